@@ -1,0 +1,20 @@
+"""The lease clock: monotonic, and running on while the machine is suspended where it can.
+
+Leases run on the masters while this machine sleeps, so the clock that measures
+them must not stop: ``CLOCK_BOOTTIME`` on Linux. macOS' monotonic clock counts
+sleep by itself. A wall clock is never used: it can be set back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], float]
+
+
+def _boottime() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+lease_clock: Clock = _boottime if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic

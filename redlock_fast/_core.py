@@ -1,0 +1,198 @@
+"""What a client is, whichever way it waits: checked settings, rules, masters, counters.
+
+Threads' and asyncio's clients differ only in the driver that they hand procedures to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ._clock import Clock, lease_clock
+from ._dial import target
+from ._engine import MAX_MASTERS, SILENT, Votes, load
+from ._masters import MasterHealth, Masters
+from ._procedures import Refusal, Rules
+from ._quorum import Retry, drift, quorum
+from .errors import ClientClosed, ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
+from .telemetry import Stats
+
+MAX_RESOURCE = 64 << 10
+
+
+class Core:
+    """Settings and state that the clients share. Times in seconds; see the clients for the meaning."""
+
+    def __init__(
+        self,
+        masters: Sequence[Any],
+        *,
+        ttl: float = 10.0,
+        node_timeout: float = 0.05,
+        connect_timeout: float = 1.0,
+        socket_timeout: float = 5.0,
+        retry: Retry | None = None,
+        drift_factor: float = 0.01,
+        key_prefix: str | bytes = "",
+        decide: str = "quorum",
+        max_ttl: float = 60.0,
+        engine: str = "auto",
+        clock: Clock = lease_clock,
+        **unknown: object,
+    ) -> None:
+        refuse_unknown(type(self).__name__, unknown, Core.__init__)
+        retry = check_retry(Retry() if retry is None else retry)
+        if decide not in ("quorum", "all"):
+            raise ConfigError(f"decide must be 'quorum' or 'all', not {decide!r}")
+        targets = check_masters(masters)
+        self.drift_factor = number("drift_factor", drift_factor, low=0.0, high=0.5)
+        self.max_ttl = number("max_ttl", max_ttl, above=0.0)
+        self.default_ttl = self.check_ttl(ttl)
+        self.key_prefix = key_prefix.encode() if isinstance(key_prefix, str) else bytes(key_prefix)
+        self.connect_timeout = number("connect_timeout", connect_timeout, above=0.0)
+        self.rules = Rules(
+            masters=len(targets),
+            need=quorum(len(targets)),
+            node_timeout=number("node_timeout", node_timeout, above=0.0),
+            drift_factor=drift_factor,
+            patience=connect_timeout,
+            retry=retry,
+            wait_all=decide == "all",
+            clock=clock,
+        )
+        self.masters = Masters(
+            targets,
+            self.rules.need,
+            load(engine),
+            connect_timeout=connect_timeout,
+            socket_timeout=number("socket_timeout", socket_timeout, above=0.0),
+            key_prefix=self.key_prefix,
+        )
+        self.counts = Stats()
+
+    # --- arguments ---
+
+    def check_ttl(self, ttl: float) -> float:
+        ttl = number("ttl", ttl, above=0.0)
+        lost = drift(ttl, self.drift_factor)
+        if not lost < ttl <= self.max_ttl:
+            raise ConfigError(
+                f"ttl must be more than the drift it loses ({lost:.4f} s) "
+                f"and at most max_ttl ({self.max_ttl:g} s), not {ttl:g} s"
+            )
+        return ttl
+
+    def check_key(self, resource: str | bytes) -> bytes:
+        if not isinstance(resource, (str, bytes)):
+            raise ConfigError(f"resource must be str or bytes, not {type(resource).__name__}")
+        name = resource.encode() if isinstance(resource, str) else resource
+        if not 1 <= len(name) <= MAX_RESOURCE:
+            raise ConfigError(f"resource must have 1 to {MAX_RESOURCE} bytes, not {len(name)}")
+        return self.key_prefix + name
+
+    def check_open(self) -> None:
+        if self.masters.closed:
+            raise ClientClosed("this client was closed; make a new one")
+
+    # --- outcomes in words ---
+
+    def refused(self, key: bytes, refusal: Refusal) -> LockNotAcquired:
+        """The exception for an acquire that ended without a lease."""
+        votes, rules, names = refusal.votes, self.rules, self.masters.names()
+        rounds = f"{refusal.rounds} attempt{'s' * (refusal.rounds > 1)}"
+        if refusal.unavailable:
+            return QuorumUnavailable(
+                f"{key!r}: no quorum of {rules.need} of {rules.masters} masters after {rounds}: "
+                "check that they can be reached",
+                self.causes(votes),
+            )
+        holders = [name for name, vote in zip(names, votes.values, strict=True) if vote == 0]
+        return Contended(
+            f"{key!r} is held by others on {len(holders)} of {rules.masters} masters, after {rounds}", holders
+        )
+
+    def causes(self, votes: Votes) -> list[MasterError]:
+        """One error per master that failed to vote."""
+        return [
+            MasterError(name, self.masters.cause(master, votes))
+            for master, name in enumerate(self.masters.names())
+            if votes.values[master] <= SILENT + 1
+        ]
+
+    def count(self, outcome: str) -> None:
+        with self.masters.mutex:
+            setattr(self.counts, outcome, getattr(self.counts, outcome) + 1)
+
+    # --- the same for every client ---
+
+    def health(self) -> list[MasterHealth]:
+        """The masters as this client sees them, in the order of the configuration. No I/O."""
+        return self.masters.health()
+
+    def stats(self) -> Stats:
+        """What this client has done so far, as counts."""
+        with self.masters.mutex:
+            stats = self.counts.copy()
+        stats.faults = sum(seat.faults for seat in self.masters.seats)
+        return stats
+
+
+# --- checks, all before any I/O ------------------------------------------------------------------
+
+
+def number(
+    name: str, value: Any, *, low: float | None = None, above: float | None = None, high: float = math.inf
+) -> float:
+    """``value`` as a float within the range; ConfigError names the argument otherwise."""
+    allowed = f"more than {above:g}" if above is not None else f"at least {low or 0.0:g}"
+    if high < math.inf:
+        allowed += f" and at most {high:g}"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigError(f"{name} must be a number {allowed}, not {value!r}")
+    enough = value > above if above is not None else value >= (low or 0.0)
+    if not (enough and value <= high and math.isfinite(value)):
+        raise ConfigError(f"{name} must be {allowed}, not {value!r}")
+    return float(value)
+
+
+def check_timeout(timeout: float | None) -> float | None:
+    """Seconds to wait, or None for no end: -1 and None say so."""
+    if timeout is None or timeout == -1:
+        return None
+    if isinstance(timeout, float) and timeout == math.inf:
+        return None
+    return number("timeout", timeout, low=0.0)
+
+
+def check_retry(retry: Any) -> Retry:
+    if not isinstance(retry, Retry):
+        raise ConfigError(f"retry must be a Retry, not {type(retry).__name__}")
+    number("retry.min_delay", retry.min_delay, low=0.0)
+    number("retry.max_delay", retry.max_delay, low=retry.min_delay)
+    attempts = retry.max_attempts
+    if attempts is not None and (not isinstance(attempts, int) or attempts < 1):
+        raise ConfigError(f"retry.max_attempts must be None or at least 1, not {attempts!r}")
+    return retry
+
+
+def check_masters(masters: Any) -> list[Any]:
+    if isinstance(masters, (str, bytes)) or not isinstance(masters, Sequence):
+        raise ConfigError(f"masters must be a list of URLs or clients, not {type(masters).__name__}")
+    if not 1 <= len(masters) <= MAX_MASTERS:
+        raise ConfigError(f"masters must be 1 to {MAX_MASTERS} (an odd number, 3 or 5), not {len(masters)}")
+    targets = [target(master) for master in masters]
+    seen: dict[Any, str] = {}
+    for one in targets:
+        if one.address in seen:
+            raise ConfigError(f"masters: {one.name} and {seen[one.address]} are one server, it has one vote")
+        seen[one.address] = one.name
+    return targets
+
+
+def refuse_unknown(what: str, unknown: dict[str, object], known: Callable[..., object]) -> None:
+    if unknown:
+        annotations = [name for name in known.__annotations__ if name not in ("return", "unknown")]
+        raise ConfigError(
+            f"{what} has no option {', '.join(map(repr, unknown))}; it has: {', '.join(annotations)}"
+        )

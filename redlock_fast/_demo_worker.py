@@ -1,0 +1,99 @@
+"""One worker process of the demo: uses nothing but the public API.
+
+Its only argument is a JSON object. It prints JSON objects, one per line: one when it is connected,
+then, once a line came on stdin, its progress, and at last its result.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from redlock_fast import Contended, FastRedlock, LockLost, QuorumUnavailable
+
+#: Longer than any demo's end takes: no key may vanish by itself before the masters are asked.
+TTL = 30.0
+WAIT = 1.0
+CONNECT = 10.0
+TELL_EVERY = 0.1
+
+
+def say(**message: Any) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def increment(path: str) -> None:
+    """Read, add one, write: two of these at the same time lose one of them."""
+    with open(path, "r+") as counter:
+        value = int(counter.read())
+        counter.seek(0)
+        counter.write(str(value + 1))
+
+
+def contend(client: FastRedlock, path: str, seconds: float) -> dict[str, int]:
+    """Increment the shared counter under one lock, again and again."""
+    tally = {"cycles": 0, "contended": 0, "unavailable": 0, "lost": 0}
+    end = time.monotonic() + seconds
+    told = 0.0
+    while (now := time.monotonic()) < end:
+        try:
+            with client.lock("demo", timeout=WAIT):
+                increment(path)
+                tally["cycles"] += 1
+        except Contended:
+            tally["contended"] += 1
+        except QuorumUnavailable:
+            tally["unavailable"] += 1
+        except LockLost:
+            tally["lost"] += 1
+        if now - told > TELL_EVERY:
+            say(cycles=tally["cycles"])
+            told = now
+    return tally
+
+
+def alone(client: FastRedlock, seconds: float) -> dict[str, dict[str, float]]:
+    """How long a lock takes that nobody else wants: a new key each time."""
+    acquired: list[float] = []
+    cycles: list[float] = []
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        lock = client.lock(f"demo:{os.getpid()}:{len(cycles)}")
+        start = time.perf_counter()
+        lock.acquire()
+        middle = time.perf_counter()
+        lock.release()
+        acquired.append(middle - start)
+        cycles.append(time.perf_counter() - start)
+    return {"acquire_us": percentiles(acquired), "cycle_us": percentiles(cycles)}
+
+
+def percentiles(samples: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(samples)
+    return {f"p{percent}": round(ordered[len(ordered) * percent // 100] * 1e6, 1) for percent in (50, 99)}
+
+
+def main() -> None:
+    setting = json.loads(sys.argv[1])
+    logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # a killed master is no news here
+    with FastRedlock(setting["urls"], ttl=TTL, engine=setting["engine"]) as client:
+        client.connect(CONNECT)
+        say(ready=True)
+        sys.stdin.readline()
+        if path := setting.get("counter"):
+            result: dict[str, Any] = contend(client, path, setting["seconds"])
+        else:
+            result = alone(client, setting["seconds"])
+        result["paths"] = sorted(
+            {master.release_path for master in client.health() if master.state == "connected"}
+        )
+    say(result=result)  # after the client was closed: the last releases are on their way
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""The blocking driver: performs a procedure's effects in the calling thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Any, Protocol, TypeVar
+
+from ._engine import Engine, Votes
+from ._procedures import Effect, Exchange, Pause
+
+Result = TypeVar("Result")
+
+
+class Fleet(Protocol):
+    """What a driver needs of the masters."""
+
+    engine: Engine
+
+    def wait_for_quorum(self, timeout: float) -> bool: ...
+
+    def note_faults(self, votes: Votes) -> None: ...
+
+
+def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet) -> Result:
+    """Run ``procedure`` to its end and return its result.
+
+    Whatever is raised while an effect is performed is thrown into the procedure, which may clean
+    up with further effects before it lets the exception go.
+    """
+    resume: Any = procedure.send
+    argument: Any = None
+    while True:
+        try:
+            effect = resume(argument)
+            resume, argument = procedure.send, None
+            if type(effect) is Exchange:
+                argument = fleet.engine.exchange(
+                    effect.requests, effect.need, effect.timeout, effect.wait_all
+                )
+                for votes in argument:
+                    if votes.faulty:
+                        fleet.note_faults(votes)
+            elif type(effect) is Pause:
+                time.sleep(effect.seconds)
+            else:
+                fleet.wait_for_quorum(effect.timeout)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        except BaseException as error:
+            if procedure.gi_frame is None:  # type: ignore[attr-defined]
+                raise  # the procedure has ended: this is its own
+            resume, argument = procedure.throw, error

@@ -1,0 +1,224 @@
+"""One lock in one process: what it holds and how it changes, as procedures without I/O.
+
+The classes for threads and for asyncio run these procedures with their drivers and add nothing
+to them: what may be done in which state is decided here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from . import _procedures as procedures
+from ._core import Core, check_timeout, number, refuse_unknown
+from ._procedures import Connect, Effect, Extension, Lease, Refusal
+from .errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable, TooManyExtensions
+
+MAX_EXTENSIONS = 100
+
+
+class LockState:
+    """A lock on ``resource``. Belongs to the object, by its token; not to a thread or a task."""
+
+    __slots__ = (
+        "__weakref__",
+        "_acquiring",
+        "_core",
+        "_generation",
+        "_key",
+        "_lease",
+        "_max_extensions",
+        "_timeout",
+        "_ttl",
+        "resource",
+    )
+
+    def __init__(
+        self,
+        core: Core,
+        resource: str | bytes,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        max_extensions: int | None = MAX_EXTENSIONS,
+        **unknown: object,
+    ) -> None:
+        if unknown:
+            refuse_unknown("lock()", unknown, LockState.__init__)
+        self.resource = resource
+        self._core = core
+        self._key = core.check_key(resource)
+        self._ttl = core.default_ttl if ttl is None else core.check_ttl(ttl)
+        self._timeout = check_timeout(timeout)
+        if max_extensions is not None:
+            number("max_extensions", max_extensions, low=0)
+        self._max_extensions = max_extensions
+        self._lease: Lease | None = None
+        self._acquiring = False
+        self._generation = core.masters.generation
+
+    # --- what it is ---
+
+    @property
+    def ttl(self) -> float:
+        """The lease that is asked for, in seconds."""
+        return self._ttl
+
+    @property
+    def token(self) -> bytes | None:
+        """The random value that is ours on the masters; None when nothing is held."""
+        lease = self._held()
+        return lease.token if lease else None
+
+    @property
+    def validity(self) -> float:
+        """Seconds of lease that were left when it was granted or last extended; 0.0 when not held."""
+        lease = self._held()
+        return lease.validity if lease else 0.0
+
+    def locked(self) -> bool:
+        """Whether this object holds the lock now: by its own clock, without asking the masters."""
+        return self.remaining() > 0.0
+
+    def remaining(self) -> float:
+        """Seconds for which the lock is still ours; 0.0 when it is not."""
+        lease = self._held()
+        return max(0.0, lease.deadline - self._core.rules.clock()) if lease else 0.0
+
+    def check(self) -> None:
+        """Raise LockLost unless the lock is held now."""
+        if not self.locked():
+            raise LockLost(f"{self._key!r} is not held: the lease has ended, or was never granted")
+
+    def _held(self) -> Lease | None:
+        # A child of fork has a copy of this object; the lease is its parent's.
+        return self._lease if self._generation == self._core.masters.generation else None
+
+    def __repr__(self) -> str:
+        state = f"held for {self.remaining():.3f} s more" if self.locked() else "not held"
+        return f"<{type(self).__name__} {self.resource!r}: {state}>"
+
+    # --- how it changes ---
+
+    def _acquire(self, blocking: bool, timeout: float | None) -> Generator[Effect, Any, bool]:
+        """True: acquired. False: others hold it. QuorumUnavailable: masters are down."""
+        outcome = yield from self._attempt(blocking, timeout)
+        if isinstance(outcome, Refusal) and outcome.unavailable:
+            raise self._core.refused(self._key, outcome)
+        return isinstance(outcome, Lease)
+
+    def _enter(self) -> Generator[Effect, Any, None]:
+        """For ``with``: acquired, or an exception; the body never runs unlocked."""
+        outcome = yield from self._attempt(True, None)
+        if isinstance(outcome, Refusal):
+            raise self._core.refused(self._key, outcome)
+
+    def _attempt(self, blocking: bool, timeout: float | None) -> Generator[Effect, Any, Lease | Refusal]:
+        core, rules = self._core, self._core.rules
+        core.check_open()
+        wait = self._waiting_time(blocking, timeout)
+        if wait == 0.0:
+            blocking, wait = False, None
+        give_up_at = None if wait is None else rules.clock() + wait
+        rounds = rules.retry.max_attempts if blocking else 1
+        ended = self._begin()
+        outcome: Lease | Refusal | None = None
+        try:
+            if ended is not None:
+                yield from procedures.undo(self._key, ended.token, ended.sent, ended.ttl)
+            if not core.masters.ready:
+                patience = core.connect_timeout
+                yield Connect(patience if wait is None else min(wait, patience))
+            outcome = yield from procedures.acquire(rules, self._key, self._ttl, give_up_at, rounds)
+            self._keep(outcome)
+            return outcome
+        except GeneratorExit:
+            raise
+        except BaseException:
+            self._lease = None
+            if isinstance(outcome, Lease):
+                yield from procedures.undo(self._key, outcome.token, outcome.sent, outcome.ttl)
+            raise
+        finally:
+            self._acquiring = False
+
+    def _waiting_time(self, blocking: bool, timeout: float | None) -> float | None:
+        """How long to try; None: no end. A single try has only each master's own time."""
+        timeout = check_timeout(timeout)
+        if not blocking and timeout is not None:
+            raise ConfigError("timeout must be -1 (or left out) when blocking is False")
+        if not blocking:
+            return None
+        return self._timeout if timeout is None else timeout
+
+    def _begin(self) -> Lease | None:
+        """Nobody else acquires with this object from here on. Returns a lease that has ended."""
+        core = self._core
+        with core.masters.mutex:
+            lease = self._held()
+            if self._acquiring or (lease and core.rules.clock() < lease.deadline):
+                raise LockAlreadyHeld(
+                    f"{self._key!r}: this lock object holds the lock, or is acquiring it; "
+                    "use one object for each holder"
+                )
+            self._generation = core.masters.generation
+            self._acquiring = True
+            self._lease = None
+            return lease
+
+    def _keep(self, outcome: Lease | Refusal) -> None:
+        counts = self._core.counts
+        with self._core.masters.mutex:
+            if isinstance(outcome, Lease):
+                self._lease = outcome
+                counts.acquired += 1
+            elif outcome.unavailable:
+                counts.unavailable += 1
+            else:
+                counts.contended += 1
+
+    def _release(self) -> Generator[Effect, Any, bool]:
+        """False: there was no lease, or it had ended on a quorum before."""
+        core = self._core
+        with core.masters.mutex:
+            lease, self._lease = self._held(), None
+        if lease is None or core.masters.closed:
+            return False
+        alive = yield from procedures.release(core.rules, self._key, lease)
+        core.count("released" if alive else "expired")
+        return alive
+
+    def _leave(self, failing: bool) -> Generator[Effect, Any, None]:
+        """For ``with``: a lease that ended before the body did must not pass unnoticed."""
+        if not (yield from self._release()) and not failing:
+            raise LockLost(
+                f"{self._key!r}: the lease ended before the body did; others may have held the lock meanwhile"
+            )
+
+    def _extend(self, ttl: float | None) -> Generator[Effect, Any, float]:
+        """The new validity in seconds."""
+        core = self._core
+        core.check_open()
+        ttl = self._ttl if ttl is None else core.check_ttl(ttl)
+        lease = self._held()
+        if lease is None:
+            raise LockLost(f"{self._key!r}: nothing to extend: the lock is not held")
+        if self._max_extensions is not None and lease.extensions >= self._max_extensions:
+            raise TooManyExtensions(
+                f"{self._key!r} was extended {lease.extensions} times, max_extensions allows no more; "
+                f"held for {self.remaining():.3f} s more"
+            )
+        outcome, votes = yield from procedures.extend(core.rules, self._key, lease, ttl)
+        if outcome is Extension.EXTENDED:
+            core.count("extended")
+            return lease.validity
+        if outcome is Extension.LOST:
+            core.count("lost")
+            with core.masters.mutex:
+                if self._lease is lease:
+                    lease.deadline = min(lease.deadline, core.rules.clock())
+            raise LockLost(f"{self._key!r}: lost before it was extended; others may hold the lock")
+        core.count("inconclusive")
+        raise QuorumUnavailable(
+            f"{self._key!r}: too few masters answered to extend; held for {self.remaining():.3f} s more",
+            core.causes(votes) if votes else (),
+        )

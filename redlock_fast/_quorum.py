@@ -1,0 +1,59 @@
+"""The numbers of the Redlock algorithm. No I/O, no clock, no randomness: all come in as arguments.
+
+Source: "Distributed Locks with Redis", redis.io, the section on the Redlock algorithm.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+#: Added to the drift for the masters' expiry granularity, in seconds.
+EXPIRY_GRANULARITY = 0.002
+
+
+def quorum(masters: int) -> int:
+    """The smallest number of masters that any two such groups share one of."""
+    return masters // 2 + 1
+
+
+def impossible(masters: int, need: int, refused: int, faulty: int) -> bool:
+    """Whether ``need`` grants can no longer come: right for even ``masters`` too."""
+    return refused + faulty > masters - need
+
+
+def drift(ttl: float, factor: float) -> float:
+    """How much of a lease of ``ttl`` seconds clocks may disagree by."""
+    return ttl * factor + EXPIRY_GRANULARITY
+
+
+def deadline(start: float, ttl: float, factor: float) -> float:
+    """When a lease ends that was asked for at ``start``: before any master lets the key go."""
+    return start + ttl - drift(ttl, factor)
+
+
+def milliseconds(ttl: float) -> int:
+    """The lease as it goes on the wire: rounded up, so that masters never keep it shorter."""
+    return math.ceil(round(ttl * 1000, 6))
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """When to try again after a refusal.
+
+    Delays are uniformly random between a lower end and an upper end that doubles
+    with every attempt, from ``min_delay`` up to ``max_delay`` seconds. The lower end
+    is never below the time that the last round took: shorter than that, two
+    clients that split the votes would only split them again. ``max_attempts``
+    bounds the number of rounds (None: only time does).
+    """
+
+    min_delay: float = 0.005
+    max_delay: float = 0.2
+    max_attempts: int | None = None
+
+    def delay(self, attempt: int, round_time: float, chance: float) -> float:
+        """Seconds to pause after the ``attempt``-th round (from 1); ``chance`` is in [0, 1)."""
+        low = min(max(self.min_delay, round_time), self.max_delay)
+        high = min(self.max_delay, self.min_delay * 2.0 ** min(attempt, 30))
+        return low + max(0.0, high - low) * chance

@@ -1,0 +1,173 @@
+"""FastRedlock and Lock: the client for threads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from . import _procedures as procedures
+from ._core import Core
+from ._drive import drive
+from ._lock import MAX_EXTENSIONS, LockState
+from ._quorum import impossible
+from .errors import QuorumUnavailable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Lock(LockState):
+    """A distributed lock on one resource, made by :meth:`FastRedlock.lock`.
+
+    It belongs to this object, by a random token that only it has: not to a thread. Use one object
+    for each holder. All times are in seconds.
+    """
+
+    __slots__ = ()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Acquire the lock; the signature and the meaning of ``threading.Lock.acquire``.
+
+        ``timeout``: seconds to try, -1 for the lock's own ``timeout`` (if that is None: without end
+        while others hold it, and for ``connect_timeout`` while too few masters answer).
+        ``blocking=False``: one attempt.
+
+        Returns True when a majority of the masters granted the lease and validity is left (see
+        :attr:`validity`), False when others hold it. Raises QuorumUnavailable when masters are down,
+        LockAlreadyHeld when this object holds the lock already. After a failure nothing of ours is
+        left on the masters. Source: the Redlock document, steps 1 to 5.
+        """
+        return drive(self._acquire(blocking, timeout), self._core.masters)
+
+    def release(self) -> bool:
+        """Delete our key on all masters that may have it, and nobody else's.
+
+        Returns False if there was nothing to release: not held, or the lease had ended on a quorum
+        before. Never raises for masters: those that cannot be reached now are sent the release when
+        they are back.
+        """
+        return drive(self._release(), self._core.masters)
+
+    def extend(self, ttl: float | None = None) -> float:
+        """Make the lease last ``ttl`` seconds from now (default: the lock's own ttl).
+
+        Returns the new validity in seconds. Raises LockLost when the lease has ended (it is never
+        acquired anew), TooManyExtensions after ``max_extensions``, QuorumUnavailable when too few
+        masters answered: then the lock is still held until the deadline that it had. A lease is
+        never shortened. Source: the Redlock document, "Making the algorithm more reliable".
+        """
+        return drive(self._extend(ttl), self._core.masters)
+
+    def __enter__(self) -> Lock:
+        drive(self._enter(), self._core.masters)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        drive(self._leave(failing=error is not None), self._core.masters)
+
+
+class FastRedlock(Core):
+    """A client for distributed locks over N independent Redis or Valkey masters.
+
+    ``masters``: URLs (``redis://``, ``rediss://``, ``unix://``), or redis.Redis clients to take the
+    settings from; an odd number of masters that share nothing. Making a client does no I/O; the
+    masters connect in the background from the first use on. Share one client among all threads: they
+    use the same connections, and gain from it.
+
+    All times in seconds:
+    ``ttl``: the lease that is asked for by default. ``node_timeout``: how long one attempt waits for
+    masters; well below ``ttl``. ``connect_timeout``: for each connection, and how long the first call
+    waits for a quorum of them. ``socket_timeout``: a master silent for longer is connected anew.
+    ``retry``: the pauses between attempts. ``drift_factor``: share of the ttl that clocks may disagree
+    by. ``key_prefix``: put before each resource. ``decide``: "quorum" returns as soon as the outcome
+    is certain, "all" waits for every master. ``max_ttl``: the longest lease that anybody in the fleet
+    asks for. ``engine``: "native", "python" or "auto". ``clock``: the lease clock.
+
+    Raises ConfigError for bad settings, before any I/O.
+    """
+
+    def lock(
+        self,
+        resource: str | bytes,
+        ttl: float | None = None,
+        *,
+        timeout: float | None = None,
+        max_extensions: int | None = MAX_EXTENSIONS,
+        **unknown: Any,
+    ) -> Lock:
+        """A lock on ``resource`` (1 byte to 64 kB), not acquired yet; no I/O.
+
+        ``ttl``: the lease, in seconds. ``timeout``: how long ``with`` and ``acquire()`` try, in seconds;
+        None: without end while others hold it. ``max_extensions``: how often it may be extended; None:
+        without bound. Raises ConfigError.
+        """
+        return Lock(self, resource, ttl, timeout, max_extensions, **unknown)
+
+    def acquire(
+        self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
+    ) -> Lock | None:
+        """The short way: an acquired lock, or None when others hold it. Raises as Lock.acquire does."""
+        lock = self.lock(resource, ttl)
+        return lock if lock.acquire(blocking, timeout) else None
+
+    def synchronized(
+        self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Decorator: the function runs only while it holds the lock on ``resource``.
+
+        ``resource`` may be a function of the call's arguments. Options are those of :meth:`lock`. Each
+        call raises what ``with client.lock(...)`` raises.
+        """
+        if not callable(resource):
+            self.lock(resource, ttl, **options)  # bad settings show where they are written
+
+        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            @functools.wraps(function)
+            def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+                name = resource(*args, **kwargs) if callable(resource) else resource
+                with self.lock(name, ttl, **options):
+                    return function(*args, **kwargs)
+
+            return locked
+
+        return decorate
+
+    def locked(self, resource: str | bytes) -> bool:
+        """Whether anybody holds ``resource`` now: asked of the masters, true when a quorum has the key.
+
+        Raises QuorumUnavailable when too few masters answer. Old by the time that you read it.
+        """
+        self.check_open()
+        key = self.check_key(resource)
+        self.connect()
+        votes = drive(procedures.exists(self.rules, key), self.masters)
+        if votes.granted >= self.rules.need:
+            return True
+        if impossible(self.rules.masters, self.rules.need, votes.refused, 0):
+            return False
+        raise QuorumUnavailable(f"{key!r}: too few masters answered", self.causes(votes))
+
+    def connect(self, timeout: float | None = None) -> bool:
+        """Wait until a quorum of masters is connected. False if ``timeout`` (seconds) came first.
+
+        Never needed: the first call waits by itself, for ``connect_timeout``.
+        """
+        self.check_open()
+        return self.masters.wait_for_quorum(self.connect_timeout if timeout is None else timeout)
+
+    def close(self) -> None:
+        """Close all connections. Locks that are held stay held until their leases end."""
+        self.masters.close()
+
+    def __enter__(self, /) -> FastRedlock:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+__all__: Sequence[str] = ("FastRedlock", "Lock")

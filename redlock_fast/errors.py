@@ -1,0 +1,68 @@
+"""All exceptions. Each says whose fault it is and what the caller can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class RedlockError(Exception):
+    """Base of everything that this package raises on purpose."""
+
+
+class ConfigError(RedlockError, ValueError, TypeError):
+    """Bad input, found before any I/O: names the argument and what is allowed."""
+
+
+class ClientClosed(RedlockError):
+    """The client was closed; make a new one."""
+
+
+class LockAlreadyHeld(RedlockError, RuntimeError):
+    """``acquire()`` on a lock object that holds a lease, or is just acquiring one.
+
+    A second token would overwrite the first, which could then never be released.
+    Use another lock object for another holder.
+    """
+
+
+class LockNotAcquired(RedlockError):
+    """The lock was not obtained within the time or the attempts allowed."""
+
+
+class Contended(LockNotAcquired):
+    """Others hold the lock; the masters are well.
+
+    ``masters`` names those that refused.
+    """
+
+    def __init__(self, message: str, masters: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.masters = tuple(masters)
+
+
+class MasterError(RedlockError):
+    """What was wrong with one master: ``master`` is its name, ``cause`` the reason."""
+
+    def __init__(self, master: str, cause: str) -> None:
+        super().__init__(f"{master}: {cause}")
+        self.master = master
+        self.cause = cause
+
+
+class QuorumUnavailable(LockNotAcquired):
+    """Too many masters are down, silent or answer with errors to form a quorum.
+
+    ``causes`` holds one :class:`MasterError` per failing master.
+    """
+
+    def __init__(self, message: str, causes: Sequence[MasterError] = ()) -> None:
+        super().__init__("; ".join([message, *map(str, causes)]))
+        self.causes = tuple(causes)
+
+
+class LockLost(RedlockError):
+    """The lease ended, or a quorum no longer has our key: others may hold the lock."""
+
+
+class TooManyExtensions(RedlockError):
+    """The lock was extended ``max_extensions`` times; it stays held until its deadline."""

@@ -1,0 +1,61 @@
+"""Counters and log events. Event names are stable; records go to the logger ``redlock_fast``."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, fields
+
+logger = logging.getLogger("redlock_fast")
+
+#: At most one line per master and event in this many seconds.
+LOG_INTERVAL = 10.0
+
+
+@dataclass(slots=True)
+class Stats:
+    """What a client has done so far, as counts.
+
+    ``acquired``, ``contended``, ``unavailable``: how acquires ended. ``released``: releases that
+    found the lease alive; ``expired``: releases that came after its end. ``extended``,
+    ``inconclusive``, ``lost``: how extensions ended. ``faults``: votes that were failures, all masters
+    together; ``health()`` has them for each.
+    """
+
+    acquired: int = 0
+    contended: int = 0
+    unavailable: int = 0
+    released: int = 0
+    expired: int = 0
+    extended: int = 0
+    inconclusive: int = 0
+    lost: int = 0
+    faults: int = 0
+
+    def copy(self) -> Stats:
+        return Stats(*(getattr(self, field.name) for field in fields(self)))
+
+
+class EventLog:
+    """Log lines that a failing master cannot turn into a flood."""
+
+    def __init__(self) -> None:
+        self._next: dict[tuple[str, str], float] = {}
+        self._held_back: dict[tuple[str, str], int] = {}
+
+    def warn(self, event: str, master: str, text: str) -> None:
+        """Log ``event`` about ``master``, at most once in LOG_INTERVAL; the rest is counted."""
+        key = (event, master)
+        now = time.monotonic()
+        if now < self._next.get(key, 0.0):
+            self._held_back[key] = self._held_back.get(key, 0) + 1
+            return
+        self._next[key] = now + LOG_INTERVAL
+        more = self._held_back.pop(key, 0)
+        suffix = f" ({more} more like it before)" if more else ""
+        logger.warning(
+            "%s: master %s: %s%s", event, master, text, suffix, extra={"event": event, "master": master}
+        )
+
+    def info(self, event: str, master: str, text: str) -> None:
+        logger.info("%s: master %s: %s", event, master, text, extra={"event": event, "master": master})

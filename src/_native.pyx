@@ -1,0 +1,386 @@
+# cython: language_level=3, freethreading_compatible=True, auto_pickle=False
+"""The compiled engine: the Python face of the hub. The contract is in redlock_fast/_engine.py."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EAGAIN, EINTR, EIO
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+import socket
+import sys
+
+from redlock_fast._engine import MAX_BUFFER, MAX_OWED, MAX_REPLAY, Link, Votes
+from redlock_fast._engine import FAULT as _FAULT
+from redlock_fast._engine import SILENT as _SILENT
+
+
+cdef extern from "sys/types.h" nogil:
+    ctypedef Py_ssize_t ssize_t
+
+
+cdef extern from "hub.h" nogil:
+    enum: HUB_MAX_ARGS
+    int64_t HUB_SILENT
+    int64_t HUB_FAULT
+    enum: REASON_NONE, REASON_BROKEN
+    enum hub_state: HUB_DONE, HUB_SIGNALS
+
+    ctypedef struct hub:
+        pass
+
+    ctypedef struct hub_waiter:
+        pass
+
+    ctypedef struct hub_detail:
+        hub_detail *next
+        int master
+        size_t size
+        char *text
+
+    ctypedef struct hub_op:
+        int granted, refused, faulty
+        uint64_t sent
+        hub_detail *details
+        unsigned char *reasons
+        int64_t *values
+
+    struct template_part:  # unnamed in C
+        int slot
+
+    ctypedef struct hub_template:
+        hub_template *fallback
+        template_part *part
+
+    ctypedef struct hub_transport:
+        ssize_t (*send)(void *context, const char *data, size_t size) noexcept
+        ssize_t (*receive)(void *context, char *data, size_t size) noexcept
+        void *context
+
+    ctypedef struct hub_link_state:
+        char attached
+        const char *broken
+        size_t owed
+        int64_t lag, round_trip
+        uint64_t late, replayed, dropped, pushes
+
+    hub_template *hub_template_new(int parts)
+    int hub_template_text(hub_template *t, int part, const char *text, size_t size)
+    void hub_template_free(hub_template *t)
+    hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay)
+    void hub_free(hub *h)
+    hub_op *hub_op_new(hub *h, int verb, int need, int wait_all, uint64_t masters, double keep, int args,
+                       const char **data, const size_t *sizes)
+    void hub_op_release(hub_op *op)
+    hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout)
+    hub_state hub_wait(hub *h, hub_waiter *w)
+    void hub_leave(hub *h, hub_waiter *w)
+    void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
+                    int verbs)
+    int hub_detach(hub *h, int master, int of, int undo)
+    void hub_tend(hub *h)
+    int hub_drain(hub *h, double timeout)
+    void hub_describe(hub *h, int master, hub_link_state *state)
+    uint64_t hub_breaks(hub *h)
+    void hub_abandon(hub *h)
+
+
+#: The texts of enum hub_reason that carry none.
+_REASONS = ("", "not asked", "not connected", "lagging", "too many replies owed", "buffer full")
+
+
+# --- templates -------------------------------------------------------------------------------
+
+
+cdef hub_template *compile_template(object command) except NULL:
+    parts = command.parts
+    cdef hub_template *template = hub_template_new(<int> len(parts))
+    if template is NULL:
+        raise MemoryError
+    cdef int i
+    try:
+        for i, part in enumerate(parts):
+            if isinstance(part, int):
+                template.part[i].slot = part
+            elif not hub_template_text(template, i, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part)):
+                raise MemoryError
+        if command.fallback is not None:
+            template.fallback = compile_template(command.fallback)
+    except BaseException:
+        hub_template_free(template)
+        raise
+    return template
+
+
+cdef hub_template **compile_dialect(object dialect) except NULL:
+    cdef int count = <int> len(dialect), done = 0
+    cdef hub_template **templates = <hub_template **> malloc(count * sizeof(hub_template *))
+    if templates is NULL:
+        raise MemoryError
+    try:
+        while done < count:
+            templates[done] = compile_template(dialect[done])
+            done += 1
+    except BaseException:
+        while done:
+            done -= 1
+            hub_template_free(templates[done])
+        free(templates)
+        raise
+    return templates
+
+
+# --- TLS: bytes move through the Python socket, under the GIL ------------------------------------
+
+
+@cython.final
+cdef class _TlsSocket:
+    cdef object sock
+    cdef object interrupt  # raised by a signal handler while bytes moved; the caller re-raises it
+    cdef hub_transport transport
+
+    def __cinit__(self, sock):
+        self.sock = sock
+        self.transport.send = tls_send
+        self.transport.receive = tls_receive
+        self.transport.context = <void *> self
+
+    cdef int half_close(self) except -1:
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it is closed already
+        return 0
+
+    cdef ssize_t failed(self, object error) noexcept:
+        import ssl
+
+        if isinstance(error, (ssl.SSLWantReadError, ssl.SSLWantWriteError)):
+            return -EAGAIN
+        if isinstance(error, (OSError, ValueError)):
+            return -(getattr(error, "errno", None) or EIO)
+        self.interrupt = error
+        return -EINTR
+
+
+cdef ssize_t tls_send(void *context, const char *data, size_t size) noexcept with gil:
+    cdef _TlsSocket tls = <_TlsSocket> context
+    try:
+        return tls.sock.send(data[:size])
+    except BaseException as error:
+        return tls.failed(error)
+
+
+cdef ssize_t tls_receive(void *context, char *data, size_t size) noexcept with gil:
+    cdef _TlsSocket tls = <_TlsSocket> context
+    try:
+        return tls.sock.recv_into(<char[:size]> data)
+    except BaseException as error:
+        return tls.failed(error)
+
+
+# --- the engine -----------------------------------------------------------------------------------
+
+
+@cython.final
+cdef class NativeEngine:
+    """One ordered connection per master, shared by all threads, driven in C without the GIL."""
+
+    cdef hub *_hub
+    cdef int _masters
+    cdef list _tls  # per master: its _TlsSocket, or None
+    cdef object _on_break
+    cdef uint64_t _told
+
+    def __cinit__(self, int masters, on_break, *, size_t max_owed=MAX_OWED, size_t max_buffer=MAX_BUFFER,
+                  size_t max_replay=MAX_REPLAY):
+        self._masters = masters
+        self._on_break = on_break
+        self._tls = [None] * masters
+        self._hub = hub_new(masters, max_owed, max_buffer, max_replay)
+        if self._hub is NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        if self._hub is not NULL:
+            hub_free(self._hub)
+
+    def attach(self, int master, sock, dialect):
+        cdef _TlsSocket tls = None
+        cdef hub_transport *transport = NULL
+        cdef hub_link_state state
+        self._check(master)
+        with nogil:
+            hub_describe(self._hub, master, &state)
+        if state.attached or state.broken[0]:
+            raise ValueError(f"master {master} has a connection: detach it first")
+        cdef hub_template **templates = compile_dialect(dialect)
+        cdef int verbs = <int> len(dialect), fd
+        sock.setblocking(False)
+        if "ssl" in sys.modules and isinstance(sock, sys.modules["ssl"].SSLSocket):
+            tls = _TlsSocket(sock)
+            self._tls[master] = tls
+            transport = &tls.transport
+            fd = sock.fileno()
+        else:
+            fd = sock.detach()
+        with nogil:
+            hub_attach(self._hub, master, fd, transport, templates, verbs)
+            hub_tend(self._hub)
+        self._tell()
+
+    def detach(self, int master, int of, int undo):
+        self._check(master)
+        cdef int fd
+        with nogil:
+            fd = hub_detach(self._hub, master, of, undo)
+        tls = self._tls[master]
+        self._tls[master] = None
+        if fd >= 0:
+            return socket.socket(fileno=fd)
+        if tls is not None:
+            (<_TlsSocket> tls).half_close()
+            return (<_TlsSocket> tls).sock
+        return None
+
+    def exchange(self, requests, int need, double timeout, bint wait_all=False):
+        cdef Py_ssize_t count = len(requests), made = 0
+        cdef hub_op *single
+        cdef hub_op **ops = &single
+        cdef hub_waiter waiter
+        cdef hub_state state
+        if count > 1:
+            ops = <hub_op **> malloc(count * sizeof(hub_op *))
+            if ops is NULL:
+                raise MemoryError
+        try:
+            while made < count:
+                ops[made] = self._op(requests[made], need, wait_all)
+                made += 1
+            with nogil:
+                state = hub_exchange(self._hub, &waiter, ops, count, timeout)
+            while state == HUB_SIGNALS:
+                state = self._resume(&waiter)
+            return [self._votes(ops[i]) for i in range(count)]
+        finally:
+            while made:
+                made -= 1
+                hub_op_release(ops[made])
+            if ops is not &single:
+                free(ops)
+            self._tell()
+
+    def tend(self):
+        with nogil:
+            hub_tend(self._hub)
+        self._tell()
+
+    def drain(self, double timeout):
+        cdef int done
+        with nogil:
+            done = hub_drain(self._hub, timeout)
+        self._tell()
+        return done != 0
+
+    def link(self, int master):
+        cdef hub_link_state state
+        self._check(master)
+        with nogil:
+            hub_describe(self._hub, master, &state)
+        return Link(
+            attached=state.attached != 0,
+            broken=state.broken.decode("utf-8", "replace"),
+            owed=state.owed,
+            lag=state.lag / 1e9,
+            round_trip=state.round_trip / 1e9,
+            late=state.late,
+            replayed=state.replayed,
+            dropped=state.dropped,
+            pushes=state.pushes,
+        )
+
+    def close(self):
+        for master in range(self._masters):
+            sock = self.detach(master, -1, -1)
+            if sock is not None:
+                sock.close()
+
+    def abandon(self):
+        hub_abandon(self._hub)
+        for tls in self._tls:
+            if tls is not None:
+                socket.close((<_TlsSocket> tls).sock.detach())
+        self._tls = [None] * self._masters
+
+    # --- inside ---
+
+    cdef int _check(self, int master) except -1:
+        if not 0 <= master < self._masters:
+            raise IndexError(f"master {master} of {self._masters}")
+        return 0
+
+    cdef hub_op *_op(self, object request, int need, bint wait_all) except NULL:
+        cdef const char *data[HUB_MAX_ARGS]
+        cdef size_t sizes[HUB_MAX_ARGS]
+        cdef tuple args = request.args
+        cdef int i, count = <int> len(args)
+        if count > HUB_MAX_ARGS:
+            raise ValueError(f"more than {HUB_MAX_ARGS} arguments")
+        for i in range(count):
+            arg = <bytes?> args[i]
+            data[i] = PyBytes_AS_STRING(arg)
+            sizes[i] = PyBytes_GET_SIZE(arg)
+        cdef hub_op *op = hub_op_new(self._hub, request.verb, need, wait_all, request.masters,
+                                     request.keep, count, data, sizes)
+        if op is NULL:
+            raise MemoryError
+        return op
+
+    cdef hub_state _resume(self, hub_waiter *waiter) except *:
+        """Run signal handlers, then wait on; what they raise ends the wait, not the requests."""
+        cdef hub_state state
+        try:
+            PyErr_CheckSignals()
+            self._raise_interrupt()
+        except BaseException:
+            with nogil:
+                hub_leave(self._hub, waiter)
+            raise
+        with nogil:
+            state = hub_wait(self._hub, waiter)
+        return state
+
+    cdef int _raise_interrupt(self) except -1:
+        for tls in self._tls:
+            if tls is not None and (<_TlsSocket> tls).interrupt is not None:
+                error, (<_TlsSocket> tls).interrupt = (<_TlsSocket> tls).interrupt, None
+                raise error
+        return 0
+
+    cdef object _votes(self, hub_op *op):
+        cdef int i
+        cdef hub_detail *detail = op.details
+        details = {}
+        if op.faulty:
+            for i in range(self._masters):
+                if REASON_NONE < op.reasons[i] < REASON_BROKEN:
+                    details[i] = _REASONS[op.reasons[i]]
+            while detail is not NULL:
+                text = PyBytes_FromStringAndSize(detail.text, detail.size)
+                broken = op.reasons[detail.master] == REASON_BROKEN
+                details[detail.master] = text.decode("utf-8", "replace") if broken else text
+                detail = detail.next
+        values = tuple([vote(op.values[i]) for i in range(self._masters)])
+        return Votes(values, op.sent, op.granted, op.refused, op.faulty, details)
+
+    cdef int _tell(self) except -1:
+        cdef uint64_t breaks = hub_breaks(self._hub)
+        if breaks != self._told:
+            self._told = breaks
+            self._on_break()
+        return 0
+
+
+cdef object vote(int64_t value):
+    return _FAULT if value == HUB_FAULT else _SILENT if value == HUB_SILENT else value

@@ -1,0 +1,119 @@
+/* The hub: one ordered connection per master, shared by all threads. Plain C, no Python.
+ *
+ * Threads submit requests and wait. One of them leads: it flushes everybody's bytes, polls,
+ * receives, matches replies to requests and wakes those whose request is decided; then it hands
+ * the lead on. The mutex guards all fields but those marked "leader", which belong to whoever
+ * leads; it is never held across a call that can block. redlock_fast/_engine.py states the contract.
+ */
+#ifndef REDLOCK_HUB_H
+#define REDLOCK_HUB_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define HUB_SILENT INT64_MIN
+#define HUB_FAULT (INT64_MIN + 1)
+#define HUB_MAX_ARGS 8
+
+/* Why a vote is FAULT. The last two carry a text. */
+enum hub_reason {
+    REASON_NONE, REASON_NOT_ASKED, REASON_NOT_CONNECTED, REASON_LAGGING, REASON_OWED, REASON_BUFFER,
+    REASON_BROKEN, REASON_REPLY
+};
+
+enum hub_state { HUB_DONE, HUB_SIGNALS };
+
+typedef struct hub hub;
+typedef struct hub_waiter hub_waiter;
+
+/* One request, owned by its waiter, its owed replies and its place among the kept together. */
+typedef struct hub_op {
+    int references;
+    int verb, need;
+    int granted, refused, faulty;
+    int owed;
+    char decided, wait_all;
+    uint64_t masters, sent;
+    int64_t keep;  /* ns that it is worth sending again */
+    int64_t until; /* when that ends */
+    hub_waiter *waiter;
+    struct hub_detail *details;
+    int args;
+    struct { const char *data; size_t size; } arg[HUB_MAX_ARGS];
+    unsigned char *reasons;
+    int64_t values[];
+} hub_op;
+
+typedef struct hub_detail {
+    struct hub_detail *next;
+    int master;
+    size_t size;
+    char text[];
+} hub_detail;
+
+/* One thread that waits for its requests; lives on that thread's stack. */
+struct hub_waiter {
+    hub_waiter *previous, *next;
+    hub_op **ops;
+    size_t count, undecided;
+    int64_t deadline;
+    char queued;  /* in the hub's list */
+    char present; /* inside hub_wait, so it can be woken to lead */
+    pthread_cond_t woken;
+};
+
+/* Commands as constant texts and argument numbers. */
+typedef struct hub_template {
+    int parts;
+    struct hub_template *fallback;
+    struct { char *text; size_t size; int slot; } part[];
+} hub_template;
+
+hub_template *hub_template_new(int parts);
+int hub_template_text(hub_template *t, int part, const char *text, size_t size);
+void hub_template_free(hub_template *t);
+
+/* How a connection that C cannot read by itself (TLS) moves bytes: a count, 0 at the end of the
+ * stream (receive only), or -errno; -EINTR when a signal wants the caller's attention. */
+typedef struct {
+    ssize_t (*send)(void *context, const char *data, size_t size);
+    ssize_t (*receive)(void *context, char *data, size_t size);
+    void *context;
+} hub_transport;
+
+typedef struct {
+    char attached;
+    char broken[128];
+    size_t owed;
+    int64_t lag, round_trip;
+    uint64_t late, replayed, dropped, pushes;
+} hub_link_state;
+
+hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay);
+void hub_free(hub *h);
+
+hub_op *hub_op_new(hub *h, int verb, int need, int wait_all, uint64_t masters, double keep, int args,
+                   const char **data, const size_t *sizes);
+void hub_op_release(hub_op *op);
+
+/* Submit and wait. HUB_SIGNALS: look after signals, then call hub_wait, or hub_leave to give up. */
+enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout);
+enum hub_state hub_wait(hub *h, hub_waiter *w);
+void hub_leave(hub *h, hub_waiter *w);
+
+/* Takes the templates; and fd, unless a transport moves its bytes. */
+void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
+                int verbs);
+/* Half-closes the connection and gives its fd back to be closed, or -1 if there is none of the hub's. */
+int hub_detach(hub *h, int master, int of, int undo);
+void hub_tend(hub *h);
+int hub_drain(hub *h, double timeout);
+void hub_describe(hub *h, int master, hub_link_state *state);
+/* How many connections have broken so far. */
+uint64_t hub_breaks(hub *h);
+/* In a child of fork. */
+void hub_abandon(hub *h);
+
+#endif

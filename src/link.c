@@ -1,0 +1,190 @@
+#define _GNU_SOURCE
+#include "link.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0 /* macOS: Python ignores SIGPIPE for the whole process */
+#endif
+
+#define RECEIVE_SIZE (16u << 10)
+
+/* --- owed replies ------------------------------------------------------------------------ */
+
+link_slot *link_oldest(hub_link *l) { return l->ring_size ? &l->ring[l->ring_head] : NULL; }
+
+void link_pop(hub_link *l) {
+    l->ring_head = (l->ring_head + 1) & (l->ring_capacity - 1);
+    l->ring_size--;
+}
+
+static int grow_ring(hub_link *l) {
+    size_t capacity = l->ring_capacity ? l->ring_capacity * 2 : 64;
+    link_slot *ring = malloc(capacity * sizeof *ring);
+    if (!ring) return 0;
+    for (size_t i = 0; i < l->ring_size; i++)
+        ring[i] = l->ring[(l->ring_head + i) & (l->ring_capacity - 1)];
+    free(l->ring);
+    l->ring = ring;
+    l->ring_head = 0;
+    l->ring_capacity = capacity;
+    return 1;
+}
+
+int link_owe(hub_link *l, hub_op *op, int64_t sent, int retried) {
+    if (l->ring_size == l->ring_capacity && !grow_ring(l)) return 0;
+    size_t at = (l->ring_head + l->ring_size++) & (l->ring_capacity - 1);
+    l->ring[at] = (link_slot){op, sent, (char)retried};
+    return 1;
+}
+
+/* --- encoding ---------------------------------------------------------------------------- */
+
+static char *put_number(char *to, size_t number) {
+    char digits[20];
+    int n = 0;
+    do digits[n++] = (char)('0' + number % 10);
+    while (number /= 10);
+    while (n) *to++ = digits[--n];
+    return to;
+}
+
+static char *put_bulk(char *to, const char *data, size_t size) {
+    *to++ = '$';
+    to = put_number(to, size);
+    memcpy(to, "\r\n", 2);
+    memcpy(to + 2, data, size);
+    memcpy(to + 2 + size, "\r\n", 2);
+    return to + size + 4;
+}
+
+int link_encode(hub_link *l, const hub_template *t, const hub_op *op) {
+    size_t size = 0;
+    for (int i = 0; i < t->parts; i++)
+        size += t->part[i].text ? t->part[i].size : op->arg[t->part[i].slot].size + 32;
+    char *start = buffer_room(&l->out, size), *to = start;
+    if (!start) return 0;
+    for (int i = 0; i < t->parts; i++) {
+        if (t->part[i].text) {
+            memcpy(to, t->part[i].text, t->part[i].size);
+            to += t->part[i].size;
+        } else {
+            to = put_bulk(to, op->arg[t->part[i].slot].data, op->arg[t->part[i].slot].size);
+        }
+    }
+    l->out.tail += (size_t)(to - start);
+    return 1;
+}
+
+/* --- kept requests ----------------------------------------------------------------------- */
+
+static void forget_expired(hub_link *l, int64_t now) {
+    size_t stay = 0;
+    for (size_t i = 0; i < l->kept_size; i++) {
+        if (l->kept[i]->until > now) l->kept[stay++] = l->kept[i];
+        else hub_op_release(l->kept[i]);
+    }
+    l->kept_size = stay;
+}
+
+void link_keep(hub_link *l, hub_op *op, int64_t now, size_t bound) {
+    if (op->until <= now) return;
+    if (l->kept_size == l->kept_capacity || l->kept_size >= bound) forget_expired(l, now);
+    if (l->kept_size == l->kept_capacity && l->kept_size < bound) {
+        size_t capacity = l->kept_capacity ? l->kept_capacity * 2 : 16;
+        hub_op **kept = realloc(l->kept, capacity * sizeof *kept);
+        if (kept) {
+            l->kept = kept;
+            l->kept_capacity = capacity;
+        }
+    }
+    if (l->kept_size >= bound || l->kept_size == l->kept_capacity) {
+        l->dropped++;
+        return;
+    }
+    __atomic_add_fetch(&op->references, 1, __ATOMIC_RELAXED);
+    l->kept[l->kept_size++] = op;
+}
+
+/* --- bytes ------------------------------------------------------------------------------- */
+
+static ssize_t move(hub_link *l, int sending, char *data, size_t size) {
+    if (l->transport)
+        return sending ? l->transport->send(l->transport->context, data, size)
+                       : l->transport->receive(l->transport->context, data, size);
+    ssize_t moved;
+    do moved = sending ? send(l->fd, data, size, MSG_NOSIGNAL) : recv(l->fd, data, size, 0);
+    while (moved < 0 && errno == EINTR);
+    return moved < 0 ? -errno : moved;
+}
+
+static int failed(hub_link *l, ssize_t error) {
+    if (error == -EINTR) return 0;
+    if (error == -EAGAIN || error == -EWOULDBLOCK) return 1;
+    snprintf(l->failure, sizeof l->failure, "%s", strerror((int)-error));
+    return 1;
+}
+
+int link_send(hub_link *l) {
+    l->blocked = 0;
+    while (buffer_size(&l->flight)) {
+        ssize_t sent = move(l, 1, buffer_front(&l->flight), buffer_size(&l->flight));
+        if (sent < 0) {
+            l->blocked = 1;
+            return failed(l, sent);
+        }
+        buffer_take(&l->flight, (size_t)sent);
+    }
+    return 1;
+}
+
+int link_receive(hub_link *l) {
+    for (;;) {
+        char *room = buffer_room(&l->in, RECEIVE_SIZE);
+        size_t size = room ? l->in.capacity - l->in.tail : 0;
+        ssize_t received = room ? move(l, 0, room, size) : -ENOMEM;
+        if (received < 0) return failed(l, received);
+        if (!received) {
+            snprintf(l->failure, sizeof l->failure, "connection closed by the master");
+            return 1;
+        }
+        l->in.tail += (size_t)received;
+        l->received = 1;
+        /* A transport may hold bytes that poll does not show: ask until it has none. */
+        if ((size_t)received < size && !l->transport) return 1;
+    }
+}
+
+/* --- the end ----------------------------------------------------------------------------- */
+
+int link_close(hub_link *l, int half) {
+    int fd = l->transport ? -1 : l->fd;
+    l->fd = -1;
+    l->transport = NULL;
+    l->state = LINK_NONE;
+    if (fd >= 0 && half) shutdown(fd, SHUT_WR);
+    buffer_free(&l->out);
+    buffer_free(&l->flight);
+    buffer_free(&l->in);
+    l->lagging_since = l->round_trip = 0;
+    l->broken[0] = l->failure[0] = 0;
+    for (int i = 0; i < l->verbs; i++) hub_template_free(l->dialect[i]);
+    free(l->dialect);
+    l->dialect = NULL;
+    l->verbs = 0;
+    return fd;
+}
+
+void link_clear(hub_link *l) {
+    for (; l->ring_size; link_pop(l)) hub_op_release(link_oldest(l)->op);
+    for (size_t i = 0; i < l->kept_size; i++) hub_op_release(l->kept[i]);
+    l->kept_size = 0;
+    free(l->ring);
+    free(l->kept);
+    l->ring = NULL;
+    l->kept = NULL;
+    l->ring_capacity = l->kept_capacity = l->ring_head = 0;
+}

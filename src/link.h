@@ -1,0 +1,52 @@
+/* One master's connection: its buffers, the replies that it owes, what is kept for the next one. */
+#ifndef REDLOCK_LINK_H
+#define REDLOCK_LINK_H
+
+#include "buffer.h"
+#include "hub.h"
+
+enum link_state { LINK_NONE, LINK_UP, LINK_BROKEN };
+
+typedef struct {
+    hub_op *op;
+    int64_t sent;
+    char retried; /* its fallback has been sent */
+} link_slot;
+
+typedef struct {
+    enum link_state state;
+    hub_template **dialect;
+    int verbs;
+    buffer out;                                 /* appended by anybody */
+    link_slot *ring;                            /* owed replies, oldest at ring_head */
+    size_t ring_head, ring_size, ring_capacity; /* capacity is a power of two */
+    hub_op **kept;                              /* to be sent again on the next connection */
+    size_t kept_size, kept_capacity;
+    int64_t lagging_since, round_trip; /* 0: is not lagging; is not known */
+    uint64_t late, replayed, dropped, pushes;
+    char broken[128];
+    /* leader: */
+    int fd;
+    const hub_transport *transport;
+    buffer flight, in;
+    char polled, blocked, received;
+    char failure[128]; /* found while sending or receiving, not told yet */
+} hub_link;
+
+link_slot *link_oldest(hub_link *l);
+void link_pop(hub_link *l);
+/* Encode op's command (or its fallback, or another verb's) behind what is there. 0 without memory. */
+int link_encode(hub_link *l, const hub_template *t, const hub_op *op);
+/* The op is owed a reply from now on. 0 without memory. */
+int link_owe(hub_link *l, hub_op *op, int64_t sent, int retried);
+/* Keep for the next connection, while it is worth it. */
+void link_keep(hub_link *l, hub_op *op, int64_t now, size_t bound);
+
+/* leader: move bytes; what goes wrong is in `failure`. 0 if a signal wants attention. */
+int link_send(hub_link *l);
+int link_receive(hub_link *l);
+/* Close for good; the fd of a connection that C owns is returned half-closed, or -1. */
+int link_close(hub_link *l, int half);
+void link_clear(hub_link *l);
+
+#endif

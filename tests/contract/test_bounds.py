@@ -1,0 +1,120 @@
+"""Rule 9: every buffer and queue has a bound, and a full one is a fault, not a stall."""
+
+from __future__ import annotations
+
+from support.fleet import MakeFleet, acquire, release, set_words
+from support.scripted import Words, always, granting, silent
+
+from redlock_fast._engine import FAULT, SILENT
+from redlock_fast._resp import MAX_FRAME
+
+
+def test_owed_replies_have_a_bound(fleet: MakeFleet) -> None:
+    f = fleet(silent, max_owed=4)
+    answers = f.exchange([acquire(b"%d" % n, 1) for n in range(6)], need=0)
+    assert [votes.values[0] for votes in answers] == [SILENT] * 4 + [FAULT] * 2
+    assert [votes.sent for votes in answers] == [1] * 4 + [0] * 2
+    assert f.link(0).owed == 4
+    f.session(0).wait_commands(4)
+    f.session(0).send(b":1\r\n" * 4)
+    f.until(lambda: f.link(0).owed == 0, "all four are answered")
+    f.masters[0].answer = always(b":9\r\n")
+    assert f.ask(acquire(b"next", 1), need=1).values == (9,)
+    assert [words[1] for words in f.session(0).commands] == [b"0", b"1", b"2", b"3", b"next"]
+
+
+def test_ring_of_owed_replies_goes_round(fleet: MakeFleet) -> None:
+    def number(words: Words) -> bytes:
+        return b":%b\r\n" % words[1]
+
+    f = fleet(number, max_owed=5)
+    for n in range(1, 40, 3):
+        answers = f.exchange([acquire(b"%d" % (n + i), 1) for i in range(3)], need=1)
+        assert [votes.values[0] for votes in answers] == [n, n + 1, n + 2]
+
+
+def test_kept_requests_stay_within_the_bound_of_the_owed(fleet: MakeFleet) -> None:
+    f = fleet(silent, max_owed=4)
+    f.exchange([release(b"%d" % n, 1, keep=30) for n in range(10)], need=0)
+    assert f.link(0).owed <= 4
+
+
+def test_bound_of_one_master_is_not_the_bound_of_another(fleet: MakeFleet) -> None:
+    f = fleet(silent, granting, granting, max_owed=2)
+    f.exchange([acquire(b"%d" % n, 0b001) for n in range(2)], need=0)
+    for number in range(20):
+        votes = f.ask(acquire(b"%d" % number, f.all), need=2)
+        assert votes.granted == 2
+        assert votes.values[0] == FAULT
+        assert votes.sent == 0b110
+
+
+def test_out_buffer_has_a_bound(fleet: MakeFleet) -> None:
+    f = fleet(silent, buffers=4096, reading=False, max_buffer=64 << 10)
+    keys = [b"%d" % n * 5000 for n in range(10, 100)]
+    sent = []
+    for key in keys:
+        votes = f.ask(acquire(key, 1), need=0)
+        assert votes.values[0] == (SILENT if votes.sent else FAULT)
+        sent += [key] if votes.sent else []
+    assert 3 <= len(sent) <= 30, "64 kB hold 6 of them; the socket and a buffer on its way some more"
+    f.masters[0].reading.set()
+    f.until(lambda: len(f.session(0).commands) >= len(sent), "all that was sent arrives")
+    assert [words[1] for words in f.session(0).commands] == sent
+    assert f.link(0).attached
+
+
+def test_request_larger_than_the_bound_is_a_fault(fleet: MakeFleet) -> None:
+    f = fleet(always(b":3\r\n"), max_buffer=4096)
+    votes = f.ask(acquire(b"k" * 8192, 1), need=1)
+    assert (votes.values, votes.sent) == ((FAULT,), 0)
+    assert f.ask(acquire(b"small", 1), need=1).values == (3,)
+    assert f.session(0).commands == [set_words(b"small")]
+
+
+def test_reply_may_be_as_long_as_the_bound(fleet: MakeFleet) -> None:
+    reply = b"$%d\r\n%b\r\n" % (MAX_FRAME, b"x" * MAX_FRAME)
+    f = fleet(always(reply))
+    assert f.ask(acquire(b"k", 1), need=1).details == {0: reply}
+    f.masters[0].answer = always(b":2\r\n")
+    assert f.ask(acquire(b"k", 1), need=1).values == (2,)
+
+
+def test_reply_longer_than_the_bound_breaks_the_connection(fleet: MakeFleet) -> None:
+    f = fleet(always(b"$%d\r\n" % (MAX_FRAME + 1)))
+    assert f.ask(acquire(b"k", 1), need=1).values == (FAULT,)
+    assert f.until_broken(0)
+
+
+def test_nested_too_deep_breaks_the_connection(fleet: MakeFleet) -> None:
+    f = fleet(always(b"*1\r\n" * 8 + b":1\r\n"))
+    assert f.ask(acquire(b"k", 1), need=1).values == (FAULT,)
+    assert f.link(0).attached, "eight levels are allowed"
+    f.masters[0].answer = always(b"*1\r\n" * 9 + b":1\r\n")
+    assert f.ask(acquire(b"k", 1), need=1).values == (FAULT,)
+    assert f.until_broken(0)
+
+
+def test_large_batch_through_small_buffers_does_not_stall(fleet: MakeFleet) -> None:
+    # An engine that writes all before it reads would wait for masters that wait for it to read.
+    def number(words: Words) -> bytes:
+        return b":1000000%b\r\n" % words[1][:6]
+
+    f = fleet(number, number, number, buffers=4096)
+    keys = [b"%06d" % n + b"k" * 194 for n in range(5000)]
+    answers = f.exchange([acquire(key, f.all) for key in keys], need=2, wait_all=True)
+    for key, votes in zip(keys, answers, strict=True):
+        assert votes.values == (int(b"1000000" + key[:6]),) * 3
+
+
+def test_one_that_does_not_read_does_not_stall_the_others(fleet: MakeFleet) -> None:
+    f = fleet(granting, granting, silent, buffers=4096, attach=False)
+    f.masters[2].reading.clear()
+    for master in range(3):
+        f.attach(master)
+    keys = [b"%04d" % n + b"k" * 196 for n in range(1000)]
+    for votes in f.exchange([acquire(key, f.all) for key in keys], need=2):
+        assert votes.granted == 2
+    f.masters[2].reading.set()
+    f.until(lambda: len(f.session(2).commands) == 1000, "the third is told when it reads")
+    assert [words[1] for words in f.session(2).commands] == keys

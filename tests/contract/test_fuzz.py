@@ -1,0 +1,115 @@
+"""Random and damaged replies against a model: never a grant that is none, never a crash or a hang."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.fleet import SOON, Fleet, Stopwatch, acquire
+from support.scripted import Words
+from support.wire import meanings
+
+from redlock_fast._engine import FAULT, SILENT, Engine, Votes
+from redlock_fast._resp import PARTIAL, ProtocolError, frame
+
+OTHERS_VOTE = 4242
+GOOD = [b"+OK\r\n", b":1\r\n", b":77\r\n", b"$-1\r\n", b"_\r\n", b":0\r\n"]
+ODD = [
+    b"-ERR no\r\n", b"-NOSCRIPT x\r\n", b"!3\r\nERR\r\n",
+    b"$3\r\nfoo\r\n", b"$5\r\n+OK\r\n\r\n", b"=6\r\ntxt:OK\r\n", b"#t\r\n", b",1.5\r\n", b"(99\r\n",
+    b":-3\r\n", b":+1\r\n", b":01\r\n", b":-0\r\n",
+    b"*0\r\n", b"*-1\r\n", b"*2\r\n+OK\r\n:1\r\n", b"~1\r\n+OK\r\n", b"%1\r\n+a\r\n+OK\r\n",
+    b">2\r\n+invalidate\r\n_\r\n", b">1\r\n+OK\r\n", b"|1\r\n+a\r\n:1\r\n",
+]  # fmt: skip
+BROKEN = [
+    b"\r\n",
+    b"OK",
+    b"+",
+    b":",
+    b"$",
+    b"*1\r\n",
+    b"|",
+    b">",
+    b"\x00",
+    b"$1\r\n",
+    b":9999999999999999999\r\n",
+]
+
+frames = st.one_of(st.sampled_from(GOOD), st.sampled_from(ODD))
+streams = st.lists(frames, max_size=8).map(b"".join)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A stream with a few bytes changed, lost, doubled or put in."""
+    data = bytearray(draw(streams))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(data)))
+        cut = draw(st.integers(0, 3))
+        data[at : at + cut] = draw(st.one_of(st.binary(max_size=3), st.sampled_from(BROKEN)))
+    return bytes(data)
+
+
+def model(stream: bytes, requests: int) -> list[set[int]]:
+    """The values that each request's vote may have when ``stream`` is all that is ever received."""
+    at, allowed = 0, []
+    while len(allowed) < requests and at < len(stream):
+        try:
+            end = frame(stream, at)
+        except ProtocolError:
+            break
+        if end == PARTIAL:
+            break
+        reply = stream[at:end]
+        if reply[:1] not in b">|":
+            allowed.append(meanings(reply))
+        at = end
+    return allowed + [{FAULT}] * (requests - len(allowed))
+
+
+def exchange_against(
+    engine_class: type[Engine], stream: bytes, cuts: list[int], requests: int
+) -> list[Votes]:
+    """The votes when master 0 says ``stream``, in pieces, and then hangs up; master 1 is well."""
+    edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    pieces = [stream[a:b] for a, b in itertools.pairwise(edges)] or [b""]
+    seen = 0
+
+    def answer(words: Words) -> bytes:
+        nonlocal seen
+        seen += 1
+        if seen == requests:
+            f.session(0).send(pieces)
+            f.session(0).finish()
+        return b""
+
+    with Fleet(engine_class, answer, lambda words: b":%d\r\n" % OTHERS_VOTE) as f, Stopwatch() as watch:
+        asked = [acquire(b"%d" % number, f.all) for number in range(requests)]
+        answers = f.exchange(asked, need=2, wait_all=True)
+        f.until_broken(0)
+        assert f.link(0).owed == 0
+        assert f.link(1).attached
+    assert watch.seconds < SOON
+    return answers
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    stream=st.one_of(damaged(), streams, st.binary(max_size=40)),
+    cuts=st.lists(st.integers(1, 80), max_size=4),
+    requests=st.integers(1, 5),
+)
+@example(stream=b"+OK\r\n" * 3, cuts=[], requests=2)
+@example(stream=b":1\r\n:", cuts=[3], requests=3)
+@example(stream=b"|1\r\n+a\r\n:1\r\n+OK\r\n", cuts=[14], requests=1)
+@example(stream=b":9223372036854775808\r\n", cuts=[], requests=1)
+def test_no_stream_of_replies_makes_a_grant_that_is_none(
+    engine_class: type[Engine], stream: bytes, cuts: list[int], requests: int
+) -> None:
+    answers = exchange_against(engine_class, stream, cuts, requests)
+    for votes, allowed in zip(answers, model(stream, requests), strict=True):
+        value = votes.values[0]
+        assert value in allowed, f"{value} where {allowed} are right"
+        assert value != SILENT
+        assert votes.values[1] == OTHERS_VOTE

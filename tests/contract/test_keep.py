@@ -1,0 +1,295 @@
+"""Rule 7: what is kept arrives, on the next connection if need be; what is not kept is sent once."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support.fleet import NATIVE, PLAIN, SOON, TOKEN, MakeFleet, acquire, del_words, release, set_words
+from support.scripted import granting, silent
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast._commands import Capabilities, Verb, dialect
+from redlock_fast._engine import FAULT
+
+MARK = b"the next request"
+
+
+def test_kept_for_a_master_that_is_not_there_yet(fleet: MakeFleet) -> None:
+    f = fleet(silent, attach=False)
+    votes = f.ask(release(b"k", 1, keep=30), need=1)
+    assert (votes.values, votes.sent) == ((FAULT,), 0)
+    session = f.attach(0)
+    f.until(lambda: session.commands, "the release is sent")
+    assert session.commands == [del_words(b"k")]
+    assert f.link(0).replayed == 1
+    assert f.link(0).owed == 1
+    session.send(b":1\r\n")
+    f.until(lambda: f.link(0).owed == 0, "its reply is taken")
+    assert f.link(0).attached
+
+
+def test_kept_goes_out_before_what_is_new_and_its_reply_to_nobody(fleet: MakeFleet) -> None:
+    f = fleet(silent, attach=False)
+    for key in (b"a", b"b"):
+        f.ask(release(key, 1, keep=30), need=1)
+    session = f.attach(0)
+    future = f.ask_meanwhile(acquire(MARK, 1), 1)
+    assert session.wait_commands(3) == [del_words(b"a"), del_words(b"b"), set_words(MARK)]
+    session.send(b":1\r\n:0\r\n:33\r\n")
+    assert future.result(SOON).values == (33,)
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+def test_kept_and_owed_when_the_connection_broke(fleet: MakeFleet, tcp: bool) -> None:
+    f = fleet(silent, tcp=tcp)
+    future = f.ask_meanwhile(release(b"k", 1, keep=30), 1)
+    f.session(0).reset() if tcp else f.session(0).close()
+    assert future.result(SOON).values == (FAULT,)
+    f.until_broken(0)
+    session = f.attach(0)
+    f.until(lambda: session.commands, "the release is sent again")
+    assert session.commands == [del_words(b"k")]
+    assert f.link(0).replayed == 1
+
+
+def test_kept_over_two_broken_connections(fleet: MakeFleet) -> None:
+    f = fleet(silent)
+    f.ask(release(b"k", 1, keep=30), need=0)
+    for _ in range(3):
+        f.session(0).wait_commands(1)
+        assert f.session(0).commands == [del_words(b"k")]
+        f.session(0).close()
+        f.until_broken(0)
+        session = f.attach(0)
+        f.until(lambda s=session: s.commands, "it is sent again")  # type: ignore[misc]
+    assert f.link(0).replayed == 3
+
+
+def test_kept_and_answered_is_done(fleet: MakeFleet) -> None:
+    f = fleet(granting)
+    assert f.ask(release(b"k", 1, keep=30), need=1).granted == 1
+    f.session(0).close()
+    f.until_broken(0)
+    session = f.attach(0)
+    assert f.ask(acquire(MARK, 1), need=1).granted == 1
+    assert session.commands == [set_words(MARK)]
+    assert f.link(0).replayed == 0
+
+
+def test_kept_and_answered_late_is_done(fleet: MakeFleet) -> None:
+    f = fleet(silent)
+    f.ask(release(b"k", 1, keep=30), need=0)
+    f.session(0).wait_commands(1)
+    f.session(0).send(b":0\r\n")
+    f.until(lambda: f.link(0).owed == 0, "the late reply is taken")
+    f.session(0).close()
+    f.until_broken(0)
+    f.masters[0].answer = granting
+    session = f.attach(0)
+    f.ask(acquire(MARK, 1), need=1)
+    assert session.commands == [set_words(MARK)]
+
+
+def test_kept_no_longer_than_asked(fleet: MakeFleet) -> None:
+    f = fleet(silent, attach=False)
+    f.ask(release(b"short", 1, keep=0.05), need=0)
+    f.ask(release(b"long", 1, keep=60), need=0)
+    end = time.monotonic() + 0.1
+    eventually(lambda: time.monotonic() > end, "time passes")
+    session = f.attach(0)
+    f.until(lambda: session.commands, "what is kept is sent")
+    assert session.commands == [del_words(b"long")]
+    assert f.link(0).replayed == 1
+
+
+def test_owed_and_kept_no_longer_than_asked(fleet: MakeFleet) -> None:
+    f = fleet(silent)
+    f.ask(release(b"short", 1, keep=0.05), need=0)
+    f.session(0).wait_commands(1)
+    end = time.monotonic() + 0.1
+    eventually(lambda: time.monotonic() > end, "time passes")
+    f.session(0).close()
+    f.until_broken(0)
+    f.masters[0].answer = granting
+    session = f.attach(0)
+    f.ask(acquire(MARK, 1), need=1)
+    assert session.commands == [set_words(MARK)]
+
+
+def test_acquires_are_never_sent_again(fleet: MakeFleet) -> None:
+    f = fleet(silent)
+    f.exchange([acquire(b"a", 1), release(b"a", 1, keep=30), acquire(b"b", 1)], need=0)
+    f.session(0).wait_commands(3)
+    f.session(0).close()
+    f.until_broken(0)
+    f.ask(acquire(b"c", 1), need=1)
+    session = f.attach(0)
+    future = f.ask_meanwhile(acquire(MARK, 1), 1)
+    session.wait_commands(2)
+    assert session.commands == [del_words(b"a"), set_words(MARK)]
+    session.send(b":0\r\n:1\r\n")
+    assert future.result(SOON).values == (1,)
+
+
+def test_acquires_to_a_connection_that_dies_unread_are_not_sent_again(fleet: MakeFleet) -> None:
+    # They never left the out-buffer, but the caller was told that they may have.
+    f = fleet(silent, buffers=4096, reading=False)
+    f.exchange([acquire(b"%d" % n * 500, 1) for n in range(100)], need=0)
+    f.session(0).close()
+    f.until_broken(0)
+    f.masters[0].answer = granting
+    session = f.attach(0)
+    f.ask(acquire(MARK, 1), need=1)
+    assert session.commands == [set_words(MARK)]
+
+
+def test_kept_in_the_dialect_of_the_next_connection(fleet: MakeFleet) -> None:
+    # A master may come back as another version, which does not know the old one's commands.
+    f = fleet(silent, commands=PLAIN)
+    f.ask(release(b"k", 1, keep=30), need=0)
+    assert f.session(0).wait_commands(1)[0][0] == b"EVALSHA"
+    f.session(0).close()
+    f.until_broken(0)
+    session = f.attach(0, dialect(Capabilities(delex=True)))
+    f.until(lambda: session.commands, "it is sent again")
+    assert session.commands == [(b"DELEX", b"k", b"IFEQ", TOKEN)]
+
+
+def test_kept_and_noscript_on_the_next_connection(fleet: MakeFleet) -> None:
+    f = fleet(silent, attach=False, commands=PLAIN)
+    f.ask(release(b"k", 1, keep=30), need=0)
+    f.masters[0].answer = lambda words: b"-NOSCRIPT\r\n" if words[0] == b"EVALSHA" else b":1\r\n"
+    session = f.attach(0)
+    f.until(lambda: len(session.commands) == 2, "the script itself is sent")
+    assert [words[0] for words in session.commands] == [b"EVALSHA", b"EVAL"]
+
+
+def test_queue_of_the_kept_has_a_bound(fleet: MakeFleet) -> None:
+    f = fleet(silent, attach=False, max_replay=3)
+    for number in range(5):
+        assert f.ask(release(b"%d" % number, 1, keep=30), need=1).values == (FAULT,)
+    assert f.link(0).dropped == 2
+    session = f.attach(0)
+    f.until(lambda: len(session.commands) >= 3, "the kept are sent")
+    f.masters[0].answer = granting
+    f.ask(release(MARK, 1), need=0)
+    keys = [words[1] for words in session.wait_commands(4)]
+    assert keys[3:] == [MARK]
+    assert keys[:3] == sorted(keys[:3])
+    assert f.link(0).replayed == 3
+
+
+def test_queue_of_the_kept_has_a_bound_when_a_connection_breaks(fleet: MakeFleet) -> None:
+    f = fleet(silent, max_replay=3)
+    f.exchange([release(b"%d" % n, 1, keep=30) for n in range(5)], need=0)
+    f.session(0).wait_commands(5)
+    f.session(0).close()
+    f.until_broken(0)
+    session = f.attach(0)
+    f.until(lambda: len(session.commands) >= 3, "the kept are sent")
+    f.ask(acquire(MARK, 1), need=0)
+    assert session.wait_commands(4)[3] == set_words(MARK)
+    assert (f.link(0).replayed, f.link(0).dropped) == (3, 2)
+
+
+def test_kept_only_for_the_master_that_missed_it(fleet: MakeFleet) -> None:
+    f = fleet(granting, granting, granting, attach=False)
+    f.attach(0)
+    f.attach(2)
+    votes = f.ask(release(b"k", f.all, keep=30), need=2)
+    assert votes.granted == 2
+    assert votes.sent == 0b101
+    session = f.attach(1)
+    f.until(lambda: session.commands, "the release is sent")
+    f.ask(acquire(MARK, f.all), need=3)
+    assert [f.session(n).commands for n in range(3)] == [[del_words(b"k"), set_words(MARK)]] * 3
+
+
+def test_kept_goes_out_while_a_thread_waits_for_another_master(fleet: MakeFleet) -> None:
+    f = fleet(silent, silent, attach=False)
+    f.attach(0)
+    waiting = f.ask_meanwhile(acquire(b"slow", 0b01), 1)
+    f.ask(release(b"k", 0b10, keep=30), need=0)
+    assert f.attach(1).wait_commands(1) == [del_words(b"k")]
+    f.session(0).send(b"+OK\r\n")
+    assert waiting.result(SOON).granted == 1
+
+
+def test_detach_writes_the_undo_of_what_is_owed(fleet: MakeFleet) -> None:
+    f = fleet(silent)
+    f.exchange([acquire(b"a", 1), acquire(b"b", 1), acquire(b"c", 1)], need=0)
+    session = f.session(0)
+    session.wait_commands(3)
+    session.send(b"+OK\r\n")
+    f.until(lambda: f.link(0).owed == 2, "the first is answered")
+    f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE)
+    assert session.ended.wait(DEADLINE)
+    assert session.commands[3:] == [del_words(b"b"), del_words(b"c")]
+    assert f.link(0).broken == ""
+    assert not f.link(0).attached
+    assert f.link(0).owed == 0
+
+
+def test_detach_undoes_in_the_dialect_of_the_connection(fleet: MakeFleet) -> None:
+    f = fleet(silent, commands=PLAIN)
+    f.exchange([acquire(b"a", 1), release(b"other", 1)], need=0)
+    f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE)
+    session = f.session(0)
+    assert session.ended.wait(DEADLINE)
+    assert [words[0] for words in session.commands] == [b"SET", b"EVALSHA", b"EVALSHA"]
+    assert session.commands[2][3:] == (b"a", TOKEN)
+
+
+def test_detach_is_a_fault_for_those_who_wait(fleet: MakeFleet) -> None:
+    f = fleet(silent, silent)
+    futures = [f.ask_meanwhile(acquire(b"%d" % n, f.all), 2) for n in range(3)]
+    f.engine.detach(1, Verb.ACQUIRE, Verb.RELEASE)
+    for future in futures:
+        votes = future.result(SOON)
+        assert votes.values[1] == FAULT
+        assert votes.details[1]
+    assert f.session(1).ended.wait(DEADLINE)
+    assert f.session(1).commands[3:] == [del_words(b"%d" % n) for n in range(3)]
+
+
+def test_detach_with_nothing_owed_writes_nothing(fleet: MakeFleet) -> None:
+    f = fleet(granting)
+    f.ask(acquire(b"k", 1), need=1)
+    f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE)
+    f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE)
+    assert f.session(0).ended.wait(DEADLINE)
+    assert f.session(0).commands == [set_words(b"k")]
+
+
+def test_detach_keeps_what_must_arrive(fleet: MakeFleet) -> None:
+    f = fleet(silent)
+    f.ask(release(b"owed", 1, keep=30), need=0)
+    f.session(0).wait_commands(1)
+    f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE)
+    f.ask(release(b"after", 1, keep=30), need=0)
+    session = f.attach(0)
+    f.until(lambda: len(session.commands) >= 2, "both are sent")
+    assert session.commands == [del_words(b"owed"), del_words(b"after")]
+
+
+def test_detach_does_not_wait_for_a_master_that_does_not_read(fleet: MakeFleet) -> None:
+    f = fleet(silent, granting, buffers=4096, reading=False)
+    f.exchange([acquire(b"%d" % n * 300, 1) for n in range(100)], need=0)
+    f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE)
+    assert not f.link(0).attached
+    f.masters[0].reading.set()
+    session = f.session(0)
+    assert session.ended.wait(DEADLINE)
+    arrived = [words[1] for words in session.commands]
+    assert len(arrived) < 200, "the socket took everything: the test shows nothing"
+
+
+def test_attach_again_after_detach_serves(fleet: MakeFleet) -> None:
+    f = fleet(granting, commands=NATIVE)
+    for number in range(5):
+        assert f.ask(acquire(b"%d" % number, 1), need=1).granted == 1
+        f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE)
+        assert f.ask(acquire(b"%d" % number, 1), need=1).values == (FAULT,)
+        f.attach(0)
+    assert not f.breaks.acquire(blocking=False), "detaching is not breaking"

@@ -1,0 +1,183 @@
+"""Attaching, tending, draining, closing."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from support.fleet import LONG, NATIVE, SOON, Fleet, MakeFleet, Stopwatch, acquire, release
+from support.scripted import granting, silent
+from support.waiting import DEADLINE, start
+
+from redlock_fast._commands import Verb
+from redlock_fast._engine import FAULT, LAG_AFTER, Engine
+
+
+def test_new_link_is_blank(fleet: MakeFleet) -> None:
+    f = fleet(silent, attach=False)
+    link = f.link(0)
+    assert link == (False, "", 0, 0.0, 0.0, 0, 0, 0, 0)
+    f.attach(0)
+    assert f.link(0) == (True, "", 0, 0.0, 0.0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("timeout", [None, 0.0, 0.25])
+@pytest.mark.parametrize("tcp", [False, True])
+def test_any_connected_socket_will_do(fleet: MakeFleet, tcp: bool, timeout: float | None) -> None:
+    f = fleet(granting, tcp=tcp, attach=False)
+    sock = f.masters[0].connect()
+    sock.settimeout(timeout)
+    f.engine.attach(0, sock, NATIVE)
+    for number in range(10):
+        assert f.ask(acquire(b"%d" % number, 1), need=1).granted == 1
+
+
+def test_engine_owns_its_sockets(engine_class: type[Engine]) -> None:
+    # No reference of ours keeps the connection open, and none is needed to keep it open.
+    with Fleet(engine_class, granting) as f:
+        assert f.ask(acquire(b"k", 1), need=1).granted == 1
+        f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE)
+        assert f.session(0).ended.wait(DEADLINE)
+
+
+def test_tend_notices_the_end_of_an_idle_connection(fleet: MakeFleet) -> None:
+    f = fleet(granting, granting, tcp=True)
+    f.ask(acquire(b"k", f.all), need=2)
+    f.session(1).finish()
+    assert f.until_broken(1)
+    assert f.breaks.acquire(timeout=DEADLINE)
+    assert f.link(0).attached
+    f.session(0).reset()
+    assert f.until_broken(0)
+
+
+def test_tend_sends_what_is_left(fleet: MakeFleet) -> None:
+    f = fleet(silent, buffers=4096, reading=False)
+    f.exchange([acquire(b"%04d" % n * 50, 1) for n in range(500)], need=0)
+    f.masters[0].reading.set()
+    f.until(lambda: len(f.session(0).commands) == 500, "everything arrives")
+    assert f.link(0).owed == 500
+
+
+def test_tend_never_waits(fleet: MakeFleet) -> None:
+    f = fleet(silent, silent, attach=False)
+    f.engine.tend()
+    f.attach(0)
+    f.ask(acquire(b"k", f.all), need=0)
+    with Stopwatch() as watch:
+        for _ in range(100):
+            f.engine.tend()
+    assert watch.seconds < SOON
+
+
+def test_drain_of_the_idle_is_done(fleet: MakeFleet) -> None:
+    f = fleet(silent, granting, attach=False)
+    assert f.engine.drain(0.0)
+    f.attach(1)
+    f.ask(acquire(b"k", 0b10), need=1)
+    assert f.engine.drain(LONG)
+
+
+def test_drain_waits_for_late_replies(fleet: MakeFleet) -> None:
+    f = fleet(silent, silent)
+    for number in range(20):
+        f.ask(acquire(b"%d" % number, f.all, keep=LONG), need=0)
+        drained = start(lambda: f.engine.drain(LONG))
+        for master in range(2):
+            f.session(master).wait_commands(number + 1)
+            f.session(master).send(b":1\r\n")
+        assert drained.result(SOON)
+        # Not waited for only where the machine was so slow that the master came to lag.
+        f.until(lambda: f.link(0).owed == f.link(1).owed == 0, "the replies are read")
+
+
+def test_drain_has_read_all_replies(fleet: MakeFleet) -> None:
+    f = fleet(granting, granting, granting)
+    for number in range(50):
+        f.exchange([acquire(b"%d-%d" % (number, part), f.all, keep=LONG) for part in range(5)], need=0)
+        assert f.engine.drain(LONG)
+        for master in range(3):
+            assert f.link(master).owed == 0 or f.link(master).lag > 0
+
+
+def test_drain_gives_up_at_its_timeout(fleet: MakeFleet) -> None:
+    f = fleet(silent)
+    f.ask(acquire(b"k", 1), need=0)
+    with Stopwatch() as watch:
+        drained = f.engine.drain(LAG_AFTER / 10)
+    assert watch.seconds < SOON
+    assert not drained or f.link(0).lag > 0
+
+
+def test_drain_does_not_wait_for_the_lagging(fleet: MakeFleet) -> None:
+    f = fleet(silent, granting)
+    f.ask(acquire(b"k", f.all), need=1)
+    with Stopwatch() as watch:
+        assert f.engine.drain(LONG)
+    assert watch.seconds < SOON
+    assert f.link(0).owed == 1
+    assert f.link(1).owed == 0
+
+
+def test_close_is_a_fault_for_those_who_wait(fleet: MakeFleet) -> None:
+    f = fleet(silent, silent, silent)
+    futures = [f.ask_meanwhile(acquire(b"%d" % n, f.all), 2) for n in range(4)]
+    draining = start(lambda: f.engine.drain(LONG))
+    f.engine.close()
+    for future in futures:
+        assert future.result(SOON).values == (FAULT,) * 3
+    draining.result(SOON)
+    for master in range(3):
+        assert f.session(master).ended.wait(DEADLINE)
+        assert not f.link(master).attached
+        assert f.link(master).owed == 0
+
+
+def test_close_keeps_the_votes_that_came(fleet: MakeFleet) -> None:
+    f = fleet(silent, silent, silent)
+    future = f.ask_meanwhile(acquire(b"k", f.all), 3)
+    f.session(1).send(b":5\r\n")
+    f.until(lambda: f.link(1).owed == 0, "the reply is read")
+    f.engine.close()
+    assert future.result(SOON).values == (FAULT, 5, FAULT)
+
+
+def test_closed_engine_answers_with_faults(fleet: MakeFleet) -> None:
+    f = fleet(granting, granting)
+    f.engine.close()
+    f.engine.close()
+    assert f.ask(acquire(b"k", f.all), need=1).values == (FAULT, FAULT)
+    assert f.ask(release(b"k", f.all, keep=30), need=1).sent == 0
+    f.engine.tend()
+    assert f.engine.drain(LONG)
+    f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE)
+    assert not f.breaks.acquire(blocking=False), "closing is not breaking"
+
+
+def test_engine_that_was_never_attached_closes(engine_class: type[Engine]) -> None:
+    engine = engine_class(3, lambda: None)
+    engine.close()
+
+
+def test_two_engines_are_strangers(engine_class: type[Engine]) -> None:
+    with Fleet(engine_class, silent) as one, Fleet(engine_class, silent) as other:
+        first = one.ask_meanwhile(acquire(b"k", 1), 1)
+        second = other.ask_meanwhile(acquire(b"k", 1), 1)
+        other.session(0).send(b":2\r\n")
+        assert second.result(SOON).values == (2,)
+        other.engine.close()
+        one.session(0).send(b":1\r\n")
+        assert first.result(SOON).values == (1,)
+
+
+def test_sockets_are_left_in_no_other_hands(fleet: MakeFleet) -> None:
+    f = fleet(granting, attach=False)
+    client, server = socket.socketpair()
+    with server:
+        f.engine.attach(0, client, NATIVE)
+        del client
+        f.ask(acquire(b"k", 1), need=0)
+        server.settimeout(DEADLINE)
+        assert server.recv(100).startswith(b"*6\r\n$3\r\nSET\r\n")
+        f.engine.close()
+        assert server.recv(100) == b""

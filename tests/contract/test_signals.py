@@ -1,0 +1,195 @@
+"""Signals in an exchange: handlers run and may raise, and nobody else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import pytest
+from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch, acquire
+from support.scripted import silent
+from support.waiting import start
+
+from redlock_fast._engine import SILENT
+
+Handle = Callable[[Callable[[], None]], None]
+MAIN = threading.main_thread()
+
+
+@pytest.fixture
+def handle() -> Iterator[Handle]:
+    """``handle(action)``: what SIGUSR1 does in this test."""
+    before = signal.getsignal(signal.SIGUSR1)
+
+    def install(action: Callable[[], None]) -> None:
+        def handler(number: int, frame: FrameType | None) -> None:
+            action()
+
+        signal.signal(signal.SIGUSR1, handler)
+
+    yield install
+    signal.signal(signal.SIGUSR1, before)
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def to_main() -> None:
+    assert MAIN.ident is not None
+    signal.pthread_kill(MAIN.ident, signal.SIGUSR1)
+
+
+def to_process() -> None:
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def signal_when(f: Fleet, master: int, commands: int, send: Callable[[], None] = to_main) -> None:
+    """Signal the main thread as soon as this master has that many commands."""
+
+    def run() -> None:
+        f.session(master).wait_commands(commands)
+        send()
+
+    start(run)
+
+
+@pytest.mark.parametrize("send", [to_main, to_process])
+def test_interrupt_is_raised_promptly_and_the_engine_goes_on(
+    fleet: MakeFleet, handle: Handle, send: Callable[[], None]
+) -> None:
+    handle(interrupt)
+    f = fleet(silent)
+    for number in range(20):
+        # The signal comes right after the send, whether the caller waits already or not yet.
+        signal_when(f, 0, 2 * number + 1, send)
+        with Stopwatch() as watch, pytest.raises(KeyboardInterrupt):
+            f.ask(acquire(b"interrupted", 1, keep=LONG), 1)
+        assert watch.seconds < SOON
+        future = f.ask_meanwhile(acquire(b"next", 1, keep=LONG), 1)
+        f.session(0).send(b":1\r\n:2\r\n")
+        assert future.result(SOON).values == (2,)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_interrupt_of_one_thread_leaves_the_others_waiting(
+    fleet: MakeFleet, handle: Handle, first: bool
+) -> None:
+    # The main thread may be the one that reads for all, or one that is read for.
+    handle(interrupt)
+    f = fleet(silent)
+    futures = [] if first else [f.ask_meanwhile(acquire(b"a", 1, keep=LONG), 1)]
+
+    def others() -> None:
+        f.session(0).wait_commands(len(futures) + 1)
+        futures.extend(f.ask_meanwhile(acquire(b"%d" % n, 1, keep=LONG), 1) for n in range(3))
+        to_main()
+
+    helper = start(others)
+    with Stopwatch() as watch, pytest.raises(KeyboardInterrupt):
+        f.ask(acquire(b"interrupted", 1, keep=LONG), 1)
+    helper.result(SOON)
+    assert watch.seconds < SOON
+    count = len(futures) + 1
+    f.session(0).send(b"".join(b":%d\r\n" % (n + 1) for n in range(count)))
+    numbers = [future.result(SOON).values[0] for future in futures]
+    assert sorted(numbers) == ([2, 3, 4] if first else [1, 3, 4, 5])
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_handler_that_returns_changes_nothing(fleet: MakeFleet, handle: Handle, alone: bool) -> None:
+    handled: list[int] = []
+    handle(lambda: handled.append(1))
+    f = fleet(silent)
+    other = None if alone else f.ask_meanwhile(acquire(b"other", 1), 1)
+    stop = threading.Event()
+
+    def pester() -> None:
+        while not stop.wait(0.01):
+            to_main()
+
+    helper = start(pester)
+    with Stopwatch() as watch:
+        votes = f.ask(acquire(b"k", 1), 1, timeout=0.25)
+    stop.set()
+    helper.result(SOON)
+    assert votes.values == (SILENT,)
+    assert 0.25 <= watch.seconds < SOON
+    assert handled
+    if other:
+        f.session(0).send(b"+OK\r\n")
+        assert other.result(SOON).granted == 1
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_handler_may_use_the_engine(fleet: MakeFleet, handle: Handle, alone: bool) -> None:
+    f = fleet(silent, lambda words: b":5\r\n")
+    other = None if alone else f.ask_meanwhile(acquire(b"other", 0b01), 1)
+    inner: list[int] = []
+
+    def nested() -> None:
+        inner.append(f.ask(acquire(b"inner", 0b10), 1).values[1])
+        f.session(0).send(b"+OK\r\n" if alone else b"+OK\r\n:7\r\n")
+
+    handle(nested)
+    signal_when(f, 0, 1 if alone else 2)
+    with Stopwatch() as watch:
+        votes = f.ask(acquire(b"outer", 0b01), 1)
+    assert watch.seconds < SOON
+    assert inner == [5]
+    assert votes.values[0] == (1 if alone else 7)
+    if other:
+        assert other.result(SOON).granted == 1
+
+
+def test_handler_may_use_the_engine_for_the_same_master(fleet: MakeFleet, handle: Handle) -> None:
+    f = fleet(lambda words: b"" if words[1] == b"outer" else b":1\r\n:2\r\n")
+    inner: list[int] = []
+    handle(lambda: inner.append(f.ask(acquire(b"inner", 1, keep=LONG), 1).values[0]))
+    signal_when(f, 0, 1)
+    assert f.ask(acquire(b"outer", 1, keep=LONG), 1).values == (1,)
+    assert inner == [2]
+
+
+def test_interrupt_in_the_handlers_own_exchange(fleet: MakeFleet, handle: Handle) -> None:
+    f = fleet(silent, silent)
+
+    def nested() -> None:
+        handle(interrupt)
+        signal_when(f, 1, 1)
+        f.ask(acquire(b"inner", 0b10), 1)
+
+    handle(nested)
+    signal_when(f, 0, 1)
+    with Stopwatch() as watch, pytest.raises(KeyboardInterrupt):
+        f.ask(acquire(b"outer", 0b01), 1)
+    assert watch.seconds < SOON
+    future = f.ask_meanwhile(acquire(b"next", f.all, keep=LONG), 2)
+    f.session(0).send(b":1\r\n:2\r\n")
+    f.session(1).send(b":1\r\n:3\r\n")
+    assert future.result(SOON).values == (2, 3)
+
+
+def test_interrupt_while_draining(fleet: MakeFleet, handle: Handle) -> None:
+    handle(interrupt)
+    f = fleet(silent)
+    f.ask(acquire(b"k", 1), need=0)
+    end = threading.Event()
+
+    def pester() -> None:
+        # Until it is caught: drain also ends when the master comes to lag.
+        while not end.wait(0.02):
+            to_main()
+
+    helper = start(pester)
+    with Stopwatch() as watch:
+        with contextlib.suppress(KeyboardInterrupt):
+            f.engine.drain(LONG)
+        handle(lambda: None)
+    end.set()
+    helper.result(SOON)
+    assert watch.seconds < SOON

@@ -1,0 +1,177 @@
+"""An engine attached to scripted masters, and a test's words for both."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from support.scripted import Answer, ScriptedMaster, Session, Words
+from support.waiting import eventually, start
+
+from redlock_fast._commands import Capabilities, Dialect, Verb, dialect
+from redlock_fast._engine import FAULT, Engine, Link, Request, Votes
+
+TOKEN = b"t" * 20
+TTL = b"10000"
+
+#: A server without native commands for locks: releases are scripts, with a fallback.
+PLAIN = dialect(Capabilities())
+#: A server that has them all.
+NATIVE = dialect(Capabilities(delifeq=True, set_ifeq=True))
+
+#: A timeout for exchanges that are decided long before it.
+LONG = 60.0
+#: More than a busy machine takes for what should be immediate, and less than LONG.
+SOON = 20.0
+
+
+def acquire(key: bytes, masters: int, keep: float = 0.0) -> Request:
+    return Request(Verb.ACQUIRE, (key, TOKEN, TTL), masters, keep)
+
+
+def release(key: bytes, masters: int, keep: float = 0.0) -> Request:
+    return Request(Verb.RELEASE, (key, TOKEN), masters, keep)
+
+
+def set_words(key: bytes) -> Words:
+    """An acquire, as a master sees it."""
+    return (b"SET", key, TOKEN, b"NX", b"PX", TTL)
+
+
+def del_words(key: bytes) -> Words:
+    """A release, as a master with the NATIVE dialect sees it."""
+    return (b"DELIFEQ", key, TOKEN)
+
+
+def check(votes: Votes, masters: int) -> None:
+    """What is true of all votes."""
+    values = votes.values
+    assert len(values) == masters
+    assert votes.granted == sum(value > 0 for value in values)
+    assert votes.faulty == sum(value == FAULT for value in values)
+    assert votes.refused == sum(FAULT < value <= 0 for value in values)
+    assert set(votes.details) == {master for master in range(masters) if values[master] == FAULT}
+    assert all(votes.details.values()), "a fault without a reason"
+    assert 0 <= votes.sent < 1 << masters
+    for master, value in enumerate(values):
+        if not votes.sent >> master & 1:
+            assert value == FAULT, "a vote of a master that was not asked"
+
+
+class Fleet:
+    """An engine with one scripted master per answer."""
+
+    def __init__(
+        self,
+        engine_class: type[Engine],
+        *answers: Answer,
+        attach: bool = True,
+        commands: Dialect = NATIVE,
+        tcp: bool = False,
+        buffers: int = 0,
+        reading: bool = True,
+        **bounds: int,
+    ) -> None:
+        self.masters = [
+            ScriptedMaster(answer, tcp=tcp, buffers=buffers, reading=reading) for answer in answers
+        ]
+        self.size = len(answers)
+        self.all = (1 << self.size) - 1
+        self.breaks = threading.Semaphore(0)
+        self.engine: Engine = engine_class(self.size, self.breaks.release, **bounds)
+        self.commands = commands
+        for master in range(self.size) if attach else ():
+            self.attach(master)
+
+    def attach(self, master: int, commands: Dialect | None = None) -> Session:
+        """A new connection for this master; the server's end of it."""
+        client = self.masters[master].connect()
+        self.engine.attach(master, client, commands or self.commands)
+        return self.session(master)
+
+    def session(self, master: int) -> Session:
+        return self.masters[master].session
+
+    def link(self, master: int) -> Link:
+        return self.engine.link(master)
+
+    def exchange(
+        self,
+        requests: list[Request],
+        need: int,
+        timeout: float = LONG,
+        wait_all: bool = False,
+    ) -> list[Votes]:
+        """What the engine says, checked for what is always true."""
+        answers = self.engine.exchange(requests, need, timeout, wait_all)
+        assert len(answers) == len(requests)
+        for votes in answers:
+            check(votes, self.size)
+        return answers
+
+    def ask(self, request: Request, need: int, timeout: float = LONG, wait_all: bool = False) -> Votes:
+        """One request."""
+        return self.exchange([request], need, timeout, wait_all)[0]
+
+    def ask_meanwhile(
+        self, request: Request, need: int, timeout: float = LONG, wait_all: bool = False
+    ) -> Future[Votes]:
+        """One request by another thread; returns when it arrived at all masters that it asks."""
+        asked = [m for m in range(self.size) if request.masters >> m & 1]
+        before = {master: len(self.session(master).commands) for master in asked}
+        future = start(lambda: self.ask(request, need, timeout, wait_all))
+        for master, count in before.items():
+            self.session(master).wait_commands(count + 1)
+        return future
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Tend the engine until ``condition()``."""
+
+        def tended() -> object:
+            self.engine.tend()
+            return condition()
+
+        eventually(tended, what)
+
+    def until_lagging(self, master: int) -> None:
+        self.until(lambda: self.link(master).lag > 0, f"master {master} lags")
+
+    def until_broken(self, master: int) -> str:
+        """Why the master's connection broke, once it did."""
+        self.until(lambda: self.link(master).broken, f"the connection of master {master} breaks")
+        assert not self.link(master).attached
+        return self.link(master).broken
+
+    def close(self) -> None:
+        """Close both sides and let go of the engine: what it still holds then is a leak."""
+        if hasattr(self, "engine"):
+            self.engine.close()
+            del self.engine
+        for master in self.masters:
+            master.close()
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class MakeFleet(Protocol):
+    """The ``fleet`` fixture."""
+
+    def __call__(self, *answers: Answer, **options: Any) -> Fleet: ...
+
+
+class Stopwatch:
+    """How long the block took, in seconds."""
+
+    def __enter__(self) -> Stopwatch:
+        self.began = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.monotonic() - self.began

@@ -1,0 +1,29 @@
+"""Bytes as they should be on the wire, and what they should mean: written apart from the engines."""
+
+from __future__ import annotations
+
+import re
+
+from redlock_fast._commands import Command, bulk
+from redlock_fast._engine import FAULT
+
+
+def render(template: Command, args: tuple[bytes, ...]) -> bytes:
+    """A command with its arguments."""
+    return b"".join(bulk(args[part]) if isinstance(part, int) else part for part in template.parts)
+
+
+def meanings(reply: bytes) -> set[int]:
+    """The votes that a whole reply may count as; more than one where the contract leaves it open."""
+    if reply == b"+OK\r\n":
+        return {1}
+    if reply in (b"$-1\r\n", b"_\r\n"):
+        return {0}
+    if reply == b"*-1\r\n":
+        return {0, FAULT}
+    if not reply.startswith(b":"):
+        return {FAULT}
+    number = int(reply[1:])
+    if re.fullmatch(rb":(0|-?[1-9][0-9]{0,17})\r\n", reply):
+        return {number}
+    return {number, FAULT}
