@@ -1,4 +1,8 @@
-"""Builds the native engine where it can: REDLOCK_FAST_BUILD_NATIVE=yes|no|auto (default auto)."""
+"""Builds the native engine where it can: REDLOCK_FAST_BUILD_NATIVE=yes|no|auto (default auto).
+
+REDLOCK_FAST_TRACE=1 makes a slow build whose .pyx lines coverage can see; REDLOCK_FAST_CFLAGS adds
+compiler and linker options (sanitizers).
+"""
 
 import os
 import sys
@@ -9,13 +13,20 @@ CHOICE = os.environ.get("REDLOCK_FAST_BUILD_NATIVE", "auto")
 if CHOICE not in ("yes", "no", "auto"):
     sys.exit(f"REDLOCK_FAST_BUILD_NATIVE must be yes, no or auto, not {CHOICE!r}")
 
-NATIVE = Extension(
+FLAGS = os.environ.get("REDLOCK_FAST_CFLAGS", "").split()
+TRACE = os.environ.get("REDLOCK_FAST_TRACE") == "1"
+
+native = Extension(
     "redlock_fast._native",
     sources=["src/_native.pyx", "src/hub.c", "src/link.c"],
     depends=["src/hub.h", "src/link.h", "src/buffer.h", "src/reply.h"],
     include_dirs=["src"],
-    extra_compile_args=["-std=c11", "-O2", *os.environ.get("REDLOCK_FAST_CFLAGS", "").split()],
+    define_macros=[("CYTHON_TRACE_NOGIL", "1")] if TRACE else [],
+    extra_compile_args=["-std=c11", "-O2", *FLAGS],
+    extra_link_args=FLAGS,
     optional=CHOICE == "auto",
 )
+if TRACE:
+    native.cython_directives = {"linetrace": True}
 
-setup(ext_modules=[] if CHOICE == "no" else [NATIVE])
+setup(ext_modules=[] if CHOICE == "no" else [native])

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 Clock = Callable[[], float]
 
-
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-lease_clock: Clock = _boottime if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+lease_clock: Clock = time.monotonic
+if hasattr(time, "CLOCK_BOOTTIME"):
+    lease_clock = partial(time.clock_gettime, time.CLOCK_BOOTTIME)

@@ -11,10 +11,10 @@ from typing import Any
 
 from ._clock import Clock, lease_clock
 from ._dial import target
-from ._engine import MAX_MASTERS, SILENT, Votes, load
+from ._engine import FAULT, MAX_MASTERS, SILENT, Votes, Wait, load
 from ._masters import MasterHealth, Masters
 from ._procedures import Refusal, Rules
-from ._quorum import Retry, drift, quorum
+from ._quorum import Retry, drift, impossible, quorum
 from .errors import ClientClosed, ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
 from .telemetry import Stats
 
@@ -58,7 +58,7 @@ class Core:
             drift_factor=drift_factor,
             patience=connect_timeout,
             retry=retry,
-            wait_all=decide == "all",
+            wait=Wait.ALL if decide == "all" else Wait.EARLY,
             clock=clock,
         )
         self.masters = Masters(
@@ -113,11 +113,14 @@ class Core:
         )
 
     def causes(self, votes: Votes) -> list[MasterError]:
-        """One error per master that failed to vote."""
+        """One error per master that failed; the silent only where those were not enough to decide."""
+        rules = self.rules
+        enough = impossible(rules.masters, rules.need, votes.refused, votes.faulty)
+        guilty = (FAULT,) if enough else (FAULT, SILENT)
         return [
             MasterError(name, self.masters.cause(master, votes))
             for master, name in enumerate(self.masters.names())
-            if votes.values[master] <= SILENT + 1
+            if votes.values[master] in guilty
         ]
 
     def count(self, outcome: str) -> None:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import queue
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from . import _engine, embedded
+from ._demo_crew import Crew
 from ._quorum import quorum
-from .errors import RedlockError
 
 ALONE_SECONDS = 0.7
-START_TIMEOUT = 60.0
-END_TIMEOUT = 30.0
 KEYS_TIMEOUT = 5.0
 TALLY = ("cycles", "contended", "unavailable", "lost")
 
@@ -82,7 +76,7 @@ def _together(masters: embedded.Masters, setting: Setting, counter: Path) -> dic
             elapsed = time.monotonic() - start
             if expendable and cycles_before_kill is None and elapsed >= setting.seconds / 2:
                 masters[-1].kill()
-                cycles_before_kill = crew.cycles
+                cycles_before_kill = int(counter.read_text())  # the workers' own words come later
             bar.show(elapsed, f"{crew.cycles:,} locks, {_alive(masters)} of {len(masters)} masters")
     bar.end()
     tally = {name: sum(result[name] for result in crew.results) for name in TALLY}
@@ -106,89 +100,6 @@ def _keys_left(masters: embedded.Masters) -> int:
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.02)
-
-
-class Crew:
-    """Worker processes, and what they have told us. A context manager that leaves none behind.
-
-    Each has a thread that reads its words; they start their work together, on :meth:`go`.
-    """
-
-    def __init__(self, workers: int, **setting: Any) -> None:
-        self.results: list[dict[str, Any]] = []
-        self._words: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
-        self._cycles = [0] * workers
-        self._ready = 0
-        self._deadline = time.monotonic() + START_TIMEOUT
-        self._seconds: float = setting["seconds"]
-        self._processes: list[subprocess.Popen[str]] = []
-        self._command = [sys.executable, "-m", f"{__package__}._demo_worker", json.dumps(setting)]
-
-    def __enter__(self) -> Self:
-        try:
-            for number in range(len(self._cycles)):
-                process = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    start_new_session=True,  # Ctrl-C is for us; we end them
-                )
-                self._processes.append(process)
-                threading.Thread(target=self._read, args=(number, process), daemon=True).start()
-            while self._ready < len(self._processes):
-                self.listen()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for process in self._processes:
-            process.kill()
-        for process in self._processes:
-            with contextlib.suppress(BrokenPipeError):
-                process.communicate()
-
-    @property
-    def cycles(self) -> int:
-        return sum(self._cycles)
-
-    @property
-    def at_work(self) -> bool:
-        return len(self.results) < len(self._processes)
-
-    def go(self) -> float:
-        """Let them all begin; returns the time."""
-        for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-        self._deadline = time.monotonic() + self._seconds + END_TIMEOUT
-        return time.monotonic()
-
-    def listen(self, seconds: float = 0.05) -> None:
-        """Wait so long for the workers' words; raises RedlockError when one has failed."""
-        if time.monotonic() > self._deadline:
-            raise RedlockError("a worker of the demo does not come to its end")
-        with contextlib.suppress(queue.Empty):
-            number, words = self._words.get(timeout=seconds)
-            self._cycles[number] = words.get("cycles", self._cycles[number])
-            self._ready += "ready" in words
-            if "result" in words:
-                self.results.append(words["result"])
-            if "failed" in words:
-                raise RedlockError("a worker of the demo failed; what it said is above")
-
-    def _read(self, number: int, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        done = False
-        for line in process.stdout:
-            words = json.loads(line)
-            done |= "result" in words
-            self._words.put((number, words))
-        if not done:
-            self._words.put((number, {"failed": True}))
 
 
 class Progress:

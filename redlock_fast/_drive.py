@@ -36,7 +36,7 @@ def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet) -> Result:
             resume, argument = procedure.send, None
             if type(effect) is Exchange:
                 argument = fleet.engine.exchange(
-                    effect.requests, effect.need, effect.timeout, effect.wait_all
+                    effect.requests, effect.need, effect.timeout, effect.wait
                 )
                 for votes in argument:
                     if votes.faulty:

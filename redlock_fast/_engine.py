@@ -5,13 +5,14 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
 ``tests/contract`` checks:
 
 1. A master's failure is a vote, never an exception.
-2. A request is decided at the first of: ``need`` grants; so many refusals and faults that
-   ``need`` grants can no longer come; the end of ``timeout``. ``need=0`` is decided when
-   it was handed to the connections: nobody waits for its replies.
+2. A request is decided at the first of: what ``wait`` says; every reply that is owed; the end of
+   ``timeout``. ``need=0`` is decided when it was handed to the connections: nobody waits for
+   its replies.
 3. Commands of one connection are executed in the order of submission.
 4. A reply goes to the request that it answers. Replies that come after the decision are dropped.
 5. A reply that cannot be parsed, or that nobody is owed, breaks its connection.
-6. A connection that breaks makes every reply that it owes a FAULT, at once.
+6. A connection that breaks makes every reply that it owes a FAULT, at once. It is not used again;
+   its socket is closed by ``detach``.
 7. A request with ``keep`` must arrive: it goes to lagging masters too; where the connection is
    gone or breaks before the reply, it is sent again on the next one, for ``keep`` seconds.
    All others are sent at most once.
@@ -24,6 +25,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from ._commands import Dialect
@@ -44,6 +46,19 @@ LAG_ROUND_TRIPS = 10
 
 #: More masters than this make no lock safer; masks of masters are 64-bit in C.
 MAX_MASTERS = 63
+
+
+class Wait(IntEnum):
+    """What decides a request.
+
+    EARLY: ``need`` grants, or so many refusals and faults that these can no longer come: enough to
+    know that it failed. CERTAIN: ``need`` grants, or so many refusals alone: a master that fails has
+    not said no. ALL: only every reply.
+    """
+
+    EARLY = 0
+    CERTAIN = 1
+    ALL = 2
 
 
 class Request:
@@ -145,11 +160,11 @@ class Engine(Protocol):
         """
 
     def exchange(
-        self, requests: Sequence[Request], need: int, timeout: float, wait_all: bool = False
+        self, requests: Sequence[Request], need: int, timeout: float, wait: int = Wait.EARLY
     ) -> list[Votes]:
-        """Send, wait for the decision of each request, return the votes in order.
+        """Send, wait up to ``timeout`` seconds for the decision of each request; the votes in order.
 
-        ``wait_all`` waits for every reply, or ``timeout`` (seconds). May raise what a signal
+        ``wait``: a :class:`Wait`. May raise what a signal
         handler raises (KeyboardInterrupt): the requests may have been sent then.
         """
 

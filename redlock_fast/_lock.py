@@ -49,7 +49,7 @@ class LockState:
         self._key = core.check_key(resource)
         self._ttl = core.default_ttl if ttl is None else core.check_ttl(ttl)
         self._timeout = check_timeout(timeout)
-        if max_extensions is not None:
+        if max_extensions is not MAX_EXTENSIONS and max_extensions is not None:
             number("max_extensions", max_extensions, low=0)
         self._max_extensions = max_extensions
         self._lease: Lease | None = None
@@ -184,7 +184,11 @@ class LockState:
         if lease is None or core.masters.closed:
             return False
         alive = yield from procedures.release(core.rules, self._key, lease)
-        core.count("released" if alive else "expired")
+        with core.masters.mutex:
+            if alive:
+                core.counts.released += 1
+            else:
+                core.counts.expired += 1
         return alive
 
     def _leave(self, failing: bool) -> Generator[Effect, Any, None]:

@@ -12,15 +12,22 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import lru_cache
 
 from ._clock import Clock, lease_clock
 from ._commands import Verb
-from ._engine import Request, Votes
+from ._engine import Request, Votes, Wait
 from ._quorum import Retry, deadline, impossible, milliseconds
 
 TOKEN_SIZE = 20
+
+
+@lru_cache(maxsize=256)
+def wire_ttl(ttl: float) -> bytes:
+    """Whole milliseconds, as they go into a command."""
+    return b"%d" % milliseconds(ttl)
 
 
 def new_token() -> bytes:
@@ -33,7 +40,7 @@ class Rules:
     """What all procedures of one client go by. Times in seconds.
 
     ``patience``: how long an acquire without a deadline bears with masters that form no quorum.
-    ``wait_all``: wait for every master's reply, also after the decision.
+    ``wait``: what decides an acquire; all else waits for certainty at least.
     """
 
     masters: int
@@ -42,15 +49,18 @@ class Rules:
     drift_factor: float
     patience: float
     retry: Retry
-    wait_all: bool = False
+    wait: Wait = Wait.EARLY
     clock: Clock = lease_clock
     chance: Callable[[], float] = random.SystemRandom().random
     token: Callable[[], bytes] = new_token
+    #: The mask of all masters.
+    everyone: int = field(init=False)
+    #: Where a failing master must not pass for one that refused.
+    certain: Wait = field(init=False)
 
-    @property
-    def everyone(self) -> int:
-        """The mask of all masters."""
-        return (1 << self.masters) - 1
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "everyone", (1 << self.masters) - 1)
+        object.__setattr__(self, "certain", max(self.wait, Wait.CERTAIN))
 
     def hopeless(self, votes: Votes) -> bool:
         """Whether so many masters refused that others hold, or ours is lost, for certain."""
@@ -60,15 +70,13 @@ class Rules:
 class Exchange:
     """Effect: send ``requests``, come back with their votes. ``need=0``: do not wait for replies."""
 
-    __slots__ = ("need", "requests", "timeout", "wait_all")
+    __slots__ = ("need", "requests", "timeout", "wait")
 
-    def __init__(
-        self, requests: list[Request], need: int, timeout: float, wait_all: bool = False
-    ) -> None:
+    def __init__(self, requests: list[Request], need: int, timeout: float, wait: Wait = Wait.EARLY) -> None:
         self.requests = requests
         self.need = need
         self.timeout = timeout
-        self.wait_all = wait_all
+        self.wait = wait
 
 
 class Pause:
@@ -169,11 +177,11 @@ def _round(
     if give_up_at is not None:
         timeout = max(0.0, min(timeout, give_up_at - start))
     token = rules.token()
-    args = (key, token, b"%d" % milliseconds(ttl))
+    args = (key, token, wire_ttl(ttl))
     sent = rules.everyone  # unless the votes say otherwise
     try:
         request = Request(Verb.ACQUIRE, args, rules.everyone)
-        votes = (yield Exchange([request], rules.need, timeout, rules.wait_all))[0]
+        votes = (yield Exchange([request], rules.need, timeout, rules.wait))[0]
         sent = votes.sent
         end = deadline(start, ttl, rules.drift_factor)
         validity = end - rules.clock()
@@ -217,7 +225,7 @@ def release(rules: Rules, key: bytes, lease: Lease) -> Generator[Effect, list[Vo
     """Delete our key wherever it may be. False: the lease had ended on a quorum before."""
     request = _release_request(key, lease.token, lease.sent, lease.ttl)
     try:
-        votes = (yield Exchange([request], rules.need, rules.node_timeout, rules.wait_all))[0]
+        votes = (yield Exchange([request], rules.need, rules.node_timeout, rules.certain))[0]
     except GeneratorExit:
         raise
     except BaseException:
@@ -244,9 +252,9 @@ def extend(
     if end <= lease.deadline:
         lease.validity = lease.deadline - start
         return Extension.EXTENDED, None
-    request = Request(Verb.EXTEND, (key, lease.token, b"%d" % milliseconds(ttl)), lease.sent)
+    request = Request(Verb.EXTEND, (key, lease.token, wire_ttl(ttl)), lease.sent)
     timeout = min(rules.node_timeout, lease.deadline - start)
-    votes = (yield Exchange([request], rules.need, timeout, rules.wait_all))[0]
+    votes = (yield Exchange([request], rules.need, timeout, rules.certain))[0]
     now = rules.clock()
     lease.ttl = max(lease.ttl, ttl)
     if now >= lease.deadline or rules.hopeless(votes):
@@ -262,4 +270,4 @@ def extend(
 def exists(rules: Rules, key: bytes) -> Generator[Effect, list[Votes], Votes]:
     """Which masters have the key, whosever it is."""
     request = Request(Verb.EXISTS, (key,), rules.everyone)
-    return (yield Exchange([request], rules.need, rules.node_timeout))[0]
+    return (yield Exchange([request], rules.need, rules.node_timeout, rules.certain))[0]

@@ -6,22 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from . import __version__
 from .errors import RedlockError
 
 #: Exit codes; a check that failed is 1, as in the subcommands.
 UNABLE = 2
 INTERRUPTED = 130
-
-
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            print("redlock-fast", version("redlock-fast"))
-        except PackageNotFoundError:
-            print("redlock-fast (not installed)")
-        parser.exit()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="redlock-fast", description="A distributed lock over N masters.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    parser.add_argument("--version", action="version", version=f"redlock-fast {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser(
         "demo",

@@ -70,7 +70,7 @@ cdef extern from "hub.h" nogil:
     void hub_template_free(hub_template *t)
     hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay)
     void hub_free(hub *h)
-    hub_op *hub_op_new(hub *h, int verb, int need, int wait_all, uint64_t masters, double keep, int args,
+    hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,
                        const char **data, const size_t *sizes)
     void hub_op_release(hub_op *op)
     hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout)
@@ -244,7 +244,7 @@ cdef class NativeEngine:
             return (<_TlsSocket> tls).sock
         return None
 
-    def exchange(self, requests, int need, double timeout, bint wait_all=False):
+    def exchange(self, requests, int need, double timeout, int wait=0):
         cdef Py_ssize_t count = len(requests), made = 0
         cdef hub_op *single
         cdef hub_op **ops = &single
@@ -256,7 +256,7 @@ cdef class NativeEngine:
                 raise MemoryError
         try:
             while made < count:
-                ops[made] = self._op(requests[made], need, wait_all)
+                ops[made] = self._op(requests[made], need, wait)
                 made += 1
             with nogil:
                 state = hub_exchange(self._hub, &waiter, ops, count, timeout)
@@ -320,7 +320,7 @@ cdef class NativeEngine:
             raise IndexError(f"master {master} of {self._masters}")
         return 0
 
-    cdef hub_op *_op(self, object request, int need, bint wait_all) except NULL:
+    cdef hub_op *_op(self, object request, int need, int wait) except NULL:
         cdef const char *data[HUB_MAX_ARGS]
         cdef size_t sizes[HUB_MAX_ARGS]
         cdef tuple args = request.args
@@ -331,7 +331,7 @@ cdef class NativeEngine:
             arg = <bytes?> args[i]
             data[i] = PyBytes_AS_STRING(arg)
             sizes[i] = PyBytes_GET_SIZE(arg)
-        cdef hub_op *op = hub_op_new(self._hub, request.verb, need, wait_all, request.masters,
+        cdef hub_op *op = hub_op_new(self._hub, request.verb, need, wait, request.masters,
                                      request.keep, count, data, sizes)
         if op is NULL:
             raise MemoryError

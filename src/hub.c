@@ -81,7 +81,7 @@ void hub_template_free(hub_template *t) {
     free(t);
 }
 
-hub_op *hub_op_new(hub *h, int verb, int need, int wait_all, uint64_t masters, double keep, int args,
+hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,
                    const char **data, const size_t *sizes) {
     size_t n = (size_t)h->masters, size = sizeof(hub_op) + n * (sizeof(int64_t) + 1);
     for (int i = 0; i < args; i++) size += sizes[i];
@@ -91,7 +91,7 @@ hub_op *hub_op_new(hub *h, int verb, int need, int wait_all, uint64_t masters, d
     op->references = 1;
     op->verb = verb;
     op->need = need;
-    op->wait_all = (char)wait_all;
+    op->wait = (char)wait;
     op->masters = masters;
     op->keep = later(0, keep);
     for (size_t i = 0; i < n; i++) op->values[i] = HUB_SILENT;
@@ -194,11 +194,14 @@ static void count(hub_op *op, int master, int64_t value) {
     else op->refused++;
 }
 
+static int determined(const hub *h, const hub_op *op) {
+    int against = op->refused + (op->wait == WAIT_EARLY ? op->faulty : 0);
+    if (!op->owed) return 1;
+    return op->wait != WAIT_ALL && (op->granted >= op->need || against > h->masters - op->need);
+}
+
 static void conclude(hub *h, hub_op *op) {
-    if (op->decided) return;
-    if (op->wait_all ? !op->owed
-                     : op->granted >= op->need || op->refused + op->faulty > h->masters - op->need)
-        decide(h, op);
+    if (!op->decided && determined(h, op)) decide(h, op);
 }
 
 static void fault(hub_op *op, int master, enum hub_reason reason, const char *text, size_t size) {
@@ -219,10 +222,9 @@ static void fault(hub_op *op, int master, enum hub_reason reason, const char *te
 
 static enum hub_reason append(hub *h, hub_link *l, hub_op *op, int64_t now) {
     if (l->ring_size >= h->max_owed) return REASON_OWED;
-    if (buffer_size(&l->out) >= h->max_buffer) return REASON_BUFFER;
-    size_t before = l->out.tail - l->out.head;
+    size_t before = buffer_size(&l->out);
     if (!link_encode(l, l->dialect[op->verb], op)) return REASON_BUFFER;
-    if (!link_owe(l, op, now, 0)) {
+    if (buffer_size(&l->out) > h->max_buffer || !link_owe(l, op, now, 0)) {
         l->out.tail = l->out.head + before;
         return REASON_BUFFER;
     }

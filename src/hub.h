@@ -17,6 +17,9 @@
 #define HUB_FAULT (INT64_MIN + 1)
 #define HUB_MAX_ARGS 8
 
+/* What decides a request: the enum Wait of the contract. */
+enum hub_wait_for { WAIT_EARLY, WAIT_CERTAIN, WAIT_ALL };
+
 /* Why a vote is FAULT. The last two carry a text. */
 enum hub_reason {
     REASON_NONE, REASON_NOT_ASKED, REASON_NOT_CONNECTED, REASON_LAGGING, REASON_OWED, REASON_BUFFER,
@@ -34,7 +37,7 @@ typedef struct hub_op {
     int verb, need;
     int granted, refused, faulty;
     int owed;
-    char decided, wait_all;
+    char decided, wait;
     uint64_t masters, sent;
     int64_t keep;  /* ns that it is worth sending again */
     int64_t until; /* when that ends */
@@ -94,7 +97,7 @@ typedef struct {
 hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay);
 void hub_free(hub *h);
 
-hub_op *hub_op_new(hub *h, int verb, int need, int wait_all, uint64_t masters, double keep, int args,
+hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,
                    const char **data, const size_t *sizes);
 void hub_op_release(hub_op *op);
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.fleet import MakeFleet, acquire, release, set_words
 from support.scripted import Words, always, granting, silent
 
-from redlock_fast._engine import FAULT, SILENT
+from redlock_fast._engine import FAULT, SILENT, Wait
 from redlock_fast._resp import MAX_FRAME
 
 
@@ -102,7 +102,7 @@ def test_large_batch_through_small_buffers_does_not_stall(fleet: MakeFleet) -> N
 
     f = fleet(number, number, number, buffers=4096)
     keys = [b"%06d" % n + b"k" * 194 for n in range(5000)]
-    answers = f.exchange([acquire(key, f.all) for key in keys], need=2, wait_all=True)
+    answers = f.exchange([acquire(key, f.all) for key in keys], need=2, wait=Wait.ALL)
     for key, votes in zip(keys, answers, strict=True):
         assert votes.values == (int(b"1000000" + key[:6]),) * 3
 

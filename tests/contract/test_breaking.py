@@ -7,7 +7,7 @@ from support.fleet import SOON, Fleet, MakeFleet, acquire, set_words
 from support.scripted import Reply, always, granting, silent
 from support.waiting import DEADLINE
 
-from redlock_fast._engine import FAULT
+from redlock_fast._engine import FAULT, Wait
 
 NONSENSE: list[bytes] = [
     b"HTTP/1.1 400 Bad Request\r\n\r\n",
@@ -56,12 +56,24 @@ def test_nonsense_breaks_the_connection(fleet: MakeFleet, reply: bytes) -> None:
     assert votes.details[0]
     assert f.until_broken(0)
     assert f.breaks.acquire(timeout=DEADLINE), "on_break was called"
-    assert f.session(0).ended.wait(DEADLINE), "the connection is closed"
     assert f.link(1).attached
     assert f.link(2).attached
     votes = f.ask(acquire(b"k", f.all), need=2)
     assert votes.granted == 2
     assert votes.sent == 0b110
+
+
+def test_connection_that_broke_is_not_used_again(fleet: MakeFleet) -> None:
+    f = fleet(always(b"nonsense\r\n"))
+    f.ask(acquire(b"k", f.all), need=1)
+    f.until_broken(0)
+    session = f.session(0)
+    session.send(b":1\r\n")
+    votes = f.ask(acquire(b"next", f.all), need=1)
+    assert (votes.values, votes.sent) == ((FAULT,), 0)
+    f.detach(0)
+    assert session.ended.wait(DEADLINE), "and closed by detach at the latest"
+    assert session.commands == [set_words(b"k")]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +84,6 @@ def test_reply_that_nobody_is_owed_breaks_an_idle_connection(fleet: MakeFleet, e
     f.session(0).send(extra)
     assert f.until_broken(0)
     assert f.breaks.acquire(timeout=DEADLINE)
-    assert f.session(0).ended.wait(DEADLINE)
 
 
 def test_one_reply_too_many_breaks_the_connection(fleet: MakeFleet) -> None:
@@ -165,7 +176,7 @@ def test_pieces_of_the_old_connection_are_not_continued_on_the_next(fleet: MakeF
     f.session(0).close()
     assert future.result(SOON).values == (FAULT,)
     f.until_broken(0)
-    session = f.attach(0)
+    session = f.reattach(0)
     assert f.link(0).attached
     assert f.link(0).broken == ""
     future = f.ask_meanwhile(acquire(b"b", 1), 1)
@@ -180,7 +191,7 @@ def test_replies_that_the_old_connection_owed_are_not_awaited_on_the_next(fleet:
     f.session(0).wait_commands(7)
     f.session(0).close()
     f.until_broken(0)
-    f.attach(0)
+    f.reattach(0)
     assert f.link(0).owed == 0
     f.masters[0].answer = always(b":8\r\n")
     assert f.ask(acquire(b"k", 1), need=1).values == (8,)
@@ -211,7 +222,7 @@ def test_writing_to_a_dead_connection_is_a_fault(fleet: MakeFleet) -> None:
 def test_breaks_of_all_masters_are_faults_of_all(fleet: MakeFleet) -> None:
     replies: list[Reply] = [b"-", b"nonsense", b"$5\r\nfoo"]
     f = fleet(*[always(reply) for reply in replies])
-    future = f.ask_meanwhile(acquire(b"k", f.all), 3, wait_all=True)
+    future = f.ask_meanwhile(acquire(b"k", f.all), 3, wait=Wait.ALL)
     for master in range(3):
         f.session(master).finish() if master != 1 else None
     assert future.result(SOON).values == (FAULT,) * 3

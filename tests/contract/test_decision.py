@@ -6,7 +6,7 @@ import pytest
 from support.fleet import LONG, SOON, MakeFleet, Stopwatch, acquire, set_words
 from support.scripted import Answer, always, failing, granting, refusing, silent
 
-from redlock_fast._engine import FAULT, SILENT
+from redlock_fast._engine import FAULT, SILENT, Wait
 
 ANSWERS: dict[str, Answer] = {"g": granting, "r": refusing, "f": failing, "-": silent}
 VALUES = {"g": 1, "r": 0, "f": FAULT, "-": SILENT}
@@ -79,9 +79,45 @@ def test_short_timeouts_are_not_cut_shorter(fleet: MakeFleet, timeout: float) ->
     assert len(f.session(0).wait_commands(5)) == 5
 
 
-def test_wait_all_waits_for_what_the_decision_does_not_need(fleet: MakeFleet) -> None:
+@pytest.mark.parametrize(
+    ("masters", "need"),
+    [("gg-", 2), ("-ggg-", 3), ("rr-", 2), ("rr--", 3), ("rrr--", 3), ("rffr-r-", 5), ("fff", 2), ("rff", 2)],
+)
+def test_certain_is_decided_by_grants_or_refusals_or_all_replies(
+    fleet: MakeFleet, masters: str, need: int
+) -> None:
+    f = fleet(*[ANSWERS[kind] for kind in masters])
+    with Stopwatch() as watch:
+        votes = f.ask(acquire(b"k", f.all), need, wait=Wait.CERTAIN)
+    assert watch.seconds < SOON
+    for kind, vote in zip(masters, kinds(votes.values), strict=True):
+        assert vote in (kind, "-")
+    asked_for = "r" if "r" in masters else "f"
+    assert votes.granted >= need or kinds(votes.values).count(asked_for) == masters.count(asked_for)
+
+
+@pytest.mark.parametrize(
+    ("masters", "need"), [("ff-", 2), ("rf-", 2), ("ff--", 3), ("rrf--", 3), ("fffff-", 4), ("gff-", 3)]
+)
+def test_certain_does_not_count_faults_as_refusals(fleet: MakeFleet, masters: str, need: int) -> None:
+    f = fleet(*[ANSWERS[kind] for kind in masters])
+    with Stopwatch() as watch:
+        votes = f.ask(acquire(b"k", f.all), need, timeout=0.1, wait=Wait.CERTAIN)
+    assert 0.1 <= watch.seconds < SOON
+    assert kinds(votes.values) == masters
+
+
+def test_certain_ends_when_the_last_master_has_failed(fleet: MakeFleet) -> None:
+    f = fleet(silent, silent, refusing)
+    future = f.ask_meanwhile(acquire(b"k", f.all), 2, wait=Wait.CERTAIN)
+    f.session(0).close()
+    f.session(1).send(b"-OOM\r\n")
+    assert kinds(future.result(SOON).values) == "ffr"
+
+
+def test_waiting_for_all_includes_what_the_decision_does_not_need(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, granting, silent, silent)
-    future = f.ask_meanwhile(acquire(b"k", f.all), 3, wait_all=True)
+    future = f.ask_meanwhile(acquire(b"k", f.all), 3, wait=Wait.ALL)
     f.session(3).send(b"$-1\r\n")
     f.session(4).send(b":7\r\n")
     votes = future.result(SOON)
@@ -89,19 +125,19 @@ def test_wait_all_waits_for_what_the_decision_does_not_need(fleet: MakeFleet) ->
     assert votes.values[4] == 7
 
 
-def test_wait_all_does_not_wait_for_faults(fleet: MakeFleet) -> None:
+def test_waiting_for_all_does_not_wait_for_faults(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, failing, silent, silent, attach=False)
     for master in (0, 1, 2, 3):
         f.attach(master)
-    future = f.ask_meanwhile(acquire(b"k", 0b01111), 3, wait_all=True)
+    future = f.ask_meanwhile(acquire(b"k", 0b01111), 3, wait=Wait.ALL)
     f.session(3).close()
     assert kinds(future.result(SOON).values) == "ggfff"
 
 
-def test_wait_all_ends_with_its_timeout(fleet: MakeFleet) -> None:
+def test_waiting_for_all_ends_with_its_timeout(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, silent)
     with Stopwatch() as watch:
-        votes = f.ask(acquire(b"k", f.all), 2, timeout=0.12, wait_all=True)
+        votes = f.ask(acquire(b"k", f.all), 2, timeout=0.12, wait=Wait.ALL)
     assert 0.12 <= watch.seconds < SOON
     assert kinds(votes.values) == "gg-"
 
@@ -141,7 +177,7 @@ def test_requests_of_one_exchange_are_decided_each_by_itself(fleet: MakeFleet) -
     f = fleet(*[by_key(master) for master in range(5)])
     requests = [acquire(key, f.all) for key in (b"granted", b"refused", b"mixed")]
     requests.append(acquire(b"single", 0b00100))
-    granted, refused, mixed, single = f.exchange(requests, need=3, wait_all=True)
+    granted, refused, mixed, single = f.exchange(requests, need=3, wait=Wait.ALL)
     assert granted.values == (1, 2, 3, 4, 5)
     assert refused.values == (0,) * 5
     assert kinds(mixed.values) == "fgfgf"

@@ -10,7 +10,7 @@ from support.fleet import SOON, Fleet, Stopwatch, acquire
 from support.scripted import Words
 from support.wire import meanings
 
-from redlock_fast._engine import FAULT, SILENT, Engine, Votes
+from redlock_fast._engine import FAULT, SILENT, Engine, Votes, Wait
 from redlock_fast._resp import PARTIAL, ProtocolError, frame
 
 OTHERS_VOTE = 4242
@@ -86,7 +86,7 @@ def exchange_against(
 
     with Fleet(engine_class, answer, lambda words: b":%d\r\n" % OTHERS_VOTE) as f, Stopwatch() as watch:
         asked = [acquire(b"%d" % number, f.all) for number in range(requests)]
-        answers = f.exchange(asked, need=2, wait_all=True)
+        answers = f.exchange(asked, need=2, wait=Wait.ALL)
         f.until_broken(0)
         assert f.link(0).owed == 0
         assert f.link(1).attached

@@ -104,7 +104,7 @@ def test_reconnecting_ends_the_lag(fleet: MakeFleet) -> None:
     f.session(2).close()
     f.until_broken(2)
     f.masters[2].answer = granting
-    f.attach(2)
+    f.reattach(2)
     assert f.link(2).lag == 0.0
     assert f.ask(acquire(b"k", f.all), need=3).granted == 3
 

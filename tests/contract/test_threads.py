@@ -9,8 +9,7 @@ from support.fleet import SOON, Fleet, MakeFleet, Stopwatch, acquire
 from support.scripted import Answer, Words, always, granting, silent
 from support.waiting import DEADLINE, start
 
-from redlock_fast._commands import Verb
-from redlock_fast._engine import FAULT, SILENT
+from redlock_fast._engine import FAULT, SILENT, Wait
 
 ERROR = b"-OOM for you\r\n"
 
@@ -33,19 +32,19 @@ def coded(fleet: MakeFleet, masters: int) -> Fleet:
     return fleet(*[by_key(master) for master in range(masters)])
 
 
-@pytest.mark.parametrize("wait_all", [False, True])
-def test_each_of_16_threads_gets_its_own_votes(fleet: MakeFleet, wait_all: bool) -> None:
+@pytest.mark.parametrize("wait", list(Wait))
+def test_each_of_16_threads_gets_its_own_votes(fleet: MakeFleet, wait: Wait) -> None:
     f = coded(fleet, 5)
 
     def work(thread: int) -> None:
         for number in range(40):
             keys = [b"%d-%d-%d" % (thread, number, part) for part in range(1 + number % 3)]
             # Kept, so that no master is passed over because the machine was busy.
-            answers = f.exchange([acquire(key, f.all, keep=60) for key in keys], 3, wait_all=wait_all)
+            answers = f.exchange([acquire(key, f.all, keep=60) for key in keys], 3, wait=wait)
             for key, votes in zip(keys, answers, strict=True):
                 expected = tuple(vote_for(key, master) for master in range(5))
                 for value, true in zip(votes.values, expected, strict=True):
-                    assert value == true or (value == SILENT and not wait_all)
+                    assert value == true or (value == SILENT and wait != Wait.ALL)
                 assert all(detail == ERROR for detail in votes.details.values())
 
     for future in [start(lambda thread=n: work(thread)) for n in range(16)]:  # type: ignore[misc]
@@ -61,7 +60,7 @@ def test_votes_are_right_while_connections_come_and_go(fleet: MakeFleet) -> None
         while not done:
             number += 1
             key = b"%d-%d" % (thread, number)
-            votes = f.ask(acquire(key, f.all), 2, wait_all=True)
+            votes = f.ask(acquire(key, f.all), 2, wait=Wait.ALL)
             for master, value in enumerate(votes.values):
                 assert value in (FAULT, SILENT, vote_for(key, master))
                 assert master == 1 or value != SILENT
@@ -72,10 +71,7 @@ def test_votes_are_right_while_connections_come_and_go(fleet: MakeFleet) -> None
         if number % 2:
             f.session(1).close()
             f.until_broken(1)
-        else:
-            f.engine.detach(1, Verb.ACQUIRE, Verb.RELEASE)
-        assert not f.link(1).attached
-        f.attach(1)
+        f.reattach(1)
     done = True
     assert all(future.result(DEADLINE) for future in futures)
 
@@ -174,7 +170,7 @@ def test_tending_beside_waiting_threads_disturbs_nobody(fleet: MakeFleet) -> Non
     def work(thread: int) -> None:
         for number in range(100):
             key = b"%d-%d" % (thread, number)
-            votes = f.ask(acquire(key, f.all, keep=60), 3, wait_all=True)
+            votes = f.ask(acquire(key, f.all, keep=60), 3, wait=Wait.ALL)
             assert votes.values == tuple(vote_for(key, master) for master in range(3))
 
     futures = [start(lambda thread=n: work(thread)) for n in range(3)]  # type: ignore[misc]

@@ -7,7 +7,7 @@ from support.fleet import LONG, SOON, MakeFleet, Stopwatch, acquire
 from support.scripted import always, failing, granting, refusing, silent
 
 from redlock_fast._commands import Verb
-from redlock_fast._engine import FAULT, SILENT, Request
+from redlock_fast._engine import FAULT, SILENT, Request, Wait
 
 INT64_MAX = 2**63 - 1
 
@@ -121,7 +121,7 @@ def test_long_reply_is_a_fault_with_all_of_it(fleet: MakeFleet) -> None:
 
 def test_votes_stand_at_the_place_of_their_master(fleet: MakeFleet) -> None:
     f = fleet(always(b":10\r\n"), refusing, failing, silent, always(b":50\r\n"))
-    votes = f.ask(acquire(b"k", f.all), need=2, timeout=0.5, wait_all=True)
+    votes = f.ask(acquire(b"k", f.all), need=2, timeout=0.5, wait=Wait.ALL)
     assert votes.values == (10, 0, FAULT, SILENT, 50)
     assert (votes.granted, votes.refused, votes.faulty) == (2, 1, 1)
     assert votes.details == {2: b"-OOM command not allowed\r\n"}
@@ -165,7 +165,7 @@ def test_nothing_asked_is_nothing_answered(fleet: MakeFleet) -> None:
 
 def test_63_masters_each_at_its_place(fleet: MakeFleet) -> None:
     f = fleet(*[always(b":%d\r\n" % (n + 1)) for n in range(63)])
-    votes = f.ask(acquire(b"k", f.all), need=32, wait_all=True)
+    votes = f.ask(acquire(b"k", f.all), need=32, wait=Wait.ALL)
     assert votes.values == tuple(range(1, 64))
     assert votes.sent == 2**63 - 1
     assert votes.granted == 63

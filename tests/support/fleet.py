@@ -9,10 +9,10 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from support.scripted import Answer, ScriptedMaster, Session, Words
-from support.waiting import eventually, start
+from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast._commands import Capabilities, Dialect, Verb, dialect
-from redlock_fast._engine import FAULT, Engine, Link, Request, Votes
+from redlock_fast._engine import FAULT, Engine, Link, Request, Votes, Wait
 
 TOKEN = b"t" * 20
 TTL = b"10000"
@@ -92,6 +92,20 @@ class Fleet:
         self.engine.attach(master, client, commands or self.commands)
         return self.session(master)
 
+    def detach(self, master: int) -> None:
+        """Undo what is owed, wait until the master has read it, close: as the owner of the engine does."""
+        session = self.session(master)
+        sock = self.engine.detach(master, Verb.ACQUIRE, Verb.RELEASE)
+        assert not self.link(master).attached
+        if sock is not None:
+            with sock:
+                assert session.ended.wait(DEADLINE), "the socket that came back is half-closed"
+
+    def reattach(self, master: int, commands: Dialect | None = None) -> Session:
+        """Another connection in place of the one there was."""
+        self.detach(master)
+        return self.attach(master, commands)
+
     def session(self, master: int) -> Session:
         return self.masters[master].session
 
@@ -103,26 +117,26 @@ class Fleet:
         requests: list[Request],
         need: int,
         timeout: float = LONG,
-        wait_all: bool = False,
+        wait: int = Wait.EARLY,
     ) -> list[Votes]:
         """What the engine says, checked for what is always true."""
-        answers = self.engine.exchange(requests, need, timeout, wait_all)
+        answers = self.engine.exchange(requests, need, timeout, wait)
         assert len(answers) == len(requests)
         for votes in answers:
             check(votes, self.size)
         return answers
 
-    def ask(self, request: Request, need: int, timeout: float = LONG, wait_all: bool = False) -> Votes:
+    def ask(self, request: Request, need: int, timeout: float = LONG, wait: int = Wait.EARLY) -> Votes:
         """One request."""
-        return self.exchange([request], need, timeout, wait_all)[0]
+        return self.exchange([request], need, timeout, wait)[0]
 
     def ask_meanwhile(
-        self, request: Request, need: int, timeout: float = LONG, wait_all: bool = False
+        self, request: Request, need: int, timeout: float = LONG, wait: int = Wait.EARLY
     ) -> Future[Votes]:
         """One request by another thread; returns when it arrived at all masters that it asks."""
         asked = [m for m in range(self.size) if request.masters >> m & 1]
         before = {master: len(self.session(master).commands) for master in asked}
-        future = start(lambda: self.ask(request, need, timeout, wait_all))
+        future = start(lambda: self.ask(request, need, timeout, wait))
         for master, count in before.items():
             self.session(master).wait_commands(count + 1)
         return future

@@ -1,0 +1,30 @@
+# What people use every day; .ci/run calls the same targets.
+PYTHON ?= python
+
+.PHONY: build test lint coverage coverage-native bench bench-quick clean
+
+build:  ## the native engine, in place
+	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
+
+test:  ## everything, on every engine that is built
+	$(PYTHON) -m pytest
+
+lint:
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m mypy
+	$(PYTHON) -m mypy.stubtest redlock_fast._native
+
+coverage:  ## lines of redlock_fast/, the whole suite
+	$(PYTHON) -m pytest --cov --cov-report=term-missing:skip-covered --cov-fail-under=95
+
+coverage-native:  ## lines of the .pyx: a traced build in a copy of this tree
+	$(PYTHON) tests/coverage_native.py
+
+bench:  ## against the C floor and the peers; minutes
+	$(PYTHON) benchmarks/compare.py
+
+bench-quick:  ## the same, small: does it run?
+	$(PYTHON) benchmarks/compare.py --quick
+
+clean:
+	rm -rf build dist *.egg-info src/_native.c redlock_fast/*.so

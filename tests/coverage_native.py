@@ -1,0 +1,47 @@
+"""Line coverage of src/_native.pyx: builds it traced in a copy of this tree and runs tests there.
+
+    python tests/coverage_native.py [FEWEST PERCENT]
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ("tests/contract", "tests/real/test_lock.py", "tests/real/test_servers.py", "tests/real/test_fork.py")
+SETTINGS = "[run]\nplugins = Cython.Coverage\nsource = src\nparallel = true\n"
+
+
+def main(fewest: str = "90") -> int:
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch) / "tree"
+        skip = shutil.ignore_patterns(".*", "*.so", "build", "dist", "*.egg-info", "__pycache__", "_native.c")
+        shutil.copytree(ROOT, tree, ignore=skip)
+        (tree / "coverage.cfg").write_text(SETTINGS)
+        env = {
+            **os.environ,
+            "REDLOCK_FAST_TRACE": "1",
+            "REDLOCK_FAST_BUILD_NATIVE": "yes",
+            "REDLOCK_FAST_TEST_ENGINES": "native",
+            "PYTHONPATH": str(tree),
+        }
+
+        def run(*words: str) -> int:
+            return subprocess.run([sys.executable, *words], cwd=tree, env=env, check=False).returncode
+
+        if run("setup.py", "-q", "build_ext", "--inplace"):
+            return 1
+        paths = [path for path in TESTS if (tree / path).exists()]
+        failed = run("-m", "coverage", "run", "--rcfile=coverage.cfg", "-m", "pytest", "-p", "no:cov", *paths)
+        run("-m", "coverage", "combine", "-q", "--rcfile=coverage.cfg")
+        few = run("-m", "coverage", "report", "--rcfile=coverage.cfg", "-m", f"--fail-under={fewest}")
+        return failed or few
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,103 @@
+"""Real masters, shared by all tests of a run and clean again after each; clients that are closed after it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import redis
+from support.waiting import eventually
+
+from redlock_fast import FastRedlock
+from redlock_fast.embedded import Masters
+
+#: More than a busy machine takes for a reply. A healthy quorum answers long before.
+PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
+
+
+@pytest.fixture(scope="session")
+def started() -> list[Masters]:
+    """All fleets that outlive a test."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def valkey(started: list[Masters]) -> Iterator[Masters]:
+    """Five Valkey masters: every native command."""
+    with Masters(5, server="valkey") as masters:
+        started.append(masters)
+        yield masters
+
+
+@pytest.fixture(scope="session")
+def redis7(started: list[Masters]) -> Iterator[Masters]:
+    """Five masters of the system's redis-server: releases and extensions are scripts."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("no redis-server on PATH")
+    with Masters(5, server="redis") as masters:
+        started.append(masters)
+        yield masters
+
+
+@pytest.fixture(params=["valkey", "redis7"])
+def masters(request: pytest.FixtureRequest) -> Masters:
+    """Five masters: each test runs once on each kind of server."""
+    fleet: Masters = request.getfixturevalue(request.param)
+    return fleet
+
+
+@pytest.fixture(autouse=True)
+def as_before(started: list[Masters]) -> Iterator[None]:
+    """After each test, and after its clients: all masters run, and are empty."""
+    yield
+    for fleet in started:
+        for master in fleet:
+            master.resume()
+            if master.pid is None:
+                master.restart()
+            assert master.ask("FLUSHALL").startswith("+OK")
+
+
+@pytest.fixture
+def client(engine_name: str) -> Iterator[Callable[..., FastRedlock]]:
+    """``client(masters, **options)``: a patient FastRedlock on this engine; Masters stand for their URLs."""
+    made: list[FastRedlock] = []
+
+    def make(masters: Masters | Sequence[Any], **options: Any) -> FastRedlock:
+        where = masters.urls if isinstance(masters, Masters) else masters
+        made.append(FastRedlock(where, **{"engine": engine_name, **PATIENT, **options}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def connected(client: Callable[..., FastRedlock]) -> Callable[..., FastRedlock]:
+    """As ``client``, and every master is connected: the first call will reach them all."""
+
+    def make(masters: Masters | Sequence[Any], **options: Any) -> FastRedlock:
+        one = client(masters, **options)
+        one.connect()
+        eventually(lambda: all(m.state == "connected" for m in one.health()), "all masters connect")
+        return one
+
+    return make
+
+
+@pytest.fixture
+def raw() -> Iterator[Callable[[Masters], list[redis.Redis]]]:
+    """``raw(masters)``: a redis-py client for each master, to look at and to hurt them."""
+    made: list[redis.Redis] = []
+
+    def make(masters: Masters) -> list[redis.Redis]:
+        clients = [redis.Redis(unix_socket_path=m.socket_path, socket_timeout=20.0) for m in masters]
+        made.extend(clients)
+        return clients
+
+    yield make
+    for one in made:
+        one.close()

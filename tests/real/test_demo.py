@@ -1,0 +1,323 @@
+"""``redlock-fast demo``: as users run it, and each of its parts."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from support.waiting import eventually
+
+import redlock_fast
+from redlock_fast import _demo, _demo_crew, _demo_worker, cli
+from redlock_fast.embedded import Masters
+from redlock_fast.errors import ConfigError, RedlockError
+
+PATIENCE = 60.0
+
+
+def command(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "redlock_fast", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+@contextlib.contextmanager
+def at_work(folder: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """A demo whose two workers have begun, and the command lines of those."""
+    with command("demo", "--seconds", "600", "--workers", "2", TMPDIR=str(folder)) as demo:
+        try:
+            assert demo.stderr is not None
+            while " 0%" not in demo.stderr.readline():
+                assert demo.poll() is None
+            workers = [line for line in processes(str(folder)) if "_demo_worker" in line]
+            assert len(workers) == 2
+            yield demo, workers
+        finally:
+            demo.kill()
+
+
+def processes(mark: str) -> list[str]:
+    """The command lines that contain ``mark``."""
+    listed = subprocess.run(["ps", "-eo", "args", "-ww"], capture_output=True, text=True).stdout
+    return [line for line in listed.splitlines() if mark in line]
+
+
+# -- as users run it ---------------------------------------------------------------------------
+
+
+def test_the_demo_passes_and_leaves_nothing(engine_name: str, tmp_path: Path) -> None:
+    demo = command("demo", "--seconds", "2", "--json", "--engine", engine_name, TMPDIR=str(tmp_path))
+    out, progress = demo.communicate(timeout=PATIENCE)
+    assert demo.returncode == 0, out + progress
+    result = json.loads(out)
+    assert result["passed"] is True
+    assert result["failures"] == []
+    assert result["engine"] == engine_name
+    assert result["counter"] == result["cycles"] > result["cycles_after_kill"] > 0
+    assert (result["masters"], result["alive"]) == (5, 4)
+    assert result["keys_left"] == result["lost"] == 0
+    assert 0 < result["acquire_us"]["p50"] <= result["acquire_us"]["p99"]
+    assert result["acquire_us"]["p50"] < result["cycle_us"]["p50"]
+    assert result["paths"]
+    assert "5 of 5 masters" in progress
+    assert "\r" not in progress
+    assert list(tmp_path.iterdir()) == []
+    assert processes(str(tmp_path)) == []
+
+
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["demo", "--masters", "1", "--workers", "2", "--seconds", "0.3", "--server", "redis"]
+    assert cli.main(arguments) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert "release path       EVALSHA" in rows
+    assert "masters            1 of 1 alive" in rows
+    assert "workers            2 processes on one key for 0.3 s" in rows
+    assert "keys left          0" in rows
+    assert rows[-1].startswith("demo passed: ")
+
+
+def test_interrupted(tmp_path: Path) -> None:
+    with at_work(tmp_path) as (demo, workers):
+        urls = json.loads(workers[0][workers[0].index("{") :])["urls"]
+        demo.send_signal(signal.SIGINT)
+        _, said = demo.communicate(timeout=PATIENCE)
+    assert demo.returncode == 130
+    assert "redlock-fast: interrupted" in said
+    assert "Traceback" not in said
+    assert processes(str(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
+    for url in urls:
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", urlsplit(url).port or 0))
+
+
+def test_killed(tmp_path: Path) -> None:
+    with at_work(tmp_path) as (demo, _):
+        demo.kill()
+        demo.wait()
+        eventually(lambda: processes(str(tmp_path)) == [], "the workers end")
+
+
+@pytest.mark.parametrize("engine", ["auto", "python"])
+def test_no_server(tmp_path: Path, engine: str) -> None:
+    demo = command("demo", "--server", "redis", "--engine", engine, PATH=str(tmp_path))
+    out, said = demo.communicate(timeout=PATIENCE)
+    assert (demo.returncode, out) == (2, "")
+    assert said.startswith("redlock-fast: no Redis server found: install one")
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    demo = command("demo", "--server", str(tmp_path / "server"))
+    out, said = demo.communicate(timeout=PATIENCE)
+    assert (demo.returncode, out) == (2, "")
+    assert said == f"redlock-fast: server: '{tmp_path}/server' is not an executable file\n"
+
+
+def test_help_and_version_are_quick(capsys: pytest.CaptureFixture[str]) -> None:
+    script = (
+        "import sys\n"
+        "from redlock_fast import cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit as end: assert not end.code\n"
+        "heavy = {'redis', 'hiredis', 'asyncio', 'ssl', 'redlock_fast.embedded', 'redlock_fast._demo'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "demo" in done.stdout
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"redlock-fast {redlock_fast.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["demo", "--masters", "0"],
+        ["demo", "--workers", "x"],
+        ["demo", "--seconds", "0"],
+        ["demo", "--seconds", "nan"],
+        ["demo", "--engine", "rust"],
+    ],
+)
+def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(arguments)
+    assert "usage: redlock-fast" in capsys.readouterr().err
+
+
+# -- what it does when a promise is broken -----------------------------------------------------
+
+GOOD: dict[str, Any] = {
+    "cycles": 1000,
+    "counter": 1000,
+    "keys_left": 0,
+    "lost": 0,
+    "cycles_after_kill": 400,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, []),
+        ({"cycles_after_kill": None}, []),
+        ({"counter": 999}, ["the counter is 999 after 1,000 lock cycles"]),
+        ({"counter": 1001}, ["the counter is 1,001 after 1,000 lock cycles"]),
+        ({"keys_left": 3}, ["3 keys left on the masters"]),
+        ({"lost": 1}, ["1 locks lost while they were held"]),
+        ({"cycles_after_kill": 0}, ["no lock was acquired after a master was killed"]),
+        ({"cycles": 0, "counter": 0, "cycles_after_kill": 0}, ["no lock was acquired"]),
+    ],
+)
+def test_what_is_a_failure(change: dict[str, Any], words: list[str]) -> None:
+    assert _demo.failures(GOOD | change) == words
+
+
+def test_a_key_left_fails_the_demo(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_demo, "KEYS_TIMEOUT", 0.0)
+    together = _demo._together
+
+    def and_a_key(masters: Masters, *others: Any) -> dict[str, Any]:
+        masters[0].ask("SET forgotten key")
+        return together(masters, *others)
+
+    monkeypatch.setattr(_demo, "_together", and_a_key)
+    assert cli.main(["demo", "--seconds", "0.2", "--masters", "3", "--workers", "1"]) == 1
+    assert capsys.readouterr().out.endswith("\n\ndemo failed: 1 keys left on the masters\n")
+
+
+def test_a_worker_that_fails(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RedlockError, match="worker of the demo failed"):
+        _demo_crew.Crew(2, urls=["nonsense"], engine="auto", seconds=1).__enter__()
+    assert "ConfigError" in capfd.readouterr().err
+
+
+def test_a_worker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_demo_crew, "START_TIMEOUT", -1.0)
+    with pytest.raises(RedlockError, match="does not come to its end"):
+        _demo_crew.Crew(1, urls=["redis://127.0.0.1:1"], engine="auto", seconds=1).__enter__()
+
+
+# -- parts -------------------------------------------------------------------------------------
+
+
+def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    bar = _demo.Progress(10.0)
+    for elapsed in (0.0, 0.05, 5.0, 99.0):
+        bar.show(elapsed, "text")
+    bar.end()
+    shown = [part.rstrip() for part in terminal.getvalue().split("\r")]
+    assert shown == [
+        "",
+        "[                        ]   0%  text",
+        "[############            ]  50%  text",
+        "[########################] 100%  text",
+        "",
+        "",
+    ]
+
+
+@pytest.fixture
+def words(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What a worker says that runs here, not in a process of its own."""
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(_demo_worker, "say", lambda **message: said.append(message))
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    return said
+
+
+def run_worker(monkeypatch: pytest.MonkeyPatch, **setting: Any) -> None:
+    monkeypatch.setattr(sys, "argv", ["worker", json.dumps({"engine": "auto", "seconds": 0.2} | setting)])
+    _demo_worker.main()
+
+
+def test_a_worker_alone(monkeypatch: pytest.MonkeyPatch, words: list[dict[str, Any]]) -> None:
+    with Masters(3) as masters:
+        run_worker(monkeypatch, urls=masters.urls)
+        assert [master.ask("DBSIZE") for master in masters] == [":0"] * 3
+    assert words[0] == {"ready": True}
+    result = words[-1]["result"]
+    assert result["paths"] == ["DELIFEQ"]
+    assert 0 < result["acquire_us"]["p50"] < result["cycle_us"]["p99"]
+
+
+def test_a_worker_counts_what_it_could_not_do(
+    monkeypatch: pytest.MonkeyPatch, words: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    counter = tmp_path / "counter"
+    counter.write_text("7")
+    monkeypatch.setattr(_demo_worker, "WAIT", 0.05)
+    with Masters(3) as masters:
+        run_worker(monkeypatch, urls=masters.urls, counter=str(counter))
+        cycles = words[-1]["result"]["cycles"]
+        assert counter.read_text() == str(7 + cycles)
+        assert 0 < words[1]["cycles"] <= cycles
+
+        monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+        monkeypatch.setattr(_demo_worker, "TTL", 0.2)
+        monkeypatch.setattr(_demo_worker, "increment", lambda path: time.sleep(0.25))  # outlives the lease
+        run_worker(monkeypatch, urls=masters.urls, counter=str(counter))
+        assert words[-1]["result"]["lost"] > 0
+
+        monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+        for master in masters:
+            master.ask("SET demo taken")
+        run_worker(monkeypatch, urls=masters.urls, counter=str(counter))
+        assert words[-1]["result"]["contended"] > 0
+
+        monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+        monkeypatch.setattr(_demo_worker, "CONNECT", 0.1)
+        masters[0].kill()
+        masters[1].kill()
+        run_worker(monkeypatch, urls=masters.urls, counter=str(counter))
+        assert words[-1]["result"]["unavailable"] > 0
+
+
+def test_words_are_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    _demo_worker.say(cycles=1, ready=True)
+    assert capsys.readouterr().out == '{"cycles": 1, "ready": true}\n'
+
+
+def test_an_interrupt_is_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_demo, "run", interrupted)
+    assert cli.main(["demo"]) == 130
+    assert capsys.readouterr().err == "\nredlock-fast: interrupted\n"
+
+
+def test_an_engine_that_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> type:
+        raise ConfigError("engine 'native' is not built here")
+
+    monkeypatch.setattr("redlock_fast._engine.load", missing)
+    assert cli.main(["demo", "--engine", "native"]) == 2

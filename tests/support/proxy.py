@@ -1,0 +1,210 @@
+"""A network on a bad day: a TCP proxy that delays, loses replies, refuses, and cuts connections.
+
+One thread moves all bytes, and what one side sent arrives in order, as TCP has it::
+
+    with Proxy(master.port, jitter(seed=1, longest=0.02)) as proxy:
+        client = FastRedlock([proxy.url, ...])
+        proxy.cut()
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import queue
+import random
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Self
+
+from support.scripted import Words, take_commands
+from support.waiting import DEADLINE
+
+#: Seconds that the next piece is held back.
+Delay = Callable[[], float]
+
+
+def at_once() -> float:
+    return 0.0
+
+
+def fixed(seconds: float) -> Delay:
+    return lambda: seconds
+
+
+def jitter(seed: int, longest: float) -> Delay:
+    """Anything from 0 to ``longest`` seconds for each piece."""
+    chance = random.Random(seed)
+    return lambda: chance.uniform(0.0, longest)
+
+
+class _Pipe:
+    """One direction of one connection."""
+
+    def __init__(self, source: socket.socket, sink: socket.socket, from_client: bool) -> None:
+        self.source = source
+        self.sink = sink
+        self.from_client = from_client
+        self.ended = False
+        self.due = 0.0
+        self.unparsed = bytearray()
+        self.back: _Pipe = self
+
+
+class Proxy:
+    """Listens on ``port`` in front of the server on ``upstream``; may be changed at any time.
+
+    ``delay``: for each piece of each direction. ``deaf``: replies are lost. ``refusing``: new
+    connections are reset. ``requests``: the commands that went through, if ``record``.
+    """
+
+    def __init__(self, upstream: int, delay: Delay = at_once, *, record: bool = False) -> None:
+        self.delay = delay
+        self.deaf = False
+        self.refusing = False
+        self.requests: list[Words] = []
+        self._record = record
+        self._upstream = ("127.0.0.1", upstream)
+        self._pipes: set[_Pipe] = set()
+        self._pending: list[tuple[float, int, _Pipe, bytes]] = []
+        self._number = itertools.count()
+        self._closing = False
+        self._orders: queue.SimpleQueue[tuple[Callable[[], None], threading.Event]] = queue.SimpleQueue()
+        self._bell, self._ear = socket.socketpair()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(self._ear, selectors.EVENT_READ, self._obey)
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def sets(self) -> list[Words]:
+        """The acquires among the recorded requests."""
+        return [words for words in self.requests if words[0] == b"SET" and b"NX" in words]
+
+    def cut(self) -> None:
+        """Reset all connections, both ways; what was on its way is lost."""
+        self._order(self._cut)
+
+    def close(self) -> None:
+        self._order(self._stop)
+        self._thread.join(DEADLINE)
+        for sock in (self._listener, self._bell, self._ear):
+            sock.close()
+        self._selector.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- in the proxy's thread ---
+
+    def _run(self) -> None:
+        while not self._closing:
+            wait = max(0.0, self._pending[0][0] - time.monotonic()) if self._pending else None
+            for key, _ in self._selector.select(wait):
+                key.data()
+            self._deliver()
+
+    def _order(self, action: Callable[[], None]) -> None:
+        done = threading.Event()
+        self._orders.put((action, done))
+        self._bell.send(b".")
+        assert done.wait(DEADLINE), "the proxy is stuck"
+
+    def _obey(self) -> None:
+        self._ear.recv(1)
+        action, done = self._orders.get()
+        action()
+        done.set()
+
+    def _stop(self) -> None:
+        self._cut()
+        self._closing = True
+
+    def _cut(self) -> None:
+        for pipe in list(self._pipes):
+            self._reset(pipe)
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        if self.refusing:
+            return _reset_socket(client)
+        try:
+            server = socket.create_connection(self._upstream, DEADLINE)
+        except OSError:
+            return _reset_socket(client)
+        there, back = _Pipe(client, server, True), _Pipe(server, client, False)
+        there.back, back.back = back, there
+        for pipe in (there, back):
+            pipe.source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._selector.register(pipe.source, selectors.EVENT_READ, functools.partial(self._read, pipe))
+            self._pipes.add(pipe)
+
+    def _read(self, pipe: _Pipe) -> None:
+        if pipe not in self._pipes:  # reset since the select
+            return
+        try:
+            data = pipe.source.recv(1 << 16)
+        except OSError:
+            return self._reset(pipe)
+        if not data:
+            self._selector.unregister(pipe.source)
+            pipe.ended = True
+        elif pipe.from_client and self._record:
+            pipe.unparsed += data
+            self.requests.extend(take_commands(pipe.unparsed))
+        elif self.deaf and not pipe.from_client:
+            return None
+        pipe.due = max(pipe.due, time.monotonic() + self.delay())
+        heapq.heappush(self._pending, (pipe.due, next(self._number), pipe, data))
+
+    def _deliver(self) -> None:
+        now = time.monotonic()
+        while self._pending and self._pending[0][0] <= now:
+            _, _, pipe, data = heapq.heappop(self._pending)
+            if pipe not in self._pipes:
+                continue
+            try:
+                if data:
+                    pipe.sink.sendall(data)
+                else:
+                    self._finish(pipe)
+            except OSError:
+                self._reset(pipe)
+
+    def _finish(self, pipe: _Pipe) -> None:
+        """The end of one direction, as it came: the other may go on."""
+        self._pipes.discard(pipe)
+        if pipe.back in self._pipes:
+            pipe.sink.shutdown(socket.SHUT_WR)
+        else:
+            pipe.source.close()
+            pipe.sink.close()
+
+    def _reset(self, pipe: _Pipe) -> None:
+        for one in (pipe, pipe.back):
+            self._pipes.discard(one)
+            if not one.ended:
+                one.ended = True
+                self._selector.unregister(one.source)
+            _reset_socket(one.source)
+
+
+def _reset_socket(sock: socket.socket) -> None:
+    """RST instead of FIN."""
+    if sock.fileno() >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()

@@ -1,0 +1,368 @@
+"""The algorithm in virtual time: procedures driven by a script instead of masters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from redlock_fast import _procedures as procedures
+from redlock_fast._commands import Verb
+from redlock_fast._engine import FAULT, SILENT, Request, Votes
+from redlock_fast._procedures import Exchange, Extension, Lease, Pause, Refusal, Rules
+from redlock_fast._quorum import Retry, drift
+
+KEY = b"orders:42"
+N = 5
+OK, NO = 1, 0
+
+
+def votes(*values: int, sent: int = 0b11111) -> Votes:
+    return Votes(
+        values,
+        sent,
+        granted=sum(v > 0 for v in values),
+        refused=sum(v == 0 for v in values),
+        faulty=sum(v == FAULT for v in values),
+        details={i: "failed" for i, v in enumerate(values) if v == FAULT},
+    )
+
+
+GRANTED = votes(OK, OK, OK, SILENT, SILENT)
+HELD = votes(NO, NO, NO, OK, SILENT)
+DOWN = votes(OK, FAULT, FAULT, FAULT, SILENT)
+HUNG = votes(OK, OK, SILENT, SILENT, SILENT)
+
+
+class World:
+    """Virtual time, and what comes back for each ACQUIRE, EXTEND or awaited RELEASE, in order."""
+
+    def __init__(self, *answers: Votes | BaseException, takes: float = 0.001) -> None:
+        self.now = 100.0
+        self.answers = list(answers)
+        self.takes = takes
+        self.sent: list[Request] = []
+        self.exchanges: list[Exchange] = []
+        self.pauses: list[float] = []
+        self.tokens = 0
+
+    def rules(self, **changes: Any) -> Rules:
+        settings: dict[str, Any] = {
+            "masters": N,
+            "need": 3,
+            "node_timeout": 0.05,
+            "drift_factor": 0.01,
+            "patience": 1.0,
+            "retry": Retry(0.01, 0.1, None),
+            "clock": lambda: self.now,
+            "chance": lambda: 0.5,
+            "token": self.token,
+        }
+        return Rules(**{**settings, **changes})
+
+    def token(self) -> bytes:
+        self.tokens += 1
+        return b"token-%014d" % self.tokens
+
+    def run(self, procedure: Generator[Any, Any, Any]) -> Any:
+        resume: Callable[[Any], Any] = procedure.send
+        argument: Any = None
+        while True:
+            try:
+                effect = resume(argument)
+            except StopIteration as done:
+                return done.value
+            try:
+                resume, argument = procedure.send, self.perform(effect)
+            except BaseException as error:
+                resume, argument = procedure.throw, error
+
+    def perform(self, effect: Any) -> Any:
+        if isinstance(effect, Pause):
+            self.pauses.append(effect.seconds)
+            self.now += effect.seconds
+            return None
+        self.exchanges.append(effect)
+        self.sent += effect.requests
+        if effect.need == 0:
+            return [votes(*[SILENT] * N)]
+        self.now += min(self.takes, effect.timeout)
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return [answer]
+
+    def verbs(self) -> list[Verb]:
+        return [Verb(request.verb) for request in self.sent]
+
+
+def acquire(
+    world: World, ttl: float = 10.0, *, until: float | None = None, rounds: int | None = None, **rules: Any
+) -> Any:
+    return world.run(procedures.acquire(world.rules(**rules), KEY, ttl, until, rounds))
+
+
+def held(world: World, ttl: float = 10.0, sent: int = 0b11111) -> Lease:
+    return Lease(b"t" * 20, sent, ttl, world.now + ttl - drift(ttl, 0.01), ttl)
+
+
+# --- acquire --------------------------------------------------------------------------------------
+
+
+def test_grant_counts_the_lease_from_before_the_first_byte() -> None:
+    world = World(GRANTED, takes=0.03)
+    lease = acquire(world)
+    assert lease.deadline == pytest.approx(100.0 + 10.0 - 0.102)
+    assert lease.validity == pytest.approx(10.0 - 0.03 - 0.102)
+    assert (lease.token, lease.sent) == (b"token-%014d" % 1, 0b11111)
+    assert world.verbs() == [Verb.ACQUIRE]
+    assert world.sent[0].args == (KEY, lease.token, b"10000")
+    assert world.sent[0].keep == 0, "an acquire is never sent again"
+
+
+def test_wire_ttl_is_rounded_up_and_validity_counts_exactly() -> None:
+    world = World(GRANTED, takes=0.0)
+    lease = acquire(world, ttl=1.0001)
+    assert world.sent[0].args[2] == b"1001"
+    assert lease.validity == pytest.approx(1.0001 - drift(1.0001, 0.01))
+
+
+def test_quorum_reached_after_the_lease_has_run_out_is_a_failure() -> None:
+    world = World(GRANTED, takes=0.04)
+    refusal = acquire(world, ttl=0.03, rounds=1)
+    assert isinstance(refusal, Refusal)
+    assert world.verbs() == [Verb.ACQUIRE, Verb.RELEASE]
+
+
+def test_each_round_has_a_token_of_its_own_and_undoes_exactly_what_it_sent() -> None:
+    partly = votes(NO, NO, NO, FAULT, OK, sent=0b10111)
+    world = World(partly, HELD, GRANTED)
+    lease = acquire(world)
+    assert world.verbs() == [Verb.ACQUIRE, Verb.RELEASE, Verb.ACQUIRE, Verb.RELEASE, Verb.ACQUIRE]
+    tokens = [request.args[1] for request in world.sent]
+    assert tokens[0] == tokens[1] != tokens[2] == tokens[3] != tokens[4] == lease.token
+    assert [request.masters for request in world.sent if request.verb == Verb.RELEASE] == [0b10111, 0b11111]
+    assert all(request.keep == 10.0 for request in world.sent if request.verb == Verb.RELEASE)
+    assert [exchange.need for exchange in world.exchanges] == [3, 0, 3, 0, 3]
+
+
+def test_pauses_are_within_the_bounds_and_grow() -> None:
+    world = World(*[HELD] * 8, GRANTED)
+    acquire(world)
+    assert len(world.pauses) == 8
+    assert all(0.01 <= pause <= 0.1 for pause in world.pauses)
+    assert world.pauses == sorted(world.pauses)
+    assert world.pauses[-1] > world.pauses[0]
+
+
+def test_pause_is_never_shorter_than_a_round_takes() -> None:
+    world = World(HELD, GRANTED, takes=0.04)
+    acquire(world, chance=lambda: 0.0)
+    assert world.pauses == [pytest.approx(0.04)]
+
+
+def test_attempts_are_bounded() -> None:
+    world = World(*[HELD] * 10)
+    refusal = acquire(world, rounds=4)
+    assert (refusal.rounds, refusal.unavailable) == (4, False)
+    assert len(world.pauses) == 3
+
+
+def test_time_is_bounded_and_used_to_the_end() -> None:
+    world = World(*[HELD] * 1000)
+    refusal = acquire(world, until=100.5)
+    assert isinstance(refusal, Refusal)
+    assert 100.45 < world.now <= 100.5
+    assert len(world.pauses) > 4
+
+
+def test_no_round_is_given_more_time_than_is_left() -> None:
+    world = World(*[HUNG] * 1000, takes=1.0)
+    acquire(world, until=100.12)
+    assert world.now <= 100.12 + 1e-9
+    assert all(exchange.timeout <= 0.05 for exchange in world.exchanges)
+
+
+def test_round_cut_short_by_the_deadline_does_not_blame_the_masters() -> None:
+    world = World(HELD, *[HUNG] * 100, takes=0.002)
+    refusal = acquire(world, until=100.03)
+    assert not refusal.unavailable
+    assert refusal.votes is HELD
+
+
+@pytest.mark.parametrize(
+    ("answer", "unavailable"),
+    [
+        (HELD, False),
+        (DOWN, True),
+        (HUNG, True),
+        (votes(NO, FAULT, FAULT, OK, SILENT), False),
+        (votes(NO, NO, FAULT, SILENT, SILENT), False),
+        (votes(OK, OK, NO, FAULT, FAULT), False),
+        (votes(NO, FAULT, FAULT, FAULT, SILENT), True),
+    ],
+)
+def test_contention_and_failing_masters_are_told_apart(answer: Votes, unavailable: bool) -> None:
+    assert acquire(World(answer), rounds=1).unavailable is unavailable
+
+
+def test_without_a_deadline_it_waits_for_others_but_not_for_dead_masters() -> None:
+    world = World(*[HELD] * 500, *[DOWN] * 1000)
+    refusal = acquire(world, patience=2.0)
+    assert refusal.unavailable
+    assert refusal.rounds > 500
+    down_for = world.now - 100.0 - sum(world.pauses[:500]) - 500 * 0.001
+    assert 2.0 < down_for < 2.3
+
+
+def test_masters_that_come_back_in_time_are_forgiven() -> None:
+    world = World(*([DOWN] * 5 + [HELD]) * 20, GRANTED)
+    assert isinstance(acquire(world, patience=0.5), Lease)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("handler"), SystemExit(1)])
+def test_interrupted_acquire_undoes_on_all_masters_and_raises(error: BaseException) -> None:
+    world = World(error)
+    with pytest.raises(type(error)):
+        acquire(world)
+    assert world.verbs() == [Verb.ACQUIRE, Verb.RELEASE]
+    assert world.sent[1].args == world.sent[0].args[:2]
+    assert world.sent[1].masters == 0b11111
+
+
+def test_interrupted_undo_is_sent_again() -> None:
+    world = World(HELD)
+    real = world.perform
+    interrupts = [KeyboardInterrupt()]
+
+    def perform(effect: Any) -> Any:
+        result = real(effect)
+        if isinstance(effect, Exchange) and effect.need == 0 and interrupts:
+            raise interrupts.pop()
+        return result
+
+    world.perform = perform  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        acquire(world)
+    assert world.verbs() == [Verb.ACQUIRE, Verb.RELEASE, Verb.RELEASE]
+
+
+def test_clock_that_jumps_while_the_masters_answer_leaves_no_lock() -> None:
+    world = World(GRANTED, takes=0.001)
+    jumps = iter([0.0, 60.0])
+
+    def clock() -> float:
+        return world.now + next(jumps, 60.0)
+
+    assert isinstance(acquire(world, rounds=1, clock=clock), Refusal)
+    assert world.verbs()[-1] == Verb.RELEASE
+
+
+# --- release --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "alive"),
+    [
+        (votes(OK, OK, OK, SILENT, SILENT), True),
+        (votes(NO, NO, NO, OK, OK), False),
+        (votes(OK, OK, FAULT, FAULT, FAULT), True),
+        (votes(OK, OK, NO, NO, FAULT), True),
+        (votes(*[SILENT] * 5), True),
+    ],
+)
+def test_release_within_the_lease(answer: Votes, alive: bool) -> None:
+    world = World(answer)
+    lease = held(world, sent=0b01111)
+    assert world.run(procedures.release(world.rules(), KEY, lease)) is alive
+    assert [request.masters for request in world.sent] == [0b01111]
+    assert world.sent[0].keep == 10.0
+
+
+def test_release_after_the_lease_is_told_by_the_clock_when_masters_do_not_tell() -> None:
+    world = World(votes(OK, OK, FAULT, FAULT, FAULT))
+    lease = held(world)
+    world.now += 20.0
+    assert world.run(procedures.release(world.rules(), KEY, lease)) is False
+
+
+def test_interrupted_release_is_sent_again() -> None:
+    world = World(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        world.run(procedures.release(world.rules(), KEY, held(world)))
+    assert world.verbs() == [Verb.RELEASE, Verb.RELEASE]
+
+
+# --- extend ---------------------------------------------------------------------------------------
+
+
+def extend(world: World, lease: Lease, ttl: float = 10.0) -> Extension:
+    outcome: Extension = world.run(procedures.extend(world.rules(), KEY, lease, ttl))[0]
+    return outcome
+
+
+def test_extension_counts_from_before_its_first_byte() -> None:
+    world = World(GRANTED, takes=0.02)
+    lease = held(world)
+    world.now += 5.0
+    assert extend(world, lease) is Extension.EXTENDED
+    assert lease.deadline == pytest.approx(105.0 + 10.0 - 0.102)
+    assert lease.validity == pytest.approx(10.0 - 0.102 - 0.02)
+    assert lease.extensions == 1
+
+
+def test_extension_decided_after_the_lease_ended_is_a_loss_even_from_a_quorum() -> None:
+    world = World(GRANTED, takes=0.04)
+    lease = held(world)
+    world.now = lease.deadline - 0.03
+    old = lease.deadline
+    assert extend(world, lease) is Extension.LOST
+    assert lease.deadline == old
+    assert world.exchanges[0].timeout == pytest.approx(0.03), "nobody waits beyond the lease"
+
+
+def test_ended_lease_is_not_extended_and_nothing_is_sent() -> None:
+    world = World()
+    lease = held(world)
+    world.now = lease.deadline
+    assert extend(world, lease) is Extension.LOST
+    assert world.sent == []
+
+
+def test_lost_when_so_many_refuse_that_no_quorum_is_ours() -> None:
+    world = World(HELD)
+    assert extend(world, held(world), ttl=20.0) is Extension.LOST
+
+
+@pytest.mark.parametrize("answer", [DOWN, HUNG, votes(OK, OK, NO, NO, FAULT)])
+def test_inconclusive_leaves_the_old_deadline_and_deletes_nothing(answer: Votes) -> None:
+    world = World(answer)
+    lease = held(world)
+    old = lease.deadline
+    assert extend(world, lease, ttl=20.0) is Extension.INCONCLUSIVE
+    assert lease.deadline == old
+    assert world.verbs() == [Verb.EXTEND]
+
+
+def test_lease_is_never_shortened() -> None:
+    world = World()
+    lease = held(world)
+    old = lease.deadline
+    assert extend(world, lease, ttl=1.0) is Extension.EXTENDED
+    assert (lease.deadline, world.sent) == (old, [])
+    assert lease.validity == pytest.approx(old - 100.0)
+
+
+def test_extension_goes_to_the_masters_that_were_sent_the_lock_only() -> None:
+    world = World(GRANTED)
+    extend(world, held(world, sent=0b00111), ttl=20.0)
+    assert world.sent[0].masters == 0b00111
+
+
+def test_release_after_a_longer_extension_is_kept_as_long_as_the_key_may_live() -> None:
+    world = World(DOWN, GRANTED)
+    lease = held(world)
+    extend(world, lease, ttl=50.0)
+    world.run(procedures.release(world.rules(), KEY, lease))
+    assert world.sent[-1].keep == 50.0
