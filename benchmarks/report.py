@@ -11,6 +11,9 @@ from contestants import Turn
 
 FLOOR = "floor1"
 
+#: A load average above this, before the start, is somebody else's work.
+QUIET = 0.75
+
 
 class Bar(NamedTuple):
     """The p50 of ``who`` must be at most ``most`` times that of ``against``."""
@@ -84,6 +87,7 @@ def markdown(result: dict[str, Any]) -> str:
         f"Acquire + release, one caller, {setting['masters']} masters ({setting['server']}), "
         f"{setting['rounds']} rounds of {setting['cycles']} cycles; {setting['machine']}, "
         f"Python {setting['python']}, load average {setting['load average']}, {setting['date']}.",
+        *busy(setting),
         "",
         "| contestant | p50 µs | p99 µs | locks/s | p50 of floor | release | versions |",
         "|---|--:|--:|--:|--:|---|---|",
@@ -105,6 +109,13 @@ def markdown(result: dict[str, Any]) -> str:
             f"| {bar['who']} / {bar['against']} | {bar['most']:.3f} | {bar['measured']:.3f} | {verdict} |"
         )
     return "\n".join(lines)
+
+
+def busy(setting: dict[str, Any]) -> list[str]:
+    """A warning: even ratios shift where others want the same cores."""
+    if setting["load average"][0] <= QUIET:
+        return []
+    return ["", "**The machine was busy before this began: do not quote these numbers.**"]
 
 
 def write(result: dict[str, Any], folder: Path) -> None:

@@ -49,7 +49,7 @@ class Core:
         self.drift_factor = number("drift_factor", drift_factor, low=0.0, high=0.5)
         self.max_ttl = number("max_ttl", max_ttl, above=0.0)
         self.default_ttl = self.check_ttl(ttl)
-        self.key_prefix = key_prefix.encode() if isinstance(key_prefix, str) else bytes(key_prefix)
+        self.key_prefix = encoded("key_prefix", key_prefix)
         self.connect_timeout = number("connect_timeout", connect_timeout, above=0.0)
         self.rules = Rules(
             masters=len(targets),
@@ -84,9 +84,7 @@ class Core:
         return ttl
 
     def check_key(self, resource: str | bytes) -> bytes:
-        if not isinstance(resource, (str, bytes)):
-            raise ConfigError(f"resource must be str or bytes, not {type(resource).__name__}")
-        name = resource.encode() if isinstance(resource, str) else resource
+        name = encoded("resource", resource)
         if not 1 <= len(name) <= MAX_RESOURCE:
             raise ConfigError(f"resource must have 1 to {MAX_RESOURCE} bytes, not {len(name)}")
         return self.key_prefix + name
@@ -152,18 +150,28 @@ def number(
     if high < math.inf:
         allowed += f" and at most {high:g}"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigError(f"{name} must be a number {allowed}, not {value!r}")
+        raise ConfigError(f"{name} must be a number, {allowed}, not {value!r}")
+    if isinstance(value, int) and abs(value) > 1 << 53:
+        raise ConfigError(f"{name} must be {allowed}, and no integer of {value.bit_length()} bits")
     enough = value > above if above is not None else value >= (low or 0.0)
     if not (enough and value <= high and math.isfinite(value)):
         raise ConfigError(f"{name} must be {allowed}, not {value!r}")
     return float(value)
 
 
+def encoded(name: str, value: Any) -> bytes:
+    """``value`` as it stands in a key: str as UTF-8."""
+    if not isinstance(value, (str, bytes)):
+        raise ConfigError(f"{name} must be str or bytes, not {type(value).__name__}")
+    try:
+        return value.encode() if isinstance(value, str) else value
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{name} cannot be encoded as UTF-8: {error}") from None
+
+
 def check_timeout(timeout: float | None) -> float | None:
     """Seconds to wait, or None for no end: -1 and None say so."""
-    if timeout is None or timeout == -1:
-        return None
-    if isinstance(timeout, float) and timeout == math.inf:
+    if timeout is None or timeout in (-1, math.inf):
         return None
     return number("timeout", timeout, low=0.0)
 
@@ -195,7 +203,8 @@ def check_masters(masters: Any) -> list[Any]:
 
 def refuse_unknown(what: str, unknown: dict[str, object], known: Callable[..., object]) -> None:
     if unknown:
-        annotations = [name for name in known.__annotations__ if name not in ("return", "unknown")]
+        internal = ("return", "unknown", "core")
+        options = [name for name in known.__annotations__ if name not in internal]
         raise ConfigError(
-            f"{what} has no option {', '.join(map(repr, unknown))}; it has: {', '.join(annotations)}"
+            f"{what} has no option {', '.join(map(repr, unknown))}; it has: {', '.join(options)}"
         )

@@ -7,6 +7,7 @@ providers. redis-py is imported when the first client is made, not with this pac
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -74,8 +75,9 @@ def target(master: Any) -> Target:
     try:
         connection = connect(1.0, 2)
     except Exception as error:
-        name = _redacted(master)
-        raise ConfigError(f"masters: {name} has settings that redis-py refuses: {error}") from error
+        # Only a TypeError's text is safe to show: it names an option. Others may quote a secret.
+        why = f": {error}" if isinstance(error, TypeError) else ""
+        raise ConfigError(f"masters: {_redacted(master)} has settings that redis-py refuses{why}") from None
     path = getattr(connection, "path", None)
     db = getattr(connection, "db", 0)
     if path is not None:
@@ -92,10 +94,10 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any]]:
             url = same + url.removeprefix(scheme)
     try:
         settings = dict(parse_url(url))  # type: ignore[no-untyped-call]
-    except ValueError as error:
+    except ValueError:  # its text may quote the password
         raise ConfigError(
-            f"masters: {_redacted(url)} is no URL of a master: {error}; "
-            "use redis://host:port/db, rediss://host:port/db (TLS) or unix:///path"
+            f"masters: {_redacted(url)} is no URL of a master: use redis://host:port/db, "
+            "rediss://host:port/db (TLS) or unix:///path; write special characters in a password as %XX"
         ) from None
     return settings.pop("connection_class", Connection), settings
 
@@ -111,10 +113,13 @@ def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _redacted(master: Any) -> str:
-    """A URL without its password, for messages."""
-    text = master if isinstance(master, str) else type(master).__name__
-    head, at, tail = text.rpartition("@")
-    return f"{head.partition('://')[0]}://***@{tail}" if at else text
+    """What of a URL, even of a broken one, is no secret: its host, port and path."""
+    if not isinstance(master, str):
+        return type(master).__name__
+    before, at, rest = master.rpartition("@")
+    scheme = re.match(r"\w+://", before)
+    start = (scheme.group() if scheme else "") + "***@" if at else ""
+    return repr(start + re.split("[?#]", rest)[0])
 
 
 # --- connecting ----------------------------------------------------------------------------------

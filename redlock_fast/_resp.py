@@ -116,14 +116,18 @@ def _reader() -> Callable[[], Any] | None:
 def decode(reply: bytes) -> Any:
     """The value of one whole reply. Errors come back as :class:`ErrorReply`, not raised."""
     new_reader = _reader()
-    if new_reader is not None and reply[:1] != b"|":
+    # hiredis for Python takes the types of RESP2 and some of RESP3; attributes may stand anywhere.
+    if new_reader is not None and reply[:1] in b"+-:$*" and b"|" not in reply:
         reader = new_reader()
         try:
             reader.feed(reply)
             return reader.gets()
         except Exception as error:
             raise ProtocolError(str(error)) from None
-    return _build(reply, 0)[0]
+    try:
+        return _build(reply, 0)[0]
+    except (ValueError, TypeError) as error:  # no number, or no key of a map
+        raise ProtocolError(str(error)) from None
 
 
 def _build(data: bytes, start: int) -> tuple[Any, int]:

@@ -10,6 +10,7 @@ from libc.stdlib cimport free, malloc
 
 import socket
 import sys
+import time
 
 from redlock_fast._engine import MAX_BUFFER, MAX_OWED, MAX_REPLAY, Link, Votes
 from redlock_fast._engine import FAULT as _FAULT
@@ -146,12 +147,16 @@ cdef class _TlsSocket:
         self.transport.receive = tls_receive
         self.transport.context = <void *> self
 
-    cdef int half_close(self) except -1:
-        try:
-            self.sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # it is closed already
-        return 0
+    cdef object end(self, bint half):
+        """The socket half-closed, or None and closed."""
+        if half:
+            try:
+                self.sock.shutdown(socket.SHUT_WR)
+                return self.sock
+            except OSError:
+                pass  # it broke meanwhile
+        self.sock.close()
+        return None
 
     cdef ssize_t failed(self, object error) noexcept:
         import ssl
@@ -231,18 +236,17 @@ cdef class NativeEngine:
         self._tell()
 
     def detach(self, int master, int of, int undo):
-        self._check(master)
+        cdef hub_link_state state
         cdef int fd
+        self._check(master)
         with nogil:
+            hub_describe(self._hub, master, &state)
             fd = hub_detach(self._hub, master, of, undo)
         tls = self._tls[master]
         self._tls[master] = None
         if fd >= 0:
             return socket.socket(fileno=fd)
-        if tls is not None:
-            (<_TlsSocket> tls).half_close()
-            return (<_TlsSocket> tls).sock
-        return None
+        return None if tls is None else (<_TlsSocket> tls).end(state.attached != 0)
 
     def exchange(self, requests, int need, double timeout, int wait=0):
         cdef Py_ssize_t count = len(requests), made = 0
@@ -277,11 +281,16 @@ cdef class NativeEngine:
         self._tell()
 
     def drain(self, double timeout):
-        cdef int done
-        with nogil:
-            done = hub_drain(self._hub, timeout)
-        self._tell()
-        return done != 0
+        cdef int done = 0
+        cdef double end = time.monotonic() + timeout
+        while True:
+            with nogil:
+                done = hub_drain(self._hub, min(timeout, 0.05))
+            self._tell()
+            timeout = end - time.monotonic()
+            if done or timeout <= 0:
+                return done != 0
+            PyErr_CheckSignals()
 
     def link(self, int master):
         cdef hub_link_state state

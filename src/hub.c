@@ -653,6 +653,10 @@ int hub_detach(hub *h, int master, int of, int undo) {
             fail_owed(h, master, "connection closed by the client");
         }
         fd = link_close(l, whole);
+        if (!whole && fd >= 0) {
+            close(fd);
+            fd = -1;
+        }
     }
     unseize(h);
     return fd;

@@ -109,7 +109,8 @@ void hub_leave(hub *h, hub_waiter *w);
 /* Takes the templates; and fd, unless a transport moves its bytes. */
 void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                 int verbs);
-/* Half-closes the connection and gives its fd back to be closed, or -1 if there is none of the hub's. */
+/* Half-closes the connection and gives its fd back to be closed; -1 if it was broken (it is closed) or
+ * never the hub's. */
 int hub_detach(hub *h, int master, int of, int undo);
 void hub_tend(hub *h);
 int hub_drain(hub *h, double timeout);

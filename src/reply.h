@@ -46,7 +46,8 @@ static inline size_t reply_line(reply_bytes in, size_t at, enum reply_kind *kind
     return 0;
 }
 
-static inline int reply_integer(const char *text, size_t size, int64_t *number) {
+/* 0 unless the text is a number; *number is cut to what is no mark of a vote, *fits says if it was. */
+static inline int reply_integer(const char *text, size_t size, int64_t *number, int *fits) {
     size_t at = size && (text[0] == '-' || text[0] == '+');
     if (at == size || size - at > REPLY_MAX_DIGITS) return 0;
     uint64_t value = 0;
@@ -54,7 +55,8 @@ static inline int reply_integer(const char *text, size_t size, int64_t *number) 
         if (text[i] < '0' || text[i] > '9') return 0;
         value = value * 10 + (uint64_t)(text[i] - '0');
     }
-    if (value > INT64_MAX - 1) value = INT64_MAX - 1; /* the two lowest numbers are no votes */
+    *fits = value <= INT64_MAX || text[0] == '-';
+    if (text[0] == '-' && value > INT64_MAX - 1) value = INT64_MAX - 1;
     *number = text[0] == '-' ? -(int64_t)value : (int64_t)value;
     return 1;
 }
@@ -105,7 +107,8 @@ static inline enum reply_kind reply_frame(reply_bytes in, size_t at, int depth, 
         return size == 1 && (*text == 't' || *text == 'f') ? REPLY_OTHER : REPLY_MALFORMED;
     }
     int64_t number;
-    if (!reply_integer(text, size, &number)) return REPLY_MALFORMED;
+    int fits;
+    if (!reply_integer(text, size, &number, &fits)) return REPLY_MALFORMED;
     if (type == ':' || type == '(') return REPLY_OTHER;
     if (number < 0) return number == -1 && (type == '$' || type == '*') ? REPLY_OTHER : REPLY_MALFORMED;
     if (number > REPLY_MAX_FRAME) return REPLY_MALFORMED;
@@ -135,7 +138,8 @@ static inline enum reply_kind reply_next(reply_bytes in, size_t *end, int64_t *n
         *number = 0;
         return REPLY_NUMBER;
     }
-    if (p[0] == ':' && reply_integer(p + 1, *end - 3, number)) return REPLY_NUMBER;
+    int fits;
+    if (p[0] == ':' && reply_integer(p + 1, *end - 3, number, &fits) && fits) return REPLY_NUMBER;
     return REPLY_OTHER;
 }
 

@@ -201,7 +201,7 @@ def test_break_can_be_seen_when_on_break_is_called(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
     future = f.ask_meanwhile(acquire(b"k", f.all), 1)
     f.session(1).close()
-    assert f.breaks.acquire(timeout=DEADLINE)
+    f.until(lambda: f.breaks.acquire(blocking=False), "on_break is called")
     assert f.link(1).broken
     assert not f.link(1).attached
     assert not f.breaks.acquire(blocking=False), "once per break"

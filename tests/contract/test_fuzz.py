@@ -53,7 +53,8 @@ def damaged(draw: st.DrawFn) -> bytes:
 
 def model(stream: bytes, requests: int) -> list[set[int]]:
     """The values that each request's vote may have when ``stream`` is all that is ever received."""
-    at, allowed = 0, []
+    at = 0
+    allowed: list[set[int]] = []
     while len(allowed) < requests and at < len(stream):
         try:
             end = frame(stream, at)

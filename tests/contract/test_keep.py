@@ -292,7 +292,7 @@ def test_what_detach_leaves_is_heard_to_the_end(fleet: MakeFleet) -> None:
     f.session(0).wait_commands(50)
     f.session(0).send(b"$-1\r\n" * 50)
     f.detach(0)
-    undone = [words for words in f.session(0).commands[50:]]
+    undone = list(f.session(0).commands[50:])
     assert undone == [del_words(b"%d" % n) for n in range(50 - len(undone), 50)]
 
 

@@ -94,7 +94,9 @@ def raw() -> Iterator[Callable[[Masters], list[redis.Redis]]]:
     made: list[redis.Redis] = []
 
     def make(masters: Masters) -> list[redis.Redis]:
-        clients = [redis.Redis(unix_socket_path=m.socket_path, socket_timeout=20.0) for m in masters]
+        clients = [
+            redis.Redis(unix_socket_path=m.socket_path, socket_timeout=20, protocol=2) for m in masters
+        ]
         made.extend(clients)
         return clients
 

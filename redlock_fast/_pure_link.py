@@ -1,0 +1,334 @@
+"""One master's side of the pure-Python engine: what goes out to it, what it owes, what comes in.
+
+Who leads (see ``_pure``) sends, receives and matches. Others append to ``Connection.line`` and
+``Lane.kept``, and read. What is marked ``# together`` is explained in ``_pure_op``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections import deque
+from time import monotonic
+from typing import Any
+
+from ._commands import Dialect
+from ._engine import FAULT, LAG_AFTER, LAG_ROUND_TRIPS, Link
+from ._pure_op import Op, Template, compiled
+from ._resp import PARTIAL, ProtocolError, frame
+
+RECEIVE_SIZE = 1 << 16
+#: How often a connection that is about to end is asked to take more of what is left.
+LAST_SENDS = 16
+
+_FIXED = {b"+OK": 1, b"$-1": 0, b"_": 0} | {b":%d" % number: number for number in range(10)}
+_LONGEST_FIXED = 8
+_INT64_MAX = (1 << 63) - 1
+_PUSH, _ATTRIBUTE = b">|"
+
+#: A request on its way: its op, the template and the bytes that it went out as, and when.
+Slot = tuple[Op, Template, bytes, float]
+
+
+class Lane:
+    """What the engine has for one master as long as it lives: counters, and what is kept."""
+
+    __slots__ = (
+        "bounds",
+        "broken",
+        "connection",
+        "dropped",
+        "index",
+        "kept",
+        "late",
+        "purge_at",
+        "pushes",
+        "remains",
+        "replayed",
+    )
+
+    def __init__(self, index: int, bounds: tuple[int, int, int]) -> None:
+        self.index = index
+        self.bounds = bounds  # of replies owed, of bytes to send, of requests kept
+        self.connection: Connection | None = None
+        self.remains: Connection | None = None  # broken, and not yet detached
+        self.broken = ""
+        self.kept: deque[Op] = deque()
+        self.purge_at = 0.0  # none of the kept ends before
+        self.late = self.replayed = self.dropped = self.pushes = 0
+
+    def keep(self, op: Op, now: float) -> None:
+        """For the next connection, while it is worth it."""
+        if op.until <= now:
+            return
+        kept, bound = self.kept, self.bounds[2]
+        if len(kept) >= bound and now >= self.purge_at:
+            self._purge(now)
+        if len(kept) >= bound:
+            self.dropped += 1
+        else:
+            kept.append(op)
+
+    def _purge(self, now: float) -> None:
+        kept, soonest = self.kept, float("inf")
+        for _ in range(len(kept)):
+            with contextlib.suppress(IndexError):  # others may take from it too
+                op = kept.popleft()
+                if op.until > now:
+                    kept.append(op)
+                    soonest = min(soonest, op.until)
+        self.purge_at = soonest
+
+    def replay(self, connection: Connection, now: float) -> None:
+        """Send what is kept, as far as there is room."""
+        kept = self.kept
+        while kept:
+            turn, op = connection.turn, kept[0]
+            template = connection.codec[op.request.verb]
+            data = template.encode(op.request.args)
+            size, alive = len(data), op.until > now
+            if alive and connection.full(size):
+                return
+            slots = [(Op(op.request, len(op.values), 0, 0, None, op.until), template, data, now)]
+            if connection.turn == turn and kept and kept[0] is op:
+                if alive:
+                    connection.line += slots  # together
+                    connection.queued += size
+                    self.replayed += 1
+                del kept[0]
+                connection.turn = turn + 1
+
+    def state(self) -> Link:
+        connection, counts = self.connection, (self.late, self.replayed, self.dropped, self.pushes)
+        if connection is None:
+            return Link(False, self.broken, 0, 0.0, 0.0, *counts)
+        lag = monotonic() - connection.lagging if connection.lagging else 0.0
+        return Link(True, "", connection.owed(), lag, connection.round_trip, *counts)
+
+
+class Connection:
+    """One socket: requests on the ``line`` until they are answered, bytes out, bytes in.
+
+    Of the line, what is before ``head`` has been answered, and what is from ``tail`` on is not in
+    the out-buffer yet. Whoever moves head or tail, or consumes input, takes a ``turn``: one who was
+    interrupted by a signal handler's exchange notices, and looks again.
+    """
+
+    __slots__ = (
+        "blocked",
+        "busy",
+        "codec",
+        "fd",
+        "head",
+        "incoming",
+        "lagging",
+        "lane",
+        "line",
+        "out",
+        "queued",
+        "round_trip",
+        "sock",
+        "tail",
+        "turn",
+        "why",
+    )
+
+    not_now: tuple[type[OSError], ...] = (BlockingIOError,)
+
+    def __init__(self, lane: Lane, sock: socket.socket, dialect: Dialect) -> None:
+        sock.setblocking(False)
+        self.lane = lane
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.codec = tuple(map(compiled, dialect))
+        self.line: list[Slot] = []
+        self.head = self.tail = self.turn = 0
+        self.out = bytearray()
+        self.queued = 0  # bytes from tail on; threads may miscount it, until the next take()
+        self.incoming = bytearray()
+        self.blocked = False  # the socket takes no more for now
+        self.busy = False  # a signal handler's exchange has to leave it alone
+        self.lagging = self.round_trip = 0.0
+        self.why = ""  # it ended
+
+    def owed(self) -> int:
+        return len(self.line) - self.head
+
+    def full(self, size: int) -> str:
+        """Why there is no room for a request of that many bytes, or nothing."""
+        owed, buffered, _ = self.lane.bounds
+        if len(self.line) - self.head >= owed:
+            return "too many replies owed"
+        if len(self.out) + self.queued + size > buffered:
+            return "buffer full"
+        return ""
+
+    def take(self) -> None:
+        """What is new on the line goes into the out-buffer."""
+        turn, tail = self.turn, self.tail
+        new = self.line[tail:]
+        data = new[0][2] if len(new) == 1 else b"".join([slot[2] for slot in new])
+        end = tail + len(new)
+        if self.turn == turn:
+            self.out += data  # together
+            self.tail = end
+            self.queued = 0
+            self.turn = turn + 1
+
+    def send(self) -> None:
+        """Send what the socket takes.
+
+        The sending and the forgetting of what was sent are one call into C: after a signal handler
+        that raises in between, nobody would know how much it was.
+        """
+        try:
+            any(map(self.out.__delitem__, map(slice, map(self.sock.send, (self.out,)))))
+        except self.not_now:
+            self.blocked = True
+        else:
+            self.blocked = len(self.out) > 0
+
+    def receive(self) -> bool:
+        """Read what is there, in one call for the same reason; whether there was something."""
+        incoming = self.incoming
+        before = len(incoming)
+        try:
+            any(map(incoming.extend, map(self.sock.recv, (RECEIVE_SIZE,))))
+        except self.not_now:
+            return False
+        if len(incoming) == before and self.ended():
+            raise ConnectionError("connection closed by the master")
+        self.lagging = 0.0
+        return True
+
+    def ended(self) -> bool:
+        """Whether nothing was read because nothing will come; else a signal handler's exchange had it."""
+        try:
+            return not self.sock.recv(1, socket.MSG_PEEK)
+        except self.not_now:
+            return False
+
+    def match(self, now: float, polled: float) -> None:
+        """Hand every whole reply to the request that it answers. Raises ProtocolError.
+
+        ``polled``: when it was last known that nothing was there to read.
+        """
+        self._measure(now, polled)
+        incoming, line = self.incoming, self.line
+        while incoming:
+            turn = self.turn
+            end = incoming.find(b"\r\n", 0, _LONGEST_FIXED)
+            value = _FIXED.get(bytes(incoming[:end])) if end > 0 else None
+            end, detail = end + 2, b""
+            if value is None:
+                end, value, detail = _read(incoming)
+                if end == PARTIAL:
+                    break
+            if detail[:1] in (b">", b"|"):
+                if self.turn == turn:
+                    del incoming[:end]  # together
+                    self.turn = turn + 1
+                    self.lane.pushes += detail[0] == _PUSH
+                continue
+            if self.turn != turn:
+                continue
+            if self.head >= self.tail:
+                raise ProtocolError("a reply that nobody is owed")
+            slot = line[self.head]
+            late = slot[0].decided
+            again = self._fallback(slot, detail)
+            if not again:
+                slot[0].vote(self.lane.index, value, detail)
+            if self.turn == turn:
+                del incoming[:end]  # together
+                self.head += 1
+                self.turn = turn + 1
+                if again:
+                    line += again
+                elif late:
+                    self.lane.late += 1
+            slot[0].settle()
+        self._trim()
+
+    def _measure(self, now: float, polled: float) -> None:
+        if self.head < self.tail:
+            op, _, _, sent = self.line[self.head]
+            # A reply that nobody waited for may have lain there: it took at least until the poll before.
+            sample = (polled if op.decided else now) - sent
+            if sample > 0:
+                before = self.round_trip
+                self.round_trip = before + (sample - before) / 8 if before else sample
+
+    def _fallback(self, slot: Slot, detail: bytes) -> list[Slot]:
+        """The request once more, where the server has lost the script that it names.
+
+        Not if it is over and was not to be kept: its undo may be on the way, and this would be behind.
+        """
+        op, template, _, sent = slot
+        fallback = template.fallback
+        if fallback is None or not detail.startswith(b"-NOSCRIPT"):
+            return []
+        if op.decided and op.need and not op.request.keep:
+            return []
+        return [(op, fallback, fallback.encode(op.request.args), sent)]
+
+    def _trim(self) -> None:
+        head = self.head
+        if head:
+            del self.line[:head]  # together
+            self.tail -= head
+            self.head = 0
+            self.turn += 1
+
+    def lag(self, now: float) -> None:
+        """Called straight after a poll that had nothing from here: does the master lag?"""
+        if self.head < self.tail and not self.lagging:
+            sent = self.line[self.head][3]
+            patience = max(LAG_AFTER, LAG_ROUND_TRIPS * self.round_trip)
+            if now - sent > patience or self.owed() >= self.lane.bounds[0]:
+                self.lagging = sent
+
+    def fail(self, now: float) -> list[Op]:
+        """All that is owed becomes a fault, and is kept if it is to be; the ops, which may be decided now."""
+        ops = []
+        while True:
+            turn = self.turn
+            oldest = self.line[self.head : self.head + 1]
+            if not oldest:
+                return ops
+            op = oldest[0][0]
+            op.vote(self.lane.index, FAULT, self.why)
+            self.lane.keep(op, now)
+            if self.turn == turn:
+                self.head += 1  # together
+                self.turn = turn + 1
+            ops.append(op)
+
+    def undo(self, of: int, undo: int) -> None:
+        """Behind every request of the verb ``of`` the verb ``undo``; send as much of it as will go."""
+        if self.head < len(self.line):
+            self.take()
+            template = self.codec[undo]
+            for op, *_ in self.line[self.head :]:
+                if op.request.verb == of:
+                    self.out += template.encode(op.request.args)
+        with contextlib.suppress(OSError):
+            for _ in range(LAST_SENDS):
+                if not self.out:
+                    break
+                self.send()
+                if self.blocked:
+                    break
+
+
+def _read(data: bytearray) -> tuple[int, int, bytes]:
+    """Any first reply: its end (or PARTIAL), its vote and, if that is FAULT, all of it."""
+    end = frame(data, 0)
+    if end == PARTIAL:
+        return PARTIAL, FAULT, b""
+    raw = bytes(data[:end])
+    if raw[:1] == b":":
+        number = int(raw[1:-2])
+        if FAULT < number <= _INT64_MAX:
+            return end, number, b""
+    return end, FAULT, raw

@@ -1,0 +1,166 @@
+"""What the pure-Python engine carries: a command's template, a request under way, a thread that waits.
+
+Python runs signal handlers between bytecodes, in fact at calls and loops only. A handler may raise, or
+use the engine that it interrupted. So whatever belongs together changes here, and in ``_pure_link``,
+without a call in between: ``# together`` marks such lines.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from threading import Lock, get_ident
+
+from ._commands import Command
+from ._engine import FAULT, SILENT, Request, Votes, Wait
+
+#: As plain numbers, which compare faster.
+EARLY, ALL = int(Wait.EARLY), int(Wait.ALL)
+
+
+class Template:
+    """A command, compiled: one ``%`` operation encodes it."""
+
+    __slots__ = ("fallback", "pattern", "slots")
+
+    def __init__(self, parts: tuple[bytes | int, ...], fallback: Template | None) -> None:
+        self.pattern = b"".join(
+            b"$%d\r\n%b\r\n" if isinstance(part, int) else part.replace(b"%", b"%%") for part in parts
+        )
+        self.slots = tuple(part for part in parts if isinstance(part, int))
+        self.fallback = fallback
+
+    def encode(self, args: tuple[bytes, ...]) -> bytes:
+        words: list[int | bytes] = []
+        for slot in self.slots:
+            word = args[slot]
+            words += len(word), word
+        return self.pattern % tuple(words)
+
+
+@lru_cache(maxsize=256)
+def compiled(command: Command) -> Template:
+    """The one template of all equal commands, so that masters of a kind share what is encoded."""
+    fallback = Template(command.fallback.parts, None) if command.fallback else None
+    return Template(command.parts, fallback)
+
+
+class Waiter:
+    """A thread inside the engine: what it takes to wake it, and whose leadership it interrupted.
+
+    ``open``: how many of its requests are undecided. ``outer``: the leader on the same thread that a
+    signal handler interrupted. ``urgent``: needs the lead itself, to change connections.
+    """
+
+    __slots__ = ("bell", "open", "outer", "thread", "urgent")
+
+    def __init__(self, requests: int, urgent: bool = False) -> None:
+        self.bell: Lock | None = None
+        self.open = requests
+        self.outer: Waiter | None = None
+        self.thread = get_ident()
+        self.urgent = urgent
+
+    def get_bell(self) -> None:
+        """From here on it can be rung."""
+        bell = Lock()
+        bell.acquire()
+        self.bell = bell
+
+    def ring(self) -> None:
+        if self.bell is not None:
+            try:
+                self.bell.release()
+            except RuntimeError:
+                pass  # rung already
+
+
+class Op:
+    """One request under way, and what the masters said so far.
+
+    Who leads counts the votes; its own thread reads them when it is ``decided``, or gives up waiting.
+    ``owing``: how many masters owe it a reply. ``until``: how long it is worth sending again.
+    """
+
+    __slots__ = (
+        "decided",
+        "details",
+        "faulty",
+        "granted",
+        "limit",
+        "need",
+        "owing",
+        "refused",
+        "request",
+        "sent",
+        "until",
+        "values",
+        "wait",
+        "waiter",
+    )
+
+    def __init__(
+        self, request: Request, masters: int, need: int, wait: int, waiter: Waiter | None, until: float
+    ) -> None:
+        self.request = request
+        self.values = [SILENT] * masters
+        self.details: dict[int, str | bytes] = {}
+        self.granted = self.refused = self.faulty = 0
+        self.need = need
+        self.limit = masters - need
+        self.wait = wait
+        self.owing = self.sent = 0
+        self.waiter = waiter
+        self.until = until
+        self.decided = waiter is None  # sent again for nobody
+
+    def fault(self, master: int, detail: str | bytes) -> None:
+        """Count a fault of which no reply is owed."""
+        self.details[master] = detail
+        self.values[master] = FAULT
+        self.faulty += 1
+
+    def vote(self, master: int, value: int, detail: str | bytes) -> None:
+        """Count what a master owed. Counts once, however often it is said."""
+        if self.decided or self.values[master] != SILENT:
+            return
+        if value == FAULT:
+            self.details[master] = detail
+            self.faulty += 1
+        elif value > 0:
+            self.granted += 1
+        else:
+            self.refused += 1
+        self.values[master] = value  # together
+        self.owing -= 1
+
+    def settle(self) -> None:
+        """Decide, if the votes do."""
+        waiter = self.waiter
+        if self.decided or waiter is None:
+            return
+        if self.need and self.owing:
+            against = self.refused + self.faulty if self.wait == EARLY else self.refused
+            if self.wait == ALL or (self.granted < self.need and against <= self.limit):
+                return
+        self.decided = True  # together
+        waiter.open -= 1
+        if waiter.open <= 0:
+            waiter.ring()
+
+    def votes(self) -> Votes:
+        """The votes as they stand; later ones are dropped."""
+        self.decided = True
+        # Counted anew: who leads may be in the middle of counting, where this request has expired.
+        values = tuple(self.values)
+        granted = refused = faulty = 0
+        for value in values:
+            if value > 0:
+                granted += 1
+            elif value == FAULT:
+                faulty += 1
+            elif value != SILENT:
+                refused += 1
+        details = self.details
+        if len(details) != faulty:
+            details = {m: text for m, text in details.copy().items() if values[m] == FAULT}
+        return Votes(values, self.sent, granted, refused, faulty, details)

@@ -1,0 +1,299 @@
+"""A child of fork holds nothing of its parent's, can use the same client, and disturbs nobody."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+import redis
+from support.waiting import DEADLINE, eventually, start
+
+from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost
+from redlock_fast.embedded import Masters
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+
+MakeClient = Callable[..., FastRedlock]
+Raw = Callable[[Masters], list[redis.Redis]]
+Fork = Callable[[Callable[[], None]], None]
+
+TTL = 60.0
+
+
+def os_fork(action: Callable[[], None]) -> None:
+    """``action`` in a child, which is waited for and must not have raised or hung."""
+    pid = begin(action)
+    assert exit_code(pid) == 0, "the child failed, or was killed because it hung"
+
+
+def begin(action: Callable[[], None]) -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads is what is tested
+        pid = os.fork()
+    if pid == 0:
+        run_and_exit(action)
+    return pid
+
+
+def run_and_exit(action: Callable[[], None]) -> NoReturn:
+    code = 1
+    try:
+        action()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def exit_code(pid: int) -> int:
+    """Of the child, which is killed if it does not end."""
+    ended: list[int] = []
+
+    def poll() -> bool:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            ended.append(os.waitstatus_to_exitcode(status))
+        return bool(found)
+
+    try:
+        eventually(poll, "the child ends")
+    finally:
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    return ended[0]
+
+
+def multiprocessing_fork(action: Callable[[], None]) -> None:
+    """The same through multiprocessing, which runs more of Python in the child."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = multiprocessing.get_context("fork").Process(target=action)
+        process.start()
+    process.join(DEADLINE)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    assert process.exitcode == 0, "the child failed, or was killed because it hung"
+
+
+@pytest.fixture(params=[os_fork, multiprocessing_fork])
+def fork(request: pytest.FixtureRequest) -> Fork:
+    made: Fork = request.param
+    return made
+
+
+def nothing_left(masters: Masters) -> None:
+    eventually(lambda: all(m.ask("DBSIZE") == ":0" for m in masters), "no key of ours is left")
+
+
+def held(client: FastRedlock, masters: Masters, key: str) -> Lock:
+    """A lock whose key is on all masters."""
+    lock = client.lock(key, TTL)
+    assert lock.acquire()
+    eventually(lambda: all(m.ask(f"EXISTS {key}") == ":1" for m in masters), "all masters have the key")
+    return lock
+
+
+def at_full_strength(client: FastRedlock) -> None:
+    client.connect()
+
+    def strong() -> bool:
+        client.masters.engine.tend()
+        return {master.state for master in client.health()} == {"connected"}
+
+    eventually(strong, "all masters are connected")
+
+
+def test_child_does_not_hold_its_parents_lock(
+    masters: Masters, client: MakeClient, raw: Raw, fork: Fork
+) -> None:
+    """Catches: a copied lease: the child releases or extends what is its parent's."""
+    c = client(masters)
+    at_full_strength(c)
+    lock = held(c, masters, "parents")
+    token = lock.token
+
+    def child() -> None:
+        assert not lock.locked()
+        assert lock.remaining() == 0.0
+        assert lock.token is None
+        assert "not held" in repr(lock)
+        assert lock.release() is False
+        with pytest.raises(LockLost):
+            lock.extend()
+        assert lock.acquire(blocking=False) is False  # it is the parent's
+        assert c.locked("parents")
+
+    fork(child)
+    assert lock.locked()
+    assert lock.token == token
+    assert [server.get("parents") for server in raw(masters)] == [token] * 5
+    lock.extend()
+    assert lock.release()
+    nothing_left(masters)
+
+
+def test_child_that_leaves_the_inherited_with_deletes_nothing(
+    masters: Masters, client: MakeClient, raw: Raw
+) -> None:
+    """Catches: the exit of the child's copy of a `with` ending the parent's lock."""
+    c = client(masters)
+    at_full_strength(c)
+    lock = c.lock("inherited", TTL)
+    pid = -1
+    try:
+        with lock:
+            eventually(lambda: all(m.ask("DBSIZE") == ":1" for m in masters), "all masters have the key")
+            pid = fork_here()
+            if pid:
+                assert exit_code(pid) == 0
+                assert [server.get("inherited") for server in raw(masters)] == [lock.token] * 5
+    except LockLost:
+        if pid == 0:
+            os._exit(0)
+        raise
+    finally:
+        if pid == 0:
+            os._exit(1)  # leaving the body without a lock must not pass unnoticed
+    nothing_left(masters)
+
+
+def fork_here() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def test_child_uses_the_same_client(masters: Masters, client: MakeClient, fork: Fork) -> None:
+    """Catches: two processes on one connection, and random numbers that both drew in advance."""
+    c = client(masters)
+    at_full_strength(c)
+    with c.lock("warm", TTL):
+        pass
+    inherited = c.lock("inherited", TTL)
+    readable, writable = os.pipe()
+
+    def child() -> None:
+        assert inherited.acquire()
+        assert inherited.extend() > 0
+        os.write(writable, inherited.token or b"")
+        assert inherited.release()
+        for number in range(100):
+            with c.lock(f"child:{number}", TTL) as lock:
+                os.write(writable, lock.token or b"")
+        assert [master.connections for master in c.health()] == [1] * 5
+        c.close()
+
+    try:
+        fork(child)
+        tokens = {os.read(readable, 20) for _ in range(101)}
+    finally:
+        os.close(readable)
+        os.close(writable)
+    for number in range(101):
+        with c.lock(f"parent:{number}", TTL) as lock:
+            tokens.add(lock.token or b"")
+    assert len(tokens) == 202
+    assert [master.connections for master in c.health()] == [1] * 5, "the parent had to connect again"
+    nothing_left(masters)
+
+
+def test_both_go_on_at_the_same_time(valkey: Masters, client: MakeClient) -> None:
+    """Catches: replies of the one that reach the other, while both contend for one lock."""
+    c = client(valkey)
+    at_full_strength(c)
+
+    def contend() -> None:
+        for number in range(30):
+            with c.lock("contended", TTL, timeout=DEADLINE):
+                pass
+            with c.lock(f"own:{os.getpid()}:{number}", TTL, timeout=DEADLINE):
+                pass
+
+    children = [begin(contend) for _ in range(3)]
+    try:
+        contend()
+    finally:
+        codes = [exit_code(pid) for pid in children]
+    assert codes == [0] * 3
+    assert [master.faults for master in c.health()] == [0] * 5
+    nothing_left(valkey)
+
+
+def test_fork_in_the_middle_of_exchanges(masters: Masters, client: MakeClient) -> None:
+    """Thirty times, while threads wait for replies. Catches: a child that waits for a thread that it
+    does not have, and a parent whose threads lose their replies.
+    """
+    c = client(masters)
+    at_full_strength(c)
+    stop = threading.Event()
+
+    def work(name: int) -> int:
+        done = 0
+        while not stop.is_set():
+            with c.lock(f"thread:{name}", TTL):
+                done += 1
+        return done
+
+    def child() -> None:
+        with c.lock("child", TTL, timeout=DEADLINE):
+            pass
+        c.close()
+
+    workers = [start(lambda name=name: work(name)) for name in range(3)]
+    try:
+        for _ in range(30):
+            os_fork(child)
+    finally:
+        stop.set()
+    assert all(worker.result(DEADLINE) for worker in workers)
+    assert c.stats().expired == 0
+    assert [(master.faults, master.connections) for master in c.health()] == [(0, 1)] * 5
+    nothing_left(masters)
+
+
+def test_child_of_a_parent_that_is_connecting(valkey: Masters, client: MakeClient) -> None:
+    """Catches: a child that waits for a connection which only a thread of its parent would make."""
+    for _ in range(10):
+        c = client(valkey)
+        c.masters.start()
+
+        def child(c: FastRedlock = c) -> None:
+            with c.lock("early", TTL, timeout=DEADLINE):
+                pass
+            c.close()
+
+        os_fork(child)
+        with c.lock("early", TTL):
+            pass
+        c.close()
+    nothing_left(valkey)
+
+
+def test_child_of_a_closed_or_unused_client(valkey: Masters, client: MakeClient) -> None:
+    """Catches: a fork that opens what was closed, or that trips over what was never opened."""
+    closed, unused = client(valkey), client(valkey)
+    with closed.lock("closed", TTL):
+        pass
+    closed.close()
+
+    def child() -> None:
+        with pytest.raises(ClientClosed):
+            closed.acquire("closed", TTL)
+        with unused.lock("unused", TTL):
+            pass
+        unused.close()
+
+    os_fork(child)
+    with unused.lock("unused", TTL):
+        pass
+    nothing_left(valkey)

@@ -1,0 +1,782 @@
+"""Servers as they are out there: of two kinds, guarded, crippled, in trouble."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from support.scripted import Session, Words
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast import FastRedlock, Lock, QuorumUnavailable
+from redlock_fast.embedded import Masters
+
+MakeClient = Callable[..., FastRedlock]
+Nodes = list[redis.Redis]
+Raw = Callable[[Masters], Nodes]
+
+SOMEBODY = b"somebody else"
+
+
+def values(nodes: Nodes, key: str | bytes) -> list[Any]:
+    return [node.get(key) for node in nodes]
+
+
+def until_values(nodes: Nodes, key: str | bytes, expected: list[bytes | None]) -> None:
+    eventually(lambda: values(nodes, key) == expected, f"the masters have {expected} for {key!r}")
+
+
+def until_empty(nodes: Nodes) -> None:
+    eventually(lambda: not any(node.dbsize() for node in nodes), "no key is left on any master")
+
+
+def held(client: FastRedlock, resource: str = "r", ttl: float = 20) -> Lock:
+    lock = client.lock(resource, ttl)
+    assert lock.acquire(timeout=DEADLINE)
+    return lock
+
+
+def check_life(client: FastRedlock, resource: str = "r") -> None:
+    """All that a lock does works here."""
+    lock = held(client, resource)
+    assert client.acquire(resource, blocking=False) is None
+    assert client.locked(resource) is True
+    assert lock.extend(50) > 20
+    assert lock.release() is True
+    assert lock.release() is False
+    assert client.locked(resource) is False
+
+
+def until_down(client: FastRedlock, masters: int) -> None:
+    """The first ``masters`` masters were dialled in vain, and it is known why."""
+    client.connect(0.01)
+    first = slice(masters)
+    eventually(lambda: {m.state for m in client.health()[first]} == {"down"}, f"{masters} masters are down")
+
+
+def paths(client: FastRedlock) -> list[str]:
+    return [master.release_path for master in client.health()]
+
+
+# --- two kinds of servers -----------------------------------------------------------------------
+
+
+def test_native_commands_of_valkey(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
+    client = connected(valkey)
+    for node in raw(valkey):
+        node.config_resetstat()
+    check_life(client)
+    assert paths(client) == ["DELIFEQ"] * 5
+    assert {(master.server, master.version[:2]) for master in client.health()} == {("valkey", "9.")}
+    until_empty(raw(valkey))
+    used = {name for node in raw(valkey) for name in node.info("commandstats")}
+    assert not [name for name in used if "eval" in name or "script" in name]
+
+
+def test_scripts_on_redis_7(redis7: Masters, connected: MakeClient, raw: Raw) -> None:
+    client = connected(redis7)
+    for node in raw(redis7):
+        node.config_resetstat()
+    check_life(client)
+    assert paths(client) == ["EVALSHA"] * 5
+    assert {(master.server, master.version[:2]) for master in client.health()} == {("redis", "7.")}
+    until_empty(raw(redis7))
+    used = {name for node in raw(redis7) for name in node.info("commandstats")}
+    assert "cmdstat_evalsha" in used
+    assert "cmdstat_eval" not in used  # the scripts were loaded when the client connected
+
+
+@pytest.mark.parametrize("valkeys", [1, 2, 3, 4])
+def test_mixed_fleet(valkey: Masters, redis7: Masters, connected: MakeClient, raw: Raw, valkeys: int) -> None:
+    client = connected(valkey.urls[:valkeys] + redis7.urls[valkeys:])
+    nodes = raw(valkey)[:valkeys] + raw(redis7)[valkeys:]
+    assert paths(client) == ["DELIFEQ"] * valkeys + ["EVALSHA"] * (5 - valkeys)
+    check_life(client)
+    lock = held(client)
+    until_values(nodes, "r", [lock.token] * 5)
+    lock.extend(50)
+    eventually(lambda: all(int(node.pttl("r")) > 20_000 for node in nodes), "all keys last longer")
+    assert lock.release() is True
+    until_empty(nodes)
+
+
+# --- scripts that are gone ----------------------------------------------------------------------
+
+
+def flush_scripts(nodes: Nodes) -> None:
+    for node in nodes:
+        node.script_flush()
+
+
+def test_scripts_flushed_before_extend_and_release(redis7: Masters, connected: MakeClient, raw: Raw) -> None:
+    client, nodes = connected(redis7), raw(redis7)
+    lock = held(client)
+    until_values(nodes, "r", [lock.token] * 5)
+    flush_scripts(nodes)
+    assert lock.extend(50) > 20
+    eventually(lambda: all(int(node.pttl("r")) > 20_000 for node in nodes), "all keys last longer")
+    flush_scripts(nodes)
+    assert lock.release() is True
+    until_empty(nodes)
+    assert not any(master.faults for master in client.health())
+
+
+def test_scripts_flushed_before_a_failed_acquire(redis7: Masters, connected: MakeClient, raw: Raw) -> None:
+    client, nodes = connected(redis7), raw(redis7)
+    for node in nodes[:3]:
+        node.set("r", SOMEBODY)
+    flush_scripts(nodes)
+    assert client.acquire("r", blocking=False) is None
+    until_values(nodes, "r", [SOMEBODY] * 3 + [None] * 2)
+
+
+def test_scripts_flushed_on_masters_that_answer_after_the_decision(
+    redis7: Masters, connected: MakeClient, raw: Raw
+) -> None:
+    client, nodes = connected(redis7), raw(redis7)
+    lock = held(client)
+    until_values(nodes, "r", [lock.token] * 5)
+    flush_scripts(nodes)
+    for master in (3, 4):
+        redis7[master].pause()
+    assert lock.extend(50) > 20
+    assert lock.release() is True
+    for master in (3, 4):
+        redis7[master].resume()
+    until_empty(nodes)
+
+
+@pytest.mark.parametrize(
+    ("server", "command", "path", "protocol"),
+    [
+        ("redis", "HELLO", "EVALSHA", 2),
+        ("redis", "SCRIPT", "EVALSHA", 3),
+        ("valkey", "HELLO", "DELIFEQ", 2),
+        ("valkey", "DELIFEQ", "EVALSHA", 3),
+    ],
+)
+def test_server_without_a_command(
+    connected: MakeClient, raw: Raw, server: str, command: str, path: str, protocol: int
+) -> None:
+    with Masters(3, server=server, options=("--rename-command", command, "")) as masters:
+        client, nodes = connected(masters), raw(masters)
+        assert paths(client) == [path] * 3
+        assert {master.protocol for master in client.health()} == {protocol}
+        for _ in range(3):
+            check_life(client)
+        until_empty(nodes)
+        assert not any(master.faults for master in client.health())
+        client.close()
+
+
+# --- who may ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["valkey", "redis"])
+def guarded(request: pytest.FixtureRequest) -> Iterator[Masters]:
+    """Three masters with the password "secret"."""
+    with Masters(3, server=request.param, options=("--requirepass", "secret")) as masters:
+        yield masters
+
+
+def urls(masters: Masters, user: str) -> list[str]:
+    return [f"redis://{user}@127.0.0.1:{master.port}" for master in masters]
+
+
+def test_password(guarded: Masters, connected: MakeClient) -> None:
+    check_life(connected(urls(guarded, ":secret")))
+    check_life(connected(urls(guarded, "default:secret")))
+    clients = [redis.Redis(port=master.port, password="secret") for master in guarded]
+    check_life(connected(clients))
+    for client in clients:
+        client.close()
+
+
+def test_credential_provider(guarded: Masters, connected: MakeClient) -> None:
+    provider = redis.UsernamePasswordCredentialProvider("default", "secret")
+    clients = [redis.Redis(port=master.port, credential_provider=provider) for master in guarded]
+    check_life(connected(clients))
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("user", "said"),
+    [(":wrong", "WRONGPASS|invalid"), ("nobody:secret", "WRONGPASS|invalid"), ("", "NOAUTH|uth")],
+)
+def test_wrong_password(guarded: Masters, client: MakeClient, user: str, said: str) -> None:
+    where = urls(guarded, user) if user else guarded.urls
+    one = client(where)
+    until_down(one, 3)
+    with pytest.raises(QuorumUnavailable, match=said) as error:
+        one.lock("r").acquire(blocking=False)
+    causes = {cause.master: cause.cause for cause in error.value.causes}
+    assert set(causes) == {f"127.0.0.1:{master.port}/0" for master in guarded}
+    assert "secret" not in str(error.value)
+    for health in one.health():
+        assert health.state == "down"
+        assert health.error in causes[health.name]
+
+
+#: No INFO, ROLE, CONFIG, COMMAND or SCRIPT; and only what lies under its prefix.
+SCRIPTS_ONLY = "+set +exists +get +del +pexpire +eval +evalsha"
+NATIVE_ONLY = "+set +exists +delifeq"
+
+
+@pytest.fixture
+def limited(raw: Raw) -> Iterator[Callable[[Masters, str], list[str]]]:
+    """``limited(masters, rules)``: URLs of a user who may do no more than that."""
+    hurt: Nodes = []
+
+    def make(masters: Masters, rules: str) -> list[str]:
+        for node in raw(masters):
+            command = ["ACL", "SETUSER", "locker", "reset", "on", ">pw", *rules.split()]
+            node.execute_command(*command)  # type: ignore[no-untyped-call]
+            hurt.append(node)
+        return urls(masters, "locker:pw")
+
+    yield make
+    for node in hurt:
+        node.acl_deluser("locker")
+
+
+@pytest.mark.parametrize("allowed", [SCRIPTS_ONLY, f"{NATIVE_ONLY} {SCRIPTS_ONLY}"])
+def test_user_with_few_rights(
+    masters: Masters, connected: MakeClient, raw: Raw, limited: Callable[..., list[str]], allowed: str
+) -> None:
+    if not masters.binary.endswith("valkey-server"):
+        allowed = allowed.replace("+delifeq", "")
+    client = connected(limited(masters, f"~locks:* {allowed}"), key_prefix="locks:")
+    check_life(client)
+    until_empty(raw(masters))
+    assert paths(client) == ["DELIFEQ" if "+delifeq" in allowed else "EVALSHA"] * 5
+    for health in client.health():
+        assert (health.state, health.faults, health.error) == ("connected", 0, "")
+        assert (health.server, health.version, health.role, health.run_id) == ("", "", "", "")
+        assert health.protocol == 3
+
+
+def test_user_without_scripts_where_commands_are_native(
+    valkey: Masters, connected: MakeClient, raw: Raw, limited: Callable[..., list[str]]
+) -> None:
+    client = connected(limited(valkey, f"~locks:* {NATIVE_ONLY}"), key_prefix="locks:")
+    check_life(client)
+    until_empty(raw(valkey))
+    assert not any(health.faults for health in client.health())
+
+
+@pytest.mark.parametrize("allowed", [NATIVE_ONLY, f"{NATIVE_ONLY} +info", SCRIPTS_ONLY])
+def test_user_whose_pattern_is_narrower_than_the_prefix(
+    valkey: Masters, connected: MakeClient, raw: Raw, limited: Callable[..., list[str]], allowed: str
+) -> None:
+    # What the server can do cannot be tried out on a key of its own then.
+    client = connected(limited(valkey, f"~orders:* {allowed}"))
+    check_life(client, "orders:42")
+    until_empty(raw(valkey))
+    assert not any(health.faults for health in client.health())
+
+
+def test_user_who_may_not_do_enough(
+    masters: Masters, connected: MakeClient, raw: Raw, limited: Callable[..., list[str]]
+) -> None:
+    client = connected(limited(masters, "~locks:* +set +get"))
+    with pytest.raises(QuorumUnavailable, match="NOPERM") as error:
+        client.lock("elsewhere").acquire(blocking=False)
+    assert len(error.value.causes) >= 3
+    until_empty(raw(masters))
+
+
+# --- ways to connect ----------------------------------------------------------------------------
+
+
+def test_unix_sockets(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    client = connected(masters.unix_urls)
+    assert [health.name for health in client.health()] == [f"unix:{m.socket_path}/0" for m in masters]
+    check_life(client)
+    lock = held(client)
+    until_values(raw(masters), "r", [lock.token] * 5)
+    assert connected(masters).acquire("r", blocking=False) is None  # the same masters by another way
+
+
+def test_unix_socket_that_is_not_there(client: MakeClient, tmp_path: Path) -> None:
+    one = client([f"unix://{tmp_path}/nothing"])
+    until_down(one, 1)
+    with pytest.raises(QuorumUnavailable, match=f"unix:{tmp_path}/nothing/0: not connected: .*No such file"):
+        one.lock("r").acquire(blocking=False)
+
+
+def test_database(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    client = connected([f"{url}/3" for url in masters.urls])
+    assert [health.name for health in client.health()] == [f"127.0.0.1:{m.port}/3" for m in masters]
+    check_life(client)
+    lock = held(client)
+    assert values(raw(masters), "r") == [None] * 5
+    assert connected(masters).locked("r") is False
+    third = [redis.Redis(port=master.port, db=3) for master in masters]
+    until_values(third, "r", [lock.token] * 5)
+    assert lock.release() is True
+    until_empty(third)
+    for node in third:
+        node.close()
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    command = ["openssl", *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ca.crt, and {server,client}.{crt,key} signed by it; and stranger.crt, which did not."""
+    folder = tmp_path_factory.mktemp("certificates")
+    new = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    for name in ("ca", "stranger"):
+        files = ["-keyout", f"{name}.key", "-out", f"{name}.crt"]
+        openssl(folder, *new, *files, "-subj", f"/CN={name}", "-addext", "keyUsage=keyCertSign,cRLSign")
+    for name in ("server", "client"):
+        files = ["-keyout", f"{name}.key", "-out", f"{name}.crt", "-CA", "ca.crt", "-CAkey", "ca.key"]
+        names = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE"]
+        openssl(folder, *new, *files, "-subj", f"/CN={name}", *names)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["no", "yes"], ids=["tls", "mutual tls"])
+def tls(request: pytest.FixtureRequest, certificates: Path) -> Iterator[tuple[Masters, list[str]]]:
+    """Three masters that speak nothing but TLS, and their URLs."""
+    files = [f"--tls-{what}-file {certificates}/{name}" for what, name in SERVER_FILES]
+    options = f"--port 0 --tls-port {{port}} --tls-auth-clients {request.param} {' '.join(files)}"
+    query = f"ssl_ca_certs={certificates}/ca.crt"
+    if request.param == "yes":
+        query += f"&ssl_certfile={certificates}/client.crt&ssl_keyfile={certificates}/client.key"
+    with Masters(3, server="redis", options=options.split()) as masters:
+        yield masters, [f"rediss://127.0.0.1:{master.port}?{query}" for master in masters]
+
+
+SERVER_FILES = (("cert", "server.crt"), ("key", "server.key"), ("ca-cert", "ca.crt"))
+
+
+def test_tls(tls: tuple[Masters, list[str]], connected: MakeClient, raw: Raw) -> None:
+    masters, secure = tls
+    client, nodes = connected(secure), raw(masters)
+    for number in range(20):
+        check_life(client, f"r{number}")
+    long = "x" * (64 << 10)
+    check_life(client, long)
+    lock = held(client)
+    until_values(nodes, "r", [lock.token] * 3)
+    assert lock.release() is True
+    until_empty(nodes)
+    assert not any(health.faults for health in client.health())
+
+
+def test_tls_by_many_threads(tls: tuple[Masters, list[str]], connected: MakeClient, raw: Raw) -> None:
+    masters, secure = tls
+    client = connected(secure)
+    count = 0
+
+    def work(_: int) -> None:
+        nonlocal count
+        with client.lock("r"):
+            before = count
+            held(client, "another").release()
+            count = before + 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(40)))
+    assert count == 40
+    until_empty(raw(masters))
+
+
+def test_tls_master_that_hangs_or_restarts(
+    tls: tuple[Masters, list[str]], connected: MakeClient, raw: Raw
+) -> None:
+    masters, secure = tls
+    client = connected(secure)
+    masters[0].pause()
+    for _ in range(5):
+        lock = client.lock("r")
+        assert lock.acquire(blocking=False) is True
+        assert lock.release() is True
+    masters[0].resume()
+    until_empty(raw(masters))
+    masters[1].restart()
+    check_life(client)
+    eventually(lambda: client.health()[1].connections == 2, "it is connected anew")
+    check_life(client)
+
+
+@pytest.mark.parametrize("query", ["", "?ssl_ca_certs={}/stranger.crt"])
+def test_tls_from_a_stranger(
+    tls: tuple[Masters, list[str]], client: MakeClient, certificates: Path, query: str
+) -> None:
+    masters, _ = tls
+    where = [f"rediss://127.0.0.1:{master.port}{query.format(certificates)}" for master in masters]
+    one = client(where)
+    until_down(one, 3)
+    with pytest.raises(QuorumUnavailable, match=r"(?i)certificate.verify.failed") as error:
+        one.lock("r").acquire(blocking=False)
+    assert len(error.value.causes) == 3
+
+
+def test_plain_words_to_a_tls_port(tls: tuple[Masters, list[str]], client: MakeClient) -> None:
+    masters, _ = tls
+    one = client(masters)
+    until_down(one, 3)
+    with pytest.raises(QuorumUnavailable) as error:
+        one.lock("r").acquire(blocking=False)
+    assert len(error.value.causes) == 3
+
+
+# --- masters in trouble -------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def out_of_memory(nodes: Nodes) -> Iterator[None]:
+    for node in nodes:
+        node.config_set("maxmemory", "1")
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.config_set("maxmemory", "0")
+
+
+@contextlib.contextmanager
+def without_permission(nodes: Nodes) -> Iterator[None]:
+    for node in nodes:
+        node.acl_setuser("default", enabled=True, nopass=True, commands=["+@all", "-set"], keys=["*"])
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.acl_setuser("default", enabled=True, nopass=True, commands=["+@all"], keys=["*"])
+
+
+@contextlib.contextmanager
+def read_only(nodes: Nodes) -> Iterator[None]:
+    for node in nodes:
+        node.replicaof("127.0.0.1", 1)  # of nobody: it keeps what it has
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.replicaof("NO", "ONE")
+
+
+@contextlib.contextmanager
+def busy(nodes: Nodes) -> Iterator[None]:
+    """A script runs that does not end."""
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        for node in nodes:
+            node.config_set("busy-reply-threshold", "1")
+        endless = [pool.submit(node.eval, "while true do end", 0) for node in nodes]
+        try:
+            for node in nodes:
+                eventually(partial(is_busy, node), "the script is noticed")
+            yield
+        finally:
+            for node in nodes:
+                node.script_kill()
+            for script in endless:
+                assert script.exception(DEADLINE) is not None
+            for node in nodes:
+                node.config_set("busy-reply-threshold", "5000")
+
+
+def is_busy(node: redis.Redis) -> bool:
+    try:
+        node.get("r")
+    except redis.ResponseError as error:
+        return "BUSY" in str(error)
+    return False
+
+
+Trouble = Callable[[Nodes], contextlib.AbstractContextManager[None]]
+
+TROUBLES = [
+    pytest.param(read_only, "READONLY", id="READONLY"),
+    pytest.param(out_of_memory, "OOM", id="OOM"),
+    pytest.param(without_permission, "NOPERM", id="NOPERM"),
+    pytest.param(busy, "BUSY", id="BUSY"),
+]
+
+
+@pytest.mark.parametrize(("trouble", "word"), TROUBLES)
+def test_minority_in_trouble_fails_nothing(
+    masters: Masters,
+    connected: MakeClient,
+    raw: Raw,
+    caplog: pytest.LogCaptureFixture,
+    trouble: Trouble,
+    word: str,
+) -> None:
+    client, nodes = connected(masters), raw(masters)
+
+    def noticed() -> bool:
+        for _ in range(5):
+            lock = client.lock("r")
+            assert lock.acquire(blocking=False) is True
+            assert lock.extend(50) > 20
+            assert lock.release() is True
+        return all(client.health()[master].faults > 1 for master in (0, 3))
+
+    with trouble([nodes[0], nodes[3]]), caplog.at_level(logging.WARNING, "redlock_fast"):
+        eventually(noticed, "the trouble is counted")
+    for number, health in enumerate(client.health()):
+        assert (word in health.error) == (number in (0, 3))
+        assert (health.faults > 0) == (number in (0, 3))
+        assert health.connections == 1
+    assert client.stats().faults == sum(health.faults for health in client.health())
+    until_empty(nodes)
+    warnings = [record.getMessage() for record in caplog.records if "master-fault" in record.getMessage()]
+    assert len(warnings) == 2  # once for each in ten seconds
+    for master in (0, 3):
+        name = client.health()[master].name
+        assert [True for warning in warnings if name in warning and word in warning] == [True]
+
+
+@pytest.mark.parametrize(("trouble", "word"), TROUBLES)
+def test_majority_in_trouble(
+    masters: Masters, connected: MakeClient, raw: Raw, trouble: Trouble, word: str
+) -> None:
+    client, nodes = connected(masters), raw(masters)
+    lock = client.lock("r")
+    with trouble(nodes[:3]):
+        with pytest.raises(QuorumUnavailable, match=word) as error:
+            lock.acquire(blocking=False)
+        told = {cause.master for cause in error.value.causes if word in cause.cause}
+        assert told == {health.name for health in client.health()[:3]}
+        assert not lock.locked()
+        until_empty(nodes[3:])
+    until_empty(nodes)
+    assert lock.acquire(blocking=False) is True  # and it heals
+
+
+def test_release_where_all_masters_are_out_of_memory(
+    masters: Masters, connected: MakeClient, raw: Raw
+) -> None:
+    client, nodes = connected(masters), raw(masters)
+    lock = held(client)
+    with out_of_memory(nodes):
+        assert lock.release() is True
+        until_empty(nodes)
+
+
+def test_replica_is_refused(valkey: Masters, connected: MakeClient, client: MakeClient, raw: Raw) -> None:
+    nodes = raw(valkey)
+    with read_only(nodes[:2]):
+        one = client(valkey)
+        check_life(one)
+        until_down(one, 2)
+        assert all("not a master" in health.error for health in one.health()[:2])
+        assert not any(health.error for health in one.health()[2:])
+    eventually(lambda: {h.state for h in one.health()} == {"connected"}, "the masters are masters again")
+    until_empty(nodes)
+
+
+def test_replicas_are_no_quorum(redis7: Masters, client: MakeClient, raw: Raw) -> None:
+    nodes = raw(redis7)
+    with read_only(nodes[:3]):
+        one = client(redis7)
+        until_down(one, 3)
+        with pytest.raises(QuorumUnavailable, match="not a master") as error:
+            one.lock("r").acquire(blocking=False)
+        told = [cause.master for cause in error.value.causes if "not a master" in cause.cause]
+        assert told == [health.name for health in one.health()[:3]]
+        until_empty(nodes)
+
+
+def test_guarded_minority_without_the_password(guarded: Masters, valkey: Masters, client: MakeClient) -> None:
+    one = client(guarded.urls[:2] + valkey.urls[:3])
+    check_life(one)
+    until_down(one, 2)
+    assert all("uth" in health.error for health in one.health()[:2])
+
+
+# --- servers that only pretend ------------------------------------------------------------------
+
+
+class Pretender:
+    """A server on a port of its own. ``answer`` may be replaced at any time."""
+
+    def __init__(self, answer: Callable[[Words], bytes]) -> None:
+        self.answer = answer
+        self.commands: list[Words] = []
+        self._sessions: list[Session] = []
+        self._reading = threading.Event()
+        self._reading.set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                self._sessions.append(Session(sock, self._reply, self._reading))
+
+    def _reply(self, words: Words) -> bytes:
+        self.commands.append(words)
+        return self.answer(words)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(DEADLINE)
+        for session in self._sessions:
+            session.close()
+
+
+class Redis84:
+    """As much of Redis 8.4 as a lock needs: DELEX and SET IFEQ, no DELIFEQ."""
+
+    def __init__(self) -> None:
+        self.keys: dict[bytes, bytes] = {}
+
+    def __call__(self, words: Words) -> bytes:
+        name, *arguments = words
+        known = getattr(self, name.decode().lower(), None)
+        return known(*arguments) if known else b"-ERR unknown command '%b'\r\n" % name
+
+    def hello(self, *_: bytes) -> bytes:
+        return b"%3\r\n+server\r\n+redis\r\n+version\r\n+8.4.0\r\n+proto\r\n:3\r\n"
+
+    def client(self, *_: bytes) -> bytes:
+        return b"+OK\r\n"
+
+    def info(self, *_: bytes) -> bytes:
+        text = b"# Server\r\nredis_version:8.4.0\r\nrun_id:abc\r\nuptime_in_seconds:7\r\n"
+        return b"$%d\r\n%b\r\n" % (len(text), text)
+
+    def role(self) -> bytes:
+        return b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
+
+    def exists(self, key: bytes) -> bytes:
+        return b":%d\r\n" % (key in self.keys)
+
+    def set(self, key: bytes, value: bytes, *how: bytes) -> bytes:
+        if how[0] == b"NX" and key in self.keys:
+            return b"_\r\n"
+        if how[0] == b"IFEQ" and self.keys.get(key) != how[1]:
+            return b"_\r\n"
+        self.keys[key] = value
+        return b"+OK\r\n"
+
+    def delex(self, key: bytes, condition: bytes, value: bytes) -> bytes:
+        assert condition == b"IFEQ"
+        ours = self.keys.get(key) == value
+        if ours:
+            del self.keys[key]
+        return b":%d\r\n" % ours
+
+
+@pytest.fixture
+def pretend() -> Iterator[Callable[[Callable[[Words], bytes]], Pretender]]:
+    made: list[Pretender] = []
+
+    def make(answer: Callable[[Words], bytes]) -> Pretender:
+        made.append(Pretender(answer))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+Pretend = Callable[[Callable[[Words], bytes]], Pretender]
+
+
+def test_native_commands_of_redis_8_4(connected: MakeClient, pretend: Pretend) -> None:
+    servers = [Redis84() for _ in range(3)]
+    fakes = [pretend(server) for server in servers]
+    client = connected([fake.url for fake in fakes], decide="all")
+    assert paths(client) == ["DELEX"] * 3
+    for health in client.health():
+        facts = (health.server, health.version, health.run_id, health.uptime, health.role, health.protocol)
+        assert facts == ("redis", "8.4.0", "abc", 7, "master", 3)
+    check_life(client)
+    lock = held(client)
+    token = lock.token
+    assert token is not None
+    assert [server.keys for server in servers] == [{b"r": token}] * 3
+    lock.extend(50)
+    assert lock.release() is True
+    for server, fake in zip(servers, fakes, strict=True):
+        assert server.keys == {}
+        assert fake.commands[-3:] == [
+            (b"SET", b"r", token, b"NX", b"PX", b"20000"),
+            (b"SET", b"r", token, b"IFEQ", token, b"PX", b"50000"),
+            (b"DELEX", b"r", b"IFEQ", token),
+        ]
+        assert not {words[0] for words in fake.commands} & {b"SCRIPT", b"EVAL", b"EVALSHA", b"GET", b"DEL"}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"-LOADING Redis is loading the dataset in memory\r\n",
+        b"-MOVED 3999 127.0.0.1:6381\r\n",
+        b"-CLUSTERDOWN Hash slot not served\r\n",
+        b"-MASTERDOWN Link with MASTER is down\r\n",
+        b"-NOAUTH Authentication required.\r\n",
+        b"+QUEUED\r\n",
+    ],
+    ids=lambda reply: reply[1:].split()[0].decode(),
+)
+def test_minority_with_other_replies(
+    valkey: Masters, connected: MakeClient, pretend: Pretend, raw: Raw, reply: bytes
+) -> None:
+    fakes = [pretend(Redis84()) for _ in range(2)]
+    client = connected([fake.url for fake in fakes] + valkey.urls[:3], decide="all")
+    for fake in fakes:
+        fake.answer = lambda words: reply
+    lock = client.lock("r")
+    for _ in range(3):
+        assert lock.acquire(blocking=False) is True
+        assert lock.extend(50) > 20
+        assert lock.release() is True
+        assert client.locked("r") is False
+    until_empty(raw(valkey))
+    word = reply[1:].split()[0].decode()
+    for health in client.health()[:2]:
+        assert word in health.error
+        assert health.faults >= 9
+    assert [health.faults for health in client.health()[2:]] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (b"-LOADING Redis is loading the dataset in memory\r\n", "(?i)loading"),
+        (b"-ERR max number of clients reached\r\n", "max number of clients"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "(?i)protocol error"),
+    ],
+    ids=["LOADING", "full", "HTTP"],
+)
+def test_masters_that_cannot_be_used_from_the_start(
+    valkey: Masters, client: MakeClient, pretend: Pretend, reply: bytes, said: str
+) -> None:
+    fakes = [pretend(lambda words: reply) for _ in range(3)]
+    minority = client([fake.url for fake in fakes[:2]] + valkey.urls[:3])
+    check_life(minority)
+    until_down(minority, 2)
+    assert all(health.error for health in minority.health()[:2])
+    minority.close()
+    majority = client([fake.url for fake in fakes] + valkey.urls[:2])
+    until_down(majority, 3)
+    with pytest.raises(QuorumUnavailable, match=said) as error:
+        majority.lock("r").acquire(blocking=False)
+    assert {cause.master for cause in error.value.causes} >= {h.name for h in majority.health()[:3]}
+    majority.close()

@@ -1,0 +1,160 @@
+"""A process that uses locks while signals come at random moments.
+
+``python -m support.worker_interrupts '<settings as JSON>'``: connects, says "ready", waits for a line,
+does ``use`` ``count`` times, prints as JSON what came of that, waits for a line, shows that the
+client still works, and says "works". In between, whoever started it looks at the masters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from redlock_fast import FastRedlock, Lock
+
+TTL = 60.0
+
+
+class Alarm(Exception):
+    """What a handler may raise besides KeyboardInterrupt."""
+
+
+class Timer:
+    """Raises in the main thread, in turn KeyboardInterrupt and Alarm."""
+
+    def __init__(self) -> None:
+        self.raised = 0
+        self.when = 0.0
+        self.slowest = 0.0
+        signal.signal(signal.SIGALRM, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.raised += 1
+        self.when = time.monotonic()
+        raise KeyboardInterrupt if self.raised % 2 else Alarm
+
+    def during(self, action: Callable[[], object], delay: float) -> None:
+        """``action`` with a signal after ``delay`` seconds; measures how long it holds the exception back."""
+        try:
+            signal.setitimer(signal.ITIMER_REAL, delay)
+            action()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except (KeyboardInterrupt, Alarm):
+            self.slowest = max(self.slowest, time.monotonic() - self.when)
+
+
+def cycle(lock: Lock) -> None:
+    with lock:
+        pass
+
+
+def acquire(lock: Lock) -> None:
+    lock.acquire()
+
+
+def usual_time(client: FastRedlock) -> float:
+    """Of a cycle, in seconds."""
+    began = time.perf_counter()
+    for number in range(200):
+        cycle(client.lock(f"usual:{number}", TTL))
+    return (time.perf_counter() - began) / 200
+
+
+def interrupted(client: FastRedlock, setting: dict[str, Any]) -> dict[str, float]:
+    """One signal in each use of a lock."""
+    chance = random.Random(setting["seed"])
+    longest = setting["longest"] or 1.3 * usual_time(client)
+    timer = Timer()
+    for number in range(setting["count"]):
+        lock = client.lock(setting["key"] or f"free:{number}", TTL)
+        delay = max(1e-6, chance.uniform(0, longest))
+        if setting["use"] == "release":
+            lock.acquire()
+            timer.during(lock.release, delay)
+        else:
+            use = acquire if setting["use"] == "acquire" else cycle
+            timer.during(lambda lock=lock: use(lock), delay)  # type: ignore[misc]
+        if lock.locked():  # a caller can see that, and act on it
+            lock.release()
+    return {"slowest": timer.slowest, "interrupted": timer.raised}
+
+
+def nested(client: FastRedlock, setting: dict[str, Any]) -> dict[str, float]:
+    """A handler that uses the client itself, in the middle of the same."""
+    handled = 0
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal handled
+        handled += 1
+        cycle(client.lock(f"nested:{handled}", TTL))
+        again()
+
+    def again() -> None:
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0001, 0.002))
+
+    chance = random.Random(setting["seed"])
+    signal.signal(signal.SIGALRM, handle)
+    again()
+    for number in range(setting["count"]):
+        lock = client.lock(f"outer:{number}", TTL)
+        assert lock.acquire()
+        lock.extend()
+        assert client.locked(f"outer:{number}")
+        client.stats()
+        assert lock.release()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return {"interrupted": handled, "slowest": 0.0}
+
+
+@contextlib.contextmanager
+def others(client: FastRedlock, count: int, errors: list[str]) -> Iterator[None]:
+    """So many threads work beside this one."""
+    stop = threading.Event()
+
+    def work(name: int) -> None:
+        try:
+            while not stop.is_set():
+                cycle(client.lock(f"other:{name}", TTL))
+        except Exception as error:
+            errors.append(repr(error))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(count)]
+    for thread in threads:
+        thread.start()
+    yield
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+
+def main() -> None:
+    setting = json.loads(sys.argv[1])
+    logging.getLogger("redlock_fast").addHandler(logging.NullHandler())
+    errors: list[str] = []
+    options = {"engine": setting["engine"], "node_timeout": 30.0, "connect_timeout": 20.0}
+    with FastRedlock(setting["urls"], **options) as client:
+        while {master.state for master in client.health()} != {"connected"}:
+            client.connect()
+            time.sleep(0.001)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        with others(client, setting["threads"], errors):
+            result = (nested if setting["use"] == "nested" else interrupted)(client, setting)
+        print(json.dumps({**result, "errors": errors}), flush=True)
+        sys.stdin.readline()
+        for number in range(20):
+            cycle(client.lock(f"works:{number}", TTL))
+        print("works", flush=True)
+
+
+if __name__ == "__main__":
+    main()

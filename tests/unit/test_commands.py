@@ -1,0 +1,127 @@
+"""Exact bytes of every command for every kind of server."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import pairwise, product
+
+import pytest
+from support.wire import render
+
+from redlock_fast._commands import (
+    COMPARE_AND_DELETE,
+    COMPARE_AND_EXTEND,
+    SCRIPTS,
+    Capabilities,
+    Command,
+    Verb,
+    bulk,
+    command,
+    dialect,
+)
+
+ARGS = (b"key", b"token", b"1500")
+DELETE = b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) end return 0"
+EXTEND = (
+    b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) end return 0"
+)
+DELETE_SHA1 = b"fab5aabdaac7aab1eaa85bbed1724dee07d7744a"
+EXTEND_SHA1 = b"3b0001d1e78f2ce065ec4b6c4a75b952ed987947"
+EVERY_SERVER = [Capabilities(*flags) for flags in product([False, True], repeat=3)]
+
+
+def words(text: bytes) -> bytes:
+    """A command in RESP, from words between blanks."""
+    return array(*text.split())
+
+
+def array(*parts: bytes) -> bytes:
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
+
+
+def test_words_are_in_resp() -> None:
+    assert words(b"SET key") == b"*2\r\n$3\r\nSET\r\n$3\r\nkey\r\n"
+    assert bulk(b"") == b"$0\r\n\r\n"
+    assert bulk(b"\r\n\x00") == b"$3\r\n\r\n\x00\r\n"
+
+
+@pytest.mark.parametrize("can", EVERY_SERVER)
+def test_acquire_is_the_same_everywhere(can: Capabilities) -> None:
+    acquire = dialect(can)[Verb.ACQUIRE]
+    assert render(acquire, ARGS) == words(b"SET key token NX PX 1500")
+    assert acquire.fallback is None
+
+
+@pytest.mark.parametrize("can", EVERY_SERVER)
+def test_exists_is_the_same_everywhere(can: Capabilities) -> None:
+    exists = dialect(can)[Verb.EXISTS]
+    assert (render(exists, ARGS), exists.fallback) == (words(b"EXISTS key"), None)
+
+
+@pytest.mark.parametrize("can", EVERY_SERVER)
+def test_release(can: Capabilities) -> None:
+    release = dialect(can)[Verb.RELEASE]
+    if can.delifeq:
+        assert render(release, ARGS) == words(b"DELIFEQ key token")
+    elif can.delex:
+        assert render(release, ARGS) == words(b"DELEX key IFEQ token")
+    else:
+        assert render(release, ARGS) == words(b"EVALSHA %b 1 key token" % DELETE_SHA1)
+        assert release.fallback is not None
+        assert render(release.fallback, ARGS) == array(b"EVAL", DELETE, b"1", b"key", b"token")
+        assert release.fallback.fallback is None
+    assert (release.fallback is None) == (can.delifeq or can.delex)
+
+
+@pytest.mark.parametrize("can", EVERY_SERVER)
+def test_extend(can: Capabilities) -> None:
+    extend = dialect(can)[Verb.EXTEND]
+    if can.set_ifeq:
+        assert render(extend, ARGS) == words(b"SET key token IFEQ token PX 1500")
+        assert extend.fallback is None
+    else:
+        assert render(extend, ARGS) == words(b"EVALSHA %b 1 key token 1500" % EXTEND_SHA1)
+        assert extend.fallback is not None
+        assert render(extend.fallback, ARGS) == array(b"EVAL", EXTEND, b"1", b"key", b"token", b"1500")
+        assert extend.fallback.fallback is None
+
+
+@pytest.mark.parametrize("can", EVERY_SERVER)
+def test_release_path_names_the_command(can: Capabilities) -> None:
+    assert render(dialect(can)[Verb.RELEASE], ARGS).split(b"\r\n")[2].decode() == can.release_path
+
+
+def test_one_command_per_verb() -> None:
+    assert list(Verb) == list(range(len(Verb)))
+    assert len(dialect(Capabilities())) == len(Verb)
+
+
+def test_scripts_are_loaded_by_their_own_hash() -> None:
+    assert SCRIPTS == (COMPARE_AND_DELETE, COMPARE_AND_EXTEND)
+    assert (COMPARE_AND_DELETE.text, COMPARE_AND_DELETE.sha1) == (DELETE, DELETE_SHA1)
+    assert (COMPARE_AND_EXTEND.text, COMPARE_AND_EXTEND.sha1) == (EXTEND, EXTEND_SHA1)
+    for script in SCRIPTS:
+        assert script.sha1 == hashlib.sha1(script.text).hexdigest().encode()
+
+
+def test_neighbouring_constants_are_joined() -> None:
+    template = command(b"A", b"BB", 0, b"C", b"D", 1, 2, b"E")
+    assert template == Command(
+        (b"*8\r\n$1\r\nA\r\n$2\r\nBB\r\n", 0, b"$1\r\nC\r\n$1\r\nD\r\n", 1, 2, b"$1\r\nE\r\n")
+    )
+
+
+@pytest.mark.parametrize("can", EVERY_SERVER)
+def test_templates_hold_no_two_constants_in_a_row(can: Capabilities) -> None:
+    for template in dialect(can):
+        kinds = [type(part) for part in template.parts]
+        assert all(pair != (bytes, bytes) for pair in pairwise(kinds))
+
+
+@pytest.mark.parametrize("can", EVERY_SERVER)
+def test_arguments_go_out_whatever_bytes_they_hold(can: Capabilities) -> None:
+    args = (b"\r\n$1\r\n", b"\x00" * 20, b"1")
+    for verb, template in zip(Verb, dialect(can), strict=True):
+        rendered = render(template, args)
+        assert bulk(args[0]) in rendered
+        assert (bulk(args[1]) in rendered) == (verb != Verb.EXISTS)

@@ -1,0 +1,288 @@
+"""Bad input: a ConfigError that says which argument and what is allowed, before any I/O."""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+
+from redlock_fast import ConfigError, FastRedlock, Lock, RedlockError, Retry
+from redlock_fast._engine import MAX_MASTERS
+
+URLS = [f"redis://10.0.0.{number}" for number in range(1, 4)]
+NAN = math.nan
+
+
+@pytest.fixture(autouse=True)
+def no_io(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is connected, looked up or started."""
+    threads = set(threading.enumerate())
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("this is I/O")
+
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    yield
+    assert set(threading.enumerate()) == threads
+
+
+def refused(call: Callable[[], object], *words: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        call()
+    error = caught.value
+    assert isinstance(error, RedlockError)
+    assert isinstance(error, ValueError)
+    assert isinstance(error, TypeError)
+    for word in words:
+        assert word in str(error)
+    return str(error)
+
+
+@pytest.fixture
+def client() -> Iterator[FastRedlock]:
+    with FastRedlock(URLS) as client:
+        yield client
+
+
+@pytest.fixture
+def lock(client: FastRedlock) -> Lock:
+    return client.lock("r")
+
+
+# --- masters ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("masters", [[], (), [f"redis://10.0.1.{number}" for number in range(64)]])
+def test_number_of_masters(masters: Any) -> None:
+    refused(lambda: FastRedlock(masters), "masters", f"1 to {MAX_MASTERS}", f"not {len(masters)}")
+
+
+@pytest.mark.parametrize(
+    "masters", [URLS[0], URLS[0].encode(), None, 5, set(URLS), dict.fromkeys(URLS), iter(URLS)]
+)
+def test_masters_that_are_no_list(masters: Any) -> None:
+    refused(lambda: FastRedlock(masters), "masters", "list", type(masters).__name__)
+
+
+@pytest.mark.parametrize("master", [None, 5, b"redis://10.0.0.1", object(), ["redis://10.0.0.1"]])
+def test_master_that_is_neither_url_nor_client(master: Any) -> None:
+    refused(lambda: FastRedlock([*URLS, master]), "masters", "URL", type(master).__name__)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "10.0.0.4",
+        "10.0.0.4:6379",
+        "http://10.0.0.4",
+        "redis:/10.0.0.4",
+        "redis://10.0.0.4:port",
+        "redis://h:99999",
+    ],
+)
+def test_bad_url(url: str) -> None:
+    refused(lambda: FastRedlock([*URLS, url]), "masters", url, "redis://host:port/db")
+
+
+def test_url_with_an_option_that_nobody_knows() -> None:
+    refused(lambda: FastRedlock(["redis://10.0.0.4?tls_version=5"]), "masters", "10.0.0.4", "tls_version")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("redis://10.0.0.1", "redis://10.0.0.1"),
+        ("redis://10.0.0.1", "redis://10.0.0.1:6379"),
+        ("redis://10.0.0.1/0", "redis://10.0.0.1/1"),
+        ("redis://10.0.0.1", "valkey://10.0.0.1"),
+        ("redis://10.0.0.1", "rediss://10.0.0.1"),
+        ("redis://a:b@10.0.0.1", "redis://c:d@10.0.0.1"),
+        ("redis://MASTER.example", "redis://master.example"),
+        ("unix:///run/a", "unix:///run/a?db=2"),
+    ],
+)
+def test_one_server_twice(first: str, second: str) -> None:
+    """It would have two votes: a database of its own makes no master of its own."""
+    message = refused(lambda: FastRedlock([URLS[1], first, second]), "masters", "one server")
+    assert "b@" not in message
+    assert ":b" not in message
+
+
+def test_one_server_twice_as_url_and_as_client() -> None:
+    with redis.Redis("10.0.0.1", db=4) as same:
+        refused(lambda: FastRedlock([URLS[0], same]), "masters", "10.0.0.1:6379/0", "10.0.0.1:6379/4")
+
+
+# --- numbers ------------------------------------------------------------------------------------
+
+
+def short(value: object) -> str:
+    return repr(value)[:20]
+
+
+NO_NUMBERS = [NAN, math.inf, -math.inf, "10", b"1", None, True, [1], 1j, 10**400]
+
+
+@pytest.mark.parametrize("value", [*NO_NUMBERS, 0, -1, 0.002, 60.1], ids=short)
+def test_ttl(client: FastRedlock, lock: Lock, value: Any) -> None:
+    for_client = refused(lambda: FastRedlock(URLS, ttl=value), "ttl")
+    assert "more than" in for_client
+    if value is not None:  # there it stands for the client's
+        refused(lambda: client.lock("r", value), "ttl", "more than")
+        refused(lambda: client.acquire("r", value), "ttl", "more than")
+        refused(lambda: client.synchronized("r", value), "ttl", "more than")
+        refused(lambda: lock.extend(value), "ttl", "more than")
+
+
+def test_range_of_the_ttl() -> None:
+    message = refused(lambda: FastRedlock(URLS, ttl=21, max_ttl=20), "ttl", "max_ttl", "20 s", "21 s")
+    assert "drift" in message
+    refused(lambda: FastRedlock(URLS, ttl=0.0039, drift_factor=0.5), "0.0040 s")
+    assert FastRedlock(URLS, ttl=20, max_ttl=20).lock("r").ttl == 20
+    assert FastRedlock(URLS, ttl=0.0021, drift_factor=0).lock("r").ttl == 0.0021
+    assert FastRedlock(URLS, max_ttl=3600).lock("r", ttl=3600).ttl == 3600
+
+
+@pytest.mark.parametrize("value", [*NO_NUMBERS, 0, 0.0, -1], ids=short)
+@pytest.mark.parametrize("name", ["node_timeout", "connect_timeout", "socket_timeout", "max_ttl"])
+def test_times_of_the_client(name: str, value: Any) -> None:
+    options: dict[str, Any] = {name: value}
+    refused(lambda: FastRedlock(URLS, **options), name, "more than 0")
+
+
+@pytest.mark.parametrize("value", [*NO_NUMBERS, -0.01, 0.51], ids=short)
+def test_drift_factor(value: Any) -> None:
+    refused(lambda: FastRedlock(URLS, drift_factor=value), "drift_factor", "at least 0", "at most 0.5")
+    for allowed in (0, 0.5):
+        FastRedlock(URLS, drift_factor=allowed)
+
+
+@pytest.mark.parametrize(
+    ("retry", "words"),
+    [
+        (5, ["retry", "Retry", "int"]),
+        (Retry, ["retry", "Retry", "type"]),
+        (Retry(min_delay=-1), ["retry.min_delay", "at least 0"]),
+        (Retry(min_delay=NAN), ["retry.min_delay", "at least 0"]),
+        (Retry(max_delay=math.inf), ["retry.max_delay", "at least 0.005"]),
+        (Retry(min_delay=0.5, max_delay=0.1), ["retry.max_delay", "at least 0.5"]),
+        (Retry(max_attempts=0), ["retry.max_attempts", "at least 1"]),
+        (Retry(max_attempts=-1), ["retry.max_attempts", "at least 1"]),
+        (Retry(max_attempts=1.5), ["retry.max_attempts", "at least 1"]),  # type: ignore[arg-type]
+    ],
+)
+def test_retry(retry: Any, words: list[str]) -> None:
+    refused(lambda: FastRedlock(URLS, retry=retry), *words)
+
+
+# --- the rest of the client's -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["any", "", None, True])
+def test_decide(value: Any) -> None:
+    refused(lambda: FastRedlock(URLS, decide=value), "decide", "'quorum' or 'all'", repr(value))
+
+
+@pytest.mark.parametrize("value", ["rust", "", "Native"])
+def test_engine(value: Any) -> None:
+    refused(lambda: FastRedlock(URLS, engine=value), "engine", "'auto', 'native' or 'python'", repr(value))
+
+
+def test_engine_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDLOCK_FAST_ENGINE", "rust")
+    refused(lambda: FastRedlock(URLS), "engine", "'auto', 'native' or 'python'", "'rust'")
+
+
+@pytest.mark.parametrize("value", [None, 5, ["a"], object()], ids=short)
+def test_key_prefix(value: Any) -> None:
+    refused(lambda: FastRedlock(URLS, key_prefix=value), "key_prefix", "str or bytes", type(value).__name__)
+
+
+def test_unknown_options(client: FastRedlock) -> None:
+    message = refused(lambda: FastRedlock(URLS, ttl_ms=5, retries=3), "'ttl_ms'", "'retries'")
+    for known in ("ttl", "node_timeout", "retry", "engine", "decide", "max_ttl"):
+        assert f" {known}" in message
+    assert "unknown" not in message
+    message = refused(lambda: client.lock("r", blocking=False), "'blocking'")
+    for known in ("ttl", "timeout", "max_extensions"):
+        assert f" {known}" in message
+    assert "core" not in message
+    refused(lambda: client.synchronized("r", blocking=False), "'blocking'")
+
+
+# --- what locks are given -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "",
+        b"",
+        "x" * ((64 << 10) + 1),
+        b"x" * ((64 << 10) + 1),
+        "\N{LATIN SMALL LETTER U WITH DIAERESIS}" * (32 << 10) + "x",
+    ],
+    ids=len,
+)
+def test_size_of_a_resource(client: FastRedlock, resource: str | bytes) -> None:
+    size = len(resource.encode() if isinstance(resource, str) else resource)
+    for call in (client.lock, client.acquire, client.locked, client.synchronized):
+        refused(partial(call, resource), "resource", "1 to 65536 bytes", f"not {size}")
+
+
+@pytest.mark.parametrize("resource", [None, 5, bytearray(b"r"), ["r"]], ids=short)
+def test_kind_of_a_resource(client: FastRedlock, resource: Any) -> None:
+    for call in (client.lock, client.acquire, client.locked, client.synchronized):
+        refused(partial(call, resource), "resource", "str or bytes", type(resource).__name__)
+
+
+def test_resource_that_cannot_be_encoded(client: FastRedlock) -> None:
+    refused(lambda: client.lock("half a pair: \ud83d"), "resource")
+
+
+@pytest.mark.parametrize("value", [NAN, "5", True, -2, -0.5, -math.inf, [1], 10**400], ids=short)
+def test_timeout(client: FastRedlock, lock: Lock, value: Any) -> None:
+    refused(lambda: client.lock("r", timeout=value), "timeout", "at least 0")
+    refused(lambda: client.acquire("r", timeout=value), "timeout", "at least 0")
+    refused(lambda: client.synchronized("r", timeout=value), "timeout", "at least 0")
+    refused(lambda: lock.acquire(timeout=value), "timeout", "at least 0")
+    refused(lambda: lock.acquire(timeout=value), "timeout")  # it is not left in a half-acquired state
+    assert not lock.locked()
+
+
+def test_timeout_without_blocking(client: FastRedlock, lock: Lock) -> None:
+    for timeout in (0, 1, 2.5):
+        refused(partial(lock.acquire, blocking=False, timeout=timeout), "timeout", "blocking")
+        refused(partial(client.acquire, "r", blocking=False, timeout=timeout), "timeout", "blocking")
+
+
+@pytest.mark.parametrize("value", [*(v for v in NO_NUMBERS if v is not None), -1], ids=short)
+def test_max_extensions(client: FastRedlock, value: Any) -> None:
+    refused(lambda: client.lock("r", max_extensions=value), "max_extensions", "at least 0")
+
+
+# --- and what is good ---------------------------------------------------------------------------
+
+
+def test_ends_of_the_ranges_are_good() -> None:
+    FastRedlock(URLS[:1])
+    FastRedlock(tuple(URLS[:2]))
+    with FastRedlock([f"redis://10.0.1.{number}" for number in range(63)]) as many:
+        assert many.rules.need == 32
+    with FastRedlock(URLS, retry=Retry(0, 0, 1), node_timeout=1e-6, ttl=60, key_prefix=b"") as client:
+        for timeout in (None, -1, -1.0, 0, 0.0, 5, math.inf):
+            client.lock("r", timeout=timeout)
+        for extensions in (None, 0, 1):
+            client.lock("r", max_extensions=extensions)
+        for resource in ("r", b"\0", "x" * (64 << 10)):
+            assert client.lock(resource).resource == resource
+    assert FastRedlock(["redis://10.0.0.1:6379", "redis://10.0.0.1:6380"]).rules.masters == 2

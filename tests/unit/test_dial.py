@@ -1,0 +1,197 @@
+"""Settings: from a URL or a redis-py client to a target, without a word to the network or of the password."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from redlock_fast import ConfigError, FastRedlock
+from redlock_fast._dial import target
+
+SECRET = "hunter2"
+
+
+@pytest.fixture(autouse=True)
+def no_io(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("this is I/O")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture
+def clients() -> Iterator[contextlib.ExitStack]:
+    """For redis-py clients that are closed after the test."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def settings(master: Any, protocol: int = 3) -> Any:
+    """The connection that would be made."""
+    return target(master).connect(1.5, protocol)
+
+
+# --- URLs ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "address"),
+    [
+        ("redis://10.0.0.1", "10.0.0.1:6379/0", ("10.0.0.1", 6379)),
+        ("redis://10.0.0.1:7000", "10.0.0.1:7000/0", ("10.0.0.1", 7000)),
+        ("redis://10.0.0.1:7000/3", "10.0.0.1:7000/3", ("10.0.0.1", 7000)),
+        ("redis://10.0.0.1?db=3", "10.0.0.1:6379/3", ("10.0.0.1", 6379)),
+        (f"redis://:{SECRET}@10.0.0.1", "10.0.0.1:6379/0", ("10.0.0.1", 6379)),
+        (f"redis://user:{SECRET}@master.example:7000/2", "master.example:7000/2", ("master.example", 7000)),
+        (f"redis://10.0.0.1?username=user&password={SECRET}", "10.0.0.1:6379/0", ("10.0.0.1", 6379)),
+        (f"rediss://user:{SECRET}@10.0.0.1", "10.0.0.1:6379/0", ("10.0.0.1", 6379)),
+        ("valkey://10.0.0.1:7000/1", "10.0.0.1:7000/1", ("10.0.0.1", 7000)),
+        (f"valkeys://user:{SECRET}@10.0.0.1:7000/1", "10.0.0.1:7000/1", ("10.0.0.1", 7000)),
+        ("redis://[::1]:7000/1", "::1:7000/1", ("::1", 7000)),
+        ("redis://", "localhost:6379/0", ("localhost", 6379)),
+        ("unix:///run/valkey.sock", "unix:/run/valkey.sock/0", ("/run/valkey.sock",)),
+        (f"unix://user:{SECRET}@/run/valkey.sock?db=2", "unix:/run/valkey.sock/2", ("/run/valkey.sock",)),
+    ],
+)
+def test_name_and_address(url: str, name: str, address: tuple[Any, ...]) -> None:
+    found = target(url)
+    assert (found.name, found.address) == (name, address)
+    assert SECRET not in repr((found.name, found.address))
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey", "valkeys"])
+def test_settings_of_a_url(scheme: str) -> None:
+    connection = settings(f"{scheme}://user:h%40nter2@10.0.0.1:7000/3", protocol=2)
+    assert (connection.host, connection.port, connection.db) == ("10.0.0.1", 7000, 3)
+    assert (connection.username, connection.password) == ("user", "h@nter2")
+    assert (connection.socket_timeout, connection.socket_connect_timeout) == (1.5, 1.5)
+    assert connection.protocol == 2
+    assert isinstance(connection, redis.SSLConnection) == (scheme in ("rediss", "valkeys"))
+
+
+def test_settings_of_a_tls_url() -> None:
+    connection = settings("rediss://10.0.0.1?ssl_ca_certs=/ca.crt&ssl_certfile=/me.crt&ssl_keyfile=/me.key")
+    assert (connection.ca_certs, connection.certfile, connection.keyfile) == ("/ca.crt", "/me.crt", "/me.key")
+
+
+def test_settings_of_a_unix_url() -> None:
+    connection = settings(f"unix://user:{SECRET}@/run/valkey.sock?db=2")
+    assert (connection.path, connection.db) == ("/run/valkey.sock", 2)
+    assert (connection.username, connection.password) == ("user", SECRET)
+
+
+def test_protocol_only_where_it_is_asked_for() -> None:
+    assert target("redis://10.0.0.1").protocol is None
+    assert target("redis://10.0.0.1?protocol=2").protocol == 2
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://user:{SECRET}@10.0.0.1",
+        f"user:{SECRET}@10.0.0.1:6379",
+        f"redis:/user:{SECRET}@10.0.0.1",
+        f"redis://user:{SECRET}@10.0.0.1:port",
+        f"redis://user:{SECRET}@10.0.0.1:99999",
+        f"redis://user:{SECRET}@10.0.0.1?no_such_option=1",
+        f"redis://user:a@{SECRET}@10.0.0.1:port",
+        # Not escaped as it should be: the rest of the password is taken for a port, a path, a query.
+        f"redis://user:{SECRET}#1@10.0.0.1:6379",
+        f"redis://user:{SECRET}/1@10.0.0.1:6379",
+        f"redis://user:{SECRET}?1@10.0.0.1:6379",
+        f"redis://10.0.0.1:port?password={SECRET}",
+        f"redis://10.0.0.1?password={SECRET}&no_such_option=1",
+        f"http://10.0.0.1?username=user&password={SECRET}",
+    ],
+)
+def test_errors_never_show_the_password(url: str) -> None:
+    with pytest.raises(ConfigError, match="masters") as error:
+        target(url)
+    shown: BaseException | None = error.value
+    while shown is not None:  # a traceback prints these too
+        assert SECRET not in str(shown)
+        shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
+    assert "10.0.0.1" in str(error.value)
+
+
+def test_nothing_of_a_client_shows_the_password() -> None:
+    urls = [f"redis://user:{SECRET}@10.0.0.{number}" for number in (1, 2, 1)]
+    with pytest.raises(ConfigError, match="one server") as error:
+        FastRedlock(urls)
+    assert SECRET not in str(error.value)
+    client = FastRedlock(urls[:2])
+    assert SECRET not in repr((client, client.health(), client.stats(), client.lock("r")))
+
+
+# --- clients ------------------------------------------------------------------------------------
+
+
+def test_settings_of_a_client(clients: contextlib.ExitStack) -> None:
+    client = clients.enter_context(
+        redis.Redis(
+            "10.0.0.1", 7000, db=3, username="user", password=SECRET, decode_responses=True, socket_timeout=99
+        )
+    )
+    found = target(client)
+    assert (found.name, found.address) == ("10.0.0.1:7000/3", ("10.0.0.1", 7000))
+    connection = found.connect(1.5, 3)
+    assert (connection.username, connection.password) == ("user", SECRET)
+    assert (connection.socket_timeout, connection.socket_connect_timeout) == (1.5, 1.5)
+    assert connection.protocol == 3
+    assert not connection.encoder.decode_responses
+
+
+def test_client_is_left_alone(clients: contextlib.ExitStack) -> None:
+    client = clients.enter_context(redis.Redis("10.0.0.1", decode_responses=True, protocol=2))
+    before = dict(client.connection_pool.connection_kwargs)
+    target(client)
+    assert client.connection_pool.connection_kwargs == before
+
+
+@pytest.mark.parametrize(("asked", "protocol"), [({"protocol": 2}, 2), ({"protocol": 3}, 3)])
+def test_protocol_of_a_client(clients: contextlib.ExitStack, asked: dict[str, Any], protocol: int) -> None:
+    assert target(clients.enter_context(redis.Redis("10.0.0.1", **asked))).protocol == protocol
+
+
+def test_client_of_a_unix_socket(clients: contextlib.ExitStack) -> None:
+    found = target(clients.enter_context(redis.Redis(unix_socket_path="/run/valkey.sock", db=1)))
+    assert (found.name, found.address) == ("unix:/run/valkey.sock/1", ("/run/valkey.sock",))
+
+
+def test_client_with_tls(clients: contextlib.ExitStack) -> None:
+    client = clients.enter_context(redis.Redis("10.0.0.1", ssl=True, ssl_ca_certs="/ca.crt"))
+    connection = settings(client)
+    assert isinstance(connection, redis.SSLConnection)
+    assert connection.ca_certs == "/ca.crt"
+
+
+def test_client_made_from_a_url(clients: contextlib.ExitStack) -> None:
+    client = clients.enter_context(redis.Redis.from_url(f"rediss://user:{SECRET}@10.0.0.1:7000/2"))
+    assert target(client).name == "10.0.0.1:7000/2"
+    assert settings(client).password == SECRET
+
+
+def test_client_with_a_credential_provider(clients: contextlib.ExitStack) -> None:
+    provider = redis.UsernamePasswordCredentialProvider("user", SECRET)
+    client = clients.enter_context(redis.Redis("10.0.0.1", credential_provider=provider))
+    assert settings(client).credential_provider is provider
+
+
+def test_asyncio_clients_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"masters.*blocking.*Redis"):
+        target(redis.asyncio.Redis(host="10.0.0.1"))
+    with pytest.raises(ConfigError, match="masters"):
+        FastRedlock(["redis://10.0.0.2", redis.asyncio.Redis(host="10.0.0.1")])
+
+
+@pytest.mark.parametrize("master", [None, 5, b"redis://10.0.0.1", object(), redis.Redis, []])
+def test_anything_else_is_refused(master: Any) -> None:
+    with pytest.raises(ConfigError, match="masters"):
+        target(master)
