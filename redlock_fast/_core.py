@@ -122,6 +122,7 @@ class Core:
         ]
 
     def count(self, outcome: str) -> None:
+        """One more of a field of Stats."""
         with self.masters.mutex:
             setattr(self.counts, outcome, getattr(self.counts, outcome) + 1)
 

@@ -214,27 +214,35 @@ def _role(connection: Any) -> str:
 
 
 def _capabilities(connection: Any, kind: str, version: str, key_prefix: bytes) -> Capabilities:
-    """Tried out on a key that nobody has; where that says nothing, by version."""
+    """Tried out on a key that nobody has; where that says nothing, by version.
+
+    Servers with a native compare-and-delete have ``SET IFEQ`` too: it came with or before it.
+    """
     key, value = key_prefix + b"redlock-fast:" + os.urandom(16).hex().encode(), b"probe"
     since = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     valkey = kind == "valkey"
-    delifeq = _supports(_ask(connection, b"DELIFEQ", key, value), valkey and since >= (9, 0))
-    delex = not delifeq and _supports(
-        _ask(connection, b"DELEX", key, b"IFEQ", value), not valkey and since >= (8, 4)
-    )
-    set_ifeq = _supports(
+    reply = _ask(connection, b"DELIFEQ", key, value)
+    delifeq = _supports(reply, (valkey and since >= (9, 0)) or _key_refused(reply))
+    reply = None if delifeq else _ask(connection, b"DELEX", key, b"IFEQ", value)
+    delex = not delifeq and _supports(reply, (not valkey and since >= (8, 4)) or _key_refused(reply))
+    set_ifeq = (delifeq or delex) or _supports(
         _ask(connection, b"SET", key, value, b"IFEQ", value, b"PX", b"1000"),
-        since >= ((8, 1) if valkey else (8, 4)),
+        valkey and since >= (8, 1),
     )
     return Capabilities(delifeq, delex, set_ifeq)
 
 
-def _supports(reply: Any, by_version: bool) -> bool:
+def _supports(reply: Any, otherwise: bool) -> bool:
     if not isinstance(reply, Exception):
         return True
     text = str(reply).lower()
     if "unknown" in text or "syntax" in text or "number of arguments" in text:
         return False
-    if "no permissions to run" in text or ("'" in text and "permission" in text):
+    if "no permissions to run" in text:
         return False  # the command itself is forbidden to this user
-    return by_version
+    return otherwise
+
+
+def _key_refused(reply: Any) -> bool:
+    """An ACL that refuses the key: servers look the command up first, so there is one."""
+    return isinstance(reply, Exception) and "permission" in str(reply).lower() and "key" in str(reply).lower()

@@ -21,6 +21,18 @@ class Fleet(Protocol):
 
     def note_faults(self, votes: Votes) -> None: ...
 
+    def attend(self) -> None: ...
+
+
+def exchange(effect: Exchange, fleet: Fleet) -> list[Votes]:
+    answers = fleet.engine.exchange(effect.requests, effect.need, effect.timeout, effect.wait)
+    for votes in answers:
+        if votes.faulty:
+            fleet.note_faults(votes)
+    if not effect.need:
+        fleet.attend()
+    return answers
+
 
 def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet) -> Result:
     """Run ``procedure`` to its end and return its result.
@@ -32,19 +44,15 @@ def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet) -> Result:
     argument: Any = None
     while True:
         try:
-            effect = resume(argument)
-            resume, argument = procedure.send, None
-            if type(effect) is Exchange:
-                argument = fleet.engine.exchange(
-                    effect.requests, effect.need, effect.timeout, effect.wait
-                )
-                for votes in argument:
-                    if votes.faulty:
-                        fleet.note_faults(votes)
-            elif type(effect) is Pause:
-                time.sleep(effect.seconds)
-            else:
-                fleet.wait_for_quorum(effect.timeout)
+            while True:  # in here, so that what a signal handler raises between two steps is caught too
+                effect = resume(argument)
+                resume, argument = procedure.send, None
+                if type(effect) is Exchange:
+                    argument = exchange(effect, fleet)
+                elif type(effect) is Pause:
+                    time.sleep(effect.seconds)
+                else:
+                    fleet.wait_for_quorum(effect.timeout)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
         except BaseException as error:

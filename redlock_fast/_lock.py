@@ -121,22 +121,23 @@ class LockState:
         give_up_at = None if wait is None else rules.clock() + wait
         rounds = rules.retry.max_attempts if blocking else 1
         ended = self._begin()
-        outcome: Lease | Refusal | None = None
         try:
             if ended is not None:
                 yield from procedures.undo(self._key, ended.token, ended.sent, ended.ttl)
             if not core.masters.ready:
                 patience = core.connect_timeout
                 yield Connect(patience if wait is None else min(wait, patience))
-            outcome = yield from procedures.acquire(rules, self._key, self._ttl, give_up_at, rounds)
-            self._keep(outcome)
+            outcome = yield from procedures.acquire(
+                rules, self._key, self._ttl, give_up_at, rounds, self._keep
+            )
+            self._count(outcome)
             return outcome
         except GeneratorExit:
             raise
         except BaseException:
-            self._lease = None
-            if isinstance(outcome, Lease):
-                yield from procedures.undo(self._key, outcome.token, outcome.sent, outcome.ttl)
+            lease, self._lease = self._lease, None
+            if lease is not None:
+                yield from procedures.undo(self._key, lease.token, lease.sent, lease.ttl)
             raise
         finally:
             self._acquiring = False
@@ -165,30 +166,27 @@ class LockState:
             self._lease = None
             return lease
 
-    def _keep(self, outcome: Lease | Refusal) -> None:
-        counts = self._core.counts
-        with self._core.masters.mutex:
-            if isinstance(outcome, Lease):
-                self._lease = outcome
-                counts.acquired += 1
-            elif outcome.unavailable:
-                counts.unavailable += 1
-            else:
-                counts.contended += 1
+    def _keep(self, lease: Lease) -> None:
+        self._lease = lease
+
+    def _count(self, outcome: Lease | Refusal) -> None:
+        if isinstance(outcome, Lease):
+            self._core.count("acquired")
+        else:
+            self._core.count("unavailable" if outcome.unavailable else "contended")
 
     def _release(self) -> Generator[Effect, Any, bool]:
         """False: there was no lease, or it had ended on a quorum before."""
         core = self._core
-        with core.masters.mutex:
-            lease, self._lease = self._held(), None
+        lease = self._held()
         if lease is None or core.masters.closed:
             return False
-        alive = yield from procedures.release(core.rules, self._key, lease)
-        with core.masters.mutex:
-            if alive:
-                core.counts.released += 1
-            else:
-                core.counts.expired += 1
+        try:
+            alive = yield from procedures.release(core.rules, self._key, lease)
+        finally:
+            if self._lease is lease:
+                self._lease = None
+        core.count("released" if alive else "expired")
         return alive
 
     def _leave(self, failing: bool) -> Generator[Effect, Any, None]:

@@ -106,11 +106,13 @@ class Masters:
     def _begin(self) -> None:
         self.ready = False  # a first quorum was there, or was waited for
         self.seats = [_Seat(target) for target in self._targets]
-        #: Guards the client's counters and what its locks hold: for a few instructions, never across I/O.
-        self.mutex = threading.Lock()
+        #: Guards the client's counters and what its locks hold: for a few instructions, never across
+        #: I/O. Reentrant: a signal handler may use the client while its own thread is inside.
+        self.mutex = threading.RLock()
         self._change = threading.Condition()
         # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._idle = False  # the connector sleeps for long
         self._thread: threading.Thread | None = None
         self._lingering: list[tuple[float, socket.socket]] = []
         self.engine = self._engine_class(len(self.seats), _waker(self._wake))
@@ -138,6 +140,12 @@ class Masters:
             there = self._change.wait_for(lambda: self.closed or self.connected() >= self.need, timeout)
         self.ready = True
         return there and not self.closed
+
+    def attend(self) -> None:
+        """Replies may come that no caller waits for: let the connector look soon."""
+        if self._idle:
+            self._idle = False
+            self._wake.put(None)
 
     def connected(self) -> int:
         return sum(seat.attached for seat in self.seats)
@@ -222,7 +230,8 @@ class Masters:
                 else:
                     due = min(due, seat.next_try)
         self._reap(now)
-        return max(0.0, min(due - now, BUSY_TICK if busy or self._lingering else IDLE_TICK))
+        self._idle = not (busy or self._lingering)
+        return max(0.0, min(due - now, IDLE_TICK if self._idle else BUSY_TICK))
 
     def _check(self, master: int, seat: _Seat) -> bool:
         """Let go of a broken or hopelessly lagging connection. True: replies are owed."""

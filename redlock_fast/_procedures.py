@@ -132,15 +132,23 @@ class Extension(Enum):
 
 
 def acquire(
-    rules: Rules, key: bytes, ttl: float, give_up_at: float | None, rounds: int | None
+    rules: Rules,
+    key: bytes,
+    ttl: float,
+    give_up_at: float | None,
+    rounds: int | None,
+    keep: Callable[[Lease], None],
 ) -> Generator[Effect, list[Votes], Lease | Refusal]:
-    """Rounds until a lease is granted, or until ``give_up_at`` (lease clock) or ``rounds`` ends them."""
+    """Rounds until a lease is granted, or until ``give_up_at`` (lease clock) or ``rounds`` ends them.
+
+    ``keep`` is handed the lease at once: what interrupts from then on is for the caller to undo.
+    """
     failed = 0
     outage: float | None = None
     refusal: Refusal | None = None
     while True:
         start = rules.clock()
-        lease_or_votes = yield from _round(rules, key, ttl, start, give_up_at)
+        lease_or_votes = yield from _round(rules, key, ttl, start, give_up_at, keep)
         if isinstance(lease_or_votes, Lease):
             return lease_or_votes
         failed += 1
@@ -170,7 +178,12 @@ def acquire(
 
 
 def _round(
-    rules: Rules, key: bytes, ttl: float, start: float, give_up_at: float | None
+    rules: Rules,
+    key: bytes,
+    ttl: float,
+    start: float,
+    give_up_at: float | None,
+    keep: Callable[[Lease], None],
 ) -> Generator[Effect, list[Votes], Lease | Votes]:
     """One attempt on all masters, with a token of its own; what it leaves behind is undone."""
     timeout = rules.node_timeout
@@ -186,7 +199,9 @@ def _round(
         end = deadline(start, ttl, rules.drift_factor)
         validity = end - rules.clock()
         if votes.granted >= rules.need and validity > 0:
-            return Lease(token, sent, ttl, end, validity)
+            lease = Lease(token, sent, ttl, end, validity)
+            keep(lease)
+            return lease
     except GeneratorExit:
         raise
     except BaseException:
@@ -223,8 +238,8 @@ def _release_request(key: bytes, token: bytes, sent: int, ttl: float) -> Request
 
 def release(rules: Rules, key: bytes, lease: Lease) -> Generator[Effect, list[Votes], bool]:
     """Delete our key wherever it may be. False: the lease had ended on a quorum before."""
-    request = _release_request(key, lease.token, lease.sent, lease.ttl)
     try:
+        request = _release_request(key, lease.token, lease.sent, lease.ttl)
         votes = (yield Exchange([request], rules.need, rules.node_timeout, rules.certain))[0]
     except GeneratorExit:
         raise

@@ -18,8 +18,8 @@ from time import monotonic
 
 from ._commands import Dialect
 from ._engine import MAX_BUFFER, MAX_OWED, MAX_REPLAY, Link, Request, Votes, Wait
-from ._pure_link import Connection, Lane
-from ._pure_op import Op, Waiter
+from ._pure_link import Connection, Lane, Slot
+from ._pure_op import Op, Template, Waiter, new_bell
 from ._resp import ProtocolError
 
 #: While replies are expected within this (seconds), newcomers need not interrupt the leader.
@@ -67,21 +67,20 @@ class PureEngine:
 
     def attach(self, master: int, sock: socket.socket, dialect: Dialect) -> None:
         lane = self._lane(master)
-        with self._seized() as me:
-            if lane.connection or lane.remains:
+        with self._seized():
+            if lane.connection is not None or lane.remains is not None:
                 raise ValueError(f"master {master} has a connection: detach it first")
-            connection = _connection(lane, sock, dialect)
+            connection = _connect(lane, sock, dialect)
+            self._by_fd[connection.fd] = lane
+            lane.replay(connection, monotonic())
+            lane.connection = connection
             if self._kick is None:
                 self._kick = socket.socketpair()
                 for end in self._kick:
                     end.setblocking(False)
-                self._poller.register(self._kick[0], select.POLLIN)
-            self._by_fd[connection.fd] = lane
-            self._poller.register(connection.fd, select.POLLIN)
-            lane.replay(connection, monotonic())
-            lane.connection = connection
-            self._news = True
-            self._turn(me, 0.0)
+            self._poller = self._new_poller()
+            self._flush()
+            self._work(connection, select.POLLIN, monotonic())
 
     def detach(self, master: int, of: int, undo: int) -> socket.socket | None:
         lane = self._lane(master)
@@ -90,41 +89,44 @@ class PureEngine:
                 lane.connection.undo(of, undo)
                 self._end(lane.connection, CLOSED)
                 self._bury()
-            sock = lane.remains.sock if lane.remains is not None else None
-            lane.remains, lane.broken = None, ""
-        if sock is not None:
-            _half_close(sock)
-        return sock
+            ended, lane.remains, lane.broken = lane.remains, None, ""
+        if ended is None:
+            return None
+        _half_close(ended.sock)
+        return ended.sock
 
     def close(self) -> None:
         with self._seized():
-            for lane in self._lanes:
-                if lane.connection is not None:
-                    lane.connection.undo(-1, -1)
-                    self._end(lane.connection, CLOSED)
+            connections = [lane.connection for lane in self._lanes if lane.connection is not None]
+            for connection in connections:
+                connection.undo(-1, -1)
+                self._end(connection, CLOSED)
             self._bury()
-            ended = [lane.remains.sock for lane in self._lanes if lane.remains is not None]
+            sockets = [lane.remains.sock for lane in self._lanes if lane.remains is not None]
             for lane in self._lanes:
                 lane.remains, lane.broken = None, ""
-            if self._kick is not None:
-                self._poller.unregister(self._kick[0])
-                ended += self._kick
-                self._kick = None
-        for sock in ended:
+            sockets += self._kick or ()
+            self._kick = None
+            self._poller = self._new_poller()
+        for sock in sockets:
             _half_close(sock)
             sock.close()
 
     def abandon(self) -> None:
-        for lane in self._lanes:
-            for connection in (lane.connection, lane.remains):
-                if connection is not None:
-                    _close_copy(connection.sock)
-        for end in self._kick or ():
-            _close_copy(end)
+        connections = [c for lane in self._lanes for c in (lane.connection, lane.remains) if c is not None]
+        for sock in [connection.sock for connection in connections] + list(self._kick or ()):
+            fd = sock.detach()
+            if fd >= 0:
+                os.close(fd)
         self._reset()
 
     def link(self, master: int) -> Link:
         return self._lane(master).state()
+
+    def _lane(self, master: int) -> Lane:
+        if not 0 <= master < self._masters:
+            raise IndexError(f"master {master} of {self._masters}")
+        return self._lanes[master]
 
     # --- requests ----------------------------------------------------------------------------
 
@@ -134,42 +136,327 @@ class PureEngine:
         now = monotonic()
         me = Waiter(len(requests))
         ops = [Op(request, self._masters, need, wait, me, now + request.keep) for request in requests]
+        undecided = ops[:]
+
+        def done() -> bool:
+            while undecided and undecided[-1].decided:
+                undecided.pop()
+            return not undecided
+
         try:
             for op in ops:
                 self._submit(op, now)
             self._news = True
-            undecided = ops if len(ops) > 1 else ops[:]
-
-            def done() -> bool:
-                while undecided and undecided[-1].decided:
-                    undecided.pop()
-                return not undecided
-
             if done():
-                self._flush_soon()
+                self.tend()
+                self._kick_leader()
             else:
                 self._wait(me, done, now + timeout)
-        finally:
+        finally:  # an interrupt too ends the waiting: what comes later is nobody's
             votes = [op.votes() for op in ops]
         return votes
 
     def tend(self) -> None:
-        if not self._lead:
+        while not self._lead and not self._urgent:
             me = Waiter(0)
             try:
                 if self._claim(me):
-                    self._turn(me, 0.0)
+                    self._flush()
+                    self._poll(0.0)
             finally:
-                self._leave(me)
+                self._release(me)
+            if not self._news or self._waiters:
+                return
 
     def drain(self, timeout: float) -> bool:
         def done() -> bool:
-            return not any(self._due(lane) for lane in self._lanes)
+            return all(lane.idle() for lane in self._lanes)
 
         self._wait(Waiter(1), done, monotonic() + timeout)
         return done()
 
-    @staticmethod
-    def _due(lane: Lane) -> bool:
-        connection = lane.connection
-        return connection is not None and not connection.lagging and (connection.owed() > 0 or connection.out != b"")
+    def _submit(self, op: Op, now: float) -> None:
+        """Put the request on the lines of its masters."""
+        request = op.request
+        targets, lagging = [], []
+        for lane in self._lanes:
+            connection = lane.connection
+            if not request.masters >> lane.index & 1:
+                op.fault(lane.index, "not asked")
+            elif connection is None:
+                self._refuse(op, lane, lane.broken or "not connected", now)
+            elif connection.lagging:
+                lagging.append(connection)
+            else:
+                targets.append(connection)
+        if lagging and (request.keep or len(targets) < op.need):
+            targets += lagging
+        else:
+            for connection in lagging:
+                op.fault(connection.lane.index, "lagging")
+        ready, slots = [], dict[Template, Slot]()
+        for connection in targets:
+            template = connection.codec[request.verb]
+            slot = slots.get(template)
+            if slot is None:
+                slot = slots[template] = (op, template, template.encode(request.args), now)
+            if why := connection.full(len(slot[2])):
+                self._refuse(op, connection.lane, why, now)
+            else:
+                op.sent |= 1 << connection.lane.index
+                ready.append((connection, slot))
+        op.owing = len(ready)
+        op.settle()
+        for connection, slot in ready:
+            connection.line.append(slot)
+            connection.queued += len(slot[2])
+            if connection.lane.connection is not connection:  # it ended just now, perhaps before this
+                self._dead.append(connection)
+
+    def _refuse(self, op: Op, lane: Lane, why: str, now: float) -> None:
+        """It cannot be sent to this master now."""
+        op.fault(lane.index, why)
+        if op.request.keep:
+            lane.keep(op, now)
+
+    # --- leading and waiting -----------------------------------------------------------------
+
+    def _wait(self, me: Waiter, done: Callable[[], bool], deadline: float) -> None:
+        """Lead, or wait to be rung by who leads, until ``done()`` or the deadline."""
+        try:
+            while True:
+                if self._claim(me):
+                    if self._serve(me, done, deadline):
+                        return
+                    self._release(me)
+                now = monotonic()
+                if done() or now >= deadline:
+                    return
+                if me.bell is None:
+                    # Then look again: whoever led may have left without seeing me.
+                    me.bell = new_bell()
+                    self._waiters[me] = None
+                else:
+                    self._kick_leader()
+                    me.bell.acquire(True, min(SLICE, deadline - now))
+        finally:
+            self._leave(me)
+
+    def _serve(self, me: Waiter, done: Callable[[], bool], deadline: float) -> bool:
+        """Lead until ``done()`` or the deadline; False if somebody urgent wants the lead."""
+        now = 0.0
+        while True:
+            while self._news:
+                self._flush()
+            if done():
+                return True
+            if self._urgent and me.outer is None:
+                return False
+            if self._expecting and not any(lane.prompt() for lane in self._lanes):
+                self._expecting = False
+                continue  # who came meanwhile, and saw me expecting, did not kick
+            now = now or monotonic()
+            wait = EXPECT_WITHIN if self._expecting else SLICE
+            now = self._poll(max(0.0, min(wait, deadline - now)))
+            if done() or now >= deadline:
+                return True
+
+    def _claim(self, me: Waiter) -> bool:
+        """Lead, if nobody does, or if it is a frame of this thread that a signal handler interrupted."""
+        leader = self._lead.get(None)
+        if leader is None:
+            if self._urgent and not me.urgent:
+                return False
+            leader = self._lead.setdefault(None, me)
+            if leader is me:
+                self._kicked = False
+                return True
+        if leader.thread != me.thread:
+            return False
+        me.outer = leader
+        self._lead[None] = me
+        self._poller = self._new_poller()  # the other one may be in the middle of poll()
+        return True
+
+    def _release(self, me: Waiter) -> None:
+        """Give the lead up, if I have it, and first of all see to it that somebody takes it."""
+        if self._lead.get(None) is me:
+            if me.outer is not None:
+                self._lead[None] = me.outer
+                self._poller = self._new_poller()
+                self._news = True
+            else:
+                self._end_broken_off()
+                del self._lead[None]
+        if not self._lead:
+            for waiter in [*self._urgent, *self._waiters]:
+                if waiter.open > 0:
+                    waiter.ring()
+                    break
+        self._tell()
+
+    def _leave(self, me: Waiter) -> None:
+        self._waiters.pop(me, None)
+        self._urgent.pop(me, None)
+        self._release(me)
+        # From those who need no votes, and so leave their requests to who leads.
+        if self._news and not (self._lead or self._waiters or self._urgent):
+            self.tend()
+
+    @contextlib.contextmanager
+    def _seized(self) -> Iterator[None]:
+        """Lead although no request is mine: while I do, nobody else touches a connection."""
+        me = Waiter(1, urgent=True)
+        me.bell = new_bell()
+        self._urgent[me] = None
+        try:
+            while not self._claim(me):
+                self._kick_leader()
+                me.bell.acquire(True, SLICE)
+            yield
+        finally:
+            self._leave(me)
+
+    def _kick_leader(self) -> None:
+        """Wake it, if it is not about to look anyway."""
+        if self._lead and not self._expecting and not self._kicked and self._kick is not None:
+            self._kicked = True
+            with contextlib.suppress(OSError):
+                self._kick[1].send(b"!")
+
+    # --- what the leader does ----------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Send what is new."""
+        self._news = False
+        self._bury()
+        for lane in self._lanes:
+            connection = lane.connection
+            if connection is None or connection.busy:
+                continue
+            if lane.kept:
+                lane.replay(connection, monotonic())
+            if connection.tail < len(connection.line):
+                connection.take()
+                if not connection.lagging:
+                    self._expecting = True
+                if not connection.blocked:
+                    self._send(connection)
+
+    def _send(self, connection: Connection) -> None:
+        blocked = connection.blocked
+        try:
+            connection.send()
+        except OSError as error:
+            self._break(connection, error)
+        else:
+            if connection.blocked is not blocked:
+                self._watch(self._poller, connection)
+
+    def _poll(self, timeout: float) -> float:
+        """Wait for something to come, and see to it. Returns the time."""
+        events = self._poller.poll(timeout * 1000)
+        now = monotonic()
+        for fd, event in events:
+            lane = self._by_fd.get(fd)
+            if lane is None:
+                self._read_kick()
+            elif lane.connection is not None:
+                self._work(lane.connection, event, now)
+        if not events:
+            self._expecting = False
+        if not events or now >= self._look_at:
+            self._look_at = now + LOOK_EVERY
+            silent = {*self._by_fd}.difference(fd for fd, _ in events)
+            for lane in self._lanes:
+                connection = lane.connection
+                if connection is not None and connection.fd in silent:
+                    connection.lag(now)
+        self._polled = now
+        self._tell()
+        return now
+
+    def _work(self, connection: Connection, event: int, now: float) -> None:
+        """One connection has something to read, or takes bytes again."""
+        if connection.busy:
+            return
+        if event & select.POLLOUT:
+            self._send(connection)
+        try:
+            if connection.receive():
+                connection.match(now, self._polled)
+        except (OSError, ProtocolError) as error:
+            self._break(connection, error)
+        if connection.lane.kept or connection.tail < len(connection.line):
+            self._news = True
+
+    def _read_kick(self) -> None:
+        if self._kick is not None:
+            with contextlib.suppress(OSError):
+                self._kick[0].recv(64)
+        self._kicked = False
+
+    def _break(self, connection: Connection, error: Exception) -> None:
+        if connection.lane.connection is connection:
+            why = getattr(error, "strerror", None) or str(error)
+            connection.lane.broken = f"protocol error: {why}" if isinstance(error, ProtocolError) else why
+            self._end(connection, connection.lane.broken)
+            self._breaks += 1
+            self._bury()
+
+    def _end(self, connection: Connection, why: str) -> None:
+        connection.why = why
+        self._dead.append(connection)
+        lane = connection.lane
+        lane.connection, lane.remains = None, connection
+        self._by_fd.pop(connection.fd, None)
+        with contextlib.suppress(KeyError):
+            self._poller.unregister(connection.fd)
+
+    def _bury(self) -> None:
+        """Fail what ended connections owe. First all of it, then the decisions."""
+        ops: list[Op] = []
+        while self._dead:
+            connection = self._dead[0]
+            ops += connection.fail(monotonic())
+            if self._dead and self._dead[0] is connection:
+                del self._dead[0]
+        for op in ops:
+            op.settle()
+
+    def _end_broken_off(self) -> None:
+        """Connections that were left in the middle of something, by what a signal handler raised."""
+        for lane in self._lanes:
+            if lane.connection is not None and lane.connection.busy:
+                self._break(lane.connection, ConnectionError("interrupted by a signal handler"))
+
+    def _tell(self) -> None:
+        while self._breaks:
+            self._breaks -= 1
+            self._on_break()
+
+    def _new_poller(self) -> select.poll:
+        poller = select.poll()
+        if self._kick is not None:
+            poller.register(self._kick[0], select.POLLIN)
+        for lane in self._lanes:
+            if lane.connection is not None and not lane.connection.busy:
+                self._watch(poller, lane.connection)
+        return poller
+
+    def _watch(self, poller: select.poll, connection: Connection) -> None:
+        events = select.POLLIN | select.POLLOUT if connection.blocked else select.POLLIN
+        poller.register(connection.fd, events)
+
+
+def _connect(lane: Lane, sock: socket.socket, dialect: Dialect) -> Connection:
+    if hasattr(sock, "pending"):
+        from ._pure_tls import TlsConnection
+
+        return TlsConnection(lane, sock, dialect)
+    return Connection(lane, sock, dialect)
+
+
+def _half_close(sock: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_WR)

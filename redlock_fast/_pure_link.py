@@ -98,6 +98,16 @@ class Lane:
                 del kept[0]
                 connection.turn = turn + 1
 
+    def prompt(self) -> bool:
+        """Whether replies are due that should come soon."""
+        connection = self.connection
+        return connection is not None and not connection.lagging and connection.owed() > 0
+
+    def idle(self) -> bool:
+        """Nothing to send, nothing to wait for but a lagging master."""
+        connection = self.connection
+        return connection is None or connection.lagging > 0 or not (connection.owed() or connection.out)
+
     def state(self) -> Link:
         connection, counts = self.connection, (self.late, self.replayed, self.dropped, self.pushes)
         if connection is None:

@@ -44,6 +44,13 @@ def compiled(command: Command) -> Template:
     return Template(command.parts, fallback)
 
 
+def new_bell() -> Lock:
+    """To wait at with acquire(), and to ring with release()."""
+    bell = Lock()
+    bell.acquire()
+    return bell
+
+
 class Waiter:
     """A thread inside the engine: what it takes to wake it, and whose leadership it interrupted.
 
@@ -59,12 +66,6 @@ class Waiter:
         self.outer: Waiter | None = None
         self.thread = get_ident()
         self.urgent = urgent
-
-    def get_bell(self) -> None:
-        """From here on it can be rung."""
-        bell = Lock()
-        bell.acquire()
-        self.bell = bell
 
     def ring(self) -> None:
         if self.bell is not None:

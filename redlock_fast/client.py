@@ -12,7 +12,7 @@ from ._core import Core
 from ._drive import drive
 from ._lock import MAX_EXTENSIONS, LockState
 from ._quorum import impossible
-from .errors import QuorumUnavailable
+from .errors import LockAlreadyHeld, QuorumUnavailable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,8 +61,14 @@ class Lock(LockState):
         return drive(self._extend(ttl), self._core.masters)
 
     def __enter__(self) -> Lock:
-        drive(self._enter(), self._core.masters)
-        return self
+        try:
+            drive(self._enter(), self._core.masters)
+            return self
+        except LockAlreadyHeld:
+            raise
+        except BaseException:
+            drive(self._release(), self._core.masters)  # acquired, but interrupted before it was told
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -46,6 +46,7 @@ class World:
         self.exchanges: list[Exchange] = []
         self.pauses: list[float] = []
         self.tokens = 0
+        self.kept: list[Lease] = []
 
     def rules(self, **changes: Any) -> Rules:
         settings: dict[str, Any] = {
@@ -100,7 +101,7 @@ class World:
 def acquire(
     world: World, ttl: float = 10.0, *, until: float | None = None, rounds: int | None = None, **rules: Any
 ) -> Any:
-    return world.run(procedures.acquire(world.rules(**rules), KEY, ttl, until, rounds))
+    return world.run(procedures.acquire(world.rules(**rules), KEY, ttl, until, rounds, world.kept.append))
 
 
 def held(world: World, ttl: float = 10.0, sent: int = 0b11111) -> Lease:
@@ -117,6 +118,7 @@ def test_grant_counts_the_lease_from_before_the_first_byte() -> None:
     assert lease.validity == pytest.approx(10.0 - 0.03 - 0.102)
     assert (lease.token, lease.sent) == (b"token-%014d" % 1, 0b11111)
     assert world.verbs() == [Verb.ACQUIRE]
+    assert world.kept == [lease], "handed over before anything can interrupt"
     assert world.sent[0].args == (KEY, lease.token, b"10000")
     assert world.sent[0].keep == 0, "an acquire is never sent again"
 
