@@ -183,6 +183,11 @@ class LockState:
             return False
         try:
             alive = yield from procedures.release(core.rules, self._key, lease)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield from procedures.undo(self._key, lease.token, lease.sent, lease.ttl)
+            raise
         finally:
             if self._lease is lease:
                 self._lease = None

@@ -164,10 +164,11 @@ def acquire(
             return refusal
         if give_up_at is not None:
             # The last round is to end with the time, not to begin then.
-            left = give_up_at - now - (now - start)
-            if left <= 0:
+            left = give_up_at - now
+            spare = left - min(rules.node_timeout, max(4 * (now - start), left / 10))
+            if spare <= 0:
                 return refusal
-            pause = min(pause, left)
+            pause = min(pause, spare)
         elif not refusal.unavailable:
             outage = None
         else:
@@ -237,15 +238,12 @@ def _release_request(key: bytes, token: bytes, sent: int, ttl: float) -> Request
 
 
 def release(rules: Rules, key: bytes, lease: Lease) -> Generator[Effect, list[Votes], bool]:
-    """Delete our key wherever it may be. False: the lease had ended on a quorum before."""
-    try:
-        request = _release_request(key, lease.token, lease.sent, lease.ttl)
-        votes = (yield Exchange([request], rules.need, rules.node_timeout, rules.certain))[0]
-    except GeneratorExit:
-        raise
-    except BaseException:
-        yield from undo(key, lease.token, lease.sent, lease.ttl)
-        raise
+    """Delete our key wherever it may be. False: the lease had ended on a quorum before.
+
+    What interrupts it is for the caller to undo, who knows of the lease before the first step.
+    """
+    request = _release_request(key, lease.token, lease.sent, lease.ttl)
+    votes = (yield Exchange([request], rules.need, rules.node_timeout, rules.certain))[0]
     if votes.granted >= rules.need:
         return True
     return not rules.hopeless(votes) and rules.clock() < lease.deadline

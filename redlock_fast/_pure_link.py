@@ -10,7 +10,6 @@ import contextlib
 import socket
 from collections import deque
 from time import monotonic
-from typing import Any
 
 from ._commands import Dialect
 from ._engine import FAULT, LAG_AFTER, LAG_ROUND_TRIPS, Link
@@ -300,7 +299,7 @@ class Connection:
 
     def fail(self, now: float) -> list[Op]:
         """All that is owed becomes a fault, and is kept if it is to be; the ops, which may be decided now."""
-        ops = []
+        ops: list[Op] = []
         while True:
             turn = self.turn
             oldest = self.line[self.head : self.head + 1]

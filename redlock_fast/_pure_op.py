@@ -7,6 +7,7 @@ without a call in between: ``# together`` marks such lines.
 
 from __future__ import annotations
 
+import contextlib
 from functools import lru_cache
 from threading import Lock, get_ident
 
@@ -69,10 +70,8 @@ class Waiter:
 
     def ring(self) -> None:
         if self.bell is not None:
-            try:
+            with contextlib.suppress(RuntimeError):  # rung already
                 self.bell.release()
-            except RuntimeError:
-                pass  # rung already
 
 
 class Op:

@@ -12,7 +12,7 @@ from ._core import Core
 from ._drive import drive
 from ._lock import MAX_EXTENSIONS, LockState
 from ._quorum import impossible
-from .errors import LockAlreadyHeld, QuorumUnavailable
+from .errors import LockAlreadyHeld, LockLost, QuorumUnavailable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,7 +73,13 @@ class Lock(LockState):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        drive(self._leave(failing=error is not None), self._core.masters)
+        try:
+            drive(self._leave(failing=error is not None), self._core.masters)
+        except LockLost:
+            raise
+        except BaseException:
+            drive(self._release(), self._core.masters)  # it was interrupted, perhaps before it began
+            raise
 
 
 class FastRedlock(Core):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
+import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -14,7 +17,7 @@ from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch, acquire
 from support.scripted import silent
 from support.waiting import start
 
-from redlock_fast._engine import SILENT
+from redlock_fast._engine import SILENT, Wait
 
 Handle = Callable[[Callable[[], None]], None]
 MAIN = threading.main_thread()
@@ -198,3 +201,45 @@ def test_interrupt_while_draining(fleet: MakeFleet, handle: Handle) -> None:
         helper.result(SOON)
     f.session(0).send(b"+OK\r\n")
     f.until(lambda: f.link(0).owed == 0, "the engine goes on")
+
+
+def test_interrupts_at_any_moment(fleet: MakeFleet, handle: Handle) -> None:
+    # Wherever the caller is: writing, waiting, reading for others, handing that over.
+    f = fleet(*[lambda words: b":%b\r\n" % words[1]] * 3)
+    inside = done = False
+
+    def interrupt_inside() -> None:
+        if inside:
+            raise KeyboardInterrupt
+
+    def pester() -> None:
+        while not done:
+            time.sleep(random.random() * 0.001)
+            to_main()
+
+    def work() -> None:
+        number = 1_000_000
+        while not done:
+            number += 1
+            votes = f.ask(acquire(b"%d" % number, f.all, keep=LONG), 2, wait=Wait.ALL)
+            assert votes.values == (number,) * 3
+
+    gc.disable()  # hypothesis has a hook in it, and what is raised there is lost
+    handle(interrupt_inside)
+    helpers = [start(pester), start(work), start(work)]
+    interrupted = number = 0
+    while interrupted < 300 and not any(helper.done() for helper in helpers):
+        number += 1
+        try:
+            inside = True
+            f.ask(acquire(b"%d" % number, f.all, keep=LONG), 2)
+            inside = False
+        except KeyboardInterrupt:
+            inside = False
+            interrupted += 1
+    done = True
+    gc.enable()
+    for helper in helpers:
+        helper.result(SOON)
+    assert f.ask(acquire(b"7", f.all, keep=LONG), 3).values == (7,) * 3
+    f.until(lambda: all(f.link(master).owed == 0 for master in range(3)), "no reply is left over")

@@ -36,6 +36,9 @@ Raw = Callable[[Masters], Nodes]
 
 SOMEBODY = b"somebody else"
 
+#: Seconds; shorter than the leases: a key that goes later was forgotten, and only expired.
+SOON = 8.0
+
 
 class Clock:
     """A clock that only the test moves."""
@@ -65,7 +68,9 @@ def values(nodes: Nodes, key: str | bytes) -> list[Any]:
 
 def until_values(nodes: Nodes, key: str | bytes, expected: list[bytes | None]) -> None:
     """Grants and undoings are sent to all masters and awaited from some."""
-    eventually(lambda: values(nodes, key) == expected, f"the masters have {expected} for {key!r}")
+    eventually(
+        lambda: values(nodes, key) == expected, f"the masters have {expected} for {key!r}", deadline=SOON
+    )
 
 
 def until_held(nodes: Nodes, lock: Lock) -> None:
@@ -75,7 +80,9 @@ def until_held(nodes: Nodes, lock: Lock) -> None:
 
 
 def until_empty(nodes: Nodes) -> None:
-    eventually(lambda: not any(node.dbsize() for node in nodes), "no key is left on any master")
+    eventually(
+        lambda: not any(node.dbsize() for node in nodes), "no key is left on any master", deadline=SOON
+    )
 
 
 def forget_sets(nodes: Nodes) -> None:

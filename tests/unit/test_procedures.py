@@ -289,13 +289,6 @@ def test_release_after_the_lease_is_told_by_the_clock_when_masters_do_not_tell()
     assert world.run(procedures.release(world.rules(), KEY, lease)) is False
 
 
-def test_interrupted_release_is_sent_again() -> None:
-    world = World(KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        world.run(procedures.release(world.rules(), KEY, held(world)))
-    assert world.verbs() == [Verb.RELEASE, Verb.RELEASE]
-
-
 # --- extend ---------------------------------------------------------------------------------------
 
 
