@@ -209,6 +209,7 @@ class Masters:
         self.engine.drain(timeout)
         for master in range(len(self.seats)):
             self._retire(master, "closed")
+        self.engine.close()
         for _, sock in self._lingering:
             sock.close()
         self._lingering.clear()

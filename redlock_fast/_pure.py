@@ -13,7 +13,7 @@ import contextlib
 import os
 import select
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 from ._commands import Dialect
@@ -51,7 +51,7 @@ class PureEngine:
 
     def _reset(self) -> None:
         self._lanes = tuple(Lane(index, self._bounds) for index in range(self._masters))
-        self._by_fd: dict[int, Lane] = {}
+        self._by_fd: dict[int, Connection] = {}
         self._lead: dict[None, Waiter] = {}  # who leads; a dict, for its setdefault is atomic
         self._waiters: dict[Waiter, None] = {}
         self._urgent: dict[Waiter, None] = {}
@@ -60,6 +60,7 @@ class PureEngine:
         self._dead: list[Connection] = []  # whose requests have to be failed
         self._breaks = 0  # not yet told
         self._news = False  # requests on a line, or something kept, that the leader has not seen
+        self._torn = False  # something was raised in the middle of leading
         self._expecting = self._kicked = False
         self._polled = self._look_at = 0.0
 
@@ -67,48 +68,61 @@ class PureEngine:
 
     def attach(self, master: int, sock: socket.socket, dialect: Dialect) -> None:
         lane = self._lane(master)
-        with self._seized():
+
+        def attach() -> None:
             if lane.connection is not None or lane.remains is not None:
                 raise ValueError(f"master {master} has a connection: detach it first")
             connection = _connect(lane, sock, dialect)
-            self._by_fd[connection.fd] = lane
+            self._by_fd[connection.fd] = connection
+            if self._kick is None:
+                self._kick = _new_kick()
             lane.replay(connection, monotonic())
             lane.connection = connection
-            if self._kick is None:
-                self._kick = socket.socketpair()
-                for end in self._kick:
-                    end.setblocking(False)
             self._poller = self._new_poller()
-            self._flush()
             self._work(connection, select.POLLIN, monotonic())
+            self._flush()
+
+        self._alone(attach)
 
     def detach(self, master: int, of: int, undo: int) -> socket.socket | None:
         lane = self._lane(master)
-        with self._seized():
-            if lane.connection is not None:
-                lane.connection.undo(of, undo)
-                self._end(lane.connection, CLOSED)
+        ended: list[Connection | None] = []
+
+        def detach() -> None:
+            connection = lane.connection
+            if connection is not None:
+                self._end(connection, CLOSED)
+                connection.undo(of, undo)
                 self._bury()
-            ended, lane.remains, lane.broken = lane.remains, None, ""
-        if ended is None:
+            ended.append(lane.remains)
+            lane.remains, lane.broken = None, ""
+
+        self._alone(detach)
+        if ended[0] is None:
             return None
-        _half_close(ended.sock)
-        return ended.sock
+        _half_close(ended[0].sock)
+        return ended[0].sock
 
     def close(self) -> None:
-        with self._seized():
-            connections = [lane.connection for lane in self._lanes if lane.connection is not None]
-            for connection in connections:
-                connection.undo(-1, -1)
-                self._end(connection, CLOSED)
-            self._bury()
-            sockets = [lane.remains.sock for lane in self._lanes if lane.remains is not None]
+        ended: list[socket.socket] = []
+
+        def close() -> None:
             for lane in self._lanes:
+                connection = lane.connection
+                if connection is not None:
+                    self._end(connection, CLOSED)
+                    connection.undo(-1, -1)
+            self._bury()
+            for lane in self._lanes:
+                if lane.remains is not None:
+                    ended.append(lane.remains.sock)
                 lane.remains, lane.broken = None, ""
-            sockets += self._kick or ()
+            ended.extend(self._kick or ())
             self._kick = None
             self._poller = self._new_poller()
-        for sock in sockets:
+
+        self._alone(close)
+        for sock in ended:
             _half_close(sock)
             sock.close()
 
@@ -145,37 +159,38 @@ class PureEngine:
 
         try:
             for op in ops:
-                self._submit(op, now)
+                self._submit(me, op, now)
             self._news = True
             if done():
-                self.tend()
                 self._kick_leader()
             else:
-                self._wait(me, done, now + timeout)
+                self._run(me, lambda: self._wait(me, done, now + timeout))
         finally:  # an interrupt too ends the waiting: what comes later is nobody's
             votes = [op.votes() for op in ops]
+            self._sweep()
         return votes
 
     def tend(self) -> None:
-        while not self._lead and not self._urgent:
-            me = Waiter(0)
-            try:
-                if self._claim(me):
-                    self._flush()
-                    self._poll(0.0)
-            finally:
-                self._release(me)
-            if not self._news or self._waiters:
-                return
+        me = Waiter(0)
+
+        def tend() -> None:
+            if self._claim(me):
+                self._flush()
+                self._poll(0.0)
+
+        if not self._lead:
+            self._run(me, tend)
 
     def drain(self, timeout: float) -> bool:
         def done() -> bool:
             return all(lane.idle() for lane in self._lanes)
 
-        self._wait(Waiter(1), done, monotonic() + timeout)
+        me = Waiter(1)
+        self._run(me, lambda: self._wait(me, done, monotonic() + timeout))
+        self._sweep()
         return done()
 
-    def _submit(self, op: Op, now: float) -> None:
+    def _submit(self, me: Waiter, op: Op, now: float) -> None:
         """Put the request on the lines of its masters."""
         request = op.request
         targets, lagging = [], []
@@ -185,6 +200,8 @@ class PureEngine:
                 op.fault(lane.index, "not asked")
             elif connection is None:
                 self._refuse(op, lane, lane.broken or "not connected", now)
+            elif connection.busy and self._interrupted(me):
+                self._refuse(op, lane, "in use by what this signal handler interrupted", now)
             elif connection.lagging:
                 lagging.append(connection)
             else:
@@ -213,6 +230,11 @@ class PureEngine:
             if connection.lane.connection is not connection:  # it ended just now, perhaps before this
                 self._dead.append(connection)
 
+    def _interrupted(self, me: Waiter) -> bool:
+        """Whether I run in a signal handler that interrupted the leader."""
+        leader = self._lead.get(None)
+        return leader is not None and leader.thread == me.thread
+
     def _refuse(self, op: Op, lane: Lane, why: str, now: float) -> None:
         """It cannot be sent to this master now."""
         op.fault(lane.index, why)
@@ -221,26 +243,55 @@ class PureEngine:
 
     # --- leading and waiting -----------------------------------------------------------------
 
+    def _run(self, me: Waiter, body: Callable[[], None]) -> None:
+        """Do something that may lead, and whatever happens then leave."""
+        try:
+            body()
+            self._leave(me)
+        except BaseException:
+            # What a signal handler raises comes anywhere, in leaving too: leave again. Who leads
+            # next has to look at everything.
+            self._torn = self._news = True
+            self._leave(me)
+            raise
+
+    def _alone(self, body: Callable[[], None]) -> None:
+        """Do something as the leader: no other thread touches a connection meanwhile."""
+        me = Waiter(1, urgent=True)
+        me.bell = bell = new_bell()
+
+        def seize() -> None:
+            self._urgent[me] = None
+            while not self._claim(me):
+                self._kick_leader()
+                bell.acquire(True, SLICE)
+            body()
+
+        self._run(me, seize)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Requests whose threads wait for no votes: they were left to a leader who has left."""
+        while self._news and not (self._lead or self._waiters or self._urgent):
+            self.tend()
+
     def _wait(self, me: Waiter, done: Callable[[], bool], deadline: float) -> None:
         """Lead, or wait to be rung by who leads, until ``done()`` or the deadline."""
-        try:
-            while True:
-                if self._claim(me):
-                    if self._serve(me, done, deadline):
-                        return
-                    self._release(me)
-                now = monotonic()
-                if done() or now >= deadline:
+        while True:
+            if self._claim(me):
+                if self._serve(me, done, deadline):
                     return
-                if me.bell is None:
-                    # Then look again: whoever led may have left without seeing me.
-                    me.bell = new_bell()
-                    self._waiters[me] = None
-                else:
-                    self._kick_leader()
-                    me.bell.acquire(True, min(SLICE, deadline - now))
-        finally:
-            self._leave(me)
+                self._release(me)
+            now = monotonic()
+            if done() or now >= deadline:
+                return
+            if me.bell is None:
+                # Then look again: whoever led may have left without seeing me.
+                me.bell = new_bell()
+                self._waiters[me] = None
+            else:
+                self._kick_leader()
+                me.bell.acquire(True, min(SLICE, deadline - now))
 
     def _serve(self, me: Waiter, done: Callable[[], bool], deadline: float) -> bool:
         """Lead until ``done()`` or the deadline; False if somebody urgent wants the lead."""
@@ -270,24 +321,29 @@ class PureEngine:
             leader = self._lead.setdefault(None, me)
             if leader is me:
                 self._kicked = False
+                if self._torn:
+                    self._mend()
                 return True
         if leader.thread != me.thread:
             return False
         me.outer = leader
         self._lead[None] = me
         self._poller = self._new_poller()  # the other one may be in the middle of poll()
+        for connection in self._by_fd.values():
+            if connection.busy:
+                self._poller.unregister(connection.fd)
+        self._news = True  # and of anything else
         return True
 
     def _release(self, me: Waiter) -> None:
         """Give the lead up, if I have it, and first of all see to it that somebody takes it."""
         if self._lead.get(None) is me:
-            if me.outer is not None:
-                self._lead[None] = me.outer
-                self._poller = self._new_poller()
-                self._news = True
-            else:
-                self._end_broken_off()
+            if me.outer is None:
                 del self._lead[None]
+            else:
+                self._poller = self._new_poller()
+                self._news = self._expecting = True
+                self._lead[None] = me.outer
         if not self._lead:
             for waiter in [*self._urgent, *self._waiters]:
                 if waiter.open > 0:
@@ -299,23 +355,15 @@ class PureEngine:
         self._waiters.pop(me, None)
         self._urgent.pop(me, None)
         self._release(me)
-        # From those who need no votes, and so leave their requests to who leads.
-        if self._news and not (self._lead or self._waiters or self._urgent):
-            self.tend()
 
-    @contextlib.contextmanager
-    def _seized(self) -> Iterator[None]:
-        """Lead although no request is mine: while I do, nobody else touches a connection."""
-        me = Waiter(1, urgent=True)
-        me.bell = new_bell()
-        self._urgent[me] = None
-        try:
-            while not self._claim(me):
-                self._kick_leader()
-                me.bell.acquire(True, SLICE)
-            yield
-        finally:
-            self._leave(me)
+    def _mend(self) -> None:
+        """Something was raised in the middle of leading: make good what it may have cut short."""
+        self._torn = False
+        self._news = True
+        for lane in self._lanes:
+            if lane.connection is not None and lane.connection.busy:
+                self._break(lane.connection, ConnectionError("interrupted by a signal handler"))
+        self._poller = self._new_poller()
 
     def _kick_leader(self) -> None:
         """Wake it, if it is not about to look anyway."""
@@ -329,7 +377,8 @@ class PureEngine:
     def _flush(self) -> None:
         """Send what is new."""
         self._news = False
-        self._bury()
+        if self._dead:
+            self._bury()
         for lane in self._lanes:
             connection = lane.connection
             if connection is None or connection.busy:
@@ -340,8 +389,10 @@ class PureEngine:
                 connection.take()
                 if not connection.lagging:
                     self._expecting = True
-                if not connection.blocked:
-                    self._send(connection)
+            if connection.out and not connection.blocked:
+                self._send(connection)
+            if connection.incoming:  # half a reply, or what who read it was kept from matching
+                self._match(connection, monotonic())
 
     def _send(self, connection: Connection) -> None:
         blocked = connection.blocked
@@ -353,42 +404,49 @@ class PureEngine:
             if connection.blocked is not blocked:
                 self._watch(self._poller, connection)
 
+    def _match(self, connection: Connection, now: float) -> None:
+        try:
+            connection.match(now, self._polled)
+        except ProtocolError as error:
+            self._break(connection, error)
+        if connection.lane.kept or connection.tail < len(connection.line):
+            self._news = True
+
     def _poll(self, timeout: float) -> float:
         """Wait for something to come, and see to it. Returns the time."""
         events = self._poller.poll(timeout * 1000)
         now = monotonic()
         for fd, event in events:
-            lane = self._by_fd.get(fd)
-            if lane is None:
+            connection = self._by_fd.get(fd)
+            if connection is None:
                 self._read_kick()
-            elif lane.connection is not None:
-                self._work(lane.connection, event, now)
+            elif connection.lane.connection is not connection:
+                self._forget(connection)
+            elif not connection.busy:
+                self._work(connection, event, now)
         if not events:
             self._expecting = False
         if not events or now >= self._look_at:
             self._look_at = now + LOOK_EVERY
-            silent = {*self._by_fd}.difference(fd for fd, _ in events)
-            for lane in self._lanes:
-                connection = lane.connection
-                if connection is not None and connection.fd in silent:
-                    connection.lag(now)
+            for fd in {*self._by_fd}.difference(fd for fd, _ in events):
+                if (silent := self._by_fd.get(fd)) is not None:
+                    silent.lag(now)
         self._polled = now
-        self._tell()
+        if self._breaks:
+            self._tell()
         return now
 
     def _work(self, connection: Connection, event: int, now: float) -> None:
-        """One connection has something to read, or takes bytes again."""
-        if connection.busy:
-            return
+        """Read what is there; and if it takes bytes again, send."""
         if event & select.POLLOUT:
             self._send(connection)
         try:
-            if connection.receive():
-                connection.match(now, self._polled)
-        except (OSError, ProtocolError) as error:
+            received = connection.receive()
+        except OSError as error:
             self._break(connection, error)
-        if connection.lane.kept or connection.tail < len(connection.line):
-            self._news = True
+        else:
+            if received:
+                self._match(connection, now)
 
     def _read_kick(self) -> None:
         if self._kick is not None:
@@ -397,50 +455,52 @@ class PureEngine:
         self._kicked = False
 
     def _break(self, connection: Connection, error: Exception) -> None:
+        why = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, ProtocolError):
+            why = f"protocol error: {why}"
         if connection.lane.connection is connection:
-            why = getattr(error, "strerror", None) or str(error)
-            connection.lane.broken = f"protocol error: {why}" if isinstance(error, ProtocolError) else why
-            self._end(connection, connection.lane.broken)
-            self._breaks += 1
+            self._end(connection, why, broken=True)
             self._bury()
 
-    def _end(self, connection: Connection, why: str) -> None:
-        connection.why = why
-        self._dead.append(connection)
+    def _end(self, connection: Connection, why: str, broken: bool = False) -> None:
         lane = connection.lane
+        connection.why = why  # together
         lane.connection, lane.remains = None, connection
+        lane.broken = why if broken else ""
+        self._breaks += broken
+        self._dead += [connection]
+        self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
         self._by_fd.pop(connection.fd, None)
         with contextlib.suppress(KeyError):
             self._poller.unregister(connection.fd)
 
     def _bury(self) -> None:
         """Fail what ended connections owe. First all of it, then the decisions."""
-        ops: list[Op] = []
+        for connection in self._dead[:]:
+            connection.condemn()
         while self._dead:
             connection = self._dead[0]
-            ops += connection.fail(monotonic())
+            connection.fail(monotonic())
             if self._dead and self._dead[0] is connection:
                 del self._dead[0]
-        for op in ops:
-            op.settle()
-
-    def _end_broken_off(self) -> None:
-        """Connections that were left in the middle of something, by what a signal handler raised."""
-        for lane in self._lanes:
-            if lane.connection is not None and lane.connection.busy:
-                self._break(lane.connection, ConnectionError("interrupted by a signal handler"))
 
     def _tell(self) -> None:
-        while self._breaks:
+        while self._breaks > 0:
             self._breaks -= 1
-            self._on_break()
+            try:
+                self._on_break()
+            except BaseException:
+                self._breaks += 1
+                raise
 
     def _new_poller(self) -> select.poll:
         poller = select.poll()
         if self._kick is not None:
             poller.register(self._kick[0], select.POLLIN)
         for lane in self._lanes:
-            if lane.connection is not None and not lane.connection.busy:
+            if lane.connection is not None:
                 self._watch(poller, lane.connection)
         return poller
 
@@ -455,6 +515,14 @@ def _connect(lane: Lane, sock: socket.socket, dialect: Dialect) -> Connection:
 
         return TlsConnection(lane, sock, dialect)
     return Connection(lane, sock, dialect)
+
+
+def _new_kick() -> tuple[socket.socket, socket.socket]:
+    """Sockets to read from and to write to, for a newcomer to wake the leader."""
+    kick = socket.socketpair()
+    for end in kick:
+        end.setblocking(False)
+    return kick
 
 
 def _half_close(sock: socket.socket) -> None:

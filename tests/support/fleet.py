@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from support.scripted import Answer, ScriptedMaster, Session, Words
+from support.scripted import Answer, Pair, ScriptedMaster, Session, Words
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast._commands import Capabilities, Dialect, Verb, dialect
@@ -70,13 +71,13 @@ class Fleet:
         *answers: Answer,
         attach: bool = True,
         commands: Dialect = NATIVE,
-        tcp: bool = False,
+        pair: Pair = socket.socketpair,
         buffers: int = 0,
         reading: bool = True,
         **bounds: int,
     ) -> None:
         self.masters = [
-            ScriptedMaster(answer, tcp=tcp, buffers=buffers, reading=reading) for answer in answers
+            ScriptedMaster(answer, pair=pair, buffers=buffers, reading=reading) for answer in answers
         ]
         self.size = len(answers)
         self.all = (1 << self.size) - 1

@@ -22,6 +22,8 @@ from support.waiting import DEADLINE, eventually
 Words = tuple[bytes, ...]
 Reply = bytes | list[bytes]
 Answer = Callable[[Words], Reply]
+#: Makes both ends of a connection: the client's, the server's.
+Pair = Callable[[], tuple[socket.socket, socket.socket]]
 
 
 def always(reply: Reply) -> Answer:
@@ -160,19 +162,24 @@ class ScriptedMaster:
     """One master, over all its connections; ``session`` is the latest."""
 
     def __init__(
-        self, answer: Answer = silent, *, tcp: bool = False, buffers: int = 0, reading: bool = True
+        self,
+        answer: Answer = silent,
+        *,
+        pair: Pair = socket.socketpair,
+        buffers: int = 0,
+        reading: bool = True,
     ) -> None:
         self.answer = answer
         self.sessions: list[Session] = []
         self.reading = threading.Event()
         if reading:
             self.reading.set()
-        self._tcp = tcp
+        self._pair = pair
         self._buffers = buffers
 
     def connect(self) -> socket.socket:
         """A new connection: the client's end."""
-        client, server = tcp_pair() if self._tcp else socket.socketpair()
+        client, server = self._pair()
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF) if self._buffers else ():
             client.setsockopt(socket.SOL_SOCKET, option, self._buffers)
             server.setsockopt(socket.SOL_SOCKET, option, self._buffers)
@@ -189,7 +196,7 @@ class ScriptedMaster:
 
 
 def tcp_pair() -> tuple[socket.socket, socket.socket]:
-    """Both ends of a TCP connection: client, server."""
+    """Both ends of a TCP connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = socket.create_connection(listener.getsockname())
         server, _ = listener.accept()

@@ -1,0 +1,170 @@
+"""The same contract over TLS, whose sockets the engines read and write in another way."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import threading
+
+import pytest
+from support.fleet import LONG, SOON, MakeFleet, Stopwatch, acquire, del_words, release, set_words
+from support.scripted import Pair, Words, always, failing, granting, once_all_came, refusing, silent
+from support.tls import tls_pairs
+from support.waiting import DEADLINE, start
+
+from redlock_fast._engine import FAULT, SILENT, Wait
+
+pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="needs the openssl command")
+
+
+@pytest.fixture(scope="session")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    return tls_pairs(tmp_path_factory.mktemp("tls"))
+
+
+def number(words: Words) -> bytes:
+    """The key is the vote."""
+    return b":%b\r\n" % words[1]
+
+
+def test_votes(fleet: MakeFleet, tls: Pair) -> None:
+    f = fleet(always(b":7\r\n"), refusing, failing, granting, pair=tls)
+    votes = f.ask(acquire(b"k", f.all), need=2, wait=Wait.ALL)
+    assert votes.values == (7, 0, FAULT, 1)
+    assert votes.details == {2: b"-OOM command not allowed\r\n"}
+
+
+def test_decision_and_timeout(fleet: MakeFleet, tls: Pair) -> None:
+    f = fleet(granting, granting, silent, pair=tls)
+    with Stopwatch() as watch:
+        assert f.ask(acquire(b"k", f.all), need=2).granted == 2
+    assert watch.seconds < SOON
+    with Stopwatch() as watch:
+        votes = f.ask(acquire(b"k", f.all, keep=LONG), need=3, timeout=0.1)
+    assert 0.1 <= watch.seconds < SOON
+    assert votes.values == (1, 1, SILENT)
+
+
+def test_replies_in_many_records(fleet: MakeFleet, tls: Pair) -> None:
+    stream = b":1\r\n$-1\r\n>1\r\n+x\r\n*1\r\n+OK\r\n:4\r\n"
+    f = fleet(once_all_came(4, [bytes([byte]) for byte in stream]), pair=tls)
+    answers = f.exchange([acquire(b"%d" % n, 1) for n in range(4)], need=1)
+    assert [votes.values[0] for votes in answers] == [1, 0, FAULT, 4]
+    assert f.link(0).pushes == 1
+
+
+def test_records_that_are_read_in_one_go_are_not_forgotten(fleet: MakeFleet, tls: Pair) -> None:
+    # The TLS layer may hold what poll() on the socket no longer shows.
+    f = fleet(once_all_came(2000, [b"".join(b":%d\r\n" % (n + 1) for n in range(2000))]), pair=tls)
+    answers = f.exchange([acquire(b"%d" % n, 1) for n in range(2000)], need=1)
+    assert [votes.values[0] for votes in answers] == list(range(1, 2001))
+
+
+def test_large_reply(fleet: MakeFleet, tls: Pair) -> None:
+    reply = b"$500000\r\n" + b"x" * 500_000 + b"\r\n"
+    f = fleet(always(reply + b">1\r\n+x\r\n"), pair=tls)
+    assert f.ask(acquire(b"k", 1), need=1).details == {0: reply}
+    f.until(lambda: f.link(0).pushes == 1, "what is behind it is read too")
+
+
+def test_large_batch_through_small_buffers_does_not_stall(fleet: MakeFleet, tls: Pair) -> None:
+    f = fleet(lambda words: b":1000000%b\r\n" % words[1][:6], number, pair=tls, buffers=4096)
+    f.masters[1].answer = f.masters[0].answer
+    keys = [b"%06d" % n + b"k" * 194 for n in range(2000)]
+    answers = f.exchange([acquire(key, f.all) for key in keys], need=2)
+    for key, votes in zip(keys, answers, strict=True):
+        assert votes.values == (int(b"1000000" + key[:6]),) * 2
+
+
+def test_threads(fleet: MakeFleet, tls: Pair) -> None:
+    f = fleet(number, number, number, pair=tls)
+
+    def work(thread: int) -> None:
+        for step in range(40):
+            key = thread * 1000 + step + 1
+            assert f.ask(acquire(b"%d" % key, f.all, keep=LONG), 3).values == (key,) * 3
+
+    for future in [start(lambda thread=n: work(thread)) for n in range(12)]:  # type: ignore[misc]
+        future.result(DEADLINE)
+
+
+def test_tls_and_plain_masters_side_by_side(fleet: MakeFleet, tls: Pair) -> None:
+    f = fleet(number, number, attach=False, pair=tls)
+    f.attach(0)
+    f.masters[1] = type(f.masters[1])(number)
+    f.attach(1)
+    for step in range(1, 50):
+        assert f.ask(acquire(b"%d" % step, f.all), need=2).values == (step, step)
+
+
+@pytest.mark.parametrize("how", ["close", "reset", "finish"])
+def test_end_of_the_connection(fleet: MakeFleet, tls: Pair, how: str) -> None:
+    f = fleet(silent, granting, pair=tls)
+    future = f.ask_meanwhile(acquire(b"k", f.all), 2)
+    getattr(f.session(0), how)()
+    assert future.result(SOON).values[0] == FAULT
+    assert f.until_broken(0)
+    assert f.breaks.acquire(timeout=DEADLINE)
+    f.session(1).close()
+    assert f.until_broken(1), "noticed while idle, too"
+
+
+def test_nonsense(fleet: MakeFleet, tls: Pair) -> None:
+    f = fleet(always(b"nonsense\r\n"), pair=tls)
+    assert f.ask(acquire(b"k", 1), need=1).values == (FAULT,)
+    assert f.until_broken(0)
+
+
+def test_bytes_that_are_not_tls(fleet: MakeFleet, tls: Pair) -> None:
+    f = fleet(silent, pair=tls)
+    future = f.ask_meanwhile(acquire(b"k", 1), 1)
+    # Past the TLS layer, straight into the socket.
+    raw = f.session(0).sock.fileno()
+    with open(raw, "wb", buffering=0, closefd=False) as wire:
+        wire.write(b"+OK\r\n" * 20)
+    assert future.result(SOON).values == (FAULT,)
+    assert f.until_broken(0)
+
+
+def test_kept_and_undone(fleet: MakeFleet, tls: Pair) -> None:
+    f = fleet(silent, pair=tls)
+    f.exchange([acquire(b"a", 1), release(b"b", 1, keep=LONG)], need=0)
+    f.session(0).wait_commands(2)
+    f.detach(0)
+    assert f.session(0).commands == [set_words(b"a"), del_words(b"b"), del_words(b"a")]
+    session = f.attach(0)
+    f.until(lambda: session.commands, "the release is sent again")
+    assert session.commands == [del_words(b"b")]
+
+
+def test_close_while_a_thread_waits(fleet: MakeFleet, tls: Pair) -> None:
+    f = fleet(silent, silent, pair=tls)
+    future = f.ask_meanwhile(acquire(b"k", f.all), 2, wait=Wait.ALL)
+    f.engine.close()
+    assert future.result(SOON).values == (FAULT, FAULT)
+    for master in range(2):
+        assert f.session(master).ended.wait(DEADLINE)
+
+
+def test_interrupt(fleet: MakeFleet, tls: Pair) -> None:
+    def handler(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    f = fleet(lambda words: b"" if words[1] == b"held" else b":1\r\n:2\r\n", pair=tls)
+    main = threading.main_thread().ident
+    assert main is not None
+    before = signal.signal(signal.SIGUSR2, handler)
+
+    def interrupt() -> None:
+        f.session(0).wait_commands(1)
+        signal.pthread_kill(main, signal.SIGUSR2)
+
+    try:
+        helper = start(interrupt)
+        with Stopwatch() as watch, pytest.raises(KeyboardInterrupt):
+            f.ask(acquire(b"held", 1, keep=LONG), 1)
+        helper.result(SOON)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert watch.seconds < SOON
+    assert f.ask(acquire(b"next", 1, keep=LONG), 1).values == (2,)
