@@ -18,10 +18,10 @@ TRACE = os.environ.get("REDLOCK_FAST_TRACE") == "1"
 
 native = Extension(
     "redlock_fast._native",
-    sources=["src/_native.pyx", "src/hub.c", "src/link.c"],
-    depends=["src/hub.h", "src/link.h", "src/buffer.h", "src/reply.h"],
+    sources=["src/_native.pyx", *(f"src/{name}.c" for name in ("hub", "link", "request", "round", "waiter"))],
+    depends=[f"src/{name}.h" for name in ("buffer", "hub", "inside", "link", "reply")],
     include_dirs=["src"],
-    define_macros=[("CYTHON_TRACE_NOGIL", "1")] if TRACE else [],
+    define_macros=[("_GNU_SOURCE", None), *([("CYTHON_TRACE_NOGIL", "1")] if TRACE else [])],
     extra_compile_args=["-std=c11", "-O2", *FLAGS],
     extra_link_args=FLAGS,
     optional=CHOICE == "auto",

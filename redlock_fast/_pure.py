@@ -19,7 +19,7 @@ from time import monotonic
 from ._commands import Dialect
 from ._engine import MAX_BUFFER, MAX_OWED, MAX_REPLAY, Link, Request, Votes, Wait
 from ._pure_link import Connection, Lane, Slot
-from ._pure_op import Op, Template, Waiter, new_bell
+from ._pure_op import Lead, Op, Template, Waiter, new_bell
 from ._resp import ProtocolError
 
 #: While replies are expected within this (seconds), newcomers need not interrupt the leader.
@@ -52,9 +52,7 @@ class PureEngine:
     def _reset(self) -> None:
         self._lanes = tuple(Lane(index, self._bounds) for index in range(self._masters))
         self._by_fd: dict[int, Connection] = {}
-        self._lead: dict[None, Waiter] = {}  # who leads; a dict, for its setdefault is atomic
-        self._waiters: dict[Waiter, None] = {}
-        self._urgent: dict[Waiter, None] = {}
+        self._lead = Lead()
         self._kick: tuple[socket.socket, socket.socket] | None = None
         self._poller = select.poll()
         self._dead: list[Connection] = []  # whose requests have to be failed
@@ -178,7 +176,7 @@ class PureEngine:
                 self._flush()
                 self._poll(0.0)
 
-        if not self._lead:
+        if not self._lead.holder:
             self._run(me, tend)
 
     def drain(self, timeout: float) -> bool:
@@ -200,7 +198,7 @@ class PureEngine:
                 op.fault(lane.index, "not asked")
             elif connection is None:
                 self._refuse(op, lane, lane.broken or "not connected", now)
-            elif connection.busy and self._interrupted(me):
+            elif connection.busy and self._lead.interrupted(me):
                 self._refuse(op, lane, "in use by what this signal handler interrupted", now)
             elif connection.lagging:
                 lagging.append(connection)
@@ -230,11 +228,6 @@ class PureEngine:
             if connection.lane.connection is not connection:  # it ended just now, perhaps before this
                 self._dead.append(connection)
 
-    def _interrupted(self, me: Waiter) -> bool:
-        """Whether I run in a signal handler that interrupted the leader."""
-        leader = self._lead.get(None)
-        return leader is not None and leader.thread == me.thread
-
     def _refuse(self, op: Op, lane: Lane, why: str, now: float) -> None:
         """It cannot be sent to this master now."""
         op.fault(lane.index, why)
@@ -261,7 +254,7 @@ class PureEngine:
         me.bell = bell = new_bell()
 
         def seize() -> None:
-            self._urgent[me] = None
+            self._lead.urgent[me] = None
             while not self._claim(me):
                 self._kick_leader()
                 bell.acquire(True, SLICE)
@@ -272,7 +265,7 @@ class PureEngine:
 
     def _sweep(self) -> None:
         """Requests whose threads wait for no votes: they were left to a leader who has left."""
-        while self._news and not (self._lead or self._waiters or self._urgent):
+        while self._news and self._lead.unclaimed():
             self.tend()
 
     def _wait(self, me: Waiter, done: Callable[[], bool], deadline: float) -> None:
@@ -288,7 +281,7 @@ class PureEngine:
             if me.bell is None:
                 # Then look again: whoever led may have left without seeing me.
                 me.bell = new_bell()
-                self._waiters[me] = None
+                self._lead.waiters[me] = None
             else:
                 self._kick_leader()
                 me.bell.acquire(True, min(SLICE, deadline - now))
@@ -297,63 +290,49 @@ class PureEngine:
         """Lead until ``done()`` or the deadline; False if somebody urgent wants the lead."""
         now = 0.0
         while True:
-            while self._news:
+            if self._news:
                 self._flush()
             if done():
                 return True
-            if self._urgent and me.outer is None:
+            if self._lead.urgent and me.outer is None:
                 return False
             if self._expecting and not any(lane.prompt() for lane in self._lanes):
                 self._expecting = False
-                continue  # who came meanwhile, and saw me expecting, did not kick
-            now = now or monotonic()
             wait = EXPECT_WITHIN if self._expecting else SLICE
-            now = self._poll(max(0.0, min(wait, deadline - now)))
+            if self._news:  # from those who saw me expecting, and so did not kick
+                wait = 0.0
+            now = self._poll(max(0.0, min(wait, deadline - (now or monotonic()))))
             if done() or now >= deadline:
                 return True
 
     def _claim(self, me: Waiter) -> bool:
-        """Lead, if nobody does, or if it is a frame of this thread that a signal handler interrupted."""
-        leader = self._lead.get(None)
-        if leader is None:
-            if self._urgent and not me.urgent:
-                return False
-            leader = self._lead.setdefault(None, me)
-            if leader is me:
-                self._kicked = False
-                if self._torn:
-                    self._mend()
-                return True
-        if leader.thread != me.thread:
+        if not self._lead.claim(me):
             return False
-        me.outer = leader
-        self._lead[None] = me
-        self._poller = self._new_poller()  # the other one may be in the middle of poll()
-        for connection in self._by_fd.values():
-            if connection.busy:
-                self._poller.unregister(connection.fd)
-        self._news = True  # and of anything else
+        self._kicked = False
+        if me.outer is not None:
+            # The frame that a signal handler interrupted may be in the middle of poll(), or of anything.
+            self._poller = self._new_poller()
+            for connection in self._by_fd.values():
+                if connection.busy:
+                    self._poller.unregister(connection.fd)
+            self._news = True
+        elif self._torn:
+            self._mend()
         return True
 
     def _release(self, me: Waiter) -> None:
         """Give the lead up, if I have it, and first of all see to it that somebody takes it."""
-        if self._lead.get(None) is me:
-            if me.outer is None:
-                del self._lead[None]
-            else:
+        if self._lead.holder.get(None) is me:
+            if me.outer is not None:
                 self._poller = self._new_poller()
                 self._news = self._expecting = True
-                self._lead[None] = me.outer
-        if not self._lead:
-            for waiter in [*self._urgent, *self._waiters]:
-                if waiter.open > 0:
-                    waiter.ring()
-                    break
-        self._tell()
+            self._lead.give_up(me)
+        self._lead.pass_on()
+        if self._breaks:
+            self._tell()
 
     def _leave(self, me: Waiter) -> None:
-        self._waiters.pop(me, None)
-        self._urgent.pop(me, None)
+        self._lead.forget(me)
         self._release(me)
 
     def _mend(self) -> None:
@@ -367,7 +346,7 @@ class PureEngine:
 
     def _kick_leader(self) -> None:
         """Wake it, if it is not about to look anyway."""
-        if self._lead and not self._expecting and not self._kicked and self._kick is not None:
+        if self._lead.holder and not self._expecting and not self._kicked and self._kick is not None:
             self._kicked = True
             with contextlib.suppress(OSError):
                 self._kick[1].send(b"!")
@@ -392,7 +371,7 @@ class PureEngine:
             if connection.out and not connection.blocked:
                 self._send(connection)
             if connection.incoming:  # half a reply, or what who read it was kept from matching
-                self._match(connection, monotonic())
+                self._match(connection)
 
     def _send(self, connection: Connection) -> None:
         blocked = connection.blocked
@@ -404,13 +383,15 @@ class PureEngine:
             if connection.blocked is not blocked:
                 self._watch(self._poller, connection)
 
-    def _match(self, connection: Connection, now: float) -> None:
+    def _match(self, connection: Connection) -> None:
         try:
-            connection.match(now, self._polled)
+            matched = connection.match()
         except ProtocolError as error:
             self._break(connection, error)
-        if connection.lane.kept or connection.tail < len(connection.line):
-            self._news = True
+        else:
+            # There is room again for what is kept; or the reply asks for another request.
+            if matched and (connection.lane.kept or connection.tail < len(connection.line)):
+                self._news = True
 
     def _poll(self, timeout: float) -> float:
         """Wait for something to come, and see to it. Returns the time."""
@@ -446,7 +427,8 @@ class PureEngine:
             self._break(connection, error)
         else:
             if received:
-                self._match(connection, now)
+                connection.measure(now, self._polled)
+                self._match(connection)
 
     def _read_kick(self) -> None:
         if self._kick is not None:

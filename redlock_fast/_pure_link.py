@@ -222,22 +222,15 @@ class Connection:
         except self.not_now:
             return False
 
-    def match(self, now: float, polled: float) -> None:
-        """Hand every whole reply to the request that it answers. Raises ProtocolError.
+    def match(self) -> bool:
+        """Hand every whole reply to the request that it answers; whether there was one.
 
-        ``polled``: when it was last known that nothing was there to read.
+        Raises ProtocolError.
         """
-        self._measure(now, polled)
         incoming, line, lane = self.incoming, self.line, self.lane
         while incoming:
             turn = self.turn
-            end = incoming.find(b"\r\n", 0, LONGEST_FIXED)
-            value = FIXED.get(bytes(incoming[:end])) if end > 0 else None
-            end, kind, detail = end + 2, REPLY, b""
-            if value is None:
-                end, kind, value, detail = _read(bytes(incoming[:SHORT]))
-                if kind == PARTIAL_REPLY:
-                    end, kind, value, detail = _read(bytes(incoming))
+            end, kind, value, detail = _next(incoming)
             if self.turn != turn:
                 continue
             if kind != REPLY:
@@ -263,9 +256,10 @@ class Connection:
                 self.turn = turn + 1
                 line += again
                 lane.late += late and not again
-        self._trim()
+        return self._trim()
 
-    def _measure(self, now: float, polled: float) -> None:
+    def measure(self, now: float, polled: float) -> None:
+        """How long did it take the master, to have something to read after ``polled`` and before now?"""
         if self.head < self.tail:
             op, _, _, sent = self.line[self.head]
             # A reply that nobody waited for may have lain there: it took at least until the poll before.
@@ -274,13 +268,15 @@ class Connection:
                 before = self.round_trip
                 self.round_trip = before + (sample - before) / 8 if before else sample
 
-    def _trim(self) -> None:
+    def _trim(self) -> bool:
+        """Take what has been answered off the line; whether there was any."""
         head = self.head
         if head:
             del self.line[:head]  # together
             self.tail -= head
             self.head = 0
             self.turn += 1
+        return head > 0
 
     def lag(self, now: float) -> None:
         """Called straight after a poll that had nothing from here: does the master lag?"""
@@ -325,8 +321,18 @@ class Connection:
                     break
 
 
+def _next(data: bytearray) -> tuple[int, int, int, bytes]:
+    """The first reply: its end, its kind, its vote and, if that is FAULT, all of it or what is wrong."""
+    end = data.find(b"\r\n", 0, LONGEST_FIXED)
+    value = FIXED.get(bytes(data[:end])) if end > 0 else None
+    if value is not None:
+        return end + 2, REPLY, value, b""
+    found = _read(bytes(data[:SHORT]))
+    return _read(bytes(data)) if found[1] == PARTIAL_REPLY else found
+
+
 def _read(data: bytes) -> tuple[int, int, int, bytes]:
-    """Any first reply: its end, its kind, its vote and, if that is FAULT, all of it or what is wrong."""
+    """The same for any reply."""
     try:
         end = frame(data, 0)
     except ProtocolError as error:

@@ -1,4 +1,4 @@
-"""What the pure-Python engine carries: a command's template, a request under way, a thread that waits.
+"""What the pure-Python engine handles: commands' templates, requests under way, threads that wait or lead.
 
 Python runs signal handlers between bytecodes, in fact at calls and loops only. A handler may raise, or
 use the engine that it interrupted. So whatever belongs together changes here, and in ``_pure_link``,
@@ -72,6 +72,61 @@ class Waiter:
         if self.bell is not None:
             with contextlib.suppress(RuntimeError):  # rung already
                 self.bell.release()
+
+
+class Lead:
+    """Which of the threads in the engine leads, and who may have to be rung to lead next."""
+
+    __slots__ = ("holder", "urgent", "waiters")
+
+    def __init__(self) -> None:
+        self.holder: dict[None, Waiter] = {}  # one at most; a dict, for its setdefault is atomic
+        self.waiters: dict[Waiter, None] = {}
+        self.urgent: dict[Waiter, None] = {}
+
+    def claim(self, me: Waiter) -> bool:
+        """Lead, if nobody does, or if it is a frame of this thread that a signal handler interrupted."""
+        leader = self.holder.get(None)
+        if leader is None:
+            if self.urgent and not me.urgent:
+                return False
+            leader = self.holder.setdefault(None, me)
+            if leader is me:
+                return True
+        if leader.thread != me.thread:
+            return False
+        me.outer = leader
+        self.holder[None] = me
+        return True
+
+    def interrupted(self, me: Waiter) -> bool:
+        """Whether I run in a signal handler that interrupted who leads."""
+        leader = self.holder.get(None)
+        return leader is not None and leader.thread == me.thread
+
+    def give_up(self, me: Waiter) -> None:
+        """For me to have it."""
+        if me.outer is None:
+            del self.holder[None]
+        else:
+            self.holder[None] = me.outer
+
+    def pass_on(self) -> None:
+        """If nobody leads, ring one who waits."""
+        if self.holder:
+            return
+        for waiter in [*self.urgent, *self.waiters]:
+            if waiter.open > 0:
+                waiter.ring()
+                return
+
+    def forget(self, me: Waiter) -> None:
+        self.waiters.pop(me, None)
+        self.urgent.pop(me, None)
+
+    def unclaimed(self) -> bool:
+        """Nobody leads, and nobody is about to."""
+        return not (self.holder or self.waiters or self.urgent)
 
 
 class Op:

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import signal
 import ssl
+import threading
+from collections.abc import Callable
+from typing import TypeVar
 
 from ._pure_link import Connection
 
+Moved = TypeVar("Moved")
+
+#: Not those that tell of a crash.
+SIGNALS = signal.valid_signals() - {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+
 
 class TlsConnection(Connection):
-    """Signal handlers run inside a TLS socket's methods, so they have to leave it alone meanwhile.
+    """Signal handlers run inside a TLS socket's methods, where nobody knows what has been moved.
 
-    ``busy`` is not reset where something else is raised: bytes may be lost, nobody can go on with it.
+    So signals wait meanwhile. Other threads may be sent them all the same and have them handled here:
+    then ``busy`` makes a handler leave the connection alone, and it stays so if the handler raises,
+    because nobody can go on with it.
     """
 
     __slots__ = ()
 
+    sock: ssl.SSLSocket
+
     def send(self) -> None:
+        undisturbed(self._send)
+
+    def receive(self) -> bool:
+        return undisturbed(self._receive)
+
+    def ended(self) -> bool:
+        return True
+
+    def _send(self) -> None:
         self.busy = True
         try:
             super().send()
@@ -25,12 +47,13 @@ class TlsConnection(Connection):
             self.blocked = False  # what it waits for is polled for anyway
         self.busy = False
 
-    def receive(self) -> bool:
+    def _receive(self) -> bool:
         self.busy = True
         received = False
         try:
-            while super().receive():  # poll does not show what the TLS layer holds already
-                received = True
+            received = super().receive()
+            while self.sock.pending() and super().receive():
+                pass  # poll does not show what the TLS layer holds already
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLWantWriteError:
@@ -38,5 +61,14 @@ class TlsConnection(Connection):
         self.busy = False
         return received
 
-    def ended(self) -> bool:
-        return True
+
+def undisturbed(move: Callable[[], Moved]) -> Moved:
+    """Call it with signals blocked in the thread that handles them."""
+    if threading.get_ident() != threading.main_thread().ident:
+        return move()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        return move()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "link.h"
 
 #include <errno.h>

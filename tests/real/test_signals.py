@@ -26,7 +26,7 @@ Raw = Callable[[Masters], list[redis.Redis]]
 
 TESTS = Path(__file__).parent.parent
 TTL = 60.0
-#: Seconds; the masters' own time is many times longer.
+#: Seconds; the times that the worker gives its masters are many times longer.
 PROMPT = 5.0
 
 

@@ -7,35 +7,30 @@ import ssl
 import subprocess
 from pathlib import Path
 
-from support.scripted import Pair, tcp_pair
+from support.scripted import Pair
 from support.waiting import DEADLINE, start
 
+REQUEST = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
 
-def tls_pairs(directory: Path) -> Pair:
-    """What makes the pairs; key and certificate go to ``directory``."""
-    key, certificate = directory / "key.pem", directory / "certificate.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
-    made = subprocess.run([*command, "-keyout", key, "-out", certificate], capture_output=True, check=False)
-    assert made.returncode == 0, made.stderr
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(certificate, key)
-    asking = ssl.create_default_context(cafile=str(certificate))
 
-    def pair() -> tuple[socket.socket, socket.socket]:
-        client, server = tcp_pair()
-        shaking_hands = start(lambda: serving.wrap_socket(server, server_side=True))
-        secured = asking.wrap_socket(client, server_hostname="localhost")
-        return secured, shaking_hands.result(DEADLINE)
+class Tls:
+    """Key and certificate in ``directory``, for as many connections as one likes."""
 
-    return pair
+    def __init__(self, directory: Path) -> None:
+        key, certificate = directory / "key.pem", directory / "certificate.pem"
+        made = [*REQUEST, "-keyout", str(key), "-out", str(certificate)]
+        subprocess.run(made, capture_output=True, check=True)
+        self._server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._server.load_cert_chain(certificate, key)
+        self._client = ssl.create_default_context(cafile=str(certificate))
+
+    def over(self, beneath: Pair) -> Pair:
+        """TLS over the sockets that ``beneath`` makes."""
+
+        def pair() -> tuple[socket.socket, socket.socket]:
+            client, server = beneath()
+            shaking_hands = start(lambda: self._server.wrap_socket(server, server_side=True))
+            secured = self._client.wrap_socket(client, server_hostname="localhost")
+            return secured, shaking_hands.result(DEADLINE)
+
+        return pair

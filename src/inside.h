@@ -1,0 +1,72 @@
+/* What the hub's files share: its state, and what they do for each other. */
+#ifndef REDLOCK_INSIDE_H
+#define REDLOCK_INSIDE_H
+
+#include <poll.h>
+#include <time.h>
+
+#include "hub.h"
+#include "link.h"
+
+#define US INT64_C(1000)
+#define MS (1000 * US)
+#define SECOND (1000 * MS)
+#define FOREVER INT64_MAX
+
+/* No wait is longer than this without a look at signals. */
+#define SLICE (50 * MS)
+
+#define BIT(i) (UINT64_C(1) << (i))
+
+struct hub {
+    pthread_mutex_t mutex;
+    int masters;
+    size_t max_owed, max_buffer, max_replay;
+    char leading, expecting, kicked, reflush;
+    int seizing;
+    pthread_cond_t seizable;
+    hub_waiter *first, *last;   /* undecided, in the order of arrival */
+    hub_waiter *finished;       /* decided, not yet woken */
+    int64_t next_deadline;      /* no waiter's deadline is before it */
+    int64_t polled;             /* when the last poll ended */
+    uint64_t up, lagging;       /* masks of links */
+    uint64_t breaks;
+    int kick[2];                /* to read from, to write to */
+    struct pollfd *fds;         /* leader */
+    hub_link *links;
+};
+
+static inline int64_t hub_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * SECOND + t.tv_nsec;
+}
+
+/* `seconds` from now; far enough stands for ever. */
+static inline int64_t hub_later(int64_t now, double seconds) {
+    if (!(seconds > 0)) return now;
+    return seconds < 1e9 ? now + (int64_t)(seconds * 1e9) : FOREVER;
+}
+
+/* request.c: votes. */
+void hub_count(hub_op *op, int master, int64_t value);
+void hub_fault(hub_op *op, int master, enum hub_reason reason, const char *text, size_t size);
+int hub_determined(const hub *h, const hub_op *op);
+
+/* waiter.c: who waits, and who leads. All with the mutex held. */
+void hub_conclude(hub *h, hub_op *op);
+void hub_decide(hub *h, hub_op *op);
+void hub_wake_finished(hub *h);
+void hub_expire(hub *h, int64_t now);
+void hub_cond_init(pthread_cond_t *cond);
+void hub_kick(hub *h);
+void hub_take_lead(hub *h);
+void hub_hand_on(hub *h);
+
+/* round.c: what the leader does; with the mutex held, which it lets go meanwhile. */
+enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now);
+void hub_fail_owed(hub *h, int master, const char *why);
+int hub_round(hub *h, int64_t longest); /* 0 if a signal wants attention */
+void hub_flush_now(hub *h);
+
+#endif

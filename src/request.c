@@ -1,0 +1,89 @@
+/* Requests: commands as templates, arguments, votes. */
+#include "inside.h"
+
+hub_template *hub_template_new(int parts) {
+    hub_template *t = calloc(1, sizeof *t + (size_t)parts * sizeof t->part[0]);
+    if (t) t->parts = parts;
+    return t;
+}
+
+int hub_template_text(hub_template *t, int part, const char *text, size_t size) {
+    t->part[part].text = malloc(size ? size : 1);
+    if (!t->part[part].text) return 0;
+    memcpy(t->part[part].text, text, size);
+    t->part[part].size = size;
+    return 1;
+}
+
+void hub_template_free(hub_template *t) {
+    if (!t) return;
+    hub_template_free(t->fallback);
+    for (int i = 0; i < t->parts; i++) free(t->part[i].text);
+    free(t);
+}
+
+hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,
+                   const char **data, const size_t *sizes) {
+    size_t n = (size_t)h->masters, size = sizeof(hub_op) + n * (sizeof(int64_t) + 1);
+    for (int i = 0; i < args; i++) size += sizes[i];
+    hub_op *op = malloc(size);
+    if (!op) return NULL;
+    memset(op, 0, sizeof *op);
+    op->references = 1;
+    op->verb = verb;
+    op->need = need;
+    op->wait = (char)wait;
+    op->masters = masters;
+    op->keep = hub_later(0, keep);
+    for (size_t i = 0; i < n; i++) op->values[i] = HUB_SILENT;
+    op->reasons = (unsigned char *)(op->values + n);
+    memset(op->reasons, 0, n);
+    char *text = (char *)op->reasons + n;
+    op->args = args;
+    for (int i = 0; i < args; i++) {
+        memcpy(text, data[i], sizes[i]);
+        op->arg[i].data = text;
+        op->arg[i].size = sizes[i];
+        text += sizes[i];
+    }
+    return op;
+}
+
+void hub_op_release(hub_op *op) {
+    if (__atomic_sub_fetch(&op->references, 1, __ATOMIC_ACQ_REL)) return;
+    while (op->details) {
+        hub_detail *detail = op->details;
+        op->details = detail->next;
+        free(detail);
+    }
+    free(op);
+}
+
+/* --- votes -------------------------------------------------------------------------------- */
+
+void hub_count(hub_op *op, int master, int64_t value) {
+    op->values[master] = value;
+    if (value == HUB_FAULT) op->faulty++;
+    else if (value > 0) op->granted++;
+    else op->refused++;
+}
+
+int hub_determined(const hub *h, const hub_op *op) {
+    int against = op->refused + (op->wait == WAIT_EARLY ? op->faulty : 0);
+    if (!op->owed) return 1;
+    return op->wait != WAIT_ALL && (op->granted >= op->need || against > h->masters - op->need);
+}
+
+void hub_fault(hub_op *op, int master, enum hub_reason reason, const char *text, size_t size) {
+    if (op->decided) return;
+    op->reasons[master] = (unsigned char)reason;
+    hub_detail *detail = text ? malloc(sizeof *detail + size) : NULL;
+    if (detail) {
+        detail->next = op->details;
+        detail->master = master;
+        detail->size = size;
+        memcpy(detail->text, text, size);
+        op->details = detail;
+    }
+    hub_count(op, master, HUB_FAULT);
+}

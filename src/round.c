@@ -1,0 +1,224 @@
+/* The leader's round: flush everybody's bytes, poll, receive, match replies to requests. */
+#include "inside.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "reply.h"
+
+/* While replies are expected within a round trip, newcomers need not interrupt the leader. */
+#define EXPECT_WITHIN MS
+#define LAG_AFTER (50 * MS)
+#define LAG_ROUND_TRIPS 10
+
+enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now) {
+    if (l->ring_size >= h->max_owed) return REASON_OWED;
+    size_t before = buffer_size(&l->out);
+    if (!link_encode(l, l->dialect[op->verb], op)) return REASON_BUFFER;
+    if (buffer_size(&l->out) > h->max_buffer || !link_owe(l, op, now, 0)) {
+        l->out.tail = l->out.head + before;
+        return REASON_BUFFER;
+    }
+    __atomic_add_fetch(&op->references, 1, __ATOMIC_RELAXED);
+    op->owed++;
+    return REASON_NONE;
+}
+
+void hub_fail_owed(hub *h, int master, const char *why) {
+    hub_link *l = &h->links[master];
+    l->state = LINK_BROKEN;
+    snprintf(l->broken, sizeof l->broken, "%s", why);
+    h->up &= ~BIT(master);
+    h->lagging &= ~BIT(master);
+    l->lagging_since = 0;
+    int64_t now = hub_now();
+    for (link_slot *slot; (slot = link_oldest(l)); link_pop(l)) {
+        hub_op *op = slot->op;
+        op->owed--;
+        hub_fault(op, master, REASON_BROKEN, l->broken, strlen(l->broken));
+        hub_conclude(h, op);
+        if (op->keep) link_keep(l, op, now, h->max_replay);
+        hub_op_release(op);
+    }
+}
+
+static void break_link(hub *h, int master, const char *why) {
+    hub_fail_owed(h, master, why);
+    __atomic_add_fetch(&h->breaks, 1, __ATOMIC_RELEASE);
+}
+
+/* What goes out now. Returns how many entries of fds are in use. */
+static int begin(hub *h) {
+    int used = 1, flushed = 0, owing = 0;
+    h->fds[0] = (struct pollfd){h->kick[0], POLLIN, 0};
+    h->reflush = 0;
+    for (int i = 0; i < h->masters; i++) {
+        hub_link *l = &h->links[i];
+        l->polled = 0;
+        if (l->state != LINK_UP) continue;
+        if (buffer_size(&l->out) && !buffer_size(&l->flight)) {
+            buffer emptied = l->flight;
+            l->flight = l->out;
+            l->out = emptied;
+            flushed |= !l->lagging_since;
+        }
+        owing |= l->ring_size && !l->lagging_since;
+        l->polled = 1;
+        l->received = 0;
+        h->fds[used++] = (struct pollfd){l->fd, POLLIN, 0};
+    }
+    if (flushed) h->expecting = 1;
+    else if (!owing) h->expecting = 0;
+    return used;
+}
+
+/* Send, and say what to poll for. 0 if a signal wants attention. */
+static int flush(hub *h) {
+    int at = 1, calm = 1;
+    for (int i = 0; i < h->masters; i++) {
+        hub_link *l = &h->links[i];
+        if (!l->polled) continue;
+        if (buffer_size(&l->flight) && !l->failure[0]) calm &= link_send(l);
+        h->fds[at++].events = buffer_size(&l->flight) ? POLLIN | POLLOUT : POLLIN;
+    }
+    return calm;
+}
+
+static int wait_for_events(hub *h, int used, int64_t timeout) {
+    for (int i = 0; i < h->masters; i++)
+        if (h->links[i].polled && h->links[i].failure[0]) timeout = 0;
+#ifdef __linux__
+    struct timespec t = {timeout / SECOND, timeout % SECOND};
+    return ppoll(h->fds, (nfds_t)used, &t, NULL);
+#else
+    return poll(h->fds, (nfds_t)used, (int)((timeout + MS - 1) / MS));
+#endif
+}
+
+/* Receive from whoever has something. 0 if a signal wants attention. */
+static int receive(hub *h) {
+    int at = 1, calm = 1;
+    for (int i = 0; i < h->masters; i++) {
+        hub_link *l = &h->links[i];
+        if (!l->polled) continue;
+        if (h->fds[at++].revents & ~POLLOUT && !l->failure[0]) calm &= link_receive(l);
+    }
+    return calm;
+}
+
+static void read_kick(hub *h) {
+    if (!h->fds[0].revents) return;
+    uint64_t counts[8];
+    ssize_t got = read(h->kick[0], counts, sizeof counts);
+    (void)got;
+    h->kicked = 0;
+}
+
+static void measure(hub *h, hub_link *l, const link_slot *slot, int64_t now) {
+    /* A reply that nobody waited for may have lain there: it took at least until the poll before. */
+    int64_t sample = (slot->op->decided ? h->polled : now) - slot->sent;
+    if (sample <= 0) return;
+    l->round_trip = l->round_trip ? l->round_trip + (sample - l->round_trip) / 8 : sample;
+}
+
+static int is_noscript(reply_bytes reply) { return reply.size > 9 && !memcmp(reply.data, "-NOSCRIPT", 9); }
+
+/* One whole reply for the oldest request. 0 if there is none. */
+static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, int64_t number) {
+    hub_link *l = &h->links[master];
+    link_slot *oldest = link_oldest(l);
+    if (!oldest) return 0;
+    link_slot slot = *oldest;
+    hub_op *op = slot.op;
+    link_pop(l);
+    const hub_template *fallback = l->dialect[op->verb]->fallback;
+    /* Not for what is over and need not arrive: its undo may be on the way, and this would be behind it. */
+    int wanted = !op->decided || op->keep;
+    if (kind == REPLY_OTHER && fallback && wanted && !slot.retried && is_noscript(reply) &&
+        link_encode(l, fallback, op) && link_owe(l, op, slot.sent, 1)) {
+        h->reflush = 1;
+        return 1;
+    }
+    op->owed--;
+    if (op->decided) l->late++;
+    else if (kind == REPLY_NUMBER) hub_count(op, master, number);
+    else hub_fault(op, master, REASON_REPLY, reply.data, reply.size);
+    hub_conclude(h, op);
+    hub_op_release(op);
+    return 1;
+}
+
+static void match(hub *h, int master, int64_t now) {
+    hub_link *l = &h->links[master];
+    if (link_oldest(l)) measure(h, l, link_oldest(l), now);
+    l->lagging_since = 0;
+    h->lagging &= ~BIT(master);
+    while (buffer_size(&l->in)) {
+        reply_bytes in = {buffer_front(&l->in), buffer_size(&l->in)};
+        int64_t number = 0;
+        enum reply_kind kind = reply_next(in, &in.size, &number);
+        if (kind == REPLY_PARTIAL) break;
+        if (kind == REPLY_PUSH) l->pushes++;
+        else if (kind == REPLY_MALFORMED) snprintf(l->failure, sizeof l->failure, "protocol error: malformed reply");
+        else if (kind != REPLY_ATTRIBUTE && !answer(h, master, kind, in, number))
+            snprintf(l->failure, sizeof l->failure, "protocol error: a reply that nobody is owed");
+        if (l->failure[0]) break;
+        buffer_take(&l->in, in.size);
+    }
+}
+
+static void flag_lagging(hub *h, int master, int64_t now) {
+    hub_link *l = &h->links[master];
+    link_slot *oldest = link_oldest(l);
+    if (!oldest || l->lagging_since) return;
+    int64_t patience = l->round_trip * LAG_ROUND_TRIPS;
+    if (patience < LAG_AFTER) patience = LAG_AFTER;
+    if (now - oldest->sent <= patience && l->ring_size < h->max_owed) return;
+    l->lagging_since = oldest->sent;
+    h->lagging |= BIT(master);
+}
+
+/* What came in: votes, decisions, broken and lagging masters, ended deadlines. */
+static void settle(hub *h, int events) {
+    int64_t now = hub_now();
+    if (events > 0) read_kick(h);
+    if (!events) h->expecting = 0;
+    for (int i = 0; i < h->masters; i++) {
+        hub_link *l = &h->links[i];
+        if (!l->polled) continue;
+        if (l->received) match(h, i, now);
+        else if (events >= 0) flag_lagging(h, i, now);
+        if (l->failure[0]) break_link(h, i, l->failure);
+    }
+    h->polled = now;
+    hub_expire(h, now);
+}
+
+/* Send once, without waiting. */
+void hub_flush_now(hub *h) {
+    begin(h);
+    pthread_mutex_unlock(&h->mutex);
+    flush(h);
+    pthread_mutex_lock(&h->mutex);
+    for (int i = 0; i < h->masters; i++)
+        if (h->links[i].polled && h->links[i].failure[0]) break_link(h, i, h->links[i].failure);
+}
+
+/* One round with the mutex held on entry and exit. 0 if a signal wants attention. */
+int hub_round(hub *h, int64_t longest) {
+    int used = begin(h);
+    int64_t timeout = h->expecting && longest > EXPECT_WITHIN ? EXPECT_WITHIN : longest;
+    int64_t deadline = h->next_deadline;
+    pthread_mutex_unlock(&h->mutex);
+    int calm = flush(h), events = 0;
+    if (deadline != FOREVER) {
+        int64_t left = deadline - hub_now();
+        if (left < timeout) timeout = left > 0 ? left : 0;
+    }
+    events = wait_for_events(h, used, calm ? timeout : 0);
+    if (events < 0) calm = 0;
+    if (events > 0) calm &= receive(h);
+    pthread_mutex_lock(&h->mutex);
+    settle(h, events);
+    return calm;
+}

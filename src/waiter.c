@@ -1,0 +1,224 @@
+/* Threads that submit requests and wait: who is woken, who leads. */
+#include "inside.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+void hub_wake(hub_waiter *w) { pthread_cond_signal(&w->woken); }
+
+/* Whenever nobody leads, somebody who can must know. */
+void hub_pass_lead(hub *h) {
+    if (h->leading) return;
+    if (h->seizing) {
+        pthread_cond_signal(&h->seizable);
+        return;
+    }
+    for (hub_waiter *w = h->first; w; w = w->next) {
+        if (w->present) {
+            hub_wake(w);
+            return;
+        }
+    }
+}
+
+void hub_enqueue(hub *h, hub_waiter *w) {
+    w->queued = 1;
+    w->next = NULL;
+    w->previous = h->last;
+    *(h->last ? &h->last->next : &h->first) = w;
+    h->last = w;
+    if (w->deadline < h->next_deadline) h->next_deadline = w->deadline;
+}
+
+void hub_dequeue(hub *h, hub_waiter *w) {
+    if (!w->queued) return;
+    *(w->previous ? &w->previous->next : &h->first) = w->next;
+    *(w->next ? &w->next->previous : &h->last) = w->previous;
+    w->queued = 0;
+}
+
+void hub_decide(hub *h, hub_op *op) {
+    hub_waiter *w = op->waiter;
+    op->decided = 1;
+    op->waiter = NULL;
+    if (!w || --w->undecided || !w->queued) return;
+    hub_dequeue(h, w);
+    w->next = h->finished;
+    h->finished = w;
+}
+
+void hub_wake_finished(hub *h) {
+    while (h->finished) {
+        hub_waiter *w = h->finished;
+        h->finished = w->next;
+        hub_wake(w);
+    }
+}
+
+void hub_expire(hub *h, int64_t now) {
+    if (now < h->next_deadline) return;
+    h->next_deadline = FOREVER;
+    for (hub_waiter *w = h->first, *next; w; w = next) {
+        next = w->next;
+        if (w->deadline > now) {
+            if (w->deadline < h->next_deadline) h->next_deadline = w->deadline;
+            continue;
+        }
+        for (size_t i = 0; i < w->count; i++)
+            if (!w->ops[i]->decided) hub_decide(h, w->ops[i]);
+    }
+}
+
+void hub_conclude(hub *h, hub_op *op) {
+    if (!op->decided && hub_determined(h, op)) hub_decide(h, op);
+}
+
+/* --- the lead ------------------------------------------------------------------------------ */
+
+void hub_take_lead(hub *h) { h->leading = 1; }
+
+void hub_hand_on(hub *h) {
+    if (h->reflush) {
+        hub_wake_finished(h); /* before the mutex is let go: who is decided may leave its stack */
+        hub_flush_now(h);
+    }
+    h->leading = 0;
+    hub_pass_lead(h);
+    hub_wake_finished(h);
+}
+
+static enum hub_state lead(hub *h, hub_waiter *w) {
+    int calm = 1;
+    hub_take_lead(h);
+    int64_t look = hub_now() + SLICE;
+    while (calm && w->undecided && !h->seizing) {
+        calm = hub_round(h, SLICE) && (h->polled < look || !w->undecided);
+        if (w->undecided) hub_wake_finished(h);
+    }
+    if (!calm && w->undecided) w->present = 0;
+    hub_hand_on(h);
+    return calm || !w->undecided ? HUB_DONE : HUB_SIGNALS;
+}
+
+/* --- submitting ---------------------------------------------------------------------------- */
+
+static uint64_t targets(hub *h, const hub_op *op) {
+    uint64_t all = op->masters & h->up, healthy = all & ~h->lagging;
+    return !op->keep && __builtin_popcountll(healthy) >= op->need ? healthy : all;
+}
+
+void hub_submit(hub *h, hub_op *op, int64_t now) {
+    uint64_t to = targets(h, op);
+    op->until = op->keep < FOREVER - now ? now + op->keep : FOREVER;
+    for (int i = 0; i < h->masters; i++) {
+        hub_link *l = &h->links[i];
+        enum hub_reason reason = REASON_NOT_ASKED;
+        if (to & BIT(i)) reason = hub_append(h, l, op, now);
+        else if (!(op->masters & BIT(i))) reason = REASON_NOT_ASKED;
+        else if (h->up & BIT(i)) reason = REASON_LAGGING;
+        else reason = REASON_NOT_CONNECTED;
+        if (reason == REASON_NONE) {
+            op->sent |= BIT(i);
+            continue;
+        }
+        if (op->keep && reason != REASON_NOT_ASKED) link_keep(l, op, now, h->max_replay);
+        int broken = reason == REASON_NOT_CONNECTED && l->state == LINK_BROKEN;
+        hub_fault(op, i, broken ? REASON_BROKEN : reason, broken ? l->broken : NULL, strlen(l->broken));
+    }
+    if (op->need) hub_conclude(h, op);
+    else hub_decide(h, op);
+}
+
+void hub_kick(hub *h) {
+    if (h->kicked) return;
+    h->kicked = 1;
+    uint64_t one = 1;
+    ssize_t written = write(h->kick[1], &one, sizeof one);
+    (void)written; /* full: the leader is awake already */
+}
+
+/* --- waiting ------------------------------------------------------------------------------- */
+
+void hub_cond_init(pthread_cond_t *cond) {
+#ifdef __APPLE__
+    pthread_cond_init(cond, NULL);
+#else
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+#endif
+}
+
+/* 0 if the slice passed. */
+static int cond_slice(pthread_cond_t *cond, pthread_mutex_t *mutex) {
+#ifdef __APPLE__
+    struct timespec t = {0, SLICE};
+    return pthread_cond_timedwait_relative_np(cond, mutex, &t) != ETIMEDOUT;
+#else
+    int64_t until = hub_now() + SLICE;
+    struct timespec t = {until / SECOND, until % SECOND};
+    return pthread_cond_timedwait(cond, mutex, &t) != ETIMEDOUT;
+#endif
+}
+
+static enum hub_state wait_decided(hub *h, hub_waiter *w) {
+    enum hub_state state = HUB_DONE;
+    w->present = 1;
+    while (w->undecided && state == HUB_DONE) {
+        if (!h->leading && !h->seizing) state = lead(h, w);
+        else if (!cond_slice(&w->woken, &h->mutex) && w->undecided) state = HUB_SIGNALS;
+    }
+    w->present = 0;
+    hub_pass_lead(h); /* I may be the one who was woken to lead */
+    return state;
+}
+
+enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout) {
+    memset(w, 0, offsetof(hub_waiter, woken));
+    hub_cond_init(&w->woken);
+    w->ops = ops;
+    w->count = w->undecided = count;
+    int64_t now = hub_now();
+    w->deadline = hub_later(now, timeout);
+    pthread_mutex_lock(&h->mutex);
+    for (size_t i = 0; i < count; i++) {
+        ops[i]->waiter = w;
+        hub_submit(h, ops[i], now);
+    }
+    if (w->undecided) hub_enqueue(h, w);
+    if (h->leading && !h->expecting) hub_kick(h);
+    enum hub_state state = HUB_DONE;
+    if (w->undecided) {
+        state = wait_decided(h, w);
+    } else if (!h->leading && !h->seizing) {
+        hub_take_lead(h);
+        hub_flush_now(h);
+        hub_hand_on(h);
+    }
+    pthread_mutex_unlock(&h->mutex);
+    return state;
+}
+
+enum hub_state hub_wait(hub *h, hub_waiter *w) {
+    pthread_mutex_lock(&h->mutex);
+    enum hub_state state = wait_decided(h, w);
+    pthread_mutex_unlock(&h->mutex);
+    return state;
+}
+
+void hub_leave(hub *h, hub_waiter *w) {
+    pthread_mutex_lock(&h->mutex);
+    for (size_t i = 0; i < w->count; i++) {
+        w->ops[i]->decided = 1;
+        w->ops[i]->waiter = NULL;
+    }
+    hub_dequeue(h, w);
+    if (!h->leading && !h->seizing) {
+        hub_take_lead(h);
+        hub_flush_now(h);
+        hub_hand_on(h);
+    }
+    pthread_mutex_unlock(&h->mutex);
+}
