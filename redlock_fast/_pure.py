@@ -58,6 +58,7 @@ class PureEngine:
         self._dead: list[Connection] = []  # whose requests have to be failed
         self._breaks = 0  # not yet told
         self._news = False  # requests on a line, or something kept, that the leader has not seen
+        self._flushes = 0  # how often it has looked
         self._torn = False  # something was raised in the middle of leading
         self._expecting = self._kicked = False
         self._polled = self._look_at = 0.0
@@ -160,7 +161,7 @@ class PureEngine:
                 self._submit(me, op, now)
             self._news = True
             if done():
-                self._kick_leader()
+                self._hand_over(now + SLICE)
             else:
                 self._run(me, lambda: self._wait(me, done, now + timeout))
         finally:  # an interrupt too ends the waiting: what comes later is nobody's
@@ -169,7 +170,7 @@ class PureEngine:
         return votes
 
     def tend(self) -> None:
-        me = Waiter(0)
+        me = Waiter(0, brief=True)
 
         def tend() -> None:
             if self._claim(me):
@@ -250,7 +251,7 @@ class PureEngine:
 
     def _alone(self, body: Callable[[], None]) -> None:
         """Do something as the leader: no other thread touches a connection meanwhile."""
-        me = Waiter(1, urgent=True)
+        me = Waiter(1, brief=True, urgent=True)
         me.bell = bell = new_bell()
 
         def seize() -> None:
@@ -263,9 +264,20 @@ class PureEngine:
         self._run(me, seize)
         self._sweep()
 
+    def _hand_over(self, deadline: float) -> None:
+        """See to it that requests are sent for which nobody waits."""
+        leader, flushes = self._lead.holder.get(None), self._flushes
+        me = Waiter(1, brief=True)
+        if leader is None or leader.brief or leader.thread == me.thread:
+            self._run(
+                me, lambda: self._wait(me, lambda: not self._news or self._flushes != flushes, deadline)
+            )
+        else:
+            self._kick_leader()
+
     def _sweep(self) -> None:
-        """Requests whose threads wait for no votes: they were left to a leader who has left."""
-        while self._news and self._lead.unclaimed():
+        """The same, where they were left to a leader that has left. It may be me."""
+        if self._news and self._lead.unclaimed():
             self.tend()
 
     def _wait(self, me: Waiter, done: Callable[[], bool], deadline: float) -> None:
@@ -356,6 +368,7 @@ class PureEngine:
     def _flush(self) -> None:
         """Send what is new."""
         self._news = False
+        self._flushes += 1
         if self._dead:
             self._bury()
         for lane in self._lanes:

@@ -56,16 +56,18 @@ class Waiter:
     """A thread inside the engine: what it takes to wake it, and whose leadership it interrupted.
 
     ``open``: how many of its requests are undecided. ``outer``: the leader on the same thread that a
-    signal handler interrupted. ``urgent``: needs the lead itself, to change connections.
+    signal handler interrupted. ``brief``: does not wait for replies while it leads. ``urgent``: needs
+    the lead itself, to change connections.
     """
 
-    __slots__ = ("bell", "open", "outer", "thread", "urgent")
+    __slots__ = ("bell", "brief", "open", "outer", "thread", "urgent")
 
-    def __init__(self, requests: int, urgent: bool = False) -> None:
+    def __init__(self, requests: int, brief: bool = False, urgent: bool = False) -> None:
         self.bell: Lock | None = None
         self.open = requests
         self.outer: Waiter | None = None
         self.thread = get_ident()
+        self.brief = brief
         self.urgent = urgent
 
     def ring(self) -> None:

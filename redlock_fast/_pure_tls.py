@@ -10,10 +10,16 @@ from typing import TypeVar
 
 from ._pure_link import Connection
 
+try:
+    # Without the enums around it: six times faster.
+    from _signal import pthread_sigmask  # type: ignore[import-not-found]
+except ImportError:
+    from signal import pthread_sigmask
+
 Moved = TypeVar("Moved")
 
 #: Not those that tell of a crash.
-SIGNALS = signal.valid_signals() - {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+SIGNALS = set(range(1, 32)) - {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 
 
 class TlsConnection(Connection):
@@ -66,9 +72,9 @@ def undisturbed(move: Callable[[], Moved]) -> Moved:
     """Call it with signals blocked in the thread that handles them."""
     if threading.get_ident() != threading.main_thread().ident:
         return move()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    before = pthread_sigmask(signal.SIG_BLOCK, ())
     try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         return move()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        pthread_sigmask(signal.SIG_SETMASK, before)

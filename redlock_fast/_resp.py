@@ -17,6 +17,8 @@ MAX_DEPTH = 8
 MAX_LINE = 1 << 16
 
 PARTIAL = -1
+
+_RESP3_ONLY = frozenset(b"_,#(!=%~>|")
 _INTEGERS = b":(" b"$!=" b"*~>%|"
 
 
@@ -116,8 +118,8 @@ def _reader() -> Callable[[], Any] | None:
 def decode(reply: bytes) -> Any:
     """The value of one whole reply. Errors come back as :class:`ErrorReply`, not raised."""
     new_reader = _reader()
-    # hiredis for Python takes the types of RESP2 and some of RESP3; attributes may stand anywhere.
-    if new_reader is not None and reply[:1] in b"+-:$*" and b"|" not in reply:
+    # hiredis for what RESP2 has. Of RESP3 it lacks types, and its older versions crash on odd maps.
+    if new_reader is not None and reply[:1] in b"+-:$*" and not _RESP3_ONLY.intersection(reply):
         reader = new_reader()
         try:
             reader.feed(reply)

@@ -3,7 +3,10 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.buffer cimport PyBUF_WRITE
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.pythread cimport PyThread_get_thread_ident
 from libc.errno cimport EAGAIN, EINTR, EIO
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -139,6 +142,7 @@ cdef hub_template **compile_dialect(object dialect) except NULL:
 cdef class _TlsSocket:
     cdef object sock
     cdef object interrupt  # raised by a signal handler while bytes moved; the caller re-raises it
+    cdef unsigned long thread  # that moves bytes now
     cdef hub_transport transport
 
     def __cinit__(self, sock):
@@ -171,18 +175,24 @@ cdef class _TlsSocket:
 
 cdef ssize_t tls_send(void *context, const char *data, size_t size) noexcept with gil:
     cdef _TlsSocket tls = <_TlsSocket> context
+    tls.thread = PyThread_get_thread_ident()
     try:
         return tls.sock.send(data[:size])
     except BaseException as error:
         return tls.failed(error)
+    finally:
+        tls.thread = 0
 
 
 cdef ssize_t tls_receive(void *context, char *data, size_t size) noexcept with gil:
     cdef _TlsSocket tls = <_TlsSocket> context
+    tls.thread = PyThread_get_thread_ident()
     try:
-        return tls.sock.recv_into(<char[:size]> data)
+        return tls.sock.recv_into(PyMemoryView_FromMemory(data, size, PyBUF_WRITE))
     except BaseException as error:
         return tls.failed(error)
+    finally:
+        tls.thread = 0
 
 
 # --- the engine -----------------------------------------------------------------------------------
@@ -195,6 +205,8 @@ cdef class NativeEngine:
     cdef hub *_hub
     cdef int _masters
     cdef list _tls  # per master: its _TlsSocket, or None
+    cdef bint _tls_used
+    cdef list _deferred  # kept requests of a signal handler that interrupted TLS
     cdef object _on_break
     cdef uint64_t _told
 
@@ -203,6 +215,7 @@ cdef class NativeEngine:
         self._masters = masters
         self._on_break = on_break
         self._tls = [None] * masters
+        self._deferred = []
         self._hub = hub_new(masters, max_owed, max_buffer, max_replay)
         if self._hub is NULL:
             raise MemoryError
@@ -226,6 +239,7 @@ cdef class NativeEngine:
         if "ssl" in sys.modules and isinstance(sock, sys.modules["ssl"].SSLSocket):
             tls = _TlsSocket(sock)
             self._tls[master] = tls
+            self._tls_used = True
             transport = &tls.transport
             fd = sock.fileno()
         else:
@@ -254,6 +268,8 @@ cdef class NativeEngine:
         cdef hub_op **ops = &single
         cdef hub_waiter waiter
         cdef hub_state state
+        if self._tls_used and self._inside():
+            return self._refuse(requests)
         if count > 1:
             ops = <hub_op **> malloc(count * sizeof(hub_op *))
             if ops is NULL:
@@ -266,6 +282,8 @@ cdef class NativeEngine:
                 state = hub_exchange(self._hub, &waiter, ops, count, timeout)
             while state == HUB_SIGNALS:
                 state = self._resume(&waiter)
+            if self._tls_used:
+                self._raise_interrupt()  # the break that it caused may have decided this at once
             return [self._votes(ops[i]) for i in range(count)]
         finally:
             while made:
@@ -274,6 +292,9 @@ cdef class NativeEngine:
             if ops is not &single:
                 free(ops)
             self._tell()
+            if self._deferred:
+                deferred, self._deferred = self._deferred, []
+                self.exchange(deferred, 0, 0.0)
 
     def tend(self):
         with nogil:
@@ -359,6 +380,17 @@ cdef class NativeEngine:
         with nogil:
             state = hub_wait(self._hub, waiter)
         return state
+
+    cdef bint _inside(self):
+        """Whether a signal handler calls that interrupted its thread while that moves TLS bytes."""
+        cdef unsigned long mine = PyThread_get_thread_ident()
+        return any([tls is not None and (<_TlsSocket> tls).thread == mine for tls in self._tls])
+
+    cdef list _refuse(self, object requests):
+        self._deferred.extend([request for request in requests if request.keep])
+        details = dict.fromkeys(range(self._masters), "called from a signal handler")
+        values = (_FAULT,) * self._masters
+        return [Votes(values, 0, 0, 0, self._masters, details) for _ in requests]
 
     cdef int _raise_interrupt(self) except -1:
         for tls in self._tls:

@@ -79,7 +79,7 @@ int hub_template_text(hub_template *t, int part, const char *text, size_t size);
 void hub_template_free(hub_template *t);
 
 /* How a connection that C cannot read by itself (TLS) moves bytes: a count, 0 at the end of the
- * stream (receive only), or -errno; -EINTR when a signal wants the caller's attention. */
+ * stream (receive only), or -errno; -EINTR when a signal handler raised and nobody knows what moved. */
 typedef struct {
     ssize_t (*send)(void *context, const char *data, size_t size);
     ssize_t (*receive)(void *context, char *data, size_t size);

@@ -121,7 +121,10 @@ static ssize_t move(hub_link *l, int sending, char *data, size_t size) {
 }
 
 static int failed(hub_link *l, ssize_t error) {
-    if (error == -EINTR) return 0;
+    if (error == -EINTR) {
+        snprintf(l->failure, sizeof l->failure, "interrupted by a signal handler");
+        return 0;
+    }
     if (error == -EAGAIN || error == -EWOULDBLOCK) return 1;
     snprintf(l->failure, sizeof l->failure, "%s", strerror((int)-error));
     return 1;

@@ -32,6 +32,20 @@ def test_any_connected_socket_will_do(fleet: MakeFleet, pair: Pair, timeout: flo
         assert f.ask(acquire(b"%d" % number, 1), need=1).granted == 1
 
 
+@pytest.mark.parametrize("broken", [False, True])
+def test_second_connection_beside_the_first_is_refused(fleet: MakeFleet, broken: bool) -> None:
+    f = fleet(granting)
+    if broken:
+        f.session(0).close()
+        f.until_broken(0)
+    client, server = socket.socketpair()
+    with client, server, pytest.raises(ValueError, match="detach"):
+        f.engine.attach(0, client, NATIVE)
+    assert f.ask(acquire(b"k", 1), need=1).granted == (0 if broken else 1)
+    f.reattach(0)
+    assert f.ask(acquire(b"k", 1), need=1).granted == 1
+
+
 def test_engine_owns_its_sockets(engine_class: type[Engine]) -> None:
     # No reference of ours keeps the connection open, and none is needed to keep it open.
     with Fleet(engine_class, granting) as f:

@@ -9,6 +9,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import NoReturn
 
 import pytest
@@ -103,22 +104,11 @@ def held(client: FastRedlock, masters: Masters, key: str) -> Lock:
     return lock
 
 
-def at_full_strength(client: FastRedlock) -> None:
-    client.connect()
-
-    def strong() -> bool:
-        client.masters.engine.tend()
-        return {master.state for master in client.health()} == {"connected"}
-
-    eventually(strong, "all masters are connected")
-
-
 def test_child_does_not_hold_its_parents_lock(
-    masters: Masters, client: MakeClient, raw: Raw, fork: Fork
+    masters: Masters, connected: MakeClient, raw: Raw, fork: Fork
 ) -> None:
     """Catches: a copied lease: the child releases or extends what is its parent's."""
-    c = client(masters)
-    at_full_strength(c)
+    c = connected(masters)
     lock = held(c, masters, "parents")
     token = lock.token
 
@@ -143,11 +133,10 @@ def test_child_does_not_hold_its_parents_lock(
 
 
 def test_child_that_leaves_the_inherited_with_deletes_nothing(
-    masters: Masters, client: MakeClient, raw: Raw
+    masters: Masters, connected: MakeClient, raw: Raw
 ) -> None:
     """Catches: the exit of the child's copy of a `with` ending the parent's lock."""
-    c = client(masters)
-    at_full_strength(c)
+    c = connected(masters)
     lock = c.lock("inherited", TTL)
     pid = -1
     try:
@@ -173,10 +162,9 @@ def fork_here() -> int:
         return os.fork()
 
 
-def test_child_uses_the_same_client(masters: Masters, client: MakeClient, fork: Fork) -> None:
+def test_child_uses_the_same_client(masters: Masters, connected: MakeClient, fork: Fork) -> None:
     """Catches: two processes on one connection, and random numbers that both drew in advance."""
-    c = client(masters)
-    at_full_strength(c)
+    c = connected(masters)
     with c.lock("warm", TTL):
         pass
     inherited = c.lock("inherited", TTL)
@@ -207,10 +195,9 @@ def test_child_uses_the_same_client(masters: Masters, client: MakeClient, fork: 
     nothing_left(masters)
 
 
-def test_both_go_on_at_the_same_time(valkey: Masters, client: MakeClient) -> None:
+def test_both_go_on_at_the_same_time(valkey: Masters, connected: MakeClient) -> None:
     """Catches: replies of the one that reach the other, while both contend for one lock."""
-    c = client(valkey)
-    at_full_strength(c)
+    c = connected(valkey)
 
     def contend() -> None:
         for number in range(30):
@@ -229,12 +216,11 @@ def test_both_go_on_at_the_same_time(valkey: Masters, client: MakeClient) -> Non
     nothing_left(valkey)
 
 
-def test_fork_in_the_middle_of_exchanges(masters: Masters, client: MakeClient) -> None:
+def test_fork_in_the_middle_of_exchanges(masters: Masters, connected: MakeClient) -> None:
     """Thirty times, while threads wait for replies. Catches: a child that waits for a thread that it
     does not have, and a parent whose threads lose their replies.
     """
-    c = client(masters)
-    at_full_strength(c)
+    c = connected(masters)
     stop = threading.Event()
 
     def work(name: int) -> int:
@@ -249,7 +235,7 @@ def test_fork_in_the_middle_of_exchanges(masters: Masters, client: MakeClient) -
             pass
         c.close()
 
-    workers = [start(lambda name=name: work(name)) for name in range(3)]
+    workers = [start(partial(work, name)) for name in range(3)]
     try:
         for _ in range(30):
             os_fork(child)

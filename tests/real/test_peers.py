@@ -58,7 +58,7 @@ def at_full_strength(client: FastRedlock) -> None:
     eventually(strong, "all masters are connected")
 
 
-def values(masters: list[redis.Redis], key: str) -> list[bytes | None]:
+def values(masters: list[redis.Redis], key: str) -> list[bytes | str | None]:
     return [master.get(key) for master in masters]
 
 
@@ -79,22 +79,20 @@ def paused(masters: Masters, *numbers: int) -> Iterator[None]:
         masters[number].resume()
 
 
-def test_01_early_return_leaves_no_stragglers(valkey: Masters, client: MakeClient) -> None:
+def test_01_early_return_leaves_no_stragglers(valkey: Masters, connected: MakeClient) -> None:
     """A release must never overtake its SET: on healthy masters, and where two of them are late."""
     with Proxy(valkey[3].port, jitter(1, 0.02)) as three, Proxy(valkey[4].port, jitter(2, 0.02)) as four:
         for where, cycles in ((valkey.urls, 500), ([*valkey.urls[:3], three.url, four.url], 200)):
-            c = client(where)
-            at_full_strength(c)
+            c = connected(where)
             for number in range(cycles):
                 with c.lock(f"straggler:{number}", TTL):
                     pass
             nothing_left(valkey)
 
 
-def test_02_a_dead_master_fails_no_operation(masters: Masters, client: MakeClient) -> None:
+def test_02_a_dead_master_fails_no_operation(masters: Masters, connected: MakeClient) -> None:
     """One dead master of five: neither an exception while the lock is held, nor keys that stay."""
-    c = client(masters)
-    at_full_strength(c)
+    c = connected(masters)
     for dead in (False, True):
         if dead:
             masters[4].kill()
@@ -106,12 +104,11 @@ def test_02_a_dead_master_fails_no_operation(masters: Masters, client: MakeClien
     nothing_left(masters)
 
 
-def test_03_a_lost_reply_locks_nobody_out(masters: Masters, client: MakeClient) -> None:
+def test_03_a_lost_reply_locks_nobody_out(masters: Masters, connected: MakeClient) -> None:
     """A SET whose reply is lost is not sent again, and what it set is neither kept nor met again."""
     with contextlib.ExitStack() as stack:
         proxies = [stack.enter_context(Proxy(master.port, record=True)) for master in masters]
-        c = client([proxy.url for proxy in proxies])
-        at_full_strength(c)
+        c = connected([proxy.url for proxy in proxies])
         for proxy in proxies[:3]:
             proxy.deaf = True
         lock = c.lock("lost reply", TTL)
@@ -132,11 +129,10 @@ def test_03_a_lost_reply_locks_nobody_out(masters: Masters, client: MakeClient) 
 
 
 def test_04_a_failed_acquire_deletes_nothing_of_the_owner(
-    masters: Masters, client: MakeClient, raw: Raw
+    masters: Masters, client: MakeClient, connected: MakeClient, raw: Raw
 ) -> None:
     """Taking back what an acquire set must compare the token: on masters that refused, too."""
-    owner, other = client(masters), client(masters)
-    at_full_strength(owner)
+    owner, other = connected(masters), client(masters)
     lock = owner.lock("owned", TTL)
     assert lock.acquire()
     eventually(lambda: len(with_keys(masters)) == 5, "all masters have the key")
@@ -147,10 +143,9 @@ def test_04_a_failed_acquire_deletes_nothing_of_the_owner(
     assert lock.release()
 
 
-def test_04_a_minority_that_was_won_is_given_back(masters: Masters, client: MakeClient, raw: Raw) -> None:
+def test_04_a_minority_that_was_won_is_given_back(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     """The same with votes on both sides: ours go, the others' stay."""
-    c, servers = client(masters), raw(masters)
-    at_full_strength(c)
+    c, servers = connected(masters), raw(masters)
     for server in servers[:3]:
         server.set("split", b"foreign")
     for _ in range(20):
@@ -161,11 +156,10 @@ def test_04_a_minority_that_was_won_is_given_back(masters: Masters, client: Make
 
 @pytest.mark.parametrize("ttl", [None, 0.5, 0.0405, 59.9999])
 def test_05_every_key_expires_and_not_before_the_lease(
-    masters: Masters, client: MakeClient, raw: Raw, ttl: float | None
+    masters: Masters, connected: MakeClient, raw: Raw, ttl: float | None
 ) -> None:
     """No way of asking for a lease makes a key that never expires, or one that ends before it."""
-    c = client(masters, max_ttl=120.0)
-    at_full_strength(c)
+    c = connected(masters, max_ttl=120.0)
     lock = c.lock("expires", ttl)
     asked = 10.0 if ttl is None else ttl
     while not lock.acquire():
@@ -175,7 +169,9 @@ def test_05_every_key_expires_and_not_before_the_lease(
     assert lock.validity < asked
     if asked > 1:
         lock.extend(asked + 2)
-        assert all(asked * 1000 < server.pttl("expires") <= asked * 1000 + 2000 for server in raw(masters)[:3])
+        assert all(
+            asked * 1000 < server.pttl("expires") <= asked * 1000 + 2000 for server in raw(masters)[:3]
+        )
 
 
 @pytest.mark.parametrize("ttl", [0, -1, 0.002, float("inf"), float("nan"), False, "10", 61])
@@ -185,11 +181,9 @@ def test_05_leases_that_make_no_sense_are_refused(masters: Masters, client: Make
         client(masters).lock("nonsense", ttl)
 
 
-def test_05_two_holders_never_overlap(valkey: Masters, client: MakeClient) -> None:
+def test_05_two_holders_never_overlap(valkey: Masters, connected: MakeClient) -> None:
     """The next holder comes only after the first one's own clock says that its lease is over."""
-    first, second = client(valkey), client(valkey)
-    at_full_strength(first)
-    at_full_strength(second)
+    first, second = connected(valkey), connected(valkey)
     for number in range(5):
         lock = first.lock(f"overlap:{number}", 0.1)
         assert lock.acquire()
@@ -201,7 +195,7 @@ def test_05_two_holders_never_overlap(valkey: Masters, client: MakeClient) -> No
     nothing_left(valkey)
 
 
-def test_06_an_interrupted_acquire_takes_its_keys_back(masters: Masters, client: MakeClient) -> None:
+def test_06_an_interrupted_acquire_takes_its_keys_back(masters: Masters, connected: MakeClient) -> None:
     """Here by a signal; test_signals.py does it at random moments. Cancelling comes with asyncio."""
 
     class Stop(BaseException):
@@ -210,8 +204,7 @@ def test_06_an_interrupted_acquire_takes_its_keys_back(masters: Masters, client:
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stop
 
-    c = client(masters)
-    at_full_strength(c)
+    c = connected(masters)
     before = signal.signal(signal.SIGUSR1, stop)
     main = threading.get_ident()
 
@@ -251,15 +244,14 @@ def test_07_a_lock_belongs_to_its_object(valkey: Masters, client: MakeClient) ->
     nothing_left(valkey)
 
 
-def test_08_the_body_never_runs_unlocked(masters: Masters, client: MakeClient) -> None:
+def test_08_the_body_never_runs_unlocked(masters: Masters, connected: MakeClient) -> None:
     """`with` and the decorator raise where they do not get the lock."""
-    c = client(masters, node_timeout=0.5)
-    at_full_strength(c)
+    c = connected(masters, node_timeout=0.5)
     ran: list[str] = []
-    body = c.synchronized("body", TTL, timeout=0.05)(lambda: ran.append("decorator"))
+    body = c.synchronized("body", TTL, timeout=0)(lambda: ran.append("decorator"))
 
     def enter() -> None:
-        with c.lock("body", TTL, timeout=0.05):
+        with c.lock("body", TTL, timeout=0):
             ran.append("with")
 
     holder = c.acquire("body", TTL)
@@ -295,10 +287,9 @@ def test_09_any_minority_may_be_down(valkey: Masters, client: MakeClient, size: 
     nothing_left(valkey)
 
 
-def test_10_extend_never_acquires_anew(masters: Masters, client: MakeClient, raw: Raw) -> None:
+def test_10_extend_never_acquires_anew(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     """Of a lease that ended it says so, and leaves the next owner's keys and free keys alone."""
-    c, servers = client(masters), raw(masters)
-    at_full_strength(c)
+    c, servers = connected(masters), raw(masters)
     lock = c.lock("extend", 0.05)
     while not lock.acquire():
         pass
@@ -320,10 +311,9 @@ def test_10_extend_never_acquires_anew(masters: Masters, client: MakeClient, raw
     nothing_left(masters)
 
 
-def test_10_one_hung_master_blocks_nobody(valkey: Masters, client: MakeClient) -> None:
+def test_10_one_hung_master_blocks_nobody(valkey: Masters, connected: MakeClient) -> None:
     """Acquire, extend and release end without it, each time, and in no more than its time."""
-    c = client(valkey, node_timeout=30.0)
-    at_full_strength(c)
+    c = connected(valkey, node_timeout=30.0)
     with paused(valkey, 2), within(SOON):
         for number in range(20):
             lock = c.lock(f"hung:{number}", TTL / 2)
@@ -367,31 +357,30 @@ def test_12_tokens_come_from_no_seed(valkey: Masters, client: MakeClient) -> Non
 
 
 def test_13_the_wall_clock_plays_no_part(
-    valkey: Masters, client: MakeClient, monkeypatch: pytest.MonkeyPatch
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps of the wall clock, back or forth, change neither validity nor the time that is waited."""
-    c = client(valkey)
-    at_full_strength(c)
+    c = connected(valkey)
     wall = iter(range(10**9, 0, -60))
     monkeypatch.setattr(time, "time", lambda: float(next(wall)))
     monkeypatch.setattr(time, "time_ns", lambda: next(wall) * 10**9)
     with c.lock("clock", 10.0) as lock:
         assert 0 < lock.validity <= 10.0 - 0.102
         assert 0 < lock.remaining() <= lock.validity
-        assert not c.lock("clock").acquire(timeout=0.1)
+        assert not c.lock("clock").acquire(timeout=0.3)
 
 
 @pytest.mark.parametrize("hung", ["from the start", "later"])
 def test_14_a_hung_master_costs_no_more_than_its_time(valkey: Masters, hung: str, engine_name: str) -> None:
-    """Accepts and never answers: with the default settings, acquires take milliseconds, not minutes."""
+    """Accepts and never answers: acquires take milliseconds, neither minutes nor its connect_timeout."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         late = hung == "later"
         url = valkey.urls[4] if late else f"redis://127.0.0.1:{silent.getsockname()[1]}"
-        with FastRedlock([url, *valkey.urls[:4]], engine=engine_name) as c:
+        with FastRedlock([url, *valkey.urls[:4]], engine=engine_name, connect_timeout=20.0) as c:
             if late:
                 at_full_strength(c)
                 valkey[4].pause()
-            with within(4.0):  # some ten times less than one of the silent one's timeouts for each
+            with within(4.0):  # less than 50 ms, the silent one's time, for each
                 for number in range(100):
                     with c.lock(f"hung:{number}", TTL):
                         pass
@@ -399,16 +388,15 @@ def test_14_a_hung_master_costs_no_more_than_its_time(valkey: Masters, hung: str
     nothing_left(valkey)
 
 
-def test_15_a_failing_extend_keeps_what_is_ours(masters: Masters, client: MakeClient, raw: Raw) -> None:
+def test_15_a_failing_extend_keeps_what_is_ours(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     """Without a quorum of answers it is still our lock until the old deadline, on all masters."""
-    c = client(masters, node_timeout=0.05)
-    at_full_strength(c)
+    c = connected(masters, node_timeout=0.05)
     lock = c.lock("extend", TTL / 2)
     while not lock.acquire():
         pass
     eventually(lambda: len(with_keys(masters)) == 5, "all masters have the key")
     with paused(masters, 0, 1, 2):
-        with pytest.raises(QuorumUnavailable, match="still held|held for"):
+        with pytest.raises(QuorumUnavailable, match="held for"):
             lock.extend(TTL)
         assert TTL / 2 - SOON < lock.remaining() <= TTL / 2
     at_full_strength(c)
@@ -420,10 +408,11 @@ def test_15_a_failing_extend_keeps_what_is_ours(masters: Masters, client: MakeCl
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_16_an_even_tie_is_resolved(masters: Masters, client: MakeClient, raw: Raw, size: int) -> None:
+def test_16_an_even_tie_is_resolved(
+    masters: Masters, client: MakeClient, connected: MakeClient, raw: Raw, size: int
+) -> None:
     """Half of the masters each: nobody wins, everybody notices at once, and gives the votes back."""
-    c, servers = client(masters.urls[:size], node_timeout=60.0), raw(masters)
-    at_full_strength(c)
+    c, servers = connected(masters.urls[:size], node_timeout=60.0), raw(masters)
     for server in servers[: size // 2]:
         server.set("tie", b"foreign")
     with within(SOON):
@@ -444,11 +433,10 @@ def rounds(client: FastRedlock, count: int) -> int:
     return count
 
 
-def test_16_a_lease_that_is_over_when_granted_is_no_lease(masters: Masters, client: MakeClient) -> None:
+def test_16_a_lease_that_is_over_when_granted_is_no_lease(masters: Masters, connected: MakeClient) -> None:
     """Validity is looked at after the votes: a process that slept too long must not think it holds."""
     eleven_seconds_at_each_look = itertools.count(0.0, 11.0)
-    c = client(masters, clock=lambda: next(eleven_seconds_at_each_look))
-    at_full_strength(c)
+    c = connected(masters, clock=lambda: next(eleven_seconds_at_each_look))
     lock = c.lock("late", 10.0)
     with contextlib.suppress(QuorumUnavailable):
         assert lock.acquire(blocking=False) is False
@@ -456,50 +444,52 @@ def test_16_a_lease_that_is_over_when_granted_is_no_lease(masters: Masters, clie
     nothing_left(masters)
 
 
-def test_17_cleaning_up_has_time_of_its_own(masters: Masters, client: MakeClient) -> None:
+def test_17_cleaning_up_has_time_of_its_own(masters: Masters, connected: MakeClient) -> None:
     """The release after a failed acquire is sent although the caller's time is over."""
-    c = client(masters, node_timeout=0.02)
-    at_full_strength(c)
+    c = connected(masters, node_timeout=0.02)
     with paused(masters, 0, 1, 2):
         for timeout in (0.001, 0.02, 0.05):
             with pytest.raises(QuorumUnavailable):
                 c.acquire("late", TTL, timeout=timeout)
-        eventually(lambda: not with_keys_of(masters, 3) and not with_keys_of(masters, 4), "it is sent at once")
+        eventually(
+            lambda: not with_keys_of(masters, 3) and not with_keys_of(masters, 4), "it is sent at once"
+        )
     nothing_left(masters)
 
 
-def test_18_a_lost_lock_is_told(masters: Masters, client: MakeClient) -> None:
+def test_18_a_lost_lock_is_told(masters: Masters, connected: MakeClient) -> None:
     """By `check`, by `extend`, by leaving `with`. By a callback, and before the lease ends, comes with
     renewal; that nothing renews after the release, too: nothing does today.
     """
-    c = client(masters)
-    at_full_strength(c)
-    with pytest.raises(LockLost), c.lock("told", 0.05) as lock:
-        eventually(lambda: not lock.locked(), "the lease ends")
-        nothing_left(masters)
-        with pytest.raises(LockLost):
-            lock.check()
-        with pytest.raises(LockLost):
-            lock.extend()
-    with pytest.raises(ZeroDivisionError), c.lock("told", 0.05) as lock:
-        nothing_left(masters)
-        raise ZeroDivisionError
-    lock = c.lock("renewed", TTL)
-    with lock:
-        lock.extend(TTL)
+    c = connected(masters)
+
+    def too_long(end: Exception | None) -> None:
+        with c.lock("told", 0.05) as lock:
+            eventually(lambda: not lock.locked(), "the lease ends")
+            nothing_left(masters)
+            with pytest.raises(LockLost):
+                lock.check()
+            with pytest.raises(LockLost):
+                lock.extend()
+            if end:
+                raise end
+
+    with pytest.raises(LockLost):
+        too_long(None)
+    with pytest.raises(ZeroDivisionError):
+        too_long(ZeroDivisionError())
+    with c.lock("released", TTL) as released:
+        released.extend(TTL)
     nothing_left(masters)
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_19_replies_mean_the_same_whatever_they_are_decoded_to(
-    masters: Masters, client: MakeClient, protocol: int
+    masters: Masters, client: MakeClient, connected: MakeClient, protocol: int
 ) -> None:
     """Settings taken from clients that decode, for either protocol: no, yes, and gone stay what they are."""
-    servers = [
-        redis.Redis.from_url(url, decode_responses=True, protocol=protocol) for url in masters.urls
-    ]
-    c, other = client(servers), client(masters)
-    at_full_strength(c)
+    servers = [redis.Redis.from_url(url, decode_responses=True, protocol=protocol) for url in masters.urls]
+    c, other = connected(servers), client(masters)
     lock = c.lock("decoded", TTL / 2)
     assert lock.acquire() is True
     assert c.lock("decoded").acquire(blocking=False) is False
@@ -528,23 +518,24 @@ def test_20_zero_is_zero(valkey: Masters, client: MakeClient) -> None:
         c.lock("zero").acquire(timeout=-2)
 
 
-def test_20_a_timeout_below_the_pause_is_more_than_one_try(valkey: Masters, client: MakeClient) -> None:
+def test_20_a_timeout_below_the_pause_is_more_than_one_try(
+    valkey: Masters, client: MakeClient, raw: Raw
+) -> None:
     """The last try comes at the end of the time, however long the pauses are."""
     c = client(valkey, retry=Retry(min_delay=300.0, max_delay=600.0))
     holder = c.acquire("pause", TTL)
     assert holder
+    server = raw(valkey)[0]
+    before = sets(server)
     waiting = start(lambda: c.lock("pause", TTL).acquire(timeout=1.0))
-    eventually(lambda: c.stats().acquired == 1 and refused_once(valkey), "it was refused")
+    eventually(lambda: sets(server) > before, "it is tried while the lock is held")
     assert holder.release()
     assert waiting.result(DEADLINE) is True
 
 
-def refused_once(masters: Masters) -> bool:
-    """Two SETs have come: the holder's, and the one that was refused."""
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(masters[0].socket_path)
-        sock.sendall(b"INFO commandstats\r\n")
-        return b"cmdstat_set:calls=" in sock.recv(1 << 16)
+def sets(server: redis.Redis) -> int:
+    """How many it has executed since it was started."""
+    return int(server.info("commandstats")["cmdstat_set"]["calls"])
 
 
 def test_21_a_held_lock_is_not_acquired_again(valkey: Masters, client: MakeClient) -> None:
@@ -563,12 +554,11 @@ def test_21_a_held_lock_is_not_acquired_again(valkey: Masters, client: MakeClien
     assert lock.release()
 
 
-def test_22_held_by_others_is_not_masters_down(masters: Masters, client: MakeClient) -> None:
+def test_22_held_by_others_is_not_masters_down(masters: Masters, connected: MakeClient) -> None:
     """False where others hold it, also while a minority is down; QuorumUnavailable, with the masters
     and their troubles, where masters are.
     """
-    c = client(masters, node_timeout=0.5)
-    at_full_strength(c)
+    c = connected(masters, node_timeout=0.5)
     holder = c.acquire("difference", TTL)
     assert holder
     eventually(lambda: len(with_keys(masters)) == 5, "all masters have the key")

@@ -131,7 +131,8 @@ def test_scripts_flushed_before_extend_and_release(redis7: Masters, connected: M
     until_values(nodes, "r", [lock.token] * 5)
     flush_scripts(nodes)
     assert lock.extend(50) > 20
-    eventually(lambda: all(int(node.pttl("r")) > 20_000 for node in nodes), "all keys last longer")
+    # Those that had lost the script and answered after the decision need not be asked again.
+    assert sum(int(node.pttl("r")) > 20_000 for node in nodes) >= 3
     flush_scripts(nodes)
     assert lock.release() is True
     until_empty(nodes)

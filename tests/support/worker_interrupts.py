@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -58,8 +59,11 @@ def cycle(lock: Lock) -> None:
         pass
 
 
-def acquire(lock: Lock) -> None:
-    lock.acquire()
+USES: dict[str, Callable[[Lock], object]] = {
+    "acquire": Lock.acquire,
+    "release": Lock.release,
+    "with": cycle,
+}
 
 
 def usual_time(client: FastRedlock) -> float:
@@ -80,10 +84,7 @@ def interrupted(client: FastRedlock, setting: dict[str, Any]) -> dict[str, float
         delay = max(1e-6, chance.uniform(0, longest))
         if setting["use"] == "release":
             lock.acquire()
-            timer.during(lock.release, delay)
-        else:
-            use = acquire if setting["use"] == "acquire" else cycle
-            timer.during(lambda lock=lock: use(lock), delay)  # type: ignore[misc]
+        timer.during(partial(USES[setting["use"]], lock), delay)
         if lock.locked():  # a caller can see that, and act on it
             lock.release()
     return {"slowest": timer.slowest, "interrupted": timer.raised}

@@ -48,7 +48,9 @@ def back_to(before: list[int]) -> list[int]:
 
 
 def connect(setting: Numbers) -> FastRedlock:
-    client = FastRedlock(setting["urls"], engine=setting["engine"], node_timeout=5.0, connect_timeout=PATIENCE)
+    client = FastRedlock(
+        setting["urls"], engine=setting["engine"], node_timeout=5.0, connect_timeout=PATIENCE
+    )
     client.connect()
     return client
 
@@ -94,6 +96,8 @@ def clients(setting: Numbers, end: Callable[[FastRedlock], None]) -> Numbers:
         most = [max(pair) for pair in zip(most, threads_and_fds(), strict=True)]
         end(client)
         del client
+        if number % 10 == 0:
+            gc.collect()
     return {"before": before, "after": back_to(before), "most": most, "grown": resident() - memory}
 
 
@@ -112,12 +116,12 @@ def cycles(setting: Numbers) -> Numbers:
         def work(count: int) -> None:
             for number in range(count):
                 cycle(client, f"cycle:{number}")
-                if number % 5 == 0:
+                if number % 10 == 0:
                     everything(client, f"everything:{number}")
                 if number % 100 == 0:
                     failing(client, dead, f"failing:{number}")
 
-        work(setting["count"] // 4)
+        work(setting["count"] // 10)
         before = resident()
         work(setting["count"])
         return {"before": before, "grown": resident() - before}
