@@ -99,6 +99,11 @@ class Core:
         """The exception for an acquire that ended without a lease."""
         votes, rules, names = refusal.votes, self.rules, self.masters.names()
         rounds = f"{refusal.rounds} attempt{'s' * (refusal.rounds > 1)}"
+        if votes.granted >= rules.need:
+            return QuorumUnavailable(
+                f"{key!r}: a quorum granted the lease too late: nothing of it was left; "
+                "use a longer ttl, or find out what delays the masters or this process"
+            )
         if refusal.unavailable:
             return QuorumUnavailable(
                 f"{key!r}: no quorum of {rules.need} of {rules.masters} masters after {rounds}: "

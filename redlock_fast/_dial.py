@@ -109,6 +109,10 @@ def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:
         raise ConfigError(
             f"masters: each must be a URL or a (blocking) redis.Redis client, not {type(client).__name__}"
         )
+    if hasattr(pool, "sentinel_manager"):
+        raise ConfigError(
+            "masters: a Sentinel's client names a service, not a server; give the masters' own addresses"
+        )
     return connection_class, dict(pool.connection_kwargs)
 
 

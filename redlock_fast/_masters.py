@@ -27,6 +27,8 @@ from .telemetry import EventLog, logger
 MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
 #: Seconds between two looks at the connections while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
+#: How long (seconds) the first call waits for more masters than a quorum.
+GRACE = 0.05
 #: A half-closed connection is given this long to be read by the master.
 LINGER = 60.0
 
@@ -138,8 +140,14 @@ class Masters:
         self.start()
         with self._change:
             there = self._change.wait_for(lambda: self.closed or self.connected() >= self.need, timeout)
+            # A lease on a bare quorum is lost with the first master: give the others a moment.
+            self._change.wait_for(lambda: self.closed or not self._connecting(), min(timeout, GRACE))
         self.ready = True
         return there and not self.closed
+
+    def _connecting(self) -> bool:
+        """Whether a master is being connected for the first time."""
+        return not all(seat.attached or seat.failures for seat in self.seats)
 
     def attend(self) -> None:
         """Replies may come that no caller waits for: let the connector look soon."""
@@ -285,6 +293,7 @@ class Masters:
                 seat.failures += 1
                 seat.next_try = time.monotonic() + _backoff(seat.failures)
                 seat.dialling = False
+                self._change.notify_all()
             self.events.warn("master-unreachable", seat.target.name, str(error))
         else:
             with self._change:

@@ -213,10 +213,10 @@ def _round(
 
 
 def _unavailable(rules: Rules, votes: Votes) -> bool:
-    """Whether failing masters alone made a quorum impossible; those still silent count if it is over."""
+    """Whether it was the masters: too many failed, were silent to the end, or granted too late."""
     if impossible(rules.masters, rules.need, votes.refused, votes.faulty):
         return impossible(rules.masters, rules.need, 0, votes.faulty)
-    return votes.granted < rules.need
+    return True
 
 
 def undo(

@@ -133,7 +133,7 @@ static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, i
     link_pop(l);
     const hub_template *fallback = l->dialect[op->verb]->fallback;
     /* Not for what is over and need not arrive: its undo may be on the way, and this would be behind it. */
-    int wanted = !op->decided || op->keep;
+    int wanted = !op->decided || op->keep || !op->need;
     if (kind == REPLY_OTHER && fallback && wanted && !slot.retried && is_noscript(reply) &&
         link_encode(l, fallback, op) && link_owe(l, op, slot.sent, 1)) {
         h->reflush = 1;

@@ -64,6 +64,18 @@ def test_out_buffer_has_a_bound(fleet: MakeFleet) -> None:
     assert f.link(0).attached
 
 
+def test_out_buffer_has_a_bound_within_one_exchange(fleet: MakeFleet) -> None:
+    f = fleet(silent, buffers=4096, reading=False, max_buffer=64 << 10)
+    keys = [b"%d" % n * 5000 for n in range(10, 100)]
+    answers = f.exchange([acquire(key, 1) for key in keys], need=0)
+    sent = [key for key, votes in zip(keys, answers, strict=True) if votes.sent]
+    assert 3 <= len(sent) <= 30
+    assert [votes.values[0] for votes in answers] == [SILENT if votes.sent else FAULT for votes in answers]
+    f.masters[0].reading.set()
+    f.until(lambda: len(f.session(0).commands) >= len(sent), "all that was sent arrives")
+    assert [words[1] for words in f.session(0).commands] == sent
+
+
 def test_request_larger_than_the_bound_is_a_fault(fleet: MakeFleet) -> None:
     f = fleet(always(b":3\r\n"), max_buffer=4096)
     votes = f.ask(acquire(b"k" * 8192, 1), need=1)

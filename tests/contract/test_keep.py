@@ -181,6 +181,20 @@ def test_queue_of_the_kept_has_a_bound(fleet: MakeFleet) -> None:
     assert f.link(0).replayed == 3
 
 
+def test_what_is_kept_no_longer_makes_room(fleet: MakeFleet) -> None:
+    f = fleet(silent, attach=False, max_replay=3)
+    for number in range(3):
+        f.ask(release(b"short%d" % number, 1, keep=0.05), need=0)
+    end = time.monotonic() + 0.1
+    eventually(lambda: time.monotonic() > end, "time passes")
+    for number in range(3):
+        f.ask(release(b"long%d" % number, 1, keep=60), need=0)
+    assert f.link(0).dropped == 0
+    session = f.attach(0)
+    f.until(lambda: len(session.commands) >= 3, "the kept are sent")
+    assert [words[1] for words in session.commands] == [b"long0", b"long1", b"long2"]
+
+
 def test_queue_of_the_kept_has_a_bound_when_a_connection_breaks(fleet: MakeFleet) -> None:
     f = fleet(silent, max_replay=3)
     f.exchange([release(b"%d" % n, 1, keep=30) for n in range(5)], need=0)

@@ -100,18 +100,23 @@ def urls(masters: Masters, proxies: list[Proxy]) -> list[str]:
 # --- late masters --------------------------------------------------------------------------------
 
 
-def test_ten_thousand_cycles_leave_nothing_on_late_masters(valkey: Masters, client: MakeClient) -> None:
-    """Catches: a release that overtakes its SET, and a straggler that nobody cleans up."""
+def test_ten_thousand_cycles_leave_nothing_on_late_masters(
+    valkey: Masters, client: MakeClient, engine_name: str
+) -> None:
+    """Fewer where they take longer. Catches: a release that overtakes its SET, and a straggler that nobody
+    cleans up.
+    """
+    cycles = 10_000 if engine_name == "native" else 5_000
     with Proxy(valkey[3].port, jitter(3, 0.02)) as three, Proxy(valkey[4].port, jitter(4, 0.02)) as four:
         c = client(urls(valkey, [three, four]), node_timeout=1.0)
         all_connected(c)
         owed = 0
-        for number in range(10_000):
+        for number in range(cycles):
             cycle(c, f"jitter:{number}")
             if number % 100 == 0:
                 owed = max(owed, *(master.owed for master in c.health()[3:]))
         assert owed, "every cycle waited for the late masters: nothing was tested"
-        assert c.stats().acquired == c.stats().released == 10_000
+        assert c.stats().acquired == c.stats().released == cycles
         nothing_left(valkey)
         for number in range(20):
             cycle(c, f"close:{number}")
@@ -121,7 +126,7 @@ def test_ten_thousand_cycles_leave_nothing_on_late_masters(valkey: Masters, clie
 
 def spawn(valkey: Masters, where: list[str], engine: str, counter: Path) -> subprocess.Popen[str]:
     setting = {
-        "urls": where, "engine": engine, "path": str(counter), "cycles": 25, "threads": 2, "timeout": 60.0
+        "urls": where, "engine": engine, "path": str(counter), "cycles": 16, "threads": 2, "timeout": 60.0
     }  # fmt: skip
     return subprocess.Popen(
         [sys.executable, "-m", "support.worker_counter", json.dumps(setting)],
@@ -146,7 +151,7 @@ def test_counter_of_many_processes_is_exact(valkey: Masters, engine_name: str, t
                 assert worker.stdin
                 print(file=worker.stdin, flush=True)
             # An empty file is one that is just being written.
-            eventually(lambda: int(counter.read_text() or 0) >= 200, "half of the work is done", deadline=60)
+            eventually(lambda: int(counter.read_text() or 0) >= 128, "half of the work is done", deadline=60)
             valkey[0].kill()
             results = [json.loads(worker.communicate(timeout=60)[0]) for worker in workers]
         finally:
@@ -155,7 +160,7 @@ def test_counter_of_many_processes_is_exact(valkey: Masters, engine_name: str, t
                 worker.communicate()
         assert [result["errors"] for result in results] == [[]] * 8
         assert sum(result["expired"] for result in results) == 0
-        assert int(counter.read_text()) == sum(result["acquired"] for result in results) == 8 * 2 * 25
+        assert int(counter.read_text()) == sum(result["acquired"] for result in results) == 8 * 2 * 16
         nothing_left(valkey)
 
 

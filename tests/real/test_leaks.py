@@ -59,18 +59,18 @@ def test_clients_come_and_go(measure: Measure, mode: str) -> None:
     assert numbers["grown"] < 4 * MEGABYTE, numbers
 
 
-def test_cycles_leave_nothing_behind(measure: Measure) -> None:
-    """More than 20,000, good ones and bad ones. Catches: a request that is not freed after a late reply, a
-    timeout, a refusal (some 200 bytes each), or queues that grow.
+def test_cycles_leave_nothing_behind(measure: Measure, engine_name: str) -> None:
+    """More than 20,000 (fewer where they take longer), good ones and bad ones. Catches: a request that is
+    not freed after a late reply, a timeout, a refusal (some 200 bytes each), or queues that grow.
     """
-    numbers = measure("cycles", 17_000)
-    assert numbers["grown"] < 2 * MEGABYTE, numbers
+    numbers = measure("cycles", 17_000 if engine_name == "native" else 8_000)
+    assert numbers["grown"] < MEGABYTE, numbers
 
 
-def test_a_held_lock_is_small(measure: Measure) -> None:
+def test_a_held_lock_is_small(measure: Measure, engine_name: str) -> None:
     """At most 600 bytes in Python and C together; its key is 10 of them. Catches: a lock with a dictionary,
     or one that keeps its votes.
     """
-    numbers = measure("held", 20_000)
+    numbers = measure("held", 20_000 if engine_name == "native" else 8_000)
     assert numbers["python"] <= 600, numbers
     assert numbers["process"] <= 800, f"also counts what the allocators keep for themselves: {numbers}"

@@ -109,17 +109,16 @@ def only(masters: Masters, allowed: set[bytes]) -> None:
     eventually(lambda: keys(masters) == allowed, f"only {allowed} stays, not {len(keys(masters))} keys")
 
 
-@pytest.mark.parametrize(("use", "count"), [("acquire", 1500), ("release", 1500), ("with", 1500)])
-@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize(("use", "threads"), [("acquire", 0), ("release", 0), ("with", 0), ("with", 2)])
 def test_interrupts_of_a_free_lock(
-    valkey: Masters, worker: Callable[..., Worker], use: str, count: int, threads: int
+    valkey: Masters, worker: Callable[..., Worker], use: str, threads: int
 ) -> None:
     """At any instruction, alone or while other threads read the replies. Catches: a moment in which nobody
     knows of a token that is on its way or was granted.
     """
-    w = worker(use, count, threads=threads)
+    w = worker(use, 1500, threads=threads)
     result = w.work()
-    assert result["interrupted"] > count / 10, "the signals came too late to test anything"
+    assert result["interrupted"] > 150, "the signals came too late to test anything"
     assert result["slowest"] < PROMPT
     assert result["errors"] == []
     only(valkey, set())
@@ -160,7 +159,7 @@ def test_interrupts_while_a_majority_is_hung(valkey: Masters, worker: Callable[.
 @pytest.mark.parametrize("threads", [0, 2])
 def test_handler_that_uses_the_client(valkey: Masters, worker: Callable[..., Worker], threads: int) -> None:
     """Catches: a lock of ours that is held where a handler may run, and that it needs: a deadlock."""
-    w = worker("nested", 1500, threads=threads)
+    w = worker("nested", 1000, threads=threads)
     result = w.work()
     assert result["errors"] == []
     assert result["interrupted"] > 50

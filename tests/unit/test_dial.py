@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from redis.sentinel import Sentinel
 
 from redlock_fast import ConfigError, FastRedlock
 from redlock_fast._dial import target
@@ -182,6 +183,12 @@ def test_client_with_a_credential_provider(clients: contextlib.ExitStack) -> Non
     provider = redis.UsernamePasswordCredentialProvider("user", SECRET)
     client = clients.enter_context(redis.Redis("10.0.0.1", credential_provider=provider))
     assert settings(client).credential_provider is provider
+
+
+def test_sentinel_clients_are_refused() -> None:
+    service = Sentinel([("10.0.0.1", 26379)]).master_for("locks")
+    with pytest.raises(ConfigError, match="Sentinel"):
+        target(service)
 
 
 def test_asyncio_clients_are_refused() -> None:
