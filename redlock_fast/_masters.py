@@ -314,11 +314,14 @@ class Masters:
 
     def _after_fork(self) -> None:
         """The child has none of the parent's threads, connections or locks."""
-        self.engine.abandon()
-        for _, sock in self._lingering:
-            os.close(sock.detach())
         self.generation += 1
+        engine, lingering = self.engine, self._lingering
         self._begin()
+        engine.abandon()
+        for _, sock in lingering:
+            fd = sock.detach()
+            if fd >= 0:  # not closed by a thread that the fork cut off
+                os.close(fd)
 
 
 def fault_text(detail: str | bytes) -> str:
@@ -376,7 +379,10 @@ _all_masters: weakref.WeakSet[Masters] = weakref.WeakSet()
 
 def _after_fork_in_child() -> None:
     for masters in list(_all_masters):
-        masters._after_fork()
+        try:
+            masters._after_fork()
+        except Exception:  # one client's trouble must not leave the others with their parent's connections
+            logger.exception("fork-error")
 
 
 if hasattr(os, "register_at_fork"):

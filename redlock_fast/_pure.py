@@ -305,6 +305,8 @@ class PureEngine:
             if self._news:
                 self._flush()
             if done():
+                if me.brief:  # else nobody might read, while none but such requests are made
+                    self._poll(0.0)
                 return True
             if self._lead.urgent and me.outer is None:
                 return False
@@ -384,7 +386,7 @@ class PureEngine:
             if connection.out and not connection.blocked:
                 self._send(connection)
             if connection.incoming:  # half a reply, or what who read it was kept from matching
-                self._match(connection)
+                self._work(connection, select.POLLIN, monotonic())
 
     def _send(self, connection: Connection) -> None:
         blocked = connection.blocked
@@ -395,16 +397,6 @@ class PureEngine:
         else:
             if connection.blocked is not blocked:
                 self._watch(self._poller, connection)
-
-    def _match(self, connection: Connection) -> None:
-        try:
-            matched = connection.match()
-        except ProtocolError as error:
-            self._break(connection, error)
-        else:
-            # There is room again for what is kept; or the reply asks for another request.
-            if matched and (connection.lane.kept or connection.tail < len(connection.line)):
-                self._news = True
 
     def _poll(self, timeout: float) -> float:
         """Wait for something to come, and see to it. Returns the time."""
@@ -435,13 +427,12 @@ class PureEngine:
         if event & select.POLLOUT:
             self._send(connection)
         try:
-            received = connection.receive()
-        except OSError as error:
+            connection.receive(now, self._polled)
+            # There may be room again for what is kept; or a reply may ask for another request.
+            if connection.match() and (connection.lane.kept or connection.tail < len(connection.line)):
+                self._news = True
+        except (OSError, ProtocolError) as error:
             self._break(connection, error)
-        else:
-            if received:
-                connection.measure(now, self._polled)
-                self._match(connection)
 
     def _read_kick(self) -> None:
         if self._kick is not None:

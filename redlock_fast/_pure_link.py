@@ -21,7 +21,7 @@ RECEIVE_SIZE = 1 << 16
 LAST_SENDS = 16
 
 #: The replies that say how they vote, and by far the most of all.
-FIXED = {b"+OK": 1, b"$-1": 0, b"_": 0} | {b":%d" % number: number for number in range(10)}
+FIXED = {b"+OK\r\n": 1, b"$-1\r\n": 0, b"_\r\n": 0} | {b":%d\r\n" % n: n for n in range(10)}
 LONGEST_FIXED = len(b"+OK\r\n")
 #: Most others are not longer than this.
 SHORT = 256
@@ -129,10 +129,12 @@ class Connection:
     """
 
     __slots__ = (
+        "append",
         "blocked",
         "busy",
         "codec",
         "fd",
+        "forget",
         "head",
         "incoming",
         "lagging",
@@ -142,6 +144,8 @@ class Connection:
         "queued",
         "round_trip",
         "sock",
+        "sock_receive",
+        "sock_send",
         "tail",
         "turn",
         "why",
@@ -153,13 +157,16 @@ class Connection:
         sock.setblocking(False)
         self.lane = lane
         self.sock = sock
+        self.sock_send, self.sock_receive = sock.send, sock.recv
         self.fd = sock.fileno()
         self.codec = tuple(map(compiled, dialect))
         self.line: list[Slot] = []
         self.head = self.tail = self.turn = 0
         self.out = bytearray()
+        self.forget = self.out.__delitem__
         self.queued = 0  # bytes from tail on; threads may miscount it, until the next take()
         self.incoming = bytearray()
+        self.append = self.incoming.extend
         self.blocked = False  # the socket takes no more for now
         self.busy = False  # a signal handler's exchange has to leave it alone
         self.lagging = self.round_trip = 0.0
@@ -196,24 +203,33 @@ class Connection:
         that raises in between, nobody would know how much it was.
         """
         try:
-            any(map(self.out.__delitem__, map(slice, map(self.sock.send, (self.out,)))))
+            any(map(self.forget, map(slice, map(self.sock_send, (self.out,)))))
         except self.not_now:
             self.blocked = True
         else:
             self.blocked = len(self.out) > 0
 
-    def receive(self) -> bool:
-        """Read what is there, in one call for the same reason; whether there was something."""
+    def receive(self, now: float, polled: float) -> None:
+        """Read what is there, in one call for the same reason. Raises OSError.
+
+        ``polled``: when it was last known that nothing was there to read.
+        """
         incoming = self.incoming
         before = len(incoming)
         try:
-            any(map(incoming.extend, map(self.sock.recv, (RECEIVE_SIZE,))))
+            any(map(self.append, map(self.sock_receive, (RECEIVE_SIZE,))))
         except self.not_now:
-            return False
+            return
         if len(incoming) == before and self.ended():
             raise ConnectionError("connection closed by the master")
         self.lagging = 0.0
-        return True
+        if self.head < self.tail:
+            op, _, _, sent = self.line[self.head]
+            # A reply that nobody waited for may have lain there: it took at least until the poll before.
+            sample = (polled if op.decided else now) - sent
+            if sample > 0:
+                smoothed = self.round_trip
+                self.round_trip = smoothed + (sample - smoothed) / 8 if smoothed else sample
 
     def ended(self) -> bool:
         """Whether nothing was read because nothing will come; else a signal handler's exchange had it."""
@@ -227,56 +243,52 @@ class Connection:
 
         Raises ProtocolError.
         """
-        incoming, line, lane = self.incoming, self.line, self.lane
+        incoming = self.incoming
         while incoming:
             turn = self.turn
-            end, kind, value, detail = _next(incoming)
+            end = incoming.find(b"\r\n", 0, LONGEST_FIXED) + 2
+            value = FIXED.get(bytes(incoming[:end]))
+            kind, detail = REPLY, b""
+            if value is None:
+                end, kind, value, detail = _read(incoming)
             if self.turn != turn:
                 continue
-            if kind != REPLY:
-                if kind == PARTIAL_REPLY:
-                    break
-                if kind == MALFORMED:
-                    raise ProtocolError(detail.decode(errors="replace"))
+            if kind == REPLY:
+                self._answer(turn, end, value, detail)
+            elif kind == PARTIAL_REPLY:
+                break
+            elif kind == MALFORMED:
+                raise ProtocolError(detail.decode(errors="replace"))
+            else:
                 del incoming[:end]  # together
                 self.turn = turn + 1
-                lane.pushes += kind == PUSH
-                continue
-            if self.head >= self.tail:
-                raise ProtocolError("a reply that nobody is owed")
-            slot = line[self.head]
-            op, late = slot[0], slot[0].decided
-            again = _fallback(slot, detail) if detail else []
-            if not again:
-                op.vote(lane.index, value, detail)
-                op.settle()
-            if self.turn == turn:
-                del incoming[:end]  # together
-                self.head += 1
-                self.turn = turn + 1
-                line += again
-                lane.late += late and not again
-        return self._trim()
-
-    def measure(self, now: float, polled: float) -> None:
-        """How long did it take the master, to have something to read after ``polled`` and before now?"""
-        if self.head < self.tail:
-            op, _, _, sent = self.line[self.head]
-            # A reply that nobody waited for may have lain there: it took at least until the poll before.
-            sample = (polled if op.decided else now) - sent
-            if sample > 0:
-                before = self.round_trip
-                self.round_trip = before + (sample - before) / 8 if before else sample
-
-    def _trim(self) -> bool:
-        """Take what has been answered off the line; whether there was any."""
-        head = self.head
-        if head:
-            del self.line[:head]  # together
-            self.tail -= head
+                self.lane.pushes += kind == PUSH
+        matched = self.head
+        if matched:
+            del self.line[:matched]  # together
+            self.tail -= matched
             self.head = 0
             self.turn += 1
-        return head > 0
+        return matched > 0
+
+    def _answer(self, turn: int, end: int, value: int, detail: bytes) -> None:
+        """The reply that ends there is the oldest request's."""
+        if self.turn != turn:
+            return
+        if self.head >= self.tail:
+            raise ProtocolError("a reply that nobody is owed")
+        slot = self.line[self.head]
+        op, late = slot[0], slot[0].decided
+        again = _fallback(slot, detail) if detail else []
+        if not again:
+            op.vote(self.lane.index, value, detail)
+            op.settle()
+        if self.turn == turn:
+            del self.incoming[:end]  # together
+            self.head += 1
+            self.turn = turn + 1
+            self.line += again
+            self.lane.late += late and not again
 
     def lag(self, now: float) -> None:
         """Called straight after a poll that had nothing from here: does the master lag?"""
@@ -321,20 +333,14 @@ class Connection:
                     break
 
 
-def _next(data: bytearray) -> tuple[int, int, int, bytes]:
+def _read(incoming: bytearray) -> tuple[int, int, int, bytes]:
     """The first reply: its end, its kind, its vote and, if that is FAULT, all of it or what is wrong."""
-    end = data.find(b"\r\n", 0, LONGEST_FIXED)
-    value = FIXED.get(bytes(data[:end])) if end > 0 else None
-    if value is not None:
-        return end + 2, REPLY, value, b""
-    found = _read(bytes(data[:SHORT]))
-    return _read(bytes(data)) if found[1] == PARTIAL_REPLY else found
-
-
-def _read(data: bytes) -> tuple[int, int, int, bytes]:
-    """The same for any reply."""
+    data = bytes(incoming[:SHORT])
     try:
         end = frame(data, 0)
+        if end == PARTIAL:
+            data = bytes(incoming)
+            end = frame(data, 0)
     except ProtocolError as error:
         return 0, MALFORMED, FAULT, str(error).encode()
     if end == PARTIAL:

@@ -115,7 +115,7 @@ class Lead:
 
     def pass_on(self) -> None:
         """If nobody leads, ring one who waits."""
-        if self.holder:
+        if self.holder or not (self.waiters or self.urgent):
             return
         for waiter in [*self.urgent, *self.waiters]:
             if waiter.open > 0:

@@ -6,7 +6,6 @@ import signal
 import ssl
 import threading
 from collections.abc import Callable
-from typing import TypeVar
 
 from ._pure_link import Connection
 
@@ -15,8 +14,6 @@ try:
     from _signal import pthread_sigmask  # type: ignore[import-not-found]
 except ImportError:
     from signal import pthread_sigmask
-
-Moved = TypeVar("Moved")
 
 #: Not those that tell of a crash.
 SIGNALS = set(range(1, 32)) - {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
@@ -37,8 +34,8 @@ class TlsConnection(Connection):
     def send(self) -> None:
         undisturbed(self._send)
 
-    def receive(self) -> bool:
-        return undisturbed(self._receive)
+    def receive(self, now: float, polled: float) -> None:
+        undisturbed(lambda: self._receive(now, polled))
 
     def ended(self) -> bool:
         return True
@@ -53,28 +50,27 @@ class TlsConnection(Connection):
             self.blocked = False  # what it waits for is polled for anyway
         self.busy = False
 
-    def _receive(self) -> bool:
+    def _receive(self, now: float, polled: float) -> None:
         self.busy = True
-        received = False
         try:
-            received = super().receive()
-            while self.sock.pending() and super().receive():
-                pass  # poll does not show what the TLS layer holds already
+            super().receive(now, polled)
+            while self.sock.pending():  # poll does not show what the TLS layer holds already
+                super().receive(now, polled)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLWantWriteError:
             self.blocked = True
         self.busy = False
-        return received
 
 
-def undisturbed(move: Callable[[], Moved]) -> Moved:
+def undisturbed(move: Callable[[], None]) -> None:
     """Call it with signals blocked in the thread that handles them."""
     if threading.get_ident() != threading.main_thread().ident:
-        return move()
+        move()
+        return
     before = pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        return move()
+        move()
     finally:
         pthread_sigmask(signal.SIG_SETMASK, before)

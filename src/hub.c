@@ -203,6 +203,18 @@ void hub_abandon(hub *h) {
     hub_cond_init(&h->seizable);
     h->leading = h->expecting = h->kicked = 0;
     h->seizing = 0;
+    for (hub_waiter *w = h->first; w; w = w->next) {
+        /* One of them may be ours, interrupted by the signal handler that forked. */
+        for (size_t i = 0; i < w->count; i++) {
+            for (int master = 0; master < h->masters && !w->ops[i]->decided; master++)
+                if (w->ops[i]->values[master] == HUB_SILENT)
+                    hub_fault(w->ops[i], master, REASON_NOT_CONNECTED, NULL, 0);
+            w->ops[i]->decided = 1;
+            w->ops[i]->waiter = NULL;
+        }
+        w->undecided = 0;
+        w->queued = 0;
+    }
     h->first = h->last = h->finished = NULL;
     h->next_deadline = FOREVER;
     h->up = h->lagging = 0;

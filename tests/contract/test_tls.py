@@ -158,7 +158,7 @@ def test_interrupt(fleet: MakeFleet, tls: Pair) -> None:
     def handler(*_: object) -> None:
         raise KeyboardInterrupt
 
-    f = fleet(lambda words: b"" if words[1] == b"held" else b":1\r\n:2\r\n", pair=tls)
+    f = fleet(lambda words: b"" if words[1] == b"held" else b":1\r\n:3\r\n", pair=tls)
     main = threading.main_thread().ident
     assert main is not None
     before = signal.signal(signal.SIGUSR2, handler)
@@ -175,4 +175,8 @@ def test_interrupt(fleet: MakeFleet, tls: Pair) -> None:
     finally:
         signal.signal(signal.SIGUSR2, before)
     assert watch.seconds < SOON
-    assert f.ask(acquire(b"next", 1, keep=LONG), 1).values == (2,)
+    if f.ask(acquire(b"next", 1), 1).values != (3,):
+        # Raised inside the TLS layer, it cost the connection: nobody knows what had been read.
+        assert f.until_broken(0)
+        f.reattach(0)
+        assert f.ask(acquire(b"next", 1), 1).values == (3,)

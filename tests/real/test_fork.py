@@ -5,18 +5,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 import traceback
 import warnings
 from collections.abc import Callable
 from functools import partial
+from types import FrameType
 from typing import NoReturn
 
 import pytest
 import redis
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost
+from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost, QuorumUnavailable
 from redlock_fast.embedded import Masters
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -282,4 +284,54 @@ def test_child_of_a_closed_or_unused_client(valkey: Masters, client: MakeClient)
     os_fork(child)
     with unused.lock("unused", TTL):
         pass
+    nothing_left(valkey)
+
+
+def test_fork_by_a_signal_handler_in_the_middle_of_an_acquire(valkey: Masters, client: MakeClient) -> None:
+    """Catches: a child that goes on waiting for replies to what only its parent asked."""
+    c = client(valkey, node_timeout=1.0)
+    with c.lock("warm", TTL):
+        pass
+    pids: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        pids.append(fork_here())
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    timer = threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
+    for number in (0, 1, 2):
+        valkey[number].pause()
+    try:
+        timer.start()
+        with pytest.raises(QuorumUnavailable):
+            c.acquire("forked", TTL, blocking=False)
+    finally:
+        if 0 in pids:
+            os._exit(0)  # the child: whichever way its copy of the acquire ended
+        signal.signal(signal.SIGUSR1, before)
+        for number in (0, 1, 2):
+            valkey[number].resume()
+    assert [exit_code(pid) for pid in pids] == [0]
+    with c.lock("forked", TTL):
+        pass
+    nothing_left(valkey)
+
+
+def test_fork_while_another_thread_closes_a_client(valkey: Masters, client: MakeClient) -> None:
+    """Catches: a socket that is closed already and makes the child keep everything of its parent's."""
+    one, other = client(valkey), client(valkey)
+    for c in (one, other):
+        with c.lock("before", TTL):
+            pass
+        with socket.socket() as closed:
+            c.masters._lingering.append((0.0, closed))
+
+    def child() -> None:
+        for c in (one, other):
+            with c.lock("child", TTL, timeout=DEADLINE):
+                pass
+            assert c.masters.generation == 1
+            c.close()
+
+    os_fork(child)
     nothing_left(valkey)
