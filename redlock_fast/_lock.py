@@ -221,8 +221,8 @@ class LockState:
         if outcome is Extension.LOST:
             core.count("lost")
             with core.masters.mutex:
-                if self._lease is lease:
-                    lease.deadline = min(lease.deadline, core.rules.clock())
+                # It stays until release(), which takes back what a minority may still have.
+                lease.deadline = min(lease.deadline, core.rules.clock())
             raise LockLost(f"{self._key!r}: lost before it was extended; others may hold the lock")
         core.count("inconclusive")
         raise QuorumUnavailable(

@@ -4,6 +4,7 @@ from typing import Any, Final, Self, final
 
 from ._commands import Dialect
 from ._engine import MAX_BUFFER as MAX_BUFFER
+from ._engine import MAX_MASTERS as MAX_MASTERS
 from ._engine import MAX_OWED as MAX_OWED
 from ._engine import MAX_REPLAY as MAX_REPLAY
 from ._engine import Link, Request, Votes

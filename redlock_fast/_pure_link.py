@@ -229,6 +229,8 @@ class Connection:
             sample = (polled if op.decided else now) - sent
             if sample > 0:
                 smoothed = self.round_trip
+                # One long stall, such as a stopped server, must not pass for the way there.
+                sample = min(sample, 4 * max(smoothed, LAG_AFTER))
                 self.round_trip = smoothed + (sample - smoothed) / 8 if smoothed else sample
 
     def ended(self) -> bool:

@@ -13,6 +13,8 @@ from typing import Any
 
 #: A lock's replies are short; anything longer than this is a stream that lost its place.
 MAX_FRAME = 1 << 20
+#: Bytes of an array, which is scanned anew with each piece that comes.
+MAX_ITEMS = 1 << 16
 MAX_DEPTH = 8
 MAX_LINE = 1 << 16
 
@@ -90,7 +92,7 @@ def _end_of_bulk(data: bytes | bytearray, body: int, length: int) -> int:
 
 def _end_of_items(data: bytes | bytearray, at: int, items: int, start: int, depth: int) -> int:
     for _ in range(items):
-        if at - start > MAX_FRAME:
+        if at - start > MAX_ITEMS:
             raise ProtocolError("reply is too long")
         while True:
             attribute = data[at : at + 1] == b"|"

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 
-from redlock_fast._engine import MAX_BUFFER, MAX_OWED, MAX_REPLAY, Link, Votes
+from redlock_fast._engine import MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY, Link, Votes
 from redlock_fast._engine import FAULT as _FAULT
 from redlock_fast._engine import SILENT as _SILENT
 
@@ -54,6 +54,7 @@ cdef extern from "hub.h" nogil:
         int slot
 
     ctypedef struct hub_template:
+        int args
         hub_template *fallback
         template_part *part
 
@@ -91,7 +92,7 @@ cdef extern from "hub.h" nogil:
 
 
 #: The texts of enum hub_reason that carry none.
-_REASONS = ("", "not asked", "not connected", "lagging", "too many replies owed", "buffer full")
+_REASONS = ("", "not asked", "not connected", "lagging", "too many replies owed", "buffer full", "no such command")
 
 
 # --- templates -------------------------------------------------------------------------------
@@ -107,6 +108,7 @@ cdef hub_template *compile_template(object command) except NULL:
         for i, part in enumerate(parts):
             if isinstance(part, int):
                 template.part[i].slot = part
+                template.args = max(template.args, <int> part + 1)
             elif not hub_template_text(template, i, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part)):
                 raise MemoryError
         if command.fallback is not None:
@@ -212,6 +214,8 @@ cdef class NativeEngine:
 
     def __cinit__(self, int masters, on_break, *, size_t max_owed=MAX_OWED, size_t max_buffer=MAX_BUFFER,
                   size_t max_replay=MAX_REPLAY):
+        if not 1 <= masters <= MAX_MASTERS:
+            raise ValueError(f"1 to {MAX_MASTERS} masters, not {masters}")
         self._masters = masters
         self._on_break = on_break
         self._tls = [None] * masters
@@ -309,7 +313,7 @@ cdef class NativeEngine:
                 done = hub_drain(self._hub, min(timeout, 0.05))
             self._tell()
             timeout = end - time.monotonic()
-            if done or timeout <= 0:
+            if done or not timeout > 0:
                 return done != 0
             PyErr_CheckSignals()
 

@@ -23,7 +23,7 @@ enum hub_wait_for { WAIT_EARLY, WAIT_CERTAIN, WAIT_ALL };
 /* Why a vote is FAULT. The last two carry a text. */
 enum hub_reason {
     REASON_NONE, REASON_NOT_ASKED, REASON_NOT_CONNECTED, REASON_LAGGING, REASON_OWED, REASON_BUFFER,
-    REASON_BROKEN, REASON_REPLY
+    REASON_NO_COMMAND, REASON_BROKEN, REASON_REPLY
 };
 
 enum hub_state { HUB_DONE, HUB_SIGNALS };
@@ -70,6 +70,7 @@ struct hub_waiter {
 /* Commands as constant texts and argument numbers. */
 typedef struct hub_template {
     int parts;
+    int args; /* how many its slots need */
     struct hub_template *fallback;
     struct { char *text; size_t size; int slot; } part[];
 } hub_template;

@@ -21,6 +21,7 @@ enum reply_kind {
 };
 
 #define REPLY_MAX_FRAME (1u << 20)
+#define REPLY_MAX_ITEMS (1u << 16) /* bytes of an array, which is scanned anew with each piece */
 #define REPLY_MAX_LINE (1u << 16)
 #define REPLY_MAX_DEPTH 8
 #define REPLY_MAX_DIGITS 19
@@ -77,7 +78,7 @@ static inline enum reply_kind reply_items(reply_bytes in, size_t start, size_t a
     for (; items > 0; items--) {
         enum reply_kind kind;
         do {
-            if (at - start > REPLY_MAX_FRAME) return REPLY_MALFORMED;
+            if (at - start > REPLY_MAX_ITEMS) return REPLY_MALFORMED;
             kind = reply_frame(in, at, depth + 1, &at);
             if (kind == REPLY_PARTIAL || kind == REPLY_MALFORMED) return kind;
         } while (kind == REPLY_ATTRIBUTE);

@@ -12,6 +12,7 @@
 #define LAG_ROUND_TRIPS 10
 
 enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now) {
+    if (op->verb < 0 || op->verb >= l->verbs || op->args < l->dialect[op->verb]->args) return REASON_NO_COMMAND;
     if (l->ring_size >= h->max_owed) return REASON_OWED;
     size_t before = buffer_size(&l->out);
     if (!link_encode(l, l->dialect[op->verb], op)) return REASON_BUFFER;
@@ -21,6 +22,7 @@ enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now) {
     }
     __atomic_add_fetch(&op->references, 1, __ATOMIC_RELAXED);
     op->owed++;
+    h->reflush = 1;
     return REASON_NONE;
 }
 
@@ -118,6 +120,9 @@ static void measure(hub *h, hub_link *l, const link_slot *slot, int64_t now) {
     /* A reply that nobody waited for may have lain there: it took at least until the poll before. */
     int64_t sample = (slot->op->decided ? h->polled : now) - slot->sent;
     if (sample <= 0) return;
+    /* One long stall, such as a stopped server, must not pass for the way there. */
+    int64_t most = 4 * (l->round_trip > LAG_AFTER ? l->round_trip : LAG_AFTER);
+    if (sample > most) sample = most;
     l->round_trip = l->round_trip ? l->round_trip + (sample - l->round_trip) / 8 : sample;
 }
 

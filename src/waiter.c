@@ -78,7 +78,7 @@ void hub_conclude(hub *h, hub_op *op) {
 void hub_take_lead(hub *h) { h->leading = 1; }
 
 void hub_hand_on(hub *h) {
-    if (h->reflush) {
+    if (h->reflush && !h->first) { /* bytes that no other caller will flush */
         hub_wake_finished(h); /* before the mutex is let go: who is decided may leave its stack */
         hub_flush_now(h);
     }

@@ -37,7 +37,8 @@ def main(fewest: str = "90") -> int:
         if run("setup.py", "-q", "build_ext", "--inplace"):
             return 1
         paths = [path for path in TESTS if (tree / path).exists()]
-        failed = run("-m", "coverage", "run", "--rcfile=coverage.cfg", "-m", "pytest", "-p", "no:cov", *paths)
+        pytest = ("-m", "pytest", "-x", "-p", "no:cov", "-p", "no:xdist")
+        failed = run("-m", "coverage", "run", "--rcfile=coverage.cfg", *pytest, *paths)
         run("-m", "coverage", "combine", "-q", "--rcfile=coverage.cfg")
         few = run("-m", "coverage", "report", "--rcfile=coverage.cfg", "-m", f"--fail-under={fewest}")
         return failed or few

@@ -136,7 +136,7 @@ def test_interrupts_while_others_hold_the_lock(
     assert owner.acquire()
     eventually(lambda: all(m.ask("DBSIZE") == ":1" for m in valkey), "all masters have the key")
     result = w.work()
-    assert result["interrupted"] == 80
+    assert result["interrupted"] >= 80
     assert result["slowest"] < PROMPT
     assert [server.get("contended") for server in raw(valkey)] == [owner.token] * 5
     w.still_works()
@@ -149,7 +149,7 @@ def test_interrupts_while_a_majority_is_hung(valkey: Masters, worker: Callable[.
     w = worker("acquire", 80, longest=0.02)
     with paused(valkey, 0, 2, 4):
         result = w.work()
-        assert result["interrupted"] == 80
+        assert result["interrupted"] >= 80
         assert result["slowest"] < PROMPT
     only(valkey, set())
     w.still_works()

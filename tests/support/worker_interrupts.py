@@ -23,7 +23,9 @@ from typing import Any
 from redlock_fast import FastRedlock, Lock
 
 TTL = 60.0
-#: Many times longer than anybody may have to wait for an exception.
+#: Seconds after which a signal comes again.
+AGAIN = 1.0
+#: These are many times longer than anybody may have to wait for an exception.
 TIMES = ("node_timeout", "connect_timeout", "socket_timeout")
 
 
@@ -47,10 +49,12 @@ class Timer:
         """``action`` with a signal after ``delay`` seconds; measures how long it holds the exception back."""
         due = time.monotonic() + delay
         try:
-            signal.setitimer(signal.ITIMER_REAL, delay)
+            # Again and again: Python swallows what is raised in a finalizer, whosever that is.
+            signal.setitimer(signal.ITIMER_REAL, delay, AGAIN)
             action()
             signal.setitimer(signal.ITIMER_REAL, 0)
         except (KeyboardInterrupt, Alarm):
+            signal.setitimer(signal.ITIMER_REAL, 0)
             self.slowest = max(self.slowest, time.monotonic() - due)
 
 

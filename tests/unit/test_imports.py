@@ -17,7 +17,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_engine",),
     ("_pure_op", "_dial", "telemetry"),
     ("_pure_link",),
-    ("_pure_tls",),
+    ("_pure_tls", "_pure_hub"),
     ("_pure", "_native", "_masters"),
     ("_procedures",),
     ("_drive",),

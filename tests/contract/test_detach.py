@@ -1,0 +1,100 @@
+"""Detaching: what is owed is undone, in order, and nobody waits for who will not read."""
+
+from __future__ import annotations
+
+from support.fleet import NATIVE, PLAIN, SOON, TOKEN, MakeFleet, acquire, del_words, release, set_words
+from support.scripted import granting, silent, tcp_pair
+from support.waiting import DEADLINE
+
+from redlock_fast._commands import Verb
+from redlock_fast._engine import FAULT
+
+
+def test_detach_writes_the_undo_of_what_is_owed(fleet: MakeFleet) -> None:
+    f = fleet(silent)
+    f.exchange([acquire(b"a", 1), acquire(b"b", 1), acquire(b"c", 1)], need=0)
+    session = f.session(0)
+    session.wait_commands(3)
+    session.send(b"+OK\r\n")
+    f.until(lambda: f.link(0).owed == 2, "the first is answered")
+    f.detach(0)
+    assert session.commands[3:] == [del_words(b"b"), del_words(b"c")]
+    assert f.link(0).broken == ""
+    assert not f.link(0).attached
+    assert f.link(0).owed == 0
+
+
+def test_detach_undoes_in_the_dialect_of_the_connection(fleet: MakeFleet) -> None:
+    f = fleet(silent, commands=PLAIN)
+    f.exchange([acquire(b"a", 1), release(b"other", 1)], need=0)
+    f.detach(0)
+    session = f.session(0)
+    assert [words[0] for words in session.commands] == [b"SET", b"EVALSHA", b"EVALSHA"]
+    assert session.commands[2][3:] == (b"a", TOKEN)
+
+
+def test_detach_is_a_fault_for_those_who_wait(fleet: MakeFleet) -> None:
+    f = fleet(silent, silent)
+    futures = [f.ask_meanwhile(acquire(b"%d" % n, f.all), 2) for n in range(3)]
+    f.detach(1)
+    for future in futures:
+        votes = future.result(SOON)
+        assert votes.values[1] == FAULT
+        assert votes.details[1]
+    assert f.session(1).commands[3:] == [del_words(b"%d" % n) for n in range(3)]
+
+
+def test_detach_with_nothing_owed_writes_nothing(fleet: MakeFleet) -> None:
+    f = fleet(granting)
+    f.ask(acquire(b"k", 1), need=1)
+    f.detach(0)
+    assert f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE) is None
+    assert f.session(0).commands == [set_words(b"k")]
+
+
+def test_detach_keeps_what_must_arrive(fleet: MakeFleet) -> None:
+    f = fleet(silent)
+    f.ask(release(b"owed", 1, keep=30), need=0)
+    f.session(0).wait_commands(1)
+    f.detach(0)
+    f.ask(release(b"after", 1, keep=30), need=0)
+    session = f.attach(0)
+    f.until(lambda: len(session.commands) >= 2, "both are sent")
+    assert session.commands == [del_words(b"owed"), del_words(b"after")]
+
+
+def test_detach_does_not_wait_for_a_master_that_does_not_read(fleet: MakeFleet) -> None:
+    f = fleet(silent, buffers=4096, reading=False)
+    keys = [b"%03d" % n * 100 for n in range(100)]
+    f.exchange([acquire(key, 1) for key in keys], need=0)
+    sock = f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE)
+    assert not f.link(0).attached
+    f.masters[0].reading.set()
+    session = f.session(0)
+    if sock:
+        with sock:
+            assert session.ended.wait(DEADLINE)
+    assert session.ended.wait(DEADLINE)
+    arrived = [words[1] for words in session.commands]
+    assert arrived[: len(keys)] == keys[: len(arrived)], "a part of them, in order"
+
+
+def test_what_detach_leaves_is_heard_to_the_end(fleet: MakeFleet) -> None:
+    # The socket comes back half-closed: the master reads the releases although it still writes.
+    f = fleet(silent, pair=tcp_pair)
+    f.exchange([acquire(b"%d" % n, 1) for n in range(50)], need=0)
+    f.session(0).wait_commands(50)
+    f.session(0).send(b"$-1\r\n" * 50)
+    f.detach(0)
+    undone = list(f.session(0).commands[50:])
+    assert undone == [del_words(b"%d" % n) for n in range(50 - len(undone), 50)]
+
+
+def test_attach_again_after_detach_serves(fleet: MakeFleet) -> None:
+    f = fleet(granting, commands=NATIVE)
+    for number in range(5):
+        assert f.ask(acquire(b"%d" % number, 1), need=1).granted == 1
+        f.detach(0)
+        assert f.ask(acquire(b"%d" % number, 1), need=1).values == (FAULT,)
+        f.attach(0)
+    assert not f.breaks.acquire(blocking=False), "detaching is not breaking"
