@@ -13,7 +13,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ("tests/contract", "tests/real/test_lock.py", "tests/real/test_servers.py", "tests/real/test_fork.py")
+TESTS = ("tests/contract", "tests/real/test_lock.py", "tests/real/test_servers.py")
+#: Coverage's own Python code runs inside ours here: an interrupt may be raised in that, and is lost.
+WITHOUT = "--ignore=tests/contract/test_signals.py"
 SETTINGS = "[run]\nplugins = Cython.Coverage\nsource = src\nparallel = true\n"
 
 
@@ -37,7 +39,7 @@ def main(fewest: str = "90") -> int:
         if run("setup.py", "-q", "build_ext", "--inplace"):
             return 1
         paths = [path for path in TESTS if (tree / path).exists()]
-        pytest = ("-m", "pytest", "-x", "-p", "no:cov", "-p", "no:xdist")
+        pytest = ("-m", "pytest", "-x", "-p", "no:cov", "-p", "no:xdist", WITHOUT)
         failed = run("-m", "coverage", "run", "--rcfile=coverage.cfg", *pytest, *paths)
         run("-m", "coverage", "combine", "-q", "--rcfile=coverage.cfg")
         few = run("-m", "coverage", "report", "--rcfile=coverage.cfg", "-m", f"--fail-under={fewest}")
