@@ -3,62 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
-import traceback
-import warnings
-from collections.abc import Callable
-from typing import NoReturn
 
 import pytest
 from support.fleet import SOON, Fleet, MakeFleet, acquire
+from support.forking import exit_code, fork_child
 from support.scripted import always, granting, silent
-from support.waiting import DEADLINE, eventually
+from support.waiting import DEADLINE
 
 from redlock_fast._engine import Engine
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-
-
-def child(action: Callable[[], None]) -> int:
-    """Fork; the child runs ``action`` and exits 0 if it did not raise. The child's process id."""
-    with warnings.catch_warnings():
-        # Forking beside threads is what is tested.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        run_and_exit(action)
-    return pid
-
-
-def run_and_exit(action: Callable[[], None]) -> NoReturn:
-    code = 1
-    try:
-        signal.alarm(int(DEADLINE))
-        action()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def exit_code(pid: int) -> int:
-    """Of the child, which is killed if it hangs."""
-    ended: list[int] = []
-
-    def poll() -> bool:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            ended.append(os.waitstatus_to_exitcode(status))
-        return bool(found)
-
-    try:
-        eventually(poll, "the child ends", deadline=2 * DEADLINE)
-    finally:
-        if not ended:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-    return ended[0]
 
 
 def test_child_abandons_and_the_parent_works_on(fleet: MakeFleet) -> None:
@@ -70,7 +24,7 @@ def test_child_abandons_and_the_parent_works_on(fleet: MakeFleet) -> None:
         assert not f.link(0).attached
         assert f.link(0).broken == ""
 
-    assert exit_code(child(action)) == 0
+    assert exit_code(fork_child(action)) == 0
     f.engine.tend()
     assert f.link(0).attached
     assert f.link(1).attached
@@ -90,7 +44,7 @@ def test_child_while_a_thread_of_the_parent_waits(fleet: MakeFleet) -> None:
             f.engine.tend()
             f.engine.close()
 
-        assert exit_code(child(action)) == 0
+        assert exit_code(fork_child(action)) == 0
         for master in range(2):
             f.session(master).wait_commands(2 * number + 2)
             f.session(master).send(b":1\r\n:2\r\n")
@@ -109,7 +63,7 @@ def test_child_keeps_no_copy_of_a_connection(fleet: MakeFleet) -> None:
         os.write(tell, b".")
         os.read(go_on, 1)
 
-    pid = child(action)
+    pid = fork_child(action)
     assert os.read(abandoned, 1) == b"."
     f.engine.close()
     try:
@@ -136,7 +90,7 @@ def test_child_can_connect_anew(fleet: MakeFleet, engine_class: type[Engine]) ->
         with Fleet(engine_class, always(b":4\r\n")) as own:
             assert own.ask(acquire(b"child", 1), need=1).values == (4,)
 
-    assert exit_code(child(action)) == 0
+    assert exit_code(fork_child(action)) == 0
     f.session(0).send(b":9\r\n")
     assert waiting.result(SOON).values == (9,)
     assert len(f.session(0).commands) == 1
@@ -153,7 +107,7 @@ def test_kept_requests_are_not_replayed_by_the_child(fleet: MakeFleet) -> None:
         assert f.ask(acquire(b"child", 1), need=1).granted == 1
         assert [words[1] for words in f.session(0).commands] == [b"child"]
 
-    assert exit_code(child(action)) == 0
+    assert exit_code(fork_child(action)) == 0
     session = f.attach(0)
     f.until(lambda: session.commands, "the parent replays it")
     assert session.commands[0][1] == b"parents"

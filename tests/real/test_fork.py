@@ -7,15 +7,14 @@ import os
 import signal
 import socket
 import threading
-import traceback
 import warnings
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import NoReturn
 
 import pytest
 import redis
+from support.forking import exit_code, fork_child
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost, QuorumUnavailable
@@ -32,47 +31,8 @@ TTL = 60.0
 
 def os_fork(action: Callable[[], None]) -> None:
     """``action`` in a child, which is waited for and must not have raised or hung."""
-    pid = begin(action)
+    pid = fork_child(action)
     assert exit_code(pid) == 0, "the child failed, or was killed because it hung"
-
-
-def begin(action: Callable[[], None]) -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads is what is tested
-        pid = os.fork()
-    if pid == 0:
-        run_and_exit(action)
-    return pid
-
-
-def run_and_exit(action: Callable[[], None]) -> NoReturn:
-    code = 1
-    try:
-        action()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def exit_code(pid: int) -> int:
-    """Of the child, which is killed if it does not end."""
-    ended: list[int] = []
-
-    def poll() -> bool:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            ended.append(os.waitstatus_to_exitcode(status))
-        return bool(found)
-
-    try:
-        eventually(poll, "the child ends")
-    finally:
-        if not ended:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-    return ended[0]
 
 
 def multiprocessing_fork(action: Callable[[], None]) -> None:
@@ -208,7 +168,7 @@ def test_both_go_on_at_the_same_time(valkey: Masters, connected: MakeClient) -> 
             with c.lock(f"own:{os.getpid()}:{number}", TTL, timeout=DEADLINE):
                 pass
 
-    children = [begin(contend) for _ in range(3)]
+    children = [fork_child(contend) for _ in range(3)]
     try:
         contend()
     finally:

@@ -1,0 +1,53 @@
+"""Children of fork that run one function, and cannot hang the tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import NoReturn
+
+from support.waiting import DEADLINE, eventually
+
+
+def fork_child(action: Callable[[], None]) -> int:
+    """Fork; the child runs ``action`` and exits 0 if it did not raise. The child's process id."""
+    with warnings.catch_warnings():
+        # Forking beside threads is what is tested.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        run_and_exit(action)
+    return pid
+
+
+def run_and_exit(action: Callable[[], None]) -> NoReturn:
+    code = 1
+    try:
+        action()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def exit_code(pid: int) -> int:
+    """Of the child, which is killed if it does not end."""
+    ended: list[int] = []
+
+    def poll() -> bool:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            ended.append(os.waitstatus_to_exitcode(status))
+        return bool(found)
+
+    try:
+        eventually(poll, "the child ends", deadline=2 * DEADLINE)
+    finally:
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    return ended[0]
