@@ -60,6 +60,10 @@ def target(master: Any) -> Target:
         connection_class, settings = _from_client(master)
     settings = {k: v for k, v in settings.items() if not k.startswith(_POOL_SETTINGS)}
     protocol = settings.pop("protocol", None)
+    if protocol is not None:
+        if str(protocol) not in ("2", "3"):
+            raise ConfigError(f"masters: {_redacted(master)} asks for protocol {protocol!r}; there are 2 and 3")
+        protocol = int(protocol)  # older versions of redis-py leave it as text
 
     def connect(timeout: float, protocol: int) -> Any:
         return connection_class(
