@@ -215,12 +215,12 @@ int hub_round(hub *h, int64_t longest) {
     int64_t timeout = h->expecting && longest > EXPECT_WITHIN ? EXPECT_WITHIN : longest;
     int64_t deadline = h->next_deadline;
     pthread_mutex_unlock(&h->mutex);
-    int calm = flush(h), events = 0;
+    int calm = flush(h);
     if (deadline != FOREVER) {
         int64_t left = deadline - hub_now();
         if (left < timeout) timeout = left > 0 ? left : 0;
     }
-    events = wait_for_events(h, used, calm ? timeout : 0);
+    int events = wait_for_events(h, used, calm ? timeout : 0);
     if (events < 0) calm = 0;
     if (events > 0) calm &= receive(h);
     pthread_mutex_lock(&h->mutex);

@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <unistd.h>
 
-void hub_wake(hub_waiter *w) { pthread_cond_signal(&w->woken); }
+static void wake(hub_waiter *w) { pthread_cond_signal(&w->woken); }
 
 /* Whenever nobody leads, somebody who can must know. */
-void hub_pass_lead(hub *h) {
+static void pass_lead(hub *h) {
     if (h->leading) return;
     if (h->seizing) {
         pthread_cond_signal(&h->seizable);
@@ -15,13 +15,13 @@ void hub_pass_lead(hub *h) {
     }
     for (hub_waiter *w = h->first; w; w = w->next) {
         if (w->present) {
-            hub_wake(w);
+            wake(w);
             return;
         }
     }
 }
 
-void hub_enqueue(hub *h, hub_waiter *w) {
+static void enqueue(hub *h, hub_waiter *w) {
     w->queued = 1;
     w->next = NULL;
     w->previous = h->last;
@@ -30,7 +30,7 @@ void hub_enqueue(hub *h, hub_waiter *w) {
     if (w->deadline < h->next_deadline) h->next_deadline = w->deadline;
 }
 
-void hub_dequeue(hub *h, hub_waiter *w) {
+static void dequeue(hub *h, hub_waiter *w) {
     if (!w->queued) return;
     *(w->previous ? &w->previous->next : &h->first) = w->next;
     *(w->next ? &w->next->previous : &h->last) = w->previous;
@@ -42,7 +42,7 @@ void hub_decide(hub *h, hub_op *op) {
     op->decided = 1;
     op->waiter = NULL;
     if (!w || --w->undecided || !w->queued) return;
-    hub_dequeue(h, w);
+    dequeue(h, w);
     w->next = h->finished;
     h->finished = w;
 }
@@ -51,7 +51,7 @@ void hub_wake_finished(hub *h) {
     while (h->finished) {
         hub_waiter *w = h->finished;
         h->finished = w->next;
-        hub_wake(w);
+        wake(w);
     }
 }
 
@@ -83,7 +83,7 @@ void hub_hand_on(hub *h) {
         hub_flush_now(h);
     }
     h->leading = 0;
-    hub_pass_lead(h);
+    pass_lead(h);
     hub_wake_finished(h);
 }
 
@@ -107,12 +107,12 @@ static uint64_t targets(hub *h, const hub_op *op) {
     return !op->keep && __builtin_popcountll(healthy) >= op->need ? healthy : all;
 }
 
-void hub_submit(hub *h, hub_op *op, int64_t now) {
+static void submit(hub *h, hub_op *op, int64_t now) {
     uint64_t to = targets(h, op);
     op->until = op->keep < FOREVER - now ? now + op->keep : FOREVER;
     for (int i = 0; i < h->masters; i++) {
         hub_link *l = &h->links[i];
-        enum hub_reason reason = REASON_NOT_ASKED;
+        enum hub_reason reason;
         if (to & BIT(i)) reason = hub_append(h, l, op, now);
         else if (!(op->masters & BIT(i))) reason = REASON_NOT_ASKED;
         else if (h->up & BIT(i)) reason = REASON_LAGGING;
@@ -171,7 +171,7 @@ static enum hub_state wait_decided(hub *h, hub_waiter *w) {
         else if (!cond_slice(&w->woken, &h->mutex) && w->undecided) state = HUB_SIGNALS;
     }
     w->present = 0;
-    hub_pass_lead(h); /* I may be the one who was woken to lead */
+    pass_lead(h); /* I may be the one who was woken to lead */
     return state;
 }
 
@@ -185,9 +185,9 @@ enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, d
     pthread_mutex_lock(&h->mutex);
     for (size_t i = 0; i < count; i++) {
         ops[i]->waiter = w;
-        hub_submit(h, ops[i], now);
+        submit(h, ops[i], now);
     }
-    if (w->undecided) hub_enqueue(h, w);
+    if (w->undecided) enqueue(h, w);
     if (h->leading && !h->expecting) hub_kick(h);
     enum hub_state state = HUB_DONE;
     if (w->undecided) {
@@ -214,7 +214,7 @@ void hub_leave(hub *h, hub_waiter *w) {
         w->ops[i]->decided = 1;
         w->ops[i]->waiter = NULL;
     }
-    hub_dequeue(h, w);
+    dequeue(h, w);
     if (!h->leading && !h->seizing) {
         hub_take_lead(h);
         hub_flush_now(h);
