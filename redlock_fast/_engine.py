@@ -6,8 +6,9 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
 
 1. A master's failure is a vote, never an exception.
 2. A request is decided at the first of: what ``wait`` says; every reply that is owed; the end of
-   ``timeout``. ``need=0`` is decided when it was handed to the connections: nobody waits for
-   its replies.
+   ``timeout``; and, where ``stall`` is set, so many seconds without a reply that counts for any of
+   those that were handed over together. ``need=0`` is decided when it was handed to the connections: nobody
+   waits for its replies.
 3. Commands of one connection are executed in the order of submission.
 4. A reply goes to the request that it answers. Replies that come after the decision are dropped.
 5. A reply that cannot be parsed, or that nobody is owed, breaks its connection.
@@ -18,6 +19,10 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
    All others are sent at most once.
 8. A lagging master is sent nothing else while ``need`` healthy masters remain.
 9. Every buffer and queue has a bound; beyond it the vote is FAULT.
+10. Threads and an event loop use the same connections: ``exchange`` blocks, ``submit`` never does.
+    What ``submit`` hands over goes out with the next ``flush``, ``on_ready`` or exchange, and is
+    told once, by ``on_ready``, in the order of decision. ``fileno`` is readable as long as
+    ``on_ready`` has something to do, whoever made the decision.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, overload
 
 from ._commands import Dialect
 from .errors import ConfigError
@@ -78,6 +83,31 @@ class Request:
         self.keep = keep
 
 
+class Batch:
+    """Many requests of one verb, as columns: each is decided by itself.
+
+    ``args``: the verb's arguments, each one ``bytes`` for all requests or a list with one for each.
+    ``masters`` and ``keep``: as of a :class:`Request`, one for all or a list with one for each.
+    ``count``: how many requests.
+    """
+
+    __slots__ = ("args", "count", "keep", "masters", "verb")
+
+    def __init__(
+        self,
+        verb: int,
+        args: tuple[bytes | list[bytes], ...],
+        count: int,
+        masters: int | list[int],
+        keep: float | list[float] = 0.0,
+    ) -> None:
+        self.verb = verb
+        self.args = args
+        self.count = count
+        self.masters = masters
+        self.keep = keep
+
+
 class Votes:
     """What the masters said to one request.
 
@@ -104,6 +134,22 @@ class Votes:
         self.refused = refused
         self.faulty = faulty
         self.details = details
+
+
+class Tally:
+    """What the masters said to a :class:`Batch`.
+
+    ``granted``, ``sent``: as in :class:`Votes`, a list each with one entry for each request.
+    ``votes``: by number of the request, the votes of those that got less than ``need`` grants, and of
+    those with a master that failed while it was asked.
+    """
+
+    __slots__ = ("granted", "sent", "votes")
+
+    def __init__(self, granted: list[int], sent: list[int], votes: dict[int, Votes]) -> None:
+        self.granted = granted
+        self.sent = sent
+        self.votes = votes
 
 
 class Link(NamedTuple):
@@ -159,14 +205,66 @@ class Engine(Protocol):
         (end of stream): closed earlier it may be reset, and what was written last be lost.
         """
 
+    @overload
     def exchange(
-        self, requests: Sequence[Request], need: int, timeout: float, wait: int = Wait.EARLY
-    ) -> list[Votes]:
+        self, requests: Sequence[Request], need: int, timeout: float, wait: int = ..., stall: float = ...
+    ) -> list[Votes]: ...
+
+    @overload
+    def exchange(
+        self, requests: Batch, need: int, timeout: float, wait: int = ..., stall: float = ...
+    ) -> Tally: ...
+
+    def exchange(
+        self,
+        requests: Sequence[Request] | Batch,
+        need: int,
+        timeout: float,
+        wait: int = Wait.EARLY,
+        stall: float = 0.0,
+    ) -> list[Votes] | Tally:
         """Send, wait up to ``timeout`` seconds for the decision of each request; the votes in order.
 
-        ``wait``: a :class:`Wait`. May raise what a signal
+        ``wait``: a :class:`Wait`. ``stall``: see rule 2; 0.0 means none. May raise what a signal
         handler raises (KeyboardInterrupt): the requests may have been sent then.
         """
+
+    # --- for an event loop: nothing here waits; one thread calls it all ---
+
+    def fileno(self) -> int:
+        """What the loop watches for reading; there from the first call until ``unwatch``."""
+
+    def unwatch(self) -> None:
+        """No loop watches any more: closes ``fileno``, forgets every ticket."""
+
+    def submit(
+        self,
+        requests: Sequence[Request] | Batch,
+        need: int,
+        timeout: float,
+        wait: int,
+        stall: float,
+        whom: object,
+    ) -> object:
+        """As ``exchange``, without waiting: ``on_ready`` will tell ``whom``. Returns a ticket.
+
+        With ``need=0`` nobody is told, and the ticket is None.
+        """
+
+    def forget(self, ticket: object) -> None:
+        """Whoever waited for this does so no more, and will not be told. The requests stay sent."""
+
+    def flush(self) -> None:
+        """Send what was submitted."""
+
+    def on_ready(self) -> list[tuple[object, Any]]:
+        """Send, read, decide: pairs of ``whom`` and what ``exchange`` would have returned.
+
+        To be called when ``fileno`` is readable, and at ``due``.
+        """
+
+    def due(self) -> float | None:
+        """In how many seconds a timeout of what was submitted may end, if no reply comes; None: none."""
 
     def tend(self) -> None:
         """Read what is there, send what is left, notice broken and lagging masters; never waits."""

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 
-from redlock_fast._engine import MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY, Link, Votes
+from redlock_fast._engine import MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY, Batch, Link, Tally, Votes
 from redlock_fast._engine import FAULT as _FAULT
 from redlock_fast._engine import SILENT as _SILENT
 
@@ -35,7 +35,8 @@ cdef extern from "hub.h" nogil:
         pass
 
     ctypedef struct hub_waiter:
-        pass
+        hub_waiter *next
+        void *owner
 
     ctypedef struct hub_detail:
         hub_detail *next
@@ -44,7 +45,7 @@ cdef extern from "hub.h" nogil:
         char *text
 
     ctypedef struct hub_op:
-        int granted, refused, faulty
+        int granted, refused, faulty, need
         uint64_t sent
         hub_detail *details
         unsigned char *reasons
@@ -78,9 +79,15 @@ cdef extern from "hub.h" nogil:
     hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,
                        const char **data, const size_t *sizes)
     void hub_op_release(hub_op *op)
-    hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout)
+    hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall)
     hub_state hub_wait(hub *h, hub_waiter *w)
     void hub_leave(hub *h, hub_waiter *w)
+    int hub_watch(hub *h)
+    void hub_unwatch(hub *h)
+    void hub_submit(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall, void *owner)
+    void hub_flush(hub *h)
+    hub_waiter *hub_on_ready(hub *h)
+    int64_t hub_due(hub *h)
     void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                     int verbs)
     int hub_detach(hub *h, int master, int of, int undo)
@@ -88,6 +95,7 @@ cdef extern from "hub.h" nogil:
     int hub_drain(hub *h, double timeout)
     void hub_describe(hub *h, int master, hub_link_state *state)
     uint64_t hub_breaks(hub *h)
+    void hub_dismiss(hub *h)
     void hub_abandon(hub *h)
 
 
@@ -135,6 +143,94 @@ cdef hub_template **compile_dialect(object dialect) except NULL:
         free(templates)
         raise
     return templates
+
+
+# --- requests --------------------------------------------------------------------------------
+
+
+@cython.final
+cdef class _Ticket:
+    """Requests that were handed over together, and who waits for them."""
+
+    cdef hub_waiter waiter
+    cdef hub_op *single
+    cdef hub_op **ops
+    cdef size_t count
+    cdef bint batch
+    cdef object whom
+
+    def __dealloc__(self):
+        cdef size_t i
+        for i in range(self.count):
+            hub_op_release(self.ops[i])
+        if self.ops is not &self.single:
+            free(self.ops)  # NULL too
+
+    cdef int room(self, Py_ssize_t count, Py_ssize_t args) except -1:
+        if args > HUB_MAX_ARGS:
+            raise ValueError(f"more than {HUB_MAX_ARGS} arguments")
+        if count > 1 and self.ops is NULL:
+            self.ops = <hub_op **> malloc(count * sizeof(hub_op *))
+            if self.ops is NULL:
+                raise MemoryError
+        return 0
+
+    cdef int add(self, hub_op *op) except -1:
+        if op is NULL:
+            raise MemoryError
+        if self.ops is NULL:
+            self.ops = &self.single
+        self.ops[self.count] = op
+        self.count += 1
+        return 0
+
+    cdef int fill(self, hub *h, list requests, int need, int wait) except -1:
+        cdef const char *data[HUB_MAX_ARGS]
+        cdef size_t sizes[HUB_MAX_ARGS]
+        cdef Py_ssize_t j, count = len(requests)
+        cdef tuple args
+        for request in requests:
+            args = request.args
+            self.room(count, len(args))
+            for j in range(len(args)):
+                point(args[j], &data[j], &sizes[j])
+            self.add(hub_op_new(h, request.verb, need, wait, request.masters, request.keep, <int> len(args),
+                                data, sizes))
+        return 0
+
+    cdef int fill_batch(self, hub *h, object batch, int need, int wait) except -1:
+        cdef const char *data[HUB_MAX_ARGS]
+        cdef size_t sizes[HUB_MAX_ARGS]
+        cdef Py_ssize_t i, j, count = batch.count, args = len(batch.args)
+        cdef list columns = [column(one, count) for one in (batch.masters, batch.keep, *batch.args)]
+        cdef int verb = batch.verb
+        cdef uint64_t masters = 0
+        cdef double keep = 0
+        self.room(count, args)
+        for i in range(count):
+            masters = at(columns[0], i)
+            keep = at(columns[1], i)
+            for j in range(args):
+                point(at(columns[2 + j], i), &data[j], &sizes[j])
+            self.add(hub_op_new(h, verb, need, wait, masters, keep, <int> args, data, sizes))
+        return 0
+
+
+cdef int point(object arg, const char **data, size_t *size) except -1:
+    """Borrowed from whoever holds ``arg``."""
+    data[0] = PyBytes_AS_STRING(<bytes?> arg)
+    size[0] = PyBytes_GET_SIZE(arg)
+    return 0
+
+
+cdef object column(object values, Py_ssize_t count):
+    if type(values) is list and len(<list> values) != count:
+        raise ValueError(f"a column of {len(<list> values)} in a batch of {count}")
+    return values
+
+
+cdef inline object at(object column, Py_ssize_t row):
+    return (<list> column)[row] if type(column) is list else column
 
 
 # --- TLS: bytes move through the Python socket, under the GIL ------------------------------------
@@ -208,7 +304,8 @@ cdef class NativeEngine:
     cdef int _masters
     cdef list _tls  # per master: its _TlsSocket, or None
     cdef bint _tls_used
-    cdef list _deferred  # kept requests of a signal handler that interrupted TLS
+    cdef list _deferred  # what a signal handler that interrupted TLS wants to arrive
+    cdef set _tickets  # submitted, and not yet told
     cdef object _on_break
     cdef uint64_t _told
 
@@ -220,6 +317,7 @@ cdef class NativeEngine:
         self._on_break = on_break
         self._tls = [None] * masters
         self._deferred = []
+        self._tickets = set()
         self._hub = hub_new(masters, max_owed, max_buffer, max_replay)
         if self._hub is NULL:
             raise MemoryError
@@ -266,39 +364,83 @@ cdef class NativeEngine:
             return socket.socket(fileno=fd)
         return None if tls is None else (<_TlsSocket> tls).end(state.attached != 0)
 
-    def exchange(self, requests, int need, double timeout, int wait=0):
-        cdef Py_ssize_t count = len(requests), made = 0
-        cdef hub_op *single
-        cdef hub_op **ops = &single
-        cdef hub_waiter waiter
+    def exchange(self, requests, int need, double timeout, int wait=0, double stall=0.0):
         cdef hub_state state
+        cdef _Ticket ticket
         if self._tls_used and self._inside():
             return self._refuse(requests)
-        if count > 1:
-            ops = <hub_op **> malloc(count * sizeof(hub_op *))
-            if ops is NULL:
-                raise MemoryError
+        ticket = self._ticket(requests, need, wait)
         try:
-            while made < count:
-                ops[made] = self._op(requests[made], need, wait)
-                made += 1
             with nogil:
-                state = hub_exchange(self._hub, &waiter, ops, count, timeout)
+                state = hub_exchange(self._hub, &ticket.waiter, ticket.ops, ticket.count, timeout, stall)
             while state == HUB_SIGNALS:
-                state = self._resume(&waiter)
+                state = self._resume(&ticket.waiter)
             if self._tls_used:
                 self._raise_interrupt()  # the break that it caused may have decided this at once
-            return [self._votes(ops[i]) for i in range(count)]
+            return self._answers(ticket)
         finally:
-            while made:
-                made -= 1
-                hub_op_release(ops[made])
-            if ops is not &single:
-                free(ops)
             self._tell()
             if self._deferred:
                 deferred, self._deferred = self._deferred, []
-                self.exchange(deferred, 0, 0.0)
+                for late in deferred:
+                    self.exchange(late, 0, 0.0)
+
+    # --- for an event loop ---
+
+    def fileno(self):
+        cdef int fd
+        with nogil:
+            fd = hub_watch(self._hub)
+        if fd < 0:
+            raise OSError("no file descriptor for the event loop")
+        return fd
+
+    def unwatch(self):
+        with nogil:
+            hub_unwatch(self._hub)
+        self._tickets.clear()
+
+    def submit(self, requests, int need, double timeout, int wait, double stall, whom):
+        cdef _Ticket ticket = self._ticket(requests, need, wait)
+        ticket.whom = whom
+        if need:
+            self._tickets.add(ticket)
+        with nogil:
+            hub_submit(self._hub, &ticket.waiter, ticket.ops, ticket.count, timeout, stall,
+                       <void *> ticket if need else NULL)
+        return ticket if need else None
+
+    def forget(self, _Ticket ticket):
+        with nogil:
+            hub_leave(self._hub, &ticket.waiter)
+        ticket.whom = None
+        self._tickets.discard(ticket)
+
+    def flush(self):
+        self._raise_interrupt()
+        with nogil:
+            hub_flush(self._hub)
+        self._tell()
+
+    def on_ready(self):
+        cdef hub_waiter *told
+        cdef _Ticket ticket
+        self._raise_interrupt()  # of the round before: after this one there is something to tell
+        with nogil:
+            told = hub_on_ready(self._hub)
+        tickets = []
+        while told is not NULL:
+            tickets.append(<_Ticket> told.owner)
+            told = told.next
+        self._tickets.difference_update(tickets)
+        self._tell()
+        return [(ticket.whom, self._answers(ticket)) for ticket in tickets if ticket.whom is not None]
+
+    def due(self):
+        cdef int64_t left
+        with nogil:
+            left = hub_due(self._hub)
+        return None if left < 0 else left / 1e9
 
     def tend(self):
         with nogil:
@@ -335,6 +477,8 @@ cdef class NativeEngine:
         )
 
     def close(self):
+        with nogil:
+            hub_dismiss(self._hub)
         for master in range(self._masters):
             sock = self.detach(master, -1, -1)
             if sock is not None:
@@ -342,6 +486,7 @@ cdef class NativeEngine:
 
     def abandon(self):
         hub_abandon(self._hub)
+        self._tickets.clear()
         for tls in self._tls:
             if tls is not None:
                 socket.close((<_TlsSocket> tls).sock.detach())
@@ -354,22 +499,28 @@ cdef class NativeEngine:
             raise IndexError(f"master {master} of {self._masters}")
         return 0
 
-    cdef hub_op *_op(self, object request, int need, int wait) except NULL:
-        cdef const char *data[HUB_MAX_ARGS]
-        cdef size_t sizes[HUB_MAX_ARGS]
-        cdef tuple args = request.args
-        cdef int i, count = <int> len(args)
-        if count > HUB_MAX_ARGS:
-            raise ValueError(f"more than {HUB_MAX_ARGS} arguments")
-        for i in range(count):
-            arg = <bytes?> args[i]
-            data[i] = PyBytes_AS_STRING(arg)
-            sizes[i] = PyBytes_GET_SIZE(arg)
-        cdef hub_op *op = hub_op_new(self._hub, request.verb, need, wait, request.masters,
-                                     request.keep, count, data, sizes)
-        if op is NULL:
-            raise MemoryError
-        return op
+    cdef _Ticket _ticket(self, object requests, int need, int wait):
+        cdef _Ticket ticket = _Ticket.__new__(_Ticket)
+        if type(requests) is Batch:
+            ticket.batch = True
+            ticket.fill_batch(self._hub, requests, need, wait)
+        else:
+            ticket.fill(self._hub, list(requests), need, wait)
+        return ticket
+
+    cdef object _answers(self, _Ticket ticket):
+        cdef hub_op *op
+        cdef size_t i
+        if not ticket.batch:
+            return [self._votes(ticket.ops[i]) for i in range(ticket.count)]
+        cdef list granted = [ticket.ops[i].granted for i in range(ticket.count)]
+        cdef list sent = [ticket.ops[i].sent for i in range(ticket.count)]
+        votes = {}
+        for i in range(ticket.count):
+            op = ticket.ops[i]
+            if op.granted < op.need or op.details is not NULL:
+                votes[i] = self._votes(op)
+        return Tally(granted, sent, votes)
 
     cdef hub_state _resume(self, hub_waiter *waiter) except *:
         """Run signal handlers, then wait on; what they raise ends the wait, not the requests."""
@@ -390,11 +541,16 @@ cdef class NativeEngine:
         cdef unsigned long mine = PyThread_get_thread_ident()
         return any([tls is not None and (<_TlsSocket> tls).thread == mine for tls in self._tls])
 
-    cdef list _refuse(self, object requests):
-        self._deferred.extend([request for request in requests if request.keep])
+    cdef object _refuse(self, object requests):
+        """Nothing is sent now; what must arrive is, later."""
         details = dict.fromkeys(range(self._masters), "called from a signal handler")
-        values = (_FAULT,) * self._masters
-        return [Votes(values, 0, 0, 0, self._masters, details) for _ in requests]
+        votes = Votes((_FAULT,) * self._masters, 0, 0, 0, self._masters, details)
+        if type(requests) is Batch:
+            if requests.keep:
+                self._deferred.append(requests)
+            return Tally([0] * requests.count, [0] * requests.count, dict.fromkeys(range(requests.count), votes))
+        self._deferred.extend([[request] for request in requests if request.keep])
+        return [votes] * len(requests)
 
     cdef int _raise_interrupt(self) except -1:
         for tls in self._tls:

@@ -35,6 +35,8 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     l->dialect = dialect;
     l->verbs = verbs;
     h->up |= BIT(master);
+    h->helper.transports += transport != NULL;
+    hub_watch_link(h, l, 1);
     int64_t now = hub_now();
     hub_op **kept = l->kept;
     size_t size = l->kept_size;
@@ -80,6 +82,7 @@ int hub_detach(hub *h, int master, int of, int undo) {
             pthread_mutex_lock(&h->mutex);
             hub_fail_owed(h, master, "connection closed by the client");
         }
+        h->helper.transports -= l->transport != NULL;
         fd = link_close(l, whole);
         if (!whole && fd >= 0) {
             close(fd);
@@ -144,30 +147,42 @@ uint64_t hub_breaks(hub *h) { return __atomic_load_n(&h->breaks, __ATOMIC_ACQUIR
 
 /* --- the hub itself ------------------------------------------------------------------------ */
 
-static int open_kick(int kick[2]) {
+int hub_open_bell(int bell[2]) {
 #ifdef __linux__
-    kick[0] = kick[1] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    return kick[0] < 0 ? -1 : 0;
+    bell[0] = bell[1] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return bell[0] < 0 ? -1 : 0;
 #else
-    if (pipe(kick)) return -1;
+    if (pipe(bell)) return bell[0] = bell[1] = -1;
     for (int i = 0; i < 2; i++) {
-        fcntl(kick[i], F_SETFL, O_NONBLOCK);
-        fcntl(kick[i], F_SETFD, FD_CLOEXEC);
+        fcntl(bell[i], F_SETFL, O_NONBLOCK);
+        fcntl(bell[i], F_SETFD, FD_CLOEXEC);
     }
     return 0;
 #endif
 }
 
-static void close_kick(int kick[2]) {
-    if (kick[0] >= 0) close(kick[0]);
-    if (kick[1] >= 0 && kick[1] != kick[0]) close(kick[1]);
-    kick[0] = kick[1] = -1;
+void hub_close_bell(int bell[2]) {
+    if (bell[0] >= 0) close(bell[0]);
+    if (bell[1] >= 0 && bell[1] != bell[0]) close(bell[1]);
+    bell[0] = bell[1] = -1;
+}
+
+void hub_ring(const int bell[2]) {
+    uint64_t one = 1;
+    ssize_t written = write(bell[1], &one, sizeof one);
+    (void)written; /* full: it rings already */
+}
+
+void hub_silence(const int bell[2]) {
+    uint64_t counts[8];
+    ssize_t got = read(bell[0], counts, sizeof counts);
+    (void)got;
 }
 
 hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay) {
     hub *h = calloc(1, sizeof *h);
     if (!h) return NULL;
-    h->kick[0] = h->kick[1] = -1;
+    h->kick[0] = h->kick[1] = h->loop.watch = h->loop.notify[0] = h->loop.notify[1] = -1;
     h->links = calloc((size_t)masters, sizeof *h->links);
     h->fds = calloc((size_t)masters + 1, sizeof *h->fds);
     h->masters = masters;
@@ -177,7 +192,8 @@ hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay)
     h->next_deadline = FOREVER;
     pthread_mutex_init(&h->mutex, NULL);
     hub_cond_init(&h->seizable);
-    if (h->links && h->fds && !open_kick(h->kick)) {
+    hub_cond_init(&h->helper.called);
+    if (h->links && h->fds && !hub_open_bell(h->kick)) {
         for (int i = 0; i < masters; i++) h->links[i].fd = -1;
         return h;
     }
@@ -186,12 +202,14 @@ hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay)
 }
 
 void hub_free(hub *h) {
+    hub_dismiss(h);
+    hub_unwatch(h);
     for (int i = 0; h->links && i < h->masters; i++) {
         int fd = link_close(&h->links[i], 0);
         if (fd >= 0) close(fd);
         link_clear(&h->links[i]);
     }
-    close_kick(h->kick);
+    hub_close_bell(h->kick);
     free(h->links);
     free(h->fds);
     free(h);
@@ -201,9 +219,13 @@ void hub_abandon(hub *h) {
     /* The threads that held the mutex, led or waited do not exist in this process. */
     pthread_mutex_init(&h->mutex, NULL);
     hub_cond_init(&h->seizable);
+    hub_cond_init(&h->helper.called);
     h->leading = h->expecting = h->kicked = 0;
-    h->seizing = 0;
-    for (hub_waiter *w = h->first; w; w = w->next) {
+    h->seizing = h->threads = 0;
+    h->helper.running = h->helper.leading = h->helper.ending = 0;
+    h->helper.transports = 0;
+    hub_unwatch(h); /* its fds are shared with the parent, as is the kick */
+    for (hub_waiter *w = h->waiting.first; w; w = w->next) {
         /* One of them may be ours, interrupted by the signal handler that forked. */
         for (size_t i = 0; i < w->count; i++) {
             for (int master = 0; master < h->masters && !w->ops[i]->decided; master++)
@@ -213,9 +235,10 @@ void hub_abandon(hub *h) {
             w->ops[i]->waiter = NULL;
         }
         w->undecided = 0;
-        w->queued = 0;
+        w->queue = NULL;
     }
-    h->first = h->last = h->finished = NULL;
+    h->waiting = (hub_waiters){NULL, NULL};
+    h->finished = NULL;
     h->next_deadline = FOREVER;
     h->up = h->lagging = 0;
     for (int i = 0; i < h->masters; i++) {
@@ -224,6 +247,6 @@ void hub_abandon(hub *h) {
         if (fd >= 0) close(fd);
         link_clear(l);
     }
-    close_kick(h->kick); /* shared with the parent */
-    if (open_kick(h->kick)) h->kick[0] = h->kick[1] = -1;
+    hub_close_bell(h->kick);
+    hub_open_bell(h->kick);
 }

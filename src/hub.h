@@ -2,7 +2,8 @@
  *
  * Threads submit requests and wait. One of them leads: it flushes everybody's bytes, polls,
  * receives, matches replies to requests and wakes those whose request is decided; then it hands
- * the lead on. The mutex guards all fields but those marked "leader", which belong to whoever
+ * the lead on. Where many wait, a thread of the hub's own leads. An event loop submits without
+ * waiting, and leads for one round whenever it is told that there is something to do. The mutex guards all fields but those marked "leader", which belong to whoever
  * leads; it is never held across a call that can block. redlock_fast/_engine.py states the contract.
  */
 #ifndef REDLOCK_HUB_H
@@ -30,6 +31,7 @@ enum hub_state { HUB_DONE, HUB_SIGNALS };
 
 typedef struct hub hub;
 typedef struct hub_waiter hub_waiter;
+typedef struct { hub_waiter *first, *last; } hub_waiters;
 
 /* One request, owned by its waiter, its owed replies and its place among the kept together. */
 typedef struct hub_op {
@@ -56,13 +58,15 @@ typedef struct hub_detail {
     char text[];
 } hub_detail;
 
-/* One thread that waits for its requests; lives on that thread's stack. */
+/* Requests handed over together, and who waits for them: a thread, or an event loop's `owner`. */
 struct hub_waiter {
     hub_waiter *previous, *next;
     hub_op **ops;
     size_t count, undecided;
     int64_t deadline;
-    char queued;  /* in the hub's list */
+    int64_t limit, stall; /* the deadline moves with every reply, by `stall`, up to the limit; 0: it does not */
+    void *owner;
+    hub_waiters *queue; /* that it stands in */
     char present; /* inside hub_wait, so it can be woken to lead */
     pthread_cond_t woken;
 };
@@ -103,9 +107,20 @@ hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, doubl
 void hub_op_release(hub_op *op);
 
 /* Submit and wait. HUB_SIGNALS: look after signals, then call hub_wait, or hub_leave to give up. */
-enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout);
+enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall);
 enum hub_state hub_wait(hub *h, hub_waiter *w);
 void hub_leave(hub *h, hub_waiter *w);
+
+/* For an event loop; nothing here waits. The fd that it watches, -1 if there can be none. */
+int hub_watch(hub *h);
+void hub_unwatch(hub *h);
+/* Hand over for `owner`, or for nobody if that is NULL. */
+void hub_submit(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall, void *owner);
+void hub_flush(hub *h);
+/* One round; whose requests are decided, first to last by `next`. */
+hub_waiter *hub_on_ready(hub *h);
+/* ns until a deadline may end; -1 if there is none. */
+int64_t hub_due(hub *h);
 
 /* Takes the templates; and fd, unless a transport moves its bytes. */
 void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
@@ -118,6 +133,8 @@ int hub_drain(hub *h, double timeout);
 void hub_describe(hub *h, int master, hub_link_state *state);
 /* How many connections have broken so far. */
 uint64_t hub_breaks(hub *h);
+/* End the hub's own thread, if it has one. */
+void hub_dismiss(hub *h);
 /* In a child of fork. */
 void hub_abandon(hub *h);
 

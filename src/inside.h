@@ -18,6 +18,22 @@
 
 #define BIT(i) (UINT64_C(1) << (i))
 
+/* A thread that leads where many wait. */
+typedef struct {
+    pthread_t thread;
+    pthread_cond_t called;
+    char running, leading, ending;
+    int transports; /* links that need Python to move bytes; then it must not lead */
+} hub_helper;
+
+/* What an event loop is told, and how. */
+typedef struct {
+    int watch;                  /* an fd for all of this, -1 without a loop */
+    int notify[2];              /* to read from, to write to */
+    char notified, collecting;
+    hub_waiters told;           /* decided, not yet collected */
+} hub_loop;
+
 struct hub {
     pthread_mutex_t mutex;
     int masters;
@@ -25,8 +41,11 @@ struct hub {
     char leading, expecting, kicked, reflush;
     int seizing;
     pthread_cond_t seizable;
-    hub_waiter *first, *last;   /* undecided, in the order of arrival */
-    hub_waiter *finished;       /* decided, not yet woken */
+    hub_waiters waiting;        /* undecided, in the order of arrival */
+    int threads;                /* how many of them are threads */
+    hub_waiter *finished;       /* threads that are decided, not yet woken */
+    hub_helper helper;
+    hub_loop loop;
     int64_t next_deadline;      /* no waiter's deadline is before it */
     int64_t polled;             /* when the last poll ended */
     uint64_t up, lagging;       /* masks of links */
@@ -54,6 +73,10 @@ void hub_fault(hub_op *op, int master, enum hub_reason reason, const char *text,
 int hub_determined(const hub *h, const hub_op *op);
 
 /* waiter.c: who waits, and who leads. All with the mutex held. */
+void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall);
+void hub_renew(hub_waiter *w, int64_t now);
+void hub_join(hub_waiters *queue, hub_waiter *w);
+void hub_drop(hub *h, hub_waiter *w); /* not waiting any more; its requests are nobody's */
 void hub_conclude(hub *h, hub_op *op);
 void hub_decide(hub *h, hub_op *op);
 void hub_wake_finished(hub *h);
@@ -62,6 +85,20 @@ void hub_cond_init(pthread_cond_t *cond);
 void hub_kick(hub *h);
 void hub_take_lead(hub *h);
 void hub_hand_on(hub *h);
+
+/* helper.c. */
+int hub_call_helper(hub *h); /* 0 if it is not needed, or there is none */
+
+/* loop.c. */
+void hub_tell(hub *h, hub_waiter *w);
+void hub_watch_link(hub *h, hub_link *l, int on); /* on: as long as it is up */
+void hub_watch_output(hub *h);
+
+/* hub.c: a pair of fds (or one twice) to wake who polls. */
+int hub_open_bell(int bell[2]);
+void hub_close_bell(int bell[2]);
+void hub_ring(const int bell[2]);
+void hub_silence(const int bell[2]);
 
 /* round.c: what the leader does; with the mutex held, which it lets go meanwhile. */
 enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now);

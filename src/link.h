@@ -30,6 +30,7 @@ typedef struct {
     const hub_transport *transport;
     buffer flight, in;
     char polled, blocked, received;
+    char watched, watched_output; /* by the loop's fd */
     char failure[128]; /* found while sending or receiving, not told yet */
 } hub_link;
 

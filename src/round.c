@@ -2,7 +2,6 @@
 #include "inside.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 #include "reply.h"
 
@@ -33,6 +32,7 @@ void hub_fail_owed(hub *h, int master, const char *why) {
     h->up &= ~BIT(master);
     h->lagging &= ~BIT(master);
     l->lagging_since = 0;
+    hub_watch_link(h, l, 0);
     int64_t now = hub_now();
     for (link_slot *slot; (slot = link_oldest(l)); link_pop(l)) {
         hub_op *op = slot->op;
@@ -110,9 +110,7 @@ static int receive(hub *h) {
 
 static void read_kick(hub *h) {
     if (!h->fds[0].revents) return;
-    uint64_t counts[8];
-    ssize_t got = read(h->kick[0], counts, sizeof counts);
-    (void)got;
+    hub_silence(h->kick);
     h->kicked = 0;
 }
 
@@ -129,7 +127,7 @@ static void measure(hub *h, hub_link *l, const link_slot *slot, int64_t now) {
 static int is_noscript(reply_bytes reply) { return reply.size > 9 && !memcmp(reply.data, "-NOSCRIPT", 9); }
 
 /* One whole reply for the oldest request. 0 if there is none. */
-static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, int64_t number) {
+static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, int64_t number, int64_t now) {
     hub_link *l = &h->links[master];
     link_slot *oldest = link_oldest(l);
     if (!oldest) return 0;
@@ -145,6 +143,7 @@ static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, i
         return 1;
     }
     op->owed--;
+    hub_renew(op->waiter, now);
     if (op->decided) l->late++;
     else if (kind == REPLY_NUMBER) hub_count(op, master, number);
     else hub_fault(op, master, REASON_REPLY, reply.data, reply.size);
@@ -165,7 +164,7 @@ static void match(hub *h, int master, int64_t now) {
         if (kind == REPLY_PARTIAL) break;
         if (kind == REPLY_PUSH) l->pushes++;
         else if (kind == REPLY_MALFORMED) snprintf(l->failure, sizeof l->failure, "protocol error: malformed reply");
-        else if (kind != REPLY_ATTRIBUTE && !answer(h, master, kind, in, number))
+        else if (kind != REPLY_ATTRIBUTE && !answer(h, master, kind, in, number, now))
             snprintf(l->failure, sizeof l->failure, "protocol error: a reply that nobody is owed");
         if (l->failure[0]) break;
         buffer_take(&l->in, in.size);
@@ -197,6 +196,7 @@ static void settle(hub *h, int events) {
     }
     h->polled = now;
     hub_expire(h, now);
+    hub_watch_output(h);
 }
 
 /* Send once, without waiting. */
@@ -207,6 +207,7 @@ void hub_flush_now(hub *h) {
     pthread_mutex_lock(&h->mutex);
     for (int i = 0; i < h->masters; i++)
         if (h->links[i].polled && h->links[i].failure[0]) break_link(h, i, h->links[i].failure);
+    hub_watch_output(h);
 }
 
 /* One round with the mutex held on entry and exit. 0 if a signal wants attention. */

@@ -2,7 +2,6 @@
 #include "inside.h"
 
 #include <errno.h>
-#include <unistd.h>
 
 static void wake(hub_waiter *w) { pthread_cond_signal(&w->woken); }
 
@@ -13,7 +12,7 @@ static void pass_lead(hub *h) {
         pthread_cond_signal(&h->seizable);
         return;
     }
-    for (hub_waiter *w = h->first; w; w = w->next) {
+    for (hub_waiter *w = h->threads ? h->waiting.first : NULL; w; w = w->next) {
         if (w->present) {
             wake(w);
             return;
@@ -21,28 +20,33 @@ static void pass_lead(hub *h) {
     }
 }
 
-static void enqueue(hub *h, hub_waiter *w) {
-    w->queued = 1;
+void hub_join(hub_waiters *queue, hub_waiter *w) {
+    w->queue = queue;
     w->next = NULL;
-    w->previous = h->last;
-    *(h->last ? &h->last->next : &h->first) = w;
-    h->last = w;
-    if (w->deadline < h->next_deadline) h->next_deadline = w->deadline;
+    w->previous = queue->last;
+    *(queue->last ? &queue->last->next : &queue->first) = w;
+    queue->last = w;
 }
 
-static void dequeue(hub *h, hub_waiter *w) {
-    if (!w->queued) return;
-    *(w->previous ? &w->previous->next : &h->first) = w->next;
-    *(w->next ? &w->next->previous : &h->last) = w->previous;
-    w->queued = 0;
+static void leave_queue(hub *h, hub_waiter *w) {
+    hub_waiters *queue = w->queue;
+    if (!queue) return;
+    *(w->previous ? &w->previous->next : &queue->first) = w->next;
+    *(w->next ? &w->next->previous : &queue->last) = w->previous;
+    w->queue = NULL;
+    h->threads -= !w->owner;
 }
 
 void hub_decide(hub *h, hub_op *op) {
     hub_waiter *w = op->waiter;
     op->decided = 1;
     op->waiter = NULL;
-    if (!w || --w->undecided || !w->queued) return;
-    dequeue(h, w);
+    if (!w || --w->undecided || !w->queue) return;
+    leave_queue(h, w);
+    if (w->owner) {
+        hub_tell(h, w);
+        return;
+    }
     w->next = h->finished;
     h->finished = w;
 }
@@ -58,7 +62,7 @@ void hub_wake_finished(hub *h) {
 void hub_expire(hub *h, int64_t now) {
     if (now < h->next_deadline) return;
     h->next_deadline = FOREVER;
-    for (hub_waiter *w = h->first, *next; w; w = next) {
+    for (hub_waiter *w = h->waiting.first, *next; w; w = next) {
         next = w->next;
         if (w->deadline > now) {
             if (w->deadline < h->next_deadline) h->next_deadline = w->deadline;
@@ -73,17 +77,23 @@ void hub_conclude(hub *h, hub_op *op) {
     if (!op->decided && hub_determined(h, op)) hub_decide(h, op);
 }
 
+void hub_renew(hub_waiter *w, int64_t now) {
+    if (w && w->stall) w->deadline = w->limit - now > w->stall ? now + w->stall : w->limit;
+}
+
 /* --- the lead ------------------------------------------------------------------------------ */
 
 void hub_take_lead(hub *h) { h->leading = 1; }
 
 void hub_hand_on(hub *h) {
-    if (h->reflush && !h->first) { /* bytes that no other caller will flush */
+    if (h->reflush && !h->threads) { /* bytes that no other caller will flush */
         hub_wake_finished(h); /* before the mutex is let go: who is decided may leave its stack */
         hub_flush_now(h);
     }
-    h->leading = 0;
-    pass_lead(h);
+    if (!hub_call_helper(h)) {
+        h->leading = 0;
+        pass_lead(h);
+    }
     hub_wake_finished(h);
 }
 
@@ -132,9 +142,7 @@ static void submit(hub *h, hub_op *op, int64_t now) {
 void hub_kick(hub *h) {
     if (h->kicked) return;
     h->kicked = 1;
-    uint64_t one = 1;
-    ssize_t written = write(h->kick[1], &one, sizeof one);
-    (void)written; /* full: the leader is awake already */
+    hub_ring(h->kick);
 }
 
 /* --- waiting ------------------------------------------------------------------------------- */
@@ -175,19 +183,31 @@ static enum hub_state wait_decided(hub *h, hub_waiter *w) {
     return state;
 }
 
-enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout) {
-    memset(w, 0, offsetof(hub_waiter, woken));
-    hub_cond_init(&w->woken);
+/* Everything of w but `owner` and `woken`. */
+void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall) {
+    int64_t now = hub_now();
+    w->queue = NULL;
+    w->present = 0;
     w->ops = ops;
     w->count = w->undecided = count;
-    int64_t now = hub_now();
-    w->deadline = hub_later(now, timeout);
-    pthread_mutex_lock(&h->mutex);
+    w->deadline = w->limit = hub_later(now, timeout);
+    w->stall = hub_later(0, stall);
+    hub_renew(w, now);
     for (size_t i = 0; i < count; i++) {
         ops[i]->waiter = w;
         submit(h, ops[i], now);
     }
-    if (w->undecided) enqueue(h, w);
+    if (!w->undecided) return;
+    hub_join(&h->waiting, w);
+    h->threads += !w->owner;
+    if (w->deadline < h->next_deadline) h->next_deadline = w->deadline;
+}
+
+enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall) {
+    w->owner = NULL;
+    hub_cond_init(&w->woken);
+    pthread_mutex_lock(&h->mutex);
+    hub_enlist(h, w, ops, count, timeout, stall);
     if (h->leading && !h->expecting) hub_kick(h);
     enum hub_state state = HUB_DONE;
     if (w->undecided) {
@@ -208,14 +228,18 @@ enum hub_state hub_wait(hub *h, hub_waiter *w) {
     return state;
 }
 
-void hub_leave(hub *h, hub_waiter *w) {
-    pthread_mutex_lock(&h->mutex);
+void hub_drop(hub *h, hub_waiter *w) {
     for (size_t i = 0; i < w->count; i++) {
         w->ops[i]->decided = 1;
         w->ops[i]->waiter = NULL;
     }
-    dequeue(h, w);
-    if (!h->leading && !h->seizing) {
+    leave_queue(h, w);
+}
+
+void hub_leave(hub *h, hub_waiter *w) {
+    pthread_mutex_lock(&h->mutex);
+    hub_drop(h, w);
+    if (!w->owner && !h->leading && !h->seizing) {
         hub_take_lead(h);
         hub_flush_now(h);
         hub_hand_on(h);

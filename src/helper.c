@@ -1,0 +1,63 @@
+/* The hub's own thread: it leads where so many wait that handing the lead on would cost more. */
+#include "inside.h"
+
+#include <signal.h>
+
+/* It is called from so many waiting threads on, and gives the lead back below so many. */
+#define MANY 8
+#define FEW 4
+
+static void *help(void *argument) {
+    hub *h = argument;
+    hub_helper *me = &h->helper;
+    pthread_mutex_lock(&h->mutex);
+    while (!me->ending) {
+        if (!me->leading) {
+            pthread_cond_wait(&me->called, &h->mutex);
+            continue;
+        }
+        while (h->threads >= FEW && !h->seizing && !me->ending) {
+            hub_round(h, SLICE);
+            hub_wake_finished(h);
+        }
+        me->leading = 0;
+        hub_hand_on(h);
+    }
+    pthread_mutex_unlock(&h->mutex);
+    return NULL;
+}
+
+/* All signals are for Python's threads. */
+static int start(hub *h) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    h->helper.running = !pthread_create(&h->helper.thread, NULL, help, h);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return h->helper.running;
+}
+
+int hub_call_helper(hub *h) {
+    hub_helper *helper = &h->helper;
+    if (h->threads < MANY || h->seizing || helper->ending || helper->transports) return 0;
+    if (!helper->running && !start(h)) return 0;
+    helper->leading = 1;
+    pthread_cond_signal(&helper->called);
+    return 1;
+}
+
+void hub_dismiss(hub *h) {
+    pthread_mutex_lock(&h->mutex);
+    int running = h->helper.running;
+    h->helper.ending = running;
+    if (running) {
+        pthread_cond_signal(&h->helper.called);
+        hub_kick(h);
+    }
+    pthread_mutex_unlock(&h->mutex);
+    if (!running) return;
+    pthread_join(h->helper.thread, NULL);
+    pthread_mutex_lock(&h->mutex);
+    h->helper.running = h->helper.ending = 0;
+    pthread_mutex_unlock(&h->mutex);
+}
