@@ -107,6 +107,25 @@ class Batch:
         self.masters = masters
         self.keep = keep
 
+    def requests(self) -> list[Request]:
+        """The same as single requests. ValueError or TypeError where a column does not fit."""
+
+        if self.count < 0:
+            raise ValueError(f"a batch of {self.count}")
+
+        def column(values: Any, *kinds: type) -> Any:
+            if type(values) is not list:
+                values = [values] * self.count
+            if len(values) != self.count:
+                raise ValueError(f"a column of {len(values)} in a batch of {self.count}")
+            if not all(isinstance(value, kinds) for value in values):
+                raise TypeError(f"a column of a batch has entries that are not {kinds[-1].__name__}")
+            return values
+
+        args = zip(*[column(arg, bytes) for arg in self.args], strict=True)
+        masters, keep = column(self.masters, int), column(self.keep, int, float)
+        return [Request(self.verb, *row) for row in zip(args, masters, keep, strict=True)]
+
 
 class Votes:
     """What the masters said to one request.

@@ -18,6 +18,7 @@ from time import monotonic
 from ._engine import MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
 from ._pure_link import Connection, Lane
 from ._pure_op import Lead, Waiter, new_bell
+from ._pure_watch import Watch
 from ._resp import ProtocolError
 
 #: While replies are expected within this (seconds), newcomers need not interrupt the leader.
@@ -60,6 +61,7 @@ class Hub:
         self._torn = False  # something was raised in the middle of leading
         self._expecting = self._kicked = False
         self._polled = self._look_at = 0.0
+        self._watch: Watch | None = None  # of an event loop
 
     # --- leading and waiting -----------------------------------------------------------------
 
@@ -105,10 +107,9 @@ class Hub:
         """See to it that requests are sent for which nobody waits."""
         leader, flushes = self._lead.holder.get(None), self._flushes
         me = Waiter(1, brief=True)
+        me.limit = deadline
         if leader is None or leader.brief or leader.thread == me.thread:
-            self._run(
-                me, lambda: self._wait(me, lambda: not self._news or self._flushes != flushes, deadline)
-            )
+            self._run(me, lambda: self._wait(me, lambda: not self._news or self._flushes != flushes))
         else:
             self._kick_leader()
 
@@ -117,15 +118,15 @@ class Hub:
         if self._news and self._lead.unclaimed():
             self.tend()
 
-    def _wait(self, me: Waiter, done: Callable[[], bool], deadline: float) -> None:
-        """Lead, or wait to be rung by who leads, until ``done()`` or the deadline."""
+    def _wait(self, me: Waiter, done: Callable[[], bool]) -> None:
+        """Lead, or wait to be rung by who leads, until ``done()`` or I am due."""
         while True:
             if self._claim(me):
-                if self._serve(me, done, deadline):
+                if self._serve(me, done):
                     return
                 self._release(me)
             now = monotonic()
-            if done() or now >= deadline:
+            if done() or now >= me.due():
                 return
             if me.bell is None:
                 # Then look again: whoever led may have left without seeing me.
@@ -133,10 +134,10 @@ class Hub:
                 self._lead.waiters[me] = None
             else:
                 self._kick_leader()
-                me.bell.acquire(True, min(SLICE, deadline - now))
+                me.bell.acquire(True, min(SLICE, me.due() - now))
 
-    def _serve(self, me: Waiter, done: Callable[[], bool], deadline: float) -> bool:
-        """Lead until ``done()`` or the deadline; False if somebody urgent wants the lead."""
+    def _serve(self, me: Waiter, done: Callable[[], bool]) -> bool:
+        """Lead until ``done()`` or I am due; False if somebody urgent wants the lead."""
         now = 0.0
         while True:
             if self._news:
@@ -152,8 +153,8 @@ class Hub:
             wait = EXPECT_WITHIN if self._expecting else SLICE
             if self._news:  # from those who saw me expecting, and so did not kick
                 wait = 0.0
-            now = self._poll(max(0.0, min(wait, deadline - (now or monotonic()))))
-            if done() or now >= deadline:
+            now = self._poll(max(0.0, min(wait, me.due() - (now or monotonic()))))
+            if done() or now >= me.due():
                 return True
 
     def _claim(self, me: Waiter) -> bool:
@@ -233,7 +234,9 @@ class Hub:
             self._break(connection, error)
         else:
             if connection.blocked is not blocked:
-                self._watch(self._poller, connection)
+                self._register(self._poller, connection)
+                if self._watch is not None:
+                    self._watch.output(connection.fd, connection.blocked)
 
     def _poll(self, timeout: float) -> float:
         """Wait for something to come, and see to it. Returns the time."""
@@ -298,6 +301,8 @@ class Hub:
         self._by_fd.pop(connection.fd, None)
         with contextlib.suppress(KeyError):
             self._poller.unregister(connection.fd)
+        if self._watch is not None:
+            self._watch.remove(connection.fd)
 
     def _bury(self) -> None:
         """Fail what ended connections owe. First all of it, then the decisions."""
@@ -324,9 +329,9 @@ class Hub:
             poller.register(self._kick[0], select.POLLIN)
         for lane in self._lanes:
             if lane.connection is not None:
-                self._watch(poller, lane.connection)
+                self._register(poller, lane.connection)
         return poller
 
-    def _watch(self, poller: select.poll, connection: Connection) -> None:
+    def _register(self, poller: select.poll, connection: Connection) -> None:
         events = select.POLLIN | select.POLLOUT if connection.blocked else select.POLLIN
         poller.register(connection.fd, events)

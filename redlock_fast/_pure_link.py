@@ -142,6 +142,7 @@ class Connection:
         "line",
         "out",
         "queued",
+        "read_at",
         "round_trip",
         "sock",
         "sock_receive",
@@ -169,7 +170,7 @@ class Connection:
         self.append = self.incoming.extend
         self.blocked = False  # the socket takes no more for now
         self.busy = False  # a signal handler's exchange has to leave it alone
-        self.lagging = self.round_trip = 0.0
+        self.lagging = self.round_trip = self.read_at = 0.0
         self.why = ""  # it ended
 
     def owed(self) -> int:
@@ -223,6 +224,7 @@ class Connection:
         if len(incoming) == before and self.ended():
             raise ConnectionError("connection closed by the master")
         self.lagging = 0.0
+        self.read_at = now
         if self.head < self.tail:
             op, _, _, sent = self.line[self.head]
             # A reply that nobody waited for may have lain there: it took at least until the poll before.
@@ -283,7 +285,7 @@ class Connection:
         op, late = slot[0], slot[0].decided
         again = _fallback(slot, detail) if detail else []
         if not again:
-            op.vote(self.lane.index, value, detail)
+            op.vote(self.lane.index, value, detail, self.read_at)
             op.settle()
         if self.turn == turn:
             del self.incoming[:end]  # together
@@ -303,7 +305,7 @@ class Connection:
     def condemn(self) -> None:
         """All that is owed becomes a fault; who waits is told by ``fail``."""
         for slot in self.line[self.head :]:
-            slot[0].vote(self.lane.index, FAULT, self.why)
+            slot[0].vote(self.lane.index, FAULT, self.why, self.read_at)
 
     def fail(self, now: float) -> None:
         """All that is owed is over, or kept for the next connection."""
@@ -313,7 +315,7 @@ class Connection:
             if not oldest:
                 return
             op = oldest[0][0]
-            op.vote(self.lane.index, FAULT, self.why)
+            op.vote(self.lane.index, FAULT, self.why, now)
             op.settle()
             self.lane.keep(op, now)
             if self.turn == turn:

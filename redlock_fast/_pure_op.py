@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from functools import lru_cache
+from math import inf
 from threading import Lock, get_ident
 
 from ._commands import Command
@@ -55,20 +56,33 @@ def new_bell() -> Lock:
 class Waiter:
     """A thread inside the engine: what it takes to wake it, and whose leadership it interrupted.
 
-    ``open``: how many of its requests are undecided. ``outer``: the leader on the same thread that a
-    signal handler interrupted. ``brief``: does not wait for replies while it leads. ``urgent``: needs
-    the lead itself, to change connections.
+    ``open``: how many of its requests are undecided. ``limit``: when it stops waiting; where ``stall``
+    is set, it does so that long after it was last ``heard``. ``outer``: the leader on the same thread
+    that a signal handler interrupted. ``brief``: does not wait for replies while it leads. ``urgent``:
+    needs the lead itself, to change connections.
     """
 
-    __slots__ = ("bell", "brief", "open", "outer", "thread", "urgent")
+    __slots__ = ("bell", "brief", "heard", "limit", "open", "outer", "stall", "thread", "urgent")
 
     def __init__(self, requests: int, brief: bool = False, urgent: bool = False) -> None:
+        self.limit = inf
+        self.heard = self.stall = 0.0
         self.bell: Lock | None = None
         self.open = requests
         self.outer: Waiter | None = None
         self.thread = get_ident()
         self.brief = brief
         self.urgent = urgent
+
+    def since(self, now: float, timeout: float, stall: float = 0.0) -> float:
+        """Begin to wait. Returns when I am due."""
+        self.limit = now + timeout
+        self.heard = now
+        self.stall = stall
+        return self.due()
+
+    def due(self) -> float:
+        return min(self.limit, self.heard + self.stall) if self.stall else self.limit
 
     def ring(self) -> None:
         if self.bell is not None:
@@ -176,10 +190,12 @@ class Op:
         self.values[master] = FAULT
         self.faulty += 1
 
-    def vote(self, master: int, value: int, detail: str | bytes) -> None:
+    def vote(self, master: int, value: int, detail: str | bytes, now: float) -> None:
         """Count what a master owed. Counts once, however often it is said."""
         if self.decided or self.values[master] != SILENT:
             return
+        if self.waiter is not None:
+            self.waiter.heard = now
         if value == FAULT:
             self.details[master] = detail
             self.faulty += 1

@@ -206,6 +206,8 @@ cdef class _Ticket:
         cdef int verb = batch.verb
         cdef uint64_t masters = 0
         cdef double keep = 0
+        if count < 0:
+            raise ValueError(f"a batch of {count}")
         self.room(count, args)
         for i in range(count):
             masters = at(columns[0], i)
@@ -432,9 +434,14 @@ cdef class NativeEngine:
         while told is not NULL:
             tickets.append(<_Ticket> told.owner)
             told = told.next
-        self._tickets.difference_update(tickets)
         self._tell()
-        return [(ticket.whom, self._answers(ticket)) for ticket in tickets if ticket.whom is not None]
+        result = []
+        for ticket in tickets:
+            if ticket in self._tickets:  # not forgotten by what ran meanwhile
+                self._tickets.discard(ticket)
+                result.append((ticket.whom, self._answers(ticket)))
+                ticket.whom = None
+        return result
 
     def due(self):
         cdef int64_t left

@@ -221,7 +221,7 @@ void hub_abandon(hub *h) {
     hub_cond_init(&h->seizable);
     hub_cond_init(&h->helper.called);
     h->leading = h->expecting = h->kicked = 0;
-    h->seizing = h->threads = 0;
+    h->seizing = h->threads = h->loop.waiting = 0;
     h->helper.running = h->helper.leading = h->helper.ending = 0;
     h->helper.transports = 0;
     hub_unwatch(h); /* its fds are shared with the parent, as is the kick */

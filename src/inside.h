@@ -32,6 +32,7 @@ typedef struct {
     int notify[2];              /* to read from, to write to */
     char notified, collecting;
     hub_waiters told;           /* decided, not yet collected */
+    int waiting;                /* how many tickets are not decided */
 } hub_loop;
 
 struct hub {

@@ -114,7 +114,7 @@ hub_waiter *hub_on_ready(hub *h) {
 int64_t hub_due(hub *h) {
     pthread_mutex_lock(&h->mutex);
     int64_t next = h->next_deadline, now = hub_now();
-    int waiting = h->waiting.first != NULL;
+    int waiting = h->loop.waiting;
     pthread_mutex_unlock(&h->mutex);
     if (!waiting || next == FOREVER) return -1;
     return next > now ? next - now : 0;

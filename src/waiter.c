@@ -28,13 +28,16 @@ void hub_join(hub_waiters *queue, hub_waiter *w) {
     queue->last = w;
 }
 
+/* Of those that wait as w does. */
+static int *number_of(hub *h, const hub_waiter *w) { return w->owner ? &h->loop.waiting : &h->threads; }
+
 static void leave_queue(hub *h, hub_waiter *w) {
     hub_waiters *queue = w->queue;
     if (!queue) return;
     *(w->previous ? &w->previous->next : &queue->first) = w->next;
     *(w->next ? &w->next->previous : &queue->last) = w->previous;
     w->queue = NULL;
-    h->threads -= !w->owner;
+    if (queue == &h->waiting) --*number_of(h, w);
 }
 
 void hub_decide(hub *h, hub_op *op) {
@@ -199,7 +202,7 @@ void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeou
     }
     if (!w->undecided) return;
     hub_join(&h->waiting, w);
-    h->threads += !w->owner;
+    ++*number_of(h, w);
     if (w->deadline < h->next_deadline) h->next_deadline = w->deadline;
 }
 

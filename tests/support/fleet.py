@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -13,7 +14,7 @@ from support.scripted import Answer, Pair, ScriptedMaster, Session, Words
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast._commands import Capabilities, Dialect, Verb, dialect
-from redlock_fast._engine import FAULT, Engine, Link, Request, Votes, Wait
+from redlock_fast._engine import FAULT, Batch, Engine, Link, Request, Tally, Votes, Wait
 
 TOKEN = b"t" * 20
 TTL = b"10000"
@@ -35,6 +36,45 @@ def acquire(key: bytes, masters: int, keep: float = 0.0) -> Request:
 
 def release(key: bytes, masters: int, keep: float = 0.0) -> Request:
     return Request(Verb.RELEASE, (key, TOKEN), masters, keep)
+
+
+def acquires(names: list[bytes], masters: int | list[int], keep: float | list[float] = 0.0) -> Batch:
+    return Batch(Verb.ACQUIRE, (names, TOKEN, TTL), len(names), masters, keep)
+
+
+def keys(count: int, tail: bytes = b"") -> list[bytes]:
+    """So many different ones."""
+    return [b"%06d" % number + tail for number in range(count)]
+
+
+def releases(names: list[bytes], masters: int | list[int], keep: float | list[float] = 0.0) -> Batch:
+    return Batch(Verb.RELEASE, (names, TOKEN), len(names), masters, keep)
+
+
+def as_requests(batch: Batch) -> list[Request]:
+    """The rows of the columns."""
+
+    def at(column: Any, number: int) -> Any:
+        return column[number] if isinstance(column, list) else column
+
+    return [
+        Request(
+            batch.verb,
+            tuple(at(arg, number) for arg in batch.args),
+            at(batch.masters, number),
+            at(batch.keep, number),
+        )
+        for number in range(batch.count)
+    ]
+
+
+def number_for(key: bytes, master: int) -> int:
+    """What ``numbering`` masters answer: a number of its own to each key from each master."""
+    return zlib.crc32(b"%d:%b" % (master, key)) + 1
+
+
+def numbering(master: int) -> Answer:
+    return lambda words: b":%d\r\n" % number_for(words[1], master)
 
 
 def set_words(key: bytes) -> Words:
@@ -60,6 +100,21 @@ def check(votes: Votes, masters: int) -> None:
     for master, value in enumerate(values):
         if not votes.sent >> master & 1:
             assert value == FAULT, "a vote of a master that was not asked"
+
+
+def check_tally(tally: Tally, batch: Batch, need: int, masters: int) -> None:
+    """What is true of all tallies."""
+    assert len(tally.granted) == len(tally.sent) == batch.count
+    for number, (granted, sent) in enumerate(zip(tally.granted, tally.sent, strict=True)):
+        votes = tally.votes.get(number)
+        if votes is None:
+            assert granted >= need, "those with too few grants are told in full"
+            assert 0 <= sent < 1 << masters
+        else:
+            check(votes, masters)
+            assert (votes.granted, votes.sent) == (granted, sent)
+            assert granted < need or votes.faulty, "the others are not told in full"
+    assert all(0 <= number < batch.count for number in tally.votes)
 
 
 class Fleet:
@@ -126,6 +181,14 @@ class Fleet:
         for votes in answers:
             check(votes, self.size)
         return answers
+
+    def tally(
+        self, batch: Batch, need: int, timeout: float = LONG, wait: int = Wait.EARLY, stall: float = 0.0
+    ) -> Tally:
+        """What the engine says to a batch, checked for what is always true."""
+        tally = self.engine.exchange(batch, need, timeout, wait, stall)
+        check_tally(tally, batch, need, self.size)
+        return tally
 
     def ask(self, request: Request, need: int, timeout: float = LONG, wait: int = Wait.EARLY) -> Votes:
         """One request."""

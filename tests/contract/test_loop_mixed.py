@@ -1,0 +1,382 @@
+"""An event loop beside threads, signal handlers and children of fork, on the same connections."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from typing import Any
+
+import pytest
+from support.fleet import (
+    LONG,
+    SOON,
+    Fleet,
+    MakeFleet,
+    acquire,
+    acquires,
+    keys,
+    number_for,
+    numbering,
+    release,
+)
+from support.forking import exit_code, fork_child
+from support.miniloop import Loop
+from support.scripted import Pair, always, granting, silent, tcp_pair
+from support.signalling import interrupt, pestering
+from support.waiting import DEADLINE, start
+
+from redlock_fast._engine import FAULT, Engine, Tally, Votes, Wait
+
+forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+
+
+def numbers(key: bytes, masters: int) -> tuple[int, ...]:
+    return tuple(number_for(key, master) for master in range(masters))
+
+
+def numbered(fleet: MakeFleet, masters: int, **options: Any) -> Fleet:
+    return fleet(*[numbering(master) for master in range(masters)], **options)
+
+
+def work(f: Fleet, name: bytes, rounds: int, uncertain: int = 0) -> None:
+    """What a thread does: one request, a batch, and one that nobody waits for.
+
+    ``uncertain``: the masters that may be gone.
+    """
+    for number in range(rounds):
+        names = [b"%b-%d-%d" % (name, number, part) for part in range(4)]
+        single = f.ask(acquire(names[0], f.all, keep=LONG), f.size, wait=Wait.ALL)
+        tally = f.tally(acquires(names, f.all, keep=LONG), f.size + 1, wait=Wait.ALL)
+        f.ask(acquire(names[1], f.all, keep=LONG), need=0)
+        for key, votes in [(names[0], single), *zip(names, (tally.votes[n] for n in range(4)), strict=True)]:
+            right(f, key, votes, uncertain)
+
+
+def right(f: Fleet, key: bytes, votes: Votes, uncertain: int = 0) -> None:
+    for master, value in enumerate(votes.values):
+        true = number_for(key, master)
+        assert value == true or (value == FAULT and uncertain >> master & 1), f"{value} for {key!r}"
+
+
+def submit_some(loop: Loop, names: list[bytes]) -> None:
+    """Every third as a batch of two."""
+    f = loop.fleet
+    for number, key in enumerate(names):
+        if number % 3:
+            loop.submit([acquire(key, f.all, keep=LONG)], f.size, wait=Wait.ALL, whom=key)
+        else:
+            batch = acquires([key, key], f.all, keep=LONG)
+            loop.submit(batch, f.size + 1, wait=Wait.ALL, whom=key)
+
+
+def check_told(loop: Loop, names: list[bytes], uncertain: int = 0) -> None:
+    assert sorted(whom for whom, _ in loop.told) == sorted(names), "each once"
+    for key, answer in loop.told:
+        for votes in answer.votes.values() if isinstance(answer, Tally) else answer:
+            right(loop.fleet, key, votes, uncertain)
+
+
+# --- threads ---
+
+
+@pytest.mark.parametrize("threads", [1, 3, 12])
+def test_submissions_and_exchanges_side_by_side(fleet: MakeFleet, threads: int) -> None:
+    f = numbered(fleet, 3)
+    loop = Loop(f)
+    names = keys(600)
+    futures = [start(lambda n=n: work(f, b"thread%d" % n, 25)) for n in range(threads)]  # type: ignore[misc]
+    for first in range(0, 600, 20):
+        submit_some(loop, names[first : first + 20])
+        loop.turn()
+    loop.until(lambda: len(loop.told) >= 600, "all are told")
+    for future in futures:
+        future.result(2 * DEADLINE)
+    check_told(loop, names)
+    loop.settle()
+    assert len(loop.told) == 600
+    assert f.engine.due() is None
+
+
+def test_one_at_a_time_beside_threads(fleet: MakeFleet) -> None:
+    # Each submission depends on the one before: a wake-up that is lost is a loop that hangs.
+    f = numbered(fleet, 3)
+    loop = Loop(f)
+    futures = [start(lambda n=n: work(f, b"thread%d" % n, 40)) for n in range(3)]  # type: ignore[misc]
+    for key in keys(200):
+        loop.submit([acquire(key, f.all, keep=LONG)], 3)
+        right(f, key, loop.votes())
+    for future in futures:
+        future.result(DEADLINE)
+
+
+def test_connections_come_and_go_beneath_the_loop(fleet: MakeFleet) -> None:
+    f = numbered(fleet, 3)
+    loop = Loop(f)
+    done = threading.Event()
+
+    def reconnect() -> None:
+        number = 0
+        while not done.is_set():
+            number += 1
+            if number % 2:
+                f.session(1).close()
+                f.until_broken(1)
+            f.reattach(1)
+
+    busy = [start(reconnect), start(lambda: work(f, b"thread", 30, uncertain=0b010))]
+    told: list[bytes] = []
+    for key in keys(300):
+        loop.submit([acquire(key, f.all)], 2, wait=Wait.ALL, whom=key)
+        if len(told) % 3 == 0:
+            loop.turn()
+        told.append(key)
+    loop.until(lambda: len(loop.told) >= 300, "all are told")
+    done.set()
+    for future in busy:
+        future.result(DEADLINE)
+    assert [whom for whom, _ in loop.told] != []
+    for key, [votes] in loop.told:
+        for master, value in enumerate(votes.values):
+            # One that lagged because the machine was busy is passed over.
+            assert value in (number_for(key, master), FAULT)
+    assert sorted(whom for whom, _ in loop.told) == told
+    loop.settle()
+
+
+def test_close_beneath_a_loop_and_threads(fleet: MakeFleet) -> None:
+    f = fleet(silent, silent)
+    loop = Loop(f)
+    for key in keys(10):
+        loop.submit([acquire(key, f.all)], 2, wait=Wait.ALL, whom=key)
+    loop.turn(0.0)
+    waiting = [f.ask_meanwhile(acquire(b"%d" % n, f.all), 2, wait=Wait.ALL) for n in range(10)]
+    start(f.engine.close).result(SOON)
+    for future in waiting:
+        assert future.result(SOON).values == (FAULT, FAULT)
+    assert all(votes.values == (FAULT, FAULT) for [votes] in loop.hear(10))
+    loop.settle()
+
+
+def test_forgetting_beside_threads(fleet: MakeFleet) -> None:
+    f = numbered(fleet, 2)
+    loop = Loop(f)
+    busy = [start(lambda n=n: work(f, b"thread%d" % n, 30)) for n in range(3)]  # type: ignore[misc]
+    kept: list[bytes] = []
+    for number, key in enumerate(keys(400)):
+        ticket = loop.submit([acquire(key, f.all, keep=LONG)], 2, whom=key)
+        if number % 4 == 3:
+            loop.turn(0.0)
+        if number % 2:
+            f.engine.forget(ticket)
+            loop.submit([release(key, f.all, keep=LONG)], 0)
+        else:
+            kept.append(key)
+    loop.until(lambda: {whom for whom, _ in loop.told} >= set(kept), "the others are told")
+    for future in busy:
+        future.result(DEADLINE)
+    told = [whom for whom, _ in loop.told]
+    assert len(told) == len(set(told))
+    for master in range(2):
+        commands = [words[:2] for words in f.session(master).commands if not words[1].startswith(b"thread")]
+        expected = [
+            (verb, key)
+            for number, key in enumerate(keys(400))
+            for verb in ((b"SET", b"DELIFEQ") if number % 2 else (b"SET",))
+        ]
+        assert commands == expected
+
+
+# --- signals ---
+
+
+def test_handlers_use_the_engine_beneath_the_loop(fleet: MakeFleet) -> None:
+    f = numbered(fleet, 3)
+    loop = Loop(f)
+    handled = 0
+
+    def handler() -> None:
+        nonlocal handled
+        handled += 1
+        key = b"handler%d" % handled
+        right(f, key, f.ask(acquire(key, f.all, keep=LONG), 3))
+
+    names = keys(300)
+    with pestering(handler, 0.01):
+        for first in range(0, 300, 10):
+            submit_some(loop, names[first : first + 10])
+            loop.turn()
+        loop.until(lambda: len(loop.told) >= 300, "all are told")
+    check_told(loop, names)
+    assert handled
+    loop.settle()
+
+
+def test_interrupts_at_any_moment_in_the_loop(fleet: MakeFleet) -> None:
+    # What is told in the moment of an interrupt is lost with it: the engine must not be.
+    f = numbered(fleet, 3)
+    loop = Loop(f)
+    inside = False
+
+    def interrupt_inside() -> None:
+        if inside:
+            interrupt()
+
+    told: list[tuple[bytes, Votes]] = []
+    interrupted = number = 0
+    busy = start(lambda: work(f, b"thread", 100))
+    with pestering(interrupt_inside):
+        while interrupted < 150 and number < 20_000:
+            number += 1
+            try:
+                inside = True
+                loop.submit([acquire(b"%d" % number, f.all, keep=LONG)], 3, whom=b"%d" % number)
+                loop.turn()
+                loop.turn()
+                inside = False
+            except KeyboardInterrupt:
+                inside = False
+                interrupted += 1
+            told += [(whom, votes) for whom, [votes] in loop.told]
+            loop.told.clear()
+    busy.result(DEADLINE)
+    assert interrupted
+    for key, votes in told:
+        right(f, key, votes)
+    assert len({key for key, _ in told}) == len(told), "nobody is told twice"
+    loop.submit([acquire(b"last", f.all, keep=LONG)], 3, whom=b"last")
+    loop.until(lambda: b"last" in [whom for whom, _ in loop.told], "the loop goes on")
+    loop.until(lambda: all(f.link(master).owed == 0 for master in range(3)), "no reply is left over")
+    loop.settle()
+
+
+# --- fork ---
+
+
+@forking
+@pytest.mark.parametrize("abandon", [True, False])
+@pytest.mark.parametrize("pair", [socket.socketpair, tcp_pair])
+def test_loop_of_the_parent_goes_on(fleet: MakeFleet, pair: Pair, abandon: bool) -> None:
+    f = fleet(silent, always(b":2\r\n"), pair=pair)
+    loop = Loop(f)
+    loop.submit([acquire(b"before", f.all, keep=LONG)], 2)
+    loop.turn(0.0)
+    f.session(0).wait_commands(1)
+
+    def action() -> None:
+        if abandon:
+            f.engine.abandon()
+            assert f.engine.due() is None
+
+    for _ in range(3):
+        assert exit_code(fork_child(action)) == 0
+    f.session(0).send(b":1\r\n")
+    assert loop.votes().values == (1, 2)
+    loop.submit([acquire(b"after", f.all, keep=LONG)], 2)
+    loop.turn(0.0)
+    f.session(0).wait_commands(2)
+    f.session(0).send(b":3\r\n")
+    assert loop.votes().values == (3, 2)
+    loop.settle()
+
+
+@forking
+def test_child_can_start_anew(fleet: MakeFleet, engine_class: type[Engine]) -> None:
+    f = fleet(silent)
+    loop = Loop(f)
+    loop.submit([acquire(b"parents", 1, keep=LONG)], 1, whom="parent")
+    loop.submit([acquire(b"unsent", 1, keep=LONG)], 1, whom="parent")
+    loop.fleet.engine.flush()
+    f.session(0).wait_commands(2)
+
+    def action() -> None:
+        f.engine.abandon()
+        f.masters[0].answer = always(b":3\r\n")
+        own = Loop(f)
+        f.attach(0)
+        for _ in range(3):
+            own.submit([acquire(b"child", 1)], 1, whom="child")
+            own.until(lambda: own.told, "the child is told")
+            assert [(whom, votes.values) for whom, [votes] in own.told] == [("child", (3,))]
+            own.told.clear()
+        own.settle()
+        assert own.told == []
+        assert f.ask(acquire(b"child", 1), 1).values == (3,)
+        with Fleet(engine_class, always(b":4\r\n")) as other:
+            third = Loop(other)
+            third.submit([acquire(b"child", 1)], 1)
+            assert third.votes().values == (4,)
+        f.engine.close()
+
+    assert exit_code(fork_child(action)) == 0
+    f.session(0).send(b":1\r\n:2\r\n")
+    assert [answer[0].values for answer in loop.hear(2)] == [(1,), (2,)]
+    loop.settle()
+    assert len(f.session(0).commands) == 2
+
+
+@forking
+def test_copies_of_a_child_keep_no_loop_busy(fleet: MakeFleet) -> None:
+    # A connection that the parent has closed lives on in the child: nobody may wait for it any more.
+    f = fleet(silent, granting)
+    loop = Loop(f)
+    loop.submit([acquire(b"k", 0b01)], 1)
+    loop.turn(0.0)
+    f.session(0).wait_commands(1)
+    go_on, tell = os.pipe()
+    pid = fork_child(lambda: assert_read(go_on))
+    try:
+        old = f.session(0)
+        f.detach(0)
+        assert len(loop.hear()) == 1
+        loop.settle()
+        old.send(b"+OK\r\n" * 3)
+        assert not loop.readable(0.02)
+        f.attach(0)
+        loop.settle()
+        loop.submit([acquire(b"k", 0b10)], 1)
+        assert loop.votes().granted == 1
+        f.session(1).finish()
+        loop.until(lambda: f.link(1).broken, "the end is noticed")
+        f.detach(1)
+        loop.settle()
+        f.engine.unwatch()
+        loop = Loop(f)
+        loop.settle()
+    finally:
+        os.write(tell, b".")
+        code = exit_code(pid)
+        for fd in (go_on, tell):
+            os.close(fd)
+    assert code == 0
+
+
+def assert_read(fd: int) -> None:
+    assert os.read(fd, 1) == b"."
+
+
+@forking
+def test_child_while_threads_and_a_loop_are_busy(fleet: MakeFleet) -> None:
+    f = numbered(fleet, 3)
+    loop = Loop(f)
+    busy = [start(lambda n=n: work(f, b"thread%d" % n, 60)) for n in range(4)]  # type: ignore[misc]
+
+    def action() -> None:
+        f.engine.abandon()
+        f.attach(0)
+        own = Loop(f)
+        own.submit([acquire(b"child", 1, keep=LONG)], 1)
+        assert own.votes().values[0] == number_for(b"child", 0)
+        f.engine.close()
+
+    for number in range(4):
+        names = keys(20, b"-%d" % number)
+        submit_some(loop, names)
+        loop.turn(0.0)
+        assert exit_code(fork_child(action)) == 0
+        loop.until(lambda: len(loop.told) >= 20, "all are told")
+        check_told(loop, names)
+        loop.told.clear()
+    for future in busy:
+        future.result(DEADLINE)
+    loop.settle()
