@@ -3,6 +3,7 @@
 from ._engine import load as _load
 from ._masters import MasterHealth
 from ._quorum import Retry
+from .aio import AsyncFastRedlock, AsyncLock
 from .client import FastRedlock, Lock
 from .errors import (
     ClientClosed,
@@ -15,6 +16,7 @@ from .errors import (
     QuorumUnavailable,
     RedlockError,
     TooManyExtensions,
+    WrongLoop,
 )
 from .telemetry import Stats
 
@@ -25,6 +27,8 @@ ENGINE = "native" if _load().__name__ == "NativeEngine" else "python"
 
 __all__ = [
     "ENGINE",
+    "AsyncFastRedlock",
+    "AsyncLock",
     "ClientClosed",
     "ConfigError",
     "Contended",
@@ -40,4 +44,5 @@ __all__ = [
     "Retry",
     "Stats",
     "TooManyExtensions",
+    "WrongLoop",
 ]

@@ -15,7 +15,7 @@ from ._engine import FAULT, MAX_MASTERS, SILENT, Votes, Wait, load
 from ._masters import MasterHealth, Masters
 from ._procedures import Refusal, Rules
 from ._quorum import Retry, drift, impossible, quorum
-from .errors import ClientClosed, ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
+from .errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
 from .telemetry import Stats
 
 MAX_RESOURCE = 64 << 10
@@ -90,8 +90,7 @@ class Core:
         return self.key_prefix + name
 
     def check_open(self) -> None:
-        if self.masters.closed:
-            raise ClientClosed("this client was closed; make a new one")
+        self.masters.check_open()
 
     # --- outcomes in words ---
 
@@ -126,10 +125,18 @@ class Core:
             if votes.values[master] in guilty
         ]
 
-    def count(self, outcome: str) -> None:
-        """One more of a field of Stats."""
+    def count(self, outcome: str, more: int = 1) -> None:
+        """So many more of a field of Stats."""
         with self.masters.mutex:
-            setattr(self.counts, outcome, getattr(self.counts, outcome) + 1)
+            setattr(self.counts, outcome, getattr(self.counts, outcome) + more)
+
+    def is_locked(self, key: bytes, votes: Votes) -> bool:
+        """Whether somebody holds ``key``, as the masters say; QuorumUnavailable if too few do."""
+        if votes.granted >= self.rules.need:
+            return True
+        if self.rules.hopeless(votes):
+            return False
+        raise QuorumUnavailable(f"{key!r}: too few masters answered", self.causes(votes))
 
     # --- the same for every client ---
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Generator
 from typing import Any, Protocol, TypeVar
 
-from ._engine import Engine, Votes
+from ._engine import Engine, Tally, Votes
 from ._procedures import Effect, Exchange, Pause
 
 Result = TypeVar("Result")
@@ -23,15 +23,23 @@ class Fleet(Protocol):
 
     def attend(self) -> None: ...
 
+    def check_open(self) -> None: ...
 
-def exchange(effect: Exchange, fleet: Fleet) -> list[Votes]:
-    answers = fleet.engine.exchange(effect.requests, effect.need, effect.timeout, effect.wait)
-    for votes in answers:
-        if votes.faulty:
-            fleet.note_faults(votes)
+
+def exchange(effect: Exchange, fleet: Fleet) -> list[Votes] | Tally:
+    answers: Any = fleet.engine.exchange(
+        effect.requests, effect.need, effect.timeout, effect.wait, effect.stall
+    )
+    note_faults(answers, fleet)
     if not effect.need:
         fleet.attend()
-    return answers
+    return answers  # type: ignore[no-any-return]
+
+
+def note_faults(answers: list[Votes] | Tally, fleet: Fleet) -> None:
+    for votes in answers if type(answers) is list else answers.votes.values():  # type: ignore[union-attr]
+        if votes.faulty:
+            fleet.note_faults(votes)
 
 
 def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet) -> Result:
@@ -51,6 +59,7 @@ def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet) -> Result:
                     argument = exchange(effect, fleet)
                 elif type(effect) is Pause:
                     time.sleep(effect.seconds)
+                    fleet.check_open()
                 else:
                     fleet.wait_for_quorum(effect.timeout)
         except StopIteration as done:

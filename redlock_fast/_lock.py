@@ -7,7 +7,7 @@ to them: what may be done in which state is decided here, once.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Self
 
 from . import _procedures as procedures
 from ._core import Core, check_timeout, number, refuse_unknown
@@ -99,19 +99,6 @@ class LockState:
 
     # --- how it changes ---
 
-    def _acquire(self, blocking: bool, timeout: float | None) -> Generator[Effect, Any, bool]:
-        """True: acquired. False: others hold it. QuorumUnavailable: masters are down."""
-        outcome = yield from self._attempt(blocking, timeout)
-        if isinstance(outcome, Refusal) and outcome.unavailable:
-            raise self._core.refused(self._key, outcome)
-        return isinstance(outcome, Lease)
-
-    def _enter(self) -> Generator[Effect, Any, None]:
-        """For ``with``: acquired, or an exception; the body never runs unlocked."""
-        outcome = yield from self._attempt(True, None)
-        if isinstance(outcome, Refusal):
-            raise self._core.refused(self._key, outcome)
-
     def _attempt(self, blocking: bool, timeout: float | None) -> Generator[Effect, Any, Lease | Refusal]:
         core, rules = self._core, self._core.rules
         core.check_open()
@@ -130,7 +117,10 @@ class LockState:
             outcome = yield from procedures.acquire(
                 rules, self._key, self._ttl, give_up_at, rounds, self._keep
             )
-            self._count(outcome)
+            if isinstance(outcome, Lease):
+                core.counts.acquired += 1
+            else:
+                core.count("unavailable" if outcome.unavailable else "contended")
             return outcome
         except GeneratorExit:
             raise
@@ -142,8 +132,21 @@ class LockState:
         finally:
             self._acquiring = False
 
+    def _acquired(self, outcome: Lease | Refusal) -> bool:
+        """For ``acquire``: False where others hold it; QuorumUnavailable where masters are down."""
+        if isinstance(outcome, Refusal) and outcome.unavailable:
+            raise self._core.refused(self._key, outcome)
+        return isinstance(outcome, Lease)
+
+    def _entered(self, outcome: Lease | Refusal) -> None:
+        """For ``with``: the body never runs unlocked."""
+        if isinstance(outcome, Refusal):
+            raise self._core.refused(self._key, outcome)
+
     def _waiting_time(self, blocking: bool, timeout: float | None) -> float | None:
         """How long to try; None: no end. A single try has only each master's own time."""
+        if timeout == -1:
+            return self._timeout if blocking else None
         timeout = check_timeout(timeout)
         if not blocking and timeout is not None:
             raise ConfigError("timeout must be -1 (or left out) when blocking is False")
@@ -155,25 +158,21 @@ class LockState:
         """Nobody else acquires with this object from here on. Returns a lease that has ended."""
         core = self._core
         with core.masters.mutex:
-            lease = self._held()
+            if self._generation != core.masters.generation:  # whoever acquired or held it is our parent
+                self._generation = core.masters.generation
+                self._acquiring, self._lease = False, None
+            lease = self._lease
             if self._acquiring or (lease and core.rules.clock() < lease.deadline):
                 raise LockAlreadyHeld(
                     f"{self._key!r}: this lock object holds the lock, or is acquiring it; "
                     "use one object for each holder"
                 )
-            self._generation = core.masters.generation
             self._acquiring = True
             self._lease = None
             return lease
 
     def _keep(self, lease: Lease) -> None:
         self._lease = lease
-
-    def _count(self, outcome: Lease | Refusal) -> None:
-        if isinstance(outcome, Lease):
-            self._core.count("acquired")
-        else:
-            self._core.count("unavailable" if outcome.unavailable else "contended")
 
     def _release(self) -> Generator[Effect, Any, bool]:
         """False: there was no lease, or it had ended on a quorum before."""
@@ -189,10 +188,8 @@ class LockState:
             yield from procedures.undo(self._key, lease.token, lease.sent, lease.ttl)
             raise
         finally:
-            if self._lease is lease:
-                self._lease = None
-        core.count("released" if alive else "expired")
-        return alive
+            self.let_go(lease)
+        return self.note_release(lease, alive)
 
     def _leave(self, failing: bool) -> Generator[Effect, Any, None]:
         """For ``with``: a lease that ended before the body did must not pass unnoticed."""
@@ -209,23 +206,72 @@ class LockState:
         lease = self._held()
         if lease is None:
             raise LockLost(f"{self._key!r}: nothing to extend: the lock is not held")
-        if self._max_extensions is not None and lease.extensions >= self._max_extensions:
+        if not self.may_be_extended(lease):
             raise TooManyExtensions(
                 f"{self._key!r} was extended {lease.extensions} times, max_extensions allows no more; "
                 f"held for {self.remaining():.3f} s more"
             )
         outcome, votes = yield from procedures.extend(core.rules, self._key, lease, ttl)
-        if outcome is Extension.EXTENDED:
-            core.count("extended")
+        if self.note_extension(lease, outcome):
             return lease.validity
         if outcome is Extension.LOST:
-            core.count("lost")
-            with core.masters.mutex:
-                # It stays until release(), which takes back what a minority may still have.
-                lease.deadline = min(lease.deadline, core.rules.clock())
             raise LockLost(f"{self._key!r}: lost before it was extended; others may hold the lock")
-        core.count("inconclusive")
         raise QuorumUnavailable(
             f"{self._key!r}: too few masters answered to extend; held for {self.remaining():.3f} s more",
             core.causes(votes) if votes else (),
         )
+
+    # --- one of many: for batches ---
+
+    @classmethod
+    def of(cls, core: Core, resource: str | bytes, key: bytes, lease: Lease) -> Self:
+        """A lock that holds ``lease``."""
+        lock = cls.__new__(cls)
+        lock.resource = resource
+        lock._core = core
+        lock._key = key
+        lock._ttl = lease.ttl
+        lock._timeout = None
+        lock._max_extensions = MAX_EXTENSIONS
+        lock._lease = lease
+        lock._acquiring = False
+        lock._generation = core.masters.generation
+        return lock
+
+    @property
+    def key(self) -> bytes:
+        """The resource as it stands on the masters."""
+        return self._key
+
+    @property
+    def lease(self) -> Lease | None:
+        return self._held()
+
+    def belongs_to(self, core: Core) -> bool:
+        return self._core is core
+
+    def let_go(self, lease: Lease) -> None:
+        """It is released."""
+        if self._lease is lease:
+            self._lease = None
+
+    def may_be_extended(self, lease: Lease) -> bool:
+        return self._max_extensions is None or lease.extensions < self._max_extensions
+
+    def note_release(self, lease: Lease, alive: bool) -> bool:
+        self.let_go(lease)
+        if alive:
+            self._core.counts.released += 1
+        else:
+            self._core.counts.expired += 1
+        return alive
+
+    def note_extension(self, lease: Lease, outcome: Extension) -> bool:
+        """Whether the lease was extended."""
+        core = self._core
+        if outcome is Extension.LOST:
+            with core.masters.mutex:
+                # It stays until release(), which takes back what a minority may still have.
+                lease.deadline = min(lease.deadline, core.rules.clock())
+        core.count(outcome.value)
+        return outcome is Extension.EXTENDED

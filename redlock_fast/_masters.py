@@ -21,6 +21,7 @@ from ._commands import Verb
 from ._dial import CannotConnect, Server, Target, dial
 from ._engine import FAULT, Engine, Votes
 from ._resp import decode
+from .errors import ClientClosed
 from .telemetry import EventLog, logger
 
 #: Seconds between attempts to reconnect, doubled each time, with jitter.
@@ -102,6 +103,8 @@ class Masters:
         self._targets = list(targets)
         #: One for each process: what a parent of fork held is not the child's.
         self.generation = 0
+        #: Called from any thread when a master connected or failed to, and on close(): an event loop's.
+        self.on_change: Callable[[], None] = _nothing
         self._begin()
         _all_masters.add(self)
 
@@ -139,11 +142,22 @@ class Masters:
         """Wait up to ``timeout`` seconds for a quorum of connections; remembers that it was waited for."""
         self.start()
         with self._change:
-            there = self._change.wait_for(lambda: self.closed or self.connected() >= self.need, timeout)
+            for condition, seconds in self.quorum(timeout):
+                self._change.wait_for(condition, seconds)
+        return self.joined()
+
+    def quorum(self, timeout: float) -> Sequence[tuple[Callable[[], bool], float]]:
+        """What to wait for, one after the other, and for how many seconds; then say ``joined``."""
+        return (
+            (lambda: self.closed or self.connected() >= self.need, timeout),
             # A lease on a bare quorum is lost with the first master: give the others a moment.
-            self._change.wait_for(lambda: self.closed or not self._connecting(), min(timeout, GRACE))
+            (lambda: self.closed or not self._connecting(), min(timeout, GRACE)),
+        )
+
+    def joined(self) -> bool:
+        """A first quorum was waited for; whether it is there."""
         self.ready = True
-        return there and not self.closed
+        return self.connected() >= self.need and not self.closed
 
     def _connecting(self) -> bool:
         """Whether a master is being connected for the first time."""
@@ -154,6 +168,10 @@ class Masters:
         if self._idle:
             self._idle = False
             self._wake.put(None)
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise ClientClosed("this client was closed; make a new one")
 
     def connected(self) -> int:
         return sum(seat.attached for seat in self.seats)
@@ -209,7 +227,7 @@ class Masters:
             if self.closed:
                 return
             self.closed = True
-            self._change.notify_all()
+            self._changed()
             thread = self._thread
         self._wake.put(None)
         if thread is not None and thread is not threading.current_thread():
@@ -293,7 +311,7 @@ class Masters:
                 seat.failures += 1
                 seat.next_try = time.monotonic() + _backoff(seat.failures)
                 seat.dialling = False
-                self._change.notify_all()
+                self._changed()
             self.events.warn("master-unreachable", seat.target.name, str(error))
         else:
             with self._change:
@@ -307,14 +325,19 @@ class Masters:
                 seat.error = ""
                 seat.attached = True  # before dialling ends: else it could be dialled twice
                 seat.dialling = False
-                self._change.notify_all()
+                self._changed()
             version = f"{server.kind} {server.version}".strip() or "unknown server"
             self.events.info("master-connected", seat.target.name, f"{version}, {server.can.release_path}")
         self._wake.put(None)
 
+    def _changed(self) -> None:
+        self._change.notify_all()
+        self.on_change()
+
     def _after_fork(self) -> None:
         """The child has none of the parent's threads, connections or locks."""
         self.generation += 1
+        self.on_change = _nothing
         engine, lingering = self.engine, self._lingering
         self._begin()
         engine.abandon()
@@ -347,6 +370,10 @@ def _at_end(sock: socket.socket) -> bool:
     except OSError:
         pass
     return True
+
+
+def _nothing() -> None:
+    pass
 
 
 def _waker(wake: queue.SimpleQueue[None]) -> Callable[[], None]:

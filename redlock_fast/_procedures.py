@@ -15,13 +15,17 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
+from typing import Any
 
 from ._clock import Clock, lease_clock
 from ._commands import Verb
-from ._engine import Request, Votes, Wait
+from ._engine import Batch, Request, Votes, Wait
 from ._quorum import Retry, deadline, impossible, milliseconds
 
 TOKEN_SIZE = 20
+
+#: As plain numbers, for the hot path.
+ACQUIRE, RELEASE, EXTEND, EXISTS = map(int, Verb)
 
 
 @lru_cache(maxsize=256)
@@ -33,6 +37,12 @@ def wire_ttl(ttl: float) -> bytes:
 def new_token() -> bytes:
     """What tells this holder from all others, ever: 160 random bits, never from a seeded generator."""
     return os.urandom(TOKEN_SIZE)
+
+
+def new_tokens(count: int) -> list[bytes]:
+    """So many, with one system call."""
+    drawn = os.urandom(TOKEN_SIZE * count)
+    return [drawn[at : at + TOKEN_SIZE] for at in range(0, len(drawn), TOKEN_SIZE)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,7 @@ class Rules:
     clock: Clock = lease_clock
     chance: Callable[[], float] = random.SystemRandom().random
     token: Callable[[], bytes] = new_token
+    tokens: Callable[[int], list[bytes]] = new_tokens
     #: The mask of all masters.
     everyone: int = field(init=False)
     #: Where a failing master must not pass for one that refused.
@@ -68,15 +79,23 @@ class Rules:
 
 
 class Exchange:
-    """Effect: send ``requests``, come back with their votes. ``need=0``: do not wait for replies."""
+    """Effect: send ``requests``, come back with what the engine says. ``need=0``: without waiting."""
 
-    __slots__ = ("need", "requests", "timeout", "wait")
+    __slots__ = ("need", "requests", "stall", "timeout", "wait")
 
-    def __init__(self, requests: list[Request], need: int, timeout: float, wait: Wait = Wait.EARLY) -> None:
+    def __init__(
+        self,
+        requests: list[Request] | Batch,
+        need: int,
+        timeout: float,
+        wait: Wait = Wait.EARLY,
+        stall: float = 0.0,
+    ) -> None:
         self.requests = requests
         self.need = need
         self.timeout = timeout
         self.wait = wait
+        self.stall = stall
 
 
 class Pause:
@@ -141,89 +160,97 @@ def acquire(
 ) -> Generator[Effect, list[Votes], Lease | Refusal]:
     """Rounds until a lease is granted, or until ``give_up_at`` (lease clock) or ``rounds`` ends them.
 
+    Each round is one attempt on all masters with a token of its own; what it leaves behind is undone.
     ``keep`` is handed the lease at once: what interrupts from then on is for the caller to undo.
     """
-    failed = 0
-    outage: float | None = None
-    refusal: Refusal | None = None
+    tries: Tries | None = None
     while True:
         start = rules.clock()
-        lease_or_votes = yield from _round(rules, key, ttl, start, give_up_at, keep)
-        if isinstance(lease_or_votes, Lease):
-            return lease_or_votes
-        failed += 1
-        now = rules.clock()
-        unavailable = _unavailable(rules, lease_or_votes)
-        if refusal and unavailable and give_up_at is not None and start + rules.node_timeout > give_up_at:
-            # This round was cut short: masters that had no time to answer are not down.
-            refusal = replace(refusal, rounds=failed)
-        else:
-            refusal = Refusal(lease_or_votes, unavailable, failed)
-        pause = rules.retry.delay(failed, now - start, rules.chance())
-        if rounds is not None and failed >= rounds:
-            return refusal
+        timeout = rules.node_timeout
         if give_up_at is not None:
-            # The last round is to end with the time, not to begin then.
-            left = give_up_at - now
-            spare = left - min(rules.node_timeout, max(4 * (now - start), left / 10))
-            if spare <= 0:
-                return refusal
-            pause = min(pause, spare)
-        elif not refusal.unavailable:
-            outage = None
-        else:
-            outage = start if outage is None else outage
-            if now - outage > rules.patience:
-                return refusal
+            timeout = max(0.0, min(timeout, give_up_at - start))
+        token = rules.token()
+        sent = rules.everyone  # unless the votes say otherwise
+        try:
+            request = Request(ACQUIRE, (key, token, wire_ttl(ttl)), sent)
+            votes = (yield Exchange([request], rules.need, timeout, rules.wait))[0]
+            sent = votes.sent
+            end = deadline(start, ttl, rules.drift_factor)
+            validity = end - rules.clock()
+            if votes.granted >= rules.need and validity > 0:
+                lease = Lease(token, sent, ttl, end, validity)
+                keep(lease)
+                return lease
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield from undo(key, token, sent, ttl)
+            raise
+        yield from undo(key, token, sent, ttl)
+        tries = tries or Tries(rules, give_up_at, rounds)
+        pause = tries.pause_after(votes, start)
+        if pause is None:
+            return tries.refusal
         yield Pause(pause)
 
 
-def _round(
-    rules: Rules,
-    key: bytes,
-    ttl: float,
-    start: float,
-    give_up_at: float | None,
-    keep: Callable[[Lease], None],
-) -> Generator[Effect, list[Votes], Lease | Votes]:
-    """One attempt on all masters, with a token of its own; what it leaves behind is undone."""
-    timeout = rules.node_timeout
-    if give_up_at is not None:
-        timeout = max(0.0, min(timeout, give_up_at - start))
-    token = rules.token()
-    args = (key, token, wire_ttl(ttl))
-    sent = rules.everyone  # unless the votes say otherwise
-    try:
-        request = Request(Verb.ACQUIRE, args, rules.everyone)
-        votes = (yield Exchange([request], rules.need, timeout, rules.wait))[0]
-        sent = votes.sent
-        end = deadline(start, ttl, rules.drift_factor)
-        validity = end - rules.clock()
-        if votes.granted >= rules.need and validity > 0:
-            lease = Lease(token, sent, ttl, end, validity)
-            keep(lease)
-            return lease
-    except GeneratorExit:
-        raise
-    except BaseException:
-        yield from undo(key, token, sent, ttl)
-        raise
-    yield from undo(key, token, sent, ttl)
-    return votes
+class Tries:
+    """What came of the rounds so far, and whether another one is worth it."""
+
+    refusal: Refusal
+
+    def __init__(self, rules: Rules, give_up_at: float | None, rounds: int | None) -> None:
+        self.rules = rules
+        self.give_up_at = give_up_at
+        self.rounds = rounds
+        self.failed = 0
+        self.outage: float | None = None
+
+    def pause_after(self, votes: Votes, start: float) -> float | None:
+        """After a round that began at ``start`` and got no lease: seconds to pause, None to give up."""
+        rules, now = self.rules, self.rules.clock()
+        self._note(votes, start)
+        pause = rules.retry.delay(self.failed, now - start, rules.chance())
+        if self.rounds is not None and self.failed >= self.rounds:
+            return None
+        if self.give_up_at is not None:
+            # The last round is to end with the time, not to begin then.
+            left = self.give_up_at - now
+            spare = left - min(rules.node_timeout, max(4 * (now - start), left / 10))
+            return min(pause, spare) if spare > 0 else None
+        if not self.refusal.unavailable:
+            self.outage = None
+        else:
+            self.outage = start if self.outage is None else self.outage
+            if now - self.outage > rules.patience:
+                return None
+        return pause
+
+    def _note(self, votes: Votes, start: float) -> None:
+        self.failed += 1
+        bad = unavailable(self.rules, votes)
+        cut_short = self.give_up_at is not None and start + self.rules.node_timeout > self.give_up_at
+        if self.failed > 1 and bad and cut_short:  # masters that had no time to answer are not down
+            self.refusal = replace(self.refusal, rounds=self.failed)
+        else:
+            self.refusal = Refusal(votes, bad, self.failed)
 
 
-def _unavailable(rules: Rules, votes: Votes) -> bool:
+def unavailable(rules: Rules, votes: Votes) -> bool:
     """Whether it was the masters: too many failed, were silent to the end, or granted too late."""
     if impossible(rules.masters, rules.need, votes.refused, votes.faulty):
         return impossible(rules.masters, rules.need, 0, votes.faulty)
     return True
 
 
-def undo(
-    key: bytes, token: bytes, sent: int, ttl: float
-) -> Generator[Effect, list[Votes], None]:
+def undo(key: bytes, token: bytes, sent: int, ttl: float) -> Generator[Effect, Any, None]:
     """Take back a token from all masters that may have it, without waiting for their replies."""
-    exchange = Exchange([_release_request(key, token, sent, ttl)], 0, 0.0)
+    yield from send_surely([Request(RELEASE, (key, token), sent, ttl)])
+
+
+def send_surely(requests: list[Request] | Batch) -> Generator[Effect, Any, None]:
+    """Hand over what must arrive, without waiting for replies; once more if that is interrupted."""
+    exchange = Exchange(requests, 0, 0.0)
     try:
         yield exchange
     except GeneratorExit:
@@ -233,19 +260,18 @@ def undo(
         raise
 
 
-def _release_request(key: bytes, token: bytes, sent: int, ttl: float) -> Request:
-    return Request(Verb.RELEASE, (key, token), sent, keep=ttl)
-
-
 def release(rules: Rules, key: bytes, lease: Lease) -> Generator[Effect, list[Votes], bool]:
     """Delete our key wherever it may be. False: the lease had ended on a quorum before.
 
     What interrupts it is for the caller to undo, who knows of the lease before the first step.
     """
-    request = _release_request(key, lease.token, lease.sent, lease.ttl)
+    request = Request(RELEASE, (key, lease.token), lease.sent, lease.ttl)
     votes = (yield Exchange([request], rules.need, rules.node_timeout, rules.certain))[0]
-    if votes.granted >= rules.need:
-        return True
+    return votes.granted >= rules.need or still_alive(rules, lease, votes)
+
+
+def still_alive(rules: Rules, lease: Lease, votes: Votes) -> bool:
+    """Whether a lease had not ended, as far as fewer than a quorum can tell."""
     return not rules.hopeless(votes) and rules.clock() < lease.deadline
 
 
@@ -259,28 +285,42 @@ def extend(
     the deadline says.
     """
     start = rules.clock()
-    if start >= lease.deadline:
-        return Extension.LOST, None
-    end = deadline(start, ttl, rules.drift_factor)
-    if end <= lease.deadline:
-        lease.validity = lease.deadline - start
-        return Extension.EXTENDED, None
-    request = Request(Verb.EXTEND, (key, lease.token, wire_ttl(ttl)), lease.sent)
+    known = extended_already(rules, lease, ttl, start)
+    if known is not None:
+        return known, None
+    request = Request(EXTEND, (key, lease.token, wire_ttl(ttl)), lease.sent)
     timeout = min(rules.node_timeout, lease.deadline - start)
     votes = (yield Exchange([request], rules.need, timeout, rules.certain))[0]
+    return extended(rules, lease, ttl, start, votes.granted, votes), votes
+
+
+def extended_already(rules: Rules, lease: Lease, ttl: float, start: float) -> Extension | None:
+    """What an extension comes to if no master needs to be asked."""
+    if start >= lease.deadline:
+        return Extension.LOST
+    if deadline(start, ttl, rules.drift_factor) > lease.deadline:
+        return None
+    lease.validity = lease.deadline - start
+    return Extension.EXTENDED
+
+
+def extended(
+    rules: Rules, lease: Lease, ttl: float, start: float, granted: int, votes: Votes | None
+) -> Extension:
+    """What the masters made of an extension that began at ``start``; no votes: all is well."""
     now = rules.clock()
     lease.ttl = max(lease.ttl, ttl)
-    if now >= lease.deadline or rules.hopeless(votes):
-        return Extension.LOST, votes
-    if votes.granted < rules.need:
-        return Extension.INCONCLUSIVE, votes
-    lease.deadline = end
-    lease.validity = end - now
+    if now >= lease.deadline or (votes is not None and rules.hopeless(votes)):
+        return Extension.LOST
+    if granted < rules.need:
+        return Extension.INCONCLUSIVE
+    lease.deadline = deadline(start, ttl, rules.drift_factor)
+    lease.validity = lease.deadline - now
     lease.extensions += 1
-    return Extension.EXTENDED, votes
+    return Extension.EXTENDED
 
 
 def exists(rules: Rules, key: bytes) -> Generator[Effect, list[Votes], Votes]:
     """Which masters have the key, whosever it is."""
-    request = Request(Verb.EXISTS, (key,), rules.everyone)
+    request = Request(EXISTS, (key,), rules.everyone)
     return (yield Exchange([request], rules.need, rules.node_timeout, rules.certain))[0]

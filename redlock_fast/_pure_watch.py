@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import sys
-from typing import Any
 
 
 class Watch:
@@ -14,7 +13,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._rung = False
-        self._poll: Any = select.epoll() if sys.platform == "linux" else select.kqueue()
+        self._poll = self._new()
         self._bell: tuple[int, ...] = os.pipe()
         for end in self._bell:
             os.set_blocking(end, False)
@@ -45,6 +44,9 @@ class Watch:
 
     if sys.platform == "linux":
 
+        def _new(self) -> select.epoll:
+            return select.epoll()
+
         def add(self, fd: int) -> None:
             self._poll.register(fd, select.EPOLLIN)
 
@@ -57,6 +59,9 @@ class Watch:
                 self._poll.unregister(fd)
 
     else:
+
+        def _new(self) -> select.kqueue:
+            return select.kqueue()
 
         def add(self, fd: int) -> None:
             self._control(fd, select.KQ_FILTER_READ, select.KQ_EV_ADD)

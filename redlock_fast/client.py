@@ -11,8 +11,8 @@ from . import _procedures as procedures
 from ._core import Core
 from ._drive import drive
 from ._lock import MAX_EXTENSIONS, LockState
-from ._quorum import impossible
-from .errors import LockAlreadyHeld, LockLost, QuorumUnavailable
+from ._many import acquire_many, extend_many, release_many
+from .errors import LockAlreadyHeld, LockLost
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,7 +39,7 @@ class Lock(LockState):
         LockAlreadyHeld when this object holds the lock already. After a failure nothing of ours is
         left on the masters. Source: the Redlock document, steps 1 to 5.
         """
-        return drive(self._acquire(blocking, timeout), self._core.masters)
+        return self._acquired(drive(self._attempt(blocking, timeout), self._core.masters))
 
     def release(self) -> bool:
         """Delete our key on all masters that may have it, and nobody else's.
@@ -62,7 +62,7 @@ class Lock(LockState):
 
     def __enter__(self) -> Lock:
         try:
-            drive(self._enter(), self._core.masters)
+            self._entered(drive(self._attempt(True, None), self._core.masters))
             return self
         except LockAlreadyHeld:
             raise
@@ -126,6 +126,28 @@ class FastRedlock(Core):
         lock = self.lock(resource, ttl)
         return lock if lock.acquire(blocking, timeout) else None
 
+    def acquire_many(self, resources: Sequence[str | bytes], ttl: float | None = None) -> list[Lock | None]:
+        """One attempt for each of many resources, in one exchange with the masters for some thousands.
+
+        ``ttl``: the lease of each, in seconds. Returns in the same order a held lock for each resource,
+        or None for one that others hold. Raises ConfigError for a resource that is there twice, and
+        QuorumUnavailable when masters failed so that one could not be decided: then nothing is held.
+        """
+        return drive(acquire_many(self, Lock, resources, ttl), self.masters)
+
+    def release_many(self, locks: Sequence[Lock]) -> list[bool]:
+        """As :meth:`Lock.release` for each of many locks of this client, in the same order."""
+        return drive(release_many(self, locks), self.masters)
+
+    def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:
+        """Make each lease last ``ttl`` seconds from now (default: the client's).
+
+        Returns True for each lock that was extended. For the others nothing has changed, by
+        :meth:`Lock.remaining`: that is 0.0 where the lock is lost. They are not held, were extended
+        ``max_extensions`` times, or too few masters answered. Raises ConfigError.
+        """
+        return drive(extend_many(self, locks, ttl), self.masters)
+
     def synchronized(
         self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -156,12 +178,7 @@ class FastRedlock(Core):
         self.check_open()
         key = self.check_key(resource)
         self.connect()
-        votes = drive(procedures.exists(self.rules, key), self.masters)
-        if votes.granted >= self.rules.need:
-            return True
-        if impossible(self.rules.masters, self.rules.need, votes.refused, 0):
-            return False
-        raise QuorumUnavailable(f"{key!r}: too few masters answered", self.causes(votes))
+        return self.is_locked(key, drive(procedures.exists(self.rules, key), self.masters))
 
     def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected. False if ``timeout`` (seconds) came first.

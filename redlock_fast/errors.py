@@ -17,6 +17,10 @@ class ClientClosed(RedlockError):
     """The client was closed; make a new one."""
 
 
+class WrongLoop(RedlockError, RuntimeError):
+    """The client belongs to another event loop, running or closed: make one for each loop."""
+
+
 class LockAlreadyHeld(RedlockError, RuntimeError):
     """``acquire()`` on a lock object that holds a lease, or is just acquiring one.
 

@@ -1,4 +1,4 @@
-"""ShardedRedlock: several groups of masters, each resource on one of them.
+"""ShardedRedlock, AsyncShardedRedlock: several groups of masters, each resource on one of them.
 
 A resource belongs to the group with the highest weight (rendezvous hashing, Thaler and Ravishankar
 1998), so a new group takes its share from all others and moves nothing between those.
@@ -7,17 +7,20 @@ A resource belongs to the group with the highest weight (rendezvous hashing, Tha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import fields
 from hashlib import blake2b
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from ._core import Core, check_masters, encoded
+from ._dial import Target
 from ._lock import LockState
+from ._many import check_resources
 from ._masters import MasterHealth
+from .aio import AsyncFastRedlock, AsyncLock
 from .client import FastRedlock, Lock
-from .errors import ConfigError
+from .errors import ConfigError, QuorumUnavailable
 from .telemetry import Stats
 
 P = ParamSpec("P")
@@ -62,30 +65,42 @@ class Sharding(Generic[Client]):
 
     def _spread(self, resources: Sequence[str | bytes], ttl: float | None) -> dict[Client, list[int]]:
         """The places in ``resources`` that each group's client has to do with; all of them checked."""
-        if isinstance(resources, (str, bytes)) or not isinstance(resources, Sequence):
-            raise ConfigError(f"resources must be a list, not {type(resources).__name__}")
+        anyone = self._checked(ttl)
+        check_resources(anyone, resources)
         places: dict[Client, list[int]] = {}
-        seen = set()
         for place, resource in enumerate(resources):
-            client = self._client(resource)
-            key = client.check_key(resource)
-            if key in seen:
-                raise ConfigError(f"resources: {resource!r} is there twice")
-            seen.add(key)
-            places.setdefault(client, []).append(place)
-        for client in places:
-            client.check_open()
-            client.check_ttl(client.default_ttl if ttl is None else ttl)
+            places.setdefault(self._client(resource), []).append(place)
         return places
 
     def _sort(self, locks: Sequence[LockState]) -> dict[Client, list[int]]:
-        """The places in ``locks`` that each group's client has to do with."""
-        places: dict[Any, list[int]] = {}
+        """The places in ``locks`` that each group's client has to do with; all of them checked."""
+        if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
+            raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")
+        places: dict[Any, list[int]] = {client: [] for client in self._clients.values()}
         for place, lock in enumerate(locks):
-            places.setdefault(getattr(lock, "_core", None), []).append(place)
-        if not places.keys() <= set(self._clients.values()):
-            raise ConfigError("locks must be locks of this client")
-        return places
+            if not isinstance(lock, LockState) or lock._core not in places:
+                raise ConfigError(f"locks: {lock!r} is no lock of this client")
+            places[lock._core].append(place)
+        if len(set(locks)) < len(locks):
+            raise ConfigError("locks: one of them is there twice")
+        return {client: own for client, own in places.items() if own}
+
+    def _checked(self, ttl: float | None) -> Client:
+        """Any group's client, all have the same options; it is open, and ``ttl`` is right."""
+        client = next(iter(self._clients.values()))
+        client.check_open()
+        if ttl is not None:
+            client.check_ttl(ttl)
+        return client
+
+    def _connecting(self, timeout: float | None) -> Iterator[tuple[Client, float]]:
+        """Each group's client, and how long to wait for it; all of them connect meanwhile."""
+        timeout = self._checked(None).connect_timeout if timeout is None else timeout
+        for client in self._clients.values():
+            client.masters.start()
+        end = time.monotonic() + timeout
+        for client in self._clients.values():
+            yield client, max(0.0, end - time.monotonic())
 
 
 class ShardedRedlock(Sharding[FastRedlock]):
@@ -131,22 +146,31 @@ class ShardedRedlock(Sharding[FastRedlock]):
             for client, places in shares.items():
                 granted = client.acquire_many([resources[place] for place in places], ttl)
                 put(locks, places, granted)
+            check_alive(locks)
         except BaseException:
             self.release_many([lock for lock in locks if lock])
             raise
         return locks
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
-        """As FastRedlock.release_many, over all groups."""
+        """As FastRedlock.release_many, one group after the other."""
+        shares = self._sort(locks)
         released = [False] * len(locks)
-        for client, places in self._sort(locks).items():
+
+        def release(client: FastRedlock, places: list[int]) -> None:
             put(released, places, client.release_many([locks[place] for place in places]))
+
+        with ExitStack() as stack:  # what interrupts the release in one group keeps no other from it
+            for client, places in shares.items():
+                stack.callback(release, client, places)
         return released
 
     def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:
-        """As FastRedlock.extend_many, over all groups."""
+        """As FastRedlock.extend_many, one group after the other."""
+        self._checked(ttl)
+        shares = self._sort(locks)
         extended = [False] * len(locks)
-        for client, places in self._sort(locks).items():
+        for client, places in shares.items():
             put(extended, places, client.extend_many([locks[place] for place in places], ttl))
         return extended
 
@@ -163,12 +187,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
 
     def connect(self, timeout: float | None = None) -> bool:
         """Wait until every group has a quorum connected. False if ``timeout`` (seconds) came first."""
-        clients = self._clients.values()
-        for client in clients:
-            client.check_open()
-            client.masters.start()  # all at once; then wait for each
-        end = time.monotonic() + (max(c.connect_timeout for c in clients) if timeout is None else timeout)
-        return all(client.connect(max(0.0, end - time.monotonic())) for client in clients)
+        return all(client.connect(left) for client, left in self._connecting(timeout))
 
     def close(self) -> None:
         """Close all connections. Locks that are held stay held until their leases end."""
@@ -183,26 +202,100 @@ class ShardedRedlock(Sharding[FastRedlock]):
         self.close()
 
 
+class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
+    """:class:`ShardedRedlock` for asyncio: the same arguments and warnings, the same names with ``await``."""
+
+    def __init__(self, groups: Mapping[str, Sequence[Any]] | Sequence[Sequence[Any]], **options: Any) -> None:
+        super().__init__(groups, AsyncFastRedlock, options)
+
+    def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncLock:
+        """A lock on ``resource``, not acquired yet; no I/O. As AsyncFastRedlock.lock."""
+        return self._client(resource).lock(resource, ttl, **options)
+
+    async def acquire(
+        self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
+    ) -> AsyncLock | None:
+        """The short way: an acquired lock, or None when others hold it."""
+        return await self._client(resource).acquire(resource, ttl, blocking, timeout)
+
+    async def acquire_many(
+        self, resources: Sequence[str | bytes], ttl: float | None = None
+    ) -> list[AsyncLock | None]:
+        """As ShardedRedlock.acquire_many; cancelled, it gives back what it was granted."""
+        shares = self._spread(resources, ttl)
+        locks: list[AsyncLock | None] = [None] * len(resources)
+        try:
+            for client, places in shares.items():
+                granted = await client.acquire_many([resources[place] for place in places], ttl)
+                put(locks, places, granted)
+            check_alive(locks)
+        except BaseException:
+            await self.release_many([lock for lock in locks if lock])
+            raise
+        return locks
+
+    async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
+        """As AsyncFastRedlock.release_many, one group after the other; cancelled, it still releases all."""
+        shares = self._sort(locks)
+        released = [False] * len(locks)
+
+        async def release(client: AsyncFastRedlock, places: list[int]) -> None:
+            put(released, places, await client.release_many([locks[place] for place in places]))
+
+        async with AsyncExitStack() as stack:
+            for client, places in shares.items():
+                stack.push_async_callback(release, client, places)
+        return released
+
+    async def extend_many(self, locks: Sequence[AsyncLock], ttl: float | None = None) -> list[bool]:
+        """As AsyncFastRedlock.extend_many, one group after the other."""
+        self._checked(ttl)
+        shares = self._sort(locks)
+        extended = [False] * len(locks)
+        for client, places in shares.items():
+            put(extended, places, await client.extend_many([locks[place] for place in places], ttl))
+        return extended
+
+    def synchronized(
+        self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
+    ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Generator[Any, Any, R]]]:
+        """Decorator: the async function runs only while it holds the lock."""
+        return AsyncFastRedlock.synchronized(cast(AsyncFastRedlock, self), resource, ttl, **options)
+
+    async def locked(self, resource: str | bytes) -> bool:
+        """Whether anybody holds ``resource`` now: asked of its group. As AsyncFastRedlock.locked."""
+        return await self._client(resource).locked(resource)
+
+    async def connect(self, timeout: float | None = None) -> bool:
+        """Wait until every group has a quorum connected. False if ``timeout`` (seconds) came first."""
+        for client, left in self._connecting(timeout):
+            if not await client.connect(left):
+                return False
+        return True
+
+    async def close(self) -> None:
+        """Close all connections. Locks that are held stay held until their leases end."""
+        async with AsyncExitStack() as stack:
+            for client in self._clients.values():
+                stack.push_async_callback(client.close)
+
+    async def __aenter__(self, /) -> AsyncShardedRedlock:
+        for client in self._clients.values():
+            client.pump()  # bound to this loop
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+
 # --- groups ---------------------------------------------------------------------------------------
 
 
 def check_groups(groups: Any) -> dict[str, list[Any]]:
     """Lists of masters by the group's name, in the order of the names; no server in two of them."""
-    named: Iterable[tuple[Any, Any]]
-    if isinstance(groups, Mapping):
-        named = groups.items()
-    elif isinstance(groups, Sequence) and not isinstance(groups, (str, bytes)):
-        named = ((None, masters) for masters in groups)
-    else:
-        raise ConfigError(f"groups must be a list of lists, or a dict of lists, not {type(groups).__name__}")
     found: dict[str, list[Any]] = {}
     owners: dict[Any, str] = {}
-    for number, (name, masters) in enumerate(named):
-        targets = targets_of(f"groups[{number if name is None else name!r}]", masters)
-        if name is None:
-            name = ",".join(sorted(":".join(map(str, target.address)) for target in targets))
-        if not isinstance(name, str) or not encoded("groups: a name", name):
-            raise ConfigError(f"groups: a name must be a str and not empty, not {name!r}")
+    for name, masters, targets in named_groups(groups):
         for target in targets:
             other = owners.setdefault(target.address, name)
             if other != name or name in found:
@@ -213,14 +306,40 @@ def check_groups(groups: Any) -> dict[str, list[Any]]:
     return dict(sorted(found.items()))
 
 
-def targets_of(where: str, masters: Any) -> list[Any]:
+def named_groups(groups: Any) -> Iterator[tuple[str, list[Any], list[Target]]]:
+    """Each group's name, its masters as they were given, and as targets."""
+    if isinstance(groups, Mapping):
+        for name, masters in groups.items():
+            if not isinstance(name, str) or not encoded("groups: a name", name):
+                raise ConfigError(f"groups: a name must be a str and not empty, not {name!r}")
+            yield name, masters, targets_of(f"groups[{name!r}]", masters)
+    elif isinstance(groups, Sequence) and not isinstance(groups, (str, bytes)):
+        for number, masters in enumerate(groups):
+            targets = targets_of(f"groups[{number}]", masters)
+            yield ",".join(sorted(":".join(map(str, one.address)) for one in targets)), masters, targets
+    else:
+        raise ConfigError(f"groups must be a list of lists, or a dict of lists, not {type(groups).__name__}")
+
+
+def targets_of(where: str, masters: Any) -> list[Target]:
     try:
         return check_masters(masters)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
 
 
+# --- batches --------------------------------------------------------------------------------------
+
+
 def put(into: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
     """Back to the caller's order."""
     for place, value in zip(places, values, strict=True):
         into[place] = value
+
+
+def check_alive(locks: Sequence[LockState | None]) -> None:
+    """The leases of the first group run while the last group is asked."""
+    if not all(lock.locked() for lock in locks if lock):
+        raise QuorumUnavailable(
+            "the first leases ended before the last were granted: use a longer ttl or fewer locks"
+        )

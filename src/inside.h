@@ -68,7 +68,8 @@ static inline int64_t hub_later(int64_t now, double seconds) {
     return seconds < 1e9 ? now + (int64_t)(seconds * 1e9) : FOREVER;
 }
 
-/* request.c: votes. */
+/* request.c: votes; each master's first one counts. */
+static inline int hub_voted(const hub_op *op, int master) { return op->values[master] != HUB_SILENT; }
 void hub_count(hub_op *op, int master, int64_t value);
 void hub_fault(hub_op *op, int master, enum hub_reason reason, const char *text, size_t size);
 int hub_determined(const hub *h, const hub_op *op);

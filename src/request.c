@@ -62,6 +62,7 @@ void hub_op_release(hub_op *op) {
 /* --- votes -------------------------------------------------------------------------------- */
 
 void hub_count(hub_op *op, int master, int64_t value) {
+    if (hub_voted(op, master)) return;
     op->values[master] = value;
     if (value == HUB_FAULT) op->faulty++;
     else if (value > 0) op->granted++;
@@ -75,7 +76,7 @@ int hub_determined(const hub *h, const hub_op *op) {
 }
 
 void hub_fault(hub_op *op, int master, enum hub_reason reason, const char *text, size_t size) {
-    if (op->decided) return;
+    if (op->decided || hub_voted(op, master)) return;
     op->reasons[master] = (unsigned char)reason;
     hub_detail *detail = text ? malloc(sizeof *detail + size) : NULL;
     if (detail) {

@@ -20,7 +20,7 @@ enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now) {
         return REASON_BUFFER;
     }
     __atomic_add_fetch(&op->references, 1, __ATOMIC_RELAXED);
-    op->owed++;
+    op->owed += !hub_voted(op, (int)(l - h->links));
     h->reflush = 1;
     return REASON_NONE;
 }
@@ -36,7 +36,7 @@ void hub_fail_owed(hub *h, int master, const char *why) {
     int64_t now = hub_now();
     for (link_slot *slot; (slot = link_oldest(l)); link_pop(l)) {
         hub_op *op = slot->op;
-        op->owed--;
+        op->owed -= !hub_voted(op, master);
         hub_fault(op, master, REASON_BROKEN, l->broken, strlen(l->broken));
         hub_conclude(h, op);
         if (op->keep) link_keep(l, op, now, h->max_replay);
@@ -142,7 +142,7 @@ static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, i
         h->reflush = 1;
         return 1;
     }
-    op->owed--;
+    op->owed -= !hub_voted(op, master);
     hub_renew(op->waiter, now);
     if (op->decided) l->late++;
     else if (kind == REPLY_NUMBER) hub_count(op, master, number);

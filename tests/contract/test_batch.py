@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 from collections.abc import Callable
@@ -36,7 +37,7 @@ from support.scripted import Words, always, failing, granting, refusing, silent
 from support.waiting import start
 
 from redlock_fast._commands import Verb
-from redlock_fast._engine import FAULT, SILENT, Batch, Engine, Votes, Wait
+from redlock_fast._engine import FAULT, SILENT, Batch, Engine, Request, Votes, Wait
 
 
 def told(votes: Votes) -> tuple[Any, ...]:
@@ -293,6 +294,38 @@ def test_wrong_columns_send_nothing(fleet: MakeFleet, how: str) -> None:
     f.reattach(0)
     f.ask(acquire(b"again", 1), 1)
     assert f.session(0).commands == [set_words(b"again")], "nor is anything kept"
+
+
+def test_wrong_request_in_a_list_sends_nothing(fleet: MakeFleet) -> None:
+    f = fleet(always(b":5\r\n"))
+    loop = Loop(f)
+    args: Any = (b"wrong", "text", TTL)
+    requests = [acquire(b"right", 1), Request(Verb.ACQUIRE, args, 1)]
+    for need in (0, 1):
+        with pytest.raises(TypeError):
+            f.engine.exchange(requests, need, LONG)
+        with pytest.raises(TypeError):
+            loop.submit(requests, need)
+    assert f.link(0).owed == 0
+    assert f.engine.due() is None
+    assert f.ask(acquire(b"next", 1), 1).values == (5,)
+    loop.settle()
+    assert loop.told == []
+    assert f.session(0).commands == [set_words(b"next")]
+
+
+@pytest.mark.parametrize("verb", [-1, 4, 1000])
+def test_wrong_verb_is_no_crash(fleet: MakeFleet, verb: int) -> None:
+    f = fleet(always(b":5\r\n"))
+    loop = Loop(f)
+    with contextlib.suppress(ValueError, IndexError):
+        f.engine.exchange(Batch(verb, (keys(3), TOKEN, TTL), 3, 1), 1, LONG)
+    with contextlib.suppress(ValueError, IndexError):
+        loop.submit(Batch(verb, (keys(3), TOKEN, TTL), 3, 1), 1)
+        loop.hear()
+    assert f.ask(acquire(b"next", 1), 1).values == (5,)
+    assert f.engine.due() is None
+    assert f.session(0).commands == [set_words(b"next")]
 
 
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="counts references")

@@ -299,6 +299,38 @@ def test_kept_submissions_are_sent_again(fleet: MakeFleet) -> None:
     assert session.commands == [del_words(b"a"), del_words(b"c")]
 
 
+def test_kept_submissions_that_were_not_sent_yet_are_kept(fleet: MakeFleet) -> None:
+    f = fleet(silent)
+    loop = Loop(f)
+    loop.submit([release(b"a", 1, keep=LONG)], 1)
+    loop.submit(releases([b"b"], 1, LONG), 0)
+    first = f.session(0)
+    f.detach(0)
+    [[votes]] = loop.hear()
+    assert votes.values == (FAULT,)
+    session = f.attach(0)
+    loop.until(lambda: len(session.commands) >= 2, "they are sent")
+    assert session.commands == [del_words(b"a"), del_words(b"b")]
+    assert first.commands in ([], session.commands)
+
+
+def test_detach_leaves_no_submission_without_its_undo(fleet: MakeFleet) -> None:
+    f = fleet(silent)
+    loop = Loop(f)
+    loop.submit([acquire(b"sent", 1)], 1)
+    loop.turn(0.0)
+    f.session(0).wait_commands(1)
+    loop.submit([acquire(b"unsent", 1)], 1)
+    f.detach(0)
+    sent, *rest = f.session(0).commands
+    assert sent == set_words(b"sent")
+    assert rest in (
+        [del_words(b"sent")],
+        [set_words(b"unsent"), del_words(b"sent"), del_words(b"unsent")],
+    )
+    assert all(votes.values == (FAULT,) for [votes] in loop.hear(2))
+
+
 # --- forgetting ---
 
 

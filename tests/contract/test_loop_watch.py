@@ -365,11 +365,11 @@ def test_timeout_while_a_thread_leads(fleet: MakeFleet) -> None:
 # --- TLS ---
 
 
-@pytest.fixture
-def tls(tmp_path: pytest.TempPathFactory) -> Tls:
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
     if not shutil.which("openssl"):
         pytest.skip("needs the openssl command")
-    return Tls(tmp_path)  # type: ignore[arg-type]
+    return Tls(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls_records_that_are_read_in_one_go_are_not_forgotten(fleet: MakeFleet, tls: Tls) -> None:

@@ -98,6 +98,22 @@ def test_stall_begins_anew_with_each_reply(fleet: MakeFleet, ask: Ask) -> None:
 
 
 @both_ways
+def test_late_replies_are_signs_of_life_too(fleet: MakeFleet, ask: Ask) -> None:
+    # Master 1 decides all but the last; master 0 answers them one by one, too late, and then the last.
+    stall, count = 0.6, 14
+    for _ in range(5):
+        f = fleet(silent, lambda words: b"" if words[1] == keys(count)[-1] else b"+OK\r\n")
+        trickle = Trickle(f, count, 0.07)
+        with Stopwatch() as watch:
+            tally = ask(f, acquires(keys(count), f.all, keep=LONG), 1, LONG, stall=stall)
+        trickle.end()
+        if trickle.longest < stall / 2:  # else the machine is busy
+            break
+    assert watch.seconds > stall
+    assert min(tally.granted) == 1
+
+
+@both_ways
 def test_timeout_ends_it_while_replies_trickle_in(fleet: MakeFleet, ask: Ask) -> None:
     f = fleet(silent)
     trickle = Trickle(f, 5000, 0.01)

@@ -1,0 +1,214 @@
+"""The asyncio driver: performs a procedure's effects in one event loop, for all tasks of a client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from ._drive import note_faults
+from ._masters import Masters
+from ._procedures import Effect, Exchange, Pause
+
+Result = TypeVar("Result")
+
+#: Seconds; timers of event loops are not finer.
+TIMER = 0.001
+
+
+class Pump:
+    """One client's engine in the loop that it belongs to: one reader, one timer, one flush for all tasks."""
+
+    def __init__(self, masters: Masters, loop: asyncio.AbstractEventLoop) -> None:
+        self.masters = masters
+        self.loop = loop
+        self.engine = masters.engine
+        self.generation = masters.generation
+        self._pending = 0  # submitted, and not yet told
+        self._alone = True  # the last flush was of one exchange
+        self._submitted = 0  # since the last flush
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_seconds = 0.0  # what it was set to
+        self._waiting: set[asyncio.Future[None]] = set()  # for the masters to change
+        self._fd = self.engine.fileno()
+        loop.add_reader(self._fd, self._on_ready)
+        masters.on_change = self._on_change
+
+    # --- exchanges ---
+
+    def submit(self, effect: Exchange, whom: asyncio.Future[Any] | None) -> object:
+        """The engine's ticket. ``whom`` gets the answers; nobody where none are needed."""
+        ticket = self.engine.submit(
+            effect.requests, effect.need, effect.timeout, effect.wait, effect.stall, whom
+        )
+        self._submitted += 1
+        if whom is None:
+            self.masters.attend()
+        else:
+            self._pending += 1
+            seconds = effect.stall or effect.timeout
+            if self._timer is None or seconds < self._timer_seconds:
+                self._set_timer(seconds)
+        if self._submitted == 1:
+            if self._alone and self._pending == 1:
+                self.flush()  # nobody else is about to have something to send
+            else:
+                self.loop.call_soon(self.flush)
+        return ticket
+
+    def forget(self, ticket: object) -> None:
+        self._pending -= 1
+        self.engine.forget(ticket)
+
+    def flush(self) -> None:
+        if self._submitted:
+            self._alone = self._submitted == 1
+            self._submitted = 0
+            self.engine.flush()
+
+    def _on_ready(self) -> None:
+        future: Any
+        for future, answers in self.engine.on_ready():
+            note_faults(answers, self.masters)
+            if not future.done():  # else it was cancelled, and will be forgotten
+                self._pending -= 1
+                future.set_result(answers)
+
+    def _set_timer(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_seconds = seconds
+        self._timer = self.loop.call_later(max(TIMER, seconds), self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._on_ready()
+        due = self.engine.due()
+        if due is not None and self._timer is None:
+            self._set_timer(due)
+
+    # --- waiting ---
+
+    async def until(self, condition: Callable[[], bool], timeout: float) -> None:
+        """Wait up to ``timeout`` seconds for what depends on the masters' connections."""
+        end = self.loop.time() + timeout
+        while not condition() and (left := end - self.loop.time()) > 0:
+            change: asyncio.Future[None] = self.loop.create_future()
+            self._waiting.add(change)
+            timer = self.loop.call_later(left, _wake, change)
+            try:
+                await change
+            finally:
+                timer.cancel()
+                self._waiting.discard(change)
+
+    async def wait_for_quorum(self, timeout: float) -> bool:
+        """As that of the masters, without blocking the loop."""
+        self.masters.start()
+        for condition, seconds in self.masters.quorum(timeout):
+            await self.until(condition, seconds)
+        return self.masters.joined()
+
+    def _on_change(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self._wake_waiting)
+
+    def _wake_waiting(self) -> None:
+        for change in self._waiting:
+            _wake(change)
+
+    # --- the end ---
+
+    def alive(self) -> bool:
+        """Whether there is a loop to let go of."""
+        ours = self.generation == self.masters.generation
+        return ours and self._fd >= 0 and not self.loop.is_closed()
+
+    async def close(self) -> None:
+        """Close the masters in a thread, for that waits for what they owe; then let go of the loop."""
+        closed: asyncio.Future[None] = self.loop.create_future()
+
+        def ended() -> None:
+            self.end()
+            _wake(closed)
+
+        def close() -> None:
+            self.masters.close()
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self.loop.call_soon_threadsafe(ended)
+
+        threading.Thread(target=close, name="redlock-fast-close", daemon=True).start()
+        await closed
+
+    def end(self) -> None:
+        """Tell everybody who waits, and let go of the loop."""
+        if self.alive():
+            self._on_ready()
+            self.loop.remove_reader(self._fd)
+            self._fd = -1
+        if self._timer is not None:
+            self._timer.cancel()
+        self.engine.unwatch()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def drive(procedure: Generator[Effect, Any, Result], pump: Pump) -> Result:
+    """Run ``procedure`` to its end and return its result; what is raised meanwhile is thrown into it.
+
+    A cancellation is: the procedure takes back what it had sent before it lets that go. Its clean-up
+    waits for nothing, so it is done even where the task is never resumed.
+    """
+    resume: Any = procedure.send
+    argument: Any = None
+    while True:
+        try:
+            while True:
+                effect = resume(argument)
+                resume, argument = procedure.send, None
+                if type(effect) is not Exchange:
+                    await _wait(effect, pump)
+                elif effect.need:
+                    future = pump.loop.create_future()
+                    ticket = pump.submit(effect, future)
+                    try:
+                        argument = await future
+                    except BaseException:
+                        if not future.done() or future.cancelled():
+                            pump.forget(ticket)
+                        raise
+                else:
+                    pump.submit(effect, None)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+        except GeneratorExit:
+            _give_up(procedure, pump)
+            raise
+        except BaseException as error:
+            if procedure.gi_frame is None:  # type: ignore[attr-defined]
+                raise  # the procedure has ended: this is its own
+            resume, argument = procedure.throw, error
+
+
+async def _wait(effect: Effect, pump: Pump) -> None:
+    if type(effect) is Pause:
+        await asyncio.sleep(effect.seconds)
+        pump.masters.check_open()
+    else:
+        await pump.wait_for_quorum(effect.timeout)  # type: ignore[union-attr]
+
+
+def _give_up(procedure: Generator[Effect, Any, Any], pump: Pump) -> None:
+    """The task is destroyed and cannot wait any more: clean up as after a cancellation."""
+    error: BaseException = asyncio.CancelledError()
+    with contextlib.suppress(StopIteration, asyncio.CancelledError):
+        effect = procedure.throw(error)
+        while type(effect) is Exchange and not effect.need:
+            pump.engine.submit(effect.requests, 0, 0.0, effect.wait, 0.0, None)
+            effect = procedure.send(None)
+    pump.engine.flush()

@@ -1,0 +1,133 @@
+"""Many locks in one call, as procedures without I/O: the same for threads and asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from . import _batches as batches
+from ._core import Core
+from ._lock import LockState
+from ._procedures import Connect, Effect, Extension, Lease, Refusal
+from .errors import ConfigError, QuorumUnavailable
+
+L = TypeVar("L", bound=LockState)
+Found = TypeVar("Found")
+
+
+def acquire_many(
+    core: Core, kind: type[L], resources: Sequence[str | bytes], ttl: float | None
+) -> Generator[Effect, Any, list[L | None]]:
+    """One attempt for each; None for those that others hold. QuorumUnavailable: nothing is held."""
+    core.check_open()
+    ttl = core.default_ttl if ttl is None else core.check_ttl(ttl)
+    keys = check_resources(core, resources)
+    if keys and not core.masters.ready:
+        yield Connect(core.connect_timeout)
+    held: list[Lease | None] = []
+    try:
+        for part in batches.parts(keys):
+            votes = yield from batches.acquire(core.rules, keys[part], ttl, held)
+            if votes is not None:
+                core.count("unavailable")
+                raise core.refused(keys[part][0], Refusal(votes, True, 1))
+        _check_time(core, held)
+        locks = [
+            None if lease is None else kind.of(core, resource, key, lease)
+            for resource, key, lease in zip(resources, keys, held, strict=True)
+        ]
+    except GeneratorExit:
+        raise
+    except BaseException:
+        granted = [(key, lease) for key, lease in zip(keys, held, strict=False) if lease is not None]
+        yield from batches.undo_leases([key for key, _ in granted], [lease for _, lease in granted])
+        raise
+    core.count("acquired", len(locks) - locks.count(None))
+    core.count("contended", locks.count(None))
+    return locks
+
+
+def _check_time(core: Core, held: list[Lease | None]) -> None:
+    """The leases of the first part run while the last part is acquired."""
+    first = next((lease for lease in held if lease is not None), None)
+    if first is not None and core.rules.clock() >= first.deadline:
+        core.count("unavailable")
+        raise QuorumUnavailable(
+            f"the first of {len(held)} leases ended before the last was granted: "
+            "use a longer ttl, or fewer locks at once"
+        )
+
+
+def release_many(core: Core, locks: Sequence[LockState]) -> Generator[Effect, Any, list[bool]]:
+    """As the release of each; False where there was nothing to release."""
+    held = [] if core.masters.closed else list(_leases(core, locks))
+    try:
+        found = yield from _by_parts(core, held, batches.release, LockState.note_release)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield from batches.undo_leases([lock.key for lock, _ in held], [lease for _, lease in held])
+        for lock, lease in held:
+            lock.let_go(lease)
+        raise
+    return [found.get(lock, False) for lock in locks]
+
+
+def extend_many(
+    core: Core, locks: Sequence[LockState], ttl: float | None
+) -> Generator[Effect, Any, list[bool]]:
+    """True for each lock that was extended; the others are as they were, or lost."""
+    core.check_open()
+    ttl = core.default_ttl if ttl is None else core.check_ttl(ttl)
+
+    def extend(rules: Any, keys: Any, leases: Any) -> Generator[Effect, Any, list[Extension]]:
+        return batches.extend(rules, keys, leases, ttl)
+
+    held = [(lock, lease) for lock, lease in _leases(core, locks) if lock.may_be_extended(lease)]
+    found = yield from _by_parts(core, held, extend, LockState.note_extension)
+    return [found.get(lock, False) for lock in locks]
+
+
+def _by_parts(
+    core: Core,
+    held: list[tuple[LockState, Lease]],
+    procedure: Callable[..., Generator[Effect, Any, list[Found]]],
+    note: Callable[[LockState, Lease, Found], bool],
+) -> Generator[Effect, Any, dict[LockState, bool]]:
+    """What ``note`` makes of each lock's outcome."""
+    result: dict[LockState, bool] = {}
+    keys = [lock.key for lock, _ in held]
+    for part in batches.parts(keys):
+        outcomes = yield from procedure(core.rules, keys[part], [lease for _, lease in held[part]])
+        for (lock, lease), outcome in zip(held[part], outcomes, strict=True):
+            result[lock] = note(lock, lease, outcome)
+    return result
+
+
+# --- checks, all before any I/O ------------------------------------------------------------------
+
+
+def check_resources(core: Core, resources: Sequence[str | bytes]) -> list[bytes]:
+    if isinstance(resources, (str, bytes)) or not isinstance(resources, Sequence):
+        raise ConfigError(f"resources must be a list of str or bytes, not {type(resources).__name__}")
+    keys = [core.check_key(resource) for resource in resources]
+    if len(set(keys)) < len(keys):
+        twice = next(one for one, other in pairwise(sorted(keys)) if one == other)
+        raise ConfigError(f"resources: {twice!r} is there twice")
+    return keys
+
+
+def _leases(core: Core, locks: Sequence[LockState]) -> Iterator[tuple[LockState, Lease]]:
+    """The locks that have a lease, with it."""
+    if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
+        raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")
+    for lock in locks:
+        if not isinstance(lock, LockState) or not lock.belongs_to(core):
+            raise ConfigError(f"locks: {lock!r} is no lock of this client")
+    if len(set(locks)) < len(locks):
+        raise ConfigError("locks: one of them is there twice")
+    for lock in locks:
+        lease = lock.lease
+        if lease is not None:
+            yield lock, lease

@@ -1,0 +1,169 @@
+"""AsyncFastRedlock and AsyncLock: the client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from . import _procedures as procedures
+from ._core import Core
+from ._drive_aio import Pump, drive
+from ._lock import MAX_EXTENSIONS, LockState
+from ._many import acquire_many, extend_many, release_many
+from .errors import WrongLoop
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AsyncLock(LockState):
+    """A distributed lock on one resource, made by :meth:`AsyncFastRedlock.lock`.
+
+    It belongs to this object, by a random token that only it has: not to a task. Use one object for
+    each holder. All times are in seconds. Every method may be cancelled: a cancelled acquire leaves
+    nothing on the masters, a cancelled release still releases.
+    """
+
+    __slots__ = ()
+
+    _core: AsyncFastRedlock
+
+    async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Acquire the lock; see :meth:`redlock_fast.Lock.acquire`.
+
+        Raises WrongLoop besides, in another loop than the client's.
+        """
+        return self._acquired(await drive(self._attempt(blocking, timeout), self._core.pump()))
+
+    async def release(self) -> bool:
+        """Delete our key on all masters that may have it; see :meth:`redlock_fast.Lock.release`."""
+        return await drive(self._release(), self._core.pump())
+
+    async def extend(self, ttl: float | None = None) -> float:
+        """Make the lease last ``ttl`` seconds from now; see :meth:`redlock_fast.Lock.extend`."""
+        return await drive(self._extend(ttl), self._core.pump())
+
+    async def __aenter__(self) -> AsyncLock:
+        self._entered(await drive(self._attempt(True, None), self._core.pump()))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await drive(self._leave(failing=error is not None), self._core.pump())
+
+
+class AsyncFastRedlock(Core):
+    """A client for distributed locks over N independent masters, for the tasks of one event loop.
+
+    Settings are those of :class:`redlock_fast.FastRedlock`. The client belongs to the loop of its
+    first ``await``. Share one client among all tasks: they use the same connections, and what they
+    ask for in one iteration of the loop is sent together. Close it with ``await client.close()`` or
+    ``async with``.
+    """
+
+    _pump: Pump | None = None
+
+    def lock(
+        self,
+        resource: str | bytes,
+        ttl: float | None = None,
+        *,
+        timeout: float | None = None,
+        max_extensions: int | None = MAX_EXTENSIONS,
+        **unknown: Any,
+    ) -> AsyncLock:
+        """A lock on ``resource``, not acquired yet; no I/O. See :meth:`redlock_fast.FastRedlock.lock`."""
+        return AsyncLock(self, resource, ttl, timeout, max_extensions, **unknown)
+
+    async def acquire(
+        self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
+    ) -> AsyncLock | None:
+        """The short way: an acquired lock, or None when others hold it. Raises as AsyncLock.acquire."""
+        lock = self.lock(resource, ttl)
+        return lock if await lock.acquire(blocking, timeout) else None
+
+    async def acquire_many(
+        self, resources: Sequence[str | bytes], ttl: float | None = None
+    ) -> list[AsyncLock | None]:
+        """One attempt for each of many resources; see :meth:`redlock_fast.FastRedlock.acquire_many`."""
+        return await drive(acquire_many(self, AsyncLock, resources, ttl), self.pump())
+
+    async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
+        """As :meth:`AsyncLock.release` for each of many locks of this client, in the same order."""
+        return await drive(release_many(self, locks), self.pump())
+
+    async def extend_many(self, locks: Sequence[AsyncLock], ttl: float | None = None) -> list[bool]:
+        """Extend many leases; see :meth:`redlock_fast.FastRedlock.extend_many`."""
+        return await drive(extend_many(self, locks, ttl), self.pump())
+
+    def synchronized(
+        self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
+    ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
+        """Decorator for async functions; see :meth:`redlock_fast.FastRedlock.synchronized`."""
+        if not callable(resource):
+            self.lock(resource, ttl, **options)  # bad settings show where they are written
+
+        def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+            @functools.wraps(function)
+            async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+                name = resource(*args, **kwargs) if callable(resource) else resource
+                async with self.lock(name, ttl, **options):
+                    return await function(*args, **kwargs)
+
+            return locked
+
+        return decorate
+
+    async def locked(self, resource: str | bytes) -> bool:
+        """Whether anybody holds ``resource`` now: asked of the masters, true when a quorum has the key.
+
+        Raises QuorumUnavailable when too few masters answer. Old by the time that you read it.
+        """
+        self.check_open()
+        key = self.check_key(resource)
+        await self.connect()
+        return self.is_locked(key, await drive(procedures.exists(self.rules, key), self.pump()))
+
+    async def connect(self, timeout: float | None = None) -> bool:
+        """Wait until a quorum of masters is connected. False if ``timeout`` (seconds) came first.
+
+        Never needed: the first call waits by itself, for ``connect_timeout``.
+        """
+        self.check_open()
+        return await self.pump().wait_for_quorum(self.connect_timeout if timeout is None else timeout)
+
+    async def close(self) -> None:
+        """Close all connections. Locks that are held stay held until their leases end."""
+        pump = self._pump
+        if pump is None or not pump.alive():
+            self.masters.close()
+        else:
+            await self.pump().close()
+
+    async def __aenter__(self) -> AsyncFastRedlock:
+        self.pump()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def pump(self) -> Pump:
+        """The driver in the running loop; raises WrongLoop where this is not the client's."""
+        loop = asyncio.get_running_loop()
+        pump = self._pump
+        if pump is not None and pump.loop is loop and pump.generation == self.masters.generation:
+            return pump
+        if pump is None or pump.generation != self.masters.generation:
+            self.check_open()
+            pump = self._pump = Pump(self.masters, loop)
+        else:
+            what = "was closed" if pump.loop.is_closed() else "is another one"
+            raise WrongLoop(f"the event loop of this client {what}: make a client for each loop")
+        return pump
+
+
+__all__: Sequence[str] = ("AsyncFastRedlock", "AsyncLock")
