@@ -20,8 +20,8 @@ coverage:  ## lines of redlock_fast/, the whole suite
 coverage-native:  ## lines of the .pyx: a traced build in a copy of this tree
 	$(PYTHON) tests/coverage_native.py
 
-bench:  ## against the C floor and the peers; minutes
-	$(PYTHON) benchmarks/compare.py
+bench:  ## against the C floor and the peers, into docs/; some 12 minutes. ARGS='--only threads' for a part
+	$(PYTHON) benchmarks/compare.py $(ARGS)
 
 bench-quick:  ## the same, small: does it run?
 	$(PYTHON) benchmarks/compare.py --quick

@@ -21,7 +21,7 @@ PARTS = ("helper", "hub", "link", "loop", "request", "round", "waiter")
 native = Extension(
     "redlock_fast._native",
     sources=["src/_native.pyx", *(f"src/{name}.c" for name in PARTS)],
-    depends=[f"src/{name}.h" for name in ("buffer", "hub", "inside", "link", "reply", "watch")],
+    depends=[f"src/{name}.h" for name in ("bell", "buffer", "hub", "inside", "link", "reply", "watch")],
     include_dirs=["src"],
     define_macros=[("_GNU_SOURCE", None), *([("CYTHON_TRACE_NOGIL", "1")] if TRACE else [])],
     extra_compile_args=["-std=c11", "-O2", *FLAGS],

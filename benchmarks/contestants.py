@@ -1,171 +1,169 @@
-"""Who is measured, and how each is run.
+"""Who is measured, and how each is run: as a process of its own for every turn.
 
-A contestant is a name and a command: a process that runs lock cycles against the masters and
-prints one JSON object with "samples" (nanoseconds of each cycle) and "info". A process of its own
-for every round, so that no contestant's threads or connections disturb another's turn.
+So no contestant's threads or connections disturb another's turn, and each peer lives with the
+dependencies that it asks for.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from redlock_fast import _commands, _engine, embedded
+from fleets import Fleet
+
+from redlock_fast import _engine
 from redlock_fast.errors import ConfigError
 
 HERE = Path(__file__).parent
 DRIVER = HERE / "driver.py"
-TIMEOUT = 300.0
+INSTALL_TIMEOUT = 180.0
+
+#: What to do: "workload" and its numbers (see workloads.py); for the floor, "size".
+Job = Mapping[str, Any]
 
 
 class UnavailableError(Exception):
     """This contestant cannot run here, and why."""
 
 
-class FailedError(Exception):
-    """This contestant ran and did not get its locks, or crashed."""
-
-
-@dataclass(frozen=True)
-class Load:
-    """What each contestant has to do in one round."""
-
-    masters: embedded.Masters
-    warmup: int
-    cycles: int
-    scratch: Path
-
-
 @dataclass(frozen=True)
 class Contestant:
-    """``command`` builds the arguments of its process; raises UnavailableError where it cannot."""
+    """``label``: its name in tables. ``peer``: may be missing, or fail, without being our fault."""
 
-    name: str
-    command: Callable[[Load], list[str]]
-    peer: bool = False
+    label: str
+    peer: bool = field(default=False, kw_only=True)
 
+    def prepare(self, install: bool) -> None:
+        """Whatever takes its time, before anything is measured. Raises UnavailableError."""
 
-@dataclass
-class Turn:
-    """What one contestant did in one round."""
-
-    samples: list[int]
-    info: dict[str, Any] = field(default_factory=dict)
+    def command(self, job: Job, fleet: Fleet) -> list[str]:
+        """The arguments of the process that does ``job`` and prints JSON."""
+        raise NotImplementedError
 
 
-def run(contestant: Contestant, load: Load) -> Turn:
-    """One turn; raises UnavailableError, or FailedError with the last words of the process."""
-    done = subprocess.run(contestant.command(load), capture_output=True, text=True, timeout=TIMEOUT)
+@dataclass(frozen=True)
+class Floor(Contestant):
+    """The C program: ``size`` locks in each write, no client at all."""
+
+    size: int
+
+    def prepare(self, install: bool) -> None:
+        compiled_floor()
+
+    def command(self, job: Job, fleet: Fleet) -> list[str]:
+        numbers = [job["warmup"], job["seconds"], self.size]
+        return [compiled_floor(), *map(str, numbers), fleet.release_path, *map(str, fleet.ports)]
+
+
+@functools.cache
+def compiled_floor() -> str:
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise UnavailableError("no C compiler")
+    program = cache() / "floor"
+    made = cache() / f"floor-{os.getpid()}"  # renamed when ready: another run may be using the old one
+    build = [compiler, "-O2", "-o", str(made), str(HERE / "floor.c")]
+    try:
+        done = subprocess.run(build, capture_output=True, text=True, timeout=INSTALL_TIMEOUT)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UnavailableError(f"floor.c: {error}") from None
     if done.returncode:
-        raise FailedError(last_line(done.stderr) or f"ended with status {done.returncode}")
-    return Turn(**json.loads(done.stdout))
+        raise UnavailableError(f"floor.c: {last_line(done.stderr)}")
+    made.replace(program)
+    return str(program)
+
+
+@dataclass(frozen=True)
+class Ours(Contestant):
+    """redlock-fast with this engine and these options of the client."""
+
+    engine: str
+    options: dict[str, Any] = field(default_factory=dict)
+    needs: str = ""
+
+    def prepare(self, install: bool) -> None:
+        try:
+            _engine.load(self.engine)
+            if self.needs:
+                __import__(self.needs)
+        except (ConfigError, ImportError) as error:
+            raise UnavailableError(str(error)) from None
+
+    def command(self, job: Job, fleet: Fleet) -> list[str]:
+        options = {"engine": self.engine, **self.options}
+        return [sys.executable, *driver("redlock-fast", job, fleet, options=options)]
+
+
+@dataclass(frozen=True)
+class Import(Contestant):
+    """A fresh interpreter that imports redlock_fast, and what else that brought with it."""
+
+    code: str
+
+    def command(self, job: Job, fleet: Fleet) -> list[str]:
+        return [sys.executable, "-c", self.code]
+
+
+@dataclass(frozen=True)
+class Peer(Contestant):
+    """Another library as released; with hiredis, as we have."""
+
+    package: str
+    version: str
+    peer: bool = field(default=True, kw_only=True)
+
+    def prepare(self, install: bool) -> None:
+        environment(f"{self.package}=={self.version}", "hiredis", install=install)
+
+    def command(self, job: Job, fleet: Fleet) -> list[str]:
+        python = environment(f"{self.package}=={self.version}", "hiredis", install=False)
+        return [python, *driver(self.package, job, fleet)]
+
+
+def driver(library: str, job: Job, fleet: Fleet, **more: Any) -> list[str]:
+    if job["workload"] == "stopped":
+        more["pid"] = fleet.pids[-1]
+    return [str(DRIVER), json.dumps({"library": library, "urls": fleet.urls, **job, **more})]
+
+
+def environment(*requirements: str, install: bool) -> str:
+    """The Python of a cached environment with these packages, made on first use."""
+    tag = f"{requirements[0].replace('==', '-')}-py{sys.version_info.major}{sys.version_info.minor}"
+    folder = cache() / "peers" / tag
+    python, ready = folder / "bin" / "python", folder / "ready"
+    if ready.exists():
+        return str(python)
+    if not install:
+        raise UnavailableError("not installed yet (make bench does it)")
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        venv.create(folder, with_pip=True)
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        done = subprocess.run([*pip, *requirements], capture_output=True, text=True, timeout=INSTALL_TIMEOUT)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UnavailableError(f"no environment for it: {error}") from None
+    if done.returncode:
+        raise UnavailableError(f"pip install {requirements[0]}: {last_line(done.stderr)}")
+    ready.touch()
+    return str(python)
+
+
+def cache() -> Path:
+    """Where environments and the compiled floor stay from one run to the next."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "redlock-fast"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2]
-
-
-# -- the floor ---------------------------------------------------------------------------------
-
-
-def floor(batch: int = 1) -> Contestant:
-    """The C program: ``batch`` locks in each write, no client at all."""
-
-    def command(load: Load) -> list[str]:
-        numbers = [load.warmup, load.cycles, batch]
-        ports = [master.port for master in load.masters]
-        return [_compiled(load.scratch), *map(str, numbers), release_path(load.masters), *map(str, ports)]
-
-    return Contestant(f"floor{batch}", command)
-
-
-def _compiled(scratch: Path) -> str:
-    program = scratch / "floor"
-    if not program.exists():
-        compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-        if compiler is None:
-            raise UnavailableError("no C compiler")
-        build = [compiler, "-O2", "-o", str(program), str(HERE / "floor.c")]
-        subprocess.run(build, check=True)
-    return str(program)
-
-
-def release_path(masters: embedded.Masters) -> str:
-    """The fastest compare-and-delete that the masters have, as floor.c wants it."""
-    script = _commands.COMPARE_AND_DELETE
-    if masters[0].ask("DELIFEQ no token").startswith(":"):
-        return "DELIFEQ"
-    if masters[0].ask("DELEX no IFEQ token").startswith(":"):
-        return "DELEX"
-    for master in masters:
-        master.ask(f'SCRIPT LOAD "{script.text.decode()}"')
-    return f"EVALSHA:{script.sha1.decode()}"
-
-
-# -- this library ------------------------------------------------------------------------------
-
-
-def ours(name: str, engine: str, **options: Any) -> Contestant:
-    """redlock-fast with this engine and these options of FastRedlock."""
-
-    def command(load: Load) -> list[str]:
-        try:
-            _engine.load(engine)
-        except ConfigError as error:
-            raise UnavailableError(str(error)) from None
-        options["engine"] = engine
-        return [sys.executable, str(DRIVER), "redlock-fast", _setting(load, **options)]
-
-    return Contestant(name, command)
-
-
-def _setting(load: Load, **options: Any) -> str:
-    return json.dumps({"urls": load.masters.urls, "warmup": load.warmup, "cycles": load.cycles, **options})
-
-
-# -- its peers ---------------------------------------------------------------------------------
-
-
-def peer(name: str, version: str) -> Contestant:
-    """Another library, as released, in a virtual environment of its own; with hiredis, as we have."""
-
-    def command(load: Load) -> list[str]:
-        python = environment(f"{name}=={version}", "hiredis")
-        return [python, str(DRIVER), name, _setting(load)]
-
-    return Contestant(name, command, peer=True)
-
-
-def environment(*requirements: str) -> str:
-    """The Python of a cached environment with these packages, made on first use."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    tag = f"{requirements[0].replace('==', '-')}-py{sys.version_info.major}{sys.version_info.minor}"
-    folder = cache / "redlock-fast" / "peers" / tag
-    python, ready = folder / "bin" / "python", folder / "ready"
-    if not ready.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        venv.create(folder, with_pip=True)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done = subprocess.run([*pip, *requirements], capture_output=True, text=True)
-        if done.returncode:
-            raise UnavailableError(f"pip install {requirements[0]}: {last_line(done.stderr)}")
-        ready.touch()
-    return str(python)
-
-
-CONTESTANTS = (
-    floor(1),
-    ours("native", "native"),
-    ours("native-all", "native", decide="all"),
-    ours("python", "python"),
-    peer("redlock-py", "1.0.8"),
-    peer("pottery", "3.0.1"),
-)

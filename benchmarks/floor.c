@@ -1,11 +1,12 @@
 /* The floor: what N masters, their sockets and this machine take for a lock, without any client.
  *
- *     floor WARMUP CYCLES BATCH PATH (DELIFEQ|DELEX|EVALSHA:sha1) PORT...
+ *     floor WARMUP SECONDS BATCH PATH PORT...        PATH: DELIFEQ, DELEX or EVALSHA:sha1
  *
  * A cycle: B pre-encoded SET NX PX on distinct keys to all masters, poll, read until all have
  * replied; then B pre-encoded compare-and-deletes in the same way. One non-blocking socket per
- * master. Prints {"samples": [nanoseconds of each cycle], "info": ...}. Any reply but +OK and :1 ends the
- * program with status 1: a lock that was not taken is not a lock cycle.
+ * master. Prints {"samples": [nanoseconds of each cycle], "locks": ..., "seconds": the sum of the
+ * samples, "info": ...}: to encode is not part of it. Any reply but +OK and :1 ends the program with
+ * status 1: a lock that was not taken is not a lock cycle.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -124,37 +125,64 @@ static void await_all(const char *reply, int batch)
     }
 }
 
+/* The commands of one cycle, the same number of bytes in each. */
+struct cycle {
+    char *set, *del;
+    size_t set_size, del_size;
+};
+
+static void prepare(struct cycle *all, int number, int batch, const char *path)
+{
+    char ttl[16], key[32], token[32];
+    sprintf(ttl, "%d", TTL_MS);
+    all->set_size = all->del_size = 0;
+    for (int i = 0; i < batch; i++) {
+        sprintf(key, "floor:%08d:%05d", number, i);
+        sprintf(token, "%010d%010d", number, i);
+        all->set_size += encode(all->set + all->set_size, 6, "SET", key, token, "NX", "PX", ttl);
+        all->del_size += encode_release(all->del + all->del_size, path, key, token);
+    }
+}
+
+static void print(const long long *samples, size_t cycles, int batch, const char *path)
+{
+    long long sum = 0;
+    printf("{\"samples\": [");
+    for (size_t i = 0; i < cycles; i++) {
+        printf("%s%lld", i ? ", " : "", samples[i]);
+        sum += samples[i];
+    }
+    printf("], \"locks\": %zu, \"seconds\": %.9f, ", cycles * (size_t)batch, (double)sum / 1e9);
+    printf("\"info\": {\"paths\": [\"%.*s\"]}}\n", (int)strcspn(path, ":"), path);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 6)
-        fail("arguments: WARMUP CYCLES BATCH PATH PORT...");
-    int warmup = atoi(argv[1]), cycles = atoi(argv[2]), batch = atoi(argv[3]);
-    char *set = malloc((size_t)batch * MAX_COMMAND), *del = malloc((size_t)batch * MAX_COMMAND);
-    long long *samples = calloc((size_t)cycles + 1, sizeof *samples);
+        fail("arguments: WARMUP SECONDS BATCH PATH PORT...");
+    const char *path = argv[4];
+    int batch = atoi(argv[3]);
+    size_t done = 0, room = 1 << 16;
+    struct cycle all = {.set = malloc((size_t)batch * MAX_COMMAND), .del = malloc((size_t)batch * MAX_COMMAND)};
+    long long *samples = malloc(room * sizeof *samples);
     for (int i = 5; i < argc && count < MAX_MASTERS; i++)
         masters[count++] = (struct pollfd){.fd = connect_to(atoi(argv[i])), .events = POLLIN};
 
-    char ttl[16], key[32], token[32];
-    sprintf(ttl, "%d", TTL_MS);
-    for (int cycle = -warmup; cycle < cycles; cycle++) {
-        size_t set_size = 0, del_size = 0;
-        for (int i = 0; i < batch; i++) {
-            sprintf(key, "floor:%08d:%05d", cycle + warmup, i);
-            sprintf(token, "%010d%010d", cycle + warmup, i);
-            set_size += encode(set + set_size, 6, "SET", key, token, "NX", "PX", ttl);
-            del_size += encode_release(del + del_size, argv[4], key, token);
-        }
+    long long begin = now() + (long long)(atof(argv[1]) * 1e9);
+    long long end = begin + (long long)(atof(argv[2]) * 1e9);
+    for (int number = 0; !done || now() < end; number++) {
+        prepare(&all, number, batch, path);
         long long start = now();
-        send_to_all(set, set_size);
+        send_to_all(all.set, all.set_size);
         await_all("+OK\r\n", batch);
-        send_to_all(del, del_size);
+        send_to_all(all.del, all.del_size);
         await_all(":1\r\n", batch);
-        if (cycle >= 0)
-            samples[cycle] = now() - start;
+        if (start < begin)
+            continue;
+        if (done == room && !(samples = realloc(samples, (room *= 2) * sizeof *samples)))
+            fail("no memory");
+        samples[done++] = now() - start;
     }
-    printf("{\"samples\": [");
-    for (int cycle = 0; cycle < cycles; cycle++)
-        printf("%s%lld", cycle ? ", " : "", samples[cycle]);
-    printf("], \"info\": {\"paths\": [\"%.*s\"]}}\n", (int)strcspn(argv[4], ":"), argv[4]);
+    print(samples, done, batch, path);
     return 0;
 }

@@ -73,6 +73,17 @@ def test_extend(benchmark: BenchmarkFixture, client: FastRedlock) -> None:
         benchmark.pedantic(lock.extend, rounds=1000, warmup_rounds=WARMUP)
 
 
+@pytest.mark.parametrize("size", [8, 64, 256])
+def test_many(benchmark: BenchmarkFixture, client: FastRedlock, size: int) -> None:
+    keys = [f"case:many:{index}" for index in range(size)]
+
+    def cycle() -> None:
+        locks = client.acquire_many(keys)
+        assert all(client.release_many(locks))
+
+    benchmark.pedantic(cycle, rounds=200, warmup_rounds=20)
+
+
 def test_refused(benchmark: BenchmarkFixture, client: FastRedlock) -> None:
     with client.lock("case:refused"):
         other = client.lock("case:refused")

@@ -1,9 +1,11 @@
 """redlock-fast: a fast distributed lock (Redlock) over N independent Redis or Valkey masters."""
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from ._engine import load as _load
 from ._masters import MasterHealth
 from ._quorum import Retry
-from .aio import AsyncFastRedlock, AsyncLock
 from .client import FastRedlock, Lock
 from .errors import (
     ClientClosed,
@@ -20,6 +22,25 @@ from .errors import (
 )
 from .telemetry import Stats
 
+if _TYPE_CHECKING:
+    from .aio import AsyncFastRedlock, AsyncLock
+    from .sharded import AsyncShardedRedlock, ShardedRedlock
+
+#: Loaded when they are first asked for: they import asyncio and hashlib, which is most of what takes time.
+_LATER = {
+    "AsyncFastRedlock": "aio",
+    "AsyncLock": "aio",
+    "AsyncShardedRedlock": "sharded",
+    "ShardedRedlock": "sharded",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(_import_module(f".{_LATER[name]}", __name__), name)
+
+
 __version__ = "0.1.0"
 
 #: Which engine ``engine="auto"`` is in this process: "native" or "python".
@@ -29,6 +50,7 @@ __all__ = [
     "ENGINE",
     "AsyncFastRedlock",
     "AsyncLock",
+    "AsyncShardedRedlock",
     "ClientClosed",
     "ConfigError",
     "Contended",
@@ -42,6 +64,7 @@ __all__ = [
     "QuorumUnavailable",
     "RedlockError",
     "Retry",
+    "ShardedRedlock",
     "Stats",
     "TooManyExtensions",
     "WrongLoop",

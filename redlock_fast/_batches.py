@@ -78,7 +78,9 @@ def acquire(
     failed = [number for number, lease in enumerate(leases) if lease is None]
     sent = [tally.sent[number] for number in failed]
     yield from undo([keys[n] for n in failed], [tokens[n] for n in failed], sent, ttl)
-    votes = (tally.votes[number] for number in failed if number in tally.votes)
+    if validity <= 0:
+        return Votes((), 0, rules.need, 0, 0, {})  # granted, but too late
+    votes = (tally.votes[number] for number in failed)
     return next((one for one in votes if unavailable(rules, one)), None)
 
 

@@ -6,8 +6,8 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
 
 1. A master's failure is a vote, never an exception.
 2. A request is decided at the first of: what ``wait`` says; every reply that is owed; the end of
-   ``timeout``; and, where ``stall`` is set, so many seconds without a reply that counts for any of
-   those that were handed over together. ``need=0`` is decided when it was handed to the connections: nobody
+   ``timeout``; and, where ``stall`` is set, so many seconds without a reply to any of those that
+   were handed over together. ``need=0`` is decided when it was handed to the connections: nobody
    waits for its replies.
 3. Commands of one connection are executed in the order of submission.
 4. A reply goes to the request that it answers. Replies that come after the decision are dropped.

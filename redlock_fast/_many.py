@@ -37,15 +37,15 @@ def acquire_many(
             None if lease is None else kind.of(core, resource, key, lease)
             for resource, key, lease in zip(resources, keys, held, strict=True)
         ]
+        core.count("acquired", len(locks) - locks.count(None))
+        core.count("contended", locks.count(None))
+        return locks
     except GeneratorExit:
         raise
     except BaseException:
         granted = [(key, lease) for key, lease in zip(keys, held, strict=False) if lease is not None]
         yield from batches.undo_leases([key for key, _ in granted], [lease for _, lease in granted])
         raise
-    core.count("acquired", len(locks) - locks.count(None))
-    core.count("contended", locks.count(None))
-    return locks
 
 
 def _check_time(core: Core, held: list[Lease | None]) -> None:

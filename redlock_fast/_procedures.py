@@ -9,7 +9,6 @@ Source: "Distributed Locks with Redis", redis.io, "The Redlock algorithm", steps
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
@@ -21,8 +20,7 @@ from ._clock import Clock, lease_clock
 from ._commands import Verb
 from ._engine import Batch, Request, Votes, Wait
 from ._quorum import Retry, deadline, impossible, milliseconds
-
-TOKEN_SIZE = 20
+from ._tokens import new_token, new_tokens
 
 #: As plain numbers, for the hot path.
 ACQUIRE, RELEASE, EXTEND, EXISTS = map(int, Verb)
@@ -32,17 +30,6 @@ ACQUIRE, RELEASE, EXTEND, EXISTS = map(int, Verb)
 def wire_ttl(ttl: float) -> bytes:
     """Whole milliseconds, as they go into a command."""
     return b"%d" % milliseconds(ttl)
-
-
-def new_token() -> bytes:
-    """What tells this holder from all others, ever: 160 random bits, never from a seeded generator."""
-    return os.urandom(TOKEN_SIZE)
-
-
-def new_tokens(count: int) -> list[bytes]:
-    """So many, with one system call."""
-    drawn = os.urandom(TOKEN_SIZE * count)
-    return [drawn[at : at + TOKEN_SIZE] for at in range(0, len(drawn), TOKEN_SIZE)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,10 @@ class Desk(Hub):
         self, me: Waiter, requests: Sequence[Request] | Batch, need: int, wait: int, now: float
     ) -> list[Op]:
         rows = requests.requests() if isinstance(requests, Batch) else requests
+        for request in rows:
+            for arg in request.args:
+                if type(arg) is not bytes:
+                    raise TypeError(f"an argument is {type(arg).__name__}, not bytes")
         me.open = len(rows)
         return [Op(request, self._masters, need, wait, me, now + request.keep) for request in rows]
 
@@ -209,6 +213,8 @@ class Desk(Hub):
                 self._refuse(op, lane, lane.broken or "not connected", now)
             elif connection.busy and self._lead.interrupted(me):
                 self._refuse(op, lane, "in use by what this signal handler interrupted", now)
+            elif not connection.knows(request):
+                op.fault(lane.index, "no such command")
             elif connection.lagging:
                 lagging.append(connection)
             else:

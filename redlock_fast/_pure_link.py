@@ -12,7 +12,7 @@ from collections import deque
 from time import monotonic
 
 from ._commands import Dialect
-from ._engine import FAULT, LAG_AFTER, LAG_ROUND_TRIPS, Link
+from ._engine import FAULT, LAG_AFTER, LAG_ROUND_TRIPS, Link, Request
 from ._pure_op import Op, Template, compiled
 from ._resp import PARTIAL, ProtocolError, frame
 
@@ -175,6 +175,11 @@ class Connection:
 
     def owed(self) -> int:
         return len(self.line) - self.head
+
+    def knows(self, request: Request) -> bool:
+        """Whether there is such a command, and the arguments that it needs."""
+        codec = self.codec
+        return 0 <= request.verb < len(codec) and len(request.args) >= codec[request.verb].args
 
     def full(self, size: int) -> str:
         """Why there is no room for a request of that many bytes, or nothing."""

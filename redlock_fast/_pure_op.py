@@ -22,13 +22,14 @@ EARLY, ALL = int(Wait.EARLY), int(Wait.ALL)
 class Template:
     """A command, compiled: one ``%`` operation encodes it."""
 
-    __slots__ = ("fallback", "pattern", "slots")
+    __slots__ = ("args", "fallback", "pattern", "slots")
 
     def __init__(self, parts: tuple[bytes | int, ...], fallback: Template | None) -> None:
         self.pattern = b"".join(
             b"$%d\r\n%b\r\n" if isinstance(part, int) else part.replace(b"%", b"%%") for part in parts
         )
         self.slots = tuple(part for part in parts if isinstance(part, int))
+        self.args = max(self.slots, default=-1) + 1
         self.fallback = fallback
 
     def encode(self, args: tuple[bytes, ...]) -> bytes:
@@ -192,10 +193,10 @@ class Op:
 
     def vote(self, master: int, value: int, detail: str | bytes, now: float) -> None:
         """Count what a master owed. Counts once, however often it is said."""
-        if self.decided or self.values[master] != SILENT:
-            return
         if self.waiter is not None:
             self.waiter.heard = now
+        if self.decided or self.values[master] != SILENT:
+            return
         if value == FAULT:
             self.details[master] = detail
             self.faulty += 1

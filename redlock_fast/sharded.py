@@ -1,106 +1,19 @@
-"""ShardedRedlock, AsyncShardedRedlock: several groups of masters, each resource on one of them.
-
-A resource belongs to the group with the highest weight (rendezvous hashing, Thaler and Ravishankar
-1998), so a new group takes its share from all others and moves nothing between those.
-"""
+"""ShardedRedlock and AsyncShardedRedlock: several groups of masters, each resource on one of them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from dataclasses import fields
-from hashlib import blake2b
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
-from ._core import Core, check_masters, encoded
-from ._dial import Target
-from ._lock import LockState
-from ._many import check_resources
-from ._masters import MasterHealth
+from ._sharding import Sharding, check_alive, put
 from .aio import AsyncFastRedlock, AsyncLock
 from .client import FastRedlock, Lock
-from .errors import ConfigError, QuorumUnavailable
-from .telemetry import Stats
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Client = TypeVar("Client", bound=Core)
 
-
-class Sharding(Generic[Client]):
-    """Which group has which resource, and what needs no waiting: the same for threads and asyncio."""
-
-    def __init__(self, groups: Any, client: Callable[..., Client], options: dict[str, Any]) -> None:
-        checked = check_groups(groups)
-        self._clients = {name: client(masters, **options) for name, masters in checked.items()}
-        # Whoever changes a weight lets two versions of this library hold one lock: tests pin them.
-        # BLAKE2b, because Python's hash() differs by process and a CRC does not mix. hashlib is heavy to
-        # import, so this module is loaded when it is first used; redis-py needs hashlib as well.
-        keys = {name: blake2b(name.encode(), usedforsecurity=False).digest() for name in checked}
-        self._hashes = {name: blake2b(key=keys[name], digest_size=8, usedforsecurity=False) for name in keys}
-
-    def group_of(self, resource: str | bytes) -> str:
-        """The name of the group that ``resource`` belongs to. No I/O; raises ConfigError."""
-        key = encoded("resource", resource)
-
-        def weight(name: str) -> bytes:
-            hashing = self._hashes[name].copy()
-            hashing.update(key)
-            return hashing.digest()
-
-        return max(self._hashes, key=weight)
-
-    def health(self) -> dict[str, list[MasterHealth]]:
-        """By name of the group, its masters as this client sees them. No I/O."""
-        return {name: client.health() for name, client in self._clients.items()}
-
-    def stats(self) -> Stats:
-        """What this client has done so far, as counts over all groups."""
-        every = [client.stats() for client in self._clients.values()]
-        return Stats(*(sum(getattr(one, field.name) for one in every) for field in fields(Stats)))
-
-    def _client(self, resource: str | bytes) -> Client:
-        return self._clients[self.group_of(resource)]
-
-    def _spread(self, resources: Sequence[str | bytes], ttl: float | None) -> dict[Client, list[int]]:
-        """The places in ``resources`` that each group's client has to do with; all of them checked."""
-        anyone = self._checked(ttl)
-        check_resources(anyone, resources)
-        places: dict[Client, list[int]] = {}
-        for place, resource in enumerate(resources):
-            places.setdefault(self._client(resource), []).append(place)
-        return places
-
-    def _sort(self, locks: Sequence[LockState]) -> dict[Client, list[int]]:
-        """The places in ``locks`` that each group's client has to do with; all of them checked."""
-        if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
-            raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")
-        places: dict[Any, list[int]] = {client: [] for client in self._clients.values()}
-        for place, lock in enumerate(locks):
-            if not isinstance(lock, LockState) or lock._core not in places:
-                raise ConfigError(f"locks: {lock!r} is no lock of this client")
-            places[lock._core].append(place)
-        if len(set(locks)) < len(locks):
-            raise ConfigError("locks: one of them is there twice")
-        return {client: own for client, own in places.items() if own}
-
-    def _checked(self, ttl: float | None) -> Client:
-        """Any group's client, all have the same options; it is open, and ``ttl`` is right."""
-        client = next(iter(self._clients.values()))
-        client.check_open()
-        if ttl is not None:
-            client.check_ttl(ttl)
-        return client
-
-    def _connecting(self, timeout: float | None) -> Iterator[tuple[Client, float]]:
-        """Each group's client, and how long to wait for it; all of them connect meanwhile."""
-        timeout = self._checked(None).connect_timeout if timeout is None else timeout
-        for client in self._clients.values():
-            client.masters.start()
-        end = time.monotonic() + timeout
-        for client in self._clients.values():
-            yield client, max(0.0, end - time.monotonic())
+Groups = Mapping[str, Sequence[Any]] | Sequence[Sequence[Any]]
 
 
 class ShardedRedlock(Sharding[FastRedlock]):
@@ -122,7 +35,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
     Raises ConfigError for bad settings, before any I/O.
     """
 
-    def __init__(self, groups: Mapping[str, Sequence[Any]] | Sequence[Sequence[Any]], **options: Any) -> None:
+    def __init__(self, groups: Groups, **options: Any) -> None:
         super().__init__(groups, FastRedlock, options)
 
     def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> Lock:
@@ -205,7 +118,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
 class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     """:class:`ShardedRedlock` for asyncio: the same arguments and warnings, the same names with ``await``."""
 
-    def __init__(self, groups: Mapping[str, Sequence[Any]] | Sequence[Sequence[Any]], **options: Any) -> None:
+    def __init__(self, groups: Groups, **options: Any) -> None:
         super().__init__(groups, AsyncFastRedlock, options)
 
     def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncLock:
@@ -258,7 +171,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
 
     def synchronized(
         self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
-    ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Generator[Any, Any, R]]]:
+    ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """Decorator: the async function runs only while it holds the lock."""
         return AsyncFastRedlock.synchronized(cast(AsyncFastRedlock, self), resource, ttl, **options)
 
@@ -288,58 +201,4 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         await self.close()
 
 
-# --- groups ---------------------------------------------------------------------------------------
-
-
-def check_groups(groups: Any) -> dict[str, list[Any]]:
-    """Lists of masters by the group's name, in the order of the names; no server in two of them."""
-    found: dict[str, list[Any]] = {}
-    owners: dict[Any, str] = {}
-    for name, masters, targets in named_groups(groups):
-        for target in targets:
-            other = owners.setdefault(target.address, name)
-            if other != name or name in found:
-                raise ConfigError(f"groups: {target.name} is in two groups; each needs masters of its own")
-        found[name] = list(masters)
-    if not found:
-        raise ConfigError("groups must have at least one group of masters")
-    return dict(sorted(found.items()))
-
-
-def named_groups(groups: Any) -> Iterator[tuple[str, list[Any], list[Target]]]:
-    """Each group's name, its masters as they were given, and as targets."""
-    if isinstance(groups, Mapping):
-        for name, masters in groups.items():
-            if not isinstance(name, str) or not encoded("groups: a name", name):
-                raise ConfigError(f"groups: a name must be a str and not empty, not {name!r}")
-            yield name, masters, targets_of(f"groups[{name!r}]", masters)
-    elif isinstance(groups, Sequence) and not isinstance(groups, (str, bytes)):
-        for number, masters in enumerate(groups):
-            targets = targets_of(f"groups[{number}]", masters)
-            yield ",".join(sorted(":".join(map(str, one.address)) for one in targets)), masters, targets
-    else:
-        raise ConfigError(f"groups must be a list of lists, or a dict of lists, not {type(groups).__name__}")
-
-
-def targets_of(where: str, masters: Any) -> list[Target]:
-    try:
-        return check_masters(masters)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
-
-
-# --- batches --------------------------------------------------------------------------------------
-
-
-def put(into: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
-    """Back to the caller's order."""
-    for place, value in zip(places, values, strict=True):
-        into[place] = value
-
-
-def check_alive(locks: Sequence[LockState | None]) -> None:
-    """The leases of the first group run while the last group is asked."""
-    if not all(lock.locked() for lock in locks if lock):
-        raise QuorumUnavailable(
-            "the first leases ended before the last were granted: use a longer ttl or fewer locks"
-        )
+__all__: Sequence[str] = ("AsyncShardedRedlock", "ShardedRedlock")

@@ -24,6 +24,17 @@ cdef extern from "sys/types.h" nogil:
     ctypedef Py_ssize_t ssize_t
 
 
+cdef extern from *:
+    """
+    #ifdef Py_GIL_DISABLED
+    #define NO_GIL 1
+    #else
+    #define NO_GIL 0
+    #endif
+    """
+    int NO_GIL
+
+
 cdef extern from "hub.h" nogil:
     enum: HUB_MAX_ARGS
     int64_t HUB_SILENT
@@ -74,7 +85,7 @@ cdef extern from "hub.h" nogil:
     hub_template *hub_template_new(int parts)
     int hub_template_text(hub_template *t, int part, const char *text, size_t size)
     void hub_template_free(hub_template *t)
-    hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay)
+    hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, int parallel)
     void hub_free(hub *h)
     hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,
                        const char **data, const size_t *sizes)
@@ -320,7 +331,7 @@ cdef class NativeEngine:
         self._tls = [None] * masters
         self._deferred = []
         self._tickets = set()
-        self._hub = hub_new(masters, max_owed, max_buffer, max_replay)
+        self._hub = hub_new(masters, max_owed, max_buffer, max_replay, NO_GIL)
         if self._hub is NULL:
             raise MemoryError
 

@@ -6,6 +6,17 @@
 /* It is called from so many waiting threads on, and gives the lead back below so many. */
 #define MANY 8
 #define FEW 4
+#define RELAY (200 * US)
+
+/* Who is woken has to wait for the GIL, so one at a time is enough: it wakes the next when it is back here
+ * (hub_exchange), and has let go of the GIL. Those whom nobody wakes for RELAY are all woken. */
+static void lead(hub *h) {
+    int left = h->finished.first != NULL;
+    unsigned relayed = h->relayed;
+    hub_round(h, left ? RELAY : SLICE);
+    if (h->parallel || (left && h->relayed == relayed)) hub_wake_finished(h);
+    else if (!left) hub_wake_next(h);
+}
 
 static void *help(void *argument) {
     hub *h = argument;
@@ -16,10 +27,7 @@ static void *help(void *argument) {
             pthread_cond_wait(&me->called, &h->mutex);
             continue;
         }
-        while (h->threads >= FEW && !h->seizing && !me->ending) {
-            hub_round(h, SLICE);
-            hub_wake_finished(h);
-        }
+        while (h->threads >= FEW && !h->seizing && !me->ending) lead(h);
         me->leading = 0;
         hub_hand_on(h);
     }
@@ -47,17 +55,18 @@ int hub_call_helper(hub *h) {
 }
 
 void hub_dismiss(hub *h) {
+    hub_helper *helper = &h->helper;
     pthread_mutex_lock(&h->mutex);
-    int running = h->helper.running;
-    h->helper.ending = running;
-    if (running) {
-        pthread_cond_signal(&h->helper.called);
+    while (helper->ending) pthread_cond_wait(&helper->gone, &h->mutex); /* another thread is at it */
+    if (helper->running) {
+        helper->ending = 1;
+        pthread_cond_signal(&helper->called);
         hub_kick(h);
+        pthread_mutex_unlock(&h->mutex);
+        pthread_join(helper->thread, NULL);
+        pthread_mutex_lock(&h->mutex);
+        helper->running = helper->ending = 0;
+        pthread_cond_broadcast(&helper->gone);
     }
-    pthread_mutex_unlock(&h->mutex);
-    if (!running) return;
-    pthread_join(h->helper.thread, NULL);
-    pthread_mutex_lock(&h->mutex);
-    h->helper.running = h->helper.ending = 0;
     pthread_mutex_unlock(&h->mutex);
 }

@@ -179,7 +179,7 @@ void hub_silence(const int bell[2]) {
     (void)got;
 }
 
-hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay) {
+hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, int parallel) {
     hub *h = calloc(1, sizeof *h);
     if (!h) return NULL;
     h->kick[0] = h->kick[1] = h->loop.watch = h->loop.notify[0] = h->loop.notify[1] = -1;
@@ -189,10 +189,12 @@ hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay)
     h->max_owed = max_owed;
     h->max_buffer = max_buffer;
     h->max_replay = max_replay;
+    h->parallel = (char)parallel;
     h->next_deadline = FOREVER;
     pthread_mutex_init(&h->mutex, NULL);
-    hub_cond_init(&h->seizable);
-    hub_cond_init(&h->helper.called);
+    pthread_cond_init(&h->seizable, NULL);
+    pthread_cond_init(&h->helper.called, NULL);
+    pthread_cond_init(&h->helper.gone, NULL);
     if (h->links && h->fds && !hub_open_bell(h->kick)) {
         for (int i = 0; i < masters; i++) h->links[i].fd = -1;
         return h;
@@ -218,8 +220,9 @@ void hub_free(hub *h) {
 void hub_abandon(hub *h) {
     /* The threads that held the mutex, led or waited do not exist in this process. */
     pthread_mutex_init(&h->mutex, NULL);
-    hub_cond_init(&h->seizable);
-    hub_cond_init(&h->helper.called);
+    pthread_cond_init(&h->seizable, NULL);
+    pthread_cond_init(&h->helper.called, NULL);
+    pthread_cond_init(&h->helper.gone, NULL);
     h->leading = h->expecting = h->kicked = 0;
     h->seizing = h->threads = h->loop.waiting = 0;
     h->helper.running = h->helper.leading = h->helper.ending = 0;
@@ -238,7 +241,7 @@ void hub_abandon(hub *h) {
         w->queue = NULL;
     }
     h->waiting = (hub_waiters){NULL, NULL};
-    h->finished = NULL;
+    while (h->finished.first) hub_drop(h, h->finished.first);
     h->next_deadline = FOREVER;
     h->up = h->lagging = 0;
     for (int i = 0; i < h->masters; i++) {

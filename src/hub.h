@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "bell.h"
+
 #define HUB_SILENT INT64_MIN
 #define HUB_FAULT (INT64_MIN + 1)
 #define HUB_MAX_ARGS 8
@@ -68,7 +70,7 @@ struct hub_waiter {
     void *owner;
     hub_waiters *queue; /* that it stands in */
     char present; /* inside hub_wait, so it can be woken to lead */
-    pthread_cond_t woken;
+    bell bell;
 };
 
 /* Commands as constant texts and argument numbers. */
@@ -99,7 +101,8 @@ typedef struct {
     uint64_t late, replayed, dropped, pushes;
 } hub_link_state;
 
-hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay);
+/* `parallel`: threads that wake need not wait for each other, as they do where Python has a GIL. */
+hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, int parallel);
 void hub_free(hub *h);
 
 hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,

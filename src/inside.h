@@ -22,6 +22,7 @@
 typedef struct {
     pthread_t thread;
     pthread_cond_t called;
+    pthread_cond_t gone;
     char running, leading, ending;
     int transports; /* links that need Python to move bytes; then it must not lead */
 } hub_helper;
@@ -39,12 +40,13 @@ struct hub {
     pthread_mutex_t mutex;
     int masters;
     size_t max_owed, max_buffer, max_replay;
-    char leading, expecting, kicked, reflush;
+    char leading, expecting, kicked, reflush, parallel;
     int seizing;
     pthread_cond_t seizable;
     hub_waiters waiting;        /* undecided, in the order of arrival */
     int threads;                /* how many of them are threads */
-    hub_waiter *finished;       /* threads that are decided, not yet woken */
+    hub_waiters finished;       /* threads that are decided, not yet woken */
+    unsigned relayed;           /* how many of them others have woken */
     hub_helper helper;
     hub_loop loop;
     int64_t next_deadline;      /* no waiter's deadline is before it */
@@ -81,9 +83,9 @@ void hub_join(hub_waiters *queue, hub_waiter *w);
 void hub_drop(hub *h, hub_waiter *w); /* not waiting any more; its requests are nobody's */
 void hub_conclude(hub *h, hub_op *op);
 void hub_decide(hub *h, hub_op *op);
+int hub_wake_next(hub *h); /* 0 if there is none */
 void hub_wake_finished(hub *h);
 void hub_expire(hub *h, int64_t now);
-void hub_cond_init(pthread_cond_t *cond);
 void hub_kick(hub *h);
 void hub_take_lead(hub *h);
 void hub_hand_on(hub *h);

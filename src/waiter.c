@@ -3,7 +3,8 @@
 
 #include <errno.h>
 
-static void wake(hub_waiter *w) { pthread_cond_signal(&w->woken); }
+/* What a waiter's bell says. */
+enum { LEAD = 1, TOLD };
 
 /* Whenever nobody leads, somebody who can must know. */
 static void pass_lead(hub *h) {
@@ -14,7 +15,7 @@ static void pass_lead(hub *h) {
     }
     for (hub_waiter *w = h->threads ? h->waiting.first : NULL; w; w = w->next) {
         if (w->present) {
-            wake(w);
+            bell_ring(&w->bell, LEAD);
             return;
         }
     }
@@ -40,25 +41,34 @@ static void leave_queue(hub *h, hub_waiter *w) {
     if (queue == &h->waiting) --*number_of(h, w);
 }
 
+/* What still comes for its requests is nobody's. */
+static void part(hub_waiter *w) {
+    for (size_t i = 0; i < w->count; i++) w->ops[i]->waiter = NULL;
+}
+
 void hub_decide(hub *h, hub_op *op) {
     hub_waiter *w = op->waiter;
     op->decided = 1;
-    op->waiter = NULL;
     if (!w || --w->undecided || !w->queue) return;
+    part(w);
     leave_queue(h, w);
     if (w->owner) {
         hub_tell(h, w);
         return;
     }
-    w->next = h->finished;
-    h->finished = w;
+    hub_join(&h->finished, w);
+}
+
+int hub_wake_next(hub *h) {
+    hub_waiter *w = h->finished.first;
+    if (!w) return 0;
+    leave_queue(h, w);
+    bell_ring(&w->bell, TOLD);
+    return 1;
 }
 
 void hub_wake_finished(hub *h) {
-    while (h->finished) {
-        hub_waiter *w = h->finished;
-        h->finished = w->next;
-        wake(w);
+    while (hub_wake_next(h)) {
     }
 }
 
@@ -90,7 +100,7 @@ void hub_take_lead(hub *h) { h->leading = 1; }
 
 void hub_hand_on(hub *h) {
     if (h->reflush && !h->threads) { /* bytes that no other caller will flush */
-        hub_wake_finished(h); /* before the mutex is let go: who is decided may leave its stack */
+        hub_wake_finished(h);
         hub_flush_now(h);
     }
     if (!hub_call_helper(h)) {
@@ -150,43 +160,30 @@ void hub_kick(hub *h) {
 
 /* --- waiting ------------------------------------------------------------------------------- */
 
-void hub_cond_init(pthread_cond_t *cond) {
-#ifdef __APPLE__
-    pthread_cond_init(cond, NULL);
-#else
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attributes);
-    pthread_condattr_destroy(&attributes);
-#endif
-}
-
-/* 0 if the slice passed. */
-static int cond_slice(pthread_cond_t *cond, pthread_mutex_t *mutex) {
-#ifdef __APPLE__
-    struct timespec t = {0, SLICE};
-    return pthread_cond_timedwait_relative_np(cond, mutex, &t) != ETIMEDOUT;
-#else
-    int64_t until = hub_now() + SLICE;
-    struct timespec t = {until / SECOND, until % SECOND};
-    return pthread_cond_timedwait(cond, mutex, &t) != ETIMEDOUT;
-#endif
-}
-
+/* With the mutex held, which it lets go. */
 static enum hub_state wait_decided(hub *h, hub_waiter *w) {
     enum hub_state state = HUB_DONE;
     w->present = 1;
     while (w->undecided && state == HUB_DONE) {
-        if (!h->leading && !h->seizing) state = lead(h, w);
-        else if (!cond_slice(&w->woken, &h->mutex) && w->undecided) state = HUB_SIGNALS;
+        if (!h->leading && !h->seizing) {
+            state = lead(h, w);
+            continue;
+        }
+        bell_init(&w->bell);
+        pthread_mutex_unlock(&h->mutex);
+        int rung = bell_wait(&w->bell, SLICE);
+        if (rung == TOLD) return HUB_DONE; /* by a leader, who will see to the next one */
+        pthread_mutex_lock(&h->mutex);
+        if (!rung && w->undecided) state = HUB_SIGNALS;
     }
     w->present = 0;
-    pass_lead(h); /* I may be the one who was woken to lead */
+    if (!w->undecided) leave_queue(h, w); /* no need to wake me */
+    pass_lead(h); /* I may be the one who was called to lead */
+    pthread_mutex_unlock(&h->mutex);
     return state;
 }
 
-/* Everything of w but `owner` and `woken`. */
+/* Everything of w but its owner and its bell. */
 void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall) {
     int64_t now = hub_now();
     w->queue = NULL;
@@ -200,7 +197,10 @@ void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeou
         ops[i]->waiter = w;
         submit(h, ops[i], now);
     }
-    if (!w->undecided) return;
+    if (!w->undecided) {
+        part(w);
+        return;
+    }
     hub_join(&h->waiting, w);
     ++*number_of(h, w);
     if (w->deadline < h->next_deadline) h->next_deadline = w->deadline;
@@ -208,34 +208,29 @@ void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeou
 
 enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall) {
     w->owner = NULL;
-    hub_cond_init(&w->woken);
+    bell_init(&w->bell);
     pthread_mutex_lock(&h->mutex);
+    if (h->helper.leading && !h->parallel) h->relayed += (unsigned)hub_wake_next(h);
     hub_enlist(h, w, ops, count, timeout, stall);
     if (h->leading && !h->expecting) hub_kick(h);
-    enum hub_state state = HUB_DONE;
-    if (w->undecided) {
-        state = wait_decided(h, w);
-    } else if (!h->leading && !h->seizing) {
+    if (w->undecided) return wait_decided(h, w);
+    if (!h->leading && !h->seizing) {
         hub_take_lead(h);
         hub_flush_now(h);
         hub_hand_on(h);
     }
     pthread_mutex_unlock(&h->mutex);
-    return state;
+    return HUB_DONE;
 }
 
 enum hub_state hub_wait(hub *h, hub_waiter *w) {
     pthread_mutex_lock(&h->mutex);
-    enum hub_state state = wait_decided(h, w);
-    pthread_mutex_unlock(&h->mutex);
-    return state;
+    return wait_decided(h, w);
 }
 
 void hub_drop(hub *h, hub_waiter *w) {
-    for (size_t i = 0; i < w->count; i++) {
-        w->ops[i]->decided = 1;
-        w->ops[i]->waiter = NULL;
-    }
+    for (size_t i = 0; i < w->count; i++) w->ops[i]->decided = 1;
+    part(w);
     leave_queue(h, w);
 }
 

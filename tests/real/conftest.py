@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import redis
+from support.loops import LOOPS, Plain
 from support.waiting import eventually
 
-from redlock_fast import FastRedlock
+from redlock_fast import AsyncFastRedlock, FastRedlock
 from redlock_fast.embedded import Masters
 
 #: More than a busy machine takes for a reply. A healthy quorum answers long before.
@@ -86,6 +87,36 @@ def connected(client: Callable[..., FastRedlock]) -> Callable[..., FastRedlock]:
         return one
 
     return make
+
+
+@pytest.fixture
+def aclient(engine_name: str) -> Callable[..., AsyncFastRedlock]:
+    """As ``client``, for asyncio; the test closes it."""
+
+    def make(masters: Masters | Sequence[Any], **options: Any) -> AsyncFastRedlock:
+        where = masters.urls if isinstance(masters, Masters) else masters
+        return AsyncFastRedlock(where, **{"engine": engine_name, **PATIENT, **options})
+
+    return make
+
+
+@pytest.fixture(params=["threads", *LOOPS])
+def plain(
+    request: pytest.FixtureRequest,
+    client: Callable[..., FastRedlock],
+    aclient: Callable[..., AsyncFastRedlock],
+) -> Iterator[Callable[..., Plain]]:
+    """``plain(masters, **options)``: as ``client``, also for asyncio; called without ``await``."""
+    made: list[Plain] = []
+
+    def make(masters: Masters | Sequence[Any], **options: Any) -> Plain:
+        kind = aclient if request.param in LOOPS else client
+        made.append(Plain(kind(masters, **options), LOOPS.get(request.param)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
 
 
 @pytest.fixture

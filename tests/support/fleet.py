@@ -77,6 +77,16 @@ def numbering(master: int) -> Answer:
     return lambda words: b":%d\r\n" % number_for(words[1], master)
 
 
+def numbers_are_right(key: bytes, votes: Votes, uncertain: int = 0) -> None:
+    """The votes of ``numbering`` masters. ``uncertain``: those that may be gone.
+
+    Then any other may be passed over too, because the machine was busy and it lagged.
+    """
+    for master, value in enumerate(votes.values):
+        fault = uncertain and (uncertain | ~votes.sent) >> master & 1
+        assert value == number_for(key, master) or (value == FAULT and fault), f"{value} for {key!r}"
+
+
 def set_words(key: bytes) -> Words:
     """An acquire, as a master sees it."""
     return (b"SET", key, TOKEN, b"NX", b"PX", TTL)

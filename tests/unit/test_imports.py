@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "redlock_fast"
 
 #: From the ground up. A new file gets its floor here; a package has one floor for all its files.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "_quorum", "_clock"),
+    ("errors", "_quorum", "_clock", "_tokens"),
     ("_commands", "_resp"),
     ("_engine",),
     ("_pure_op", "_pure_watch", "_dial", "telemetry"),
@@ -27,6 +27,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_core",),
     ("_lock",),
     ("_many",),
+    ("_sharding",),
     ("renewal",),
     ("client", "aio"),
     ("sharded",),

@@ -1,0 +1,23 @@
+"""Pastes what was measured into a document, between two comments that a reader does not see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+PERFORMANCE = DOCS / "performance.md"
+
+
+def paste(path: Path, block: str, body: str) -> None:
+    """Replace what stands between ``<!-- block:begin -->`` and ``<!-- block:end -->`` in a file."""
+    path.write_text(replaced(path.read_text(), block, body))
+
+
+def replaced(text: str, block: str, body: str) -> str:
+    """``text`` with a new body in its block; ValueError where the block is not there exactly once."""
+    begin, end = f"<!-- {block}:begin -->", f"<!-- {block}:end -->"
+    head, found, rest = text.partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not (found and closed) or begin in tail or end in tail:
+        raise ValueError(f"there must be one {begin} … {end}")
+    return f"{head}{begin}\n{body.strip()}\n{end}{tail}"

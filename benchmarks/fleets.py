@@ -1,0 +1,118 @@
+"""The masters that a turn runs against."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import redis
+
+from redlock_fast import _commands, embedded
+
+HERE = Path(__file__).parent
+
+#: What a late master adds to every round trip, in seconds.
+LATE = 0.020
+
+#: Seconds that what is left on the masters may take to go away after a turn.
+SETTLING = 0.3
+
+
+class Fleet:
+    """Real masters, and the ``urls`` by which contestants reach them."""
+
+    def __init__(self, masters: embedded.Masters, urls: list[str]) -> None:
+        self.masters = masters
+        self.urls = urls
+        self.ports = [master.port for master in masters]
+        self.pids = [master.pid for master in masters]
+        self.release_path = release_path(masters)
+
+    @property
+    def path(self) -> str:
+        return self.release_path.partition(":")[0]
+
+    @property
+    def server(self) -> str:
+        asked = subprocess.run([self.masters.binary, "--version"], capture_output=True, text=True, timeout=10)
+        return " ".join(asked.stdout.split()[:3])
+
+    def before(self) -> None:
+        for master in self.masters:
+            master.ask("CONFIG RESETSTAT")
+
+    def after(self) -> int:
+        """How many keys a turn left behind; they are removed."""
+        for master in self.masters:
+            master.resume()
+        deadline = time.monotonic() + SETTLING
+        while (left := self.keys()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if left:
+            for master in self.masters:
+                master.ask("FLUSHALL")
+        return left
+
+    def keys(self) -> int:
+        return sum(int(master.ask("DBSIZE")[1:]) for master in self.masters)
+
+    def tries(self) -> int:
+        """How often a master was asked for a lock since ``before``: the one that was asked most."""
+        return max(map(_sets, self.masters))
+
+
+def _sets(master: embedded.Master) -> int:
+    with redis.Redis(unix_socket_path=master.socket_path) as client:
+        return int(client.info("commandstats").get("cmdstat_set", {}).get("calls", 0))
+
+
+def release_path(masters: embedded.Masters) -> str:
+    """The fastest compare-and-delete that the masters have, as floor.c wants it."""
+    script = _commands.COMPARE_AND_DELETE
+    if masters[0].ask("DELIFEQ no token").startswith(":"):
+        return "DELIFEQ"
+    if masters[0].ask("DELEX no IFEQ token").startswith(":"):
+        return "DELEX"
+    for master in masters:
+        master.ask(f'SCRIPT LOAD "{script.text.decode()}"')
+    return f"EVALSHA:{script.sha1.decode()}"
+
+
+@contextlib.contextmanager
+def started(kind: str, server: str = "auto") -> Iterator[Fleet]:
+    """A fleet: a number of masters, or "script", "redis", "late": five with something about them.
+
+    Raises what embedded.Masters raises where the server cannot do that.
+    """
+    n = 5
+    options: tuple[str, ...] = ()
+    if kind == "script":
+        options = ("--rename-command", "DELIFEQ", "")
+    elif kind == "redis":
+        server = "redis"
+    elif kind != "late":
+        n = int(kind)
+    with embedded.Masters(n, server=server, options=options) as masters:
+        if kind != "late":
+            yield Fleet(masters, masters.urls)
+            return
+        with late(masters[-1].port) as port:
+            yield Fleet(masters, [*masters.urls[:-1], f"redis://127.0.0.1:{port}"])
+
+
+@contextlib.contextmanager
+def late(port: int) -> Iterator[int]:
+    """The port of a process in front of that server that makes every round trip LATE longer."""
+    command = [sys.executable, str(HERE / "late.py"), str(port), str(LATE / 2)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as proxy:
+        assert proxy.stdin
+        assert proxy.stdout
+        try:
+            yield int(proxy.stdout.readline())
+        finally:
+            proxy.stdin.close()  # it ends when nobody holds the other end
+            proxy.wait(10)

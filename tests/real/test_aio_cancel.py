@@ -1,0 +1,468 @@
+"""Cancelled at any moment: nothing of ours stays on the masters or in the loop, and the client goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+import redis
+from support.keys import SOMEBODY, TTL, calls, occupy, paused, sizes, values, with_keys
+from support.loops import on_loops, open_files, pending_futures, timers, until
+from support.proxy import Proxy, jitter
+from support.waiting import DEADLINE
+
+from redlock_fast import AsyncFastRedlock, AsyncLock, Retry
+from redlock_fast.embedded import Masters
+
+MakeAio = Callable[..., AsyncFastRedlock]
+Raw = Callable[[Masters], list[redis.Redis]]
+
+WORKERS = 64
+
+
+class Aim:
+    """Random moments to cancel at. They adapt, so that about half of them come in time on any machine."""
+
+    def __init__(self) -> None:
+        self.chance = random.Random()
+        self.seconds = 0.002
+        self.turns = 8.0
+        self.hits = self.misses = 0
+
+    def delay(self) -> float:
+        """For a timer."""
+        return self.chance.uniform(0.0, self.seconds)
+
+    def told(self, hit: bool) -> None:
+        self.hits += hit
+        self.misses += not hit
+        factor = 1.01 if hit else 0.99
+        self.seconds = min(1.0, max(1e-5, self.seconds * factor))
+        self.turns = min(1000.0, max(1.0, self.turns * factor))
+
+    async def at(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task for this, when it has ended: cancelled by a timer, or by a task that yields a few times
+        (or not at all: before its first step); now and then twice.
+        """
+        task = asyncio.create_task(coroutine)
+        if self.chance.random() < 0.5:
+            asyncio.get_running_loop().call_later(self.delay(), task.cancel)
+        else:
+            for _ in range(int(self.chance.uniform(0.0, self.turns))):
+                await asyncio.sleep(0)
+            task.cancel()
+        if self.chance.random() < 0.2:
+            await asyncio.sleep(0)
+            task.cancel()
+        await asyncio.wait({task})
+        self.told(task.cancelled())
+        return task
+
+
+# --- ways to be cancelled: each leaves nothing ----------------------------------------------------
+
+
+async def acquire(c: AsyncFastRedlock, key: str, aim: Aim) -> None:
+    lock = c.lock(key, TTL)
+    await ended(lock, await aim.at(lock.acquire()))
+
+
+async def ended(lock: AsyncLock, task: asyncio.Task[bool]) -> None:
+    """An acquire that was cancelled has no lock, and every other one tells the truth."""
+    granted = not task.cancelled() and task.result()
+    assert lock.locked() == granted
+    if granted:
+        assert await lock.release() is True
+
+
+async def short_way(c: AsyncFastRedlock, key: str, aim: Aim) -> None:
+    task = await aim.at(c.acquire(key, TTL))
+    if not task.cancelled():
+        assert await task.result().release() is True
+
+
+async def release(c: AsyncFastRedlock, key: str, aim: Aim) -> None:
+    """It releases all the same, once it has begun."""
+    lock, begun = c.lock(key, TTL), False
+    assert await lock.acquire()
+
+    async def begin() -> None:
+        nonlocal begun
+        begun = True
+        assert await lock.release() is True
+
+    task = await aim.at(begin())
+    assert lock.locked() is not begun
+    if not begun:
+        assert await lock.release() is True
+    if not task.cancelled():
+        task.result()
+
+
+async def extend(c: AsyncFastRedlock, key: str, aim: Aim) -> None:
+    """Held as before, at least."""
+    lock = c.lock(key, TTL / 2)
+    assert await lock.acquire()
+    before = lock.remaining() - 1.0
+    task = await aim.at(lock.extend(TTL))
+    assert lock.remaining() > before
+    assert await lock.release() is True
+    if not task.cancelled():
+        assert task.result() > TTL / 2
+
+
+async def whole(c: AsyncFastRedlock, key: str, aim: Aim) -> None:
+    """Entry, body or exit of ``async with``."""
+
+    async def use() -> None:
+        async with c.lock(key, TTL):
+            await asyncio.sleep(0)
+
+    task = await aim.at(use())
+    if not task.cancelled():
+        task.result()
+
+
+async def wait_for(c: AsyncFastRedlock, key: str, aim: Aim) -> None:
+    lock = c.lock(key, TTL)
+    try:
+        assert await asyncio.wait_for(lock.acquire(), aim.delay()) is True
+    except TimeoutError:
+        assert not lock.locked()
+    else:
+        assert await lock.release() is True
+
+
+async def timeout(c: AsyncFastRedlock, key: str, aim: Aim) -> None:
+    lock = c.lock(key, TTL)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(aim.delay()), lock:
+            await asyncio.sleep(0)
+    assert not lock.locked()
+
+
+async def task_group(c: AsyncFastRedlock, key: str, aim: Aim) -> None:
+    """Another task of the group fails."""
+    lock = c.lock(key, TTL)
+
+    async def fail() -> None:
+        await asyncio.sleep(aim.delay())
+        raise ZeroDivisionError
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(lock.acquire())
+            group.create_task(fail())
+    except* ZeroDivisionError:
+        await ended(lock, task)
+
+
+def several(key: str) -> list[str]:
+    return [f"{key}:{number}" for number in range(8)]
+
+
+async def acquire_many(c: AsyncFastRedlock, key: str, aim: Aim) -> None:
+    task = await aim.at(c.acquire_many(several(key), TTL))
+    if not task.cancelled():
+        assert await c.release_many(task.result()) == [True] * 8
+
+
+async def release_many(c: AsyncFastRedlock, key: str, aim: Aim) -> None:
+    locks = [lock for lock in await c.acquire_many(several(key), TTL) if lock]
+    task = await aim.at(c.release_many(locks))
+    if task.cancelled():
+        assert len({lock.locked() for lock in locks}) == 1, "all of them, or none where it had not begun"
+        await c.release_many([lock for lock in locks if lock.locked()])
+    else:
+        assert task.result() == [True] * 8
+
+
+async def extend_many(c: AsyncFastRedlock, key: str, aim: Aim) -> None:
+    locks = [lock for lock in await c.acquire_many(several(key), TTL / 2) if lock]
+    await aim.at(c.extend_many(locks, TTL))
+    assert all(lock.locked() for lock in locks)
+    assert await c.release_many(locks) == [True] * 8
+
+
+Use = Callable[[AsyncFastRedlock, str, Aim], Awaitable[None]]
+
+SINGLE: list[Use] = [acquire, short_way, release, extend, whole, wait_for, timeout, task_group]
+BATCHES: list[Use] = [acquire_many, release_many, extend_many]
+
+
+# --- storms ---------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def as_before(c: AsyncFastRedlock, masters: Masters) -> AsyncIterator[None]:
+    """What the block takes, it gives back; and the client works after it."""
+    await c.connect()
+    await until(lambda: all(m.state == "connected" for m in c.health()), "all masters connect")
+    async with c.lock("before", TTL):
+        pass
+    await until(lambda: not with_keys(masters), "nothing is there yet")
+    tasks, futures, files = len(asyncio.all_tasks()), pending_futures(), open_files()
+    yield
+    await until(lambda: not with_keys(masters), "no key of ours is left")
+    assert len(asyncio.all_tasks()) == tasks
+    await until(lambda: not timers(), "no timer is left", deadline=5.0)
+    assert pending_futures() <= futures
+    assert open_files() <= files
+    # Replies to releases that nobody waits for are read when something else is done, at the latest.
+    await until_owing_nothing(c)
+    for number in range(20):
+        async with c.lock(f"after:{number}", TTL) as lock:
+            assert await lock.extend() > 0
+    assert c.stats().expired == 0
+    assert [(m.faults, m.connections) for m in c.health()] == [(0, 1)] * 5
+    await until(lambda: not with_keys(masters), "no key of ours is left")
+
+
+async def until_owing_nothing(c: AsyncFastRedlock) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while any(master.owed for master in c.health()):
+            async with c.lock("owing", TTL):
+                await asyncio.sleep(0.001)
+
+
+async def storm(c: AsyncFastRedlock, count: int, uses: list[Use], keys: int = 0) -> Aim:
+    """So many uses in all, by WORKERS tasks, each of a key of its own, or of one of ``keys`` keys."""
+    aim, numbers = Aim(), itertools.count()
+
+    async def work() -> None:
+        while (number := next(numbers)) < count:
+            key = f"shared:{number % keys}" if keys else f"free:{number}"
+            await uses[number % len(uses)](c, key, aim)
+
+    async with asyncio.timeout(100):
+        await asyncio.gather(*(work() for _ in range(WORKERS)))
+    return aim
+
+
+def few(engine_name: str, count: int) -> int:
+    """The engine in Python does a fraction of that in the same time."""
+    return count if engine_name == "native" else count // 4
+
+
+@on_loops
+async def test_storm_on_free_keys(valkey: Masters, aclient: MakeAio, engine_name: str) -> None:
+    count = few(engine_name, 12_000)
+    async with aclient(valkey) as c, as_before(c, valkey):
+        aim = await storm(c, count, [acquire])
+        assert aim.hits + aim.misses == count
+        assert aim.hits > count / 5, "they came too late to test anything"
+        assert aim.misses > count / 20, "they came too early to test anything"
+
+
+@on_loops
+async def test_storm_on_contended_keys(valkey: Masters, aclient: MakeAio, engine_name: str) -> None:
+    """Cancelled while they wait for others, too; and nobody's key goes but the own."""
+    count = few(engine_name, 4000)
+    async with aclient(valkey, retry=Retry(0.0005, 0.005)) as c, as_before(c, valkey):
+        aim = await storm(c, count, [acquire], keys=8)
+        assert aim.hits > count / 5
+        assert aim.misses > count / 20
+
+
+@on_loops
+async def test_storm_beside_somebody_elses_key(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
+    """On a minority, or on all: it stays."""
+    nodes = raw(valkey)
+    async with aclient(valkey, retry=Retry(0.0005, 0.005)) as c:
+        await c.connect()
+        occupy(nodes, "shared:0")
+        occupy(nodes[:2], "shared:1")
+        aim = Aim()
+        for _ in range(5):
+            tasks = [
+                aim.at(c.lock(f"shared:{number % 2}", TTL).acquire(timeout=0.05)) for number in range(40)
+            ]
+            for task in await asyncio.gather(*tasks):
+                assert task.cancelled() or task.result() in (True, False)
+            occupied = [[SOMEBODY] * 5, [SOMEBODY] * 2]
+            assert [values(nodes, "shared:0"), values(nodes[:2], "shared:1")] == occupied
+        assert sizes(valkey)[:2] == [2, 2]
+
+
+@on_loops
+async def test_storm_on_late_masters(valkey: Masters, aclient: MakeAio, engine_name: str) -> None:
+    """Their SETs are still on the way when everything is over."""
+    count = few(engine_name, 4000)
+    with Proxy(valkey[3].port, jitter(3, 0.02)) as three, Proxy(valkey[4].port, jitter(4, 0.02)) as four:
+        urls = [*valkey.urls[:3], three.url, four.url]
+        async with aclient(urls) as c, as_before(c, valkey):
+            aim = await storm(c, count, [acquire])
+            assert aim.hits > count / 5
+
+
+@on_loops
+async def test_storm_of_everything(masters: Masters, aclient: MakeAio, engine_name: str) -> None:
+    count = few(engine_name, 4000)
+    async with aclient(masters) as c, as_before(c, masters):
+        aim = await storm(c, count, SINGLE + BATCHES)
+        assert aim.hits > count / 20
+
+
+@on_loops
+async def test_storm_on_hung_masters(valkey: Masters, aclient: MakeAio) -> None:
+    """A majority answers nothing: cancelled tasks end at once, and nothing is there when it goes on."""
+    async with aclient(valkey, node_timeout=300.0) as c, as_before(c, valkey):
+        with paused(valkey, 0, 2, 4):
+            tasks = [asyncio.create_task(c.lock(f"hung:{n}", TTL).acquire()) for n in range(200)]
+            tasks += [asyncio.create_task(c.acquire_many(several(f"hung:{n}"))) for n in range(200, 220)]
+            await asyncio.sleep(0.05)
+            for task in tasks:
+                assert task.cancel()
+            done, waiting = await asyncio.wait(tasks, timeout=DEADLINE)
+            assert not waiting
+            assert all(task.cancelled() for task in done)
+            await until(lambda: {valkey[n].ask("DBSIZE") for n in (1, 3)} == {":0"}, "gone where it can be")
+
+
+# --- single moments -------------------------------------------------------------------------------
+
+
+@on_loops
+async def test_cancelled_before_the_first_step(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
+    """Nothing is sent, and the object is as before."""
+    nodes = raw(valkey)
+    async with aclient(valkey) as c, as_before(c, valkey):
+        for node in nodes:
+            node.config_resetstat()
+        locks = [c.lock(f"unstarted:{number}", TTL) for number in range(100)]
+        tasks = [asyncio.create_task(lock.acquire()) for lock in locks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert all(task.cancelled() for task in tasks)
+        assert calls(nodes, "set") == [0] * 5
+        assert await asyncio.gather(*(lock.acquire() for lock in locks)) == [True] * 100
+        assert await asyncio.gather(*(lock.release() for lock in locks)) == [True] * 100
+
+
+@on_loops
+async def test_cancelled_lock_can_be_used_again(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
+    """After a wait for others that was cancelled."""
+    nodes = raw(valkey)
+    async with aclient(valkey) as c:
+        await c.connect()
+        occupy(nodes, "again")
+        lock = c.lock("again", TTL)
+        task = asyncio.create_task(lock.acquire())
+        await until(lambda: calls(nodes[:1], "set") != [0], "it tries")
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        assert await lock.acquire(blocking=False) is False
+        for node in nodes:
+            assert node.delete("again") == 1
+        assert await lock.acquire() is True
+        assert await lock.release() is True
+        await until(lambda: not with_keys(valkey), "no key of ours is left")
+
+
+@on_loops
+async def test_cancelled_while_connecting(valkey: Masters, aclient: MakeAio) -> None:
+    """The first call waits for masters that do not answer; others wait on, and get their locks."""
+    with paused(valkey, *range(5)):
+        c = aclient(valkey, connect_timeout=4 * DEADLINE)
+        tasks = [asyncio.create_task(c.lock(f"connecting:{n}", TTL).acquire()) for n in range(20)]
+        connecting = asyncio.create_task(c.connect())
+        await asyncio.sleep(0.05)
+        for task in [*tasks[:10], connecting]:
+            task.cancel()
+        await asyncio.wait([*tasks[:10], connecting], timeout=DEADLINE)
+        assert all(task.cancelled() for task in [*tasks[:10], connecting])
+        assert not any(task.done() for task in tasks[10:])
+    async with c:
+        assert await asyncio.gather(*tasks[10:]) == [True] * 10
+        await until(lambda: sizes(valkey) == [10] * 5, "only those have keys")
+
+
+@on_loops
+async def test_cancelled_close(valkey: Masters, aclient: MakeAio) -> None:
+    """May be called again, and ends; what was held is released by nobody."""
+    for turns in range(6):
+        c = aclient(valkey)
+        async with c.lock("close", TTL):
+            pass
+        task = asyncio.create_task(c.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        await c.close()
+    await until(lambda: not with_keys(valkey), "no key of ours is left")
+
+
+# --- coroutines that nobody runs to their end -----------------------------------------------------
+
+
+class ByHand:
+    """A coroutine that is run as a task runs it, but one step at a time."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self.coroutine = coroutine
+        self.ended = False
+        self._waits: asyncio.Future[Any] | None = None
+
+    async def step(self) -> None:
+        """When what it waits for is there, go on, until it waits again or ends."""
+        if self._waits is not None:
+            await asyncio.wait({self._waits})
+        try:
+            self._waits = self.coroutine.send(None)
+        except StopIteration:
+            self.ended = True
+        if self._waits is not None:
+            self._waits._asyncio_future_blocking = False
+
+
+@pytest.mark.parametrize("held", [False, True])
+@on_loops
+async def test_closed_coroutine(valkey: Masters, aclient: MakeAio, raw: Raw, held: bool) -> None:
+    """``close()``, or the garbage collector, at each place where it waits."""
+    async with aclient(valkey) as c:
+        await c.connect()
+        await until(lambda: all(m.state == "connected" for m in c.health()), "all masters connect")
+        if held:
+            occupy(raw(valkey), "closed")
+        for count in range(7):
+            lock = c.lock("closed", TTL)
+            hand = ByHand(lock.acquire(timeout=0.5))
+            for _ in range(count):
+                if not hand.ended:
+                    await hand.step()
+            if hand.ended:
+                assert lock.locked() is not held
+                assert await lock.release() is not held
+            hand.coroutine.close()
+            assert not lock.locked()
+            await until(lambda: sizes(valkey) == [int(held)] * 5, f"nothing is left after {count} steps")
+
+
+@on_loops
+async def test_closed_body(valkey: Masters, aclient: MakeAio) -> None:
+    """An ``async with`` that is left by ``close()`` cannot wait, and releases all the same."""
+
+    inside = False
+
+    async def use() -> None:
+        nonlocal inside
+        async with c.lock("closed", TTL):
+            inside = True
+            await asyncio.get_running_loop().create_future()
+
+    async with aclient(valkey) as c:
+        await c.connect()
+        await until(lambda: all(m.state == "connected" for m in c.health()), "all masters connect")
+        hand = ByHand(use())
+        while not inside:
+            await hand.step()
+        hand.coroutine.close()
+        await until(lambda: not with_keys(valkey), "no key of ours is left")

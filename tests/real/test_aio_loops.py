@@ -1,0 +1,337 @@
+"""Clients and their loops: one loop for each client, what happens at the end, and what is given back."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from support.forking import exit_code, fork_child
+from support.keys import TTL, nothing_left, occupy, paused, values, with_keys
+from support.loops import (
+    MakeLoop,
+    each_loop,
+    on_loops,
+    open_files,
+    pending_futures,
+    run,
+    timers,
+    until,
+)
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast import AsyncFastRedlock, ClientClosed, RedlockError, Retry, WrongLoop
+from redlock_fast.embedded import Masters
+
+MakeAio = Callable[..., AsyncFastRedlock]
+Raw = Callable[[Masters], list[redis.Redis]]
+
+
+async def clean(masters: Masters) -> None:
+    await until(lambda: not with_keys(masters), "no key of ours is left")
+
+
+async def cycle(c: AsyncFastRedlock, key: str) -> None:
+    async with c.lock(key, TTL):
+        pass
+
+
+def threads() -> int:
+    """Of this library."""
+    return sum(one.name.startswith("redlock-fast") for one in threading.enumerate())
+
+
+# --- one loop for each client -------------------------------------------------------------------
+
+
+@each_loop
+def test_made_outside_of_any_loop(valkey: Masters, aclient: MakeAio, make_loop: MakeLoop) -> None:
+    """It is the loop's that uses it first."""
+    c = aclient(valkey)
+    lock = c.lock("outside", TTL)
+
+    async def main() -> None:
+        assert await lock.acquire()
+        assert await lock.release()
+        await c.close()
+
+    run(main, make_loop)
+    nothing_left(valkey)
+
+
+async def every_use(c: AsyncFastRedlock, error: type[Exception], *held: Any) -> None:
+    """Is refused with that error."""
+    for use in (
+        c.connect,
+        lambda: c.acquire("r", TTL),
+        lambda: c.locked("r"),
+        lambda: c.acquire_many(["r"]),
+        c.lock("r", TTL).acquire,
+        lambda: c.lock("r", TTL).acquire(blocking=False),
+        c.lock("r", TTL).__aenter__,
+        *(lock.extend for lock in held),
+    ):
+        with pytest.raises(error):
+            await use()
+
+
+@each_loop
+def test_another_loop_after_the_first_was_closed(
+    valkey: Masters, aclient: MakeAio, make_loop: MakeLoop
+) -> None:
+    """The classic of asyncio.run twice: a clear error, not a hang, nor one about futures."""
+    clients = [aclient(valkey)]
+
+    async def first() -> None:
+        await cycle(clients[0], "r")
+
+    async def second() -> None:
+        c = clients.pop()
+        await every_use(c, WrongLoop)
+        assert issubclass(WrongLoop, RedlockError)
+        assert issubclass(WrongLoop, RuntimeError)
+        # The plain ones need no loop.
+        assert len(c.health()) == 5
+        assert c.stats().acquired == 1
+        async with aclient(valkey) as another:
+            await cycle(another, "r")
+
+    run(first, make_loop)
+    run(second, make_loop)
+    gc.collect()
+    nothing_left(valkey)
+    eventually(lambda: threads() == 0, "its threads end")
+
+
+@each_loop
+def test_another_loop_beside_the_first(valkey: Masters, aclient: MakeAio, make_loop: MakeLoop) -> None:
+    """In another thread, while the first one works; that one is not disturbed."""
+    c = aclient(valkey)
+
+    async def first() -> None:
+        async with c:
+            await cycle(c, "first")
+            held = await c.acquire("held", TTL / 2)
+            other = asyncio.create_task(
+                asyncio.to_thread(run, lambda: every_use(c, WrongLoop, held), make_loop)
+            )
+            turns = 0
+            while not other.done():
+                await cycle(c, "first")
+                turns += 1
+            await other
+            assert turns
+            assert held
+            assert await held.release() is True
+            await clean(valkey)
+
+    run(first, make_loop)
+
+
+@each_loop
+def test_closed_is_closed_in_every_loop(valkey: Masters, aclient: MakeAio, make_loop: MakeLoop) -> None:
+    c = aclient(valkey)
+
+    async def first() -> None:
+        await cycle(c, "r")
+        await c.close()
+        await every_use(c, ClientClosed)
+
+    async def second() -> None:
+        await every_use(c, ClientClosed)
+        await c.close()
+
+    run(first, make_loop)
+    run(second, make_loop)
+
+
+@each_loop
+def test_debug_mode_of_the_loop(valkey: Masters, aclient: MakeAio, make_loop: MakeLoop) -> None:
+    """It finds calls from other threads."""
+
+    async def main() -> None:
+        asyncio.get_running_loop().slow_callback_duration = DEADLINE
+        async with aclient(valkey) as c:
+            await asyncio.gather(*(cycle(c, "debug") for _ in range(10)))
+            valkey[0].kill()
+            await asyncio.gather(*(cycle(c, f"debug:{number}") for number in range(10)))
+            await clean(valkey)
+
+    run(main, make_loop, debug=True)
+
+
+# --- the end ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waits_for", ["others", "a long pause", "masters", "connections"])
+@on_loops
+async def test_close_ends_those_that_wait(
+    valkey: Masters, aclient: MakeAio, raw: Raw, waits_for: str
+) -> None:
+    """With an error, long before their own time is over."""
+    occupy(raw(valkey), "held")
+    retry = Retry(600.0, 600.0) if waits_for == "a long pause" else Retry()
+    urls: list[str] = valkey.urls
+    if waits_for == "connections":
+        urls = [f"redis://127.0.0.1:{port}" for port in (1, 2, 3)]
+    c = aclient(urls, node_timeout=300.0, connect_timeout=300.0, retry=retry)
+    with paused(valkey, *((0, 1, 2) if waits_for == "masters" else ())):
+        if waits_for != "connections":
+            await c.connect() if waits_for != "masters" else None
+        tasks = [asyncio.create_task(c.lock("held", TTL).acquire()) for _ in range(20)]
+        tasks += [asyncio.create_task(c.lock("held", TTL).__aenter__()) for _ in range(20)]
+        await asyncio.sleep(0.1)  # whatever they wait for by then
+        assert not any(task.done() for task in tasks)
+        async with asyncio.timeout(DEADLINE):
+            await c.close()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(end) for end in ended if not isinstance(end, RedlockError)] == []
+
+
+@on_loops
+async def test_close_while_releases_are_under_way(valkey: Masters, aclient: MakeAio) -> None:
+    """What was asked before is still done."""
+    for turn in range(10):
+        c = aclient(valkey)
+        locks = [c.lock(f"close:{turn}:{number}", TTL) for number in range(50)]
+        assert all(await asyncio.gather(*(lock.acquire() for lock in locks)))
+        tasks = [asyncio.create_task(lock.release()) for lock in locks]
+        await asyncio.sleep(0)
+        await c.close()
+        async with asyncio.timeout(DEADLINE):
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(end in (True, False) or isinstance(end, RedlockError) for end in ended)
+    await clean(valkey)
+
+
+@on_loops
+async def test_nothing_is_left_of_closed_clients(masters: Masters, aclient: MakeAio) -> None:
+    """Tasks, futures, timers, descriptors, threads."""
+
+    async def life(number: int) -> None:
+        async with aclient(masters) as c:
+            await asyncio.gather(*(cycle(c, f"life:{number}:{n}") for n in range(10)))
+            holder = await c.acquire(f"life:{number}", TTL)
+            assert not await c.lock(f"life:{number}", TTL).acquire(timeout=0.01)
+            assert holder
+            await holder.release()
+
+    await life(0)
+    before = (pending_futures(), timers(), threads())
+    files = open_files()
+    for number in range(10):
+        await life(number)
+        assert (pending_futures(), timers()) == before[:2]
+    await until(lambda: threads() == before[2], "the threads end")
+    await until(lambda: open_files() <= files, "the descriptors are closed")
+    await clean(masters)
+
+
+@each_loop
+def test_loop_that_is_closed_without_closing_the_client(
+    valkey: Masters, aclient: MakeAio, make_loop: MakeLoop
+) -> None:
+    """No warning, no hang; what it had goes with the client."""
+    gc.collect()
+    files = open_files()
+    clients: list[AsyncFastRedlock] = []
+
+    async def main() -> None:
+        clients.append(aclient(valkey))
+        await asyncio.gather(*(cycle(clients[-1], f"closed:{n}") for n in range(10)))
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(5):
+            run(main, make_loop)
+        clients.clear()
+        gc.collect()
+    assert len(told) <= 5, "at most one for each client"
+    eventually(lambda: threads() == 0, "the threads end")
+    eventually(lambda: open_files() <= files, "the descriptors are closed")
+    nothing_left(valkey)
+
+
+@each_loop
+def test_loop_that_is_closed_while_tasks_wait(
+    valkey: Masters, aclient: MakeAio, raw: Raw, make_loop: MakeLoop
+) -> None:
+    """Their coroutines are thrown away later, with no loop to do anything: that must raise nothing."""
+    occupy(raw(valkey), "held")
+    complaints: list[str] = []
+    loop = make_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
+    clients = [aclient(valkey)]
+
+    async def main() -> list[asyncio.Task[bool]]:
+        c = clients.pop()
+        await c.connect()
+        tasks = [asyncio.create_task(c.lock(key, TTL).acquire()) for key in ["held", *"abcdef"]]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return [task for task in tasks if not task.done()]
+
+    waiting = loop.run_until_complete(main())
+    count = len(waiting)
+    assert count
+    loop.close()
+    waiting.clear()
+    gc.collect()
+    assert complaints == ["Task was destroyed but it is pending!"] * count
+    eventually(lambda: threads() == 0, "the threads end")
+
+
+# --- fork ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@each_loop
+def test_fork_while_the_loop_runs(valkey: Masters, aclient: MakeAio, raw: Raw, make_loop: MakeLoop) -> None:
+    """The child makes its own loop and client, and has none of the parent's locks; the parent goes on."""
+
+    async def in_child() -> None:
+        async with aclient(valkey) as own:
+            await asyncio.gather(*(cycle(own, f"child:{number}") for number in range(10)))
+            assert await own.lock("parents", TTL).acquire(blocking=False) is False
+
+    async def main() -> None:
+        async with aclient(valkey) as c:
+            lock = await c.acquire("parents", TTL)
+            assert lock
+            await until(lambda: values(raw(valkey), "parents") == [lock.token] * 5, "all have the key")
+            stop = asyncio.Event()
+            busy = [asyncio.create_task(keep_busy(c, stop, number)) for number in range(8)]
+            token = lock.token
+
+            def child() -> None:
+                assert not lock.locked()
+                assert lock.token is None
+                with asyncio.Runner(loop_factory=make_loop) as runner:
+                    runner.run(in_child())
+
+            for _ in range(3):
+                pid = fork_child(child)
+                assert await asyncio.to_thread(exit_code, pid) == 0
+            stop.set()
+            assert min(await asyncio.gather(*busy)) > 0
+            assert lock.token == token
+            assert values(raw(valkey), "parents") == [token] * 5
+            assert await lock.release() is True
+            assert [(master.faults, master.connections) for master in c.health()] == [(0, 1)] * 5
+            await clean(valkey)
+
+    run(main, make_loop)
+
+
+async def keep_busy(c: AsyncFastRedlock, stop: asyncio.Event, number: int) -> int:
+    done = 0
+    while not stop.is_set():
+        await cycle(c, f"busy:{number}")
+        done += 1
+    return done

@@ -1,0 +1,349 @@
+"""Two groups of real masters: each resource on one of them, and one group's trouble is its own.
+
+Each test runs with the client for threads and with that for asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import redis
+from support.keys import TTL, nothing_left, occupy, sizes, values
+from support.loops import LOOPS, Plain, on_loops, until
+from support.waiting import DEADLINE, eventually, start
+
+from redlock_fast import ClientClosed, QuorumUnavailable
+from redlock_fast.embedded import Masters
+from redlock_fast.sharded import AsyncShardedRedlock, ShardedRedlock
+
+MakeSharded = Callable[..., Plain]
+Raw = Callable[[Masters], list[redis.Redis]]
+
+#: More than a busy machine takes for a reply.
+PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
+NAMES = [f"orders:{number}" for number in range(24)]
+
+
+@pytest.fixture(scope="module")
+def three(started: list[Masters]) -> Iterator[Masters]:
+    """The second group; smaller than the first, as it may be."""
+    with Masters(3, server="valkey") as masters:
+        started.append(masters)
+        yield masters
+
+
+@pytest.fixture
+def groups(valkey: Masters, three: Masters) -> dict[str, Masters]:
+    return {"five": valkey, "three": three}
+
+
+@pytest.fixture(params=["threads", *LOOPS])
+def sharded(
+    request: pytest.FixtureRequest, engine_name: str, groups: dict[str, Masters]
+) -> Iterator[MakeSharded]:
+    """``sharded(groups, **options)``: every master connected; called without ``await``."""
+    made: list[Plain] = []
+
+    def make(which: Any = None, **options: Any) -> Plain:
+        urls = which or {name: masters.urls for name, masters in groups.items()}
+        options = {"engine": engine_name, **PATIENT, **options}
+        kind: Any = AsyncShardedRedlock if request.param in LOOPS else ShardedRedlock
+        made.append(Plain(kind(urls, **options), LOOPS.get(request.param)))
+        assert made[-1].connect(DEADLINE) is True
+        eventually(lambda: all_connected(made[-1].client), "all masters connect")
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+
+
+def all_connected(client: Any) -> bool:
+    return all(master.state == "connected" for group in client.health().values() for master in group)
+
+
+def of(client: Any, group: str, count: int = 1000) -> list[str]:
+    """Those of NAMES that are this group's."""
+    return [name for name in NAMES if client.group_of(name) == group][:count]
+
+
+def down(masters: Masters) -> None:
+    for master in masters:
+        master.kill()
+
+
+def taken(c: Plain, names: Sequence[str]) -> list[Any]:
+    """An acquired lock on each."""
+    locks = [c.acquire(name, TTL, blocking=False) for name in names]
+    assert all(locks)
+    return locks
+
+
+# --- one lock ---------------------------------------------------------------------------------------
+
+
+def test_a_key_is_on_its_groups_masters_only(
+    sharded: MakeSharded, groups: dict[str, Masters], raw: Raw
+) -> None:
+    c = sharded(key_prefix="app:")
+    nodes = {name: raw(masters) for name, masters in groups.items()}
+    for lock in taken(c, NAMES):
+        own = c.client.group_of(lock.resource)
+        for name, group in nodes.items():
+            expected = [lock.token if name == own else None] * len(group)
+            eventually(lambda: values(group, f"app:{lock.resource}") == expected, f"{expected} in {name}")  # noqa: B023
+        assert c.locked(lock.resource) is True
+        assert c.wait(lock.extend(TTL)) > 0
+        assert c.wait(lock.release()) is True
+    for masters in groups.values():
+        nothing_left(masters)
+
+
+def test_one_holder_whoever_asks(sharded: MakeSharded, groups: dict[str, Masters]) -> None:
+    """Groups and masters in another order, resources as bytes: the same locks."""
+    c = sharded()
+    other = sharded({name: masters.urls[::-1] for name, masters in reversed(groups.items())})
+    locks = taken(c, NAMES)
+    assert {c.client.group_of(name) for name in NAMES} == set(groups)
+    assert [other.acquire(name.encode(), TTL, blocking=False) for name in NAMES] == [None] * len(NAMES)
+    for lock in locks:
+        assert c.wait(lock.release()) is True
+    taken(other, NAMES)
+
+
+def test_threads_of_two_clients_exclude_each_other(groups: dict[str, Masters], engine_name: str) -> None:
+    urls = [masters.urls for masters in groups.values()]
+    counters = dict.fromkeys(NAMES[:6], 0)
+    with (
+        ShardedRedlock(urls, engine=engine_name, **PATIENT) as one,
+        ShardedRedlock(urls[::-1], engine=engine_name, **PATIENT) as other,
+    ):
+        assert len({one.group_of(name) for name in counters}) == 2
+
+        def work(client: ShardedRedlock) -> None:
+            for name in [*counters] * 20:
+                with client.lock(name, TTL):
+                    before = counters[name]
+                    client.health()  # a moment in which others would come between
+                    counters[name] = before + 1
+
+        workers = [start(lambda client=client: work(client)) for client in (one, other) * 3]
+        for worker in workers:
+            worker.result(3 * DEADLINE)
+        assert set(counters.values()) == {6 * 20}
+        assert one.stats().acquired == one.stats().released == 3 * 20 * 6
+
+
+def test_synchronized(sharded: MakeSharded) -> None:
+    c = sharded()
+    asynchronous = isinstance(c.client, AsyncShardedRedlock)
+
+    def held(name: str) -> Any:
+        return c.client.locked(name)
+
+    async def aheld(name: str) -> Any:
+        return await c.client.locked(name)
+
+    body = aheld if asynchronous else held
+    for decorate in (c.client.synchronized(NAMES[0], TTL), c.client.synchronized(lambda name: name)):
+        assert c.wait(decorate(body)(NAMES[0])) is True
+    assert [c.wait(c.client.synchronized(lambda name: name)(body)(name)) for name in NAMES] == [True] * 24
+    assert c.wait(body(NAMES[0])) is False
+
+
+# --- batches ----------------------------------------------------------------------------------------
+
+
+def test_batches_across_groups(sharded: MakeSharded, groups: dict[str, Masters], raw: Raw) -> None:
+    c = sharded()
+    held = [of(c.client, name)[1] for name in groups]
+    for name, masters in groups.items():
+        occupy(raw(masters), *set(held) & set(of(c.client, name)))
+    locks = c.acquire_many(NAMES, TTL / 2)
+    assert [lock and lock.resource for lock in locks] == [None if n in held else n for n in NAMES]
+    mine = [lock for lock in locks if lock]
+    assert c.extend_many(mine, TTL) == [True] * len(mine)
+    assert all(lock.remaining() > TTL / 2 for lock in mine)
+    gone = mine[::3]
+    for lock in gone:
+        assert c.wait(lock.release()) is True
+    assert c.extend_many(mine) == [lock not in gone for lock in mine]
+    assert c.release_many(mine) == [lock not in gone for lock in mine]
+    eventually(lambda: [sizes(masters) for masters in groups.values()] == [[1] * 5, [1] * 3], "only theirs")
+    stats = c.client.stats()
+    assert (stats.acquired, stats.contended, stats.faults) == (22, 2, 0)
+
+
+@pytest.mark.parametrize("first", ["five", "three"])
+def test_a_batch_is_all_or_nothing_where_a_group_is_down(
+    sharded: MakeSharded, groups: dict[str, Masters], first: str
+) -> None:
+    """Whichever group is asked first."""
+    c = sharded()
+    names = sorted(NAMES, key=lambda name: c.client.group_of(name) != first)
+    down(groups["three"])
+    with pytest.raises(QuorumUnavailable):
+        c.acquire_many(names, TTL)
+    nothing_left(groups["five"])
+    assert all(c.acquire_many(of(c.client, "five"), TTL))
+
+
+def test_a_batch_whose_first_leases_ended_before_its_last_is_none(
+    sharded: MakeSharded, groups: dict[str, Masters], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jump = [0.0]
+    c = sharded(clock=lambda: time.monotonic() + jump[0])
+    last = c.client._clients["three"]
+    granting = last.acquire_many
+
+    def late(*args: Any) -> Any:
+        jump[0] += TTL
+        return granting(*args)
+
+    monkeypatch.setattr(last, "acquire_many", late)
+    with pytest.raises(QuorumUnavailable, match="ended before"):
+        c.acquire_many([*of(c.client, "five"), *of(c.client, "three")], TTL)
+    for masters in groups.values():
+        nothing_left(masters)
+
+
+# --- one group's trouble ----------------------------------------------------------------------------
+
+
+def test_a_group_that_is_down_is_missed_by_its_own_resources_only(
+    sharded: MakeSharded, groups: dict[str, Masters]
+) -> None:
+    c = sharded(connect_timeout=1.0)
+    theirs, ours = of(c.client, "three"), of(c.client, "five")
+    locks = taken(c, [theirs[0], ours[0]])
+    down(groups["three"])
+    for name in theirs[:3]:
+        with pytest.raises(QuorumUnavailable):
+            c.acquire(name, TTL, blocking=False)
+    with pytest.raises(QuorumUnavailable):
+        c.locked(theirs[0])
+    taken(c, ours[1:])
+    assert c.extend_many(locks, TTL) == [False, True]
+    assert locks[0].remaining() > 0, "not lost: it cannot be asked"
+    assert c.release_many(locks) in ([False, True], [True, True])
+    states = {name: {one.state for one in group} for name, group in c.client.health().items()}
+    assert states["five"] == {"connected"}
+    assert "connected" not in states["three"]
+    for master in groups["three"]:
+        master.restart()
+    eventually(lambda: all_connected(c.client), "the group is back")
+    taken(c, theirs)
+
+
+def test_connect_asks_for_every_group(engine_name: str, valkey: Masters, three: Masters) -> None:
+    options = {**PATIENT, "engine": engine_name}
+    down(three)
+    with ShardedRedlock([valkey.urls, three.urls], **options) as client:
+        assert client.connect(0.2) is False
+        for master in three:
+            master.restart()
+        assert client.connect() is True
+
+
+def test_closed(sharded: MakeSharded, groups: dict[str, Masters]) -> None:
+    c = sharded()
+    locks = taken(c, NAMES)
+    c.close()
+    with pytest.raises(ClientClosed):
+        c.acquire(NAMES[0])
+    with pytest.raises(ClientClosed):
+        c.extend_many(locks)
+    assert c.release_many(locks) == [False] * len(NAMES)
+
+
+# --- another map ------------------------------------------------------------------------------------
+
+
+def test_a_map_is_changed_while_clients_run(sharded: MakeSharded, groups: dict[str, Masters]) -> None:
+    """docs/scaling.md: those who hold both places exclude those of the old map and those of the new."""
+    urls = {name: masters.urls for name, masters in groups.items()}
+    old, new = sharded({"five": urls["five"]}), sharded(urls)
+    moved = next(name for name in NAMES if new.client.group_of(name) == "three")
+    stays = next(name for name in NAMES if new.client.group_of(name) == "five")
+
+    def both(name: str) -> list[tuple[Plain, Any]]:
+        """The old place first, then the new one; nothing where either is taken."""
+        held: list[tuple[Plain, Any]] = []
+        for c in [old] if old.client.group_of(name) == new.client.group_of(name) else [old, new]:
+            lock = c.acquire(name, TTL, blocking=False)
+            if lock is None:
+                release(held)
+                return []
+            held.append((c, lock))
+        return held
+
+    def release(held: list[tuple[Plain, Any]]) -> None:
+        for c, lock in held:
+            assert c.wait(lock.release()) is True
+
+    for name, places in ((moved, 2), (stays, 1)):
+        held = both(name)
+        assert len(held) == places
+        assert [c.acquire(name, TTL, blocking=False) for c in (old, new)] == [None, None]
+        release(held)
+        for c in (old, new):
+            [alone] = taken(c, [name])
+            assert both(name) == []
+            release([(c, alone)])
+
+
+# --- cancelled --------------------------------------------------------------------------------------
+
+
+@on_loops
+async def test_a_cancelled_batch_leaves_nothing_in_any_group(
+    engine_name: str, valkey: Masters, three: Masters
+) -> None:
+    urls = {"five": valkey.urls, "three": three.urls}
+    async with AsyncShardedRedlock(urls, engine=engine_name, **PATIENT) as client:
+        await client.connect()
+        await until(lambda: all_connected(client), "all masters connect")
+        for master in three:
+            master.pause()
+        names = [*of(client, "five"), *of(client, "three")]  # asked in this order
+        batch = asyncio.create_task(client.acquire_many(names, TTL))
+        await until(lambda: all(sizes(valkey)), "the other group has granted its part")
+        batch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await batch
+        await until(lambda: not any(sizes(valkey)), "which is given back")
+        for master in three:
+            master.resume()
+        await until(lambda: not any(sizes(three)), "and so is what was on its way")
+
+
+@on_loops
+async def test_a_cancelled_release_of_many_releases_in_every_group(
+    engine_name: str, valkey: Masters, three: Masters
+) -> None:
+    urls = {"five": valkey.urls, "three": three.urls}
+    async with AsyncShardedRedlock(urls, engine=engine_name, **PATIENT) as client:
+        await client.connect()
+        await until(lambda: all_connected(client), "all masters connect")
+        locks = [lock for lock in await client.acquire_many(NAMES, TTL) if lock]
+        assert len(locks) == len(NAMES)
+        for masters in (valkey, three):
+            for master in masters:
+                master.pause()
+        release = asyncio.create_task(client.release_many(locks))
+        await until(lambda: owed(client) >= 2, "a group is asked")
+        release.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await release
+        for masters in (valkey, three):
+            for master in masters:
+                master.resume()
+        await until(lambda: not any(sizes(valkey) + sizes(three)), "all are released")
+
+
+def owed(client: AsyncShardedRedlock) -> int:
+    return max(master.owed for group in client.health().values() for master in group)

@@ -1,0 +1,64 @@
+"""What is on real masters, and masters that stop for a while."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import redis
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast.embedded import Masters
+
+#: No key of a test goes away by itself while anybody waits for that.
+TTL = 60.0
+SOMEBODY = b"somebody else"
+
+
+def with_keys(masters: Masters) -> list[int]:
+    """Which of the masters that run have keys."""
+    return [n for n, master in enumerate(masters) if master.pid and master.ask("DBSIZE") != ":0"]
+
+
+def nothing_left(masters: Masters, deadline: float = DEADLINE) -> None:
+    eventually(lambda: not with_keys(masters), "no key of ours is left", deadline=deadline)
+
+
+def sizes(masters: Masters) -> list[int]:
+    """How many keys each of them has."""
+    return [int(master.ask("DBSIZE")[1:]) for master in masters]
+
+
+def values(nodes: Sequence[redis.Redis], key: str | bytes) -> list[Any]:
+    return [node.get(key) for node in nodes]
+
+
+def occupy(nodes: Sequence[redis.Redis], *keys: str | bytes) -> None:
+    """Somebody else holds these on these masters."""
+    for node in nodes:
+        pairs: dict[Any, Any] = dict.fromkeys(keys, SOMEBODY)
+        assert node.mset(pairs)
+
+
+def calls(nodes: Sequence[redis.Redis], *commands: str) -> list[int]:
+    """How often each master has executed any of these, since its ``config_resetstat``."""
+    return [
+        sum(
+            int(stats["calls"])
+            for name, stats in node.info("commandstats").items()
+            if name.removeprefix("cmdstat_") in commands
+        )
+        for node in nodes
+    ]
+
+
+@contextlib.contextmanager
+def paused(masters: Masters, *numbers: int) -> Iterator[None]:
+    for number in numbers:
+        masters[number].pause()
+    try:
+        yield
+    finally:
+        for number in numbers:
+            masters[number].resume()

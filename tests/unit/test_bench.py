@@ -1,0 +1,210 @@
+"""The parts of the benchmark that need no masters: numbers, verdicts, tables, plots, pasting."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # scripts, no package
+
+import bars
+import document
+import plot
+import report
+import scenes
+import stats
+import svg
+import tables
+from progress import Progress
+
+
+def turn(**numbers: float) -> stats.Turn:
+    curve = [numbers.get("p50", 100.0) * (0.9 + point / 500) for point in range(stats.POINTS)]
+    return stats.Turn(numbers, curve, {"paths": ["DELIFEQ"], "versions": {"thing": "1.0"}})
+
+
+@pytest.fixture
+def turns() -> stats.Turns:
+    """Three rounds on a machine that is three times slower in the second."""
+    speeds = (1.0, 3.0, 1.0)
+
+    def rounds(p50: float, rate: float) -> list[stats.Turn]:
+        return [
+            turn(**{"p50": p50 * s, "p99": 2 * p50 * s, "locks/s": rate / s, "failed": 0}) for s in speeds
+        ]
+
+    return {
+        "caller": {"floor": rounds(200, 5000), "native": rounds(150, 6000), "redlock-py": rounds(1000, 900)},
+        "threads-32": {
+            "floor": rounds(400, 60_000),
+            "native": rounds(900, 30_000),
+            "own connections per thread": rounds(4000, 6000),
+        },
+    }
+
+
+def test_a_turn_is_summed_up() -> None:
+    samples = [microseconds * 1000 for microseconds in range(100, 0, -1)]
+    one = stats.summed_up({"samples": samples, "locks": 100, "seconds": 0.5, "failed": 2, "error": "no"})
+    assert one.numbers == {"p50": 51, "p99": 100, "locks/s": 200, "failed": 2}
+    assert one.error == "no"
+    assert one.curve == sorted(one.curve)
+    assert len(one.curve) == stats.POINTS
+
+
+def test_a_turn_without_samples_has_only_its_own_numbers() -> None:
+    assert stats.summed_up({"samples": [], "numbers": {"per lock": 300}}).numbers == {
+        "per lock": 300,
+        "failed": 0,
+    }
+
+
+def test_ratios_are_taken_within_rounds(turns: stats.Turns) -> None:
+    assert stats.ratio(turns["caller"], "p50", "native", "floor") == pytest.approx(0.75)
+    assert stats.over_rounds(turns["caller"]["native"], "p50") == 150
+    assert stats.over_rounds(turns["caller"]["native"], "p50", max) == 450
+
+
+def test_a_ratio_to_several_is_one_to_the_best_of_the_round() -> None:
+    rates = {"ours": [100, 100], "a": [10, 2], "b": [5, 20], "gone": []}
+    there = {name: [turn(**{"locks/s": rate}) for rate in own] for name, own in rates.items()}
+    assert stats.ratio(there, "locks/s", "ours", "a", "b", "gone", "unknown") == pytest.approx((10 + 5) / 2)
+    assert stats.ratio(there, "locks/s", "ours", "gone") is None
+
+
+def test_bars_are_judged(turns: stats.Turns) -> None:
+    verdicts = {bar["case"]: bar for bar in bars.judged(turns)}
+    quorum = verdicts["1 thread, decided at quorum: p50 by the floor's"]
+    assert (quorum["verdict"], quorum["is"], quorum["aim reached"]) == (bars.MET, "0.75 x", True)
+    own = verdicts["32 threads against own connections per thread: locks/s"]
+    assert (own["verdict"], own["must"], own["aim reached"]) == (bars.MET, "≥ 3.30 x", True)
+    floor = verdicts["32 threads against floor32: locks/s"]
+    assert (floor["verdict"], floor["aim reached"]) == (bars.MET, True)
+    peer = verdicts["1 thread: p50 of redlock-py by ours"]
+    assert (peer["verdict"], peer["aim reached"]) == (bars.MET, True)
+    assert verdicts["import redlock_fast"]["verdict"] == bars.OPEN
+    assert bars.NOT_BUILT["case"] in verdicts
+
+
+def test_a_missed_bar_is_called_so(turns: stats.Turns) -> None:
+    turns["caller"]["native"] = turns["caller"]["redlock-py"]
+    verdicts = {bar["case"]: bar["verdict"] for bar in bars.judged(turns)}
+    assert verdicts["1 thread, decided at quorum: p50 by the floor's"] == bars.MISSED
+
+
+def test_one_failure_in_any_round_is_one_too_many() -> None:
+    rounds = [turn(failed=failed) for failed in (0, 0, 1)]
+    bar = next(bar for bar in bars.BARS if "failed" in bar.name)
+    assert bar.judged({"stopped": {bar.who: rounds}})["verdict"] == bars.MISSED
+
+
+def test_every_bar_is_about_somebody_who_is_in_its_scene() -> None:
+    cast = {scene.name: {part.label for part in scene.parts} for scene in scenes.SCENES}
+    for bar in bars.BARS:
+        assert {bar.who, *bar.against} <= cast[bar.scene], bar.case
+
+
+@pytest.mark.parametrize("scene", scenes.SCENES, ids=lambda scene: scene.name)
+def test_names_in_a_scene_are_unique(scene: scenes.Scene) -> None:
+    labels = [part.label for part in scene.parts]
+    assert len(labels) == len(set(labels))
+
+
+def test_a_part_of_the_programme() -> None:
+    chosen = scenes.programme(["threads", "batch-64", "native", "floor"])
+    assert [scene.name for scene in chosen] == ["threads-8", "threads-32", "threads-64", "batch-64"]
+    assert {part.label for scene in chosen for part in scene.parts} == {"native", "floor"}
+    with pytest.raises(ValueError, match="no nobody; there are: caller"):
+        scenes.programme(["nobody"])
+
+
+def test_quick_is_short_and_plays_every_workload() -> None:
+    quick = scenes.programme(quick=True)
+    workloads = {part.job["workload"] for scene in scenes.SCENES for part in scene.parts}
+    assert {part.job["workload"] for scene in quick for part in scene.parts} == workloads
+    assert all(scene.rounds == 1 and scene.seconds <= 0.2 for scene in quick)
+
+
+def test_tables(turns: stats.Turns) -> None:
+    text = tables.markdown(result(turns))
+    assert "| **native** | 150 | 300 | 6,000 | 0.75 | | DELIFEQ | thing 1.0 |" in text
+    assert "| own connections per thread | | 6,000 |" in text
+    assert "- ghost: not there" in text
+    assert "busy" not in text
+    widths = [line.count("|") for line in text.splitlines() if line.startswith("|")]
+    assert min(widths) >= 3
+
+
+def test_a_busy_machine_is_told(turns: stats.Turns) -> None:
+    busy = result(turns)
+    busy["setting"]["load average"] = [4.0, 4.0]
+    assert "do not quote" in tables.markdown(busy)
+
+
+def result(turns: stats.Turns) -> dict[str, object]:
+    setting = {
+        "date": "2026-01-01",
+        "machine": "a machine",
+        "python": "3.11",
+        "load average": [0.1, 0.2],
+        "versions": {"redlock-fast": "0"},
+        "servers": {"5": "Valkey"},
+    }
+    return report.build(setting, turns, {"ghost": "not there"}, bars.judged(turns))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, ""), (0, "0"), (7, "7"), (0.8567, "0.857"), (46.23, "46.2"), (12_345.6, "12,300")],
+)
+def test_amounts(value: float | None, text: str) -> None:
+    assert tables.amount(value) == text
+
+
+@pytest.mark.parametrize("name", plot.PLOTS)
+def test_plots_are_well_formed(name: str, turns: stats.Turns) -> None:
+    turns["tasks-64"] = {"floor": turns["caller"]["floor"], "<&> peer": turns["threads-32"]["native"]}
+    drawn = plot.PLOTS[name](turns)
+    root = ElementTree.fromstring(drawn)
+    words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "floor" in " ".join(filter(None, words))
+    assert "prefers-color-scheme: dark" in drawn
+
+
+@pytest.mark.parametrize("name", plot.PLOTS)
+def test_nothing_measured_is_no_plot(name: str) -> None:
+    assert plot.PLOTS[name]({}) == ""
+
+
+def test_labels_keep_apart_within_the_sheet() -> None:
+    places = svg.spread([10, 11, 12, 99, 100], gap=5, low=10, high=100)
+    assert places == [10, 15, 20, 95, 100]
+
+
+def test_pasting_replaces_one_block_only() -> None:
+    text = "a\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nb\n<!-- x:begin -->\n<!-- x:end -->\n"
+    assert document.replaced(text, "bench", "\nnew\n") == text.replace("old", "new")
+    assert document.replaced(text, "x", "y").endswith("<!-- x:begin -->\ny\n<!-- x:end -->\n")
+
+
+@pytest.mark.parametrize("text", ["", "<!-- bench:begin -->", "<!-- bench:begin --><!-- bench:end -->" * 2])
+def test_pasting_needs_the_block_once(text: str) -> None:
+    with pytest.raises(ValueError, match="one <!-- bench:begin -->"):
+        document.replaced(text, "bench", "new")
+
+
+def test_the_document_has_its_blocks() -> None:
+    text = document.PERFORMANCE.read_text()
+    for block in ("bench", "scaling"):
+        assert document.replaced(text, block, "new") != text
+
+
+def test_progress_says_how_far_it_is() -> None:
+    bar = Progress(10.0)
+    bar.step(5.0, "first")
+    line = bar.line("second", elapsed=20.0)
+    assert " 50%" in line
+    assert "0:20 left  second" in line
