@@ -12,7 +12,6 @@ class Watch:
     """Readable as long as a connection has something to read or to write, or after ``ring``."""
 
     def __init__(self) -> None:
-        self._rung = False
         self._poll = self._new()
         self._bell: tuple[int, ...] = os.pipe()
         for end in self._bell:
@@ -23,16 +22,12 @@ class Watch:
         return int(self._poll.fileno())
 
     def ring(self) -> None:
-        if not self._rung:  # in this order, and the other in silence(): any thread may ring at any time
-            with contextlib.suppress(OSError):  # full: it rings already
-                os.write(self._bell[1], b"!")
-            self._rung = True
+        with contextlib.suppress(OSError):  # full: it rings already
+            os.write(self._bell[1], b"!")
 
     def silence(self) -> None:
-        if self._rung:
-            with contextlib.suppress(OSError):
-                os.read(self._bell[0], 64)
-            self._rung = False
+        with contextlib.suppress(OSError):
+            os.read(self._bell[0], 64)
 
     def close(self) -> None:
         bell, self._bell = self._bell, ()

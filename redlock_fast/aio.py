@@ -125,7 +125,8 @@ class AsyncFastRedlock(Core):
         """
         self.check_open()
         key = self.check_key(resource)
-        await self.connect()
+        if not self.masters.ready:
+            await self.connect()
         return self.is_locked(key, await drive(procedures.exists(self.rules, key), self.pump()))
 
     async def connect(self, timeout: float | None = None) -> bool:

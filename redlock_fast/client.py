@@ -177,7 +177,8 @@ class FastRedlock(Core):
         """
         self.check_open()
         key = self.check_key(resource)
-        self.connect()
+        if not self.masters.ready:
+            self.connect()
         return self.is_locked(key, drive(procedures.exists(self.rules, key), self.masters))
 
     def connect(self, timeout: float | None = None) -> bool:

@@ -44,7 +44,7 @@ int hub_watch(hub *h) {
         watch_add(loop->watch, loop->notify[0]);
         for (int i = 0; i < h->masters; i++)
             if (h->links[i].state == LINK_UP) hub_watch_link(h, &h->links[i], 1);
-        hub_watch_output(h);
+        if (!h->leading) hub_watch_output(h); /* else the leader will */
         if (loop->told.first) notify(loop);
     }
     pthread_mutex_unlock(&h->mutex);

@@ -62,7 +62,7 @@ def test_same_names_and_arguments(ours: type, theirs: type) -> None:
             if inspect.isfunction(value)
         }
 
-    assert face(ours) == face(theirs)
+    assert face(theirs).items() <= face(ours).items()
     assert {"AsyncFastRedlock", "AsyncLock", "WrongLoop"} <= set(redlock_fast.__all__)
 
 
@@ -110,10 +110,11 @@ async def test_names_and_prefix(valkey: Masters, aclient: MakeClient, raw: Raw) 
 # --- `async with` and the decorator -------------------------------------------------------------
 
 
-async def outlive(lock: AsyncLock, end: Exception | None = None) -> None:
+async def outlive(masters: Masters, lock: AsyncLock, end: Exception | None = None) -> None:
     """A body that takes longer than its lease."""
     async with lock:
         await until(lambda: not lock.locked(), "the lease ends")
+        await clean(masters)
         if end:
             raise end
 
@@ -156,14 +157,14 @@ async def test_exception_of_the_body_is_kept(valkey: Masters, aclient: MakeClien
                 raise ZeroDivisionError
         await clean(valkey)
         with pytest.raises(ZeroDivisionError):
-            await outlive(c.lock("body", 0.2), ZeroDivisionError())
+            await outlive(valkey, c.lock("body", 0.2), ZeroDivisionError())
 
 
 @on_loops
 async def test_lost_lock_is_told_at_the_end_of_the_body(masters: Masters, aclient: MakeClient) -> None:
     async with aclient(masters) as c:
         with pytest.raises(LockLost, match="before the body did"):
-            await outlive(c.lock("body", 0.2))
+            await outlive(masters, c.lock("body", 0.2))
         await clean(masters)
 
 
@@ -202,9 +203,11 @@ async def test_two_tasks_on_one_object(valkey: Masters, aclient: MakeClient, raw
     occupy(nodes, "r")
     async with aclient(valkey) as c:
         await connect(c)
+        for node in nodes:
+            node.config_resetstat()
         lock = c.lock("r", TTL)
         first = asyncio.create_task(lock.acquire())
-        await until(lambda: c.stats().contended or calls(nodes, "set")[0], "the first one tries")
+        await until(lambda: max(calls(nodes, "set")), "the first one tries")
         assert not first.done()
         for again in (lock.acquire, lock.__aenter__):
             with pytest.raises(LockAlreadyHeld):

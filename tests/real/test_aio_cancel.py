@@ -352,6 +352,8 @@ async def test_cancelled_lock_can_be_used_again(valkey: Masters, aclient: MakeAi
     async with aclient(valkey) as c:
         await c.connect()
         occupy(nodes, "again")
+        for node in nodes:
+            node.config_resetstat()
         lock = c.lock("again", TTL)
         task = asyncio.create_task(lock.acquire())
         await until(lambda: calls(nodes[:1], "set") != [0], "it tries")

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 import redis
 
-from redlock_fast import ClientClosed, ConfigError
-from redlock_fast.sharded import ShardedRedlock
+from redlock_fast import ClientClosed, ConfigError, ShardedRedlock
 
 RESOURCES = [f"orders:{number}" for number in range(4000)]
 
@@ -75,7 +74,7 @@ def test_the_weight_as_documented() -> None:
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
 def test_same_in_every_process(seed: str) -> None:
     program = (
-        "import json, sys; from redlock_fast.sharded import ShardedRedlock\n"
+        "import json, sys; from redlock_fast import ShardedRedlock\n"
         "groups, resources = json.load(sys.stdin)\n"
         "client = ShardedRedlock(groups)\n"
         "print(json.dumps([client.group_of(resource) for resource in resources]))"
