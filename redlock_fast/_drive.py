@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from typing import Any, Protocol, TypeVar
 
@@ -23,7 +22,7 @@ class Fleet(Protocol):
 
     def attend(self) -> None: ...
 
-    def check_open(self) -> None: ...
+    def pause(self, seconds: float) -> None: ...
 
 
 def exchange(effect: Exchange, fleet: Fleet) -> list[Votes] | Tally:
@@ -58,8 +57,7 @@ def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet) -> Result:
                 if type(effect) is Exchange:
                     argument = exchange(effect, fleet)
                 elif type(effect) is Pause:
-                    time.sleep(effect.seconds)
-                    fleet.check_open()
+                    fleet.pause(effect.seconds)
                 else:
                     fleet.wait_for_quorum(effect.timeout)
         except StopIteration as done:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from ._drive import note_faults
-from ._masters import Masters
+from ._masters import Masters, nothing
 from ._procedures import Effect, Exchange, Pause
 
 Result = TypeVar("Result")
@@ -40,6 +40,8 @@ class Pump:
 
     def submit(self, effect: Exchange, whom: asyncio.Future[Any] | None) -> object:
         """The engine's ticket. ``whom`` gets the answers; nobody where none are needed."""
+        if whom is not None and self._fd < 0:
+            self.masters.check_open()  # nobody would tell
         ticket = self.engine.submit(
             effect.requests, effect.need, effect.timeout, effect.wait, effect.stall, whom
         )
@@ -150,6 +152,7 @@ class Pump:
             self._fd = -1
         if self._timer is not None:
             self._timer.cancel()
+        self.masters.on_change = nothing
         self.engine.unwatch()
 
 
@@ -197,7 +200,7 @@ async def drive(procedure: Generator[Effect, Any, Result], pump: Pump) -> Result
 
 async def _wait(effect: Effect, pump: Pump) -> None:
     if type(effect) is Pause:
-        await asyncio.sleep(effect.seconds)
+        await pump.until(lambda: pump.masters.closed, effect.seconds)
         pump.masters.check_open()
     else:
         await pump.wait_for_quorum(effect.timeout)  # type: ignore[union-attr]
@@ -205,10 +208,10 @@ async def _wait(effect: Effect, pump: Pump) -> None:
 
 def _give_up(procedure: Generator[Effect, Any, Any], pump: Pump) -> None:
     """The task is destroyed and cannot wait any more: clean up as after a cancellation."""
-    error: BaseException = asyncio.CancelledError()
-    with contextlib.suppress(StopIteration, asyncio.CancelledError):
-        effect = procedure.throw(error)
+    # Where the collector destroys it, the connections may have been closed before: OSError, ValueError.
+    with contextlib.suppress(StopIteration, asyncio.CancelledError, OSError, ValueError):
+        effect = procedure.throw(asyncio.CancelledError())
         while type(effect) is Exchange and not effect.need:
             pump.engine.submit(effect.requests, 0, 0.0, effect.wait, 0.0, None)
+            pump.engine.flush()
             effect = procedure.send(None)
-    pump.engine.flush()

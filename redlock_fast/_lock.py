@@ -114,6 +114,7 @@ class LockState:
             if not core.masters.ready:
                 patience = core.connect_timeout
                 yield Connect(patience if wait is None else min(wait, patience))
+                core.check_open()
             outcome = yield from procedures.acquire(
                 rules, self._key, self._ttl, give_up_at, rounds, self._keep
             )

@@ -25,6 +25,7 @@ def acquire_many(
     keys = check_resources(core, resources)
     if keys and not core.masters.ready:
         yield Connect(core.connect_timeout)
+        core.check_open()
     held: list[Lease | None] = []
     try:
         for part in batches.parts(keys):

@@ -104,7 +104,7 @@ class Masters:
         #: One for each process: what a parent of fork held is not the child's.
         self.generation = 0
         #: Called from any thread when a master connected or failed to, and on close(): an event loop's.
-        self.on_change: Callable[[], None] = _nothing
+        self.on_change: Callable[[], None] = nothing
         self._begin()
         _all_masters.add(self)
 
@@ -172,6 +172,12 @@ class Masters:
     def check_open(self) -> None:
         if self.closed:
             raise ClientClosed("this client was closed; make a new one")
+
+    def pause(self, seconds: float) -> None:
+        """Sleep; raises ClientClosed as soon as the client is closed."""
+        with self._change:
+            self._change.wait_for(lambda: self.closed, seconds)
+        self.check_open()
 
     def connected(self) -> int:
         return sum(seat.attached for seat in self.seats)
@@ -337,7 +343,7 @@ class Masters:
     def _after_fork(self) -> None:
         """The child has none of the parent's threads, connections or locks."""
         self.generation += 1
-        self.on_change = _nothing
+        self.on_change = nothing
         engine, lingering = self.engine, self._lingering
         self._begin()
         engine.abandon()
@@ -372,7 +378,7 @@ def _at_end(sock: socket.socket) -> bool:
     return True
 
 
-def _nothing() -> None:
+def nothing() -> None:
     pass
 
 

@@ -27,10 +27,12 @@ class PureEngine(Desk):
                 raise ValueError(f"master {master} has a connection: detach it first")
             connection = _connect(lane, sock, dialect)
             self._by_fd[connection.fd] = connection
+            self._open.add(sock)
             if self._watch is not None:
                 self._watch.add(connection.fd)
             if self._kick is None:
                 self._kick = _new_kick()
+                self._open.update(self._kick)
             lane.replay(connection, monotonic())
             lane.connection = connection
             self._poller = self._new_poller()
@@ -55,8 +57,10 @@ class PureEngine(Desk):
         self._alone(detach)
         if ended[0] is None:
             return None
-        _half_close(ended[0].sock)
-        return ended[0].sock
+        sock = ended[0].sock
+        _half_close(sock)
+        self._open.discard(sock)
+        return sock
 
     def close(self) -> None:
         ended: list[socket.socket] = []
@@ -80,11 +84,11 @@ class PureEngine(Desk):
         for sock in ended:
             _half_close(sock)
             sock.close()
+            self._open.discard(sock)
 
     def abandon(self) -> None:
-        connections = [c for lane in self._lanes for c in (lane.connection, lane.remains) if c is not None]
-        for sock in [connection.sock for connection in connections] + list(self._kick or ()):
-            fd = sock.detach()
+        while self._open:
+            fd = self._open.pop().detach()
             if fd >= 0:
                 os.close(fd)
         self.unwatch()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import weakref
 from collections.abc import Callable
 from time import monotonic
 
@@ -46,6 +47,9 @@ class Hub:
         self._masters = masters
         self._on_break = on_break
         self._bounds = (max_owed, max_buffer, max_replay)
+        #: All sockets that are this engine's: a forgotten engine lets go of them without a warning.
+        self._open: set[socket.socket] = set()
+        weakref.finalize(self, _close_all, self._open).atexit = False
         self._reset()
 
     def _reset(self) -> None:
@@ -335,3 +339,8 @@ class Hub:
     def _register(self, poller: select.poll, connection: Connection) -> None:
         events = select.POLLIN | select.POLLOUT if connection.blocked else select.POLLIN
         poller.register(connection.fd, events)
+
+
+def _close_all(sockets: set[socket.socket]) -> None:
+    for sock in sockets:
+        sock.close()

@@ -158,8 +158,8 @@ class AsyncFastRedlock(Core):
         pump = self._pump
         if pump is not None and pump.loop is loop and pump.generation == self.masters.generation:
             return pump
+        self.check_open()
         if pump is None or pump.generation != self.masters.generation:
-            self.check_open()
             pump = self._pump = Pump(self.masters, loop)
         else:
             what = "was closed" if pump.loop.is_closed() else "is another one"
