@@ -190,7 +190,7 @@ async def drive(procedure: Generator[Effect, Any, Result], pump: Pump) -> Result
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
         except GeneratorExit:
-            _give_up(procedure, pump)
+            drive_now(procedure, pump, asyncio.CancelledError())
             raise
         except BaseException as error:
             if procedure.gi_frame is None:  # type: ignore[attr-defined]
@@ -206,11 +206,16 @@ async def _wait(effect: Effect, pump: Pump) -> None:
         await pump.wait_for_quorum(effect.timeout)  # type: ignore[union-attr]
 
 
-def _give_up(procedure: Generator[Effect, Any, Any], pump: Pump) -> None:
-    """The task is destroyed and cannot wait any more: clean up as after a cancellation."""
-    # Where the collector destroys it, the connections may have been closed before: OSError, ValueError.
+def drive_now(
+    procedure: Generator[Effect, Any, Any], pump: Pump, error: BaseException | None = None
+) -> None:
+    """As much of ``procedure`` as waits for nothing, for who cannot wait: a task that is destroyed.
+
+    ``error`` is thrown into it. Where the collector destroys the task, the connections may have been
+    closed before.
+    """
     with contextlib.suppress(StopIteration, asyncio.CancelledError, OSError, ValueError):
-        effect = procedure.throw(asyncio.CancelledError())
+        effect = procedure.throw(error) if error else procedure.send(None)
         while type(effect) is Exchange and not effect.need:
             pump.engine.submit(effect.requests, 0, 0.0, effect.wait, 0.0, None)
             pump.engine.flush()

@@ -192,6 +192,13 @@ class LockState:
             self.let_go(lease)
         return self.note_release(lease, alive)
 
+    def _drop(self) -> Generator[Effect, Any, None]:
+        """Release without waiting for an answer."""
+        lease = self._held()
+        if lease is not None:
+            yield from procedures.undo(self._key, lease.token, lease.sent, lease.ttl)
+            self.let_go(lease)
+
     def _leave(self, failing: bool) -> Generator[Effect, Any, None]:
         """For ``with``: a lease that ended before the body did must not pass unnoticed."""
         if not (yield from self._release()) and not failing:

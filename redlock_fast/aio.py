@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from . import _procedures as procedures
 from ._core import Core
-from ._drive_aio import Pump, drive
+from ._drive_aio import Pump, drive, drive_now
 from ._lock import MAX_EXTENSIONS, LockState
 from ._many import acquire_many, extend_many, release_many
 from .errors import WrongLoop
@@ -53,7 +53,11 @@ class AsyncLock(LockState):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await drive(self._leave(failing=error is not None), self._core.pump())
+        bound = self._core.bound
+        if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
+            drive_now(self._drop(), bound)
+        else:
+            await drive(self._leave(failing=error is not None), self._core.pump())
 
 
 class AsyncFastRedlock(Core):
@@ -65,7 +69,8 @@ class AsyncFastRedlock(Core):
     ``async with``.
     """
 
-    _pump: Pump | None = None
+    #: The driver in the loop that the client belongs to.
+    bound: Pump | None = None
 
     def lock(
         self,
@@ -139,7 +144,7 @@ class AsyncFastRedlock(Core):
 
     async def close(self) -> None:
         """Close all connections. Locks that are held stay held until their leases end."""
-        pump = self._pump
+        pump = self.bound
         if pump is None or not pump.alive():
             self.masters.close()
         else:
@@ -155,12 +160,12 @@ class AsyncFastRedlock(Core):
     def pump(self) -> Pump:
         """The driver in the running loop; raises WrongLoop where this is not the client's."""
         loop = asyncio.get_running_loop()
-        pump = self._pump
+        pump = self.bound
         if pump is not None and pump.loop is loop and pump.generation == self.masters.generation:
             return pump
         self.check_open()
         if pump is None or pump.generation != self.masters.generation:
-            pump = self._pump = Pump(self.masters, loop)
+            pump = self.bound = Pump(self.masters, loop)
         else:
             what = "was closed" if pump.loop.is_closed() else "is another one"
             raise WrongLoop(f"the event loop of this client {what}: make a client for each loop")

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import redis
 from support.forking import exit_code, fork_child
-from support.keys import TTL, nothing_left, occupy, paused, values, with_keys
+from support.keys import TTL, nothing_left, occupy, paused, values
 from support.loops import (
     MakeLoop,
+    clean,
     each_loop,
     on_loops,
     open_files,
@@ -31,10 +32,6 @@ from redlock_fast.embedded import Masters
 
 MakeAio = Callable[..., AsyncFastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
-
-
-async def clean(masters: Masters) -> None:
-    await until(lambda: not with_keys(masters), "no key of ours is left")
 
 
 async def cycle(c: AsyncFastRedlock, key: str) -> None:

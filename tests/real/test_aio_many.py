@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import redis
-from support.keys import TTL, nothing_left, paused, with_keys
-from support.loops import on_loops, until
+from support.keys import TTL, nothing_left, paused
+from support.loops import at_full_strength, clean, on_loops, until
 from support.proxy import Proxy, fixed, jitter
 from support.waiting import DEADLINE, start
 
@@ -45,10 +45,6 @@ class Counter:
         before = self.value
         time.sleep(0.0002)
         self.value = before + 1
-
-
-async def clean(masters: Masters) -> None:
-    await until(lambda: not with_keys(masters), "no key of ours is left")
 
 
 async def together(*works: Awaitable[Any]) -> list[Any]:
@@ -256,8 +252,7 @@ async def test_late_masters_leave_no_key(
     """
     with Proxy(valkey[3].port, delay) as three, Proxy(valkey[4].port, delay) as four:
         async with aclient([*valkey.urls[:3], three.url, four.url]) as c:
-            await c.connect()
-            await until(lambda: all(m.state == "connected" for m in c.health()), "all masters connect")
+            await at_full_strength(c)
 
             async def use(name: int) -> None:
                 for number in range(30):
@@ -305,8 +300,7 @@ async def insist(c: AsyncFastRedlock, number: int) -> None:
 @on_loops
 async def test_majority_hung_is_told_and_leaves_nothing(masters: Masters, aclient: MakeAio) -> None:
     async with aclient(masters, node_timeout=0.2) as c:
-        await c.connect()
-        await until(lambda: all(m.state == "connected" for m in c.health()), "all masters connect")
+        await at_full_strength(c)
         with paused(masters, 0, 2, 4):
             results = await asyncio.gather(
                 *(c.acquire(f"hung:{number}", TTL, blocking=False) for number in range(50)),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.keys import SOMEBODY, TTL, calls, nothing_left, occupy, sizes, values
+from support.keys import SOMEBODY, TTL, calls, names, nothing_left, occupy, sizes, values
 from support.loops import Plain
 from support.waiting import DEADLINE, eventually, start
 
@@ -22,10 +22,6 @@ from redlock_fast.embedded import Masters
 MakeClient = Callable[..., FastRedlock]
 MakePlain = Callable[..., Plain]
 Raw = Callable[[Masters], list[redis.Redis]]
-
-
-def names(count: int, of: str = "batch") -> list[str]:
-    return [f"{of}:{number}" for number in range(count)]
 
 
 def until_sizes(masters: Masters, size: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.keys import SOMEBODY, TTL, nothing_left, occupy, paused, sizes, values
+from support.keys import SOMEBODY, TTL, names, nothing_left, occupy, paused, sizes, values
 from support.loops import Plain
 from support.proxy import Proxy, jitter
 from support.waiting import DEADLINE, eventually, start
@@ -28,10 +28,6 @@ Raw = Callable[[Masters], list[redis.Redis]]
 TESTS = Path(__file__).parent.parent
 #: Seconds; the times that the worker gives its masters are many times longer.
 PROMPT = 5.0
-
-
-def names(count: int, of: str = "batch") -> list[str]:
-    return [f"{of}:{number}" for number in range(count)]
 
 
 def all_granted(c: Plain, count: int, of: str = "batch") -> list[Any]:

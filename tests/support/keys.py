@@ -30,6 +30,11 @@ def sizes(masters: Masters) -> list[int]:
     return [int(master.ask("DBSIZE")[1:]) for master in masters]
 
 
+def names(count: int, of: str = "batch") -> list[str]:
+    """So many keys."""
+    return [f"{of}:{number}" for number in range(count)]
+
+
 def values(nodes: Sequence[redis.Redis], key: str | bytes) -> list[Any]:
     return [node.get(key) for node in nodes]
 

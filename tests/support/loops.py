@@ -12,7 +12,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from support.keys import with_keys
 from support.waiting import DEADLINE, eventually
+
+from redlock_fast import AsyncFastRedlock
+from redlock_fast.embedded import Masters
 
 T = TypeVar("T")
 Main = Callable[[], Coroutine[Any, Any, T]]
@@ -108,6 +112,16 @@ class Plain:
         self.close()
         if self._runner:
             self._runner.close()
+
+
+async def at_full_strength(client: AsyncFastRedlock) -> None:
+    """Connected to all masters: the next call will reach them all."""
+    await client.connect()
+    await until(lambda: all(m.state == "connected" for m in client.health()), "all masters connect")
+
+
+async def clean(masters: Masters) -> None:
+    await until(lambda: not with_keys(masters), "no key of ours is left")
 
 
 def pending_futures() -> int:
