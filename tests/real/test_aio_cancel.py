@@ -129,7 +129,9 @@ async def test_storm_on_hung_masters(valkey: Masters, aclient: MakeAio) -> None:
     """A majority answers nothing: cancelled tasks end at once, and nothing is there when it goes on."""
     async with aclient(valkey, node_timeout=300.0) as c, as_before(c, valkey):
         with paused(valkey, 0, 2, 4):
-            tasks = [asyncio.create_task(c.lock(f"hung:{n}", TTL).acquire()) for n in range(200)]
+            tasks: list[asyncio.Task[Any]] = [
+                asyncio.create_task(c.lock(f"hung:{n}", TTL).acquire()) for n in range(200)
+            ]
             tasks += [asyncio.create_task(c.acquire_many(several(f"hung:{n}"))) for n in range(200, 220)]
             await asyncio.sleep(0.05)
             for task in tasks:

@@ -185,9 +185,11 @@ async def test_close_ends_those_that_wait(
         urls = [f"redis://127.0.0.1:{port}" for port in (1, 2, 3)]
     c = aclient(urls, node_timeout=300.0, connect_timeout=300.0, retry=retry)
     with paused(valkey, *((0, 1, 2) if waits_for == "masters" else ())):
-        if waits_for != "connections":
-            await c.connect() if waits_for != "masters" else None
-        tasks = [asyncio.create_task(c.lock("held", TTL).acquire()) for _ in range(20)]
+        if waits_for.endswith(("others", "pause")):
+            await c.connect()
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(c.lock("held", TTL).acquire()) for _ in range(20)
+        ]
         tasks += [asyncio.create_task(c.lock("held", TTL).__aenter__()) for _ in range(20)]
         await asyncio.sleep(0.1)  # whatever they wait for by then
         assert not any(task.done() for task in tasks)

@@ -223,6 +223,7 @@ def test_ttl_that_ends_while_acquiring(masters: Masters, plain: MakePlain) -> No
 def test_short_leases(valkey: Masters, plain: MakePlain, ttl: float) -> None:
     """Whatever comes of them: no key stays, and no lock says that it is held after its time."""
     c = plain(valkey).at_full_strength()
+    locks: list[Any] = []
     for _ in range(20):
         try:
             locks = c.acquire_many(names(50), ttl)
