@@ -495,12 +495,12 @@ cdef class NativeEngine:
         )
 
     def close(self):
-        with nogil:
-            hub_dismiss(self._hub)
         for master in range(self._masters):
             sock = self.detach(master, -1, -1)
             if sock is not None:
                 sock.close()
+        with nogil:
+            hub_dismiss(self._hub)  # now that nobody has anything to wait for
 
     def abandon(self):
         hub_abandon(self._hub)

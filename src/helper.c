@@ -31,6 +31,10 @@ static void *help(void *argument) {
         me->leading = 0;
         hub_hand_on(h);
     }
+    if (me->leading) { /* called, and ended before it came to that */
+        me->leading = 0;
+        hub_hand_on(h);
+    }
     pthread_mutex_unlock(&h->mutex);
     return NULL;
 }

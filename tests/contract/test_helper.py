@@ -284,23 +284,32 @@ def test_close_while_all_wait(fleet: MakeFleet) -> None:
     eventually(lambda: native_threads() <= before + scripted, "no thread of the engine is left")
 
 
-def test_close_while_all_are_busy(fleet: MakeFleet) -> None:
-    f = numbered(fleet, 3)
-    closed = threading.Event()
+@pytest.mark.parametrize("closers", [1, 3])
+def test_close_while_all_are_busy(fleet: MakeFleet, closers: int) -> None:
+    before = native_threads()
+    for _ in range(4):
+        f = numbered(fleet, 3)
+        closed = threading.Event()
+        futures = crowd(MANY, until_closed(f, closed))
+        f.session(0).wait_commands(MANY)
+        finish(crowd(closers, lambda n, f=f: f.engine.close()))  # type: ignore[misc]
+        closed.set()
+        finish(futures)
+        eventually(lambda: native_threads() <= before, "no thread is left, of the engine or the masters")
+
+
+def until_closed(f: Fleet, closed: threading.Event) -> Callable[[int], None]:
+    """What each of a crowd does that is not over before the end."""
 
     def work(thread: int) -> None:
         number = 0
-        while number < 20 or not closed.is_set():
+        while number < 10 or not closed.is_set():
             number += 1
             key = b"%d-%d" % (thread, number)
             numbers_are_right(key, f.ask(acquire(key, f.all, keep=LONG), 3, wait=Wait.ALL), uncertain=f.all)
         assert f.ask(acquire(b"after", f.all), 1).values == (FAULT,) * 3
 
-    futures = crowd(MANY, work)
-    f.session(0).wait_commands(MANY)
-    finish(crowd(3, lambda n: f.engine.close()))
-    closed.set()
-    finish(futures)
+    return work
 
 
 def test_drain_beside_many(fleet: MakeFleet) -> None:

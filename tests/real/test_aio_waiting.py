@@ -171,7 +171,7 @@ def test_bad_settings_before_any_loop() -> None:
         (["redis://a"], {"unheard_of": 1}),
     ):
         with pytest.raises(ConfigError):
-            AsyncFastRedlock(masters, **options)  # type: ignore[arg-type]
+            AsyncFastRedlock(masters, **options)
     client = AsyncFastRedlock(["redis://127.0.0.1:1"])
     for resource, more in (("", {}), (7, {}), ("r", {"ttl": -1}), ("r", {"timeout": -2}), ("r", {"x": 1})):
         with pytest.raises(ConfigError):
