@@ -89,6 +89,16 @@ class Core:
             raise ConfigError(f"resource must have 1 to {MAX_RESOURCE} bytes, not {len(name)}")
         return self.key_prefix + name
 
+    def check_keys(self, resources: Sequence[str | bytes]) -> list[bytes]:
+        """As check_key for each of many."""
+        try:
+            names = [one.encode() if type(one) is str else encoded("resource", one) for one in resources]
+        except UnicodeEncodeError:
+            return [self.check_key(one) for one in resources]  # which says what is wrong
+        if names and not 1 <= min(map(len, names)) <= max(map(len, names)) <= MAX_RESOURCE:
+            return [self.check_key(one) for one in resources]
+        return [self.key_prefix + name for name in names] if self.key_prefix else names
+
     def check_open(self) -> None:
         self.masters.check_open()
 

@@ -6,7 +6,7 @@ to them: what may be done in which state is decided here, once.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, Self
 
 from . import _procedures as procedures
@@ -232,19 +232,32 @@ class LockState:
     # --- one of many: for batches ---
 
     @classmethod
-    def of(cls, core: Core, resource: str | bytes, key: bytes, lease: Lease) -> Self:
-        """A lock that holds ``lease``."""
-        lock = cls.__new__(cls)
-        lock.resource = resource
-        lock._core = core
-        lock._key = key
-        lock._ttl = lease.ttl
-        lock._timeout = None
-        lock._max_extensions = MAX_EXTENSIONS
-        lock._lease = lease
-        lock._acquiring = False
-        lock._generation = core.masters.generation
-        return lock
+    def of_leases(
+        cls,
+        core: Core,
+        resources: Sequence[str | bytes],
+        keys: Sequence[bytes],
+        leases: Sequence[Lease | None],
+    ) -> list[Self | None]:
+        """A lock for each lease, and None where there is none."""
+        new, generation = cls.__new__, core.masters.generation
+        locks: list[Self | None] = []
+        for resource, key, lease in zip(resources, keys, leases, strict=True):
+            if lease is None:
+                locks.append(None)
+                continue
+            lock = new(cls)
+            lock.resource = resource
+            lock._core = core
+            lock._key = key
+            lock._ttl = lease.ttl
+            lock._timeout = None
+            lock._max_extensions = MAX_EXTENSIONS
+            lock._lease = lease
+            lock._acquiring = False
+            lock._generation = generation
+            locks.append(lock)
+        return locks
 
     @property
     def key(self) -> bytes:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
 from . import _batches as batches
 from ._core import Core
 from ._lock import LockState
-from ._procedures import Connect, Effect, Extension, Lease, Refusal
+from ._procedures import Connect, Effect, Lease, Refusal
 from .errors import ConfigError, QuorumUnavailable
 
 L = TypeVar("L", bound=LockState)
-Found = TypeVar("Found")
+Outcome = TypeVar("Outcome")
 
 
 def acquire_many(
@@ -34,10 +35,7 @@ def acquire_many(
                 core.count("unavailable")
                 raise core.refused(keys[part][0], Refusal(votes, True, 1))
         _check_time(core, held)
-        locks = [
-            None if lease is None else kind.of(core, resource, key, lease)
-            for resource, key, lease in zip(resources, keys, held, strict=True)
-        ]
+        locks = kind.of_leases(core, resources, keys, held)
         core.count("acquired", len(locks) - locks.count(None))
         core.count("contended", locks.count(None))
         return locks
@@ -62,17 +60,22 @@ def _check_time(core: Core, held: list[Lease | None]) -> None:
 
 def release_many(core: Core, locks: Sequence[LockState]) -> Generator[Effect, Any, list[bool]]:
     """As the release of each; False where there was nothing to release."""
-    held = [] if core.masters.closed else list(_leases(core, locks))
+    held = leases_of(core, locks)
+    if core.masters.closed:
+        held = {}
     try:
-        found = yield from _by_parts(core, held, batches.release, LockState.note_release)
+        alive = yield from _by_parts(core, held, batches.release)
     except GeneratorExit:
         raise
     except BaseException:
-        yield from batches.undo_leases([lock.key for lock, _ in held], [lease for _, lease in held])
-        for lock, lease in held:
-            lock.let_go(lease)
+        yield from batches.undo_leases([lock.key for lock in held], list(held.values()))
         raise
-    return [found.get(lock, False) for lock in locks]
+    finally:
+        for lock, lease in held.items():
+            lock.let_go(lease)
+    core.count("released", sum(alive))
+    core.count("expired", len(alive) - sum(alive))
+    return _for_each(locks, held, alive)
 
 
 def extend_many(
@@ -81,29 +84,34 @@ def extend_many(
     """True for each lock that was extended; the others are as they were, or lost."""
     core.check_open()
     ttl = core.default_ttl if ttl is None else core.check_ttl(ttl)
-
-    def extend(rules: Any, keys: Any, leases: Any) -> Generator[Effect, Any, list[Extension]]:
-        return batches.extend(rules, keys, leases, ttl)
-
-    held = [(lock, lease) for lock, lease in _leases(core, locks) if lock.may_be_extended(lease)]
-    found = yield from _by_parts(core, held, extend, LockState.note_extension)
-    return [found.get(lock, False) for lock in locks]
+    held = {lock: lease for lock, lease in leases_of(core, locks).items() if lock.may_be_extended(lease)}
+    outcomes = yield from _by_parts(core, held, partial(batches.extend, ttl=ttl))
+    done = [
+        lock.note_extension(lease, outcome)
+        for (lock, lease), outcome in zip(held.items(), outcomes, strict=True)
+    ]
+    return _for_each(locks, held, done)
 
 
 def _by_parts(
     core: Core,
-    held: list[tuple[LockState, Lease]],
-    procedure: Callable[..., Generator[Effect, Any, list[Found]]],
-    note: Callable[[LockState, Lease, Found], bool],
-) -> Generator[Effect, Any, dict[LockState, bool]]:
-    """What ``note`` makes of each lock's outcome."""
-    result: dict[LockState, bool] = {}
-    keys = [lock.key for lock, _ in held]
+    held: dict[LockState, Lease],
+    procedure: Callable[..., Generator[Effect, Any, list[Outcome]]],
+) -> Generator[Effect, Any, list[Outcome]]:
+    """What came of it for each that is held."""
+    keys, leases = [lock.key for lock in held], list(held.values())
+    outcomes: list[Outcome] = []
     for part in batches.parts(keys):
-        outcomes = yield from procedure(core.rules, keys[part], [lease for _, lease in held[part]])
-        for (lock, lease), outcome in zip(held[part], outcomes, strict=True):
-            result[lock] = note(lock, lease, outcome)
-    return result
+        outcomes += yield from procedure(core.rules, keys[part], leases[part])
+    return outcomes
+
+
+def _for_each(locks: Sequence[LockState], held: dict[LockState, Lease], done: list[bool]) -> list[bool]:
+    """In the order of the call, with False for those that were not held."""
+    if len(done) == len(locks):
+        return done
+    found = dict(zip(held, done, strict=True))
+    return [found.get(lock, False) for lock in locks]
 
 
 # --- checks, all before any I/O ------------------------------------------------------------------
@@ -112,14 +120,14 @@ def _by_parts(
 def check_resources(core: Core, resources: Sequence[str | bytes]) -> list[bytes]:
     if isinstance(resources, (str, bytes)) or not isinstance(resources, Sequence):
         raise ConfigError(f"resources must be a list of str or bytes, not {type(resources).__name__}")
-    keys = [core.check_key(resource) for resource in resources]
+    keys = core.check_keys(resources)
     if len(set(keys)) < len(keys):
         twice = next(one for one, other in pairwise(sorted(keys)) if one == other)
         raise ConfigError(f"resources: {twice!r} is there twice")
     return keys
 
 
-def _leases(core: Core, locks: Sequence[LockState]) -> Iterator[tuple[LockState, Lease]]:
+def leases_of(core: Core, locks: Sequence[LockState]) -> dict[LockState, Lease]:
     """The locks that have a lease, with it."""
     if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
         raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")
@@ -128,7 +136,4 @@ def _leases(core: Core, locks: Sequence[LockState]) -> Iterator[tuple[LockState,
             raise ConfigError(f"locks: {lock!r} is no lock of this client")
     if len(set(locks)) < len(locks):
         raise ConfigError("locks: one of them is there twice")
-    for lock in locks:
-        lease = lock.lease
-        if lease is not None:
-            yield lock, lease
+    return {lock: lease for lock in locks if (lease := lock.lease) is not None}

@@ -100,7 +100,7 @@ cdef extern from "hub.h" nogil:
     hub_waiter *hub_on_ready(hub *h)
     int64_t hub_due(hub *h)
     void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
-                    int verbs)
+                    int verbs, int kind)
     int hub_detach(hub *h, int master, int of, int undo)
     void hub_tend(hub *h)
     int hub_drain(hub *h, double timeout)
@@ -318,6 +318,7 @@ cdef class NativeEngine:
     cdef list _tls  # per master: its _TlsSocket, or None
     cdef bint _tls_used
     cdef list _deferred  # what a signal handler that interrupted TLS wants to arrive
+    cdef dict _kinds  # a number for each dialect
     cdef set _tickets  # submitted, and not yet told
     cdef object _on_break
     cdef uint64_t _told
@@ -331,6 +332,7 @@ cdef class NativeEngine:
         self._tls = [None] * masters
         self._deferred = []
         self._tickets = set()
+        self._kinds = {}
         self._hub = hub_new(masters, max_owed, max_buffer, max_replay, NO_GIL)
         if self._hub is NULL:
             raise MemoryError
@@ -349,7 +351,7 @@ cdef class NativeEngine:
         if state.attached or state.broken[0]:
             raise ValueError(f"master {master} has a connection: detach it first")
         cdef hub_template **templates = compile_dialect(dialect)
-        cdef int verbs = <int> len(dialect), fd
+        cdef int verbs = <int> len(dialect), fd, kind = self._kinds.setdefault(dialect, len(self._kinds))
         sock.setblocking(False)
         if "ssl" in sys.modules and isinstance(sock, sys.modules["ssl"].SSLSocket):
             tls = _TlsSocket(sock)
@@ -360,7 +362,7 @@ cdef class NativeEngine:
         else:
             fd = sock.detach()
         with nogil:
-            hub_attach(self._hub, master, fd, transport, templates, verbs)
+            hub_attach(self._hub, master, fd, transport, templates, verbs, kind)
             hub_tend(self._hub)
         self._tell()
 

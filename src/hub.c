@@ -26,7 +26,7 @@ static void unseize(hub *h) {
 }
 
 void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
-                int verbs) {
+                int verbs, int kind) {
     hub_link *l = &h->links[master];
     seize(h);
     l->state = LINK_UP;
@@ -34,6 +34,7 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     l->transport = transport;
     l->dialect = dialect;
     l->verbs = verbs;
+    l->kind = kind;
     h->up |= BIT(master);
     h->helper.transports += transport != NULL;
     hub_watch_link(h, l, 1);
@@ -43,7 +44,8 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     l->kept = NULL;
     l->kept_size = l->kept_capacity = 0;
     for (size_t i = 0; i < size; i++) {
-        if (kept[i]->until > now && hub_append(h, l, kept[i], now) == REASON_NONE) l->replayed++;
+        hub_copy none = {NULL, 0};
+        if (kept[i]->until > now && hub_append(h, l, kept[i], now, &none) == REASON_NONE) l->replayed++;
         hub_op_release(kept[i]);
     }
     free(kept);

@@ -125,9 +125,9 @@ hub_waiter *hub_on_ready(hub *h);
 /* ns until a deadline may end; -1 if there is none. */
 int64_t hub_due(hub *h);
 
-/* Takes the templates; and fd, unless a transport moves its bytes. */
+/* Takes the templates; and fd, unless a transport moves its bytes. `kind` is a number for the dialect. */
 void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
-                int verbs);
+                int verbs, int kind);
 /* Half-closes the connection and gives its fd back to be closed; -1 if it was broken (it is closed) or
  * never the hub's. */
 int hub_detach(hub *h, int master, int of, int undo);

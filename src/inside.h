@@ -105,7 +105,12 @@ void hub_ring(const int bell[2]);
 void hub_silence(const int bell[2]);
 
 /* round.c: what the leader does; with the mutex held, which it lets go meanwhile. */
-enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now);
+/* Where a request stands encoded already, at the end of what goes out to another master. */
+typedef struct {
+    const hub_link *from;
+    size_t size;
+} hub_copy;
+enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now, hub_copy *copy);
 void hub_fail_owed(hub *h, int master, const char *why);
 int hub_round(hub *h, int64_t longest); /* 0 if a signal wants attention */
 void hub_flush_now(hub *h);

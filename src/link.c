@@ -78,6 +78,14 @@ int link_encode(hub_link *l, const hub_template *t, const hub_op *op) {
     return 1;
 }
 
+int link_copy(hub_link *l, const hub_link *from, size_t size) {
+    char *to = buffer_room(&l->out, size);
+    if (!to) return 0;
+    memcpy(to, from->out.data + from->out.tail - size, size);
+    l->out.tail += size;
+    return 1;
+}
+
 /* --- kept requests ----------------------------------------------------------------------- */
 
 static void forget_expired(hub_link *l, int64_t now) {

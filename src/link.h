@@ -16,7 +16,7 @@ typedef struct {
 typedef struct {
     enum link_state state;
     hub_template **dialect;
-    int verbs;
+    int verbs, kind; /* links of one kind have the same dialect */
     buffer out;                                 /* appended by anybody */
     link_slot *ring;                            /* owed replies, oldest at ring_head */
     size_t ring_head, ring_size, ring_capacity; /* capacity is a power of two */
@@ -38,6 +38,8 @@ link_slot *link_oldest(hub_link *l);
 void link_pop(hub_link *l);
 /* Encode op's command (or its fallback, or another verb's) behind what is there. 0 without memory. */
 int link_encode(hub_link *l, const hub_template *t, const hub_op *op);
+/* The same bytes as the last `size` of another link's. */
+int link_copy(hub_link *l, const hub_link *from, size_t size);
 /* The op is owed a reply from now on. 0 without memory. */
 int link_owe(hub_link *l, hub_op *op, int64_t sent, int retried);
 /* Keep for the next connection, while it is worth it. */

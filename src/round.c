@@ -10,15 +10,18 @@
 #define LAG_AFTER (50 * MS)
 #define LAG_ROUND_TRIPS 10
 
-enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now) {
+enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now, hub_copy *copy) {
     if (op->verb < 0 || op->verb >= l->verbs || op->args < l->dialect[op->verb]->args) return REASON_NO_COMMAND;
     if (l->ring_size >= h->max_owed) return REASON_OWED;
     size_t before = buffer_size(&l->out);
-    if (!link_encode(l, l->dialect[op->verb], op)) return REASON_BUFFER;
+    int same = copy->from && copy->from->kind == l->kind;
+    if (!(same ? link_copy(l, copy->from, copy->size) : link_encode(l, l->dialect[op->verb], op)))
+        return REASON_BUFFER;
     if (buffer_size(&l->out) > h->max_buffer || !link_owe(l, op, now, 0)) {
         l->out.tail = l->out.head + before;
         return REASON_BUFFER;
     }
+    *copy = (hub_copy){l, buffer_size(&l->out) - before};
     __atomic_add_fetch(&op->references, 1, __ATOMIC_RELAXED);
     op->owed += !hub_voted(op, (int)(l - h->links));
     h->reflush = 1;

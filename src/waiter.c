@@ -132,11 +132,12 @@ static uint64_t targets(hub *h, const hub_op *op) {
 
 static void submit(hub *h, hub_op *op, int64_t now) {
     uint64_t to = targets(h, op);
+    hub_copy copy = {NULL, 0};
     op->until = op->keep < FOREVER - now ? now + op->keep : FOREVER;
     for (int i = 0; i < h->masters; i++) {
         hub_link *l = &h->links[i];
         enum hub_reason reason;
-        if (to & BIT(i)) reason = hub_append(h, l, op, now);
+        if (to & BIT(i)) reason = hub_append(h, l, op, now, &copy);
         else if (!(op->masters & BIT(i))) reason = REASON_NOT_ASKED;
         else if (h->up & BIT(i)) reason = REASON_LAGGING;
         else reason = REASON_NOT_CONNECTED;
