@@ -27,7 +27,7 @@ static void *help(void *argument) {
             pthread_cond_wait(&me->called, &h->mutex);
             continue;
         }
-        while (h->threads >= FEW && !h->seizing && !me->ending) lead(h);
+        while (h->threads + h->unwoken >= FEW && !h->seizing && !me->ending) lead(h);
         me->leading = 0;
         hub_hand_on(h);
     }

@@ -46,7 +46,8 @@ struct hub {
     hub_waiters waiting;        /* undecided, in the order of arrival */
     int threads;                /* how many of them are threads */
     hub_waiters finished;       /* threads that are decided, not yet woken */
-    unsigned relayed;           /* how many of them others have woken */
+    int unwoken;                /* how many those are */
+    unsigned relayed;           /* how many were woken by others than the leader */
     hub_helper helper;
     hub_loop loop;
     int64_t next_deadline;      /* no waiter's deadline is before it */

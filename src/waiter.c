@@ -39,6 +39,7 @@ static void leave_queue(hub *h, hub_waiter *w) {
     *(w->next ? &w->next->previous : &queue->last) = w->previous;
     w->queue = NULL;
     if (queue == &h->waiting) --*number_of(h, w);
+    else if (queue == &h->finished) h->unwoken--;
 }
 
 /* What still comes for its requests is nobody's. */
@@ -57,6 +58,7 @@ void hub_decide(hub *h, hub_op *op) {
         return;
     }
     hub_join(&h->finished, w);
+    h->unwoken++;
 }
 
 int hub_wake_next(hub *h) {
