@@ -6,16 +6,16 @@
 /* It is called from so many waiting threads on, and gives the lead back below so many. */
 #define MANY 8
 #define FEW 4
-#define RELAY (200 * US)
+#define RELAY (80 * US)
 
 /* Who is woken has to wait for the GIL, so one at a time is enough: it wakes the next when it is back here
- * (hub_exchange), and has let go of the GIL. Those whom nobody wakes for RELAY are all woken. */
+ * (hub_exchange), and has let go of the GIL. Where none is back for RELAY, the next is woken all the same. */
 static void lead(hub *h) {
     int left = h->finished.first != NULL;
     unsigned relayed = h->relayed;
     hub_round(h, left ? RELAY : SLICE);
-    if (h->parallel || (left && h->relayed == relayed)) hub_wake_finished(h);
-    else if (!left) hub_wake_next(h);
+    if (h->parallel) hub_wake_finished(h);
+    else if (!left || h->relayed == relayed) hub_wake_next(h);
 }
 
 static void *help(void *argument) {
