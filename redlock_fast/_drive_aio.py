@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from asyncio import Future  # the one in C: half the price of loop.create_future()
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from ._drive import note_faults
+from ._engine import Tally
 from ._masters import Masters, nothing
 from ._procedures import Effect, Exchange, Pause
 
@@ -73,7 +75,8 @@ class Pump:
     def _on_ready(self) -> None:
         future: Any
         for future, answers in self.engine.on_ready():
-            note_faults(answers, self.masters)
+            if type(answers) is Tally or len(answers) > 1 or answers[0].faulty:
+                note_faults(answers, self.masters)
             if not future.done():  # else it was cancelled, and will be forgotten
                 self._pending -= 1
                 future.set_result(answers)
@@ -177,7 +180,7 @@ async def drive(procedure: Generator[Effect, Any, Result], pump: Pump) -> Result
                 if type(effect) is not Exchange:
                     await _wait(effect, pump)
                 elif effect.need:
-                    future = pump.loop.create_future()
+                    future: asyncio.Future[Any] = Future(loop=pump.loop)
                     ticket = pump.submit(effect, future)
                     try:
                         argument = await future

@@ -48,7 +48,7 @@ class LockState:
         self._core = core
         self._key = core.check_key(resource)
         self._ttl = core.default_ttl if ttl is None else core.check_ttl(ttl)
-        self._timeout = check_timeout(timeout)
+        self._timeout = None if timeout is None else check_timeout(timeout)
         if max_extensions is not MAX_EXTENSIONS and max_extensions is not None:
             number("max_extensions", max_extensions, low=0)
         self._max_extensions = max_extensions
@@ -101,8 +101,12 @@ class LockState:
 
     def _attempt(self, blocking: bool, timeout: float | None) -> Generator[Effect, Any, Lease | Refusal]:
         core, rules = self._core, self._core.rules
-        core.check_open()
-        wait = self._waiting_time(blocking, timeout)
+        if core.masters.closed:
+            core.check_open()
+        if timeout == -1:
+            wait = self._timeout if blocking else None
+        else:
+            wait = self._waiting_time(blocking, timeout)
         if wait == 0.0:
             blocking, wait = False, None
         give_up_at = None if wait is None else rules.clock() + wait
@@ -146,8 +150,6 @@ class LockState:
 
     def _waiting_time(self, blocking: bool, timeout: float | None) -> float | None:
         """How long to try; None: no end. A single try has only each master's own time."""
-        if timeout == -1:
-            return self._timeout if blocking else None
         timeout = check_timeout(timeout)
         if not blocking and timeout is not None:
             raise ConfigError("timeout must be -1 (or left out) when blocking is False")

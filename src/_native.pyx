@@ -525,7 +525,7 @@ cdef class NativeEngine:
             ticket.batch = True
             ticket.fill_batch(self._hub, requests, need, wait)
         else:
-            ticket.fill(self._hub, list(requests), need, wait)
+            ticket.fill(self._hub, requests if type(requests) is list else list(requests), need, wait)
         return ticket
 
     cdef object _answers(self, _Ticket ticket):
