@@ -206,6 +206,7 @@ class Engine(Protocol):
         max_owed: int = MAX_OWED,
         max_buffer: int = MAX_BUFFER,
         max_replay: int = MAX_REPLAY,
+        lag_after: float = LAG_AFTER,
     ) -> None: ...
 
     def attach(self, master: int, sock: socket.socket, dialect: Dialect) -> None:

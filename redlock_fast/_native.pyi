@@ -3,6 +3,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Self, final, overload
 
 from ._commands import Dialect
+from ._engine import LAG_AFTER as LAG_AFTER
 from ._engine import MAX_BUFFER as MAX_BUFFER
 from ._engine import MAX_MASTERS as MAX_MASTERS
 from ._engine import MAX_OWED as MAX_OWED
@@ -21,6 +22,7 @@ class NativeEngine:
         max_owed: int = ...,
         max_buffer: int = ...,
         max_replay: int = ...,
+        lag_after: float = ...,
     ) -> Self: ...
     def attach(self, master: int, sock: socket.socket, dialect: Dialect) -> None: ...
     def detach(self, master: int, of: int, undo: int) -> socket.socket | None: ...

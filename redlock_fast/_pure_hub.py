@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable
 from time import monotonic
 
-from ._engine import MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
+from ._engine import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
 from ._pure_link import Connection, Lane
 from ._pure_op import Lead, Waiter, new_bell
 from ._pure_watch import Watch
@@ -41,19 +41,21 @@ class Hub:
         max_owed: int = MAX_OWED,
         max_buffer: int = MAX_BUFFER,
         max_replay: int = MAX_REPLAY,
+        lag_after: float = LAG_AFTER,
     ) -> None:
         if not 1 <= masters <= MAX_MASTERS:
             raise ValueError(f"1 to {MAX_MASTERS} masters, not {masters}")
         self._masters = masters
         self._on_break = on_break
         self._bounds = (max_owed, max_buffer, max_replay)
+        self._lag_after = lag_after
         #: All sockets that are this engine's: a forgotten engine lets go of them without a warning.
         self._open: set[socket.socket] = set()
         weakref.finalize(self, _close_all, self._open).atexit = False
         self._reset()
 
     def _reset(self) -> None:
-        self._lanes = tuple(Lane(index, self._bounds) for index in range(self._masters))
+        self._lanes = tuple(Lane(index, self._bounds, self._lag_after) for index in range(self._masters))
         self._by_fd: dict[int, Connection] = {}
         self._lead = Lead()
         self._kick: tuple[socket.socket, socket.socket] | None = None

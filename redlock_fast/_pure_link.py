@@ -12,7 +12,7 @@ from collections import deque
 from time import monotonic
 
 from ._commands import Dialect
-from ._engine import FAULT, LAG_AFTER, LAG_ROUND_TRIPS, Link, Request
+from ._engine import FAULT, LAG_ROUND_TRIPS, Link, Request
 from ._pure_op import Op, Template, compiled
 from ._resp import PARTIAL, ProtocolError, frame
 
@@ -44,6 +44,7 @@ class Lane:
         "dropped",
         "index",
         "kept",
+        "lag_after",
         "late",
         "purge_at",
         "pushes",
@@ -51,8 +52,9 @@ class Lane:
         "replayed",
     )
 
-    def __init__(self, index: int, bounds: tuple[int, int, int]) -> None:
+    def __init__(self, index: int, bounds: tuple[int, int, int], lag_after: float) -> None:
         self.index = index
+        self.lag_after = lag_after
         self.bounds = bounds  # of replies owed, of bytes to send, of requests kept
         self.connection: Connection | None = None
         self.remains: Connection | None = None  # broken, and not yet detached
@@ -237,7 +239,7 @@ class Connection:
             if sample > 0:
                 smoothed = self.round_trip
                 # One long stall, such as a stopped server, must not pass for the way there.
-                sample = min(sample, 4 * max(smoothed, LAG_AFTER))
+                sample = min(sample, 4 * max(smoothed, self.lane.lag_after))
                 self.round_trip = smoothed + (sample - smoothed) / 8 if smoothed else sample
 
     def ended(self) -> bool:
@@ -303,7 +305,7 @@ class Connection:
         """Called straight after a poll that had nothing from here: does the master lag?"""
         if self.head < self.tail and not self.lagging:
             sent = self.line[self.head][3]
-            patience = max(LAG_AFTER, LAG_ROUND_TRIPS * self.round_trip)
+            patience = max(self.lane.lag_after, LAG_ROUND_TRIPS * self.round_trip)
             if now - sent > patience or self.owed() >= self.lane.bounds[0]:
                 self.lagging = sent
 

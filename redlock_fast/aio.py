@@ -145,10 +145,12 @@ class AsyncFastRedlock(Core):
     async def close(self) -> None:
         """Close all connections. Locks that are held stay held until their leases end."""
         pump = self.bound
-        if pump is None or not pump.alive():
-            self.masters.close()
-        else:
+        if pump is not None and pump.alive():
             await self.pump().close()
+            return
+        self.masters.close()
+        if pump is not None:
+            pump.end()
 
     async def __aenter__(self) -> AsyncFastRedlock:
         self.pump()

@@ -15,7 +15,8 @@ import socket
 import sys
 import time
 
-from redlock_fast._engine import MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY, Batch, Link, Tally, Votes
+from redlock_fast._engine import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
+from redlock_fast._engine import Batch, Link, Tally, Votes
 from redlock_fast._engine import FAULT as _FAULT
 from redlock_fast._engine import SILENT as _SILENT
 
@@ -85,7 +86,7 @@ cdef extern from "hub.h" nogil:
     hub_template *hub_template_new(int parts)
     int hub_template_text(hub_template *t, int part, const char *text, size_t size)
     void hub_template_free(hub_template *t)
-    hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, int parallel)
+    hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, double lag_after, int parallel)
     void hub_free(hub *h)
     hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,
                        const char **data, const size_t *sizes)
@@ -324,7 +325,7 @@ cdef class NativeEngine:
     cdef uint64_t _told
 
     def __cinit__(self, int masters, on_break, *, size_t max_owed=MAX_OWED, size_t max_buffer=MAX_BUFFER,
-                  size_t max_replay=MAX_REPLAY):
+                  size_t max_replay=MAX_REPLAY, double lag_after=LAG_AFTER):
         if not 1 <= masters <= MAX_MASTERS:
             raise ValueError(f"1 to {MAX_MASTERS} masters, not {masters}")
         self._masters = masters
@@ -333,7 +334,7 @@ cdef class NativeEngine:
         self._deferred = []
         self._tickets = set()
         self._kinds = {}
-        self._hub = hub_new(masters, max_owed, max_buffer, max_replay, NO_GIL)
+        self._hub = hub_new(masters, max_owed, max_buffer, max_replay, lag_after, NO_GIL)
         if self._hub is NULL:
             raise MemoryError
 

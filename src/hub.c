@@ -181,7 +181,8 @@ void hub_silence(const int bell[2]) {
     (void)got;
 }
 
-hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, int parallel) {
+hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, double lag_after,
+             int parallel) {
     hub *h = calloc(1, sizeof *h);
     if (!h) return NULL;
     h->kick[0] = h->kick[1] = h->loop.watch = h->loop.notify[0] = h->loop.notify[1] = -1;
@@ -191,6 +192,7 @@ hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay,
     h->max_owed = max_owed;
     h->max_buffer = max_buffer;
     h->max_replay = max_replay;
+    h->lag_after = hub_later(0, lag_after);
     h->parallel = (char)parallel;
     h->next_deadline = FOREVER;
     pthread_mutex_init(&h->mutex, NULL);

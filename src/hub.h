@@ -102,7 +102,8 @@ typedef struct {
 } hub_link_state;
 
 /* `parallel`: threads that wake need not wait for each other, as they do where Python has a GIL. */
-hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, int parallel);
+hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, double lag_after,
+             int parallel);
 void hub_free(hub *h);
 
 hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,

@@ -40,6 +40,7 @@ struct hub {
     pthread_mutex_t mutex;
     int masters;
     size_t max_owed, max_buffer, max_replay;
+    int64_t lag_after;
     char leading, expecting, kicked, reflush, parallel;
     int seizing;
     pthread_cond_t seizable;

@@ -7,7 +7,6 @@
 
 /* While replies are expected within a round trip, newcomers need not interrupt the leader. */
 #define EXPECT_WITHIN MS
-#define LAG_AFTER (50 * MS)
 #define LAG_ROUND_TRIPS 10
 
 enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now, hub_copy *copy) {
@@ -122,7 +121,7 @@ static void measure(hub *h, hub_link *l, const link_slot *slot, int64_t now) {
     int64_t sample = (slot->op->decided ? h->polled : now) - slot->sent;
     if (sample <= 0) return;
     /* One long stall, such as a stopped server, must not pass for the way there. */
-    int64_t most = 4 * (l->round_trip > LAG_AFTER ? l->round_trip : LAG_AFTER);
+    int64_t most = 4 * (l->round_trip > h->lag_after ? l->round_trip : h->lag_after);
     if (sample > most) sample = most;
     l->round_trip = l->round_trip ? l->round_trip + (sample - l->round_trip) / 8 : sample;
 }
@@ -179,7 +178,7 @@ static void flag_lagging(hub *h, int master, int64_t now) {
     link_slot *oldest = link_oldest(l);
     if (!oldest || l->lagging_since) return;
     int64_t patience = l->round_trip * LAG_ROUND_TRIPS;
-    if (patience < LAG_AFTER) patience = LAG_AFTER;
+    if (patience < h->lag_after) patience = h->lag_after;
     if (now - oldest->sent <= patience && l->ring_size < h->max_owed) return;
     l->lagging_since = oldest->sent;
     h->lagging |= BIT(master);

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from support.fleet import SOON, Fleet, MakeFleet, acquire, del_words, release, set_words
+from support.fleet import LONG, SOON, Fleet, MakeFleet, acquire, del_words, release, set_words
 from support.scripted import granting, silent
 
-from redlock_fast._engine import FAULT, SILENT
+from redlock_fast._engine import FAULT, LAG_AFTER, SILENT
 
 
 def lagging(fleet: MakeFleet, masters: int, *those: int) -> Fleet:
@@ -35,6 +35,14 @@ def test_lagging_is_known_with_its_time(fleet: MakeFleet) -> None:
     before = f.link(2).lag
     assert f.link(0).lag == f.link(1).lag == 0.0
     f.until(lambda: f.link(2).lag > before, "the lag grows")
+
+
+def test_how_long_a_reply_may_take_is_the_owners_to_say(fleet: MakeFleet) -> None:
+    f = fleet(silent, granting, lag_after=LONG)
+    assert f.ask(acquire(b"k", f.all), need=2, timeout=4 * LAG_AFTER).values == (SILENT, 1)
+    f.engine.tend()
+    assert f.link(0).lag == 0.0
+    assert f.ask(acquire(b"next", f.all), need=1).sent == 0b11
 
 
 def test_byte_ends_the_lag(fleet: MakeFleet) -> None:

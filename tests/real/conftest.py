@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from support.loops import LOOPS, Plain
 from support.waiting import eventually
 
 from redlock_fast import AsyncFastRedlock, FastRedlock
+from redlock_fast._engine import load
 from redlock_fast.embedded import Masters
 
 #: More than a busy machine takes for a reply. A healthy quorum answers long before.
@@ -59,6 +61,18 @@ def as_before(started: list[Masters]) -> Iterator[None]:
             if master.pid is None:
                 master.restart()
             assert master.ask("FLUSHALL").startswith("+OK")
+
+
+@pytest.fixture
+def all_masters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that want what they acquire on every master: on a busy machine one may lag for a moment,
+    and would be passed over.
+    """
+
+    def unhurried(engine: str = "auto") -> Any:
+        return functools.partial(load(engine), lag_after=60.0)
+
+    monkeypatch.setattr("redlock_fast._core.load", unhurried)
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from support.waiting import DEADLINE, eventually, start
 from redlock_fast import ClientClosed, ConfigError, FastRedlock, LockAlreadyHeld, Retry
 from redlock_fast.embedded import Masters
 
+pytestmark = pytest.mark.usefixtures("all_masters")
+
 MakeClient = Callable[..., FastRedlock]
 MakePlain = Callable[..., Plain]
 Raw = Callable[[Masters], list[redis.Redis]]

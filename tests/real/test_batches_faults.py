@@ -22,6 +22,8 @@ from support.waiting import DEADLINE, eventually, start
 from redlock_fast import QuorumUnavailable
 from redlock_fast.embedded import Masters
 
+pytestmark = pytest.mark.usefixtures("all_masters")
+
 MakePlain = Callable[..., Plain]
 Raw = Callable[[Masters], list[redis.Redis]]
 

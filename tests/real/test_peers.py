@@ -30,6 +30,8 @@ from redlock_fast import (
 )
 from redlock_fast.embedded import Masters
 
+pytestmark = pytest.mark.usefixtures("all_masters")
+
 MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
 

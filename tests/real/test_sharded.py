@@ -19,6 +19,8 @@ from support.waiting import DEADLINE, eventually, start
 from redlock_fast import AsyncShardedRedlock, ClientClosed, QuorumUnavailable, ShardedRedlock
 from redlock_fast.embedded import Masters
 
+pytestmark = pytest.mark.usefixtures("all_masters")
+
 MakeSharded = Callable[..., Plain]
 Raw = Callable[[Masters], list[redis.Redis]]
 

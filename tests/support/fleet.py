@@ -139,7 +139,7 @@ class Fleet:
         pair: Pair = socket.socketpair,
         buffers: int = 0,
         reading: bool = True,
-        **bounds: int,
+        **bounds: Any,
     ) -> None:
         self.masters = [
             ScriptedMaster(answer, pair=pair, buffers=buffers, reading=reading) for answer in answers
