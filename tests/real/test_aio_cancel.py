@@ -16,7 +16,7 @@ from support.loops import at_full_strength, clean, on_loops, open_files, pending
 from support.proxy import Proxy, jitter
 from support.waiting import DEADLINE
 
-from redlock_fast import AsyncFastRedlock, Retry
+from redlock_fast import AsyncFastRedlock, QuorumUnavailable, Retry
 from redlock_fast.embedded import Masters
 
 MakeAio = Callable[..., AsyncFastRedlock]
@@ -99,7 +99,8 @@ async def test_storm_beside_somebody_elses_key(valkey: Masters, aclient: MakeAio
                 aim.at(c.lock(f"shared:{number % 2}", TTL).acquire(timeout=0.05)) for number in range(40)
             ]
             for task in await asyncio.gather(*tasks):
-                assert task.cancelled() or task.result() in (True, False)
+                if not task.cancelled() and not isinstance(task.exception(), QuorumUnavailable):
+                    assert task.result() in (True, False)  # else the machine stood still for 50 ms
             occupied = [[SOMEBODY] * 5, [SOMEBODY] * 2]
             assert [values(nodes, "shared:0"), values(nodes[:2], "shared:1")] == occupied
         assert sizes(valkey)[:2] == [2, 2]

@@ -11,6 +11,8 @@ from support.waiting import eventually
 from redlock_fast import FastRedlock, QuorumUnavailable
 from redlock_fast.embedded import Masters
 
+pytestmark = pytest.mark.usefixtures("all_masters")
+
 Raw = Callable[[Masters], list[redis.Redis]]
 
 SOMEBODY = b"somebody else"
