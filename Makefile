@@ -15,7 +15,7 @@ lint:
 	$(PYTHON) -m mypy.stubtest redlock_fast._native
 
 coverage:  ## lines of redlock_fast/, the whole suite
-	$(PYTHON) -m pytest -n 4 --cov --cov-report=term-missing:skip-covered --cov-fail-under=95
+	$(PYTHON) -m pytest -n 4 --dist worksteal --cov --cov-report=term-missing:skip-covered --cov-fail-under=95
 
 coverage-native:  ## lines of the .pyx: a traced build in a copy of this tree
 	$(PYTHON) tests/coverage_native.py
