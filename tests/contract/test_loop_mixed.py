@@ -27,7 +27,6 @@ from support.scripted import Pair, always, granting, silent, tcp_pair
 from support.signalling import interrupt, pestering
 from support.waiting import DEADLINE, start
 
-from redlock_fast._commands import Verb
 from redlock_fast._engine import FAULT, Engine, Tally, Votes, Wait
 
 forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -117,10 +116,7 @@ def test_connections_come_and_go_beneath_the_loop(fleet: MakeFleet) -> None:
             if number % 2:
                 f.session(1).close()
                 f.until_broken(1)
-            # Not Fleet.reattach: that waits for the master to see the end, which is test_detach's to show.
-            if (sock := f.engine.detach(1, Verb.ACQUIRE, Verb.RELEASE)) is not None:
-                sock.close()
-            f.attach(1)
+            f.reattach(1)
 
     busy = [start(reconnect), start(lambda: work(f, b"thread", 30, uncertain=0b010))]
     told: list[bytes] = []
