@@ -303,7 +303,12 @@ def test_10_extend_never_acquires_anew(masters: Masters, connected: MakeClient, 
     assert other
     with pytest.raises(LockLost):
         lock.extend(TTL)
-    eventually(lambda: values(servers, "extend") == [other.token] * 5, "the next owner has all masters")
+    # A master that still had the old key when the next owner came has none at all once that key ends.
+    eventually(
+        lambda: set(values(servers, "extend")) <= {other.token, None}
+        and values(servers, "extend").count(other.token) >= 3,
+        "the old owner's keys are gone, the next owner's are not",
+    )
     assert other.release()
     # The same where the masters lost the key before its time, and nobody else came.
     long = c.lock("lost", TTL / 2)
