@@ -35,10 +35,12 @@ class Command:
 
     ``parts``: bytes as they go out, and ints for the request arguments, which go out as bulk strings.
     ``fallback``: sent once, with the same arguments, when a server answers NOSCRIPT.
+    ``undo``: the verb that takes it back, with the same arguments.
     """
 
     parts: tuple[bytes | int, ...]
     fallback: Command | None = None
+    undo: int | None = None
 
 
 #: The commands of one server, by :class:`Verb`.
@@ -50,7 +52,9 @@ def bulk(word: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(word), word)
 
 
-def command(*words: bytes | int, fallback: Command | None = None) -> Command:
+def command(
+    *words: bytes | int, fallback: Command | None = None, undo: int | None = None
+) -> Command:
     """A template from words; neighbouring constants are joined."""
     parts: list[bytes | int] = [b"*%d\r\n" % len(words)]
     for word in words:
@@ -60,7 +64,7 @@ def command(*words: bytes | int, fallback: Command | None = None) -> Command:
             parts[-1] += bulk(word)
         else:
             parts.append(bulk(word))
-    return Command(tuple(parts), fallback)
+    return Command(tuple(parts), fallback, undo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,7 @@ def dialect(can: Capabilities) -> Dialect:
     else:
         extend = COMPARE_AND_EXTEND.template(KEY, TOKEN, TTL)
     by_verb = {
-        Verb.ACQUIRE: command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL),
+        Verb.ACQUIRE: command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=Verb.RELEASE),
         Verb.RELEASE: release,
         Verb.EXTEND: extend,
         Verb.EXISTS: command(b"EXISTS", KEY),

@@ -216,11 +216,11 @@ class Engine(Protocol):
         detached, a broken one too.
         """
 
-    def detach(self, master: int, of: int, undo: int) -> socket.socket | None:
+    def detach(self, master: int) -> socket.socket | None:
         """End the master's connection, if it has one (broken or not).
 
-        Behind every request with the verb ``of`` that is owed a reply goes the verb ``undo`` with
-        the same arguments: a master that executes it late must not keep what nobody waits for. The
+        Behind every request that is owed a reply and that has an ``undo`` goes that verb, with the
+        same arguments: a master that executes it late must not keep what nobody waits for. The
         socket comes back half-closed, for the caller to close when the master has read everything
         (end of stream): closed earlier it may be reset, and what was written last be lost.
         """
@@ -296,7 +296,7 @@ class Engine(Protocol):
         """The state of one connection."""
 
     def close(self) -> None:
-        """Close all connections; every request that is under way gets its faults at once."""
+        """Close all connections, as ``detach`` does; every request under way gets its faults at once."""
 
     def abandon(self) -> None:
         """In a child of fork: close this process' copies of the sockets, silently; forget all requests."""

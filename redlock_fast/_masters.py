@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ._commands import Verb
 from ._dial import CannotConnect, Server, Target, dial
 from ._engine import FAULT, Engine, Votes
 from ._resp import decode
@@ -281,7 +280,7 @@ class Masters:
         self._retire(master, why)
 
     def _retire(self, master: int, why: str) -> None:
-        sock = self.engine.detach(master, Verb.ACQUIRE, Verb.RELEASE)
+        sock = self.engine.detach(master)
         if sock is not None:
             self._lingering.append((time.monotonic() + LINGER, sock))
         with self._change:

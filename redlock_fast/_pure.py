@@ -41,7 +41,7 @@ class PureEngine(Desk):
 
         self._alone(attach)
 
-    def detach(self, master: int, of: int, undo: int) -> socket.socket | None:
+    def detach(self, master: int) -> socket.socket | None:
         lane = self._lane(master)
         ended: list[Connection | None] = []
 
@@ -49,7 +49,7 @@ class PureEngine(Desk):
             connection = lane.connection
             if connection is not None:
                 self._end(connection, CLOSED)
-                connection.undo(of, undo)
+                connection.undo()
                 self._bury()
             ended.append(lane.remains)
             lane.remains, lane.broken = None, ""
@@ -70,7 +70,7 @@ class PureEngine(Desk):
                 connection = lane.connection
                 if connection is not None:
                     self._end(connection, CLOSED)
-                    connection.undo(-1, -1)
+                    connection.undo()
             self._bury()
             for lane in self._lanes:
                 if lane.remains is not None:

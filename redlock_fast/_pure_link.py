@@ -329,13 +329,12 @@ class Connection:
                 self.head += 1  # together
                 self.turn = turn + 1
 
-    def undo(self, of: int, undo: int) -> None:
-        """The last that is sent: what is left, and the verb ``undo`` behind every ``of`` that is owed."""
-        if self.head < self.tail:
-            template = self.codec[undo]
-            for op, *_ in self.line[self.head : self.tail]:
-                if op.request.verb == of:
-                    self.out += template.encode(op.request.args)
+    def undo(self) -> None:
+        """The last that is sent: what is left, and the undo of all that has one and is owed a reply."""
+        for op, *_ in self.line[self.head : self.tail]:
+            undo = self.codec[op.request.verb].undo
+            if undo is not None:
+                self.out += self.codec[undo].encode(op.request.args)
         with contextlib.suppress(OSError):
             for _ in range(LAST_SENDS):
                 if self.out:

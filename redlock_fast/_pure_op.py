@@ -22,15 +22,17 @@ EARLY, ALL = int(Wait.EARLY), int(Wait.ALL)
 class Template:
     """A command, compiled: one ``%`` operation encodes it."""
 
-    __slots__ = ("args", "fallback", "pattern", "slots")
+    __slots__ = ("args", "fallback", "pattern", "slots", "undo")
 
-    def __init__(self, parts: tuple[bytes | int, ...], fallback: Template | None) -> None:
+    def __init__(self, command: Command) -> None:
+        parts = command.parts
         self.pattern = b"".join(
             b"$%d\r\n%b\r\n" if isinstance(part, int) else part.replace(b"%", b"%%") for part in parts
         )
         self.slots = tuple(part for part in parts if isinstance(part, int))
         self.args = max(self.slots, default=-1) + 1
-        self.fallback = fallback
+        self.fallback = Template(command.fallback) if command.fallback else None
+        self.undo = command.undo
 
     def encode(self, args: tuple[bytes, ...]) -> bytes:
         words: list[int | bytes] = []
@@ -43,8 +45,7 @@ class Template:
 @lru_cache(maxsize=256)
 def compiled(command: Command) -> Template:
     """The one template of all equal commands, so that masters of a kind share what is encoded."""
-    fallback = Template(command.fallback.parts, None) if command.fallback else None
-    return Template(command.parts, fallback)
+    return Template(command)
 
 
 def new_bell() -> Lock:

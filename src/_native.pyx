@@ -68,6 +68,7 @@ cdef extern from "hub.h" nogil:
 
     ctypedef struct hub_template:
         int args
+        int undo
         hub_template *fallback
         template_part *part
 
@@ -102,7 +103,7 @@ cdef extern from "hub.h" nogil:
     int64_t hub_due(hub *h)
     void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                     int verbs, int kind)
-    int hub_detach(hub *h, int master, int of, int undo)
+    int hub_detach(hub *h, int master)
     void hub_tend(hub *h)
     int hub_drain(hub *h, double timeout)
     void hub_describe(hub *h, int master, hub_link_state *state)
@@ -131,6 +132,8 @@ cdef hub_template *compile_template(object command) except NULL:
                 template.args = max(template.args, <int> part + 1)
             elif not hub_template_text(template, i, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part)):
                 raise MemoryError
+        if command.undo is not None:
+            template.undo = command.undo
         if command.fallback is not None:
             template.fallback = compile_template(command.fallback)
     except BaseException:
@@ -367,13 +370,13 @@ cdef class NativeEngine:
             hub_tend(self._hub)
         self._tell()
 
-    def detach(self, int master, int of, int undo):
+    def detach(self, int master):
         cdef hub_link_state state
         cdef int fd
         self._check(master)
         with nogil:
             hub_describe(self._hub, master, &state)
-            fd = hub_detach(self._hub, master, of, undo)
+            fd = hub_detach(self._hub, master)
         tls = self._tls[master]
         self._tls[master] = None
         if fd >= 0:
@@ -499,7 +502,7 @@ cdef class NativeEngine:
 
     def close(self):
         for master in range(self._masters):
-            sock = self.detach(master, -1, -1)
+            sock = self.detach(master)
             if sock is not None:
                 sock.close()
         with nogil:

@@ -52,11 +52,12 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     unseize(h);
 }
 
-/* The undo of everything with the verb `of` that is owed a reply, behind it. */
-static void undo_owed(hub_link *l, int of, int undo) {
+/* The undo of everything that has one and is owed a reply, behind it. */
+static void undo_owed(hub_link *l) {
     for (size_t i = 0; i < l->ring_size; i++) {
         hub_op *op = l->ring[(l->ring_head + i) & (l->ring_capacity - 1)].op;
-        if (op->verb == of) link_encode(l, l->dialect[undo], op);
+        int undo = l->dialect[op->verb]->undo;
+        if (undo >= 0 && undo < l->verbs) link_encode(l, l->dialect[undo], op);
     }
 }
 
@@ -70,14 +71,14 @@ static void send_rest(hub_link *l) {
     link_send(l);
 }
 
-int hub_detach(hub *h, int master, int of, int undo) {
+int hub_detach(hub *h, int master) {
     hub_link *l = &h->links[master];
     int fd = -1;
     seize(h);
     if (l->state != LINK_NONE) {
         int whole = l->state == LINK_UP;
         if (whole) {
-            undo_owed(l, of, undo);
+            undo_owed(l);
             h->up &= ~BIT(master); /* from here on nobody appends */
             pthread_mutex_unlock(&h->mutex);
             send_rest(l);

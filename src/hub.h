@@ -77,6 +77,7 @@ struct hub_waiter {
 typedef struct hub_template {
     int parts;
     int args; /* how many its slots need */
+    int undo; /* the verb that takes it back, with the same arguments; -1: none */
     struct hub_template *fallback;
     struct { char *text; size_t size; int slot; } part[];
 } hub_template;
@@ -131,7 +132,7 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
                 int verbs, int kind);
 /* Half-closes the connection and gives its fd back to be closed; -1 if it was broken (it is closed) or
  * never the hub's. */
-int hub_detach(hub *h, int master, int of, int undo);
+int hub_detach(hub *h, int master);
 void hub_tend(hub *h);
 int hub_drain(hub *h, double timeout);
 void hub_describe(hub *h, int master, hub_link_state *state);

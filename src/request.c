@@ -3,7 +3,9 @@
 
 hub_template *hub_template_new(int parts) {
     hub_template *t = calloc(1, sizeof *t + (size_t)parts * sizeof t->part[0]);
-    if (t) t->parts = parts;
+    if (!t) return NULL;
+    t->parts = parts;
+    t->undo = -1;
     return t;
 }
 

@@ -6,7 +6,6 @@ from support.fleet import NATIVE, PLAIN, SOON, TOKEN, MakeFleet, acquire, del_wo
 from support.scripted import granting, silent, tcp_pair
 from support.waiting import DEADLINE
 
-from redlock_fast._commands import Verb
 from redlock_fast._engine import FAULT
 
 
@@ -48,7 +47,7 @@ def test_detach_with_nothing_owed_writes_nothing(fleet: MakeFleet) -> None:
     f = fleet(granting)
     f.ask(acquire(b"k", 1), need=1)
     f.detach(0)
-    assert f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE) is None
+    assert f.engine.detach(0) is None
     assert f.session(0).commands == [set_words(b"k")]
 
 
@@ -67,7 +66,7 @@ def test_detach_does_not_wait_for_a_master_that_does_not_read(fleet: MakeFleet) 
     f = fleet(silent, buffers=4096, reading=False)
     keys = [b"%03d" % n * 100 for n in range(100)]
     f.exchange([acquire(key, 1) for key in keys], need=0)
-    sock = f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE)
+    sock = f.engine.detach(0)
     assert not f.link(0).attached
     f.masters[0].reading.set()
     session = f.session(0)

@@ -9,7 +9,6 @@ from support.fleet import LONG, NATIVE, SOON, Fleet, MakeFleet, Stopwatch, acqui
 from support.scripted import Pair, granting, silent, tcp_pair
 from support.waiting import DEADLINE, start
 
-from redlock_fast._commands import Verb
 from redlock_fast._engine import FAULT, LAG_AFTER, Engine, Wait
 
 
@@ -166,7 +165,7 @@ def test_closed_engine_answers_with_faults(fleet: MakeFleet) -> None:
     assert f.ask(release(b"k", f.all, keep=30), need=1).sent == 0
     f.engine.tend()
     assert f.engine.drain(LONG)
-    f.engine.detach(0, Verb.ACQUIRE, Verb.RELEASE)
+    f.engine.detach(0)
     assert not f.breaks.acquire(blocking=False), "closing is not breaking"
 
 
@@ -196,4 +195,5 @@ def test_sockets_are_left_in_no_other_hands(fleet: MakeFleet) -> None:
         server.settimeout(DEADLINE)
         assert server.recv(100).startswith(b"*6\r\n$3\r\nSET\r\n")
         f.engine.close()
-        assert server.recv(100) == b""
+        assert server.recv(100).startswith(b"*3\r\n$7\r\nDELIFEQ\r\n"), "what is owed is taken back"
+        assert server.recv(100) == b"", "and the connection is at its end"

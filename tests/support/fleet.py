@@ -162,7 +162,7 @@ class Fleet:
     def detach(self, master: int) -> None:
         """Undo what is owed, wait until the master has read it, close: as the owner of the engine does."""
         session = self.session(master)
-        sock = self.engine.detach(master, Verb.ACQUIRE, Verb.RELEASE)
+        sock = self.engine.detach(master)
         assert not self.link(master).attached
         if sock is not None:
             with sock:
