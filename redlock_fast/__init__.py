@@ -4,8 +4,8 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from ._engine import load as _load
-from ._masters import MasterHealth
 from ._quorum import Retry
+from ._seat import MasterHealth
 from .client import FastRedlock, Lock
 from .errors import (
     ClientClosed,

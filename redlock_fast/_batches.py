@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import TypeVar
 
-from ._engine import Batch, Tally, Votes
+from ._engine import FAULT, Batch, Tally, Votes
 from ._procedures import (
     ACQUIRE,
     EXTEND,
@@ -62,11 +62,14 @@ def acquire(
     start = rules.clock()
     tokens = rules.tokens(len(keys))
     try:
-        batch = Batch(ACQUIRE, (keys, tokens, wire_ttl(ttl)), len(keys), rules.everyone)
+        asked = rules.electorate.mask
+        batch = Batch(ACQUIRE, (keys, tokens, wire_ttl(ttl)), len(keys), asked)
         tally = yield Exchange(batch, rules.need, ttl, rules.wait, rules.node_timeout)
         end = deadline(start, ttl, rules.drift_factor)
         validity = end - rules.clock()
-        need = rules.need if validity > 0 else rules.masters + 1
+        late = validity <= 0
+        forgetful = asked & ~rules.electorate.mask  # restarted meanwhile: no lease counts on their grants
+        need = rules.masters + 1 if late or forgetful else rules.need
         leases = [
             Lease(token, sent, ttl, end, validity) if granted >= need else None
             for token, granted, sent in zip(tokens, tally.granted, tally.sent, strict=True)
@@ -82,10 +85,19 @@ def acquire(
     failed = [number for number, lease in enumerate(leases) if lease is None]
     sent = [tally.sent[number] for number in failed]
     yield from undo([keys[n] for n in failed], [tokens[n] for n in failed], sent, ttl)
-    if validity <= 0:
-        return Votes((), 0, rules.need, 0, 0, {})  # granted, but too late
+    if late:
+        return Votes((), 0, rules.need, 0, 0, {})
+    if forgetful:
+        return _forgotten(rules.masters, forgetful)
     votes = (tally.votes[number] for number in failed)
     return next((one for one in votes if unavailable(rules, one)), None)
+
+
+def _forgotten(masters: int, mask: int) -> Votes:
+    """Instead of what these masters said."""
+    details: dict[int, str | bytes] = {n: "it restarted meanwhile" for n in range(masters) if mask >> n & 1}
+    values = tuple(FAULT if n in details else 0 for n in range(masters))
+    return Votes(values, 0, 0, 0, len(details), details)
 
 
 def undo(

@@ -23,10 +23,15 @@ class Verb(IntEnum):
     RELEASE = 1
     EXTEND = 2
     EXISTS = 3
+    #: Acquire, and count: the vote is this grant's number.
+    FENCE = 4
+    #: Lift the counter of a key that is held to a number.
+    LIFT = 5
 
 
-#: Slots: the places of a request's arguments.
-KEY, TOKEN, TTL = 0, 1, 2
+#: Slots: the places of a request's arguments. COUNTER is a key; NUMBER takes the place of the TTL.
+KEY, TOKEN, TTL, COUNTER, RETENTION = range(5)
+NUMBER = TTL
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +74,10 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A Lua text and its SHA1, as EVALSHA wants it."""
+    """A Lua text and its SHA1, as EVALSHA wants it. ``keys``: how many of its arguments are keys."""
 
     text: bytes
+    keys: int = 1
 
     @property
     def sha1(self) -> bytes:
@@ -79,10 +85,19 @@ class Script:
 
         return hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
-    def template(self, *slots: int) -> Command:
-        """EVALSHA on the first slot as key; EVAL where the server lost its scripts."""
-        fallback = command(b"EVAL", self.text, b"1", *slots)
-        return command(b"EVALSHA", self.sha1, b"1", *slots, fallback=fallback)
+    def template(self, *words: bytes | int, undo: int | None = None) -> Command:
+        """EVALSHA with these words, keys first; EVAL where the server lost its scripts."""
+        keys = b"%d" % self.keys
+        fallback = command(b"EVAL", self.text, keys, *words)
+        return command(b"EVALSHA", self.sha1, keys, *words, fallback=fallback, undo=undo)
+
+
+def script(keys: str, args: str, *parts: bytes) -> Script:
+    """A script that calls its KEYS and ARGV by these names."""
+    names, values = keys.split(), args.split()
+    where = [f"KEYS[{n + 1}]" for n in range(len(names))] + [f"ARGV[{n + 1}]" for n in range(len(values))]
+    header = f"local {','.join(names + values)}={','.join(where)}\n".encode()
+    return Script(header + b"\n".join(parts), len(names))
 
 
 COMPARE_AND_DELETE = Script(
@@ -92,7 +107,57 @@ COMPARE_AND_EXTEND = Script(
     b"if redis.call('get',KEYS[1])==ARGV[1] then "
     b"return redis.call('pexpire',KEYS[1],ARGV[2]) end return 0"
 )
-SCRIPTS = (COMPARE_AND_DELETE, COMPARE_AND_EXTEND)
+
+# Acquiring where SET alone does not do: the parts of three scripts. --------------------------------
+
+#: A missing counter begins at the server's time: above all that it ever counted, unless the clock went back.
+_COUNT = b"""local n=redis.call('incr',counter)
+if n==1 then
+  local t=redis.call('time')
+  n=t[1]*1000000+t[2]
+  redis.call('set',counter,string.format('%.0f',n),'px',retention)
+else
+  redis.call('pexpire',counter,retention)
+end
+return n"""
+
+_SET = b"if not redis.call('set',key,token,'nx','px',ttl) then return 0 end"
+
+#: The marker is "run_id until durable": under which process it was written, until when (server's
+#: milliseconds) the master casts no vote, and whether all that it answers will survive its end.
+#: Who is not allowed to see the run_id goes by the marker's presence.
+_LOOK = b"""local t=redis.call('time')
+local now=t[1]*1000+math.floor(t[2]/1000)
+local who,till,survives=string.match(redis.call('get',marker) or '','^(%S*) (%d+) ([01])$')
+local known=who and (run_id=='' or who==run_id)
+if not known then
+  if not (survives=='1' and durable=='1') then till=now+max_ttl end
+  redis.call('set',marker,run_id..string.format(' %.0f ',till)..durable)
+elseif survives>durable and run_id~='' then
+  redis.call('set',marker,who..' '..till..' '..durable)
+end
+local left=tonumber(till)-now"""
+
+_REFUSE = b"""if left>0 then
+  return redis.error_reply('GUARDED no vote for '..left..' ms more: it may have forgotten locks')
+end"""
+
+FENCE = script("key counter", "token ttl retention", _SET, _COUNT)
+MARKED_ACQUIRE = script("key marker", "token ttl run_id max_ttl durable", _LOOK, _REFUSE, _SET, b"return 1")
+MARKED_FENCE = script(
+    "key counter marker", "token ttl retention run_id max_ttl durable", _LOOK, _REFUSE, _SET, _COUNT
+)
+#: For how many milliseconds more the master casts no vote.
+LOOK = script("marker", "run_id max_ttl durable", _LOOK, b"return math.max(left,0)")
+LIFT = script(
+    "key counter",
+    "token number retention",
+    b"""if redis.call('get',key)~=token then return 0 end
+local n=redis.call('get',counter)
+if n and tonumber(n)>=tonumber(number) then return 0 end
+redis.call('set',counter,number,'px',retention)
+return 1""",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +174,41 @@ class Capabilities:
         return "DELIFEQ" if self.delifeq else "DELEX" if self.delex else "EVALSHA"
 
 
-def dialect(can: Capabilities) -> Dialect:
-    """The commands for a server with these capabilities: native ones before scripts."""
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What every acquire on a master compares its marker with. ``max_ttl``: milliseconds."""
+
+    run_id: str
+    max_ttl: int
+    durable: bool
+
+    @property
+    def words(self) -> tuple[bytes, ...]:
+        """As the scripts take it."""
+        return (self.run_id.encode(), b"%d" % self.max_ttl, b"%d" % self.durable)
+
+    @property
+    def trusted(self) -> bytes:
+        """The marker of a master that has nothing to forget."""
+        return b"%b 0 %d" % (self.run_id.encode(), self.durable)
+
+
+#: The key that a master keeps its marker in, the same for all clients.
+MARKER = b"redlock:boot"
+
+
+def scripts(can: Capabilities, mark: Mark | None) -> list[Script]:
+    """What to load so that the commands of the dialect find it."""
+    needed = [] if can.delifeq or can.delex else [COMPARE_AND_DELETE]
+    needed += [] if can.set_ifeq else [COMPARE_AND_EXTEND]
+    return [*needed, *((FENCE,) if mark is None else (MARKED_ACQUIRE, MARKED_FENCE)), LIFT]
+
+
+def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
+    """The commands for a server with these capabilities: native ones before scripts.
+
+    ``mark``: acquire only where the master's marker says that it has forgotten nothing.
+    """
     if can.delifeq:
         release = command(b"DELIFEQ", KEY, TOKEN)
     elif can.delex:
@@ -121,10 +219,19 @@ def dialect(can: Capabilities) -> Dialect:
         extend = command(b"SET", KEY, TOKEN, b"IFEQ", TOKEN, b"PX", TTL)
     else:
         extend = COMPARE_AND_EXTEND.template(KEY, TOKEN, TTL)
+    undo = Verb.RELEASE
+    if mark is None:
+        acquire = command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=undo)
+        fence = FENCE.template(KEY, COUNTER, TOKEN, TTL, RETENTION, undo=undo)
+    else:
+        acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *mark.words, undo=undo)
+        fence = MARKED_FENCE.template(KEY, COUNTER, MARKER, TOKEN, TTL, RETENTION, *mark.words, undo=undo)
     by_verb = {
-        Verb.ACQUIRE: command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=Verb.RELEASE),
+        Verb.ACQUIRE: acquire,
         Verb.RELEASE: release,
         Verb.EXTEND: extend,
         Verb.EXISTS: command(b"EXISTS", KEY),
+        Verb.FENCE: fence,
+        Verb.LIFT: LIFT.template(KEY, COUNTER, TOKEN, NUMBER, RETENTION),
     }
     return tuple(by_verb[verb] for verb in Verb)

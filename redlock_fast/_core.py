@@ -12,13 +12,17 @@ from typing import Any
 from ._clock import Clock, lease_clock
 from ._dial import target
 from ._engine import FAULT, MAX_MASTERS, SILENT, Votes, Wait, load
-from ._masters import MasterHealth, Masters
-from ._procedures import Refusal, Rules
+from ._guard import MODES, Electorate, Guard
+from ._masters import Masters
+from ._procedures import Refusal, Rules, wire_ttl
 from ._quorum import Retry, drift, impossible, quorum
+from ._seat import MasterHealth
 from .errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
 from .telemetry import Stats
 
 MAX_RESOURCE = 64 << 10
+#: Seconds; ten years.
+MAX_RETENTION = 3.2e8
 
 
 class Core:
@@ -37,6 +41,9 @@ class Core:
         key_prefix: str | bytes = "",
         decide: str = "quorum",
         max_ttl: float = 60.0,
+        restart_guard: str = "auto",
+        assume_fresh: bool = False,
+        fencing_retention: float = 86_400.0,
         engine: str = "auto",
         clock: Clock = lease_clock,
         **unknown: object,
@@ -45,12 +52,18 @@ class Core:
         retry = check_retry(Retry() if retry is None else retry)
         if decide not in ("quorum", "all"):
             raise ConfigError(f"decide must be 'quorum' or 'all', not {decide!r}")
+        if restart_guard not in MODES:
+            raise ConfigError(f"restart_guard must be one of {', '.join(MODES)}, not {restart_guard!r}")
+        if assume_fresh and restart_guard != "marker":
+            raise ConfigError("assume_fresh is for restart_guard='marker' only")
         targets = check_masters(masters)
         self.drift_factor = number("drift_factor", drift_factor, low=0.0, high=0.5)
         self.max_ttl = number("max_ttl", max_ttl, above=0.0)
         self.default_ttl = self.check_ttl(ttl)
         self.key_prefix = encoded("key_prefix", key_prefix)
         self.connect_timeout = number("connect_timeout", connect_timeout, above=0.0)
+        retention = number("fencing_retention", fencing_retention, low=self.max_ttl, high=MAX_RETENTION)
+        electorate = Electorate(len(targets))
         self.rules = Rules(
             masters=len(targets),
             need=quorum(len(targets)),
@@ -60,6 +73,8 @@ class Core:
             retry=retry,
             wait=Wait.ALL if decide == "all" else Wait.EARLY,
             clock=clock,
+            electorate=electorate,
+            retention=wire_ttl(retention),
         )
         self.masters = Masters(
             targets,
@@ -68,6 +83,8 @@ class Core:
             connect_timeout=connect_timeout,
             socket_timeout=number("socket_timeout", socket_timeout, above=0.0),
             key_prefix=self.key_prefix,
+            guard=Guard(restart_guard, self.max_ttl, bool(assume_fresh)),
+            electorate=electorate,
         )
         self.counts = Stats()
 

@@ -10,10 +10,11 @@ import os
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ._commands import SCRIPTS, Capabilities, Dialect, dialect
+from ._commands import LOOK, MARKER, Capabilities, Dialect, Mark, dialect, scripts
+from ._guard import Guard
 from .errors import ConfigError
 
 #: redis-py's pools put these into connection settings; they belong to the pool, not to us.
@@ -38,7 +39,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a master said about itself when it was connected; "" and 0 where it may not tell."""
+    """What a master said about itself when it was connected; "" and 0 where it may not tell.
+
+    ``persistence``: "aof always", "aof everysec", "aof no" or "no aof". ``eviction``: the policy; also
+    "noeviction" where memory has no bound. ``promoted``: it was a replica once, so what its master
+    had promised it may never have heard. ``guarded``: for how many seconds its marker gives it no vote.
+    """
 
     kind: str = ""
     version: str = ""
@@ -47,6 +53,19 @@ class Server:
     role: str = ""
     protocol: int = 0
     can: Capabilities = field(default_factory=Capabilities)
+    persistence: str = ""
+    eviction: str = ""
+    promoted: bool = False
+    guarded: float = 0.0
+
+    @property
+    def durable(self) -> bool:
+        """Whether it remembers after a restart all that it has ever answered."""
+        return self.persistence == "aof always" and not self.promoted
+
+    @property
+    def evicts(self) -> bool:
+        return self.eviction not in ("", "noeviction")
 
 
 # --- settings ------------------------------------------------------------------------------------
@@ -133,7 +152,9 @@ def _redacted(master: Any) -> str:
 # --- connecting ----------------------------------------------------------------------------------
 
 
-def dial(to: Target, timeout: float, key_prefix: bytes) -> tuple[socket.socket, Server, Dialect]:
+def dial(
+    to: Target, timeout: float, key_prefix: bytes, guard: Guard
+) -> tuple[socket.socket, Server, Dialect]:
     """Connect, authenticate, ask what the server can do. CannotConnect says why not.
 
     ``timeout``: seconds, for the connection and for each reply.
@@ -142,9 +163,11 @@ def dial(to: Target, timeout: float, key_prefix: bytes) -> tuple[socket.socket, 
     try:
         connection, protocol = _connected(to, timeout)
         server = _interview(connection, protocol, key_prefix)
+        mark = guard.mark(server.run_id, server.durable)
+        server = _prepared(connection, server, mark, guard.assume_fresh)
         sock: socket.socket = connection._sock
         connection._sock = None  # it is ours now: redis-py must not close it
-        return sock, server, dialect(server.can)
+        return sock, server, dialect(server.can, mark)
     except CannotConnect:
         raise
     except Exception as error:  # whatever redis-py or a credential provider makes of it
@@ -172,28 +195,42 @@ def _connected(to: Target, timeout: float) -> tuple[Any, int]:
     return connection, protocol
 
 
-def _ask(connection: Any, *words: bytes | str) -> Any:
-    """One command; an error reply comes back as the exception."""
+def _ask(connection: Any, commands: list[tuple[bytes | str, ...]]) -> list[Any]:
+    """Commands in one round trip; an error reply comes back as the exception."""
     from redis.exceptions import ResponseError
 
-    connection.send_command(*words)
-    try:
-        return connection.read_response()
-    except ResponseError as error:
-        return error
+    replies: list[Any] = []
+    connection.send_packed_command(connection.pack_commands(commands))
+    for _ in commands:
+        try:
+            replies.append(connection.read_response())
+        except ResponseError as error:
+            replies.append(error)
+    return replies
 
 
 def _interview(connection: Any, protocol: int, key_prefix: bytes) -> Server:
-    facts = _info(_ask(connection, "INFO", "server"))
-    role = _role(connection)
+    key, value = key_prefix + b"redlock-fast:" + os.urandom(16).hex().encode(), b"probe"
+    facts, replication, role, append, memory, *probes = _ask(
+        connection,
+        [
+            ("INFO", "server"),
+            ("INFO", "replication"),
+            ("ROLE",),
+            ("CONFIG", "GET", "append*"),
+            ("CONFIG", "GET", "maxmemory*"),
+            # Tried out on a key that nobody has.
+            (b"DELIFEQ", key, value),
+            (b"DELEX", key, b"IFEQ", value),
+            (b"SET", key, value, b"IFEQ", value, b"PX", b"1000"),
+        ],
+    )
+    facts, replication = _info(facts), _info(replication)
+    role = _role(role) or replication.get("role", "")
     if role not in ("master", ""):
         raise CannotConnect(f"it is a {role}, not a master: a lock there could vanish with the next write")
     kind = "valkey" if "valkey_version" in facts else "redis"
     version = facts.get("valkey_version") or facts.get("redis_version", "")
-    can = _capabilities(connection, kind, version, key_prefix)
-    if not (can.delifeq or can.delex) or not can.set_ifeq:
-        for script in SCRIPTS:
-            _ask(connection, "SCRIPT", "LOAD", script.text)  # where forbidden, EVAL does it
     return Server(
         kind=kind if version else "",
         version=version,
@@ -201,8 +238,29 @@ def _interview(connection: Any, protocol: int, key_prefix: bytes) -> Server:
         uptime=int(facts.get("uptime_in_seconds", 0)),
         role=role,
         protocol=protocol,
-        can=can,
+        can=_capabilities(kind, version, *probes),
+        persistence=_persistence(_pairs(append)),
+        eviction=_eviction(_pairs(memory)),
+        promoted=replication.get("master_replid2", "").strip("0") != "",
     )
+
+
+def _prepared(connection: Any, server: Server, mark: Mark | None, fresh: bool) -> Server:
+    """Load scripts (where that is forbidden, EVAL does it), look at the marker."""
+    commands: list[tuple[bytes | str, ...]] = [
+        ("SCRIPT", "LOAD", script.text) for script in scripts(server.can, mark)
+    ]
+    if mark is not None:
+        if fresh:
+            commands.append((b"SET", MARKER, mark.trusted, b"NX"))
+        commands.append((b"EVAL", LOOK.text, b"1", MARKER, *mark.words))
+    replies = _ask(connection, commands)
+    if mark is None:
+        return server
+    left = replies[-1]
+    if isinstance(left, Exception):
+        raise CannotConnect(f"restart_guard='marker' cannot use its key {MARKER.decode()!r} there: {left}")
+    return replace(server, guarded=left / 1000)
 
 
 def _info(reply: Any) -> dict[str, str]:
@@ -213,31 +271,46 @@ def _info(reply: Any) -> dict[str, str]:
     return {name: value for name, colon, value in pairs if colon}
 
 
-def _role(connection: Any) -> str:
-    reply = _ask(connection, "ROLE")
-    if isinstance(reply, list) and reply:
-        first = reply[0]
-        return first.decode(errors="replace") if isinstance(first, bytes) else str(first)
-    return _info(_ask(connection, "INFO", "replication")).get("role", "")
+def _pairs(reply: Any) -> dict[str, str]:
+    """What CONFIG GET said; nothing where it is forbidden."""
+    if isinstance(reply, list):
+        reply = dict(zip(reply[::2], reply[1::2], strict=False))
+    if not isinstance(reply, dict):
+        return {}
+    return {_text(name): _text(value) for name, value in reply.items()}
 
 
-def _capabilities(connection: Any, kind: str, version: str, key_prefix: bytes) -> Capabilities:
-    """Tried out on a key that nobody has; where that says nothing, by version.
+def _text(word: Any) -> str:
+    return word.decode(errors="replace") if isinstance(word, bytes) else str(word)
+
+
+def _role(reply: Any) -> str:
+    return _text(reply[0]) if isinstance(reply, list) and reply else ""
+
+
+def _persistence(config: dict[str, str]) -> str:
+    if "appendonly" not in config:
+        return ""
+    return f"aof {config.get('appendfsync', '')}" if config["appendonly"] == "yes" else "no aof"
+
+
+def _eviction(config: dict[str, str]) -> str:
+    return "noeviction" if config.get("maxmemory") == "0" else config.get("maxmemory-policy", "")
+
+
+def _capabilities(kind: str, version: str, delifeq: Any, delex: Any, set_ifeq: Any) -> Capabilities:
+    """By the replies to what was tried out; where these say nothing, by version.
 
     Servers with a native compare-and-delete have ``SET IFEQ`` too: it came with or before it.
     """
-    key, value = key_prefix + b"redlock-fast:" + os.urandom(16).hex().encode(), b"probe"
     since = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     valkey = kind == "valkey"
-    reply = _ask(connection, b"DELIFEQ", key, value)
-    delifeq = _supports(reply, (valkey and since >= (9, 0)) or _key_refused(reply))
-    reply = None if delifeq else _ask(connection, b"DELEX", key, b"IFEQ", value)
-    delex = not delifeq and _supports(reply, (not valkey and since >= (8, 4)) or _key_refused(reply))
-    set_ifeq = (delifeq or delex) or _supports(
-        _ask(connection, b"SET", key, value, b"IFEQ", value, b"PX", b"1000"),
-        valkey and since >= (8, 1),
+    has_delifeq = _supports(delifeq, (valkey and since >= (9, 0)) or _key_refused(delifeq))
+    has_delex = not has_delifeq and _supports(
+        delex, (not valkey and since >= (8, 4)) or _key_refused(delex)
     )
-    return Capabilities(delifeq, delex, set_ifeq)
+    has_ifeq = has_delifeq or has_delex or _supports(set_ifeq, valkey and since >= (8, 1))
+    return Capabilities(has_delifeq, has_delex, has_ifeq)
 
 
 def _supports(reply: Any, otherwise: bool) -> bool:

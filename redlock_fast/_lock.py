@@ -24,6 +24,7 @@ class LockState:
         "__weakref__",
         "_acquiring",
         "_core",
+        "_counter",
         "_generation",
         "_key",
         "_lease",
@@ -40,6 +41,7 @@ class LockState:
         ttl: float | None = None,
         timeout: float | None = None,
         max_extensions: int | None = MAX_EXTENSIONS,
+        fencing: bool = False,
         **unknown: object,
     ) -> None:
         if unknown:
@@ -52,6 +54,8 @@ class LockState:
         if max_extensions is not MAX_EXTENSIONS and max_extensions is not None:
             number("max_extensions", max_extensions, low=0)
         self._max_extensions = max_extensions
+        #: The key that counts the fencing tokens, if there are to be any.
+        self._counter = b"{%b}:f" % self._key if fencing else None
         self._lease: Lease | None = None
         self._acquiring = False
         self._generation = core.masters.generation
@@ -68,6 +72,16 @@ class LockState:
         """The random value that is ours on the masters; None when nothing is held."""
         lease = self._held()
         return lease.token if lease else None
+
+    @property
+    def fencing_token(self) -> int | None:
+        """A number larger than that of every holder before; None when not held, or without ``fencing``.
+
+        For the protected resource to compare: it must refuse a token that is lower than one it has seen.
+        It stays the same when the lease is extended.
+        """
+        lease = self._held()
+        return lease.fencing if lease else None
 
     @property
     def validity(self) -> float:
@@ -120,7 +134,7 @@ class LockState:
                 yield Connect(patience if wait is None else min(wait, patience))
                 core.check_open()
             outcome = yield from procedures.acquire(
-                rules, self._key, self._ttl, give_up_at, rounds, self._keep
+                rules, self._key, self._ttl, give_up_at, rounds, self._keep, self._counter
             )
             if isinstance(outcome, Lease):
                 core.counts.acquired += 1
@@ -255,6 +269,7 @@ class LockState:
             lock._ttl = lease.ttl
             lock._timeout = None
             lock._max_extensions = MAX_EXTENSIONS
+            lock._counter = None
             lock._lease = lease
             lock._acquiring = False
             lock._generation = generation

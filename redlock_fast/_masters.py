@@ -9,22 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import random
 import socket
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from ._dial import CannotConnect, Server, Target, dial
 from ._engine import FAULT, Engine, Votes
-from ._resp import decode
-from .errors import ClientClosed
+from ._guard import Electorate, Guard
+from ._seat import MasterHealth, Seat, fault_text
+from .errors import ClientClosed, ConfigError
 from .telemetry import EventLog, logger
 
-#: Seconds between attempts to reconnect, doubled each time, with jitter.
-MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
 #: Seconds between two looks at the connections while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
 #: How long (seconds) the first call waits for more masters than a quorum.
@@ -34,49 +31,6 @@ LINGER = 60.0
 
 #: Faults that say nothing new about a master.
 _NO_NEWS = frozenset({"not asked", "lagging", "not connected"})
-
-
-@dataclass(frozen=True, slots=True)
-class MasterHealth:
-    """One master as this client sees it.
-
-    ``state``: "connected", "lagging" (replies are overdue), "connecting" or "down". ``release_path``:
-    DELIFEQ, DELEX or EVALSHA. ``round_trip``: smoothed, seconds. ``owed``: replies due. ``faults``:
-    failed votes so far. ``connections``: how often it was connected. ``error``: the last trouble.
-    ``kept``: releases sent again after a reconnect; ``dropped``: those that could not be kept.
-    """
-
-    name: str
-    state: str
-    server: str
-    version: str
-    role: str
-    run_id: str
-    uptime: int
-    protocol: int
-    release_path: str
-    round_trip: float
-    owed: int
-    faults: int
-    connections: int
-    error: str
-    kept: int
-    dropped: int
-
-
-@dataclass(slots=True)
-class _Seat:
-    """One master's place: who sits there and since when not."""
-
-    target: Target
-    attached: bool = False
-    dialling: bool = False
-    failures: int = 0
-    next_try: float = 0.0
-    server: Server = field(default_factory=Server)
-    connections: int = 0
-    faults: int = 0
-    error: str = ""
 
 
 class Masters:
@@ -91,15 +45,20 @@ class Masters:
         connect_timeout: float,
         socket_timeout: float,
         key_prefix: bytes,
+        guard: Guard,
+        electorate: Electorate,
     ) -> None:
         self.need = need
         self.closed = False
+        self.misconfigured = ""
+        self.guard = guard
+        self.electorate = electorate
         self.events = EventLog()
         self._engine_class = engine_class
         self._connect_timeout = connect_timeout
         self._socket_timeout = socket_timeout
         self._key_prefix = key_prefix
-        self._targets = list(targets)
+        self.seats = [Seat(target) for target in targets]
         #: One for each process: what a parent of fork held is not the child's.
         self.generation = 0
         #: Called from any thread when a master connected or failed to, and on close(): an event loop's.
@@ -109,7 +68,6 @@ class Masters:
 
     def _begin(self) -> None:
         self.ready = False  # a first quorum was there, or was waited for
-        self.seats = [_Seat(target) for target in self._targets]
         #: Guards the client's counters and what its locks hold: for a few instructions, never across
         #: I/O. Reentrant: a signal handler may use the client while its own thread is inside.
         self.mutex = threading.RLock()
@@ -155,7 +113,7 @@ class Masters:
 
     def joined(self) -> bool:
         """A first quorum was waited for; whether it is there."""
-        self.ready = True
+        self.ready = not self.misconfigured
         return self.connected() >= self.need and not self.closed
 
     def _connecting(self) -> bool:
@@ -171,6 +129,8 @@ class Masters:
     def check_open(self) -> None:
         if self.closed:
             raise ClientClosed("this client was closed; make a new one")
+        if self.misconfigured:
+            raise ConfigError(self.misconfigured)
 
     def pause(self, seconds: float) -> None:
         """Sleep; raises ClientClosed as soon as the client is closed."""
@@ -196,35 +156,14 @@ class Masters:
         if votes.values[master] != FAULT:
             return "no reply in time"
         text = fault_text(votes.details.get(master, "failed"))
-        error = self.seats[master].error
+        seat = self.seats[master]
+        if text == "not asked" and seat.guard():
+            return f"it may have forgotten locks: no vote for {seat.guard():.1f} s more (restart_guard)"
+        error = seat.error
         return f"{text}: {error}" if text == "not connected" and error else text
 
     def health(self) -> list[MasterHealth]:
-        return [self._health(master) for master in range(len(self.seats))]
-
-    def _health(self, master: int) -> MasterHealth:
-        seat, link = self.seats[master], self.engine.link(master)
-        up = seat.attached and link.attached
-        state = ("lagging" if link.lag else "connected") if up else "down" if seat.failures else "connecting"
-        server = seat.server
-        return MasterHealth(
-            name=seat.target.name,
-            state=state,
-            server=server.kind,
-            version=server.version,
-            role=server.role,
-            run_id=server.run_id,
-            uptime=server.uptime,
-            protocol=server.protocol,
-            release_path=server.can.release_path if seat.connections else "",
-            round_trip=link.round_trip,
-            owed=link.owed,
-            faults=seat.faults,
-            connections=seat.connections,
-            error=link.broken or seat.error,
-            kept=link.replayed,
-            dropped=link.dropped,
-        )
+        return [seat.health(self.engine.link(master)) for master, seat in enumerate(self.seats)]
 
     def close(self, timeout: float = 1.0) -> None:
         """Wait up to ``timeout`` seconds for owed replies, then close everything."""
@@ -256,6 +195,8 @@ class Masters:
         for master, seat in enumerate(self.seats):
             if seat.attached:
                 busy |= self._check(master, seat)
+            if seat.guarded_until:
+                due = min(due, self._end_guard(seat, now))
             if not seat.attached and not seat.dialling:
                 if seat.next_try <= now:
                     self._dial_in_background(master)
@@ -265,7 +206,7 @@ class Masters:
         self._idle = not (busy or self._lingering)
         return max(0.0, min(due - now, IDLE_TICK if self._idle else BUSY_TICK))
 
-    def _check(self, master: int, seat: _Seat) -> bool:
+    def _check(self, master: int, seat: Seat) -> bool:
         """Let go of a broken or hopelessly lagging connection. True: replies are owed."""
         link = self.engine.link(master)
         if link.broken:
@@ -285,10 +226,9 @@ class Masters:
             self._lingering.append((time.monotonic() + LINGER, sock))
         with self._change:
             seat = self.seats[master]
+            seat.lost_at = time.monotonic() if seat.attached else seat.lost_at
             seat.attached = False
-            seat.error = why
-            seat.failures = 1
-            seat.next_try = time.monotonic() + _backoff(1)
+            seat.fail(why, 1)
 
     def _reap(self, now: float) -> None:
         """Close half-closed connections that the master has read to the end."""
@@ -309,12 +249,10 @@ class Masters:
     def _dial(self, master: int, generation: int) -> None:
         seat = self.seats[master]
         try:
-            sock, server, dialect = dial(seat.target, self._connect_timeout, self._key_prefix)
+            sock, server, dialect = dial(seat.target, self._connect_timeout, self._key_prefix, self.guard)
         except CannotConnect as error:
             with self._change:
-                seat.error = str(error)
-                seat.failures += 1
-                seat.next_try = time.monotonic() + _backoff(seat.failures)
+                seat.fail(str(error), seat.failures + 1)
                 seat.dialling = False
                 self._changed()
             self.events.warn("master-unreachable", seat.target.name, str(error))
@@ -323,17 +261,49 @@ class Masters:
                 if self.closed or generation != self.generation:
                     sock.close()
                     return
+                twin = self._twin(seat, server)
+                if twin:
+                    sock.close()
+                    self._refuse(seat, f"it is the same server as {twin}, which has one vote")
+                    return
+                seat.admit(server, self.guard, time.monotonic())
+                self.misconfigured = ""  # a seat that is still refused will say so again
+                self._elect()  # before anybody can ask it
                 self.engine.attach(master, sock, dialect)
-                seat.server = server
                 seat.failures = 0
                 seat.connections += 1
                 seat.error = ""
                 seat.attached = True  # before dialling ends: else it could be dialled twice
                 seat.dialling = False
                 self._changed()
-            version = f"{server.kind} {server.version}".strip() or "unknown server"
-            self.events.info("master-connected", seat.target.name, f"{version}, {server.can.release_path}")
+            seat.introduce(self.events, self.guard)
         self._wake.put(None)
+
+    def _twin(self, seat: Seat, server: Server) -> str:
+        """The name of another seat that the same process sits on, or ""."""
+        others = (other for other in self.seats if other.attached and other is not seat)
+        return next((o.target.name for o in others if o.server.run_id == server.run_id != ""), "")
+
+    def _refuse(self, seat: Seat, why: str) -> None:
+        seat.fail(why, seat.failures + 1)
+        seat.dialling = False
+        if not seat.known:  # it was never otherwise: not a master's trouble, but the configuration's
+            self.misconfigured = f"masters: {seat.target.name}: {why}"
+            self.ready = False
+        self._changed()
+
+    def _elect(self) -> None:
+        self.electorate.mask = sum(1 << n for n, seat in enumerate(self.seats) if not seat.guarded_until)
+
+    def _end_guard(self, seat: Seat, now: float) -> float:
+        """When its guard ends, or ended."""
+        end = seat.guarded_until
+        if end <= now:
+            with self._change:
+                seat.guarded_until = 0.0
+                self._elect()
+            self.events.info("master-trusted", seat.target.name, "its restart guard has ended")
+        return end
 
     def _changed(self) -> None:
         self._change.notify_all()
@@ -344,25 +314,14 @@ class Masters:
         self.generation += 1
         self.on_change = nothing
         engine, lingering = self.engine, self._lingering
+        now = time.monotonic()
+        self.seats = [seat.heir(now) for seat in self.seats]
         self._begin()
         engine.abandon()
         for _, sock in lingering:
             fd = sock.detach()
             if fd >= 0:  # not closed by a thread that the fork cut off
                 os.close(fd)
-
-
-def fault_text(detail: str | bytes) -> str:
-    """A fault for people: an error reply as it was said, any other reply as what it was."""
-    if isinstance(detail, str):
-        return detail
-    if detail[:1] == b"-":
-        return detail[1:-2].decode(errors="replace")
-    return f"unexpected reply {decode(detail)!r:.200}"
-
-
-def _backoff(failures: int) -> float:
-    return min(MAX_BACKOFF, MIN_BACKOFF * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)
 
 
 def _at_end(sock: socket.socket) -> bool:

@@ -10,7 +10,7 @@ Source: "Distributed Locks with Redis", redis.io, "The Redlock algorithm", steps
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
@@ -19,11 +19,12 @@ from typing import Any
 from ._clock import Clock, lease_clock
 from ._commands import Verb
 from ._engine import Batch, Request, Votes, Wait
-from ._quorum import Retry, deadline, impossible, milliseconds
+from ._guard import Electorate
+from ._quorum import Retry, deadline, fencing_token, impossible, milliseconds
 from ._tokens import new_token, new_tokens
 
 #: As plain numbers, for the hot path.
-ACQUIRE, RELEASE, EXTEND, EXISTS = map(int, Verb)
+ACQUIRE, RELEASE, EXTEND, EXISTS, FENCE, LIFT = map(int, Verb)
 
 
 @lru_cache(maxsize=256)
@@ -37,7 +38,8 @@ class Rules:
     """What all procedures of one client go by. Times in seconds.
 
     ``patience``: how long an acquire without a deadline bears with masters that form no quorum.
-    ``wait``: what decides an acquire; all else waits for certainty at least.
+    ``wait``: what decides an acquire; all else waits for certainty at least. ``electorate``: whose yes
+    counts. ``retention``: how long a counter of fencing tokens outlives its last use, for the wire.
     """
 
     masters: int
@@ -51,6 +53,8 @@ class Rules:
     chance: Callable[[], float] = random.SystemRandom().random
     token: Callable[[], bytes] = new_token
     tokens: Callable[[int], list[bytes]] = new_tokens
+    electorate: Electorate = None  # type: ignore[assignment]  # all masters, unless it is given
+    retention: bytes = b"86400000"
     #: The mask of all masters.
     everyone: int = field(init=False)
     #: Where a failing master must not pass for one that refused.
@@ -58,6 +62,7 @@ class Rules:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "everyone", (1 << self.masters) - 1)
+        object.__setattr__(self, "electorate", self.electorate or Electorate(self.masters))
         object.__setattr__(self, "certain", max(self.wait, Wait.CERTAIN))
 
     def hopeless(self, votes: Votes) -> bool:
@@ -107,17 +112,23 @@ Effect = Exchange | Pause | Connect
 
 
 class Lease:
-    """What a grant gives: ``token`` on the masters of the mask ``sent``, valid until ``deadline``."""
+    """What a grant gives: ``token`` on the masters of the mask ``sent``, valid until ``deadline``.
 
-    __slots__ = ("deadline", "extensions", "sent", "token", "ttl", "validity")
+    ``fencing``: larger than that of every earlier holder; None where it was not asked for.
+    """
 
-    def __init__(self, token: bytes, sent: int, ttl: float, end: float, validity: float) -> None:
+    __slots__ = ("deadline", "extensions", "fencing", "sent", "token", "ttl", "validity")
+
+    def __init__(
+        self, token: bytes, sent: int, ttl: float, end: float, validity: float, fencing: int | None = None
+    ) -> None:
         self.token = token
         self.sent = sent
         self.ttl = ttl
         self.deadline = end
         self.validity = validity
         self.extensions = 0
+        self.fencing = fencing
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +155,13 @@ def acquire(
     give_up_at: float | None,
     rounds: int | None,
     keep: Callable[[Lease], None],
+    counter: bytes | None = None,
 ) -> Generator[Effect, list[Votes], Lease | Refusal]:
     """Rounds until a lease is granted, or until ``give_up_at`` (lease clock) or ``rounds`` ends them.
 
     Each round is one attempt on all masters with a token of its own; what it leaves behind is undone.
     ``keep`` is handed the lease at once: what interrupts from then on is for the caller to undo.
+    ``counter``: the key to count a fencing token with, if one is wanted.
     """
     tries: Tries | None = None
     while True:
@@ -157,15 +170,26 @@ def acquire(
         if give_up_at is not None:
             timeout = max(0.0, min(timeout, give_up_at - start))
         token = rules.token()
-        sent = rules.everyone  # unless the votes say otherwise
+        sent = asked = rules.electorate.mask  # unless the votes say otherwise
+        fencing = None
         try:
-            request = Request(ACQUIRE, (key, token, wire_ttl(ttl)), sent)
+            if counter is None:
+                request = Request(ACQUIRE, (key, token, wire_ttl(ttl)), asked)
+            else:
+                request = Request(FENCE, (key, token, wire_ttl(ttl), counter, rules.retention), asked)
             votes = (yield Exchange([request], rules.need, timeout, rules.wait))[0]
             sent = votes.sent
+            granted, values = votes.granted, votes.values
+            if asked != rules.electorate.mask:  # one has restarted meanwhile, and may have forgotten locks
+                values = rules.electorate.heard(values)
+                granted = sum(value > 0 for value in values)
+            if counter is not None and granted >= rules.need:
+                left = start + timeout - rules.clock()
+                fencing, granted = yield from fence(rules, key, token, counter, values, left)
             end = deadline(start, ttl, rules.drift_factor)
             validity = end - rules.clock()
-            if votes.granted >= rules.need and validity > 0:
-                lease = Lease(token, sent, ttl, end, validity)
+            if granted >= rules.need and validity > 0:
+                lease = Lease(token, sent, ttl, end, validity, fencing)
                 keep(lease)
                 return lease
         except GeneratorExit:
@@ -179,6 +203,26 @@ def acquire(
         if pause is None:
             return tries.refusal
         yield Pause(pause)
+
+
+def fence(
+    rules: Rules, key: bytes, token: bytes, counter: bytes, values: Sequence[int], timeout: float
+) -> Generator[Effect, list[Votes], tuple[int, int]]:
+    """The fencing token of a grant, and how many masters vouch for it: whose counter it was raised to.
+
+    A master vouches only if this grant, or this holder, raised its counter to exactly that number;
+    so no two holders ever get the same. Usually all counters agree, and nobody is asked.
+    """
+    counters = {master: value for master, value in enumerate(values) if value > 0}
+    fencing = fencing_token(list(counters.values()), rules.masters)
+    vouching = sum(value == fencing for value in counters.values())
+    behind = sum(1 << master for master, value in counters.items() if value < fencing)
+    if behind:
+        need = max(0, rules.need - vouching)
+        request = Request(LIFT, (key, token, b"%d" % fencing, counter, rules.retention), behind)
+        votes = (yield Exchange([request], need, max(0.0, timeout)))[0]
+        vouching += votes.granted
+    return fencing, vouching
 
 
 class Tries:
@@ -308,6 +352,6 @@ def extended(
 
 
 def exists(rules: Rules, key: bytes) -> Generator[Effect, list[Votes], Votes]:
-    """Which masters have the key, whosever it is."""
-    request = Request(EXISTS, (key,), rules.everyone)
+    """Which masters have the key, whosever it is; of those that have forgotten none."""
+    request = Request(EXISTS, (key,), rules.electorate.mask)
     return (yield Exchange([request], rules.need, rules.node_timeout, rules.certain))[0]

@@ -6,6 +6,7 @@ Source: "Distributed Locks with Redis", redis.io, the section on the Redlock alg
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: Added to the drift for the masters' expiry granularity, in seconds.
@@ -20,6 +21,16 @@ def quorum(masters: int) -> int:
 def impossible(masters: int, need: int, refused: int, faulty: int) -> bool:
     """Whether ``need`` grants can no longer come: right for even ``masters`` too."""
     return refused + faulty > masters - need
+
+
+def fencing_token(counters: Sequence[int], masters: int) -> int:
+    """The k-th largest of the counters that decided a grant, k = how many - what a quorum may lack.
+
+    Every earlier holder had raised the counters of a quorum to its token at least, so k of these were
+    above it before they counted this grant. PROTOCOLS.md, section 10, has the models.
+    """
+    k = len(counters) + quorum(masters) - masters
+    return sorted(counters, reverse=True)[k - 1]
 
 
 def drift(ttl: float, factor: float) -> float:

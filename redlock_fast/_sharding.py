@@ -16,7 +16,7 @@ from ._core import Core, check_masters, encoded
 from ._dial import Target
 from ._lock import LockState
 from ._many import check_resources
-from ._masters import MasterHealth
+from ._seat import MasterHealth
 from .errors import ConfigError, QuorumUnavailable
 from .telemetry import Stats
 

@@ -79,10 +79,11 @@ class AsyncFastRedlock(Core):
         *,
         timeout: float | None = None,
         max_extensions: int | None = MAX_EXTENSIONS,
+        fencing: bool = False,
         **unknown: Any,
     ) -> AsyncLock:
         """A lock on ``resource``, not acquired yet; no I/O. See :meth:`redlock_fast.FastRedlock.lock`."""
-        return AsyncLock(self, resource, ttl, timeout, max_extensions, **unknown)
+        return AsyncLock(self, resource, ttl, timeout, max_extensions, fencing, **unknown)
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

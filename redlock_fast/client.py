@@ -97,7 +97,12 @@ class FastRedlock(Core):
     ``retry``: the pauses between attempts. ``drift_factor``: share of the ttl that clocks may disagree
     by. ``key_prefix``: put before each resource. ``decide``: "quorum" returns as soon as the outcome
     is certain, "all" waits for every master. ``max_ttl``: the longest lease that anybody in the fleet
-    asks for. ``engine``: "native", "python" or "auto". ``clock``: the lease clock.
+    asks for. ``restart_guard``: what to do about masters that may have forgotten locks, see
+    docs/guarantees.md: "auto" keeps a master that this client saw restart without its data out of votes
+    for ``max_ttl``; "strict" does so at first contact, too; "marker" keeps a marker on each master, for all
+    clients together; "off". ``assume_fresh``: with "marker", a master without one is new and empty.
+    ``fencing_retention``: how long a counter of fencing tokens outlives its last use.
+    ``engine``: "native", "python" or "auto". ``clock``: the lease clock.
 
     Raises ConfigError for bad settings, before any I/O.
     """
@@ -109,15 +114,17 @@ class FastRedlock(Core):
         *,
         timeout: float | None = None,
         max_extensions: int | None = MAX_EXTENSIONS,
+        fencing: bool = False,
         **unknown: Any,
     ) -> Lock:
         """A lock on ``resource`` (1 byte to 64 kB), not acquired yet; no I/O.
 
         ``ttl``: the lease, in seconds. ``timeout``: how long ``with`` and ``acquire()`` try, in seconds;
         None: without end while others hold it. ``max_extensions``: how often it may be extended; None:
-        without bound. Raises ConfigError.
+        without bound. ``fencing``: count a fencing token for each grant, see :attr:`Lock.fencing_token`.
+        Raises ConfigError.
         """
-        return Lock(self, resource, ttl, timeout, max_extensions, **unknown)
+        return Lock(self, resource, ttl, timeout, max_extensions, fencing, **unknown)
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

@@ -147,7 +147,7 @@ def test_majority_hung_gives_all_back(masters: Masters, plain: MakePlain) -> Non
 
 
 def test_majority_down_gives_all_back(masters: Masters, plain: MakePlain) -> None:
-    c = plain(masters).at_full_strength()
+    c = plain(masters, restart_guard="off").at_full_strength()
     locks = all_granted(c, 3, "before")
     for number in (0, 1, 2):
         masters[number].kill()

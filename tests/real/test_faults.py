@@ -260,7 +260,7 @@ def test_connection_that_hangs_is_replaced_and_leaves_no_orphan(masters: Masters
 
 def test_killed_minority_comes_back_unnoticed(masters: Masters, client: MakeClient) -> None:
     """Catches: an error of one master that reaches a caller, and a master that is given up for good."""
-    c = client(masters)
+    c = client(masters, restart_guard="off")
     all_connected(c)
     stop = threading.Event()
 

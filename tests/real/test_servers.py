@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import socket
 import subprocess
 import threading
@@ -652,6 +653,7 @@ class Redis84:
 
     def __init__(self) -> None:
         self.keys: dict[bytes, bytes] = {}
+        self.run_id = secrets.token_hex(20)
 
     def __call__(self, words: Words) -> bytes:
         name, *arguments = words
@@ -665,7 +667,8 @@ class Redis84:
         return b"+OK\r\n"
 
     def info(self, *_: bytes) -> bytes:
-        text = b"# Server\r\nredis_version:8.4.0\r\nrun_id:abc\r\nuptime_in_seconds:7\r\n"
+        text = b"# Server\r\nredis_version:8.4.0\r\nrun_id:%b\r\nuptime_in_seconds:7\r\n"
+        text %= self.run_id.encode()
         return b"$%d\r\n%b\r\n" % (len(text), text)
 
     def role(self) -> bytes:
@@ -711,9 +714,9 @@ def test_native_commands_of_redis_8_4(connected: MakeClient, pretend: Pretend) -
     fakes = [pretend(server) for server in servers]
     client = connected([fake.url for fake in fakes], decide="all")
     assert paths(client) == ["DELEX"] * 3
-    for health in client.health():
+    for health, server in zip(client.health(), servers, strict=True):
         facts = (health.server, health.version, health.run_id, health.uptime, health.role, health.protocol)
-        assert facts == ("redis", "8.4.0", "abc", 7, "master", 3)
+        assert facts == ("redis", "8.4.0", server.run_id, 7, "master", 3)
     check_life(client)
     lock = held(client)
     token = lock.token
@@ -728,7 +731,7 @@ def test_native_commands_of_redis_8_4(connected: MakeClient, pretend: Pretend) -
             (b"SET", b"r", token, b"IFEQ", token, b"PX", b"50000"),
             (b"DELEX", b"r", b"IFEQ", token),
         ]
-        assert not {words[0] for words in fake.commands} & {b"SCRIPT", b"EVAL", b"EVALSHA", b"GET", b"DEL"}
+        assert not {words[0] for words in fake.commands} & {b"EVAL", b"EVALSHA", b"GET", b"DEL"}
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_a_batch_whose_first_leases_ended_before_its_last_is_none(
 def test_a_group_that_is_down_is_missed_by_its_own_resources_only(
     sharded: MakeSharded, groups: dict[str, Masters]
 ) -> None:
-    c = sharded(connect_timeout=1.0)
+    c = sharded(connect_timeout=1.0, restart_guard="off")
     theirs, ours = of(c.client, "three"), of(c.client, "five")
     locks = taken(c, [theirs[0], ours[0]])
     down(groups["three"])

@@ -11,16 +11,22 @@ from support.wire import render
 from redlock_fast._commands import (
     COMPARE_AND_DELETE,
     COMPARE_AND_EXTEND,
-    SCRIPTS,
+    FENCE,
+    MARKED_ACQUIRE,
     Capabilities,
     Command,
+    Mark,
+    Script,
     Verb,
     bulk,
     command,
     dialect,
+    script,
+    scripts,
 )
 
-ARGS = (b"key", b"token", b"1500")
+ARGS = (b"key", b"token", b"1500", b"counter", b"86400000")
+MARK = Mark("run", 60_000, True)
 DELETE = b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) end return 0"
 EXTEND = (
     b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) end return 0"
@@ -97,11 +103,10 @@ def test_one_command_per_verb() -> None:
 
 
 def test_scripts_are_loaded_by_their_own_hash() -> None:
-    assert SCRIPTS == (COMPARE_AND_DELETE, COMPARE_AND_EXTEND)
     assert (COMPARE_AND_DELETE.text, COMPARE_AND_DELETE.sha1) == (DELETE, DELETE_SHA1)
     assert (COMPARE_AND_EXTEND.text, COMPARE_AND_EXTEND.sha1) == (EXTEND, EXTEND_SHA1)
-    for script in SCRIPTS:
-        assert script.sha1 == hashlib.sha1(script.text).hexdigest().encode()
+    for one in (*scripts(Capabilities(), None), *scripts(Capabilities(), MARK)):
+        assert one.sha1 == hashlib.sha1(one.text).hexdigest().encode()
 
 
 def test_neighbouring_constants_are_joined() -> None:
@@ -120,8 +125,48 @@ def test_templates_hold_no_two_constants_in_a_row(can: Capabilities) -> None:
 
 @pytest.mark.parametrize("can", EVERY_SERVER)
 def test_arguments_go_out_whatever_bytes_they_hold(can: Capabilities) -> None:
-    args = (b"\r\n$1\r\n", b"\x00" * 20, b"1")
+    args = (b"\r\n$1\r\n", b"\x00" * 20, b"1", b"counter", b"2")
     for verb, template in zip(Verb, dialect(can), strict=True):
         rendered = render(template, args)
         assert bulk(args[0]) in rendered
         assert (bulk(args[1]) in rendered) == (verb != Verb.EXISTS)
+
+
+@pytest.mark.parametrize("can", EVERY_SERVER)
+def test_what_takes_back_a_grant(can: Capabilities) -> None:
+    """The same arguments that acquired it, so that an engine can undo without knowing what a lock is."""
+    for mark in (None, MARK):
+        commands = dialect(can, mark)
+        undo = {verb: commands[verb].undo for verb in Verb if commands[verb].undo is not None}
+        assert undo == {Verb.ACQUIRE: Verb.RELEASE, Verb.FENCE: Verb.RELEASE}
+        assert commands[Verb.RELEASE] == dialect(can)[Verb.RELEASE]
+
+
+def test_scripts_call_arguments_by_name() -> None:
+    assert script("a b", "c", b"return 1") == Script(b"local a,b,c=KEYS[1],KEYS[2],ARGV[1]\nreturn 1", 2)
+
+
+def test_fencing_is_a_script() -> None:
+    fence = dialect(Capabilities(True, False, True))[Verb.FENCE]
+    words = (b"2", b"key", b"counter", b"token", b"1500", b"86400000")
+    assert render(fence, ARGS) == array(b"EVALSHA", FENCE.sha1, *words)
+    assert fence.fallback is not None
+    assert render(fence.fallback, ARGS) == array(b"EVAL", FENCE.text, *words)
+
+
+def test_a_marked_master_compares_its_marker_first() -> None:
+    acquire = dialect(Capabilities(True, False, True), MARK)[Verb.ACQUIRE]
+    words = (b"2", b"key", b"redlock:boot", b"token", b"1500", b"run", b"60000", b"1")
+    assert render(acquire, ARGS) == array(b"EVALSHA", MARKED_ACQUIRE.sha1, *words)
+
+
+@pytest.mark.parametrize("mark", [None, MARK])
+@pytest.mark.parametrize("can", EVERY_SERVER)
+def test_every_script_of_a_dialect_is_loaded(can: Capabilities, mark: Mark | None) -> None:
+    loaded = {one.sha1 for one in scripts(can, mark)}
+    used = {
+        render(template, ARGS).split(b"\r\n")[4]
+        for template in dialect(can, mark)
+        if b"EVALSHA" in render(template, ARGS)
+    }
+    assert used == loaded

@@ -9,7 +9,8 @@ import pytest
 
 from redlock_fast import _procedures as procedures
 from redlock_fast._commands import Verb
-from redlock_fast._engine import FAULT, SILENT, Request, Votes
+from redlock_fast._engine import FAULT, SILENT, Request, Votes, Wait
+from redlock_fast._guard import Electorate
 from redlock_fast._procedures import Exchange, Extension, Lease, Pause, Refusal, Rules
 from redlock_fast._quorum import Retry, drift
 
@@ -361,3 +362,88 @@ def test_release_after_a_longer_extension_is_kept_as_long_as_the_key_may_live() 
     extend(world, lease, ttl=50.0)
     world.run(procedures.release(world.rules(), KEY, lease))
     assert world.sent[-1].keep == 50.0
+
+
+# --- masters that may have forgotten locks ----------------------------------------------------------
+
+
+def test_a_guarded_master_is_not_asked() -> None:
+    world = World(votes(OK, OK, FAULT, OK, FAULT, sent=0b01011))
+    electorate = Electorate(N)
+    electorate.mask = 0b01011
+    lease = acquire(world, electorate=electorate)
+    assert [request.masters for request in world.sent] == [0b01011]
+    assert lease.sent == 0b01011
+
+
+def test_a_master_that_restarts_between_question_and_answer_does_not_count() -> None:
+    """It was asked before, and answered by the process that has forgotten."""
+    electorate = Electorate(N)
+    world = World(GRANTED, votes(OK, OK, OK, OK, FAULT, sent=0b11110))
+    perform = world.perform
+
+    def restarting(effect: Any) -> Any:
+        answer = perform(effect)
+        electorate.mask = 0b11110
+        return answer
+
+    world.perform = restarting  # type: ignore[method-assign]
+    lease = acquire(world, electorate=electorate)
+    assert world.verbs() == [Verb.ACQUIRE, Verb.RELEASE, Verb.ACQUIRE]
+    assert [request.masters for request in world.sent] == [0b11111, 0b11111, 0b11110]
+    assert lease.token == b"token-%014d" % 2
+
+
+# --- fencing tokens -----------------------------------------------------------------------------------
+
+
+def fenced(world: World, **rules: Any) -> Any:
+    counter = b"{orders:42}:f"
+    return world.run(
+        procedures.acquire(world.rules(**rules), KEY, 10.0, None, 1, world.kept.append, counter)
+    )
+
+
+def test_equal_counters_are_one_round_trip() -> None:
+    world = World(votes(7, 7, 7, SILENT, SILENT))
+    assert fenced(world).fencing == 7
+    assert world.verbs() == [Verb.FENCE]
+    args = (KEY, b"token-%014d" % 1, b"10000", b"{orders:42}:f", b"86400000")
+    assert world.sent[0].args == args
+
+
+def test_who_is_behind_is_lifted_before_the_lock_counts() -> None:
+    world = World(votes(9, 7, 8, SILENT, SILENT), votes(FAULT, 1, 1, FAULT, FAULT))
+    assert fenced(world).fencing == 9
+    assert world.verbs() == [Verb.FENCE, Verb.LIFT]
+    assert (world.sent[1].masters, world.sent[1].args[2]) == (0b00110, b"9")
+    assert world.exchanges[1].need == 2
+
+
+def test_who_is_behind_is_lifted_unawaited_where_enough_vouch() -> None:
+    world = World(votes(9, 9, 9, 7, SILENT))
+    assert fenced(world).fencing == 9
+    assert world.verbs() == [Verb.FENCE, Verb.LIFT]
+    assert (world.sent[1].masters, world.exchanges[1].need) == (0b01000, 0)
+
+
+def test_a_lease_that_too_few_vouch_for_is_none() -> None:
+    world = World(votes(9, 7, 8, SILENT, SILENT), votes(FAULT, 1, 0, FAULT, FAULT))
+    assert isinstance(fenced(world), Refusal)
+    assert world.verbs() == [Verb.FENCE, Verb.LIFT, Verb.RELEASE]
+    assert world.kept == []
+
+
+def test_who_is_ahead_does_not_vouch() -> None:
+    """All five answered: the third largest is the token, and the two above are nobody's yet."""
+    world = World(votes(12, 11, 9, 9, 9))
+    assert fenced(world, wait=Wait.ALL).fencing == 9
+    assert world.verbs() == [Verb.FENCE]
+
+
+def test_fencing_interrupted_is_undone() -> None:
+    world = World(votes(9, 7, 8, SILENT, SILENT), KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        fenced(world)
+    assert world.verbs() == [Verb.FENCE, Verb.LIFT, Verb.RELEASE]
+    assert world.kept == []

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redlock_fast._quorum import EXPIRY_GRANULARITY, Retry, deadline, drift, impossible, milliseconds, quorum
+from redlock_fast._quorum import (
+    EXPIRY_GRANULARITY,
+    Retry,
+    deadline,
+    drift,
+    fencing_token,
+    impossible,
+    milliseconds,
+    quorum,
+)
 
 ttls = st.floats(0.001, 86_400)
 factors = st.floats(0, 0.5)
@@ -132,3 +141,32 @@ def test_delays_are_spread_over_the_whole_range() -> None:
     assert len(set(delays)) == 100
     steps = [b - a for a, b in pairwise(delays)]
     assert steps == pytest.approx([steps[0]] * 99)
+
+
+@pytest.mark.parametrize(
+    ("counters", "masters", "token"),
+    [
+        ([7, 7, 7], 5, 7),
+        ([7, 9, 8], 5, 9),  # a bare quorum: the largest
+        ([7, 9, 8, 8], 5, 8),
+        ([12, 11, 9, 9, 9], 5, 9),  # all: as many above it as a quorum lacks
+        ([7, 9], 3, 9),
+        ([7, 8, 9], 4, 8),
+        ([7], 1, 7),
+    ],
+)
+def test_fencing_token_is_the_kth_largest(counters: list[int], masters: int, token: int) -> None:
+    assert fencing_token(counters, masters) == token
+
+
+@given(st.integers(1, 9), st.integers(0, 10**16), st.data())
+def test_fencing_tokens_rise(masters: int, held: int, data: st.DataObject) -> None:
+    """Whoever comes after a holder with token ``held`` gets a larger one, whichever masters decide."""
+    q = quorum(masters)
+    raised = data.draw(st.sets(st.integers(0, masters - 1), min_size=q))
+    counters = [
+        data.draw(st.integers(held + 1, held + 5)) if n in raised else data.draw(st.integers(1, held + 5))
+        for n in range(masters)
+    ]
+    deciding = data.draw(st.sets(st.integers(0, masters - 1), min_size=q))
+    assert fencing_token([counters[n] for n in deciding], masters) > held

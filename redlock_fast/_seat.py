@@ -1,0 +1,152 @@
+"""One master's place among the masters of a client: who sits there, since when not, whether it votes."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+
+from ._dial import Server, Target
+from ._engine import Link
+from ._guard import Guard
+from ._resp import decode
+from .telemetry import EventLog
+
+#: Seconds between attempts to reconnect, doubled each time, with jitter.
+MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class MasterHealth:
+    """One master as this client sees it.
+
+    ``state``: "connected", "lagging" (replies are overdue), "connecting" or "down". ``release_path``:
+    DELIFEQ, DELEX or EVALSHA. ``round_trip``: smoothed, seconds. ``owed``: replies due. ``faults``:
+    failed votes so far. ``connections``: how often it was connected. ``error``: the last trouble.
+    ``kept``: releases sent again after a reconnect; ``dropped``: those that could not be kept.
+    ``persistence``: "aof always", "aof everysec", "aof no", "no aof", or "" where it may not be asked:
+    only the first survives every restart. ``eviction``: its policy; only "noeviction" keeps locks.
+    ``guard``: for how many seconds more it casts no vote, because it may have forgotten locks.
+    """
+
+    name: str
+    state: str
+    server: str
+    version: str
+    role: str
+    run_id: str
+    uptime: int
+    protocol: int
+    release_path: str
+    round_trip: float
+    owed: int
+    faults: int
+    connections: int
+    error: str
+    kept: int
+    dropped: int
+    persistence: str
+    eviction: str
+    guard: float
+
+
+@dataclass(slots=True)
+class Seat:
+    """One master's place: who sits there and since when not."""
+
+    target: Target
+    attached: bool = False
+    dialling: bool = False
+    failures: int = 0
+    next_try: float = 0.0
+    server: Server = field(default_factory=Server)
+    known: bool = False  # it was connected before, here or in the parent of fork: ``server`` is its last
+    lost_at: float = 0.0
+    guarded_until: float = 0.0
+    connections: int = 0
+    faults: int = 0
+    error: str = ""
+
+    def guard(self) -> float:
+        """For how many seconds more it casts no vote."""
+        return max(0.0, self.guarded_until - time.monotonic())
+
+    def heir(self, now: float) -> Seat:
+        """In a child of fork: what it must know of the master, and none of the connection."""
+        return Seat(
+            self.target,
+            server=self.server,
+            known=self.known,
+            lost_at=now if self.attached else self.lost_at,
+            guarded_until=self.guarded_until,
+        )
+
+    def admit(self, server: Server, guard: Guard, now: float) -> None:
+        """Who sits here from now on, and until when its yes does not count."""
+        before = self.server.run_id if self.known else None
+        durable = server.durable and (self.server.durable or not self.known)
+        silence = guard.silence(before, server.run_id, server.uptime, durable, now - self.lost_at)
+        silence = max(silence, server.guarded)
+        if silence:
+            self.guarded_until = max(self.guarded_until, now + silence)
+        self.server, self.known = server, True
+
+    def fail(self, why: str, failures: int) -> None:
+        """It is not connected, and is to be tried again in a while."""
+        self.error = why
+        self.failures = failures
+        self.next_try = time.monotonic() + _backoff(failures)
+
+    def introduce(self, events: EventLog, guard: Guard) -> None:
+        """Log who was connected, and whether it could forget a lock."""
+        server, name = self.server, self.target.name
+        version = f"{server.kind} {server.version}".strip() or "unknown server"
+        events.info("master-connected", name, f"{version}, {server.can.release_path}")
+        left = self.guard()
+        if left:
+            events.warn("master-guarded", name, f"it may have forgotten locks: no vote for {left:.1f} s")
+        if server.evicts:
+            events.warn("master-may-forget", name, f"maxmemory-policy {server.eviction} may evict locks")
+        elif guard.mode == "off" and not server.durable:
+            why = server.persistence or "persistence unknown"
+            events.warn("master-may-forget", name, f"a restart loses locks ({why}), and restart_guard is off")
+
+    def health(self, link: Link) -> MasterHealth:
+        """As it is now, with what the engine says of its connection."""
+        up = self.attached and link.attached
+        state = ("lagging" if link.lag else "connected") if up else "down" if self.failures else "connecting"
+        server = self.server
+        return MasterHealth(
+            name=self.target.name,
+            state=state,
+            server=server.kind,
+            version=server.version,
+            role=server.role,
+            run_id=server.run_id,
+            uptime=server.uptime,
+            protocol=server.protocol,
+            release_path=server.can.release_path if self.connections else "",
+            round_trip=link.round_trip,
+            owed=link.owed,
+            faults=self.faults,
+            connections=self.connections,
+            error=link.broken or self.error,
+            kept=link.replayed,
+            dropped=link.dropped,
+            persistence=server.persistence,
+            eviction=server.eviction,
+            guard=self.guard(),
+        )
+
+
+def fault_text(detail: str | bytes) -> str:
+    """A fault for people: an error reply as it was said, any other reply as what it was."""
+    if isinstance(detail, str):
+        return detail
+    if detail[:1] == b"-":
+        return detail[1:-2].decode(errors="replace")
+    return f"unexpected reply {decode(detail)!r:.200}"
+
+
+def _backoff(failures: int) -> float:
+    return min(MAX_BACKOFF, MIN_BACKOFF * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)
