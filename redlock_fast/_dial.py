@@ -153,18 +153,18 @@ def _redacted(master: Any) -> str:
 
 
 def dial(
-    to: Target, timeout: float, key_prefix: bytes, guard: Guard
+    to: Target, timeout: float, key_prefix: bytes, guard: Guard, known: bool
 ) -> tuple[socket.socket, Server, Dialect]:
     """Connect, authenticate, ask what the server can do. CannotConnect says why not.
 
-    ``timeout``: seconds, for the connection and for each reply.
+    ``timeout``: seconds, for the connection and for each reply. ``known``: it is not the first contact.
     """
     connection = None
     try:
         connection, protocol = _connected(to, timeout)
         server = _interview(connection, protocol, key_prefix)
         mark = guard.mark(server.run_id, server.durable)
-        server = _prepared(connection, server, mark, guard.assume_fresh)
+        server = _prepared(connection, server, mark, guard.assume_fresh and not known)
         sock: socket.socket = connection._sock
         connection._sock = None  # it is ours now: redis-py must not close it
         return sock, server, dialect(server.can, mark)

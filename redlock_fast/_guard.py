@@ -33,7 +33,7 @@ class Electorate:
 class Guard:
     """``mode``: one of MODES. ``max_ttl``: the longest lease in the fleet, in seconds.
 
-    ``assume_fresh``: a master without a marker has nothing to forget.
+    ``assume_fresh``: a master without a marker at the first contact has nothing to forget.
     """
 
     mode: str

@@ -249,7 +249,9 @@ class Masters:
     def _dial(self, master: int, generation: int) -> None:
         seat = self.seats[master]
         try:
-            sock, server, dialect = dial(seat.target, self._connect_timeout, self._key_prefix, self.guard)
+            sock, server, dialect = dial(
+                seat.target, self._connect_timeout, self._key_prefix, self.guard, seat.known
+            )
         except CannotConnect as error:
             with self._change:
                 seat.fail(str(error), seat.failures + 1)

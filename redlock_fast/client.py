@@ -100,7 +100,8 @@ class FastRedlock(Core):
     asks for. ``restart_guard``: what to do about masters that may have forgotten locks, see
     docs/guarantees.md: "auto" keeps a master that this client saw restart without its data out of votes
     for ``max_ttl``; "strict" does so at first contact, too; "marker" keeps a marker on each master, for all
-    clients together; "off". ``assume_fresh``: with "marker", a master without one is new and empty.
+    clients together; "off". ``assume_fresh``: with "marker", what has none at the first contact is new:
+    for the first start of a cluster, not for every day.
     ``fencing_retention``: how long a counter of fencing tokens outlives its last use.
     ``engine``: "native", "python" or "auto". ``clock``: the lease clock.
 

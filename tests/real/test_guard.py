@@ -1,0 +1,297 @@
+"""The restart guard on real servers that really forget: killed without a file, flushed, or with an AOF."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import redis
+from support.loops import Plain
+from support.waiting import eventually
+
+from redlock_fast import ConfigError, FastRedlock, QuorumUnavailable
+from redlock_fast.embedded import Masters
+
+MakeClient = Callable[..., FastRedlock]
+MakePlain = Callable[..., Plain]
+Raw = Callable[[Masters], list[redis.Redis]]
+
+TTL = 30.0
+AOF = ["--appendonly", "yes", "--appendfsync", "always"]
+
+
+@pytest.fixture(scope="module")
+def durable() -> Iterator[Masters]:
+    """Three masters that forget nothing over a restart."""
+    with Masters(3, options=AOF) as masters:
+        yield masters
+
+
+def restart(masters: Masters, *numbers: int) -> None:
+    for number in numbers:
+        masters[number].kill()
+        masters[number].restart()
+
+
+def back(c: FastRedlock, *numbers: int, connections: int = 2) -> None:
+    def there() -> bool:
+        health = c.health()
+        return all(
+            health[n].connections == connections and health[n].state == "connected" for n in numbers
+        )
+
+    eventually(there, "it is connected again")
+
+
+def guarded(c: FastRedlock) -> list[bool]:
+    return [master.guard > 0 for master in c.health()]
+
+
+def granted(acquire: Callable[[], object]) -> bool:
+    """Not so where the masters that still know of the lock were heard first, nor where the others were."""
+    try:
+        return acquire() is not None
+    except QuorumUnavailable:
+        return False
+
+
+def first(c: FastRedlock) -> object:
+    return c.acquire_many(["r"], TTL)[0]
+
+
+# --- auto --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["auto", "strict", "off"])
+def test_a_quorum_that_forgot_grants_nothing(valkey: Masters, connected: MakeClient, mode: str) -> None:
+    """The document's crash scenario: with the guard off, the very same steps give two holders."""
+    options = {"restart_guard": mode if mode == "off" else "auto", "max_ttl": TTL}
+    holder, thief = connected(valkey, **options), connected(valkey, **options)
+    lock = holder.acquire("r", TTL)
+    assert lock
+    restart(valkey, 0, 1, 2)
+    if mode == "strict":
+        thief = connected(valkey, restart_guard="strict", max_ttl=TTL)  # it never saw the others
+    else:
+        back(thief, 0, 1, 2)
+    if mode == "off":
+        assert thief.acquire("r", TTL, blocking=False), "the test can see what the guard is for"
+        assert lock.locked()
+        return
+    expected = [True] * (5 if mode == "strict" else 3) + [False] * (0 if mode == "strict" else 2)
+    assert guarded(thief) == expected
+    with pytest.raises(QuorumUnavailable, match="may have forgotten locks: no vote for"):
+        thief.acquire("r", TTL, blocking=False)
+    with pytest.raises(QuorumUnavailable):
+        thief.acquire_many(["r", "other"], TTL)
+    with pytest.raises(QuorumUnavailable):
+        thief.locked("r")
+    assert lock.locked()
+
+
+def test_a_minority_that_forgot_is_passed_over(
+    masters: Masters, plain: MakePlain, raw: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Locks are granted by the others; the guarded are sent nothing; when it ends they vote again."""
+    c = plain(masters, restart_guard="auto", max_ttl=3.0, ttl=2.0).at_full_strength()
+    nodes = raw(masters)
+    restart(masters, 3, 4)
+    eventually(lambda: [m.connections for m in c.client.health()][3:] == [2, 2], "they are back")
+    assert any("master-guarded" in record.getMessage() for record in caplog.records)
+    for number in range(10):
+        lock = c.acquire(f"during:{number}", 2.0)
+        assert lock
+        if sum(master.guard > 0 for master in c.client.health()) == 2:
+            assert nodes[3].exists(lock.resource) == nodes[4].exists(lock.resource) == 0
+        c.wait(lock.release())
+    eventually(lambda: not any(m.guard for m in c.client.health()), "the guard ends")
+
+    def everywhere() -> bool:
+        lock = c.acquire("after", 2.0)
+        found = [node.exists("after") for node in nodes]
+        c.wait(lock.release())
+        return found == [1] * 5
+
+    eventually(everywhere, "they are asked again")
+
+
+def test_a_connection_that_breaks_is_no_restart(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
+    c = connected(valkey)
+    for node in raw(valkey):
+        node.client_kill_filter(_type="normal", skipme=True)
+    back(c, *range(5))
+    assert guarded(c) == [False] * 5
+    assert c.acquire("r", TTL)
+
+
+def test_a_master_with_an_aof_for_every_write_has_forgotten_nothing(
+    durable: Masters, connected: MakeClient
+) -> None:
+    holder = connected(durable, restart_guard="auto")
+    assert {master.persistence for master in holder.health()} == {"aof always"}
+    thief = connected(durable, restart_guard="strict")
+    lock = holder.acquire("r", TTL)
+    assert lock
+    restart(durable, 0, 1, 2)
+    back(thief, 0, 1, 2)
+    back(holder, 0, 1, 2)
+    assert guarded(thief) == [False] * 3
+    assert thief.acquire("r", TTL, blocking=False) is None
+    lock.extend(TTL)
+    assert lock.release()
+    assert thief.acquire("r", TTL, blocking=False)
+
+
+def test_a_child_of_fork_knows_what_its_parent_saw(valkey: Masters, connected: MakeClient) -> None:
+    c = connected(valkey, max_ttl=TTL)
+    restart(valkey, 0, 1, 2)
+    back(c, 0, 1, 2)
+    c.masters._after_fork()  # as in a child: see test_fork.py for the real one
+    assert c.connect()
+    eventually(lambda: all(m.state == "connected" for m in c.health()), "the child connects")
+    assert guarded(c) == [True, True, True, False, False]
+    with pytest.raises(QuorumUnavailable):
+        c.acquire("r", TTL, blocking=False)
+
+
+# --- marker --------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_without_markers_is_silent_for_the_longest_lease(
+    masters: Masters, plain: MakePlain, raw: Raw
+) -> None:
+    c = plain(masters, restart_guard="marker", max_ttl=1.5, ttl=1.0)
+    with pytest.raises(QuorumUnavailable, match="may have forgotten locks"):
+        c.acquire("r", 1.0, blocking=False)
+    lock = c.acquire("r", 1.0, timeout=20.0)
+    assert lock
+    assert all(node.get("redlock:boot") for node in raw(masters))
+    c.wait(lock.release())
+    second = plain(masters, restart_guard="marker", max_ttl=1.5, ttl=1.0)
+    assert second.acquire("r", 1.0, blocking=False), "the marker is there for all clients"
+
+
+def test_a_new_cluster_may_be_called_fresh(masters: Masters, plain: MakePlain) -> None:
+    c = plain(masters, restart_guard="marker", assume_fresh=True, max_ttl=TTL)
+    lock = c.acquire("r", TTL, blocking=False)
+    assert lock
+    c.wait(lock.extend(TTL))
+    assert c.wait(lock.release())
+    assert all(c.acquire_many([f"many:{n}" for n in range(50)], TTL))
+
+
+@pytest.mark.parametrize("trouble", ["flushed", "restarted"])
+def test_masters_that_forgot_refuse_everybody(masters: Masters, client: MakeClient, trouble: str) -> None:
+    """Also who was connected all the time (flushed), and who comes for the first time."""
+    options: dict[str, Any] = {"restart_guard": "marker", "max_ttl": TTL}
+    holder = client(masters, assume_fresh=True, **options)
+    lock = holder.acquire("r", TTL)
+    assert lock
+    old = client(masters, **options)
+    assert old.acquire("other", TTL)
+    if trouble == "restarted":
+        restart(masters, 0, 1, 2)
+        back(holder, 0, 1, 2)  # who called them fresh does so no more
+        back(old, 0, 1, 2)
+    else:
+        for number in range(3):
+            assert masters[number].ask("FLUSHALL").startswith("+OK")
+    for thief in (old, client(masters, **options)):
+        assert not granted(partial(thief.acquire, "r", TTL, blocking=False))
+        assert not granted(partial(first, thief))
+        with pytest.raises(QuorumUnavailable, match="may have forgotten"):
+            thief.acquire("free", TTL, blocking=False)
+    assert lock.locked()
+
+
+def test_markers_survive_with_the_data(durable: Masters, connected: MakeClient) -> None:
+    options: dict[str, Any] = {"restart_guard": "marker", "max_ttl": TTL}
+    c = connected(durable, assume_fresh=True, **options)
+    lock = c.acquire("r", TTL)
+    assert lock
+    restart(durable, 0, 1, 2)
+    second = connected(durable, **options)
+    assert second.acquire("r", TTL, blocking=False) is None
+    assert second.acquire("free", TTL, blocking=False)
+    assert lock.release()
+
+
+def test_a_marker_of_a_server_that_was_not_durable_then_counts_for_nothing(
+    durable: Masters, connected: MakeClient, raw: Raw
+) -> None:
+    """What it answered before it was made durable may be lost."""
+    options: dict[str, Any] = {"restart_guard": "marker", "max_ttl": TTL}
+    for node in raw(durable):
+        assert node.delete("redlock:boot") in (0, 1)
+        assert node.config_set("appendfsync", "everysec")
+    connected(durable, assume_fresh=True, **options)
+    assert [node.get("redlock:boot").endswith(b" 0 0") for node in raw(durable)] == [True] * 3
+    restart(durable, 0, 1, 2)  # by its options it is durable again
+    with pytest.raises(QuorumUnavailable):
+        connected(durable, **options).acquire("r", TTL, blocking=False)
+
+
+def test_who_may_not_see_the_run_id_goes_by_the_marker(valkey: Masters, client: MakeClient, raw: Raw) -> None:
+    for node in raw(valkey):
+        node.acl_setuser(
+            "limited",
+            enabled=True,
+            nopass=True,
+            keys=["*"],
+            commands=["+@all", "-info", "-config", "-role"],
+        )
+    try:
+        urls = [url.replace("redis://", "redis://limited:x@") for url in valkey.urls]
+        c = client(urls, restart_guard="marker", assume_fresh=True, max_ttl=TTL)
+        lock = c.acquire("r", TTL, blocking=False)
+        assert lock
+        assert {master.run_id + master.persistence + master.eviction for master in c.health()} == {""}
+        for number in range(3):
+            assert valkey[number].ask("FLUSHALL").startswith("+OK")
+        with pytest.raises(QuorumUnavailable):
+            client(urls, restart_guard="marker", max_ttl=TTL).acquire("r", TTL, blocking=False)
+    finally:
+        for node in raw(valkey):
+            node.acl_deluser("limited")
+
+
+# --- what people are told --------------------------------------------------------------------------------
+
+
+def test_one_server_has_one_vote(valkey: Masters, client: MakeClient) -> None:
+    """Behind two names it would be counted twice."""
+    urls = [*valkey.urls[:2], valkey.urls[0].replace("127.0.0.1", "localhost")]
+    c = client(urls)
+    c.connect()
+    eventually(lambda: c.health()[0].error or c.health()[2].error, "both names were tried")
+    for _ in range(3):
+        with pytest.raises(ConfigError, match="same server"):
+            c.acquire("r", TTL, blocking=False)
+
+
+def test_warnings_say_who_could_forget(
+    valkey: Masters, connected: MakeClient, raw: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "redlock_fast")
+    evicting = raw(valkey)[1]
+    evicting.config_set("maxmemory", "1gb")
+    evicting.config_set("maxmemory-policy", "allkeys-lru")
+    try:
+        c = connected(valkey, restart_guard="off")
+        assert [master.eviction for master in c.health()] == [
+            "noeviction", "allkeys-lru", "noeviction", "noeviction", "noeviction",
+        ]  # fmt: skip
+        assert {master.persistence for master in c.health()} == {"no aof"}
+
+        def warned(words: str) -> int:
+            text = [r.getMessage() for r in caplog.records if "master-may-forget" in r.getMessage()]
+            return sum(words in line for line in text)
+
+        eventually(lambda: warned("a restart loses locks (no aof)") == 4, "those that a restart makes forget")
+        eventually(lambda: warned("allkeys-lru may evict locks") == 1, "and the one that evicts")
+    finally:
+        evicting.config_set("maxmemory-policy", "noeviction")
+        evicting.config_set("maxmemory", "0")
