@@ -44,6 +44,7 @@ class Core:
         restart_guard: str = "auto",
         assume_fresh: bool = False,
         fencing_retention: float = 86_400.0,
+        release_at_exit: bool = True,
         engine: str = "auto",
         clock: Clock = lease_clock,
         **unknown: object,
@@ -85,6 +86,8 @@ class Core:
             key_prefix=self.key_prefix,
             guard=Guard(restart_guard, self.max_ttl, bool(assume_fresh)),
             electorate=electorate,
+            clock=clock,
+            release_at_exit=bool(release_at_exit),
         )
         self.counts = Stats()
 

@@ -144,8 +144,9 @@ class LockState:
         except GeneratorExit:
             raise
         except BaseException:
-            lease, self._lease = self._lease, None
+            lease = self._lease
             if lease is not None:
+                self.let_go(lease)
                 yield from procedures.undo(self._key, lease.token, lease.sent, lease.ttl)
             raise
         finally:
@@ -185,11 +186,13 @@ class LockState:
                     "use one object for each holder"
                 )
             self._acquiring = True
-            self._lease = None
-            return lease
+        if lease is not None:
+            self.let_go(lease)
+        return lease
 
     def _keep(self, lease: Lease) -> None:
         self._lease = lease
+        self._core.masters.hold(lease, self._key)
 
     def _release(self) -> Generator[Effect, Any, bool]:
         """False: there was no lease, or it had ended on a quorum before."""
@@ -257,6 +260,7 @@ class LockState:
     ) -> list[Self | None]:
         """A lock for each lease, and None where there is none."""
         new, generation = cls.__new__, core.masters.generation
+        hold = core.masters.hold
         locks: list[Self | None] = []
         for resource, key, lease in zip(resources, keys, leases, strict=True):
             if lease is None:
@@ -273,6 +277,7 @@ class LockState:
             lock._lease = lease
             lock._acquiring = False
             lock._generation = generation
+            hold(lease, key)
             locks.append(lock)
         return locks
 
@@ -289,9 +294,10 @@ class LockState:
         return self._core is core
 
     def let_go(self, lease: Lease) -> None:
-        """It is released."""
+        """It is released, or over."""
         if self._lease is lease:
             self._lease = None
+            self._core.masters.let_go(lease)
 
     def may_be_extended(self, lease: Lease) -> bool:
         return self._max_extensions is None or lease.extensions < self._max_extensions

@@ -14,7 +14,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from ._clock import Clock
 from ._dial import CannotConnect, Server, Target, dial
 from ._engine import FAULT, Engine, Votes
 from ._guard import Electorate, Guard
@@ -33,6 +35,12 @@ LINGER = 60.0
 _NO_NEWS = frozenset({"not asked", "lagging", "not connected"})
 
 
+class Lasting(Protocol):
+    """Something that ends by the lease clock."""
+
+    deadline: float
+
+
 class Masters:
     """All masters of a client and the engine that serves them."""
 
@@ -47,12 +55,16 @@ class Masters:
         key_prefix: bytes,
         guard: Guard,
         electorate: Electorate,
+        clock: Clock,
+        release_at_exit: bool,
     ) -> None:
         self.need = need
         self.closed = False
         self.misconfigured = ""
         self.guard = guard
         self.electorate = electorate
+        self.clock = clock
+        self.release_at_exit = release_at_exit
         self.events = EventLog()
         self._engine_class = engine_class
         self._connect_timeout = connect_timeout
@@ -68,6 +80,9 @@ class Masters:
 
     def _begin(self) -> None:
         self.ready = False  # a first quorum was there, or was waited for
+        #: What is held, with its key; also what nobody refers to any more, until its lease has ended.
+        self.held: dict[Lasting, bytes] = {}
+        self._next_prune = 0.0
         #: Guards the client's counters and what its locks hold: for a few instructions, never across
         #: I/O. Reentrant: a signal handler may use the client while its own thread is inside.
         self.mutex = threading.RLock()
@@ -132,6 +147,20 @@ class Masters:
         if self.misconfigured:
             raise ConfigError(self.misconfigured)
 
+    def hold(self, lease: Lasting, key: bytes) -> None:
+        """Granted: while there is any, the client is there, also if all have forgotten it."""
+        held = self.held
+        if not held:
+            holders.add(self)
+        held[lease] = key
+
+    def let_go(self, lease: Lasting) -> None:
+        """Released."""
+        held = self.held
+        held.pop(lease, None)
+        if not held:
+            holders.discard(self)
+
     def pause(self, seconds: float) -> None:
         """Sleep; raises ClientClosed as soon as the client is closed."""
         with self._change:
@@ -180,6 +209,8 @@ class Masters:
         for master in range(len(self.seats)):
             self._retire(master, "closed")
         self.engine.close()
+        self.held.clear()
+        holders.discard(self)
         for _, sock in self._lingering:
             sock.close()
         self._lingering.clear()
@@ -203,6 +234,9 @@ class Masters:
                 else:
                     due = min(due, seat.next_try)
         self._reap(now)
+        if now >= self._next_prune:
+            self._next_prune = now + IDLE_TICK
+            self._prune()
         self._idle = not (busy or self._lingering)
         return max(0.0, min(due - now, IDLE_TICK if self._idle else BUSY_TICK))
 
@@ -239,6 +273,17 @@ class Masters:
             else:
                 sock.close()
         self._lingering = staying
+
+    def _prune(self) -> None:
+        """Forget leases that have ended and that nobody let go of."""
+        now = self.clock()
+        for lease in list(self.held):
+            if lease.deadline < now:
+                self.held.pop(lease, None)
+        if self.held:
+            holders.add(self)
+        else:
+            holders.discard(self)
 
     def _dial_in_background(self, master: int) -> None:
         self.seats[master].dialling = True
@@ -366,6 +411,9 @@ def _connector(masters: weakref.ref[Masters], wake: queue.SimpleQueue[None]) -> 
             while True:
                 wake.get_nowait()
 
+
+#: The clients that hold something.
+holders: set[Masters] = set()
 
 _all_masters: weakref.WeakSet[Masters] = weakref.WeakSet()
 

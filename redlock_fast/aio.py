@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from . import _at_exit as _at_exit  # registers itself
 from . import _procedures as procedures
 from ._core import Core
 from ._drive_aio import Pump, drive, drive_now

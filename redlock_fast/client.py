@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from . import _at_exit as _at_exit  # registers itself
 from . import _procedures as procedures
 from ._core import Core
 from ._drive import drive
@@ -103,6 +104,7 @@ class FastRedlock(Core):
     clients together; "off". ``assume_fresh``: with "marker", what has none at the first contact is new:
     for the first start of a cluster, not for every day.
     ``fencing_retention``: how long a counter of fencing tokens outlives its last use.
+    ``release_at_exit``: what is held when the interpreter ends is released (not so when it is killed).
     ``engine``: "native", "python" or "auto". ``clock``: the lease clock.
 
     Raises ConfigError for bad settings, before any I/O.

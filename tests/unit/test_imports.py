@@ -24,6 +24,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_procedures",),
     ("_batches",),
     ("_drive",),
+    ("_at_exit",),
     ("_drive_aio",),
     ("_core",),
     ("_lock",),

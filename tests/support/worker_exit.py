@@ -1,0 +1,50 @@
+"""A process that ends while it holds locks: how it ends is the first argument, then engine, keep, URLs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from typing import Any
+
+from redlock_fast import AsyncFastRedlock, FastRedlock
+
+TTL = 30.0
+
+
+def hold(client: FastRedlock) -> list[object]:
+    lock = client.lock("one", TTL)
+    assert lock.acquire()
+    return [lock, *client.acquire_many([f"many:{number}" for number in range(20)], TTL)]
+
+
+async def hold_in_a_loop(client: AsyncFastRedlock) -> list[object]:
+    lock = client.lock("one", TTL)
+    assert await lock.acquire()
+    return [lock, *await client.acquire_many([f"many:{number}" for number in range(20)], TTL)]
+
+
+def main(how: str, engine: str, release: str, *urls: str) -> None:
+    options: dict[str, Any] = {"engine": engine, "node_timeout": 5.0, "connect_timeout": 20.0}
+    options["release_at_exit"] = release == "yes"
+    held: list[object] = []
+    if how == "asyncio":
+        held += asyncio.run(hold_in_a_loop(AsyncFastRedlock(urls, **options)))
+    elif how == "thread":
+        thread = threading.Thread(target=lambda: held.extend(hold(FastRedlock(urls, **options))))
+        thread.start()
+        thread.join()
+    else:
+        held += hold(FastRedlock(urls, **options))
+    assert len(held) == 21
+    assert all(held)
+    print("held", flush=True)
+    sys.stdin.readline()
+    if how == "error":
+        raise RuntimeError("on purpose")
+    if how == "exit":
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
