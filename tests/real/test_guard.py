@@ -295,3 +295,14 @@ def test_warnings_say_who_could_forget(
     finally:
         evicting.config_set("maxmemory-policy", "noeviction")
         evicting.config_set("maxmemory", "0")
+
+
+def test_a_promoted_replica_may_have_missed_what_its_master_promised(
+    durable: Masters, connected: MakeClient, raw: Raw
+) -> None:
+    nodes = raw(durable)
+    assert nodes[1].replicaof("127.0.0.1", durable[0].port)
+    eventually(lambda: nodes[1].info("replication")["master_link_status"] == "up", "it follows")
+    assert nodes[1].replicaof("NO", "ONE")
+    c = connected(durable, restart_guard="strict", max_ttl=3600.0)
+    assert guarded(c) == [False, True, False], "though it writes everything to its own file"
