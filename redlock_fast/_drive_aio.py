@@ -117,8 +117,12 @@ class Pump:
         return self.masters.joined()
 
     def _on_change(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        try:
             self.loop.call_soon_threadsafe(self._wake_waiting)
+        except RuntimeError:  # the loop is closed: nobody can be told any more, nothing keeps its tasks
+            self.masters.on_change = nothing
+            self._waiting.clear()
+            self.engine.unwatch()
 
     def _wake_waiting(self) -> None:
         for change in self._waiting:

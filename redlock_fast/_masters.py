@@ -73,7 +73,8 @@ class Masters:
         self.seats = [Seat(target) for target in targets]
         #: One for each process: what a parent of fork held is not the child's.
         self.generation = 0
-        #: Called from any thread when a master connected or failed to, and on close(): an event loop's.
+        #: Called from any thread when a master connected or failed to, on close(), and now and then while
+        #: something is held: an event loop's.
         self.on_change: Callable[[], None] = nothing
         self._begin()
         _all_masters.add(self)
@@ -282,6 +283,7 @@ class Masters:
                 self.held.pop(lease, None)
         if self.held:
             holders.add(self)
+            self.on_change()  # what an event loop left behind must not live as long as the leases
         else:
             holders.discard(self)
 
