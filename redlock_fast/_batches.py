@@ -7,6 +7,7 @@ stays within the engine's bounds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterator, Sequence
 from typing import TypeVar
 
@@ -33,7 +34,7 @@ from ._quorum import deadline
 MOST, MOST_BYTES = 4096, 4 << 20
 
 T = TypeVar("T")
-Number = TypeVar("Number", int, float)
+Value = TypeVar("Value", int, float, bytes)
 
 
 def parts(keys: Sequence[bytes]) -> Iterator[slice]:
@@ -124,7 +125,8 @@ def release(
     batch = _releases(keys, leases)
     tally = yield Exchange(batch, rules.need, longest, rules.certain, rules.node_timeout)
     return [
-        granted >= rules.need or still_alive(rules, leases[number], tally.votes[number])
+        not leases[number].lost
+        and (granted >= rules.need or still_alive(rules, leases[number], tally.votes[number]))
         for number, granted in enumerate(tally.granted)
     ]
 
@@ -139,25 +141,32 @@ def _releases(keys: Sequence[bytes], leases: Sequence[Lease]) -> Batch:
 
 
 def extend(
-    rules: Rules, keys: Sequence[bytes], leases: Sequence[Lease], ttl: float
+    rules: Rules,
+    keys: Sequence[bytes],
+    leases: Sequence[Lease],
+    ttls: Sequence[float],
+    timeout: float = math.inf,
 ) -> Generator[Effect, Tally, list[Extension]]:
-    """Compare-and-extend for each lease, as ``_procedures.extend``."""
+    """Compare-and-extend for each lease, as ``_procedures.extend``; at most ``timeout`` seconds for all."""
     start = rules.clock()
-    outcomes = [extended_already(rules, lease, ttl, start) for lease in leases]
+    outcomes = [
+        extended_already(rules, lease, ttl, start) for lease, ttl in zip(leases, ttls, strict=True)
+    ]
     asked = [number for number, outcome in enumerate(outcomes) if outcome is None]
     if asked:
         asking = [leases[number] for number in asked]
         tokens, sent = [lease.token for lease in asking], [lease.sent for lease in asking]
-        args: tuple[bytes | list[bytes], ...] = ([keys[number] for number in asked], tokens, wire_ttl(ttl))
-        longest = max(lease.deadline for lease in asking) - start
-        batch = Batch(EXTEND, args, len(asked), _same(sent))
+        wanted = _same([ttls[number] for number in asked])
+        wire = [wire_ttl(ttl) for ttl in wanted] if isinstance(wanted, list) else wire_ttl(wanted)
+        batch = Batch(EXTEND, ([keys[number] for number in asked], tokens, wire), len(asked), _same(sent))
+        longest = min(timeout, max(lease.deadline for lease in asking) - start)
         tally = yield Exchange(batch, rules.need, longest, rules.certain, rules.node_timeout)
         for place, number in enumerate(asked):
             granted, votes = tally.granted[place], tally.votes.get(place)
-            outcomes[number] = extended(rules, leases[number], ttl, start, granted, votes)
+            outcomes[number] = extended(rules, leases[number], ttls[number], start, granted, votes)
     return [outcome for outcome in outcomes if outcome is not None]
 
 
-def _same(values: list[Number]) -> Number | list[Number]:
+def _same(values: list[Value]) -> Value | list[Value]:
     """One value for all where they are equal, as they nearly always are."""
     return values[0] if values.count(values[0]) == len(values) else values

@@ -6,7 +6,7 @@ Threads' and asyncio's clients differ only in the driver that they hand procedur
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ._clock import Clock, lease_clock
@@ -14,7 +14,7 @@ from ._dial import target
 from ._engine import FAULT, MAX_MASTERS, SILENT, Votes, Wait, load
 from ._guard import MODES, Electorate, Guard
 from ._masters import Masters
-from ._procedures import Refusal, Rules, wire_ttl
+from ._procedures import Lease, Refusal, Rules, wire_ttl
 from ._quorum import Retry, drift, impossible, quorum
 from ._seat import MasterHealth
 from .errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
@@ -23,6 +23,8 @@ from .telemetry import Stats
 MAX_RESOURCE = 64 << 10
 #: Seconds; ten years.
 MAX_RETENTION = 3.2e8
+#: Seconds between two looks whether another extension is still under way.
+TURN = 0.001
 
 
 class Core:
@@ -159,6 +161,20 @@ class Core:
         """So many more of a field of Stats."""
         with self.masters.mutex:
             setattr(self.counts, outcome, getattr(self.counts, outcome) + more)
+
+    def ask(self, leases: Sequence[Lease], ttl: float) -> bool:
+        """Whether all of these may be extended for ``ttl`` now; see ``Lease.ask``."""
+        with self.masters.mutex:
+            for place, lease in enumerate(leases):
+                if not lease.ask(ttl):
+                    self.answered(leases[:place])
+                    return False
+            return True
+
+    def answered(self, leases: Iterable[Lease]) -> None:
+        with self.masters.mutex:
+            for lease in leases:
+                lease.answered()
 
     def is_locked(self, key: bytes, votes: Votes) -> bool:
         """Whether somebody holds ``key``, as the masters say; QuorumUnavailable if too few do."""

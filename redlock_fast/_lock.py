@@ -6,15 +6,22 @@ to them: what may be done in which state is decided here, once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Sequence
 from typing import Any, Self
 
 from . import _procedures as procedures
-from ._core import Core, check_timeout, number, refuse_unknown
-from ._procedures import Connect, Effect, Extension, Lease, Refusal
+from ._core import TURN, Core, check_timeout, number
+from ._keeper import Keeper
+from ._procedures import Connect, Effect, Extension, Lease, Pause, Refusal
 from .errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable, TooManyExtensions
 
-MAX_EXTENSIONS = 100
+
+class _Default(int):
+    """So that one may see whether it was left as it is."""
+
+
+MAX_EXTENSIONS: int = _Default(100)
 
 
 class LockState:
@@ -26,6 +33,7 @@ class LockState:
         "_core",
         "_counter",
         "_generation",
+        "_keeper",
         "_key",
         "_lease",
         "_max_extensions",
@@ -42,10 +50,8 @@ class LockState:
         timeout: float | None = None,
         max_extensions: int | None = MAX_EXTENSIONS,
         fencing: bool = False,
-        **unknown: object,
+        keeper: Keeper | None = None,
     ) -> None:
-        if unknown:
-            refuse_unknown("lock()", unknown, LockState.__init__)
         self.resource = resource
         self._core = core
         self._key = core.check_key(resource)
@@ -56,6 +62,9 @@ class LockState:
         self._max_extensions = max_extensions
         #: The key that counts the fencing tokens, if there are to be any.
         self._counter = b"{%b}:f" % self._key if fencing else None
+        self._keeper = keeper  # of an auto-extended lock
+        if keeper is not None and keeper.max_hold < math.inf and max_extensions is MAX_EXTENSIONS:
+            self._max_extensions = None  # one bound is enough
         self._lease: Lease | None = None
         self._acquiring = False
         self._generation = core.masters.generation
@@ -146,6 +155,7 @@ class LockState:
         except BaseException:
             lease = self._lease
             if lease is not None:
+                self._stop_renewal()
                 self.let_go(lease)
                 yield from procedures.undo(self._key, lease.token, lease.sent, lease.ttl)
             raise
@@ -193,6 +203,12 @@ class LockState:
     def _keep(self, lease: Lease) -> None:
         self._lease = lease
         self._core.masters.hold(lease, self._key)
+        if self._keeper is not None:
+            self._keeper.begin(self, lease)
+
+    def _stop_renewal(self) -> None:
+        if self._keeper is not None:
+            self._keeper.stop()
 
     def _release(self) -> Generator[Effect, Any, bool]:
         """False: there was no lease, or it had ended on a quorum before."""
@@ -200,6 +216,7 @@ class LockState:
         lease = self._held()
         if lease is None or core.masters.closed:
             return False
+        self._stop_renewal()
         try:
             alive = yield from procedures.release(core.rules, self._key, lease)
         except GeneratorExit:
@@ -215,6 +232,7 @@ class LockState:
         """Release without waiting for an answer."""
         lease = self._held()
         if lease is not None:
+            self._stop_renewal()
             yield from procedures.undo(self._key, lease.token, lease.sent, lease.ttl)
             self.let_go(lease)
 
@@ -238,7 +256,12 @@ class LockState:
                 f"{self._key!r} was extended {lease.extensions} times, max_extensions allows no more; "
                 f"held for {self.remaining():.3f} s more"
             )
-        outcome, votes = yield from procedures.extend(core.rules, self._key, lease, ttl)
+        while not core.ask([lease], ttl):
+            yield Pause(TURN)
+        try:
+            outcome, votes = yield from procedures.extend(core.rules, self._key, lease, ttl)
+        finally:
+            core.answered([lease])
         if self.note_extension(lease, outcome):
             return lease.validity
         if outcome is Extension.LOST:
@@ -274,6 +297,7 @@ class LockState:
             lock._timeout = None
             lock._max_extensions = MAX_EXTENSIONS
             lock._counter = None
+            lock._keeper = None
             lock._lease = lease
             lock._acquiring = False
             lock._generation = generation
@@ -308,14 +332,23 @@ class LockState:
             self._core.counts.released += 1
         else:
             self._core.counts.expired += 1
+            self.note_loss(lease)
         return alive
+
+    def note_loss(self, lease: Lease) -> None:
+        """A release found that the lease had ended."""
+        if self._keeper is not None:
+            self._keeper.lose(self, lease, released=True)
 
     def note_extension(self, lease: Lease, outcome: Extension) -> bool:
         """Whether the lease was extended."""
         core = self._core
-        if outcome is Extension.LOST:
+        if outcome is Extension.LOST and self._keeper is not None:
+            self._keeper.lose(self, lease)  # which counts it
+        elif outcome is Extension.LOST:
             with core.masters.mutex:
-                # It stays until release(), which takes back what a minority may still have.
-                lease.deadline = min(lease.deadline, core.rules.clock())
-        core.count(outcome.value)
+                lease.lose(core.rules.clock())
+                core.count(outcome.value)
+        else:
+            core.count(outcome.value)
         return outcome is Extension.EXTENDED

@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from . import _batches as batches
-from ._core import Core
+from ._core import TURN, Core
 from ._lock import LockState
-from ._procedures import Connect, Effect, Lease, Refusal
+from ._procedures import Connect, Effect, Extension, Lease, Pause, Refusal, Rules
 from .errors import ConfigError, QuorumUnavailable
 
 L = TypeVar("L", bound=LockState)
@@ -63,6 +63,9 @@ def release_many(core: Core, locks: Sequence[LockState]) -> Generator[Effect, An
     held = leases_of(core, locks)
     if core.masters.closed:
         held = {}
+    for lock in held:
+        if lock._keeper is not None:
+            lock._keeper.stop()
     try:
         alive = yield from _by_parts(core, held, batches.release)
     except GeneratorExit:
@@ -75,6 +78,10 @@ def release_many(core: Core, locks: Sequence[LockState]) -> Generator[Effect, An
             lock.let_go(lease)
     core.count("released", sum(alive))
     core.count("expired", len(alive) - sum(alive))
+    if not all(alive):
+        for (lock, lease), found in zip(held.items(), alive, strict=True):
+            if not found:
+                lock.note_loss(lease)
     return _for_each(locks, held, alive)
 
 
@@ -85,12 +92,24 @@ def extend_many(
     core.check_open()
     ttl = core.default_ttl if ttl is None else core.check_ttl(ttl)
     held = {lock: lease for lock, lease in leases_of(core, locks).items() if lock.may_be_extended(lease)}
-    outcomes = yield from _by_parts(core, held, partial(batches.extend, ttl=ttl))
+    leases = list(held.values())
+    while not core.ask(leases, ttl):
+        yield Pause(TURN)
+    try:
+        outcomes = yield from _by_parts(core, held, partial(_extend, ttl=ttl))
+    finally:
+        core.answered(leases)
     done = [
         lock.note_extension(lease, outcome)
         for (lock, lease), outcome in zip(held.items(), outcomes, strict=True)
     ]
     return _for_each(locks, held, done)
+
+
+def _extend(
+    rules: Rules, keys: Sequence[bytes], leases: Sequence[Lease], ttl: float
+) -> Generator[Effect, Any, list[Extension]]:
+    return batches.extend(rules, keys, leases, [ttl] * len(keys))
 
 
 def _by_parts(

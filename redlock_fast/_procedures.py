@@ -117,7 +117,18 @@ class Lease:
     ``fencing``: larger than that of every earlier holder; None where it was not asked for.
     """
 
-    __slots__ = ("deadline", "extensions", "fencing", "sent", "token", "ttl", "validity")
+    __slots__ = (
+        "_asked",
+        "_asking",
+        "deadline",
+        "extensions",
+        "fencing",
+        "lost",
+        "sent",
+        "token",
+        "ttl",
+        "validity",
+    )
 
     def __init__(
         self, token: bytes, sent: int, ttl: float, end: float, validity: float, fencing: int | None = None
@@ -129,6 +140,28 @@ class Lease:
         self.validity = validity
         self.extensions = 0
         self.fencing = fencing
+        self.lost = False  # for good, whatever a master says later
+        self._asking = 0  # how many extensions are under way
+        self._asked = 0.0  # what for
+
+    def ask(self, ttl: float) -> bool:
+        """Whether an extension for ``ttl`` may begin now; then ``answered`` must follow.
+
+        Those that overlap must want the same: a master might execute the shorter one last.
+        """
+        if self._asking and self._asked != ttl:
+            return False
+        self._asking += 1
+        self._asked = ttl
+        return True
+
+    def answered(self) -> None:
+        self._asking -= 1
+
+    def lose(self, now: float) -> None:
+        """It stays with its lock until the release, which takes back what a minority may still have."""
+        self.lost = True
+        self.deadline = min(self.deadline, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +331,7 @@ def release(rules: Rules, key: bytes, lease: Lease) -> Generator[Effect, list[Vo
     """
     request = Request(RELEASE, (key, lease.token), lease.sent, lease.ttl)
     votes = (yield Exchange([request], rules.need, rules.node_timeout, rules.certain))[0]
-    return votes.granted >= rules.need or still_alive(rules, lease, votes)
+    return not lease.lost and (votes.granted >= rules.need or still_alive(rules, lease, votes))
 
 
 def still_alive(rules: Rules, lease: Lease, votes: Votes) -> bool:
@@ -327,7 +360,7 @@ def extend(
 
 def extended_already(rules: Rules, lease: Lease, ttl: float, start: float) -> Extension | None:
     """What an extension comes to if no master needs to be asked."""
-    if start >= lease.deadline:
+    if start >= lease.deadline or lease.lost:
         return Extension.LOST
     if deadline(start, ttl, rules.drift_factor) > lease.deadline:
         return None
@@ -345,9 +378,13 @@ def extended(
         return Extension.LOST
     if granted < rules.need:
         return Extension.INCONCLUSIVE
-    lease.deadline = deadline(start, ttl, rules.drift_factor)
+    # Another extension, which began later, may have been confirmed before.
+    lease.deadline = max(lease.deadline, deadline(start, ttl, rules.drift_factor))
     lease.validity = lease.deadline - now
     lease.extensions += 1
+    if lease.lost:  # found by another thread since the look at the deadline
+        lease.lose(now)
+        return Extension.LOST
     return Extension.EXTENDED
 
 

@@ -10,10 +10,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from . import _at_exit as _at_exit  # registers itself
 from . import _procedures as procedures
-from ._core import Core
+from ._core import Core, refuse_unknown
 from ._drive_aio import Pump, drive, drive_now
 from ._lock import MAX_EXTENSIONS, LockState
 from ._many import acquire_many, extend_many, release_many
+from ._renewal_aio import Body, LoopRenewal, loop_keeper
 from .errors import WrongLoop
 
 P = ParamSpec("P")
@@ -32,6 +33,14 @@ class AsyncLock(LockState):
 
     _core: AsyncFastRedlock
 
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the lock is lost; see :attr:`redlock_fast.Lock.lost`."""
+        if self._keeper is None:
+            raise AttributeError("lost: only a lock with auto_extend=True is told of its loss")
+        event: asyncio.Event = self._keeper.lost
+        return event
+
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire the lock; see :meth:`redlock_fast.Lock.acquire`.
 
@@ -49,11 +58,17 @@ class AsyncLock(LockState):
 
     async def __aenter__(self) -> AsyncLock:
         self._entered(await drive(self._attempt(True, None), self._core.pump()))
+        if self._keeper is not None and self._keeper.cancels:
+            self._keeper.body = Body()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._keeper is not None and self._keeper.body is not None:
+            body, self._keeper.body = self._keeper.body, None
+            if body.left(kind):
+                error = None  # the loss takes its place
         bound = self._core.bound
         if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
             drive_now(self._drop(), bound)
@@ -73,6 +88,8 @@ class AsyncFastRedlock(Core):
     #: The driver in the loop that the client belongs to.
     bound: Pump | None = None
 
+    _renewal: LoopRenewal | None = None
+
     def lock(
         self,
         resource: str | bytes,
@@ -81,10 +98,28 @@ class AsyncFastRedlock(Core):
         timeout: float | None = None,
         max_extensions: int | None = MAX_EXTENSIONS,
         fencing: bool = False,
+        auto_extend: bool = False,
+        on_lost: Callable[[AsyncLock, str], Any] | None = None,
+        max_hold: float | None = None,
+        cancel_on_loss: bool = True,
         **unknown: Any,
     ) -> AsyncLock:
-        """A lock on ``resource``, not acquired yet; no I/O. See :meth:`redlock_fast.FastRedlock.lock`."""
-        return AsyncLock(self, resource, ttl, timeout, max_extensions, fencing, **unknown)
+        """A lock on ``resource``, not acquired yet; no I/O. See :meth:`redlock_fast.FastRedlock.lock`.
+
+        ``on_lost`` runs in the loop, and may be a coroutine function. On a loss the body of ``async with``
+        is cancelled, too, unless ``cancel_on_loss`` is False; ``async with`` then raises LockLost.
+        """
+        if unknown:
+            refuse_unknown("lock()", unknown, AsyncFastRedlock.lock)
+        keeper = None
+        if (
+            auto_extend is not False
+            or on_lost is not None
+            or max_hold is not None
+            or cancel_on_loss is not True
+        ):
+            keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
+        return AsyncLock(self, resource, ttl, timeout, max_extensions, fencing, keeper)
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -145,10 +180,13 @@ class AsyncFastRedlock(Core):
         return await self.pump().wait_for_quorum(self.connect_timeout if timeout is None else timeout)
 
     async def close(self) -> None:
-        """Close all connections. Locks that are held stay held until their leases end."""
+        """Close all connections, and end renewal. Locks that are held stay held until their leases end."""
         pump = self.bound
         if pump is not None and pump.alive():
-            await self.pump().close()
+            pump = self.pump()
+            if self._renewal is not None:
+                await self._renewal.end()
+            await pump.close()
             return
         self.masters.close()
         if pump is not None:
@@ -160,6 +198,13 @@ class AsyncFastRedlock(Core):
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
+
+    def renewal(self) -> LoopRenewal:
+        """What extends locks in the background; raises WrongLoop as ``pump``."""
+        pump = self.pump()
+        if self._renewal is None or self._renewal.generation != self.masters.generation:
+            self._renewal = LoopRenewal(self, pump)
+        return self._renewal
 
     def pump(self) -> Pump:
         """The driver in the running loop; raises WrongLoop where this is not the client's."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from . import _at_exit as _at_exit  # registers itself
 from . import _procedures as procedures
-from ._core import Core
+from ._core import Core, refuse_unknown
 from ._drive import drive
 from ._lock import MAX_EXTENSIONS, LockState
 from ._many import acquire_many, extend_many, release_many
+from ._renewal_threads import ThreadRenewal, thread_keeper
 from .errors import LockAlreadyHeld, LockLost
 
 P = ParamSpec("P")
@@ -27,6 +29,14 @@ class Lock(LockState):
     """
 
     __slots__ = ()
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set when the lock is lost: only for ``auto_extend=True``. Each hold has an event of its own."""
+        if self._keeper is None:
+            raise AttributeError("lost: only a lock with auto_extend=True is told of its loss")
+        event: threading.Event = self._keeper.lost
+        return event
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire the lock; the signature and the meaning of ``threading.Lock.acquire``.
@@ -110,6 +120,8 @@ class FastRedlock(Core):
     Raises ConfigError for bad settings, before any I/O.
     """
 
+    _renewal: ThreadRenewal | None = None
+
     def lock(
         self,
         resource: str | bytes,
@@ -118,6 +130,9 @@ class FastRedlock(Core):
         timeout: float | None = None,
         max_extensions: int | None = MAX_EXTENSIONS,
         fencing: bool = False,
+        auto_extend: bool = False,
+        on_lost: Callable[[Lock, str], Any] | None = None,
+        max_hold: float | None = None,
         **unknown: Any,
     ) -> Lock:
         """A lock on ``resource`` (1 byte to 64 kB), not acquired yet; no I/O.
@@ -125,9 +140,21 @@ class FastRedlock(Core):
         ``ttl``: the lease, in seconds. ``timeout``: how long ``with`` and ``acquire()`` try, in seconds;
         None: without end while others hold it. ``max_extensions``: how often it may be extended; None:
         without bound. ``fencing``: count a fencing token for each grant, see :attr:`Lock.fencing_token`.
+
+        ``auto_extend``: extend it in the background from a third of the lease on, as long as it is held and
+        somebody has this object: ``max_extensions`` times (by default 100, which is 5.5 minutes at a ttl of
+        10 s), or with ``max_hold`` until so many seconds after the grant. Then, or when it cannot be
+        extended, the lease ends and the loss is told: ``on_lost(lock, reason)`` is called once, in a thread
+        of the client, :attr:`Lock.lost` is set, :meth:`Lock.check` raises. See docs/renewal.md.
+
         Raises ConfigError.
         """
-        return Lock(self, resource, ttl, timeout, max_extensions, fencing, **unknown)
+        if unknown:
+            refuse_unknown("lock()", unknown, FastRedlock.lock)
+        keeper = None
+        if auto_extend is not False or on_lost is not None or max_hold is not None:
+            keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
+        return Lock(self, resource, ttl, timeout, max_extensions, fencing, keeper)
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -200,8 +227,17 @@ class FastRedlock(Core):
         return self.masters.wait_for_quorum(self.connect_timeout if timeout is None else timeout)
 
     def close(self) -> None:
-        """Close all connections. Locks that are held stay held until their leases end."""
+        """Close all connections, and end renewal. Locks that are held stay held until their leases end."""
         self.masters.close()
+        if self._renewal is not None:
+            self._renewal.end()
+
+    def renewal(self) -> ThreadRenewal:
+        """What extends locks in the background: one for each process."""
+        with self.masters.mutex:
+            if self._renewal is None or self._renewal.generation != self.masters.generation:
+                self._renewal = ThreadRenewal(self)
+            return self._renewal
 
     def __enter__(self, /) -> FastRedlock:
         return self

@@ -18,8 +18,9 @@ class Stats:
 
     ``acquired``, ``contended``, ``unavailable``: how acquires ended. ``released``: releases that
     found the lease alive; ``expired``: releases that came after its end. ``extended``,
-    ``inconclusive``, ``lost``: how extensions ended. ``faults``: votes that were failures, all masters
-    together; ``health()`` has them for each.
+    ``inconclusive``, ``lost``: how extensions ended; ``lost`` also counts auto-extended leases that ended
+    otherwise before their release. ``renewed``: of the extensions, those by renewal. ``faults``: votes that
+    were failures, all masters together; ``health()`` has them for each.
     """
 
     acquired: int = 0
@@ -30,6 +31,7 @@ class Stats:
     extended: int = 0
     inconclusive: int = 0
     lost: int = 0
+    renewed: int = 0
     faults: int = 0
 
     def copy(self) -> Stats:
@@ -45,17 +47,28 @@ class EventLog:
 
     def warn(self, event: str, master: str, text: str) -> None:
         """Log ``event`` about ``master``, at most once in LOG_INTERVAL; the rest is counted."""
+        more = self._due(event, master)
+        if more is not None:
+            logger.warning(
+                "%s: master %s: %s%s", event, master, text, more, extra={"event": event, "master": master}
+            )
+
+    def warn_of(self, event: str, text: str) -> None:
+        """The same for what is no single master's."""
+        more = self._due(event, "")
+        if more is not None:
+            logger.warning("%s: %s%s", event, text, more, extra={"event": event})
+
+    def _due(self, event: str, master: str) -> str | None:
+        """None: not now. Otherwise words about those that were held back."""
         key = (event, master)
         now = time.monotonic()
         if now < self._next.get(key, 0.0):
             self._held_back[key] = self._held_back.get(key, 0) + 1
-            return
+            return None
         self._next[key] = now + LOG_INTERVAL
         more = self._held_back.pop(key, 0)
-        suffix = f" ({more} more like it before)" if more else ""
-        logger.warning(
-            "%s: master %s: %s%s", event, master, text, suffix, extra={"event": event, "master": master}
-        )
+        return f" ({more} more like it before)" if more else ""
 
     def info(self, event: str, master: str, text: str) -> None:
         logger.info("%s: master %s: %s", event, master, text, extra={"event": event, "master": master})

@@ -1,0 +1,124 @@
+"""Renewal for threads: one thread for all auto-extended locks of a client, and one to tell of losses."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import inspect
+import math
+import queue
+import threading
+import weakref
+from typing import Any
+
+from ._core import Core
+from ._drive import drive
+from ._keeper import Keeper, Kept, OnLost, Renewal, check_terms
+from .errors import ConfigError
+from .renewal import FIRST_PAUSE
+from .telemetry import logger
+
+#: For so many seconds the thread stays when nothing is left to renew.
+LINGER = 5.0
+#: Seconds that ``close`` waits for the thread.
+FAREWELL = 1.0
+
+
+class ThreadRenewal(Renewal):
+    """Its thread is started by the first lease, and ends with the client or when there was none for long."""
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core)
+        self._thread: threading.Thread | None = None
+        self._until = math.inf  # when the thread will look by itself
+        self._idle = False
+        self._losses: collections.deque[tuple[OnLost, Kept, str]] = collections.deque()
+        self._telling = False
+        # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        weakref.finalize(self, self._wake.put, None).atexit = False  # a forgotten client's thread ends
+
+    def attend(self) -> None:
+        if self._thread is None:
+            thread = threading.Thread(
+                target=_renew, args=(weakref.ref(self), self._wake), name="redlock-fast-renewal", daemon=True
+            )
+            thread.start()
+            self._thread = thread
+        elif self.schedule.next() < self._until:
+            self._wake.put(None)
+
+    def step(self) -> float | None:
+        """One look. In how many seconds to look again; None: the thread is to end."""
+        if self.masters.closed:
+            return None
+        try:
+            asks = self.look()
+            if asks:
+                drive(self.extend(asks), self.masters)
+        except Exception:  # locks without their renewal would all be lost
+            logger.exception("renewal-error")
+            return FIRST_PAUSE
+        with self.masters.mutex:
+            pause = self.wait()
+            if pause is None and self._idle:
+                self._thread = None
+                return None
+            self._idle = pause is None
+            self._until = math.inf if pause is None else self.rules.clock() + pause
+            return LINGER if pause is None else pause
+
+    def end(self) -> None:
+        """The client is closed: nothing is renewed any more, and nobody is told."""
+        thread = self._thread
+        self._wake.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(FAREWELL)
+
+    # --- losses ---
+
+    def tell(self, lock: Kept, reason: str) -> None:
+        """In a thread of its own, which may take its time: renewal goes on meanwhile."""
+        keeper = lock._keeper
+        if keeper is None:
+            return
+        keeper.lost.set()
+        if keeper.on_lost is None:
+            return
+        with self.masters.mutex:
+            self._losses.append((keeper.on_lost, lock, reason))
+            if not self._telling:
+                threading.Thread(target=self._tell_all, name="redlock-fast-on-lost", daemon=True).start()
+                self._telling = True
+
+    def _tell_all(self) -> None:
+        while True:
+            with self.masters.mutex:
+                if not self._losses:
+                    self._telling = False
+                    return
+                on_lost, lock, reason = self._losses.popleft()
+            try:
+                on_lost(lock, reason)
+            except BaseException:
+                logger.exception("on-lost-error")
+
+
+def _renew(renewal: weakref.ref[ThreadRenewal], wake: queue.SimpleQueue[None]) -> None:
+    while (alive := renewal()) is not None:
+        pause = alive.step()
+        del alive
+        if pause is None:
+            return
+        with contextlib.suppress(queue.Empty):
+            wake.get(timeout=pause)
+            while True:
+                wake.get_nowait()
+
+
+def thread_keeper(core: Any, auto_extend: Any, on_lost: Any, max_hold: Any) -> Keeper:
+    """Raises ConfigError."""
+    longest = check_terms(auto_extend, on_lost, max_hold)
+    if inspect.iscoroutinefunction(on_lost):
+        raise ConfigError("on_lost must be a plain function: nobody would await it; AsyncFastRedlock does")
+    return Keeper(core.renewal, threading.Event, on_lost, longest)
