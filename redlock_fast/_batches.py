@@ -160,7 +160,8 @@ def extend(
         wire = [wire_ttl(ttl) for ttl in wanted] if isinstance(wanted, list) else wire_ttl(wanted)
         batch = Batch(EXTEND, ([keys[number] for number in asked], tokens, wire), len(asked), _same(sent))
         longest = min(timeout, max(lease.deadline for lease in asking) - start)
-        tally = yield Exchange(batch, rules.need, longest, rules.certain, rules.node_timeout)
+        stall = min(longest, rules.node_timeout)
+        tally = yield Exchange(batch, rules.need, longest, rules.certain, stall)
         for place, number in enumerate(asked):
             granted, votes = tally.granted[place], tally.votes.get(place)
             outcomes[number] = extended(rules, leases[number], ttls[number], start, granted, votes)

@@ -7,6 +7,7 @@ Procedures and decisions; when to run them and how a loss is told are the driver
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
@@ -97,6 +98,8 @@ class Renewal:
         self.counts = core.counts
         self.generation = core.masters.generation
         self.schedule = Schedule(core.rules.drift_factor)
+        #: Guards the schedule. Not that of the masters, which is held more briefly; may take that one inside.
+        self.mutex = threading.RLock()
 
     # --- the drivers' part ---
 
@@ -111,7 +114,7 @@ class Renewal:
     # --- for locks ---
 
     def add(self, hold: Hold) -> None:
-        with self.masters.mutex:
+        with self.mutex:
             self.schedule.add(hold)
             try:
                 self.attend()
@@ -120,17 +123,18 @@ class Renewal:
                 raise
 
     def drop(self, hold: Hold) -> None:
-        with self.masters.mutex:
+        with self.mutex:
             self.schedule.drop(hold)
 
     def lose(self, lock: Kept, hold: Hold, reason: str, *, released: bool = False) -> None:
         """Tell that it is lost: once, and not after its release unless that is what found it."""
-        with self.masters.mutex:
+        with self.mutex:
             if hold.told or (hold.over and not released):
                 return
             hold.told = True
             self.schedule.drop(hold)
             hold.lease.lose(self.rules.clock())
+        with self.masters.mutex:
             self.counts.lost += 1
         self.masters.events.warn_of("lock-lost", f"{hold.key!r}: {reason}")
         self.tell(lock, reason)
@@ -140,14 +144,16 @@ class Renewal:
     def look(self) -> list[tuple[Hold, float]]:
         """Tell what has ended. Returns what to ``extend`` now."""
         now = self.rules.clock()
-        with self.masters.mutex:
+        with self.mutex:
             ended = self.schedule.ended(now)
         for hold in ended:
             self._lost(hold, hold.reason())
         asks = []
-        with self.masters.mutex:
+        with self.mutex:
             for hold, ttl in self.schedule.due(now):
-                if hold.lease.ask(ttl):
+                with self.masters.mutex:
+                    free = hold.lease.ask(ttl)
+                if free:
                     asks.append((hold, ttl))
                 else:
                     self.schedule.delay(hold, now)
@@ -166,11 +172,9 @@ class Renewal:
         finally:
             self._settle(asks[done:], [Extension.INCONCLUSIVE] * (len(asks) - done))
 
-    def wait(self) -> float | None:
-        """In how many seconds to look again; None: nothing is left to do."""
-        with self.masters.mutex:
-            if not self.schedule:
-                return None
+    def wait(self) -> float:
+        """In how many seconds to look again."""
+        with self.mutex:
             return max(0.0, min(TICK, self.schedule.next() - self.rules.clock()))
 
     def _patience(self) -> float:
@@ -178,7 +182,7 @@ class Renewal:
 
         But never less than answers usually take: no stream of ending leases may starve the others.
         """
-        with self.masters.mutex:
+        with self.mutex:
             left = self.schedule.first_end() - self.rules.clock()
         if left >= self.rules.node_timeout:
             return left
@@ -188,15 +192,16 @@ class Renewal:
 
     def _settle(self, asks: Sequence[tuple[Hold, float]], outcomes: Sequence[Extension]) -> None:
         lost = []
-        with self.masters.mutex:
-            now = self.rules.clock()
+        now = self.rules.clock()
+        with self.mutex:
             for (hold, _), outcome in zip(asks, outcomes, strict=True):
-                hold.lease.answered()
+                with self.masters.mutex:
+                    hold.lease.answered()
                 if outcome is Extension.LOST:
-                    gone = now < hold.lease.deadline
-                    lost.append((hold, GONE if gone else hold.stopped or UNCONFIRMED))
+                    lost.append((hold, GONE if now < hold.lease.deadline else hold.stopped or UNCONFIRMED))
                 else:
                     self.schedule.settle(hold, outcome is Extension.EXTENDED, now)
+        with self.masters.mutex:
             self.counts.extended += outcomes.count(Extension.EXTENDED)
             self.counts.renewed += outcomes.count(Extension.EXTENDED)
             self.counts.inconclusive += outcomes.count(Extension.INCONCLUSIVE)

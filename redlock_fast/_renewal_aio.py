@@ -35,20 +35,23 @@ class LoopRenewal(Renewal):
 
     def drop(self, hold: Hold) -> None:
         super().drop(hold)
-        if not self.schedule and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if not self.schedule:
+            self.schedule.sweep()
+            self._stop_timer()
 
     def _set_timer(self, least: float = 0.0) -> None:
-        pause = None if self._ended or self.masters.closed else self.wait()
-        when = self._loop.time() + max(least, pause) if pause is not None else 0.0
+        """To the next time that there is something to do, unless it rings before that."""
+        if self._ended or self.masters.closed or not self.schedule:
+            return
+        when = self._loop.time() + max(least, self.wait())
+        if self._timer is None or self._timer.when() > when + TIMER:
+            self._stop_timer()
+            self._timer = self._loop.call_at(when, self._ring, context=self._context)
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
-            if pause is not None and self._timer.when() <= when + TIMER:
-                return
             self._timer.cancel()
             self._timer = None
-        if pause is not None:
-            self._timer = self._loop.call_at(when, self._ring, context=self._context)
 
     def _ring(self) -> None:
         self._timer = None
@@ -76,8 +79,7 @@ class LoopRenewal(Renewal):
     async def end(self) -> None:
         """The client is being closed: nothing is renewed any more, and nobody is told."""
         self._ended = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})

@@ -31,7 +31,7 @@ class ThreadRenewal(Renewal):
         super().__init__(core)
         self._thread: threading.Thread | None = None
         self._until = math.inf  # when the thread will look by itself
-        self._idle = False
+        self._used = core.rules.clock()  # when there was something to renew
         self._losses: collections.deque[tuple[OnLost, Kept, str]] = collections.deque()
         self._telling = False
         # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
@@ -43,6 +43,7 @@ class ThreadRenewal(Renewal):
             thread = threading.Thread(
                 target=_renew, args=(weakref.ref(self), self._wake), name="redlock-fast-renewal", daemon=True
             )
+            self._used, self._until = self.rules.clock(), math.inf
             thread.start()
             self._thread = thread
         elif self.schedule.next() < self._until:
@@ -59,14 +60,16 @@ class ThreadRenewal(Renewal):
         except Exception:  # locks without their renewal would all be lost
             logger.exception("renewal-error")
             return FIRST_PAUSE
-        with self.masters.mutex:
-            pause = self.wait()
-            if pause is None and self._idle:
+        with self.mutex:
+            now = self.rules.clock()
+            if self.schedule:
+                self._used = now
+            elif now - self._used > LINGER:
                 self._thread = None
                 return None
-            self._idle = pause is None
-            self._until = math.inf if pause is None else self.rules.clock() + pause
-            return LINGER if pause is None else pause
+            pause = self.wait()
+            self._until = now + pause
+            return pause
 
     def end(self) -> None:
         """The client is closed: nothing is renewed any more, and nobody is told."""
@@ -85,15 +88,18 @@ class ThreadRenewal(Renewal):
         keeper.lost.set()
         if keeper.on_lost is None:
             return
-        with self.masters.mutex:
+        with self.mutex:
             self._losses.append((keeper.on_lost, lock, reason))
             if not self._telling:
-                threading.Thread(target=self._tell_all, name="redlock-fast-on-lost", daemon=True).start()
-                self._telling = True
+                try:
+                    threading.Thread(target=self._tell_all, name="redlock-fast-on-lost", daemon=True).start()
+                    self._telling = True
+                except RuntimeError:  # no more threads; perhaps with the next loss
+                    logger.exception("on-lost-error")
 
     def _tell_all(self) -> None:
         while True:
-            with self.masters.mutex:
+            with self.mutex:
                 if not self._losses:
                     self._telling = False
                     return

@@ -115,10 +115,13 @@ class Schedule:
         if not hold.over:
             hold.over = True
             self._count -= 1
-            for heap in (self._dues, self._ends):
-                if len(heap) > 2 * self._count + 64:
-                    heap[:] = [entry for entry in heap if not entry[2].over]
-                    heapq.heapify(heap)
+
+    def sweep(self) -> None:
+        """Forget what was dropped, if it is much. Not part of ``drop``, which a signal handler may call."""
+        for heap in (self._dues, self._ends):
+            if len(heap) > 2 * self._count + 64:
+                heap[:] = [entry for entry in heap if not entry[2].over]
+                heapq.heapify(heap)
 
     def next(self) -> float:
         """When there is something to do again; infinity: never."""
@@ -141,6 +144,7 @@ class Schedule:
 
     def ended(self, now: float) -> list[Hold]:
         """Those whose lease has ended and whose lock is still there: lost."""
+        self.sweep()
         lost = []
         while self.first_end() <= now:
             hold = heapq.heappop(self._ends)[2]

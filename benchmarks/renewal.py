@@ -1,0 +1,124 @@
+"""What auto-extended locks cost, and how late a loss is told.
+
+    python benchmarks/renewal.py [--locks 1000] [--seconds 60] [--ttl 10] [--engine native] [--asyncio]
+
+In one process, five masters: so many locks are held for so long; then all masters but a quorum are
+killed, for two leases; then one more. Prints the CPU that this process took, its renewal threads, what
+was lost, and how long after its deadline each lock told of its loss.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import statistics
+import threading
+import time
+from typing import Any
+
+from redlock_fast import AsyncFastRedlock, FastRedlock
+from redlock_fast._clock import lease_clock
+from redlock_fast.embedded import Masters
+
+
+class Losses:
+    """When each was told, against its deadline before the masters were killed or extended it last."""
+
+    def __init__(self) -> None:
+        self.late: list[float] = []
+        self.deadlines: dict[Any, float] = {}
+
+    def __call__(self, lock: Any, reason: str) -> None:
+        self.late.append(lease_clock() - self.deadlines.get(lock, 0.0))
+
+    def note(self, locks: list[Any]) -> None:
+        """The deadlines as they are now: of leases that nobody can extend any more."""
+        self.deadlines = {lock: lock.lease.deadline for lock in locks if lock.lease}
+
+    def tell(self, count: int) -> None:
+        late = sorted(self.late)
+        if late:
+            print(
+                f"  told: {len(late)} of {count}; after the deadline, ms: first {late[0] * 1e3:.1f}, "
+                f"p50 {statistics.median(late) * 1e3:.1f}, last {late[-1] * 1e3:.1f}"
+            )
+
+
+class Usage:
+    """Prints what this process used in a part of the run."""
+
+    def __init__(self, title: str) -> None:
+        print(f"{title}:")
+        self.cpu, self.time = time.process_time(), time.monotonic()
+
+    def tell(self, client: Any, losses: Losses) -> None:
+        seconds = time.monotonic() - self.time
+        share = (time.process_time() - self.cpu) / seconds
+        renewing = sum("renewal" in thread.name for thread in threading.enumerate())
+        stats = client.stats()
+        print(
+            f"  {seconds:.0f} s, CPU {share:.2%} of a core, renewal threads {renewing} of "
+            f"{threading.active_count()}, renewed {stats.renewed}, inconclusive {stats.inconclusive}, "
+            f"lost {stats.lost}, told {len(losses.late)}"
+        )
+
+
+def parts(args: argparse.Namespace, masters: Masters, client: Any, locks: list[Any], losses: Losses) -> Any:
+    """What happens; yields how many seconds to wait each time."""
+    usage = Usage(f"{len(locks)} locks of {args.ttl:g} s, all masters well")
+    yield args.seconds
+    usage.tell(client, losses)
+    for number in (0, 1):
+        masters[number].kill()
+    usage = Usage("all masters but a quorum killed")
+    yield 2 * args.ttl
+    usage.tell(client, losses)
+    masters[2].kill()
+    usage = Usage("a majority killed")
+    yield 0.2
+    losses.note(locks)
+    yield args.ttl + 1.0
+    usage.tell(client, losses)
+    losses.tell(len(locks))
+
+
+def with_threads(args: argparse.Namespace, masters: Masters) -> None:
+    losses = Losses()
+    with FastRedlock(masters.urls, engine=args.engine) as client:
+        locks = [client.lock(f"r:{n}", args.ttl, auto_extend=True, on_lost=losses) for n in range(args.locks)]
+        assert all(lock.acquire() for lock in locks)
+        for seconds in parts(args, masters, client, locks, losses):
+            time.sleep(seconds)
+
+
+async def with_asyncio(args: argparse.Namespace, masters: Masters) -> None:
+    losses = Losses()
+    async with AsyncFastRedlock(masters.urls, engine=args.engine) as client:
+        locks = [client.lock(f"r:{n}", args.ttl, auto_extend=True, on_lost=losses) for n in range(args.locks)]
+        for lock in locks:
+            assert await lock.acquire()
+        for seconds in parts(args, masters, client, locks, losses):
+            await asyncio.sleep(seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--locks", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--ttl", type=float, default=10.0)
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--asyncio", action="store_true")
+    args = parser.parse_args()
+    logging.getLogger("redlock_fast").addHandler(logging.NullHandler())
+    print(f"engine {args.engine}, {'asyncio' if args.asyncio else 'threads'}, {os.cpu_count()} cores")
+    with Masters(5) as masters:
+        if args.asyncio:
+            asyncio.run(with_asyncio(args, masters))
+        else:
+            with_threads(args, masters)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,534 @@
+"""Renewal in virtual time: which leases are extended when, and which are told to be lost."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import threading
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redlock_fast import ConfigError, FastRedlock
+from redlock_fast._engine import Tally, Votes
+from redlock_fast._keeper import Keeper, Renewal
+from redlock_fast._procedures import Exchange, Lease, Rules
+from redlock_fast._quorum import Retry, drift
+from redlock_fast.aio import AsyncFastRedlock
+from redlock_fast.renewal import (
+    FIRST_PAUSE,
+    GONE,
+    LATE,
+    MAX_EXTENSIONS,
+    MAX_HOLD,
+    UNCONFIRMED,
+    WINDOW,
+    Hold,
+    Schedule,
+)
+from redlock_fast.telemetry import EventLog, Stats
+
+DRIFT = 0.01
+START = 1000.0
+YES, NO, NOBODY = "yes", "no", "nobody"
+
+
+class FakeLock:
+    """What renewal sees of a lock."""
+
+    def __init__(self, now: float, ttl: float = 10.0, most: int | None = None, key: bytes = b"k") -> None:
+        self.key = key
+        self.ttl = ttl
+        self.most = most
+        self.lease: Lease | None = Lease(b"t" * 20, 0b11111, ttl, now + ttl - drift(ttl, DRIFT), ttl)
+        self._keeper: Keeper | None = None
+
+    def may_be_extended(self, lease: Lease) -> bool:
+        return self.most is None or lease.extensions < self.most
+
+
+def extend(hold: Hold, ttl: float, now: float) -> None:
+    """As the masters would confirm it at once."""
+    hold.lease.deadline = now + ttl - drift(ttl, DRIFT)
+    hold.lease.extensions += 1
+
+
+def scheduled(*holds: Hold) -> Schedule:
+    schedule = Schedule(DRIFT)
+    for hold in holds:
+        schedule.add(hold)
+    return schedule
+
+
+def asked(schedule: Schedule, now: float) -> list[Hold]:
+    return [hold for hold, _ in schedule.due(now)]
+
+
+# --- when -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ttl", [0.05, 0.5, 10.0, 60.0])
+def test_due_at_a_third_of_the_lease_again_and_again(ttl: float) -> None:
+    lock = FakeLock(START, ttl)
+    assert lock.lease
+    hold = Hold(lock, lock.lease)
+    schedule, now = scheduled(hold), START
+    for _ in range(20):
+        due = schedule.next()
+        assert 0.2 * ttl < due - now <= ttl / 3
+        assert asked(schedule, now) == [], "not before it is due"
+        assert schedule.due(due) == [(hold, ttl)]
+        assert schedule.due(due) == [], "nor twice"
+        extend(hold, ttl, due)
+        schedule.settle(hold, True, due)
+        now = due
+
+
+def test_what_is_due_soon_goes_along_and_stays_together() -> None:
+    locks = [FakeLock(START + number * WINDOW / 100) for number in range(100)]
+    later = FakeLock(START + 1.0)
+    holds = [Hold(lock, lock.lease) for lock in locks if lock.lease]
+    assert later.lease
+    schedule = scheduled(*reversed(holds), Hold(later, later.lease))
+    now = schedule.next()
+    assert asked(schedule, now) == holds
+    for hold in holds:
+        extend(hold, 10.0, now)
+        schedule.settle(hold, True, now)
+    assert len(asked(schedule, schedule.next())) == 1, "the other one"
+    assert len(asked(schedule, schedule.next())) == 100
+
+
+def test_inconclusive_is_tried_again_soon_with_pauses_that_grow_until_the_deadline() -> None:
+    lock = FakeLock(START)
+    assert lock.lease
+    hold = Hold(lock, lock.lease)
+    schedule, times = scheduled(hold), []
+    while not schedule.ended(now := schedule.next()):
+        assert asked(schedule, now) == [hold]
+        times.append(now)
+        schedule.settle(hold, False, now)
+    assert now == lock.lease.deadline
+    assert hold.reason() == UNCONFIRMED
+    pauses = [later - at for at, later in itertools.pairwise(times)]
+    assert pauses[:4] == pytest.approx([0.01, 0.02, 0.04, 0.08])
+    assert max(pauses) == pytest.approx(10.0 / 30)
+    assert times[-1] > lock.lease.deadline - 0.4
+
+
+def test_after_success_all_is_as_before() -> None:
+    lock = FakeLock(START)
+    assert lock.lease
+    hold = Hold(lock, lock.lease)
+    schedule = scheduled(hold)
+    for _ in range(3):
+        now = schedule.next()
+        asked(schedule, now)
+        schedule.settle(hold, False, now)
+    now = schedule.next()
+    asked(schedule, now)
+    extend(hold, 10.0, now)
+    schedule.settle(hold, True, now)
+    assert schedule.next() == pytest.approx(now + 10 / 3, abs=0.2)
+    assert hold.failures == 0
+
+
+def test_an_extension_by_the_user_moves_ours() -> None:
+    lock = FakeLock(START)
+    assert lock.lease
+    hold = Hold(lock, lock.lease)
+    schedule = scheduled(hold)
+    now = schedule.next()
+    extend(hold, 50.0, now)
+    assert asked(schedule, now) == []
+    assert schedule.next() == pytest.approx(now + 50 - 0.502 - 10 * 2 / 3)
+    assert schedule.ended(now + 12) == []
+
+
+# --- bounds ---------------------------------------------------------------------------------------
+
+
+def test_stops_after_max_extensions() -> None:
+    lock = FakeLock(START, most=3)
+    assert lock.lease
+    hold = Hold(lock, lock.lease)
+    schedule, count = scheduled(hold), 0
+    while not schedule.ended(now := schedule.next()):
+        for _ in schedule.due(now):
+            count += 1
+            extend(hold, 10.0, now)
+            schedule.settle(hold, True, now)
+    assert count == 3
+    assert now == lock.lease.deadline
+    assert hold.reason() == MAX_EXTENSIONS
+
+
+@pytest.mark.parametrize("longest", [0.5, 9.0, 10.5, 14.0, 25.0, 100.0])
+def test_is_never_held_longer_than_max_hold(longest: float) -> None:
+    lock = FakeLock(START)
+    assert lock.lease
+    hold = Hold(lock, lock.lease, START + longest)
+    schedule, wanted = scheduled(hold), []
+    while not schedule.ended(now := schedule.next()):
+        for _, ttl in schedule.due(now):
+            wanted.append(ttl)
+            extend(hold, ttl, now)
+            schedule.settle(hold, True, now)
+        assert len(wanted) < 100
+    assert hold.reason() == MAX_HOLD
+    granted = START + 10.0 - drift(10.0, DRIFT)
+    assert granted <= now <= max(granted, START + longest)
+    assert now > START + longest - 1.0, "but nearly so long"
+    assert all(ttl == 10.0 for ttl in wanted[:-1]), "only the last is shorter"
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+def test_abandoned_or_let_go_is_neither_extended_nor_lost() -> None:
+    gone, released, kept = FakeLock(START), FakeLock(START), FakeLock(START)
+    holds = [Hold(lock, lock.lease) for lock in (gone, released, kept) if lock.lease]
+    schedule = scheduled(*holds)
+    del gone
+    released.lease = None
+    gc.collect()
+    assert asked(schedule, START + 5) == [holds[2]]
+    assert len(schedule) == 1
+    schedule = scheduled(*[Hold(kept, hold.lease) for hold in holds])
+    assert len(schedule.ended(START + 20)) == 1
+    assert len(schedule) == 1
+
+
+def test_late_is_late() -> None:
+    lock = FakeLock(START)
+    assert lock.lease
+    hold = Hold(lock, lock.lease)
+    schedule = scheduled(hold)
+    assert schedule.ended(START + 60) == [hold]
+    assert hold.reason() == LATE
+    assert schedule.ended(START + 61) == []
+
+
+def test_what_was_dropped_is_forgotten() -> None:
+    """Catches: heaps that grow with every lock that is acquired and released within a third of its lease."""
+    stays = FakeLock(START, 60.0)
+    assert stays.lease
+    schedule = scheduled(Hold(stays, stays.lease))
+    for _ in range(10_000):
+        lock = FakeLock(START, 60.0)
+        assert lock.lease
+        hold = Hold(lock, lock.lease)
+        schedule.add(hold)
+        schedule.drop(hold)
+        schedule.drop(hold)
+        schedule.ended(START)
+    assert len(schedule) == 1
+    assert len(schedule._dues) + len(schedule._ends) < 300
+    assert schedule.next() < START + 30
+    assert scheduled().next() == float("inf")
+
+
+@dataclass
+class Run:
+    """Many locks, masters that answer as hypothesis says, and time that only goes on."""
+
+    draw: Any
+    now: float = START
+    schedule: Schedule = field(default_factory=lambda: Schedule(DRIFT))
+    live: dict[Hold, FakeLock] = field(default_factory=dict)
+    last: dict[Hold, float] = field(default_factory=dict)
+    lost: list[Hold] = field(default_factory=list)
+
+    def step(self) -> None:
+        for hold in self.schedule.ended(self.now):
+            assert hold.lease.deadline <= self.now
+            assert hold not in self.lost
+            self.lost.append(hold)
+            self.live.pop(hold)
+            self.schedule.drop(hold)
+        for hold, ttl in self.schedule.due(self.now):
+            assert hold in self.live, "released or lost, and yet extended"
+            assert self.now < hold.lease.deadline
+            assert self.now - self.last.get(hold, 0.0) >= FIRST_PAUSE * 0.999, "without a pause"
+            assert ttl <= hold.ttl
+            self.last[hold] = self.now
+            answer = self.draw(st.sampled_from([YES, NOBODY, "released"]))
+            if answer == YES:
+                extend(hold, ttl, self.now)
+            if answer == "released":
+                self.live.pop(hold).lease = None
+                self.schedule.drop(hold)
+            self.schedule.settle(hold, answer == YES, self.now)
+
+    def check(self) -> None:
+        assert len(self.schedule) == len(self.live)
+        for hold in self.live:
+            assert self.schedule.next() <= hold.lease.deadline, "nobody would notice its end"
+
+
+@given(st.data())
+def test_whatever_happens_no_lease_is_forgotten_or_lost_twice(data: st.DataObject) -> None:
+    run = Run(data.draw)
+    for _ in range(data.draw(st.integers(1, 30))):
+        if data.draw(st.booleans()):
+            ttl, most = data.draw(st.sampled_from([0.1, 1.0, 10.0])), data.draw(st.integers(0, 5))
+            lock = FakeLock(run.now, ttl, most)
+            assert lock.lease
+            hold = Hold(lock, lock.lease, run.now + data.draw(st.sampled_from([0.5, 15.0, float("inf")])))
+            run.live[hold] = lock
+            run.schedule.add(hold)
+        run.now = max(run.now, min(run.schedule.next(), run.now + 20.0)) + data.draw(
+            st.sampled_from([0.0, 0.0, 0.001, 1.0, 30.0])
+        )
+        run.step()
+        run.check()
+    run.now += 100.0
+    run.step()
+    assert not run.live
+
+
+# --- one client's renewal, without threads or masters ---------------------------------------------
+
+
+class Still(Renewal):
+    """Nothing happens by itself."""
+
+    def __init__(self) -> None:
+        self.now = START
+        self.told: list[tuple[Any, str]] = []
+        masters = SimpleNamespace(
+            mutex=threading.RLock(),
+            events=EventLog(),
+            generation=0,
+            engine=SimpleNamespace(link=lambda master: SimpleNamespace(round_trip=0.002)),
+        )
+        rules = Rules(5, 3, 0.05, DRIFT, 1.0, Retry(), clock=lambda: self.now)
+        core: Any = SimpleNamespace(masters=masters, rules=rules, counts=Stats())
+        super().__init__(core)
+
+    def attend(self) -> None:
+        pass
+
+    def tell(self, lock: Any, reason: str) -> None:
+        self.told.append((lock, reason))
+
+    def hold(self, ttl: float = 10.0) -> FakeLock:
+        lock = FakeLock(self.now, ttl)
+        lock._keeper = Keeper(lambda: self, threading.Event, None, float("inf"))
+        assert lock.lease
+        lock._keeper.begin(lock, lock.lease)
+        return lock
+
+    def asking(self) -> tuple[Any, Exchange]:
+        """An extension that is under way: what it asks, and the procedure."""
+        procedure = self.extend(self.look())
+        effect = next(procedure)
+        assert isinstance(effect, Exchange)
+        return procedure, effect
+
+
+def answer(procedure: Any, *answers: str) -> None:
+    """To each lock of the batch, in order."""
+    granted = [3 if one == YES else 0 for one in answers]
+    votes = {
+        place: Votes((0,) * 5, 31, 0, 5 if one == NO else 0, 0 if one == NO else 5, {})
+        for place, one in enumerate(answers)
+        if one != YES
+    }
+    with pytest.raises(StopIteration):
+        procedure.send(Tally(granted, [31] * len(answers), votes))
+
+
+@pytest.fixture
+def renewal() -> Still:
+    return Still()
+
+
+def test_one_exchange_for_all_whatever_their_ttl(renewal: Still) -> None:
+    locks = [renewal.hold(ttl) for ttl in (9.0, 10.0, 10.0)]
+    renewal.now += 3.4
+    procedure, effect = renewal.asking()
+    assert effect.requests.args[2] == [b"9000", b"10000", b"10000"]  # type: ignore[union-attr]
+    answer(procedure, YES, NOBODY, NO)
+    assert renewal.told == [(locks[2], GONE)]
+    assert [lock.lease.extensions for lock in locks if lock.lease] == [1, 0, 0]
+    counts = renewal.counts
+    assert (counts.extended, counts.renewed, counts.inconclusive, counts.lost) == (1, 1, 1, 1)
+
+
+def test_a_release_while_an_extension_is_under_way_is_no_loss(renewal: Still) -> None:
+    for released in (YES, NO, NOBODY):
+        lock = renewal.hold()
+        renewal.now += 3.4
+        procedure, _ = renewal.asking()
+        assert lock._keeper
+        lock._keeper.stop()
+        answer(procedure, released)
+        renewal.now += 60
+        assert renewal.look() == []
+    assert renewal.told == []
+    assert len(renewal.schedule) == 0
+
+
+def test_what_a_release_finds_is_told_once(renewal: Still) -> None:
+    lock = renewal.hold()
+    assert lock._keeper
+    assert lock.lease
+    lock._keeper.stop()
+    for _ in range(2):
+        lock._keeper.lose(lock, lock.lease, released=True)
+    assert renewal.told == [(lock, GONE)]
+    assert lock.lease.lost
+
+
+def test_a_loss_is_of_one_hold(renewal: Still) -> None:
+    """Catches: a late answer for the lease before that ends the present one."""
+    lock = renewal.hold()
+    assert lock._keeper
+    first, lock.lease = lock.lease, FakeLock(renewal.now).lease
+    assert first
+    assert lock.lease
+    lock._keeper.stop()
+    lock._keeper.begin(lock, lock.lease)
+    lock._keeper.lose(lock, first, released=True)
+    assert renewal.told == []
+    renewal.now += 20
+    renewal.look()
+    renewal.look()
+    assert renewal.told == [(lock, LATE)]
+
+
+def test_an_unnoticed_loss_is_told_when_the_lock_is_acquired_anew(renewal: Still) -> None:
+    lock = renewal.hold()
+    renewal.now += 20
+    lock.lease = FakeLock(renewal.now).lease
+    assert lock._keeper
+    assert lock.lease
+    lock._keeper.begin(lock, lock.lease)
+    assert renewal.told == [(lock, LATE)]
+    assert len(renewal.schedule) == 1
+
+
+def test_an_extension_for_another_time_is_waited_for(renewal: Still) -> None:
+    """Catches: a master that executes a short extension after a long one, which the caller believes in."""
+    lock = renewal.hold()
+    assert lock.lease
+    assert lock.lease.ask(50.0), "a user's, under way"
+    renewal.now += 3.4
+    assert renewal.look() == []
+    lock.lease.answered()
+    renewal.now += 2 * FIRST_PAUSE
+    procedure, _ = renewal.asking()
+    assert not lock.lease.ask(50.0), "the other way round"
+    assert lock.lease.ask(10.0), "for the same time is safe"
+    lock.lease.answered()
+    answer(procedure, YES)
+    assert lock.lease.ask(50.0)
+
+
+def test_lost_stays_lost(renewal: Still) -> None:
+    lock = renewal.hold()
+    renewal.now += 3.4
+    procedure, _ = renewal.asking()
+    assert lock.lease
+    assert lock._keeper
+    lock._keeper.lose(lock, lock.lease)  # as another thread's extension found out
+    answer(procedure, YES)
+    assert lock.lease.deadline <= renewal.now
+    assert [reason for _, reason in renewal.told] == [GONE]
+
+
+def test_an_exchange_that_breaks_is_tried_again(renewal: Still) -> None:
+    lock = renewal.hold()
+    renewal.now += 3.4
+    procedure, _ = renewal.asking()
+    with pytest.raises(OSError, match="broken"):
+        procedure.throw(OSError("broken"))
+    assert lock.lease
+    assert lock.lease.ask(50.0), "it is not under way any more"
+    lock.lease.answered()
+    renewal.now += 2 * FIRST_PAUSE
+    procedure, _ = renewal.asking()
+    answer(procedure, YES)
+    assert lock.lease.extensions == 1
+
+
+def test_an_exchange_does_not_outlive_the_next_deadline(renewal: Still) -> None:
+    """But takes what answers usually take, or a stream of ending leases would starve all others."""
+    ending, lock = renewal.hold(), renewal.hold(14.0)
+    assert ending._keeper
+    for left, least, most in ((0.03, 0.03, 0.03), (0.001, 0.008, 0.008), (2.0, 0.05, 2.0)):
+        assert ending.lease
+        ending.lease.deadline = renewal.now + 5.0 + left
+        renewal.now += 5.0
+        renewal.schedule = scheduled(
+            *[Hold(one, one.lease) for one in (ending, lock) if one.lease]  # type: ignore[arg-type]
+        )
+        procedure, effect = renewal.asking()
+        assert effect.stall <= effect.timeout
+        assert least - 1e-6 <= effect.timeout <= most + 1e-6
+        answer(procedure, YES, YES)
+
+
+# --- terms ----------------------------------------------------------------------------------------
+
+URLS = [f"redis://10.0.0.{number}" for number in range(1, 4)]
+
+
+@pytest.mark.parametrize("kind", [FastRedlock, AsyncFastRedlock])
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"auto_extend": 1}, "auto_extend"),
+        ({"auto_extend": "yes"}, "auto_extend"),
+        ({"auto_extend": None}, "auto_extend"),
+        ({"on_lost": 5, "auto_extend": True}, "on_lost"),
+        ({"on_lost": print}, "auto_extend=True"),
+        ({"max_hold": 5.0}, "auto_extend=True"),
+        *[
+            ({"max_hold": value, "auto_extend": True}, "max_hold")
+            for value in (0, -1, True, "5", float("nan"), float("inf"), [1])
+        ],
+    ],
+)
+def test_bad_terms(kind: Any, options: dict[str, Any], word: str) -> None:
+    client = kind(URLS)
+    with pytest.raises(ConfigError, match=word):
+        client.lock("r", **options)
+    with pytest.raises(ConfigError, match=word):
+        client.synchronized("r", **options)
+    assert client._renewal is None
+
+
+def test_terms_of_the_one_kind_only() -> None:
+    async def coroutine_function(lock: Any, reason: str) -> None: ...
+
+    with pytest.raises(ConfigError, match="on_lost"):
+        FastRedlock(URLS).lock("r", auto_extend=True, on_lost=coroutine_function)
+    with pytest.raises(ConfigError, match="cancel_on_loss"):
+        FastRedlock(URLS).lock("r", auto_extend=True, cancel_on_loss=False)
+    client = AsyncFastRedlock(URLS)
+    client.lock("r", auto_extend=True, on_lost=coroutine_function, cancel_on_loss=False)
+    for options in ({"cancel_on_loss": 0, "auto_extend": True}, {"cancel_on_loss": False}):
+        with pytest.raises(ConfigError):
+            client.lock("r", **options)
+
+
+def test_max_hold_takes_the_place_of_the_default_bound() -> None:
+    client = FastRedlock(URLS)
+    assert client.lock("r", auto_extend=True)._max_extensions == 100
+    assert client.lock("r", auto_extend=True, max_hold=3600)._max_extensions is None
+    assert client.lock("r", auto_extend=True, max_hold=3600, max_extensions=100)._max_extensions == 100
+    assert client.lock("r")._max_extensions == 100
+
+
+def test_a_plain_lock_is_told_of_nothing() -> None:
+    assert not hasattr(FastRedlock(URLS).lock("r"), "lost")
+    assert not hasattr(AsyncFastRedlock(URLS).lock("r"), "lost")
+    event = FastRedlock(URLS).lock("r", auto_extend=True).lost
+    assert isinstance(event, threading.Event)
+    assert not event.is_set()
