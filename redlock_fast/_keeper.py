@@ -67,8 +67,6 @@ class Keeper:
     def begin(self, lock: Kept, lease: Lease) -> None:
         """It is renewed from now on."""
         renewal = self._whose()
-        if self._renewal is renewal and self._hold is not None:
-            self.lose(lock, self._hold.lease)  # it has ended; perhaps nobody has noticed yet
         if self.lost.is_set() or self._renewal not in (None, renewal):  # that was our parent's, before a fork
             self.lost = type(self.lost)()
         self._renewal = renewal
@@ -81,7 +79,7 @@ class Keeper:
             self._renewal.drop(self._hold)
 
     def lose(self, lock: Kept, lease: Lease, *, released: bool = False) -> None:
-        """An extension found it lost, or a release, which had dropped it before."""
+        """An extension found it lost; or a release, or an acquire, which let go of it before."""
         hold = self._hold
         if self._renewal is not None and hold is not None and hold.lease is lease:
             gone = self._renewal.rules.clock() < lease.deadline
@@ -166,9 +164,11 @@ class Renewal:
             for part in batches.parts(keys):
                 leases = [hold.lease for hold, _ in asks[part]]
                 ttls = [ttl for _, ttl in asks[part]]
+                start = self.rules.clock()
                 outcomes = yield from batches.extend(self.rules, keys[part], leases, ttls, self._patience())
                 done = part.stop
                 self._settle(asks[part], outcomes)
+                self.schedule.took = self.rules.clock() - start
         finally:
             self._settle(asks[done:], [Extension.INCONCLUSIVE] * (len(asks) - done))
 

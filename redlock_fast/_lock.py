@@ -137,6 +137,7 @@ class LockState:
         ended = self._begin()
         try:
             if ended is not None:
+                self.note_loss(ended)
                 yield from procedures.undo(self._key, ended.token, ended.sent, ended.ttl)
             if not core.masters.ready:
                 patience = core.connect_timeout
@@ -336,7 +337,7 @@ class LockState:
         return alive
 
     def note_loss(self, lease: Lease) -> None:
-        """A release found that the lease had ended."""
+        """A release or an acquire found that the lease had ended."""
         if self._keeper is not None:
             self._keeper.lose(self, lease, released=True)
 

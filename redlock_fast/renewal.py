@@ -93,9 +93,13 @@ Heap = list[tuple[float, int, Hold]]
 
 
 class Schedule:
-    """All holds of a client. Times are those of the lease clock, handed in."""
+    """All holds of a client. Times are those of the lease clock, handed in.
+
+    ``took``: seconds that the last exchange took; what cannot be answered in time is not asked.
+    """
 
     def __init__(self, drift_factor: float) -> None:
+        self.took = 0.0
         self._drift_factor = drift_factor
         self._dues: Heap = []
         self._ends: Heap = []
@@ -175,6 +179,9 @@ class Schedule:
             hold.failures = 0
             self._push(self._dues, hold.due(), hold)
             return 0.0
+        left = hold.lease.deadline - now
+        if hold.failures and left < min(self.took, hold.ttl * LONGEST_PAUSE_SHARE):
+            return 0.0  # only the telling of its end would be late
         ttl = min(hold.ttl, hold.until - now)
         if not lock.may_be_extended(hold.lease):
             hold.stopped = MAX_EXTENSIONS

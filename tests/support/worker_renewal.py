@@ -1,0 +1,48 @@
+"""A process that holds an auto-extended lock, is stopped for longer than its lease, and says what it hears.
+
+``python -m support.worker_renewal '<settings as JSON>'``: acquires, says "held", waits for a line (meanwhile
+it is stopped and woken up), and prints as JSON what check() said first, and what on_lost was called with.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from typing import Any
+
+from redlock_fast import FastRedlock, LockLost
+
+PATIENCE = 20.0
+
+
+def main() -> None:
+    setting = json.loads(sys.argv[1])
+    logging.getLogger("redlock_fast").addHandler(logging.NullHandler())
+    told: list[str] = []
+    called = threading.Event()
+
+    def on_lost(lock: Any, reason: str) -> None:
+        told.append(reason)
+        called.set()
+
+    with FastRedlock(setting["urls"], engine=setting["engine"], node_timeout=5.0) as client:
+        client.connect(PATIENCE)
+        lock = client.lock("stopped", setting["ttl"], auto_extend=True, on_lost=on_lost)
+        assert lock.acquire(timeout=PATIENCE)
+        print("held", flush=True)
+        sys.stdin.readline()
+        try:
+            lock.check()
+            checked = "held"
+        except LockLost:
+            checked = "lost"
+        called.wait(PATIENCE)
+        event = lock.lost.is_set()
+        released = lock.release()
+    print(json.dumps({"checked": checked, "told": told, "event": event, "released": released}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
