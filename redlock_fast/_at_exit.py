@@ -16,6 +16,7 @@ def release_held() -> None:
     for masters in list(holders):
         held: dict[Any, bytes] = dict(masters.held)
         if held and masters.release_at_exit and not masters.closed:
+            masters.ending = True  # what is gone from now on is not lost
             with contextlib.suppress(Exception):  # nobody is left to be told
                 drive(undo_leases(list(held.values()), list(held)), masters)
                 masters.close()

@@ -210,7 +210,7 @@ class Renewal:
 
     def _lost(self, hold: Hold, reason: str) -> None:
         lock: Any = hold.lock()
-        if lock is not None:
+        if lock is not None and not self.masters.ending:
             self.lose(lock, hold, reason)
 
 

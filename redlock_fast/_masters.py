@@ -60,6 +60,7 @@ class Masters:
     ) -> None:
         self.need = need
         self.closed = False
+        self.ending = False  # with the interpreter
         self.misconfigured = ""
         self.guard = guard
         self.electorate = electorate

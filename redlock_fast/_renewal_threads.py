@@ -51,7 +51,7 @@ class ThreadRenewal(Renewal):
 
     def step(self) -> float | None:
         """One look. In how many seconds to look again; None: the thread is to end."""
-        if self.masters.closed:
+        if self.masters.closed or self.masters.ending:
             return None
         try:
             asks = self.look()

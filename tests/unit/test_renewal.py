@@ -320,6 +320,7 @@ class Still(Renewal):
             mutex=threading.RLock(),
             events=EventLog(),
             generation=0,
+            ending=False,
             engine=SimpleNamespace(link=lambda master: SimpleNamespace(round_trip=0.002)),
         )
         rules = Rules(5, 3, 0.05, DRIFT, 1.0, Retry(), clock=lambda: self.now)
@@ -399,6 +400,16 @@ def test_what_a_release_finds_is_told_once(renewal: Still) -> None:
         lock._keeper.lose(lock, lock.lease, released=True)
     assert renewal.told == [(lock, GONE)]
     assert lock.lease.lost
+
+
+def test_what_is_released_at_exit_is_no_loss(renewal: Still) -> None:
+    lock = renewal.hold()
+    renewal.now += 3.4
+    procedure, _ = renewal.asking()
+    renewal.masters.ending = True
+    answer(procedure, NO)
+    assert renewal.told == []
+    assert lock.lease
 
 
 def test_a_loss_is_of_one_hold(renewal: Still) -> None:
