@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import collections
 import logging
 import os
 import statistics
@@ -24,18 +25,21 @@ from redlock_fast.embedded import Masters
 
 
 class Losses:
-    """When each was told, against its deadline before the masters were killed or extended it last."""
+    """How many were told, and how long after their deadline those were that nobody could extend any more."""
 
     def __init__(self) -> None:
+        self.reasons: collections.Counter[str] = collections.Counter()
         self.late: list[float] = []
         self.deadlines: dict[Any, float] = {}
 
     def __call__(self, lock: Any, reason: str) -> None:
-        self.late.append(lease_clock() - self.deadlines.get(lock, 0.0))
+        self.reasons[reason.partition(":")[0]] += 1
+        if lock in self.deadlines:
+            self.late.append(lease_clock() - self.deadlines[lock])
 
     def note(self, locks: list[Any]) -> None:
-        """The deadlines as they are now: of leases that nobody can extend any more."""
-        self.deadlines = {lock: lock.lease.deadline for lock in locks if lock.lease}
+        """The deadlines as they are now."""
+        self.deadlines = {lock: lock.lease.deadline for lock in locks if lock.lease and lock.locked()}
 
     def tell(self, count: int) -> None:
         late = sorted(self.late)
@@ -61,7 +65,7 @@ class Usage:
         print(
             f"  {seconds:.0f} s, CPU {share:.2%} of a core, renewal threads {renewing} of "
             f"{threading.active_count()}, renewed {stats.renewed}, inconclusive {stats.inconclusive}, "
-            f"lost {stats.lost}, told {len(losses.late)}"
+            f"lost {stats.lost}, told {dict(losses.reasons)}"
         )
 
 
@@ -84,9 +88,17 @@ def parts(args: argparse.Namespace, masters: Masters, client: Any, locks: list[A
     losses.tell(len(locks))
 
 
+def connected(client: Any) -> None:
+    """To all masters: a lock that only a quorum has is lost with the first of these."""
+    client.masters.start()
+    while client.masters.connected() < 5:
+        time.sleep(0.001)
+
+
 def with_threads(args: argparse.Namespace, masters: Masters) -> None:
     losses = Losses()
     with FastRedlock(masters.urls, engine=args.engine) as client:
+        connected(client)
         locks = [client.lock(f"r:{n}", args.ttl, auto_extend=True, on_lost=losses) for n in range(args.locks)]
         assert all(lock.acquire() for lock in locks)
         for seconds in parts(args, masters, client, locks, losses):
@@ -96,6 +108,8 @@ def with_threads(args: argparse.Namespace, masters: Masters) -> None:
 async def with_asyncio(args: argparse.Namespace, masters: Masters) -> None:
     losses = Losses()
     async with AsyncFastRedlock(masters.urls, engine=args.engine) as client:
+        await client.connect()
+        connected(client)
         locks = [client.lock(f"r:{n}", args.ttl, auto_extend=True, on_lost=losses) for n in range(args.locks)]
         for lock in locks:
             assert await lock.acquire()

@@ -23,6 +23,8 @@ LEFT = 2 / 3
 WINDOW, WINDOW_SHARE = 0.05, 1 / 12
 #: Pauses after inconclusive extensions, in seconds: doubled each time, up to this share of the lease.
 FIRST_PAUSE, LONGEST_PAUSE_SHARE = 0.01, 1 / 30
+#: In this last share of a lease nothing is tried again that may take longer than what is left.
+LAST_SHARE = 1 / 10
 
 # Why a lock was lost: the ``reason`` for ``on_lost``.
 GONE = "gone: a quorum of masters no longer has the key"
@@ -180,7 +182,7 @@ class Schedule:
             self._push(self._dues, hold.due(), hold)
             return 0.0
         left = hold.lease.deadline - now
-        if hold.failures and left < min(self.took, hold.ttl * LONGEST_PAUSE_SHARE):
+        if hold.failures and left < min(self.took, hold.ttl * LAST_SHARE):
             return 0.0  # only the telling of its end would be late
         ttl = min(hold.ttl, hold.until - now)
         if not lock.may_be_extended(hold.lease):
