@@ -402,8 +402,8 @@ def test_abandoned(masters: Masters, kept: Kept, clock: Jumping, told: Told, raw
 def test_the_users_extensions_beside_ours(
     masters: Masters, connected: MakeClient, told: Told, raw: Raw
 ) -> None:
-    """For other times, by threads that are in no order. Catches: a short extension that a master executes
-    after a long one which we then believe in.
+    """For other times, by threads that are in no order: we never believe in more than a quorum keeps. (That
+    they take turns, without which this is only likely, is shown in virtual time.)
     """
     nodes = raw(masters)
     c = connected(masters)
