@@ -8,6 +8,9 @@
 #include <sys/eventfd.h>
 #endif
 
+/* Seconds; multiples of it still are numbers. */
+#define MOST_LAG 1e8
+
 /* Lead although nobody's request is mine: while I do, no other thread touches a socket. */
 static void seize(hub *h) {
     pthread_mutex_lock(&h->mutex);
@@ -193,7 +196,7 @@ hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay,
     h->max_owed = max_owed;
     h->max_buffer = max_buffer;
     h->max_replay = max_replay;
-    h->lag_after = hub_later(0, lag_after);
+    h->lag_after = hub_later(0, lag_after < MOST_LAG ? lag_after : MOST_LAG);
     h->parallel = (char)parallel;
     h->next_deadline = FOREVER;
     pthread_mutex_init(&h->mutex, NULL);
