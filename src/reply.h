@@ -47,18 +47,19 @@ static inline size_t reply_line(reply_bytes in, size_t at, enum reply_kind *kind
     return 0;
 }
 
-/* 0 unless the text is a number; *number is cut to what is no mark of a vote, *fits says if it was. */
+/* 0 unless the text is a number; *fits says if it can be a vote: one of 64 bits, and no mark of the hub's. */
 static inline int reply_integer(const char *text, size_t size, int64_t *number, int *fits) {
-    size_t at = size && (text[0] == '-' || text[0] == '+');
+    int negative = size && text[0] == '-';
+    size_t at = size && (negative || text[0] == '+');
     if (at == size || size - at > REPLY_MAX_DIGITS) return 0;
-    uint64_t value = 0;
+    uint64_t value = 0, most = negative ? INT64_MAX - 1 : INT64_MAX;
     for (size_t i = at; i < size; i++) {
         if (text[i] < '0' || text[i] > '9') return 0;
         value = value * 10 + (uint64_t)(text[i] - '0');
     }
-    *fits = value <= INT64_MAX || text[0] == '-';
-    if (text[0] == '-' && value > INT64_MAX - 1) value = INT64_MAX - 1;
-    *number = text[0] == '-' ? -(int64_t)value : (int64_t)value;
+    *fits = value <= most;
+    if (value > most) value = most;
+    *number = negative ? -(int64_t)value : (int64_t)value;
     return 1;
 }
 
@@ -139,7 +140,7 @@ static inline enum reply_kind reply_next(reply_bytes in, size_t *end, int64_t *n
         *number = 0;
         return REPLY_NUMBER;
     }
-    int fits;
+    int fits = 0;
     if (p[0] == ':' && reply_integer(p + 1, *end - 3, number, &fits) && fits) return REPLY_NUMBER;
     return REPLY_OTHER;
 }
