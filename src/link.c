@@ -9,7 +9,10 @@
 #define MSG_NOSIGNAL 0 /* macOS: Python ignores SIGPIPE for the whole process */
 #endif
 
+/* Room for a whole TLS record: then the TLS layer keeps none of it, and poll shows what else there is. */
 #define RECEIVE_SIZE (16u << 10)
+/* A master that sends without end must not keep the leader, nor fill the memory. */
+#define RECEIVE_MOST (256u << 10)
 
 /* --- owed replies ------------------------------------------------------------------------ */
 
@@ -152,7 +155,7 @@ int link_send(hub_link *l) {
 }
 
 int link_receive(hub_link *l) {
-    for (;;) {
+    for (size_t all = 0; all < RECEIVE_MOST;) {
         char *room = buffer_room(&l->in, RECEIVE_SIZE);
         size_t size = room ? l->in.capacity - l->in.tail : 0;
         ssize_t received = room ? move(l, 0, room, size) : -ENOMEM;
@@ -163,9 +166,11 @@ int link_receive(hub_link *l) {
         }
         l->in.tail += (size_t)received;
         l->received = 1;
-        /* A transport may hold bytes that poll does not show: ask until it has none. */
+        all += (size_t)received;
+        /* A TLS record may be short of more that is there: ask until there is none. */
         if ((size_t)received < size && !l->transport) return 1;
     }
+    return 1;
 }
 
 /* --- the end ----------------------------------------------------------------------------- */
