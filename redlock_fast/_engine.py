@@ -44,8 +44,11 @@ FAULT = SILENT + 1
 MAX_OWED = 65_536
 MAX_BUFFER = 16 << 20
 MAX_REPLAY = 10_000
+#: Bytes of a reply that is kept as the reason for a fault; of a longer one only its size.
+MAX_DETAIL = 1024
 
-#: A master lags when its oldest owed reply is older than this (seconds) and than LAG_ROUND_TRIPS.
+#: A master lags when its oldest owed reply is older than this (seconds) and than LAG_ROUND_TRIPS, until
+#: it answers: pushes and pieces of a reply are no answer.
 LAG_AFTER = 0.05
 LAG_ROUND_TRIPS = 10
 
@@ -133,7 +136,8 @@ class Votes:
     ``values``: one int per master: > 0 granted, 0 (or less) refused, FAULT, SILENT.
     ``sent``: bit mask of the masters that the request was handed to.
     ``granted``, ``refused``, ``faulty``: how many of each.
-    ``details``: for masters with FAULT, the reason: text, or the reply as bytes in RESP.
+    ``details``: for masters with FAULT, the reason: text, or the reply as bytes in RESP if it is no longer
+    than MAX_DETAIL.
     """
 
     __slots__ = ("details", "faulty", "granted", "refused", "sent", "values")

@@ -275,7 +275,9 @@ class Hub:
         try:
             connection.receive(now, self._polled)
             # There may be room again for what is kept; or a reply may ask for another request.
-            if connection.match() and (connection.lane.kept or connection.tail < len(connection.line)):
+            if not connection.match():
+                connection.lag(now)
+            elif connection.lane.kept or connection.tail < len(connection.line):
                 self._news = True
         except (OSError, ProtocolError) as error:
             self._break(connection, error)

@@ -12,7 +12,7 @@ from collections import deque
 from time import monotonic
 
 from ._commands import Dialect
-from ._engine import FAULT, LAG_ROUND_TRIPS, Link, Request
+from ._engine import FAULT, LAG_ROUND_TRIPS, MAX_DETAIL, Link, Request
 from ._pure_op import Op, Template, compiled
 from ._resp import PARTIAL, ProtocolError, frame
 
@@ -143,6 +143,7 @@ class Connection:
         "lane",
         "line",
         "out",
+        "polled",
         "queued",
         "read_at",
         "round_trip",
@@ -172,7 +173,7 @@ class Connection:
         self.append = self.incoming.extend
         self.blocked = False  # the socket takes no more for now
         self.busy = False  # a signal handler's exchange has to leave it alone
-        self.lagging = self.round_trip = self.read_at = 0.0
+        self.lagging = self.round_trip = self.read_at = self.polled = 0.0
         self.why = ""  # it ended
 
     def owed(self) -> int:
@@ -230,17 +231,8 @@ class Connection:
             return
         if len(incoming) == before and self.ended():
             raise ConnectionError("connection closed by the master")
-        self.lagging = 0.0
         self.read_at = now
-        if self.head < self.tail:
-            op, _, _, sent = self.line[self.head]
-            # A reply that nobody waited for may have lain there: it took at least until the poll before.
-            sample = (polled if op.decided else now) - sent
-            if sample > 0:
-                smoothed = self.round_trip
-                # One long stall, such as a stopped server, must not pass for the way there.
-                sample = min(sample, 4 * max(smoothed, self.lane.lag_after))
-                self.round_trip = smoothed + (sample - smoothed) / 8 if smoothed else sample
+        self.polled = polled
 
     def ended(self) -> bool:
         """Whether nothing was read because nothing will come; else a signal handler's exchange had it."""
@@ -259,7 +251,8 @@ class Connection:
             turn = self.turn
             end = incoming.find(b"\r\n", 0, LONGEST_FIXED) + 2
             value = FIXED.get(bytes(incoming[:end]))
-            kind, detail = REPLY, b""
+            kind: int = REPLY
+            detail: str | bytes = b""
             if value is None:
                 end, kind, value, detail = _read(incoming)
             if self.turn != turn:
@@ -269,7 +262,7 @@ class Connection:
             elif kind == PARTIAL_REPLY:
                 break
             elif kind == MALFORMED:
-                raise ProtocolError(detail.decode(errors="replace"))
+                raise ProtocolError(detail)
             else:
                 del incoming[:end]  # together
                 self.turn = turn + 1
@@ -282,7 +275,7 @@ class Connection:
             self.turn += 1
         return matched > 0
 
-    def _answer(self, turn: int, end: int, value: int, detail: bytes) -> None:
+    def _answer(self, turn: int, end: int, value: int, detail: str | bytes) -> None:
         """The reply that ends there is the oldest request's."""
         if self.turn != turn:
             return
@@ -290,6 +283,8 @@ class Connection:
             raise ProtocolError("a reply that nobody is owed")
         slot = self.line[self.head]
         op, late = slot[0], slot[0].decided
+        if not self.head:
+            self._measure(slot)
         again = _fallback(slot, detail) if detail else []
         if not again:
             op.vote(self.lane.index, value, detail, self.read_at)
@@ -301,8 +296,19 @@ class Connection:
             self.line += again
             self.lane.late += late and not again
 
+    def _measure(self, slot: Slot) -> None:
+        """It was answered: how long that took, and the master does not lag."""
+        self.lagging = 0.0
+        # A reply that nobody waited for may have lain there: it took at least until the poll before.
+        sample = (self.polled if slot[0].decided else self.read_at) - slot[3]
+        if sample > 0:
+            smoothed = self.round_trip
+            # One long stall, such as a stopped server, must not pass for the way there.
+            sample = min(sample, 4 * max(smoothed, self.lane.lag_after))
+            self.round_trip = smoothed + (sample - smoothed) / 8 if smoothed else sample
+
     def lag(self, now: float) -> None:
-        """Called straight after a poll that had nothing from here: does the master lag?"""
+        """Called straight after a poll that had no reply from here: does the master lag?"""
         if self.head < self.tail and not self.lagging:
             sent = self.line[self.head][3]
             patience = max(self.lane.lag_after, LAG_ROUND_TRIPS * self.round_trip)
@@ -343,8 +349,8 @@ class Connection:
                     break
 
 
-def _read(incoming: bytearray) -> tuple[int, int, int, bytes]:
-    """The first reply: its end, its kind, its vote and, if that is FAULT, all of it or what is wrong."""
+def _read(incoming: bytearray) -> tuple[int, int, int, str | bytes]:
+    """The first reply: its end, its kind, its vote and, if that is FAULT, the reason or what is wrong."""
     data = bytes(incoming[:SHORT])
     try:
         end = frame(data, 0)
@@ -352,7 +358,7 @@ def _read(incoming: bytearray) -> tuple[int, int, int, bytes]:
             data = bytes(incoming)
             end = frame(data, 0)
     except ProtocolError as error:
-        return 0, MALFORMED, FAULT, str(error).encode()
+        return 0, MALFORMED, FAULT, str(error)
     if end == PARTIAL:
         return 0, PARTIAL_REPLY, FAULT, b""
     first = data[:1]
@@ -362,16 +368,18 @@ def _read(incoming: bytearray) -> tuple[int, int, int, bytes]:
         number = int(data[1 : end - 2])
         if FAULT < number <= INT64_MAX:
             return end, REPLY, number, b""
+    if end > MAX_DETAIL:  # there may be one for every request
+        return end, REPLY, FAULT, f"unexpected reply of {end} bytes"
     return end, REPLY, FAULT, data[:end]
 
 
-def _fallback(slot: Slot, detail: bytes) -> list[Slot]:
+def _fallback(slot: Slot, detail: str | bytes) -> list[Slot]:
     """The request once more, where the server has lost the script that it names.
 
     Not if it is over and was not to be kept: its undo may be on the way, and this would be behind.
     """
     op, template, _, sent = slot
-    if template.fallback is None or not detail.startswith(b"-NOSCRIPT"):
+    if template.fallback is None or not isinstance(detail, bytes) or not detail.startswith(b"-NOSCRIPT"):
         return []
     if op.decided and op.need and not op.request.keep:
         return []

@@ -40,7 +40,7 @@ cdef extern from "hub.h" nogil:
     enum: HUB_MAX_ARGS
     int64_t HUB_SILENT
     int64_t HUB_FAULT
-    enum: REASON_NONE, REASON_BROKEN
+    enum: REASON_NONE, REASON_BROKEN, REASON_REPLY
     enum hub_state: HUB_DONE, HUB_SIGNALS
 
     ctypedef struct hub:
@@ -593,8 +593,8 @@ cdef class NativeEngine:
                     details[i] = _REASONS[op.reasons[i]]
             while detail is not NULL:
                 text = PyBytes_FromStringAndSize(detail.text, detail.size)
-                broken = op.reasons[detail.master] == REASON_BROKEN
-                details[detail.master] = text.decode("utf-8", "replace") if broken else text
+                whole = op.reasons[detail.master] == REASON_REPLY
+                details[detail.master] = text if whole else text.decode("utf-8", "replace")
                 detail = detail.next
         values = tuple([vote(op.values[i]) for i in range(self._masters)])
         return Votes(values, op.sent, op.granted, op.refused, op.faulty, details)

@@ -19,14 +19,15 @@
 #define HUB_SILENT INT64_MIN
 #define HUB_FAULT (INT64_MIN + 1)
 #define HUB_MAX_ARGS 8
+#define HUB_MAX_DETAIL 1024 /* of a reply that is kept: MAX_DETAIL of the contract */
 
 /* What decides a request: the enum Wait of the contract. */
 enum hub_wait_for { WAIT_EARLY, WAIT_CERTAIN, WAIT_ALL };
 
-/* Why a vote is FAULT. The last two carry a text. */
+/* Why a vote is FAULT. The last three carry a text, and that of the last one is the reply. */
 enum hub_reason {
     REASON_NONE, REASON_NOT_ASKED, REASON_NOT_CONNECTED, REASON_LAGGING, REASON_OWED, REASON_BUFFER,
-    REASON_NO_COMMAND, REASON_BROKEN, REASON_REPLY
+    REASON_NO_COMMAND, REASON_BROKEN, REASON_LONG, REASON_REPLY
 };
 
 enum hub_state { HUB_DONE, HUB_SIGNALS };

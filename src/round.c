@@ -128,6 +128,17 @@ static void measure(hub *h, hub_link *l, const link_slot *slot, int64_t now) {
 
 static int is_noscript(reply_bytes reply) { return reply.size > 9 && !memcmp(reply.data, "-NOSCRIPT", 9); }
 
+/* Of a reply that is no vote, for people; not all of a long one, as there may be one for every request. */
+static void fault_reply(hub_op *op, int master, reply_bytes reply) {
+    char text[64];
+    if (reply.size <= HUB_MAX_DETAIL) {
+        hub_fault(op, master, REASON_REPLY, reply.data, reply.size);
+        return;
+    }
+    snprintf(text, sizeof text, "unexpected reply of %zu bytes", reply.size);
+    hub_fault(op, master, REASON_LONG, text, strlen(text));
+}
+
 /* One whole reply for the oldest request. 0 if there is none. */
 static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, int64_t number, int64_t now) {
     hub_link *l = &h->links[master];
@@ -148,17 +159,16 @@ static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, i
     hub_renew(op->waiter, now);
     if (op->decided) l->late++;
     else if (kind == REPLY_NUMBER) hub_count(op, master, number);
-    else hub_fault(op, master, REASON_REPLY, reply.data, reply.size);
+    else fault_reply(op, master, reply);
     hub_conclude(h, op);
     hub_op_release(op);
     return 1;
 }
 
-static void match(hub *h, int master, int64_t now) {
+/* Every whole reply to its request; 0 if there was none: pushes, and pieces of a reply, are no answer. */
+static int match(hub *h, int master, int64_t now) {
     hub_link *l = &h->links[master];
-    if (link_oldest(l)) measure(h, l, link_oldest(l), now);
-    l->lagging_since = 0;
-    h->lagging &= ~BIT(master);
+    int answers = 0;
     while (buffer_size(&l->in)) {
         reply_bytes in = {buffer_front(&l->in), buffer_size(&l->in)};
         int64_t number = 0;
@@ -166,11 +176,18 @@ static void match(hub *h, int master, int64_t now) {
         if (kind == REPLY_PARTIAL) break;
         if (kind == REPLY_PUSH) l->pushes++;
         else if (kind == REPLY_MALFORMED) snprintf(l->failure, sizeof l->failure, "protocol error: malformed reply");
-        else if (kind != REPLY_ATTRIBUTE && !answer(h, master, kind, in, number, now))
-            snprintf(l->failure, sizeof l->failure, "protocol error: a reply that nobody is owed");
+        else if (kind != REPLY_ATTRIBUTE) {
+            if (!answers++ && link_oldest(l)) measure(h, l, link_oldest(l), now);
+            if (!answer(h, master, kind, in, number, now))
+                snprintf(l->failure, sizeof l->failure, "protocol error: a reply that nobody is owed");
+        }
         if (l->failure[0]) break;
         buffer_take(&l->in, in.size);
     }
+    if (!answers) return 0;
+    l->lagging_since = 0;
+    h->lagging &= ~BIT(master);
+    return 1;
 }
 
 static void flag_lagging(hub *h, int master, int64_t now) {
@@ -192,8 +209,8 @@ static void settle(hub *h, int events) {
     for (int i = 0; i < h->masters; i++) {
         hub_link *l = &h->links[i];
         if (!l->polled) continue;
-        if (l->received) match(h, i, now);
-        else if (events >= 0) flag_lagging(h, i, now);
+        int answered = l->received && match(h, i, now);
+        if (!answered && events >= 0) flag_lagging(h, i, now);
         if (l->failure[0]) break_link(h, i, l->failure);
     }
     h->polled = now;

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from support.fleet import MakeFleet, acquire, release, set_words
 from support.scripted import Words, always, granting, silent
 
-from redlock_fast._engine import FAULT, SILENT, Wait
+from redlock_fast._engine import FAULT, MAX_DETAIL, SILENT, Wait
 from redlock_fast._resp import MAX_FRAME
 
 
@@ -87,9 +88,18 @@ def test_request_larger_than_the_bound_is_a_fault(fleet: MakeFleet) -> None:
 def test_reply_may_be_as_long_as_the_bound(fleet: MakeFleet) -> None:
     reply = b"$%d\r\n%b\r\n" % (MAX_FRAME, b"x" * MAX_FRAME)
     f = fleet(always(reply))
-    assert f.ask(acquire(b"k", 1), need=1).details == {0: reply}
+    assert f.ask(acquire(b"k", 1), need=1).details == {0: f"unexpected reply of {len(reply)} bytes"}
     f.masters[0].answer = always(b":2\r\n")
     assert f.ask(acquire(b"k", 1), need=1).values == (2,)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_of_a_long_reply_only_the_size_is_kept(fleet: MakeFleet, more: int) -> None:
+    # There may be one for every request that is under way.
+    reply = b"-ERR %b\r\n" % (b"x" * (MAX_DETAIL - 7 + more))
+    f = fleet(always(reply))
+    details = f.ask(acquire(b"k", 1), need=1).details
+    assert details == {0: f"unexpected reply of {MAX_DETAIL + 1} bytes" if more else reply}
 
 
 def test_reply_longer_than_the_bound_breaks_the_connection(fleet: MakeFleet) -> None:

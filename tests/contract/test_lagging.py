@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.fleet import LONG, SOON, Fleet, MakeFleet, acquire, del_words, release, set_words
 from support.scripted import granting, silent
 
@@ -45,7 +46,13 @@ def test_how_long_a_reply_may_take_is_the_owners_to_say(fleet: MakeFleet) -> Non
     assert f.ask(acquire(b"next", f.all), need=1).sent == 0b11
 
 
-def test_byte_ends_the_lag(fleet: MakeFleet) -> None:
+def test_patience_without_end_is_a_number_too(fleet: MakeFleet) -> None:
+    f = fleet(granting, lag_after=1e12)
+    assert f.ask(acquire(b"k", f.all), need=1).granted == 1
+    assert 0.0 < f.link(0).round_trip < LONG
+
+
+def test_reply_ends_the_lag(fleet: MakeFleet) -> None:
     f = lagging(fleet, 3, 2)
     f.session(2).send(b":5\r\n")
     f.until(lambda: f.link(2).lag == 0.0, "the master is back")
@@ -54,6 +61,36 @@ def test_byte_ends_the_lag(fleet: MakeFleet) -> None:
     assert votes.granted == 3
     assert votes.sent == 0b111
     assert f.session(2).commands == [set_words(b"first"), set_words(b"again")]
+
+
+@pytest.mark.parametrize("noise", [b">1\r\n+x\r\n", b"|1\r\n+a\r\n:1\r\n"], ids=["push", "attribute"])
+def test_noise_is_no_answer(fleet: MakeFleet, noise: bytes) -> None:
+    # Or a master that says something all the time, but never what it owes, would be asked for ever.
+    f = fleet(granting, granting, silent)
+    f.ask(acquire(b"first", f.all), need=2)
+
+    def lags_under_noise() -> bool:
+        f.session(2).send(noise)
+        return f.link(2).lag > 0
+
+    f.until(lags_under_noise, "the master lags all the same")
+    before = f.link(2).lag
+    f.until(lambda: lags_under_noise() and f.link(2).lag > before, "and goes on")
+    assert f.ask(acquire(b"second", f.all), need=2).sent == 0b011
+    f.session(2).send(b":5\r\n")
+    f.until(lambda: f.link(2).lag == 0.0, "now it has answered")
+
+
+def test_pieces_of_a_reply_are_no_answer(fleet: MakeFleet) -> None:
+    f = fleet(granting, granting, silent)
+    f.ask(acquire(b"first", f.all), need=2)
+    f.session(2).send(b"$100000\r\n")
+
+    def lags_while_it_dribbles() -> bool:
+        f.session(2).send(b"x")
+        return f.link(2).lag > 0.2
+
+    f.until(lags_while_it_dribbles, "the master lags")
 
 
 def test_master_that_answers_while_it_lags_is_heard(fleet: MakeFleet) -> None:
