@@ -21,6 +21,7 @@ link_slot *link_oldest(hub_link *l) { return l->ring_size ? &l->ring[l->ring_hea
 void link_pop(hub_link *l) {
     l->ring_head = (l->ring_head + 1) & (l->ring_capacity - 1);
     l->ring_size--;
+    l->asked -= l->asked > 0;
 }
 
 static int grow_ring(hub_link *l) {

@@ -20,6 +20,7 @@ typedef struct {
     buffer out;                                 /* appended by anybody */
     link_slot *ring;                            /* owed replies, oldest at ring_head */
     size_t ring_head, ring_size, ring_capacity; /* capacity is a power of two */
+    size_t asked;                               /* how many of the owed have begun to go out */
     hub_op **kept;                              /* to be sent again on the next connection */
     size_t kept_size, kept_capacity;
     int64_t lagging_since, round_trip; /* 0: is not lagging; is not known */

@@ -64,6 +64,7 @@ static int begin(hub *h) {
             buffer emptied = l->flight;
             l->flight = l->out;
             l->out = emptied;
+            l->asked = l->ring_size;
             flushed |= !l->lagging_since;
         }
         owing |= l->ring_size && !l->lagging_since;
@@ -142,9 +143,8 @@ static void fault_reply(hub_op *op, int master, reply_bytes reply) {
 /* One whole reply for the oldest request. 0 if there is none. */
 static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, int64_t number, int64_t now) {
     hub_link *l = &h->links[master];
-    link_slot *oldest = link_oldest(l);
-    if (!oldest) return 0;
-    link_slot slot = *oldest;
+    if (!l->asked) return 0;
+    link_slot slot = *link_oldest(l);
     hub_op *op = slot.op;
     link_pop(l);
     const hub_template *fallback = l->dialect[op->verb]->fallback;
@@ -177,7 +177,7 @@ static int match(hub *h, int master, int64_t now) {
         if (kind == REPLY_PUSH) l->pushes++;
         else if (kind == REPLY_MALFORMED) snprintf(l->failure, sizeof l->failure, "protocol error: malformed reply");
         else if (kind != REPLY_ATTRIBUTE) {
-            if (!answers++ && link_oldest(l)) measure(h, l, link_oldest(l), now);
+            if (!answers++ && l->asked) measure(h, l, link_oldest(l), now);
             if (!answer(h, master, kind, in, number, now))
                 snprintf(l->failure, sizeof l->failure, "protocol error: a reply that nobody is owed");
         }

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import sys
+from random import Random
 
-from hypothesis import Phase, example, given, settings
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from support.fleet import SOON, Fleet, Stopwatch, acquire
 from support.scripted import Words
+from support.streams import EVERY, cut, pieces, stream
+from support.twins import observe
 from support.wire import meanings
 
-from redlock_fast._engine import FAULT, SILENT, Engine, Votes, Wait
+from redlock_fast._engine import FAULT, SILENT, Engine, Votes, Wait, load
 from redlock_fast._resp import PARTIAL, ProtocolError, frame
 
 OTHERS_VOTE = 4242
@@ -115,3 +121,54 @@ def test_no_stream_of_replies_makes_a_grant_that_is_none(
         assert value in allowed, f"{value} where {allowed} are right"
         assert value != SILENT
         assert votes.values[1] == OTHERS_VOTE
+
+
+# --- step by step, in one thread -----------------------------------------------------------------
+
+knows_what_is_unread = pytest.mark.skipif(sys.platform != "linux", reason="asks a socket what is unread")
+both_engines = pytest.mark.skipif(
+    importlib.util.find_spec("redlock_fast._native") is None, reason="compares both engines"
+)
+
+
+@knows_what_is_unread
+@pytest.mark.parametrize("data", EVERY, ids=lambda data: repr(data[:24])[2:-1])
+def test_where_a_reply_is_cut_makes_no_difference(engine_class: type[Engine], data: bytes) -> None:
+    whole = observe(engine_class, [data + b":77\r\n"], 2)
+    for place in {*range(1, min(len(data) + 5, 80)), *range(max(1, len(data) - 5), len(data) + 5)}:
+        assert observe(engine_class, cut(data + b":77\r\n", place), 2)[-1] == whole[-1]
+
+
+@knows_what_is_unread
+@pytest.mark.parametrize("data", EVERY, ids=lambda data: repr(data[:24])[2:-1])
+def test_of_a_reply_that_ends_early_nothing_counts(engine_class: type[Engine], data: bytes) -> None:
+    for size in {*range(min(len(data), 80)), len(data) - 1}:
+        steps = observe(engine_class, [data[:size]], 1)
+        assert not steps[0].told or not steps[0].attached
+        assert steps[-1].told == {0: (FAULT, "broken")}
+
+
+@both_engines
+@knows_what_is_unread
+@pytest.mark.parametrize("data", EVERY, ids=lambda data: repr(data[:24])[2:-1])
+def test_engines_agree_on_every_kind_of_reply(data: bytes) -> None:
+    for requests in (1, 2):
+        first, second = (observe(load(name), [data, data], requests) for name in ("python", "native"))
+        assert first == second
+
+
+def test_reply_to_what_has_not_been_sent_breaks_the_connection(engine_class: type[Engine]) -> None:
+    # The fallback of a script that is lost goes out only after this was read.
+    steps = observe(engine_class, [b"+OK\r\n-NOSCRIPT no\r\n:1\r\n"], 2)
+    assert not steps[0].attached
+    assert steps[0].told == {0: (1, ""), 1: (FAULT, "broken")}
+
+
+@both_engines
+@knows_what_is_unread
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(chance=st.randoms(use_true_random=False), requests=st.integers(1, 5))
+def test_engines_agree_on_whatever_is_said(chance: Random, requests: int) -> None:
+    said = pieces(chance, stream(chance))
+    first, second = (observe(load(name), said, requests) for name in ("python", "native"))
+    assert first == second
