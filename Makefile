@@ -1,8 +1,9 @@
 # What people use every day; .ci/run calls the same targets.
 PYTHON ?= python
+SECONDS ?= 60
 CROWDS = tests/contract/test_helper.py tests/contract/test_loop_mixed.py tests/contract/test_threads.py
 
-.PHONY: build test lint coverage coverage-native bench bench-quick clean
+.PHONY: build test lint coverage coverage-native fuzz asan tsan bench bench-quick clean
 
 build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
@@ -22,6 +23,15 @@ coverage:  ## lines of redlock_fast/, the whole suite; crowds of threads go with
 
 coverage-native:  ## lines of the .pyx: a traced build in a copy of this tree
 	$(PYTHON) tests/coverage_native.py
+
+fuzz:  ## random and damaged replies, SECONDS=60 in all, SEED= to repeat a run
+	$(PYTHON) tests/fuzz/fuzz.py $(SECONDS) $(SEED)
+
+asan:  ## the native engine's tests with the address and undefined behaviour sanitizers, and its leaks
+	$(PYTHON) tests/fuzz/asan.py $(ARGS)
+
+tsan:  ## the hub's threads under the thread sanitizer, without Python
+	$(PYTHON) tests/fuzz/fuzz.py stress $(SECONDS)
 
 bench:  ## against the C floor and the peers, into docs/; some 12 minutes. ARGS='--only threads' for a part
 	$(PYTHON) benchmarks/compare.py $(ARGS)

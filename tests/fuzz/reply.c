@@ -1,0 +1,56 @@
+/* src/reply.h alone: it stays inside its bytes, and what it says of a stream it says of its pieces. */
+#include "../../src/reply.h"
+
+#include "fuzz.h"
+
+typedef struct {
+    enum reply_kind kind;
+    size_t end;
+    int64_t number;
+} verdict;
+
+/* From memory of just that size, so that one byte further is found. */
+static verdict judge(const char *data, size_t size) {
+    char *exact = malloc(size ? size : 1);
+    memcpy(exact, data, size);
+    verdict v = {.kind = REPLY_PARTIAL};
+    v.kind = reply_next((reply_bytes){exact, size}, &v.end, &v.number);
+    free(exact);
+    fuzz_inputs++;
+    return v;
+}
+
+/* The prefix of that size: part of it is partial, all of it the same, and broken is broken for good. */
+static void check_prefix(const char *data, verdict whole, size_t size) {
+    verdict v = judge(data, size);
+    if (v.kind == REPLY_MALFORMED) {
+        CHECK(whole.kind == REPLY_MALFORMED);
+    } else if (v.kind == REPLY_PARTIAL) {
+        CHECK(whole.kind == REPLY_PARTIAL || whole.kind == REPLY_MALFORMED || size < whole.end);
+    } else {
+        CHECK(v.kind == whole.kind && v.end == whole.end && v.end <= size);
+        CHECK(v.kind != REPLY_NUMBER || v.number == whole.number);
+    }
+}
+
+static void one(chance *c) {
+    static stream s;
+    put_stream(&s, c);
+    for (size_t at = 0; at < s.size;) {
+        const char *data = s.data + at;
+        size_t size = s.size - at;
+        verdict whole = judge(data, size);
+        if (size < 64) {
+            for (size_t cut = 1; cut < size; cut++) check_prefix(data, whole, cut);
+        } else {
+            for (int times = 0; times < 4; times++) check_prefix(data, whole, 1 + below(c, size - 1));
+            if (whole.kind > REPLY_PARTIAL && whole.kind < REPLY_MALFORMED) check_prefix(data, whole, whole.end - 1);
+        }
+        if (whole.kind == REPLY_PARTIAL || whole.kind == REPLY_MALFORMED) return;
+        CHECK(whole.end >= 3 && whole.end <= size);
+        CHECK(!memcmp(data + whole.end - 2, "\r\n", 2));
+        at += whole.end;
+    }
+}
+
+int main(int count, char **words) { return fuzz(count, words, one); }
