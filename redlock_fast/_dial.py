@@ -13,12 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ._bounded import BoundedSocket
 from ._commands import LOOK, MARKER, Capabilities, Dialect, Mark, dialect, scripts
 from ._guard import Guard
+from ._resp import ProtocolError, without_arguments
 from .errors import ConfigError
 
 #: redis-py's pools put these into connection settings; they belong to the pool, not to us.
 _POOL_SETTINGS = ("maint", "oss_cluster", "orig_", "himport", "retry", "health_check")
+
+#: Of an error, for people.
+MAX_TEXT = 500
 
 _SCHEMES = {"valkey://": "redis://", "valkeys://": "rediss://"}
 
@@ -165,13 +170,16 @@ def dial(
         server = _interview(connection, protocol, key_prefix)
         mark = guard.mark(server.run_id, server.durable)
         server = _prepared(connection, server, mark, guard.assume_fresh and not known)
-        sock: socket.socket = connection._sock
+        sock: socket.socket = connection._sock.release()
         connection._sock = None  # it is ours now: redis-py must not close it
         return sock, server, dialect(server.can, mark)
     except CannotConnect:
         raise
+    except ProtocolError as error:
+        raise CannotConnect(f"protocol error: {error}") from None
     except Exception as error:  # whatever redis-py or a credential provider makes of it
-        raise CannotConnect(str(error) or type(error).__name__) from error
+        text = without_arguments(str(error))[:MAX_TEXT]
+        raise CannotConnect(text or type(error).__name__) from None
     finally:
         if connection is not None:
             connection.disconnect()
@@ -181,18 +189,24 @@ def _connected(to: Target, timeout: float) -> tuple[Any, int]:
     """RESP3; RESP2 where the server has no HELLO."""
     from redis.exceptions import ResponseError
 
-    protocol = to.protocol or 3
-    connection = to.connect(timeout, protocol)
     try:
-        connection.connect()
+        return _connection(to, timeout, to.protocol or 3), to.protocol or 3
     except ResponseError:
-        connection.disconnect()
         if to.protocol is not None:
             raise
-        protocol = 2
-        connection = to.connect(timeout, protocol)
+    return _connection(to, timeout, 2), 2
+
+
+def _connection(to: Target, timeout: float, protocol: int) -> Any:
+    connection = to.connect(timeout, protocol)
+    connect = connection._connect
+    connection._connect = lambda: BoundedSocket(connect(), timeout)
+    try:
         connection.connect()
-    return connection, protocol
+    except BaseException:
+        connection.disconnect()
+        raise
+    return connection
 
 
 def _ask(connection: Any, commands: list[tuple[bytes | str, ...]]) -> list[Any]:

@@ -7,6 +7,7 @@ hiredis where it is installed. Source: redis.io, the RESP specification (2 and 3
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -30,6 +31,11 @@ class ProtocolError(Exception):
 
 class ErrorReply(str):
     """An error that a server answered, such as ``OOM command not allowed``."""
+
+
+def without_arguments(error: str) -> str:
+    """The text of a server's error, without the arguments that it repeats: a password, or a lock's token."""
+    return re.split(r",? with args beginning", error, maxsplit=1)[0]
 
 
 def frame(data: bytes | bytearray, start: int, depth: int = 0) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ._dial import Server, Target
 from ._engine import Link
 from ._guard import Guard
-from ._resp import decode
+from ._resp import ProtocolError, decode, without_arguments
 from .telemetry import EventLog
 
 #: Seconds between attempts to reconnect, doubled each time, with jitter.
@@ -144,8 +144,11 @@ def fault_text(detail: str | bytes) -> str:
     if isinstance(detail, str):
         return detail
     if detail[:1] == b"-":
-        return detail[1:-2].decode(errors="replace")
-    return f"unexpected reply {decode(detail)!r:.200}"
+        return without_arguments(detail[1:-2].decode(errors="replace"))
+    try:
+        return f"unexpected reply {decode(detail)!r:.200}"
+    except ProtocolError:  # well formed, and still no value: a map with lists for keys
+        return f"unexpected reply {detail!r:.200}"
 
 
 def _backoff(failures: int) -> float:

@@ -1,0 +1,128 @@
+"""What a server says while it is dialled: whole, plain and finite, or refused."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.streams import cut, stream
+
+from redlock_fast._bounded import MAX_REPLIES, BoundedSocket
+from redlock_fast._resp import MAX_DEPTH, MAX_FRAME, MAX_LINE, ProtocolError
+
+Said = Callable[..., BoundedSocket]
+
+HELLO = b"%2\r\n+server\r\n+redis\r\n$7\r\nmodules\r\n*1\r\n%1\r\n+name\r\n*1\r\n+a\r\n"
+
+
+@pytest.fixture
+def said() -> Iterator[Said]:
+    """``said(data, timeout)``: a socket whose other end said that; it is not closed yet."""
+    ends: list[socket.socket] = []
+
+    def make(data: bytes, timeout: float = 20.0) -> BoundedSocket:
+        ours, theirs = socket.socketpair()
+        ends.extend((ours, theirs))
+        theirs.sendall(data)
+        return BoundedSocket(ours, timeout)
+
+    yield make
+    for end in ends:
+        end.close()
+
+
+def test_one_reply_at_a_time(said: Said) -> None:
+    sock = said(b"+OK\r\n" + HELLO + b":1\r\n")
+    assert [sock.recv(4096), sock.recv(4096), sock.recv(4096)] == [b"+OK\r\n", HELLO, b":1\r\n"]
+    assert sock.release().fileno() == sock.fileno()
+
+
+def test_a_reply_in_small_pieces(said: Said) -> None:
+    sock, into = said(b"+abc\r\n"), bytearray(4)
+    assert sock.recv_into(into) == 4
+    assert (bytes(into), sock.recv(1), sock.recv(9)) == (b"+abc", b"\r", b"\n")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n",
+        b"$%d\r\n" % (MAX_FRAME + 1),
+        b"$2147483647\r\n",
+        b"*4294967296\r\n",
+        b"*2147483647\r\n" + b":1\r\n" * 30_000,
+        b"+" + b"x" * MAX_LINE,
+        b"*1\r\n" * (MAX_DEPTH + 1) + b":1\r\n",
+        b"*1\r\n" * 10_000,
+        b"|1\r\n+a\r\n:1\r\n+OK\r\n",
+        b"%1\r\n*1\r\n:1\r\n:2\r\n",
+        b"*1\r\n%1\r\n%0\r\n:2\r\n",
+        b"~1\r\n%1\r\n_\r\n:2\r\n",
+        b"*1\r\n|0\r\n:2\r\n",
+    ],
+    ids=lambda data: repr(data[:20])[2:-1],
+)
+def test_refused(said: Said, data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        said(data).recv(4096)
+
+
+def test_more_replies_than_anybody_asked_for(said: Said) -> None:
+    sock = said(b">1\r\n+x\r\n" * (MAX_REPLIES + 1))
+    for _ in range(MAX_REPLIES):
+        assert sock.recv(4096) == b">1\r\n+x\r\n"
+    with pytest.raises(ProtocolError, match="nobody asked"):
+        sock.recv(4096)
+
+
+def test_each_command_may_have_replies(said: Said) -> None:
+    sock = said(b"+OK\r\n" * 3 * MAX_REPLIES)
+    for _ in range(3):
+        sock.sendall(b"*1\r\n$4\r\nPING\r\n")
+        assert [sock.recv(4096) for _ in range(MAX_REPLIES)] == [b"+OK\r\n"] * MAX_REPLIES
+
+
+@pytest.mark.parametrize("rest", [b"+OK\r\n", b"$5\r\n"])
+def test_what_is_left_at_the_end(said: Said, rest: bytes) -> None:
+    sock = said(b"+OK\r\n" + rest)
+    assert sock.recv(4096) == b"+OK\r\n"
+    with pytest.raises(ProtocolError, match="nobody asked"):
+        sock.release()
+
+
+def test_time_is_for_the_whole_answer(said: Said) -> None:
+    sock = said(b"$100\r\nx", timeout=0.05)
+    with pytest.raises(TimeoutError):
+        sock.recv(4096)
+    with pytest.raises(TimeoutError):
+        sock.recv(4096)  # nor does it begin anew with what comes then
+
+
+def test_the_end_of_the_stream(said: Said) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises(ConnectionError):
+            BoundedSocket(ours, 20.0).recv(4096)
+
+
+@settings(max_examples=300, deadline=None)
+@given(chance=st.randoms(use_true_random=False))
+def test_what_it_hands_on_is_what_was_said(chance: Random) -> None:
+    data = stream(chance)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        got, sock = bytearray(), BoundedSocket(ours, 20.0)
+        theirs.setblocking(False)
+        for piece in cut(data[:100_000], chance.randrange(len(data) + 1)):
+            theirs.sendall(piece)
+        theirs.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ProtocolError, ConnectionError):
+            while True:
+                got += sock.recv(1 + chance.randrange(100))
+        assert data.startswith(got)

@@ -1,0 +1,52 @@
+"""A fault for people: whatever a master said can be shown, but for what servers repeat of a request."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.streams import EVERY, reply
+
+from redlock_fast._resp import PARTIAL, ProtocolError, frame
+from redlock_fast._seat import fault_text
+
+
+def whole(data: bytes) -> bool:
+    """Whether an engine would take it for one reply."""
+    try:
+        return frame(data, 0) == len(data) != PARTIAL
+    except ProtocolError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("detail", "text"),
+    [
+        ("not connected", "not connected"),
+        (b"-OOM command not allowed\r\n", "OOM command not allowed"),
+        (b"+QUEUED\r\n", "unexpected reply b'QUEUED'"),
+        # Well formed, and still no value.
+        (b"%1\r\n*0\r\n:1\r\n", "unexpected reply b'%1\\r\\n*0\\r\\n:1\\r\\n'"),
+        (b",x\r\n", "unexpected reply b',x\\r\\n'"),
+        (b"-ERR unknown command 'DELIFEQ', with args beginning with: 'key' 'token' \r\n",
+         "ERR unknown command 'DELIFEQ'"),
+        (b"-ERR unknown command `AUTH`, with args beginning with: `pw`, \r\n", "ERR unknown command `AUTH`"),
+    ],
+)  # fmt: skip
+def test_text(detail: str | bytes, text: str) -> None:
+    assert fault_text(detail) == text
+
+
+@pytest.mark.parametrize("data", list(filter(whole, EVERY)), ids=lambda data: repr(data[:24])[2:-1])
+def test_every_kind_of_reply_has_one(data: bytes) -> None:
+    assert "\n" not in fault_text(data)
+
+
+@settings(max_examples=500, deadline=None)
+@given(chance=st.randoms(use_true_random=False))
+def test_any_reply_has_one(chance: Random) -> None:
+    data = reply(chance)
+    if whole(data):
+        assert "\n" not in fault_text(data)
