@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import socket
 import threading
 import time
 import weakref
@@ -20,6 +19,7 @@ from ._clock import Clock
 from ._dial import CannotConnect, Server, Target, dial
 from ._engine import FAULT, Engine, Votes
 from ._guard import Electorate, Guard
+from ._linger import Lingering
 from ._seat import MasterHealth, Seat, fault_text
 from .errors import ClientClosed, ConfigError
 from .telemetry import EventLog, logger
@@ -28,8 +28,6 @@ from .telemetry import EventLog, logger
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
 #: How long (seconds) the first call waits for more masters than a quorum.
 GRACE = 0.05
-#: A half-closed connection is given this long to be read by the master.
-LINGER = 60.0
 
 #: Faults that say nothing new about a master.
 _NO_NEWS = frozenset({"not asked", "lagging", "not connected"})
@@ -93,7 +91,7 @@ class Masters:
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._idle = False  # the connector sleeps for long
         self._thread: threading.Thread | None = None
-        self._lingering: list[tuple[float, socket.socket]] = []
+        self._lingering = Lingering(len(self.seats))
         self.engine = self._engine_class(len(self.seats), _waker(self._wake))
         weakref.finalize(self, self._wake.put, None).atexit = False  # a forgotten client's thread ends
 
@@ -213,9 +211,7 @@ class Masters:
         self.engine.close()
         self.held.clear()
         holders.discard(self)
-        for _, sock in self._lingering:
-            sock.close()
-        self._lingering.clear()
+        self._lingering.close()
 
     # --- the connector ---
 
@@ -235,7 +231,7 @@ class Masters:
                     self._dial_in_background(master)
                 else:
                     due = min(due, seat.next_try)
-        self._reap(now)
+        self._lingering.reap(now)
         if now >= self._next_prune:
             self._next_prune = now + IDLE_TICK
             self._prune()
@@ -259,22 +255,12 @@ class Masters:
     def _retire(self, master: int, why: str) -> None:
         sock = self.engine.detach(master)
         if sock is not None:
-            self._lingering.append((time.monotonic() + LINGER, sock))
+            self._lingering.add(sock)
         with self._change:
             seat = self.seats[master]
             seat.lost_at = time.monotonic() if seat.attached else seat.lost_at
             seat.attached = False
             seat.fail(why, 1)
-
-    def _reap(self, now: float) -> None:
-        """Close half-closed connections that the master has read to the end."""
-        staying = []
-        for until, sock in self._lingering:
-            if now < until and not _at_end(sock):
-                staying.append((until, sock))
-            else:
-                sock.close()
-        self._lingering = staying
 
     def _prune(self) -> None:
         """Forget leases that have ended and that nobody let go of."""
@@ -368,22 +354,7 @@ class Masters:
         self.seats = [seat.heir(now) for seat in self.seats]
         self._begin()
         engine.abandon()
-        for _, sock in lingering:
-            fd = sock.detach()
-            if fd >= 0:  # not closed by a thread that the fork cut off
-                os.close(fd)
-
-
-def _at_end(sock: socket.socket) -> bool:
-    try:
-        sock.setblocking(False)
-        while sock.recv(65536):
-            pass
-    except (BlockingIOError, InterruptedError):
-        return False
-    except OSError:
-        pass
-    return True
+        lingering.abandon()
 
 
 def nothing() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.certificates import Certificates
 from support.loops import LOOPS, Plain
 from support.waiting import eventually
 
@@ -131,6 +132,14 @@ def plain(
     yield make
     for one in made:
         one.end()
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Certificates, good and bad."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl command")
+    return Certificates(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture

@@ -284,7 +284,7 @@ def test_fork_while_another_thread_closes_a_client(valkey: Masters, client: Make
         with c.lock("before", TTL):
             pass
         with socket.socket() as closed:
-            c.masters._lingering.append((0.0, closed))
+            c.masters._lingering._open.append((0.0, closed))
 
     def child() -> None:
         for c in (one, other):

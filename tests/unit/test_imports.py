@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "redlock_fast"
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "_quorum", "_clock", "_tokens"),
     ("_commands", "_resp"),
-    ("_engine", "_bounded"),
+    ("_engine", "_bounded", "_linger"),
     ("_guard",),
     ("_pure_op", "_pure_watch", "_dial", "telemetry"),
     ("_pure_link", "_seat"),

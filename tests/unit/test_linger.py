@@ -1,0 +1,77 @@
+"""Half-closed connections: read meanwhile, closed in the end, and never too many."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from redlock_fast._linger import LINGER, MOST, Lingering, at_end
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pairs() -> Iterator[list[Pair]]:
+    made = [socket.socketpair() for _ in range(2 * MOST + 1)]
+    yield made
+    for pair in made:
+        for end in pair:
+            end.close()
+
+
+def closed(theirs: socket.socket) -> bool:
+    """Whether our end is: then the other can read the end of the stream."""
+    theirs.setblocking(False)
+    try:
+        return theirs.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
+def test_open_until_the_other_side_has_closed(pairs: list[Pair]) -> None:
+    lingering = Lingering(1)
+    ours, theirs = pairs[0]
+    lingering.add(ours)
+    theirs.sendall(b"+OK\r\n")
+    lingering.reap(time.monotonic())
+    assert len(lingering) == 1
+    theirs.sendall(b"+OK\r\n")
+    theirs.shutdown(socket.SHUT_WR)
+    assert not closed(theirs)
+    lingering.reap(time.monotonic())
+    assert len(lingering) == 0
+    assert closed(theirs)
+
+
+def test_open_no_longer_than_that(pairs: list[Pair]) -> None:
+    lingering = Lingering(1)
+    lingering.add(pairs[0][0])
+    lingering.reap(time.monotonic() + LINGER / 2)
+    assert len(lingering) == 1
+    lingering.reap(time.monotonic() + LINGER + 1)
+    assert len(lingering) == 0
+
+
+def test_the_oldest_make_room(pairs: list[Pair]) -> None:
+    lingering = Lingering(2)
+    for ours, _ in pairs:
+        lingering.add(ours)
+    assert len(lingering) == 2 * MOST
+    assert [closed(theirs) for _, theirs in pairs] == [True] + [False] * 2 * MOST
+    lingering.close()
+    assert all(closed(theirs) for _, theirs in pairs)
+
+
+class Endless(socket.socket):
+    """Always has more to read."""
+
+    def recv(self, *_: int) -> bytes:
+        return b"+OK\r\n"
+
+
+def test_one_that_sends_without_end_keeps_nobody() -> None:
+    with Endless() as sock:
+        assert at_end(sock) is False
