@@ -24,6 +24,8 @@ _POOL_SETTINGS = ("maint", "oss_cluster", "orig_", "himport", "retry", "health_c
 
 #: Of an error, for people.
 MAX_TEXT = 500
+#: Of what a server says about itself: a run_id has 40 characters.
+MAX_FACT = 100
 
 _SCHEMES = {"valkey://": "redis://", "valkeys://": "rediss://"}
 
@@ -282,7 +284,7 @@ def _info(reply: Any) -> dict[str, str]:
         return {}
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
     pairs = (line.partition(":") for line in text.splitlines())
-    return {name: value for name, colon, value in pairs if colon}
+    return {name: value[:MAX_FACT] for name, colon, value in pairs if colon}
 
 
 def _pairs(reply: Any) -> dict[str, str]:
@@ -295,7 +297,8 @@ def _pairs(reply: Any) -> dict[str, str]:
 
 
 def _text(word: Any) -> str:
-    return word.decode(errors="replace") if isinstance(word, bytes) else str(word)
+    text = word.decode(errors="replace") if isinstance(word, bytes) else str(word)
+    return text[:MAX_FACT]
 
 
 def _role(reply: Any) -> str:

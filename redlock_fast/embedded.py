@@ -160,9 +160,13 @@ class Master:
         defaults = f"--port {self.port} --bind 127.0.0.1 --daemonize no --appendonly no".split()
         folders = ["--dir", str(self._folder), "--unixsocket", self.socket_path, "--save", ""]
         extra = [option.replace("{port}", str(self.port)) for option in self._options]
+        # Not as arguments: those are for all users of this machine to see, and there may be a password.
+        config = self._folder / "config"
+        config.touch(mode=0o600)
+        config.write_text(_config([*defaults, "--maxmemory-policy", "noeviction", *folders, *extra]))
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [self._binary, *defaults, "--maxmemory-policy", "noeviction", *folders, *extra],
+                [self._binary, str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -290,6 +294,18 @@ class Masters:
         with contextlib.suppress(BrokenPipeError):
             self._cleaner.stdin.write(f"{pids}\n")
             self._cleaner.stdin.flush()
+
+
+def _config(options: Sequence[str]) -> str:
+    """Options of a server's command line as the lines of its configuration file."""
+    lines: list[str] = []
+    for word in options:
+        if word.startswith("--"):
+            lines.append(word[2:])
+        else:
+            quoted = word.replace("\\", "\\\\").replace('"', '\\"')
+            lines[-1:] = [f'{"".join(lines[-1:])} "{quoted}"']
+    return "\n".join(lines) + "\n"
 
 
 def _new_folder() -> Path:

@@ -65,7 +65,7 @@ def test_neither_persists_nor_evicts() -> None:
         assert masters[0].ask("SET another value").startswith("-OOM")
         masters[0].restart()
         assert masters[0].ask("DBSIZE") == ":0"
-        assert {path.name for path in place.iterdir()} == {"log", "socket"}
+        assert {path.name for path in place.iterdir()} == {"config", "log", "socket"}
 
 
 def test_starts_again_after_stop() -> None:
