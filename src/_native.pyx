@@ -89,6 +89,8 @@ cdef extern from "hub.h" nogil:
     void hub_template_free(hub_template *t)
     hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, double lag_after, int parallel)
     void hub_free(hub *h)
+    void hub_retain(hub *h)
+    void hub_release(hub *h)
     hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,
                        const char **data, const size_t *sizes)
     void hub_op_release(hub_op *op)
@@ -173,13 +175,23 @@ cdef class _Ticket:
     cdef size_t count
     cdef bint batch
     cdef object whom
+    cdef hub *home  # where it may still wait for a loop; a garbage collector frees it before the engine
 
     def __dealloc__(self):
         cdef size_t i
+        if self.home is not NULL:
+            hub_leave(self.home, &self.waiter)
+            self.left()
         for i in range(self.count):
             hub_op_release(self.ops[i])
         if self.ops is not &self.single:
             free(self.ops)  # NULL too
+
+    cdef void left(self) noexcept:
+        """It waits no more."""
+        if self.home is not NULL:
+            hub_release(self.home)
+            self.home = NULL
 
     cdef int room(self, Py_ssize_t count, Py_ssize_t args) except -1:
         if args > HUB_MAX_ARGS:
@@ -424,6 +436,8 @@ cdef class NativeEngine:
         ticket.whom = whom
         if need:
             self._tickets.add(ticket)
+            ticket.home = self._hub
+            hub_retain(self._hub)
         with nogil:
             hub_submit(self._hub, &ticket.waiter, ticket.ops, ticket.count, timeout, stall,
                        <void *> ticket if need else NULL)
@@ -432,6 +446,7 @@ cdef class NativeEngine:
     def forget(self, _Ticket ticket):
         with nogil:
             hub_leave(self._hub, &ticket.waiter)
+        ticket.left()
         ticket.whom = None
         self._tickets.discard(ticket)
 
@@ -449,8 +464,10 @@ cdef class NativeEngine:
             told = hub_on_ready(self._hub)
         tickets = []
         while told is not NULL:
-            tickets.append(<_Ticket> told.owner)
+            ticket = <_Ticket> told.owner
             told = told.next
+            ticket.left()
+            tickets.append(ticket)
         self._tell()
         result = []
         for ticket in tickets:

@@ -189,6 +189,7 @@ hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay,
              int parallel) {
     hub *h = calloc(1, sizeof *h);
     if (!h) return NULL;
+    h->references = 1;
     h->kick[0] = h->kick[1] = h->loop.watch = h->loop.notify[0] = h->loop.notify[1] = -1;
     h->links = calloc((size_t)masters, sizeof *h->links);
     h->fds = calloc((size_t)masters + 1, sizeof *h->fds);
@@ -220,6 +221,13 @@ void hub_free(hub *h) {
         link_clear(&h->links[i]);
     }
     hub_close_bell(h->kick);
+    hub_release(h);
+}
+
+void hub_retain(hub *h) { __atomic_add_fetch(&h->references, 1, __ATOMIC_RELAXED); }
+
+void hub_release(hub *h) {
+    if (__atomic_sub_fetch(&h->references, 1, __ATOMIC_ACQ_REL)) return;
     free(h->links);
     free(h->fds);
     free(h);

@@ -106,7 +106,10 @@ typedef struct {
 /* `parallel`: threads that wake need not wait for each other, as they do where Python has a GIL. */
 hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, double lag_after,
              int parallel);
+/* Ends all connections. Its memory goes with the last that retained it. */
 void hub_free(hub *h);
+void hub_retain(hub *h);
+void hub_release(hub *h);
 
 hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,
                    const char **data, const size_t *sizes);

@@ -37,6 +37,7 @@ typedef struct {
 } hub_loop;
 
 struct hub {
+    int references;
     pthread_mutex_t mutex;
     int masters;
     size_t max_owed, max_buffer, max_replay;
