@@ -114,6 +114,9 @@ cdef extern from "hub.h" nogil:
     void hub_abandon(hub *h)
 
 
+#: Dialects that are remembered: a server that is marked has a new one with each of its lives.
+cdef enum: MOST_KINDS = 256
+
 #: The texts of enum hub_reason that carry none.
 _REASONS = ("", "not asked", "not connected", "lagging", "too many replies owed", "buffer full", "no such command")
 
@@ -335,6 +338,7 @@ cdef class NativeEngine:
     cdef bint _tls_used
     cdef list _deferred  # what a signal handler that interrupted TLS wants to arrive
     cdef dict _kinds  # a number for each dialect
+    cdef int _made_kinds
     cdef set _tickets  # submitted, and not yet told
     cdef object _on_break
     cdef uint64_t _told
@@ -367,7 +371,7 @@ cdef class NativeEngine:
         if state.attached or state.broken[0]:
             raise ValueError(f"master {master} has a connection: detach it first")
         cdef hub_template **templates = compile_dialect(dialect)
-        cdef int verbs = <int> len(dialect), fd, kind = self._kinds.setdefault(dialect, len(self._kinds))
+        cdef int verbs = <int> len(dialect), fd, kind = self._kind(dialect)
         sock.setblocking(False)
         if "ssl" in sys.modules and isinstance(sock, sys.modules["ssl"].SSLSocket):
             tls = _TlsSocket(sock)
@@ -539,6 +543,15 @@ cdef class NativeEngine:
         if not 0 <= master < self._masters:
             raise IndexError(f"master {master} of {self._masters}")
         return 0
+
+    cdef int _kind(self, object dialect) except -1:
+        kind = self._kinds.get(dialect)
+        if kind is None:
+            if len(self._kinds) >= MOST_KINDS:
+                self._kinds.clear()  # those of servers that are gone; a kind may have two numbers then
+            self._made_kinds += 1
+            kind = self._kinds[dialect] = self._made_kinds
+        return kind
 
     cdef _Ticket _ticket(self, object requests, int need, int wait):
         cdef _Ticket ticket = _Ticket.__new__(_Ticket)

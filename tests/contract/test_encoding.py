@@ -1,0 +1,114 @@
+"""What goes out is what was meant, byte for byte, whatever bytes it is made of."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.fleet import LONG, NATIVE, PLAIN
+from support.scripted import take_commands
+
+from redlock_fast._commands import Capabilities, Dialect, Mark, Verb, command, dialect
+from redlock_fast._engine import Batch, Engine, Request
+
+#: Such as would matter, if anything in a command were read as a part of it.
+ODD = [
+    b"\r\n", b"\x00", b"", b"%d %b %%", b"\"'`", b"$3\r\nfoo\r\n", b"*3\r\n$3\r\nDEL\r\n$1\r\nk\r\n",
+    b"\xff\xfe", b"k\r\n*1\r\n$8\r\nFLUSHALL\r\n", b"{a}{b}", b"-ERR\r\n", b"\r", b"\n" * 9,
+]  # fmt: skip
+words = st.one_of(st.sampled_from(ODD), st.binary(max_size=300))
+
+MARKED = dialect(Capabilities(), Mark("%d\r\n", 1000, True))
+#: Constants that look like formats and like RESP; arguments in another order, and twice.
+ODD_COMMAND = command(b"100%", 2, b"\r\n%s", 0, 1, 0, b"$1\r\n")
+
+
+def encoded(*parts: bytes) -> bytes:
+    """A command in RESP; written apart from the engines."""
+    out = b"*" + str(len(parts)).encode()
+    for part in parts:
+        out += b"\r\n$" + str(len(part)).encode() + b"\r\n" + part
+    return out + b"\r\n"
+
+
+def sent(engine_class: type[Engine], commands: Dialect, requests: list[Request] | Batch) -> bytes:
+    """What a master receives."""
+    engine = engine_class(1, lambda: None)
+    client, server = socket.socketpair()
+    received = b""
+    with server, contextlib.closing(engine):
+        engine.attach(0, client, commands)
+        engine.exchange(requests, 0, LONG)
+        server.settimeout(LONG)
+        engine.close()
+        while data := server.recv(1 << 16):
+            received += data
+    return received
+
+
+@settings(max_examples=150, deadline=None)
+@given(args=st.tuples(words, words, words))
+@example(args=(b"*3\r\n$3\r\nSET\r\n", b"\r\n", b"%b"))
+def test_lock_commands(engine_class: type[Engine], args: tuple[bytes, ...]) -> None:
+    key, token, ttl = args
+    requests = [
+        Request(Verb.ACQUIRE, args, 1),
+        Request(Verb.RELEASE, (key, token), 1),
+        Request(Verb.EXTEND, args, 1),
+        Request(Verb.EXISTS, (key,), 1),
+    ]
+    assert sent(engine_class, NATIVE, requests) == b"".join(
+        [
+            encoded(b"SET", key, token, b"NX", b"PX", ttl),
+            encoded(b"DELIFEQ", key, token),
+            encoded(b"SET", key, token, b"IFEQ", token, b"PX", ttl),
+            encoded(b"EXISTS", key),
+            encoded(b"DELIFEQ", key, token),  # closing takes back what was not answered
+        ]
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(args=st.tuples(words, words, words))
+def test_templates_of_any_bytes(engine_class: type[Engine], args: tuple[bytes, ...]) -> None:
+    first, second, third = args
+    expected = encoded(b"100%", third, b"\r\n%s", first, second, first, b"$1\r\n")
+    assert sent(engine_class, (ODD_COMMAND,) * len(Verb), [Request(2, args, 1)]) == expected
+    batch = Batch(2, ([first] * 3, second, [third] * 3), 3, 1)
+    assert sent(engine_class, (ODD_COMMAND,) * len(Verb), batch) == expected * 3
+
+
+@pytest.mark.parametrize("commands", [PLAIN, MARKED], ids=["scripts", "marked"])
+@settings(max_examples=50, deadline=None)
+@given(args=st.lists(words, min_size=5, max_size=5).map(tuple))
+def test_scripts_get_their_arguments_whole(
+    engine_class: type[Engine], commands: Dialect, args: tuple[bytes, ...]
+) -> None:
+    for verb in Verb:
+        received = bytearray(sent(engine_class, commands, [Request(verb, args, 1)]))
+        came = take_commands(received)
+        assert not received
+        assert came[0][0] in (b"SET", b"EVALSHA", b"EXISTS")
+        slots = [args[part] for part in commands[verb].parts if isinstance(part, int)]
+        assert all(slot in came[0] for slot in slots)
+
+
+def test_a_server_may_have_a_new_dialect_each_time(engine_class: type[Engine]) -> None:
+    # As one has that is marked by its run_id; beside one that stays. More of them than are remembered.
+    engine = engine_class(2, lambda: None)
+    client, stays = socket.socketpair()
+    with stays, contextlib.closing(engine):
+        engine.attach(1, client, (command(b"stays", 0),))
+        for number in range(600):
+            client, server = socket.socketpair()
+            with server:
+                engine.attach(0, client, (command(b"%d" % number, 0),))
+                engine.exchange([Request(0, (b"k",), 0b11)], 0, LONG)
+                assert server.recv(100) == encoded(b"%d" % number, b"k")
+                assert stays.recv(100) == encoded(b"stays", b"k")
+                half = engine.detach(0)
+                if half is not None:
+                    half.close()
