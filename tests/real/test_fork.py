@@ -295,3 +295,26 @@ def test_fork_while_another_thread_closes_a_client(valkey: Masters, client: Make
 
     os_fork(child)
     nothing_left(valkey)
+
+
+def test_fork_in_the_middle_of_an_acquire_of_the_same_lock(valkey: Masters, connected: MakeClient) -> None:
+    """The child's copy says that it is being acquired, by a thread that the child does not have."""
+    c = connected(valkey)
+    other = c.lock("r", TTL)
+    assert other.acquire()
+    lock = c.lock("r", TTL)
+    waiting = start(lambda: lock.acquire(timeout=DEADLINE))
+    eventually(lambda: lock._acquiring, "a thread acquires it")
+
+    def child() -> None:
+        assert not lock.locked()
+        assert lock.release() is False
+        assert lock.acquire(blocking=False) is False  # and not: acquired by somebody with this object
+        c.close()
+
+    assert exit_code(fork_child(child)) == 0
+    assert other.release()
+    assert waiting.result(DEADLINE) is True, "the parent's acquire went on"
+    assert lock.locked()
+    assert lock.release()
+    nothing_left(valkey)
