@@ -68,6 +68,7 @@ static void attach(world *w, chance *c, int master) {
     for (int i = 0; i < 2; i++) fcntl(ends[i], F_SETFL, O_NONBLOCK);
     hub_template **dialect = malloc(VERBS * sizeof *dialect);
     for (int i = 0; i < VERBS; i++) dialect[i] = command(i + 1, i == 1);
+    dialect[VERBS - 1]->undo = VERBS - 2;
     w->peers[master] = ends[1];
     if (below(c, 4)) {
         hub_attach(w->h, master, ends[0], NULL, dialect, VERBS, 0);
@@ -78,7 +79,7 @@ static void attach(world *w, chance *c, int master) {
 }
 
 static void detach(world *w, int master) {
-    int fd = hub_detach(w->h, master, VERBS - 1, VERBS - 2);
+    int fd = hub_detach(w->h, master);
     if (fd >= 0) close(fd);
     if (w->wires[master].fd >= 0) close(w->wires[master].fd);
     w->wires[master].fd = -1;

@@ -55,6 +55,7 @@ static void attach(int master) {
     hub_template **dialect = malloc(2 * sizeof *dialect);
     dialect[0] = command();
     dialect[1] = command();
+    dialect[0]->undo = 1;
     hub_attach(h, master, ends[0], NULL, dialect, 2, 0);
     attached++;
 }
@@ -148,7 +149,7 @@ static void *connect_all(void *argument) {
         hub_tend(h);
         hub_describe(h, master, &state);
         if (!state.attached || rand_r(&seed) % 100 == 0) {
-            int fd = hub_detach(h, master, 0, 1);
+            int fd = hub_detach(h, master);
             if (fd >= 0) close(fd);
             attach(master);
         }
@@ -173,7 +174,7 @@ static void session(unsigned seed, double seconds, int parallel) {
     __atomic_store_n(&ending, 1, __ATOMIC_RELAXED);
     for (int i = 0; i < CALLERS + 2; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < MASTERS; i++) {
-        int fd = hub_detach(h, i, 0, 1);
+        int fd = hub_detach(h, i);
         if (fd >= 0) close(fd);
     }
     hub_free(h);
