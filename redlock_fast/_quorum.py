@@ -24,13 +24,14 @@ def impossible(masters: int, need: int, refused: int, faulty: int) -> bool:
 
 
 def fencing_token(counters: Sequence[int], masters: int) -> int:
-    """The k-th largest of the counters that decided a grant, k = how many - what a quorum may lack.
+    """The q-th smallest of the counters that decided a grant, for a quorum of q.
 
-    Every earlier holder had raised the counters of a quorum to its token at least, so k of these were
-    above it before they counted this grant. PROTOCOLS.md, section 10, has the models.
+    Large enough: every earlier holder had raised the counters of a quorum to its token at least, so fewer
+    than q of these can be as low as that. Small enough: a quorum can be raised to it. With an odd number
+    of masters this is the k-th largest of PROTOCOLS.md, section 10, which has the models; with an even
+    number that one is a rank lower, where no quorum may ever meet.
     """
-    k = len(counters) + quorum(masters) - masters
-    return sorted(counters, reverse=True)[k - 1]
+    return sorted(counters)[quorum(masters) - 1]
 
 
 def drift(ttl: float, factor: float) -> float:

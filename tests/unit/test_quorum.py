@@ -151,11 +151,13 @@ def test_delays_are_spread_over_the_whole_range() -> None:
         ([7, 9, 8, 8], 5, 8),
         ([12, 11, 9, 9, 9], 5, 9),  # all: as many above it as a quorum lacks
         ([7, 9], 3, 9),
-        ([7, 8, 9], 4, 8),
+        ([7, 8, 9], 4, 9),
+        ([7, 9, 8, 8], 4, 8),
+        ([7, 9], 2, 9),
         ([7], 1, 7),
     ],
 )
-def test_fencing_token_is_the_kth_largest(counters: list[int], masters: int, token: int) -> None:
+def test_fencing_token_is_the_qth_smallest(counters: list[int], masters: int, token: int) -> None:
     assert fencing_token(counters, masters) == token
 
 
@@ -170,3 +172,11 @@ def test_fencing_tokens_rise(masters: int, held: int, data: st.DataObject) -> No
     ]
     deciding = data.draw(st.sets(st.integers(0, masters - 1), min_size=q))
     assert fencing_token([counters[n] for n in deciding], masters) > held
+
+
+@given(st.integers(1, 9), st.data())
+def test_a_quorum_can_be_raised_to_a_fencing_token(masters: int, data: st.DataObject) -> None:
+    counter = st.integers(1, 10**16)
+    counters = data.draw(st.lists(counter, min_size=quorum(masters), max_size=masters))
+    token = fencing_token(counters, masters)
+    assert sum(counter <= token for counter in counters) >= quorum(masters)
