@@ -2,8 +2,9 @@
 PYTHON ?= python
 SECONDS ?= 60
 CROWDS = tests/contract/test_helper.py tests/contract/test_loop_mixed.py tests/contract/test_threads.py
+RUNS ?= 200000
 
-.PHONY: build test lint coverage coverage-native fuzz asan tsan bench bench-quick clean
+.PHONY: build test lint coverage coverage-native simulate fuzz asan tsan bench bench-quick clean
 
 build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
@@ -32,6 +33,9 @@ asan:  ## the native engine's tests with the address and undefined behaviour san
 
 tsan:  ## the hub's threads under the thread sanitizer, without Python
 	$(PYTHON) tests/fuzz/fuzz.py stress $(SECONDS)
+
+simulate:  ## RUNS runs of the real procedures in virtual time under every fault, on all cores
+	$(PYTHON) -m tests.simulation $(RUNS)
 
 bench:  ## against the C floor and the peers, into docs/; some 12 minutes. ARGS='--only threads' for a part
 	$(PYTHON) benchmarks/compare.py $(ARGS)

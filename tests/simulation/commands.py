@@ -1,0 +1,182 @@
+"""What a master does at each command: those that clients really send, and those of broken variants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache, partial
+
+from redlock_fast import _commands
+from redlock_fast._commands import Capabilities, Dialect, Mark, Script
+from redlock_fast._engine import FAULT
+
+from .server import Server
+
+Args = tuple[bytes, ...]
+#: The server, the request's arguments, and whether the connection was lost meanwhile. Returns the vote.
+Handler = Callable[[Server, Args, bool], int]
+
+#: The kinds of servers.
+KINDS = (
+    Capabilities(),
+    Capabilities(delifeq=True, set_ifeq=True),
+    Capabilities(delex=True, set_ifeq=True),
+)
+
+GUARDED = b"-GUARDED it may have forgotten locks\r\n"
+
+
+def acquire(server: Server, args: Args, orphaned: bool) -> int:
+    """SET key token NX PX ttl."""
+    key, token, ttl = args[:3]
+    granted = server.owner(key) is None
+    if granted:
+        server.put(key, token, ttl)
+    server.witness.asked(server.number, token, granted, orphaned)
+    return int(granted)
+
+
+def fence(server: Server, args: Args, orphaned: bool) -> int:
+    """Acquire, and count; a missing counter begins at the server's time."""
+    counter = args[3]
+    if not acquire(server, args, orphaned):
+        return 0
+    last = server.counters.get(counter)
+    server.counters[counter] = int(server.time() * 1e6) if last is None else last + 1
+    return server.counters[counter]
+
+
+def lift(server: Server, args: Args, orphaned: bool) -> int:
+    """Lift the counter of a key that is held to a number."""
+    key, token, number, counter = args[:4]
+    if server.owner(key) != token or server.counters.get(counter, 0) >= int(number):
+        return 0
+    server.counters[counter] = int(number)
+    server.world.counts["counters lifted"] += 1
+    return 1
+
+
+def look(server: Server, mark: Mark) -> int:
+    """For how many milliseconds more the marker gives the master no vote."""
+    now = server.milliseconds()
+    who, until, survives = server.marker or ("", 0, False)
+    if server.marker is None or (mark.run_id and who != mark.run_id):
+        if not (survives and mark.durable):
+            until = now + mark.max_ttl
+        server.marker = mark.run_id, until, mark.durable
+    elif survives and not mark.durable and mark.run_id:
+        server.marker = who, until, False
+    return max(0, until - now)
+
+
+def marked(handler: Handler, mark: Mark, server: Server, args: Args, orphaned: bool) -> int:
+    if look(server, mark) > 0:
+        server.world.counts["refused by the marker"] += 1
+        return FAULT
+    return handler(server, args, orphaned)
+
+
+def compare_and_delete(server: Server, args: Args, orphaned: bool) -> int:
+    key, token = args[:2]
+    found = server.owner(key) == token
+    if found:
+        del server.keys[key]
+    server.witness.released(server.number, key, token, token if found else None)
+    return int(found)
+
+
+def compare_and_extend(server: Server, args: Args, orphaned: bool) -> int:
+    key, token, ttl = args
+    found = server.owner(key) == token
+    if found:
+        server.put(key, token, ttl)
+        server.witness.prolonged(server.number, token)
+    return int(found)
+
+
+# --- what only broken variants send ---------------------------------------------------------------
+
+
+def delete(server: Server, args: Args, orphaned: bool) -> int:
+    """DEL key."""
+    key, token = args[:2]
+    owner = server.owner(key)
+    server.keys.pop(key, None)
+    server.witness.released(server.number, key, token, owner)
+    return int(owner is not None)
+
+
+def overwrite(server: Server, args: Args, orphaned: bool) -> int:
+    """SET key token PX ttl."""
+    key, token, ttl = args
+    owner = server.owner(key)
+    if owner is not None and owner != token:
+        server.witness.removed(server.number, key, token, owner)
+    server.put(key, token, ttl)
+    server.witness.prolonged(server.number, token)
+    return 1
+
+
+def extend_or_create(server: Server, args: Args, orphaned: bool) -> int:
+    """Compare-and-extend, or SET key token NX PX ttl."""
+    if server.owner(args[0]) not in (None, args[1]):
+        return 0
+    return overwrite(server, args, orphaned)
+
+
+# --- how a master understands what it is sent -----------------------------------------------------
+
+
+def evalsha(script: Script, words: str) -> str:
+    return f"EVALSHA {script.sha1.decode()} {words}"
+
+
+HANDLERS: dict[str, Handler] = {
+    "SET 0 1 NX PX 2": acquire,
+    "SET 0 1 IFEQ 1 PX 2": compare_and_extend,
+    "DELIFEQ 0 1": compare_and_delete,
+    "DELEX 0 IFEQ 1": compare_and_delete,
+    evalsha(_commands.COMPARE_AND_DELETE, "1 0 1"): compare_and_delete,
+    evalsha(_commands.COMPARE_AND_EXTEND, "1 0 1 2"): compare_and_extend,
+    evalsha(_commands.FENCE, "2 0 3 1 2 4"): fence,
+    evalsha(_commands.LIFT, "2 0 3 1 2 4"): lift,
+    "SET 0 1 PX 2": overwrite,
+    "DEL 0": delete,
+    "EXTEND-OR-SET-NX 0 1 2": extend_or_create,
+}
+MARKED_HANDLERS: dict[str, Handler] = {
+    evalsha(_commands.MARKED_ACQUIRE, "2 0 redlock:boot 1 2"): acquire,
+    evalsha(_commands.MARKED_FENCE, "3 0 3 redlock:boot 1 2 4"): fence,
+}
+
+
+def words(command: _commands.Command) -> str:
+    """A template as one line, slots as their numbers."""
+    line: list[str] = []
+    for part in command.parts:
+        line += [str(part)] if isinstance(part, int) else re.findall(r"\$\d+\r\n(.*?)\r\n", part.decode())
+    return " ".join(line)
+
+
+def understood(server: Server, mark: Mark | None) -> tuple[tuple[Handler, int | None], ...]:
+    """What this server does at each verb of what clients would really send to it, and the verb's undo."""
+    return _understood(_commands.dialect, server.number % len(KINDS), mark)
+
+
+@lru_cache
+def _understood(
+    dialect: Callable[..., Dialect], kind: int, mark: Mark | None
+) -> tuple[tuple[Handler, int | None], ...]:
+    return tuple((_handler(words(one), mark), one.undo) for one in dialect(KINDS[kind], mark))
+
+
+def _handler(line: str, mark: Mark | None) -> Handler:
+    if mark is not None:
+        ending = b" ".join((b"", *mark.words)).decode()
+        if line.endswith(ending) and line.removesuffix(ending) in MARKED_HANDLERS:
+            return partial(marked, MARKED_HANDLERS[line.removesuffix(ending)], mark)
+    return HANDLERS.get(line, unknown)
+
+
+def unknown(server: Server, args: Args, orphaned: bool) -> int:
+    raise AssertionError("a command that the simulated masters do not know")

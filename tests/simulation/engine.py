@@ -1,0 +1,246 @@
+"""An engine in virtual time, after the contract in _engine.py.
+
+Votes are counted by the pure engine's own code; connections are the simulated ones, and what the connector
+of _masters.py does is here too: it lets go of broken and hopeless connections and makes new ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from redlock_fast._commands import Verb
+from redlock_fast._dial import Server as Introduction
+from redlock_fast._dial import Target
+from redlock_fast._engine import FAULT, LAG_AFTER, Batch, Request
+from redlock_fast._guard import Guard
+from redlock_fast._procedures import Exchange
+from redlock_fast._pure_desk import answers
+from redlock_fast._pure_op import Op, Waiter
+from redlock_fast._seat import Seat
+
+from .commands import look
+from .network import BROKEN, Connection
+from .server import Server
+
+if TYPE_CHECKING:
+    from .process import Process
+
+#: A master that is silent for longer (seconds) is connected anew.
+SOCKET_TIMEOUT = 0.3
+
+ACQUIRES = frozenset({Verb.ACQUIRE, Verb.FENCE})
+
+
+class Call(Waiter):
+    """An exchange under way: ``done`` is called once, when it is decided."""
+
+    __slots__ = ("done", "ops", "requests")
+
+    def __init__(self, requests: list[Request] | Batch, count: int, done: Callable[[], None]) -> None:
+        super().__init__(count)
+        self.requests = requests
+        self.ops: list[Op] = []
+        self.done = done
+
+    def ring(self) -> None:
+        self.done()
+
+    def answer(self) -> Any:
+        return answers(self.requests, self.ops)
+
+
+class Engine:
+    """One connection for each master, shared by all actors of a process."""
+
+    def __init__(self, process: Process, servers: list[Server], guard: Guard) -> None:
+        self.process = process
+        self.guard = guard
+        self.seats = [Seat(cast(Target, None)) for _ in servers]
+        self.world = process.world
+        self.servers = servers
+        self.connections: list[Connection | None] = [None] * len(servers)
+        self.kept: list[deque[Op]] = [deque() for _ in servers]
+        self.on_attach: list[Callable[[], None]] = []
+
+    # --- exchanges ---
+
+    def exchange(self, effect: Exchange, done: Callable[[], None]) -> Call:
+        world, requests = self.world, effect.requests
+        rows = requests.requests() if isinstance(requests, Batch) else requests
+        call = Call(requests, len(rows), done)
+        for request in rows:
+            if request.verb in ACQUIRES:
+                self.process.witness.draws(self.process.name, request.args[1])
+            until = world.now + request.keep
+            call.ops.append(Op(request, len(self.servers), effect.need, effect.wait, call, until))
+        if not effect.need and rows and rows[0].verb == Verb.RELEASE:
+            world.counts["undos"] += len(rows)
+        if world.trace is not None:
+            self._note(rows, effect)
+        call.since(world.now, effect.timeout / self.process.rate, effect.stall / self.process.rate)
+        for op in call.ops:
+            self._submit(op)
+        if call.open > 0:
+            world.at(call.due(), self._expire, call)
+        return call
+
+    def _note(self, rows: list[Request], effect: Exchange) -> None:
+        for request in rows:
+            words = b" ".join([Verb(request.verb).name.encode(), *request.args[:2]]).decode()
+            self.world.note(self.process, f"sends {words} to {request.masters:b}, needs {effect.need}")
+
+    def _expire(self, call: Call) -> None:
+        world = self.world
+        if call.open <= 0:
+            return
+        if self.process.wakes > world.now:
+            world.at(self.process.wakes + self.process.timers_late, self._expire, call)
+        elif call.due() > world.now:
+            world.at(call.due(), self._expire, call)
+        else:
+            world.counts["time-outs"] += 1
+            call.open = 0
+            call.done()
+
+    def _submit(self, op: Op) -> None:
+        """Rules 7 and 8 of the contract: who is asked, and what is kept."""
+        request, now = op.request, self.world.now
+        targets, lagging = [], []
+        for number in range(len(self.servers)):
+            connection = self.connections[number]
+            if not request.masters >> number & 1:
+                op.fault(number, "not asked")
+            elif connection is None or self._hopeless(connection):
+                op.fault(number, "not connected")
+                self._keep(number, op)
+            elif connection.owed and now - connection.owed[0][1] > LAG_AFTER:
+                lagging.append(connection)
+            else:
+                targets.append(connection)
+        if lagging and (request.keep or len(targets) < op.need):
+            targets += lagging
+        else:
+            for connection in lagging:
+                op.fault(connection.server.number, "lagging")
+        for connection in targets:
+            op.sent |= 1 << connection.server.number
+        op.owing = len(targets)
+        op.settle()
+        for connection in targets:
+            self.send(connection, op)
+
+    def send(self, connection: Connection, op: Op) -> None:
+        connection.send(op)
+
+    # --- the connections' lives ---
+
+    def connected(self) -> int:
+        return len(self.servers) - self.connections.count(None)
+
+    def dial(self, number: int) -> None:
+        """Connect; a master that is down or stopped is connected when it is back."""
+        self.world.after(self.world.delay(), self._dialled, number)
+
+    def _dialled(self, number: int) -> None:
+        server, world, process = self.servers[number], self.world, self.process
+        if process.dead or self.connections[number] is not None:
+            return
+        if not server.up:
+            server.on_start.append(lambda: self.dial(number))
+        elif (hold_up := max(server.stopped_until, process.wakes)) > world.now:
+            world.at(hold_up, self.dial, number)
+        else:
+            self._attach(number, server)
+
+    def _attach(self, number: int, server: Server) -> None:
+        told = server.introduction()
+        mark = self.guard.mark(told.run_id, told.durable)
+        if mark is not None:
+            told = replace(told, guarded=look(server, mark) / 1000)
+        self._admit(self.seats[number], told)
+        connection = self.connections[number] = Connection(self, server, mark)
+        server.connections.append(connection)
+        kept = self.kept[number]
+        while kept:
+            op = kept.popleft()
+            if op.until > self.world.now:
+                self.world.counts["replays"] += 1
+                connection.send(Op(op.request, len(self.servers), 0, 0, None, op.until))
+            else:
+                self.process.witness.excuse(number, op.request.args[1])
+        for attached in self.on_attach:
+            attached()
+
+    def _admit(self, seat: Seat, told: Introduction) -> None:
+        """Who sits there now, and whether its yes counts: before anybody can ask it."""
+        process = self.process
+        seat.admit(told, self.guard, process.clock())
+        if seat.guarded_until:
+            self.world.counts["guarded"] += 1
+            self.world.note(process, f"does not count on {told.run_id} for now")
+            self.world.at(process.true_time(seat.guarded_until), self._end_guard, seat)
+        self._elect()
+
+    def _end_guard(self, seat: Seat) -> None:
+        if self.process.wakes > self.world.now:
+            self.world.at(self.process.wakes, self._end_guard, seat)
+        elif seat.guarded_until and self.process.clock() >= seat.guarded_until - 1e-9:
+            seat.guarded_until = 0.0
+            self._elect()
+
+    def _elect(self) -> None:
+        mask = sum(1 << number for number, seat in enumerate(self.seats) if not seat.guarded_until)
+        self.process.core.rules.electorate.mask = mask
+
+    def _keep(self, number: int, op: Op) -> None:
+        """For the next connection, while it is worth it."""
+        if op.request.keep and op.until > self.world.now:
+            self.kept[number].append(op)
+        elif op.request.keep:
+            self.process.witness.excuse(number, op.request.args[1])
+
+    def notice_soon(self, connection: Connection) -> None:
+        self.world.after(self.world.delay(), self._notice, connection)
+
+    def _notice(self, connection: Connection) -> None:
+        """The client sees that the connection is broken."""
+        if connection.over:
+            return
+        if self.process.wakes > self.world.now:
+            self.world.at(self.process.wakes, self._notice, connection)
+            return
+        self._let_go(connection)
+
+    def _let_go(self, connection: Connection) -> None:
+        """Rule 6: all that is owed is a fault now, or kept."""
+        number = connection.server.number
+        connection.over = True
+        self.connections[number] = None
+        self.seats[number].lost_at = self.process.clock()
+        connection.server.connections.remove(connection)
+        owed = [op for op, _ in connection.owed]
+        for op in owed:
+            op.vote(number, FAULT, BROKEN, self.world.now)
+        for op in owed:
+            op.settle()
+            self._keep(number, op)
+        if not self.process.dead:
+            self.dial(number)
+
+    def _hopeless(self, connection: Connection) -> bool:
+        """Silent for too long: hung up on, with the undo of every acquire behind it."""
+        owed, now = connection.owed, self.world.now
+        if not owed or now - owed[0][1] <= SOCKET_TIMEOUT or connection.cut:
+            return False
+        self.world.counts["masters hung up on"] += 1
+        for op, _ in list(owed):
+            undo = connection.commands[op.request.verb][1]
+            if undo is not None:
+                request = Request(undo, op.request.args, 0)
+                connection.send(Op(request, len(self.servers), 0, 0, None, now), silently=True)
+        connection.close()
+        self._let_go(connection)
+        return True

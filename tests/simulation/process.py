@@ -1,0 +1,235 @@
+"""A client's process: its clock, its engine, and the actors (threads or tasks) that run in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import nullcontext
+from typing import Any
+
+from redlock_fast._core import Core
+from redlock_fast._engine import Votes
+from redlock_fast._guard import Guard
+from redlock_fast._procedures import Connect, Exchange, Lease, Pause, Rules
+from redlock_fast.telemetry import Stats
+
+from .engine import Call, Engine
+from .invariants import Witness
+from .server import Server
+from .world import World
+
+#: Where clients' clocks begin: they have nothing in common with the masters'.
+EPOCH = 1000.0
+
+
+class Interrupted(BaseException):
+    """A signal or a cancellation, as a driver throws it into a procedure."""
+
+
+class SimulatedMasters:
+    """What procedures and locks ask of _masters.Masters."""
+
+    def __init__(self, count: int) -> None:
+        self.closed = self.ready = False
+        self.misconfigured = ""
+        self.generation = 0
+        self.mutex = nullcontext()
+        self.count = count
+        self.held: dict[Lease, bytes] = {}
+
+    def names(self) -> list[str]:
+        return [f"master {number}" for number in range(self.count)]
+
+    def cause(self, master: int, votes: Votes) -> str:
+        return str(votes.details.get(master, "no reply in time"))
+
+    def check_open(self) -> None:
+        pass
+
+    def hold(self, lease: Lease, key: bytes) -> None:
+        self.held[lease] = key
+
+    def let_go(self, lease: Lease) -> None:
+        self.held.pop(lease, None)
+
+
+class SimulatedCore(Core):
+    """A client's settings and counters, without its connections."""
+
+    def __init__(self, rules: Rules, ttl: float, max_ttl: float) -> None:
+        self.rules = rules
+        self.drift_factor = rules.drift_factor
+        self.default_ttl = ttl
+        self.max_ttl = max_ttl
+        self.key_prefix = b""
+        self.connect_timeout = rules.patience
+        self.masters = SimulatedMasters(rules.masters)  # type: ignore[assignment]
+        self.counts = Stats()
+
+
+class Process:
+    """``rate``: how fast its clock runs. ``wakes``: until then it is paused, and does nothing."""
+
+    core: SimulatedCore
+
+    def __init__(
+        self, world: World, witness: Witness, name: str, rate: float, servers: list[Server], guard: Guard
+    ) -> None:
+        self.world = world
+        self.witness = witness
+        self.name = name
+        self.rate = rate
+        self.wakes = 0.0
+        self.paused_for = 0.0
+        #: After a pause, time-outs come before the replies that were waiting, or behind them.
+        self.timers_late = 0.0
+        self.dead = False
+        self.actors: list[Actor] = []
+        self.tokens = 0
+        self.engine = Engine(self, servers, guard)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clock(self) -> float:
+        return EPOCH + self.world.now * self.rate
+
+    def true_time(self, reading: float) -> float:
+        """When the clock reads, or read, that."""
+        return (reading - EPOCH) / self.rate
+
+    def token(self) -> bytes:
+        self.tokens += 1
+        return b"%s#%d" % (self.name.encode(), self.tokens)
+
+    def draw_tokens(self, count: int) -> list[bytes]:
+        return [self.token() for _ in range(count)]
+
+    def connect(self) -> None:
+        for number in range(len(self.engine.servers)):
+            self.engine.dial(number)
+
+    # --- what may happen to it ---
+
+    def pause(self, seconds: float, timers_late: bool) -> None:
+        """It stops: SIGSTOP, a long collection of garbage, a suspended machine."""
+        self.wakes = self.world.now + seconds
+        self.paused_for += seconds
+        self.timers_late = 1e-9 * timers_late
+
+    def die(self, arriving: int) -> None:
+        """It ends without a word; of what it sent, so many requests on each connection arrive."""
+        self.dead = True
+        for connection in self.engine.connections:
+            if connection is not None:
+                connection.reset(arriving, replies_too=True)
+
+
+class Actor:
+    """Performs the effects of one script, as a driver does."""
+
+    def __init__(self, process: Process, name: str, script: Generator[Any, Any, Any]) -> None:
+        self.process = process
+        self.world = process.world
+        self.name = name
+        self.script = script
+        self.finished = False
+        #: Interrupt at the next effect: before it is performed, or after. None: do not.
+        self.interrupt_next: bool | None = None
+        self._turn = 0
+        self._call: Call | None = None
+        process.actors.append(self)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def done(self) -> bool:
+        return self.finished or self.process.dead
+
+    def start(self) -> None:
+        self._advance(self.script.send, None)
+
+    def interrupt(self) -> None:
+        """Now, while it waits."""
+        if self.done:
+            return
+        if self.process.wakes > self.world.now:
+            self.world.at(self.process.wakes, self.interrupt)
+            return
+        self.world.note(self.name, "is interrupted")
+        self._forget()
+        self._advance(self.script.throw, Interrupted())
+
+    def _advance(self, resume: Callable[[Any], Any], argument: Any) -> None:
+        while True:
+            try:
+                effect = resume(argument)
+            except StopIteration:
+                self.finished = True
+                return
+            except Exception as error:
+                self.finished = True
+                self.process.witness.violated("E", f"{self.name} raised {error!r}")
+                return
+            resume = self.script.send
+            if self.interrupt_next is None:
+                waiting, argument = self._perform(effect)
+                if waiting:
+                    return
+                continue
+            if self.interrupt_next:
+                self._perform(effect)
+                self._forget()
+            self.interrupt_next = None
+            self.world.note(self.name, "is interrupted at an effect")
+            resume, argument = self.script.throw, Interrupted()
+
+    def _forget(self) -> None:
+        """Nobody waits for the effect any more; what was sent stays sent."""
+        self._turn += 1
+        call, self._call = self._call, None
+        if call is not None:
+            call.open = 0
+            for op in call.ops:
+                op.decided = True
+
+    def _perform(self, effect: Any) -> tuple[bool, Any]:
+        """Whether there is something to wait for, and what came of it if not."""
+        self._turn += 1
+        turn, world = self._turn, self.world
+        if type(effect) is Exchange:
+            world.on_exchange()
+            call = self.process.engine.exchange(effect, lambda: world.at(world.now, self._resume, turn))
+            if call.open <= 0:
+                self._turn += 1  # it has been rung
+                return False, call.answer()
+            self._call = call
+        elif type(effect) is Pause:
+            world.after(effect.seconds / self.process.rate, self._resume, turn)
+        else:
+            assert type(effect) is Connect
+            return self._connect(effect, turn), None
+        return True, None
+
+    def _connect(self, effect: Connect, turn: int) -> bool:
+        engine, masters = self.process.engine, self.process.core.masters
+        masters.ready = True
+        if engine.connected() >= self.process.core.rules.need:
+            return False
+        engine.on_attach.append(lambda: self._look(turn))
+        self.world.after(effect.timeout / self.process.rate, self._resume, turn)
+        return True
+
+    def _look(self, turn: int) -> None:
+        if turn == self._turn and self.process.engine.connected() >= self.process.core.rules.need:
+            self._resume(turn)
+
+    def _resume(self, turn: int) -> None:
+        """Go on, unless it was interrupted meanwhile."""
+        if turn != self._turn or self.done:
+            return
+        if self.process.wakes > self.world.now:
+            self.world.at(self.process.wakes, self._resume, turn)
+            return
+        call, self._call = self._call, None
+        self._advance(self.script.send, call.answer() if call is not None else None)

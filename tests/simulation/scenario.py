@@ -1,0 +1,170 @@
+"""One run: who takes part, what goes wrong, and whether everything is well in the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from redlock_fast._engine import Wait
+from redlock_fast._guard import Electorate, Guard
+from redlock_fast._lock import LockState
+from redlock_fast._procedures import Rules
+from redlock_fast._quorum import Retry, quorum
+
+from .actors import MAX_TTL, Script, User
+from .choices import Choices
+from .invariants import Witness
+from .nemesis import Nemesis
+from .process import Actor, Process, SimulatedCore
+from .server import Server
+from .world import WEATHERS, World
+
+MASTERS = 3, 4, 5, 7
+KINDS = "plain", "extending", "batches", "fencing"
+GUARDS = "auto", "strict", "marker", "off"
+DRIFTS = 0.01, 0.1
+NODE_TIMEOUT = 0.05
+RESOURCES = b"a", b"b", b"c"
+#: Everything is over by then (seconds).
+HORIZON = 60.0
+#: Time for all that is late to come, and for every lease to end.
+RECOVERY = 5 * MAX_TTL
+
+
+@dataclass(frozen=True)
+class Result:
+    """``violations``: rule and how."""
+
+    violations: list[tuple[str, str]]
+    counts: Counter[str]
+    story: str
+    choices: Choices
+
+    def broken(self) -> set[str]:
+        return {rule for rule, _ in self.violations}
+
+
+class Scenario:
+    """The first three choices: how many masters, what decides, what clients do."""
+
+    def __init__(self, choices: Choices, tracing: bool = False, careless: bool = False) -> None:
+        self.choices = choices
+        draw = choices.draw
+        self.masters = MASTERS[draw(len(MASTERS))]
+        self.wait = (Wait.EARLY, Wait.ALL)[draw(2)]
+        self.kind = KINDS[draw(len(KINDS))]
+        self.world = world = World(choices, tracing)
+        self.witness = Witness(world, self.masters)
+        self.drift = DRIFTS[draw(2)]
+        world.delays = WEATHERS[draw(len(WEATHERS))]
+        mode = "off" if careless else GUARDS[draw(len(GUARDS))]
+        self.guard = Guard(mode, MAX_TTL)
+        self.servers = [
+            Server(world, self.witness, n, self.rate(), durable=draw(4) == 3) for n in range(self.masters)
+        ]
+        self.resources = RESOURCES[: 1 + draw(2) + (self.kind == "batches")]
+        self.processes: list[Process] = []
+        self.actors = [self.actor(number) for number in range(2 + draw(3))]
+        self._busy = self.actors[:]
+        # What is left of the drift when all clocks run as differently as they may.
+        band = 0.3 * self.drift * 0.1
+        self.nemesis = Nemesis(world, self.servers, self.processes, self.actors, band, mode, careless)
+        self.nemesis.conspire(draw(6))
+
+    def rate(self) -> float:
+        """Of a clock: a third of the drift is for clients, a third for masters, the rest for steps."""
+        return 1.0 + 0.35 * self.drift * (0, 1, -1)[self.world.draw(3)]
+
+    def process(self) -> Process:
+        name = f"client-{len(self.processes)}"
+        process = Process(self.world, self.witness, name, self.rate(), self.servers, self.guard)
+        rules = Rules(
+            masters=self.masters,
+            need=quorum(self.masters),
+            node_timeout=NODE_TIMEOUT,
+            drift_factor=self.drift,
+            patience=0.3,
+            retry=Retry(0.005, 0.1),
+            wait=self.wait,
+            clock=process.clock,
+            chance=self.world.chance,
+            token=process.token,
+            tokens=process.draw_tokens,
+            electorate=Electorate(self.masters),
+        )
+        process.core = SimulatedCore(rules, ttl=0.2, max_ttl=MAX_TTL)
+        self.processes.append(process)
+        # Some come later: then masters may have restarted before they ever saw them.
+        self.world.after(self.world.disturbance() if self.world.draw(4) == 3 else 0.0, process.connect)
+        return process
+
+    def actor(self, number: int) -> Actor:
+        """One with a process of its own, or another thread of the last one."""
+        shared = number > 0 and self.world.draw(4) == 3
+        process = self.processes[-1] if shared else self.process()
+        name = f"user-{number}"
+        user = User(process, name, 1 + self.world.draw(3))
+        return Actor(process, name, getattr(user, self.kind)(self.resources))
+
+    # --- the run ---
+
+    def run(self) -> Result:
+        world = self.world
+        for actor in self.actors:
+            actor.start()
+        world.run(self._settled)
+        self.nemesis.heal()
+        world.delays = WEATHERS[0]
+        world.wait(RECOVERY)
+        if self.guard.mode == "marker":
+            self._visit()
+        self._probe()
+        world.run(lambda: False)
+        self.witness.end({process.name for process in self.processes if process.dead})
+        if not all(actor.done for actor in self.actors):
+            self.witness.violated("L1", "somebody never came to an end")
+        for process in self.processes:
+            if process.core.masters.held and not process.dead:
+                self.witness.violated("L4", f"{process} still remembers leases that all have let go of")
+        world.counts["runs"] += 1
+        return Result(self.witness.violations, world.counts, world.story(), self.choices)
+
+    def _settled(self) -> bool:
+        busy = self._busy
+        while busy and busy[-1].done:
+            busy.pop()
+        return not busy or self.world.now > HORIZON
+
+    def _survivor(self) -> Process:
+        return next(process for process in self.processes if not process.dead)
+
+    def _visit(self) -> None:
+        """A marker is looked at when somebody acquires: a master that forgot is guarded from then on."""
+        process = self._survivor()
+        lock = LockState(process.core, self.resources[0], 0.1)
+        Actor(process, "visitor", User(process, "visitor", 1).take_and_release(lock)).start()
+        self.world.wait(RECOVERY)
+
+    def _probe(self) -> None:
+        """L1: with a majority healthy, who lived through it all acquires what is free."""
+        world, process = self.world, self._survivor()
+        for number in range(world.draw(self.masters - quorum(self.masters) + 1)):
+            server = self.servers[(number + world.draw(self.masters)) % self.masters]
+            if world.draw(2) and server.up:
+                server.crash(forgetting=False)
+            else:
+                server.stopped_until = world.now + 10.0
+        actor = Actor(process, "probe", self._acquire_all(process))
+        actor.start()
+        world.run(lambda: actor.finished)
+
+    def _acquire_all(self, process: Process) -> Script:
+        user, fencing = User(process, "probe", 1), self.kind == "fencing"
+        for resource in self.resources:
+            lock = LockState(process.core, resource, 0.2, fencing=fencing)
+            if not (yield from user.take_and_release(lock)):
+                self.witness.violated("L1", f"{resource!r} was free and could not be acquired")
+
+
+def run(choices: Choices, tracing: bool = False, careless: bool = False) -> Result:
+    return Scenario(choices, tracing, careless).run()

@@ -1,0 +1,225 @@
+"""The simulation itself: chance that can be replayed, time, masters, connections, the engine's rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from simulation.actors import MAX_TTL
+from simulation.choices import Choices, recorded, seeded, shrunk
+from simulation.commands import understood
+from simulation.invariants import Witness
+from simulation.network import Connection
+from simulation.process import Process, SimulatedCore
+from simulation.scenario import NODE_TIMEOUT, run
+from simulation.server import Server
+from simulation.world import World
+
+from redlock_fast._commands import Verb
+from redlock_fast._engine import FAULT, SILENT, Request, Votes, Wait
+from redlock_fast._guard import Guard
+from redlock_fast._procedures import Exchange, Rules
+from redlock_fast._quorum import Retry, quorum
+
+KEY, TOKEN, OTHER = b"key", b"token", b"other"
+
+# --- chance ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_same_choices_make_the_same_run(seed: int) -> None:
+    first = run(seeded(seed), tracing=True)
+    assert run(seeded(seed), tracing=True).story == first.story
+    again = run(recorded(first.choices.to_replay()), tracing=True)
+    assert (again.story, again.counts) == (first.story, first.counts)
+    assert len(first.story.splitlines()) > 10
+    assert run(seeded(seed + 1), tracing=True).story != first.story
+
+
+def test_first_choices_are_given() -> None:
+    choices = seeded(1, [2, 9])
+    assert (choices.draw(4), choices.draw(4)) == (2, 1)
+
+
+def test_recorded_choices_end_in_zeros() -> None:
+    choices = recorded("5,0,7")
+    assert [choices.draw(10) for _ in range(5)] == [5, 0, 7, 0, 0]
+    assert choices.to_replay() == "5,0,7"
+
+
+def test_shrinking_keeps_what_matters() -> None:
+    taken = [9, 8, 7, 6, 5, 4, 3, 2, 1]
+    assert shrunk(taken, lambda one: one[4] >= 2 and one[7] > 0) == [0, 0, 0, 0, 2, 0, 0, 1, 0]
+
+
+# --- time and masters -----------------------------------------------------------------------------
+
+
+class Stage:
+    """Masters and one process with connections to them; every message takes a tenth of a millisecond."""
+
+    def __init__(self, masters: int = 3, guard: str = "auto") -> None:
+        self.world = World(recorded([]))
+        self.witness = Witness(self.world, masters)
+        self.servers = [Server(self.world, self.witness, n, 1.0, durable=False) for n in range(masters)]
+        self.process = Process(self.world, self.witness, "client", 1.0, self.servers, Guard(guard, MAX_TTL))
+        rules = Rules(masters, quorum(masters), NODE_TIMEOUT, 0.01, 0.3, Retry(), clock=self.process.clock)
+        self.process.core = SimulatedCore(rules, 0.2, MAX_TTL)
+        self.process.connect()
+        self.world.wait(0.01)
+        self.done: list[float] = []
+
+    def ask(self, verb: Verb, *args: bytes, wait: Wait = Wait.EARLY, keep: float = 0.0, need: int = 2) -> Any:
+        request = Request(verb, args, self.process.core.rules.electorate.mask, keep)
+        exchange = Exchange([request], need, NODE_TIMEOUT, wait)
+        return self.process.engine.exchange(exchange, lambda: self.done.append(self.world.now))
+
+    def answer(self, *request: Any, **options: Any) -> Votes:
+        call = self.ask(*request, **options)
+        self.world.run(lambda: call.open <= 0)
+        votes: Votes = call.answer()[0]
+        return votes
+
+    def connection(self, number: int) -> Connection:
+        connection = self.process.engine.connections[number]
+        assert connection is not None
+        return connection
+
+
+def test_events_come_in_the_order_of_their_time() -> None:
+    world, seen = World(recorded([])), list[str]()
+    for when, what in ((0.2, "c"), (0.1, "a"), (0.1, "b")):
+        world.at(when, seen.append, what)
+    world.wait(0.15)
+    assert (seen, world.now) == (["a", "b"], 0.15)
+
+
+def test_key_ends_by_the_masters_own_clock() -> None:
+    stage = Stage()
+    server = stage.servers[0]
+    server.put(KEY, TOKEN, b"100")
+    stage.world.wait(0.0985)
+    assert server.owner(KEY) == TOKEN
+    server.offset = 0.002
+    assert server.owner(KEY) is None
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_masters_of_every_kind_know_what_clients_send(number: int) -> None:
+    server = Stage().servers[number]
+    commands = understood(server, None)
+
+    def does(verb: Verb, *args: bytes) -> int:
+        return commands[verb][0](server, args, False)
+
+    assert does(Verb.ACQUIRE, KEY, TOKEN, b"100") == 1
+    assert does(Verb.ACQUIRE, KEY, OTHER, b"100") == 0
+    assert does(Verb.EXTEND, KEY, OTHER, b"100") == 0
+    assert does(Verb.EXTEND, KEY, TOKEN, b"100") == 1
+    assert does(Verb.RELEASE, KEY, OTHER) == 0
+    assert does(Verb.RELEASE, KEY, TOKEN) == 1
+    count = does(Verb.FENCE, KEY, b"t2", b"100", b"counter", b"1000")
+    assert does(Verb.LIFT, KEY, OTHER, b"%d" % (count + 5), b"counter", b"1000") == 0
+    assert does(Verb.LIFT, KEY, b"t2", b"%d" % (count + 5), b"counter", b"1000") == 1
+    assert does(Verb.RELEASE, KEY, b"t2") == 1
+    assert does(Verb.FENCE, KEY, b"t3", b"100", b"counter", b"1000") == count + 6
+    assert commands[Verb.ACQUIRE][1] == commands[Verb.FENCE][1] == Verb.RELEASE
+
+
+def test_marker_refuses_until_the_longest_lease_has_ended() -> None:
+    stage = Stage(guard="marker")
+    for server in stage.servers:
+        server.forget()
+    assert stage.answer(Verb.ACQUIRE, KEY, b"a", b"100").faulty >= 2
+    stage.world.wait(MAX_TTL + 0.01)
+    assert stage.answer(Verb.ACQUIRE, KEY, b"b", b"100").granted >= 2
+
+
+# --- the engine -----------------------------------------------------------------------------------
+
+
+def test_quorum_decides_early_and_all_waits() -> None:
+    stage = Stage()
+    stage.connection(2).not_before = stage.world.now + 0.01
+    assert stage.answer(Verb.ACQUIRE, KEY, TOKEN, b"100").values == (1, 1, SILENT)
+    stage.connection(2).not_before = stage.world.now + 0.01
+    assert stage.answer(Verb.ACQUIRE, b"k2", b"t2", b"100", wait=Wait.ALL).values == (1, 1, 1)
+
+
+def test_silence_ends_with_the_time_and_counts_as_nothing() -> None:
+    stage = Stage()
+    began = stage.world.now
+    for server in stage.servers[1:]:
+        server.stopped_until = 10.0
+    assert stage.answer(Verb.ACQUIRE, KEY, TOKEN, b"100").values == (1, SILENT, SILENT)
+    assert stage.world.now - began == pytest.approx(NODE_TIMEOUT)
+
+
+def test_one_connection_keeps_its_order() -> None:
+    stage = Stage()
+    stage.connection(0).not_before = stage.world.now + 0.02
+    stage.ask(Verb.ACQUIRE, KEY, TOKEN, b"100", need=0)
+    stage.ask(Verb.RELEASE, KEY, TOKEN, need=0)
+    stage.world.wait(0.05)
+    assert stage.servers[0].owner(KEY) is None
+    assert (0, TOKEN) in stage.witness.executed
+
+
+def test_broken_connection_makes_faults_and_only_what_is_kept_is_sent_again() -> None:
+    stage = Stage()
+    call = stage.ask(Verb.ACQUIRE, KEY, TOKEN, b"100", wait=Wait.ALL)
+    stage.ask(Verb.RELEASE, KEY, OTHER, need=0, keep=1.0)
+    stage.connection(0).reset(arriving=0, replies_too=True)
+    stage.world.run(lambda: call.open <= 0)
+    assert call.answer()[0].values == (FAULT, 1, 1)
+    stage.world.wait(0.01)
+    assert stage.servers[0].owner(KEY) is None
+    assert stage.world.counts["replays"] == 1
+
+
+def test_what_was_on_its_way_may_be_executed_late() -> None:
+    stage = Stage()
+    stage.ask(Verb.ACQUIRE, KEY, TOKEN, b"100", need=0)
+    connection = stage.connection(0)
+    connection.not_before = stage.world.now + 0.03
+    connection.reset(arriving=1, replies_too=True)
+    stage.world.wait(0.02)
+    assert stage.servers[0].owner(KEY) is None
+    stage.world.wait(0.02)
+    assert stage.servers[0].owner(KEY) == TOKEN
+    assert (0, TOKEN) in stage.witness.excused
+
+
+def test_lagging_master_is_not_asked_while_others_are_enough() -> None:
+    stage = Stage()
+    stage.servers[0].stopped_until = 10.0
+    stage.ask(Verb.ACQUIRE, KEY, TOKEN, b"100", need=0)
+    stage.world.wait(0.1)
+    assert stage.answer(Verb.ACQUIRE, b"k2", b"t2", b"100").sent == 0b110
+
+
+def test_restarted_master_has_no_vote_for_the_longest_lease() -> None:
+    stage = Stage()
+    stage.servers[0].crash(forgetting=True)
+    stage.world.wait(0.01)
+    stage.servers[0].start()
+    stage.world.wait(0.01)
+    electorate = stage.process.core.rules.electorate
+    assert electorate.mask == 0b110
+    stage.world.wait(MAX_TTL)
+    assert electorate.mask == 0b111
+
+
+def test_paused_process_hears_nothing_until_it_wakes() -> None:
+    stage = Stage()
+    stage.ask(Verb.ACQUIRE, KEY, TOKEN, b"100")
+    stage.process.pause(1.0, timers_late=False)
+    stage.world.wait(0.5)
+    assert stage.done == []
+    stage.world.wait(1.0)
+    assert stage.done == [pytest.approx(1.01)]
+
+
+def test_choices_are_remembered() -> None:
+    choices = Choices(lambda below: below - 1)
+    assert [choices.draw(3), choices.draw(5)] == [2, 4] == choices.taken

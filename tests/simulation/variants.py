@@ -1,0 +1,175 @@
+"""Locks that are broken on purpose: the real code with one piece of it changed.
+
+Each has to be convicted, or the simulation could not see what it is for.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from textwrap import dedent
+from typing import Any
+from unittest.mock import patch
+
+from redlock_fast import _batches, _commands, _procedures, _quorum
+from redlock_fast._commands import KEY, TOKEN, TTL, Verb, command
+from redlock_fast._pure_op import Op
+
+from . import engine, scenario
+from .network import Connection
+
+#: A module or class, the name in it, and what stands there instead.
+Change = tuple[Any, str, Any]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """``breaks``: the rules that it is convicted of, all of them. ``careless``: see Nemesis."""
+
+    name: str
+    breaks: frozenset[str]
+    changes: Callable[[], list[Change]]
+    careless: bool = False
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for owner, name, value in self.changes():
+                stack.enter_context(patch.object(owner, name, value))
+            yield
+
+
+def rewritten(function: Callable[..., Any], *edits: tuple[str, str]) -> Any:
+    """The function with its source text changed; everything else it uses is the real code."""
+    source = dedent(inspect.getsource(function))
+    for old, new in edits:
+        assert source.count(old) == 1, f"{function.__qualname__} has changed: {old!r}"
+        source = source.replace(old, new)
+    names: dict[str, Any] = {}
+    exec(compile(source, f"<broken {function.__qualname__}>", "exec"), function.__globals__, names)
+    return names[function.__name__]
+
+
+def half_is_enough() -> list[Change]:
+    def half(masters: int) -> int:
+        return masters // 2
+
+    return [(scenario, "quorum", half), (_quorum, "quorum", half)]
+
+
+def time_stands_still() -> list[Change]:
+    """The lease counts from when the quorum was reached, not from before the first byte."""
+    edit = "deadline(start, ttl, rules.drift_factor)", "deadline(rules.clock(), ttl, rules.drift_factor)"
+    return [
+        (_procedures, "acquire", rewritten(_procedures.acquire, edit)),
+        (_batches, "acquire", rewritten(_batches.acquire, edit)),
+    ]
+
+
+def with_command(verb: Verb, *words: bytes | int) -> list[Change]:
+    """All masters are sent this instead."""
+    real = _commands.dialect
+
+    def dialect(*args: Any) -> Any:
+        commands = list(real(*args))
+        commands[verb] = command(*words)
+        return tuple(commands)
+
+    return [(_commands, "dialect", dialect)]
+
+
+def delete_without_compare() -> list[Change]:
+    return with_command(Verb.RELEASE, b"DEL", KEY)
+
+
+def extend_from_anybody() -> list[Change]:
+    return with_command(Verb.EXTEND, b"SET", KEY, TOKEN, b"PX", TTL)
+
+
+def extend_creates() -> list[Change]:
+    """As SET NX does on a key that has ended, and without a look at the own deadline."""
+    edits = (
+        (_procedures.extended_already, ("start >= lease.deadline", "False")),
+        (_procedures.extended, ("now >= lease.deadline or ", "")),
+        (_procedures.extend, ("min(rules.node_timeout, lease.deadline - start)", "rules.node_timeout")),
+    )
+    changed = [(_procedures, function.__name__, rewritten(function, edit)) for function, edit in edits]
+    return changed + with_command(Verb.EXTEND, b"EXTEND-OR-SET-NX", KEY, TOKEN, TTL)
+
+
+def clocks_agree() -> list[Change]:
+    """No allowance for drift."""
+
+    def deadline(start: float, ttl: float, factor: float) -> float:
+        return start + ttl
+
+    return [(_procedures, "deadline", deadline), (_batches, "deadline", deadline)]
+
+
+def one_token_for_all_rounds() -> list[Change]:
+    edits = (
+        ("    while True:", "    token = rules.token()\n    while True:"),
+        ("        token = rules.token()\n        sent", "        sent"),
+    )
+    return [(_procedures, "acquire", rewritten(_procedures.acquire, *edits))]
+
+
+def silence_is_a_yes() -> list[Change]:
+    """Whoever has not answered in time will have said yes."""
+    edit = "if value > 0:", "if value > 0 or (value == SILENT and self.need and self.sent):"
+    return [(Op, "votes", rewritten(Op.votes, edit))]
+
+
+def release_on_a_new_connection() -> list[Change]:
+    """As clients with a pool of connections do: it may overtake what it is to take back."""
+
+    def send(self: engine.Engine, connection: Connection, op: Op) -> None:
+        if op.request.verb == Verb.RELEASE:
+            connection = Connection(self, connection.server, None)
+        connection.send(op)
+
+    return [(engine.Engine, "send", send)]
+
+
+def largest_counter() -> list[Change]:
+    """The fencing token is the largest of the counters, and nobody has to vouch for it."""
+
+    def fence(rules: Any, key: bytes, token: bytes, counter: bytes, values: Any, timeout: float) -> Any:
+        yield from ()
+        return max(values), sum(value > 0 for value in values)
+
+    return [(_procedures, "fence", fence)]
+
+
+def kth_largest_counter() -> list[Change]:
+    """The k-th largest with an even number of masters too: no quorum may ever vouch for it."""
+
+    def kth_largest(counters: list[int], masters: int) -> int:
+        return sorted(counters)[masters - _quorum.quorum(masters)]
+
+    return [(_procedures, "fencing_token", kth_largest)]
+
+
+def nothing() -> list[Change]:
+    return []
+
+
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant("quorum N//2", frozenset({"S1", "S4"}), half_is_enough),
+        Variant("elapsed time is missing", frozenset({"S1"}), time_stands_still),
+        Variant("delete without compare", frozenset({"S1", "S2"}), delete_without_compare),
+        Variant("extend from anybody", frozenset({"S1", "S2"}), extend_from_anybody),
+        Variant("extend creates", frozenset({"S4"}), extend_creates),
+        Variant("clocks agree", frozenset({"S1"}), clocks_agree),
+        Variant("one token for all rounds", frozenset({"S3", "S5"}), one_token_for_all_rounds),
+        Variant("silence is a yes", frozenset({"S1", "S4"}), silence_is_a_yes),
+        Variant("release on a new connection", frozenset({"L2"}), release_on_a_new_connection),
+        Variant("largest of the counters", frozenset({"F"}), largest_counter),
+        Variant("k-th largest of the counters", frozenset({"L1"}), kth_largest_counter),
+        Variant("no restart guard", frozenset({"S1"}), nothing, careless=True),
+    )
+}
