@@ -1,7 +1,7 @@
 # What people use every day; .ci/run calls the same targets.
 PYTHON ?= python
 SECONDS ?= 60
-CROWDS = tests/contract/test_helper.py tests/contract/test_loop_mixed.py tests/contract/test_threads.py
+UNTRACED = tests/contract/test_helper.py tests/contract/test_loop_mixed.py tests/contract/test_threads.py tests/simulation
 RUNS ?= 200000
 
 .PHONY: build test lint coverage coverage-native simulate fuzz asan tsan bench bench-quick clean
@@ -17,10 +17,10 @@ lint:
 	$(PYTHON) -m mypy
 	$(PYTHON) -m mypy.stubtest redlock_fast._native
 
-coverage:  ## lines of redlock_fast/, the whole suite; crowds of threads go without the tracer
+coverage:  ## lines of redlock_fast/, the whole suite; crowds of threads and the simulation go without the tracer
 	$(PYTHON) -m pytest -n 4 --dist worksteal --cov --cov-report=term-missing:skip-covered --cov-fail-under=95 \
-	    $(addprefix --ignore=,$(CROWDS))
-	$(PYTHON) -m pytest -n 4 --dist worksteal $(CROWDS)
+	    $(addprefix --ignore=,$(UNTRACED))
+	$(PYTHON) -m pytest -n 4 --dist worksteal $(UNTRACED)
 
 coverage-native:  ## lines of the .pyx: a traced build in a copy of this tree
 	$(PYTHON) tests/coverage_native.py
