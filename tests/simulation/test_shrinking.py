@@ -23,9 +23,9 @@ def test_hypothesis_finds_nothing_in_the_real_code(choices: bytes) -> None:
     assert not result.violations, explain(replay(recorded(choices)))
 
 
+@pytest.mark.timeout(600)  # some seconds of work, on a machine that may be busy
 @pytest.mark.parametrize(
-    ("name", "rule"),
-    [("quorum N//2", "S1"), ("delete without compare", "S1"), ("release on a new connection", "L2")],
+    ("name", "rule"), [("delete without compare", "S1"), ("release on a new connection", "L2")]
 )
 def test_hypothesis_shrinks_a_violation_to_a_short_schedule(name: str, rule: str) -> None:
     def fails(choices: bytes) -> bool:
