@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
 import pytest
+from support.engines import engines
 
 from redlock_fast._engine import Engine, load
-
-
-def engines() -> list[str]:
-    """An engine named by the variable has to be there: its tests fail where it is not."""
-    required = os.environ.get("REDLOCK_FAST_TEST_ENGINES")
-    if required:
-        return [name.strip() for name in required.split(",")]
-    built = importlib.util.find_spec("redlock_fast._native") is not None
-    return ["python", "native"] if built else ["python"]
 
 
 @pytest.fixture(scope="session", params=engines())

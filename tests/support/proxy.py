@@ -43,7 +43,7 @@ def jitter(seed: int, longest: float) -> Delay:
     return lambda: chance.uniform(0.0, longest)
 
 
-class _Pipe:
+class Pipe:
     """One direction of one connection."""
 
     def __init__(self, source: socket.socket, sink: socket.socket, from_client: bool) -> None:
@@ -53,7 +53,7 @@ class _Pipe:
         self.ended = False
         self.due = 0.0
         self.unparsed = bytearray()
-        self.back: _Pipe = self
+        self.back: Pipe = self
 
 
 class Proxy:
@@ -70,8 +70,8 @@ class Proxy:
         self.requests: list[Words] = []
         self._record = record
         self._upstream = ("127.0.0.1", upstream)
-        self._pipes: set[_Pipe] = set()
-        self._pending: list[tuple[float, int, _Pipe, bytes]] = []
+        self._pipes: set[Pipe] = set()
+        self._pending: list[tuple[float, int, Pipe, bytes | None]] = []
         self._number = itertools.count()
         self._closing = False
         self._orders: queue.SimpleQueue[tuple[Callable[[], None], threading.Event]] = queue.SimpleQueue()
@@ -141,19 +141,19 @@ class Proxy:
     def _accept(self) -> None:
         client, _ = self._listener.accept()
         if self.refusing:
-            return _reset_socket(client)
+            return reset_socket(client)
         try:
             server = socket.create_connection(self._upstream, DEADLINE)
         except OSError:
-            return _reset_socket(client)
-        there, back = _Pipe(client, server, True), _Pipe(server, client, False)
+            return reset_socket(client)
+        there, back = Pipe(client, server, True), Pipe(server, client, False)
         there.back, back.back = back, there
         for pipe in (there, back):
             pipe.source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._selector.register(pipe.source, selectors.EVENT_READ, functools.partial(self._read, pipe))
             self._pipes.add(pipe)
 
-    def _read(self, pipe: _Pipe) -> None:
+    def _read(self, pipe: Pipe) -> None:
         if pipe not in self._pipes:  # reset since the select
             return
         try:
@@ -168,7 +168,15 @@ class Proxy:
             self.requests.extend(take_commands(pipe.unparsed))
         elif self.deaf and not pipe.from_client:
             return None
-        pipe.due = max(pipe.due, time.monotonic() + self.delay())
+        self.arrived(pipe, data)
+
+    def arrived(self, pipe: Pipe, data: bytes) -> None:
+        """For a proxy that does more than this one: a piece, or the end if it is empty."""
+        self.carry(pipe, data)
+
+    def carry(self, pipe: Pipe, data: bytes | None, later: float = 0.0) -> None:
+        """Give ``data`` to the other side, in its turn and so much later. Empty: the end; None: a reset."""
+        pipe.due = max(pipe.due, time.monotonic() + self.delay() + later)
         heapq.heappush(self._pending, (pipe.due, next(self._number), pipe, data))
 
     def _deliver(self) -> None:
@@ -180,12 +188,14 @@ class Proxy:
             try:
                 if data:
                     pipe.sink.sendall(data)
+                elif data is None:
+                    self._reset(pipe)
                 else:
                     self._finish(pipe)
             except OSError:
                 self._reset(pipe)
 
-    def _finish(self, pipe: _Pipe) -> None:
+    def _finish(self, pipe: Pipe) -> None:
         """The end of one direction, as it came: the other may go on."""
         self._pipes.discard(pipe)
         if pipe.back in self._pipes:
@@ -194,16 +204,21 @@ class Proxy:
             pipe.source.close()
             pipe.sink.close()
 
-    def _reset(self, pipe: _Pipe) -> None:
+    def _reset(self, pipe: Pipe) -> None:
+        self.forget(pipe)
+        for one in (pipe, pipe.back):
+            reset_socket(one.source)
+
+    def forget(self, pipe: Pipe) -> None:
+        """This connection's sockets are somebody else's from here on."""
         for one in (pipe, pipe.back):
             self._pipes.discard(one)
             if not one.ended:
                 one.ended = True
                 self._selector.unregister(one.source)
-            _reset_socket(one.source)
 
 
-def _reset_socket(sock: socket.socket) -> None:
+def reset_socket(sock: socket.socket) -> None:
     """RST instead of FIN."""
     if sock.fileno() >= 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

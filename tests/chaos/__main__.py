@@ -1,0 +1,48 @@
+"""``python -m chaos --seconds 600``: every schedule, on both servers, for so long in all; see --help."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from chaos.play import play
+from chaos.schedules import SCHEDULES
+from chaos.stage import MODES, Cast, workers
+from chaos.verdict import STRICT
+from support.engines import engines
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="chaos", description="Faults of every kind, and a verdict on each.")
+    parser.add_argument("--seconds", type=float, default=120.0, help="of faults, all runs together")
+    parser.add_argument("--schedule", action="append", choices=sorted(SCHEDULES), help="default: all")
+    parser.add_argument("--engine", action="append", choices=["native", "python"], help="default: all, mixed")
+    parser.add_argument("--mode", action="append", choices=MODES, help="default: both, mixed")
+    parser.add_argument("--server", action="append", help="valkey, redis or a path; default: both, in turn")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = arguments()
+    names, servers = args.schedule or list(SCHEDULES), args.server or ["valkey", "redis"]
+    runs = [(name, server) for server in servers for name in names]
+    crew = workers(args.engine or engines(), args.mode or MODES)
+    cast = Cast(crew, seconds=args.seconds / len(runs), seed=args.seed)
+    print(f"seed {cast.seed}, {cast.seconds:.1f} s each, workers {cast.workers}", flush=True)
+    bad = 0
+    for name, server in runs:
+        with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+            verdict = play(SCHEDULES[name], replace(cast, server=server), Path(folder), STRICT)
+        print(f"{server:7}{verdict}", flush=True)
+        bad += bool(verdict.problems)
+    print(f"{len(runs) - bad} of {len(runs)} runs without a problem, seed {cast.seed}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

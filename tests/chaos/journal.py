@@ -1,0 +1,104 @@
+"""What a worker believes, written down as it happens: one line of JSON for each step of a holder.
+
+All processes read one clock (CLOCK_BOOTTIME), so what two of them wrote can be compared exactly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+class Journal:
+    """Appends lines; each is one write, so that a killed worker's last line is whole."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def write(self, what: str, who: int, at: float, **more: Any) -> None:
+        os.write(self._fd, json.dumps({"what": what, "who": who, "at": at, **more}).encode() + b"\n")
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@dataclass(slots=True)
+class Hold:
+    """From a grant to a release. ``deadlines``: from when on which deadline was stated."""
+
+    worker: str
+    token: bytes
+    granted: float
+    deadlines: list[tuple[float, float]]
+    let_go: float = float("inf")
+    released: bool | None = None
+    #: When the shared counter was written, if it was.
+    wrote: float | None = None
+    #: Of the worker's wall clock, in seconds, against the lease clock.
+    skew: float = 0.0
+
+    @property
+    def deadline(self) -> float:
+        return self.deadlines[-1][1]
+
+    @property
+    def end(self) -> float:
+        """Until then its holder believed to hold the lock."""
+        return min(self.let_go, self.deadline)
+
+    @property
+    def overslept(self) -> bool:
+        """The holder woke up when the lease had ended."""
+        return self.let_go > self.deadline
+
+    @property
+    def wrote_late(self) -> bool:
+        return self.wrote is not None and self.wrote > self.deadline
+
+
+@dataclass(slots=True)
+class Story:
+    """All that one worker wrote down."""
+
+    holds: list[Hold] = field(default_factory=list)
+    unavailable: int = 0
+    contended: int = 0
+    #: The longest that an acquire took beyond its timeout, in seconds.
+    overtime: float = 0.0
+
+
+def read(path: Path) -> Story:
+    story = Story()
+    open_holds: dict[int, Hold] = {}
+    for line in _lines(path):
+        what, who, at = line["what"], line["who"], line["at"]
+        if what == "refused":
+            story.unavailable += line["unavailable"]
+            story.contended += not line["unavailable"]
+            story.overtime = max(story.overtime, line["overtime"])
+            continue
+        if what == "grant":
+            token = bytes.fromhex(line["token"])
+            hold = Hold(path.stem, token, at, [(at, line["deadline"])], skew=line["skew"])
+            open_holds[who] = hold
+            story.holds.append(hold)
+            continue
+        hold = open_holds[who]
+        if what == "extend":
+            hold.deadlines.append((at, line["deadline"]))
+        elif what == "write":
+            hold.wrote = at
+        elif what == "letting go":
+            hold.let_go = at
+        elif what == "released":
+            hold.released = line["alive"]
+    return story
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        yield json.loads(line)

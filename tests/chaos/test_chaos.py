@@ -1,0 +1,39 @@
+"""Every schedule for a short time, all engines and both kinds of client against each other.
+
+For longer, and with strict limits on time: ``make chaos SECONDS=600``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from chaos import clocks
+from chaos.play import play
+from chaos.schedules import SCHEDULES, Schedule
+from chaos.stage import Cast, workers
+from chaos.verdict import GENEROUS, Verdict
+from support.engines import engines
+
+SECONDS = 1.5
+SERVERS = ["valkey", "redis"] if shutil.which("redis-server") else ["valkey"]
+SEED = int(os.environ.get("CHAOS_SEED", random.randrange(1 << 30)))
+
+
+def run(schedule: Schedule, server: str, folder: Path, seconds: float = SECONDS, seed: int = SEED) -> Verdict:
+    if schedule.terms.clocks and clocks.COMPILER is None:
+        pytest.skip("no C compiler for the clocks")
+    verdict = play(schedule, Cast(workers(engines()), server, seconds=seconds, seed=seed), folder, GENEROUS)
+    print(f"seed {seed}, {server}: {verdict}")
+    return verdict
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedule(name: str, tmp_path: Path) -> None:
+    """On one kind of server and the other in turn."""
+    server = SERVERS[list(SCHEDULES).index(name) % len(SERVERS)]
+    verdict = run(SCHEDULES[name], server, tmp_path)
+    assert not verdict.problems, f"seed {SEED}\n{verdict}"

@@ -1,0 +1,163 @@
+"""From a recording to spans: which token was on which master, from when until when."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from chaos.recorder import Chapter, Piece
+
+Words = list[bytes]
+
+#: "+1795285700.425689 [0 unix:/path] "SET" "k" ...": its time and its words.
+COMMAND = re.compile(rb'^\+(\d+\.\d+) \[\d+ [^"]*\] (".*")$')
+WORD = re.compile(rb'"(?:[^"\\]|\\.)*"')
+SCRIPTED = (b"EVAL", b"EVALSHA")
+#: What a restart may differ by from what was reckoned, in seconds.
+ROUNDING = 0.005
+
+
+@dataclass(slots=True)
+class Span:
+    """``token`` was on a master from ``start`` until ``end``. Times of the lease clock."""
+
+    token: bytes
+    start: float
+    expiry: float
+    #: What was asked for; 0.0 if that was not heard.
+    ttl: float = 0.0
+    end: float = float("inf")
+    why: str = ""
+
+    @property
+    def until(self) -> float:
+        """When it stopped to keep others out: its expiry, if nothing ended it before."""
+        return min(self.end, self.expiry)
+
+
+@dataclass(slots=True)
+class Truth:
+    """What one master did to the key."""
+
+    spans: list[Span] = field(default_factory=list)
+    #: (whose key, by whom).
+    foreign: list[tuple[bytes, bytes]] = field(default_factory=list)
+    late_sets: int = 0
+
+
+class Reader:
+    """Follows one master. ``true_clock``: its wall clock is the machine's."""
+
+    def __init__(self, key: bytes, true_clock: bool) -> None:
+        self.truth = Truth()
+        self._key = key
+        self._true_clock = true_clock
+        self._live: Span | None = None
+        self._events: list[bytes] = []
+        self._script: Words = []
+        self._released: set[bytes] = set()
+        self._now = 0.0
+
+    def read(self, chapter: Chapter) -> None:
+        self._begin(chapter)
+        for piece, words in lines(chapter.pieces):
+            if isinstance(words, bytes):
+                self._event(words, piece.arrival)
+            else:
+                stamp, command = words
+                ago = piece.wall - stamp if self._true_clock else 0.0
+                self._now = piece.arrival - ago
+                self._command(command)
+
+    def _begin(self, chapter: Chapter) -> None:
+        """What a restart left. The last words of a process that was killed may not have been heard."""
+        self._events = []
+        token, expiry = chapter.found.get(self._key, (b"", 0.0))
+        live = self._live
+        if live is not None and live.token == token:
+            if abs(live.expiry - expiry) > ROUNDING:
+                live.expiry = expiry
+            return
+        self._end(self._now, "forgotten" if live and live.expiry > chapter.began else "expired")
+        if token:
+            self._live = Span(token, self._now, expiry)
+            self.truth.spans.append(self._live)
+
+    def _event(self, line: bytes, arrival: float) -> None:
+        name, _, key = line.partition(b" ")
+        if key != self._key:
+            return
+        if name == b"expired":
+            self._end(arrival, "expired")
+        else:
+            self._events.append(name)
+
+    def _command(self, words: Words) -> None:
+        verb = words[0].upper()
+        events, self._events = self._events, []
+        if verb in SCRIPTED:
+            self._script = words
+        if verb in (b"FLUSHALL", b"FLUSHDB"):
+            self._end(self._now, "flushed")
+        if verb in (b"DELIFEQ", b"DELEX", *SCRIPTED) and len(words) > 2:
+            self._released.add(words[-1])
+        if b"set" in events:
+            self._set(words[2], int(words[[w.upper() for w in words].index(b"PX") + 1]) / 1000)
+        elif b"expire" in events and self._live:
+            self._live.expiry = self._now + int(words[2]) / 1000
+        elif b"del" in events:
+            self._deleted(self._script[4] if verb == b"DEL" else words[-1])
+
+    def _set(self, token: bytes, ttl: float) -> None:
+        live = self._live
+        if live is not None and live.token == token:
+            live.expiry = self._now + ttl
+            return
+        self._end(self._now, "overwritten")
+        self._live = Span(token, self._now, self._now + ttl, ttl)
+        self.truth.spans.append(self._live)
+        self.truth.late_sets += token in self._released
+
+    def _deleted(self, by: bytes) -> None:
+        if self._live is not None and self._live.token != by:
+            self.truth.foreign.append((self._live.token, by))
+        self._end(self._now, "deleted")
+
+    def _end(self, now: float, why: str) -> None:
+        if self._live is not None:
+            self._live.end, self._live.why = now, why
+            self._live = None
+
+
+def read(chapters: Iterable[Chapter], key: bytes, true_clock: bool) -> Truth:
+    reader = Reader(key, true_clock)
+    for chapter in chapters:
+        reader.read(chapter)
+    return reader.truth
+
+
+def lines(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, bytes | tuple[float, Words]]]:
+    """Events as ``name key``, commands as (time, words), each with the piece that it ended in."""
+    rest, event = b"", list[bytes]()
+    for piece in pieces:
+        *whole, rest = (rest + piece.data).split(b"\r\n")
+        for line in whole:
+            if event:
+                event.append(line)
+                if len(event) == 9:
+                    yield piece, event[6].partition(b":")[2] + b" " + event[8]
+                    event = []
+            elif line == b">4":
+                event = [line]
+            elif match := COMMAND.match(line):
+                yield piece, (float(match[1]), [unquoted(word) for word in WORD.findall(match[2])])
+
+
+def unquoted(word: bytes) -> bytes:
+    if b"\\" not in word:
+        return word[1:-1]
+    value = ast.literal_eval("b" + word.decode("latin-1"))
+    assert isinstance(value, bytes)
+    return value

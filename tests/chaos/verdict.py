@@ -1,0 +1,144 @@
+"""Whether a run was right: what the workers believed, held against what the masters did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from chaos.journal import Hold, Story
+from chaos.truth import Span, Truth
+
+#: Seconds that two clocks of one machine may be apart when they are read one after the other.
+READING = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a machine that is busy with other things may take: seconds, and bytes."""
+
+    strength: float
+    gap: float
+    overtime: float
+    memory: int = 32 << 20
+
+
+STRICT = Limits(strength=3.0, gap=2.5, overtime=1.0)
+GENEROUS = Limits(strength=20.0, gap=15.0, overtime=15.0)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """One line of the table, and ``problems``: whatever must not be."""
+
+    name: str
+    did: Counter[str]
+    holds: Counter[str] = field(default_factory=Counter)
+    refused: int = 0
+    overlaps: int = 0
+    lost_updates: int = 0
+    orphans: int = 0
+    foreign: int = 0
+    gap: float = 0.0
+    strength: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+    def expect(self, holds: bool, problem: str) -> None:
+        if not holds:
+            self.problems.append(problem)
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{what} {times}" for what, times in sorted(self.did.items()))
+        return (
+            f"{self.name:22} {self.holds.total():5} holds, {self.refused} refused; {faults}; "
+            f"overlaps {self.overlaps}, lost updates {self.lost_updates}, orphans {self.orphans}, "
+            f"foreign deletes {self.foreign}; longest gap {self.gap:.2f} s, "
+            f"full strength {self.strength:.2f} s"
+            + "".join(f"\n    PROBLEM: {problem}" for problem in self.problems)
+        )
+
+
+def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
+    """Pairs of which the second was granted while the first was held."""
+    found = []
+    last: Hold | None = None
+    for hold in sorted(holds, key=lambda hold: hold.granted):
+        if last is not None and hold.granted < last.end:
+            found.append((last, hold))
+        if last is None or hold.end > last.end:
+            last = hold
+    return found
+
+
+def uncovered(holds: Sequence[Hold], truths: Sequence[Truth], need: int) -> list[tuple[Hold, float]]:
+    """Holds during which, at that time, fewer than ``need`` masters had their key.
+
+    It is looked at the grant and whenever a key ends: so this says too that no stated deadline was
+    later than the end of a majority's keys.
+    """
+    spans: dict[bytes, list[Span]] = {}
+    for truth in truths:
+        for span in truth.spans:
+            spans.setdefault(span.token, []).append(span)
+    found = []
+    for hold in holds:
+        own = spans.get(hold.token, [])
+        moments = [hold.granted, *(span.until for span in own if hold.granted < span.until)]
+        for moment in sorted(moments):
+            if moment >= stated_end(hold, moment) - READING:
+                break
+            if sum(span.start - READING <= moment < span.until for span in own) < need:
+                found.append((hold, moment))
+                break
+    return found
+
+
+def stated_end(hold: Hold, moment: float) -> float:
+    """Until when the lock was held, by what was stated at ``moment``."""
+    deadline = next(deadline for since, deadline in reversed(hold.deadlines) if since <= moment + READING)
+    return min(deadline, hold.let_go)
+
+
+def lost_updates(holds: Sequence[Hold], counted: int) -> int:
+    """Increments that are not in the counter, beyond those that were written after the lease."""
+    written = sum(hold.wrote is not None for hold in holds)
+    late = sum(hold.wrote_late for hold in holds)
+    return max(0, written - counted - late)
+
+
+def orphans(holds: Sequence[Hold], truths: Sequence[Truth]) -> list[Span]:
+    """Keys that were left to expire though their owner had let go of them, or never got the lock."""
+    kept = {hold.token for hold in holds if hold.overslept}
+    return [s for t in truths for s in t.spans if s.why == "expired" and s.token not in kept]
+
+
+def longest_gap(holds: Sequence[Hold], begin: float, end: float) -> float:
+    """Seconds without a grant."""
+    moments = [begin, *sorted(hold.granted for hold in holds if begin < hold.granted < end), end]
+    return max(after - before for before, after in pairwise(moments))
+
+
+def full_strength(truths: Sequence[Truth], healed: float) -> float:
+    """Seconds until every master had granted again; infinite if one never did."""
+    firsts = (next((s.start for s in truth.spans if s.start > healed), float("inf")) for truth in truths)
+    return max(firsts) - healed
+
+
+def jumps_seen(stories: Sequence[Story]) -> int:
+    """How often a worker's wall clock was another than at the grant before."""
+    skews = [[hold.skew for hold in story.holds] for story in stories]
+    return sum(abs(a - b) > 0.5 for worker in skews for a, b in pairwise(worker))
+
+
+def leaks(result: dict[str, Any], limits: Limits) -> list[str]:
+    """What a worker had more of after its client's end than before its beginning."""
+    found = [
+        f"{what}: {before} before, {after} after"
+        for what, before, after in zip(("threads", "fds"), result["before"], result["after"], strict=True)
+        if after > before
+    ]
+    if result["grown"] > limits.memory:
+        found.append(f"memory: {result['grown'] >> 10} kB more")
+    return found

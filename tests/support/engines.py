@@ -1,0 +1,15 @@
+"""Which engines there are to test."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+
+def engines() -> list[str]:
+    """All that are built, or those of REDLOCK_FAST_TEST_ENGINES: their tests fail where one is not."""
+    required = os.environ.get("REDLOCK_FAST_TEST_ENGINES")
+    if required:
+        return [name.strip() for name in required.split(",")]
+    built = importlib.util.find_spec("redlock_fast._native") is not None
+    return ["python", "native"] if built else ["python"]
