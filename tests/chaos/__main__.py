@@ -15,6 +15,8 @@ from chaos.stage import MODES, Cast, workers
 from chaos.verdict import STRICT
 from support.engines import engines
 
+from redlock_fast._guard import MODES as GUARDS
+
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="chaos", description="Faults of every kind, and a verdict on each.")
@@ -23,6 +25,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--engine", action="append", choices=["native", "python"], help="default: all, mixed")
     parser.add_argument("--mode", action="append", choices=MODES, help="default: both, mixed")
     parser.add_argument("--server", action="append", help="valkey, redis or a path; default: both, in turn")
+    parser.add_argument("--guard", choices=GUARDS, help="restart_guard, instead of the schedules' own")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     return parser.parse_args()
 
@@ -37,7 +40,9 @@ def main() -> int:
     bad = 0
     for name, server in runs:
         with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-            verdict = play(SCHEDULES[name], replace(cast, server=server), Path(folder), STRICT)
+            schedule = SCHEDULES[name]
+            schedule = schedule.guarded(args.guard) if args.guard else schedule
+            verdict = play(schedule, replace(cast, server=server), Path(folder), STRICT)
         print(f"{server:7}{verdict}", flush=True)
         bad += bool(verdict.problems)
     print(f"{len(runs) - bad} of {len(runs)} runs without a problem, seed {cast.seed}")

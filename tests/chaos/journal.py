@@ -36,8 +36,10 @@ class Hold:
     deadlines: list[tuple[float, float]]
     let_go: float = float("inf")
     released: bool | None = None
-    #: When the shared counter was written, if it was.
+    #: When the shared counter was written, if it was; and whether it let that be.
     wrote: float | None = None
+    accepted: bool = True
+    fence: int | None = None
     #: Of the worker's wall clock, in seconds, against the lease clock.
     skew: float = 0.0
 
@@ -83,15 +85,16 @@ def read(path: Path) -> Story:
             continue
         if what == "grant":
             token = bytes.fromhex(line["token"])
-            hold = Hold(path.stem, token, at, [(at, line["deadline"])], skew=line["skew"])
+            stated = [(at, line["deadline"])]
+            hold = Hold(path.stem, token, at, stated, skew=line["skew"], fence=line["fence"])
             open_holds[who] = hold
             story.holds.append(hold)
             continue
         hold = open_holds[who]
         if what == "extend":
-            hold.deadlines.append((at, line["deadline"]))
+            hold.deadlines.append((at, line["deadline"] or min(at, hold.deadline)))
         elif what == "write":
-            hold.wrote = at
+            hold.wrote, hold.accepted = at, line["accepted"]
         elif what == "letting go":
             hold.let_go = at
         elif what == "released":

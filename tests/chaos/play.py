@@ -10,6 +10,7 @@ from pathlib import Path
 from chaos import journal, verdict
 from chaos.schedules import Schedule
 from chaos.stage import NEED, Cast, Stage
+from chaos.truth import Truth
 from chaos.verdict import Limits, Verdict
 from support.waiting import DEADLINE, eventually
 
@@ -71,10 +72,13 @@ def _judge_story(schedule: Schedule, stage: Stage, limits: Limits, result: Verdi
     result.gap = verdict.longest_gap(holds, stage.opened, stage.healed)
     result.strength = verdict.full_strength(truths, stage.healed)
     result.did["slept beyond the lease"] += sum(hold.overslept for hold in holds)
+    result.did["stale write refused"] += sum(not hold.accepted for hold in holds)
     result.did["late SET applied"] += sum(truth.late_sets for truth in truths)
     result.did["jump seen"] += verdict.jumps_seen(stories)
     result.did = +result.did
-    _safety(schedule, result, pairs, verdict.uncovered(holds, truths, NEED), stage)
+    _safety(schedule, result, pairs, verdict.uncovered(holds, truths, NEED), truths, stage)
+    for first, second in verdict.disorders(holds):
+        result.problems.append(f"fencing tokens {first.fence}, then {second.fence}")
     longest = max((span.ttl for truth in truths for span in truth.spans), default=0.0)
     result.expect(longest <= stage.terms.ttl + 0.001, f"a key was given {longest} s")
     result.expect(result.foreign == 0, f"{result.foreign} foreign deletes")
@@ -91,6 +95,7 @@ def _safety(
     result: Verdict,
     pairs: list[tuple[journal.Hold, journal.Hold]],
     uncovered: list[tuple[journal.Hold, float]],
+    truths: list[Truth],
     stage: Stage,
 ) -> None:
     if schedule.exposed:
@@ -105,5 +110,5 @@ def _safety(
     for hold, moment in uncovered if schedule.remembers else ():
         result.problems.append(
             f"{hold.worker} held {hold.token.hex()} without a majority, {moment - hold.granted:.4f} s after "
-            f"its grant and {hold.deadline - moment:.4f} s before its deadline"
+            f"its grant and {hold.deadline - moment:.4f} s before its deadline: {verdict.where(hold, truths)}"
         )

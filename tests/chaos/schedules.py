@@ -7,10 +7,11 @@ the networks. ``SCHEDULES`` has them all, with what may be expected of the clien
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import redis
 from chaos import network
@@ -41,6 +42,10 @@ class Schedule:
     in_touch: bool = False
     exposed: bool = False
 
+    def guarded(self, guard: str) -> Schedule:
+        """The same for clients with this ``restart_guard``."""
+        return replace(self, terms=replace(self.terms, options={"restart_guard": guard}))
+
     @property
     def name(self) -> str:
         return self.act.__name__
@@ -69,7 +74,7 @@ def schedule(
 # --- masters that end, or stop -------------------------------------------------------------------
 
 
-@schedule("kill -9", terms=Terms(aof=True))
+@schedule("kill -9", terms=Terms(aof=True, fenced=True))
 def kill_with_aof(stage: Stage) -> None:
     """A minority is killed and comes back with all that it had acknowledged."""
     down = stage.minority()
@@ -101,7 +106,7 @@ def stopped_masters(stage: Stage) -> None:
     stage.pause(0.05, 0.2)
 
 
-FORGETFUL = Terms(hold=(0.2, 0.8), extends=0.0, options={})
+FORGETFUL = Terms(hold=(0.2, 0.8), extends=0.0, options={"restart_guard": "marker"})
 
 
 @schedule("kill -9", remembers=False, live=False, terms=FORGETFUL)
@@ -126,7 +131,10 @@ def flushall(stage: Stage) -> None:
 # --- holders that stop, clocks that jump ---------------------------------------------------------
 
 
-@schedule("slept beyond the lease", live=False, terms=Terms(ttl=0.4, hold=(0.02, 0.2)))
+SLEEPY = Terms(ttl=0.4, hold=(0.02, 0.2), fenced=True)
+
+
+@schedule("slept beyond the lease", "stale write refused", live=False, terms=SLEEPY)
 def stopped_holders(stage: Stage) -> None:
     """A process stops while it holds the lock, for longer than its lease."""
     worker = stage.holder()
@@ -178,7 +186,7 @@ def _jump(stage: Stage, n: int, seconds: float) -> None:
 # --- networks ------------------------------------------------------------------------------------
 
 
-@schedule("kept back")
+@schedule("kept back", terms=Terms(fenced=True))
 def partitions(stage: Stage) -> None:
     """A minority cannot be heard, or cannot hear, or both; what was on its way arrives late, or never."""
     _cut_off(stage, stage.minority())
@@ -339,7 +347,7 @@ def refusals(stage: Stage) -> None:
             for n in stage.minority():
                 text = stack.enter_context(refusal(stage, n))
                 if text:
-                    eventually(lambda n=n, text=text: _refuses(stage.nodes[n], text), f"it says {text}")
+                    eventually(functools.partial(_refuses, stage.nodes[n], text), f"it says {text}")
                 stage.did_it(refusal.__name__)
             stage.pause(0.1, 0.2)
         stage.pause(0.0, 0.1)

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import redis
 from chaos import clocks, truth
+from chaos.counters import counter
 from chaos.crew import Worker
 from chaos.network import Network
 from chaos.recorder import OPTIONS, Recorder
@@ -56,6 +57,7 @@ class Terms:
     ttl: float = 1.0
     hold: tuple[float, float] = (0.0, 0.03)
     extends: float = 0.2
+    fenced: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -68,8 +70,9 @@ class Stage:
         self.did: Counter[str] = Counter()
         self.opened = self.healed = self.ended = 0.0
         self._folder = folder
-        self._counter = folder / "counter"
-        self._counter.write_text(f"{0:12}")
+        self._counter_path = str(folder / "counter")
+        self._counter = counter(self._counter_path, terms.fenced)
+        self._counter.create()
         self._exit = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -102,7 +105,7 @@ class Stage:
             network = Network(self.masters[n].port, cast.seed + n)
             self.networks.append(stack.enter_context(network))
             self.nodes.append(self._node(n))
-        stack.callback(lambda: [node.close() for node in self.nodes])
+        stack.callback(self._hang_up)
         self.workers = [
             self._hire(number, engine, mode, environment, stack)
             for number, (engine, mode) in enumerate(cast.workers)
@@ -125,12 +128,17 @@ class Stage:
             "extends": terms.extends,
             "options": terms.options,
             "seed": cast.seed,
-            "counter": str(self._counter),
+            "fenced": terms.fenced,
+            "counter": self._counter_path,
             "journal": str(self._folder / f"{name}.journal"),
         }
         worker = Worker(name, setting, environment)
         stack.callback(worker.kill)
         return worker
+
+    def _hang_up(self) -> None:
+        for node in self.nodes:
+            node.close()
 
     def _node(self, n: int) -> redis.Redis:
         """A connection of our own, past the network, that stays."""
@@ -177,7 +185,7 @@ class Stage:
 
     def counted(self) -> int:
         """What the workers' counter says."""
-        return int(self._counter.read_text())
+        return self._counter.read()
 
     def left(self) -> list[int]:
         """The masters that have the key."""

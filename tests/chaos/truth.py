@@ -80,7 +80,9 @@ class Reader:
             if abs(live.expiry - expiry) > ROUNDING:
                 live.expiry = expiry
             return
-        self._end(self._now, "forgotten" if live and live.expiry > chapter.began else "expired")
+        if live is not None and live.expiry <= chapter.began:
+            self._end(chapter.began, "expired")  # while nobody was there
+        self._end(self._now, "forgotten")
         if token:
             self._live = Span(token, self._now, expiry)
             self.truth.spans.append(self._live)

@@ -64,7 +64,7 @@ def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
     """Pairs of which the second was granted while the first was held."""
     found = []
     last: Hold | None = None
-    for hold in sorted(holds, key=lambda hold: hold.granted):
+    for hold in sorted((h for h in holds if h.granted < h.end), key=lambda hold: hold.granted):
         if last is not None and hold.granted < last.end:
             found.append((last, hold))
         if last is None or hold.end > last.end:
@@ -95,6 +95,16 @@ def uncovered(holds: Sequence[Hold], truths: Sequence[Truth], need: int) -> list
     return found
 
 
+def where(hold: Hold, truths: Sequence[Truth]) -> str:
+    """Which masters had the key of ``hold``: from when until when, counted from its grant."""
+    return ", ".join(
+        f"master {n} from {span.start - hold.granted:.4f} until {span.until - hold.granted:.4f} ({span.why})"
+        for n, truth in enumerate(truths)
+        for span in truth.spans
+        if span.token == hold.token
+    )
+
+
 def stated_end(hold: Hold, moment: float) -> float:
     """Until when the lock was held, by what was stated at ``moment``."""
     deadline = next(deadline for since, deadline in reversed(hold.deadlines) if since <= moment + READING)
@@ -102,10 +112,20 @@ def stated_end(hold: Hold, moment: float) -> float:
 
 
 def lost_updates(holds: Sequence[Hold], counted: int) -> int:
-    """Increments that are not in the counter, beyond those that were written after the lease."""
-    written = sum(hold.wrote is not None for hold in holds)
-    late = sum(hold.wrote_late for hold in holds)
+    """Increments that are not in the counter.
+
+    Without fencing tokens, who is stopped between looking at the lock and writing writes too late.
+    That is known of whoever did; no lock can prevent it.
+    """
+    written = sum(hold.wrote is not None and hold.accepted for hold in holds)
+    late = sum(hold.wrote_late and hold.fence is None for hold in holds)
     return max(0, written - counted - late)
+
+
+def disorders(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
+    """Pairs of which the second got no larger fencing token than the first."""
+    fenced = sorted((hold for hold in holds if hold.fence is not None), key=lambda hold: hold.granted)
+    return [(a, b) for a, b in pairwise(fenced) if a.fence is not None and not a.fence < (b.fence or 0)]
 
 
 def orphans(holds: Sequence[Hold], truths: Sequence[Truth]) -> list[Span]:

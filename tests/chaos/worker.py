@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import random
@@ -17,9 +18,9 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
+from chaos.counters import counter
 from chaos.journal import Journal
 from support.waiting import eventually, start
 from support.worker_leaks import back_to, resident, threads_and_fds
@@ -53,7 +54,7 @@ class Threads:
         return self.client.connect(LONGEST)
 
     def start(self, holders: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:
-        self._holders = [start(lambda holder=holder: _run(holder())) for holder in holders]
+        self._holders = [start(functools.partial(_run, holder())) for holder in holders]
 
     def end(self) -> None:
         for holder in self._holders:
@@ -124,12 +125,13 @@ class Holder:
 
     def __init__(self, number: int, setting: dict[str, Any], kind: Any, journal: Journal) -> None:
         self._chance = random.Random(f"{setting['seed']} {setting['name']} {number}")
-        self._lock = kind.client.lock(KEY)
+        self._fenced = setting["fenced"]
+        self._lock = kind.client.lock(KEY, fencing=self._fenced)
         self._do: Do = kind.do
         self._sleep: Callable[[float], Awaitable[None]] = kind.sleep
         self._hold = setting["hold"]
         self._extends = setting["extends"]
-        self._counter = Path(setting["counter"])
+        self._counter = counter(setting["counter"], self._fenced)
         self._number = number
         self._journal = journal
 
@@ -144,8 +146,7 @@ class Holder:
         start = clock()
         try:
             if await self._do(self._lock.acquire, True, PATIENCE):
-                skew = time.time() - clock()
-                self._write("grant", **self._stated(), token=self._lock.token.hex(), skew=skew)
+                self._write("grant", **self._stated(), **self._marks(), skew=time.time() - clock())
                 return True
             unavailable = False
         except QuorumUnavailable:
@@ -157,25 +158,30 @@ class Holder:
 
     async def _work(self) -> None:
         """Read, linger, write: what another holder writes meanwhile is lost."""
-        value = int(self._counter.read_text())
+        fence = self._lock.fencing_token
+        value = self._counter.read(fence)
         linger = self._chance.uniform(*self._hold)
         await self._sleep(linger / 2)
         if self._chance.random() < self._extends:
             await self._extend()
         await self._sleep(linger / 2)
-        if self._lock.remaining() > 0.0:
-            self._counter.write_text(f"{value + 1:12}")  # always as long: never seen empty
-            self._write("write")
+        if self._fenced or self._lock.remaining() > 0.0:
+            self._write("write", accepted=self._counter.write(value + 1, fence))
 
     async def _extend(self) -> None:
         with contextlib.suppress(LockLost, QuorumUnavailable):
             await self._do(self._lock.extend)
         self._write("extend", **self._stated())  # however it ended: a lost lock states that it is lost
 
+    def _marks(self) -> dict[str, Any]:
+        """What tells this grant from all others."""
+        return {"token": self._lock.token.hex(), "fence": self._lock.fencing_token}
+
     def _stated(self) -> dict[str, float]:
-        """The deadline, never later than the lock's own."""
+        """The deadline, never later than the lock's own; 0.0 if it is over."""
         now = clock()
-        return {"deadline": now + self._lock.remaining()}
+        left = self._lock.remaining()
+        return {"deadline": now + left if left else 0.0}
 
     def _write(self, what: str, **more: Any) -> None:
         self._journal.write(what, self._number, clock(), **more)
@@ -210,7 +216,7 @@ def work(setting: dict[str, Any], journal: Journal) -> dict[str, Any]:
 
 
 def complete(client: FastRedlock | AsyncFastRedlock) -> bool:
-    return all(master.state == "connected" for master in client.health())
+    return all(master.state == "connected" and not master.guard for master in client.health())
 
 
 def main() -> None:
