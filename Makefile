@@ -4,7 +4,7 @@ SECONDS ?= 60
 UNTRACED = tests/contract/test_helper.py tests/contract/test_loop_mixed.py tests/contract/test_threads.py tests/simulation
 RUNS ?= 200000
 
-.PHONY: build test lint coverage coverage-native simulate fuzz asan tsan bench bench-quick clean
+.PHONY: build test lint coverage coverage-native simulate chaos fuzz asan tsan bench bench-quick clean
 
 build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
@@ -36,6 +36,9 @@ tsan:  ## the hub's threads under the thread sanitizer, without Python
 
 simulate:  ## RUNS runs of the real procedures in virtual time under every fault, on all cores
 	$(PYTHON) -m tests.simulation $(RUNS)
+
+chaos:  ## faults of every kind for so many seconds. ARGS='--schedule amnesia --engine native --mode asyncio'
+	PYTHONPATH=tests:. $(PYTHON) -m chaos --seconds $(SECONDS) $(ARGS)
 
 bench:  ## against the C floor and the peers, into docs/; some 12 minutes. ARGS='--only threads' for a part
 	$(PYTHON) benchmarks/compare.py $(ARGS)

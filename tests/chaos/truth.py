@@ -6,17 +6,24 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from chaos.recorder import Chapter, Piece
 
-Words = list[bytes]
-
-#: "+1795285700.425689 [0 unix:/path] "SET" "k" ...": its time and its words.
-COMMAND = re.compile(rb'^\+(\d+\.\d+) \[\d+ [^"]*\] (".*")$')
+#: "+1795285700.425689 [0 unix:/path] "SET" "k" ...": its time, its sender and its words.
+COMMAND = re.compile(rb'^\+(\d+\.\d+) \[\d+ ([^"]*)\] (".*")$')
 WORD = re.compile(rb'"(?:[^"\\]|\\.)*"')
 SCRIPTED = (b"EVAL", b"EVALSHA")
 #: What a restart may differ by from what was reckoned, in seconds.
 ROUNDING = 0.005
+
+
+class Command(NamedTuple):
+    """As a monitor tells it. ``scripted``: a script's, whose own line came before."""
+
+    at: float
+    scripted: bool
+    words: list[bytes]
 
 
 @dataclass(slots=True)
@@ -56,20 +63,19 @@ class Reader:
         self._true_clock = true_clock
         self._live: Span | None = None
         self._events: list[bytes] = []
-        self._script: Words = []
+        self._script: list[bytes] = []
         self._released: set[bytes] = set()
         self._now = 0.0
 
     def read(self, chapter: Chapter) -> None:
         self._begin(chapter)
-        for piece, words in lines(chapter.pieces):
-            if isinstance(words, bytes):
-                self._event(words, piece.arrival)
+        for piece, line in lines(chapter.pieces):
+            if isinstance(line, bytes):
+                self._event(line, piece.arrival)
             else:
-                stamp, command = words
-                ago = piece.wall - stamp if self._true_clock else 0.0
+                ago = piece.wall - line.at if self._true_clock else 0.0
                 self._now = piece.arrival - ago
-                self._command(command)
+                self._command(line.words, line.scripted)
 
     def _begin(self, chapter: Chapter) -> None:
         """What a restart left. The last words of a process that was killed may not have been heard."""
@@ -96,7 +102,7 @@ class Reader:
         else:
             self._events.append(name)
 
-    def _command(self, words: Words) -> None:
+    def _command(self, words: list[bytes], scripted: bool) -> None:
         verb = words[0].upper()
         events, self._events = self._events, []
         if verb in SCRIPTED:
@@ -110,7 +116,7 @@ class Reader:
         elif b"expire" in events and self._live:
             self._live.expiry = self._now + int(words[2]) / 1000
         elif b"del" in events:
-            self._deleted(self._script[4] if verb == b"DEL" else words[-1])
+            self._deleted(self._script[4] if scripted else words[-1])
 
     def _set(self, token: bytes, ttl: float) -> None:
         live = self._live
@@ -140,8 +146,8 @@ def read(chapters: Iterable[Chapter], key: bytes, true_clock: bool) -> Truth:
     return reader.truth
 
 
-def lines(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, bytes | tuple[float, Words]]]:
-    """Events as ``name key``, commands as (time, words), each with the piece that it ended in."""
+def lines(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, bytes | Command]]:
+    """Events as ``name key``, and commands, each with the piece that it ended in."""
     rest, event = b"", list[bytes]()
     for piece in pieces:
         *whole, rest = (rest + piece.data).split(b"\r\n")
@@ -154,7 +160,8 @@ def lines(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, bytes | tuple[float,
             elif line == b">4":
                 event = [line]
             elif match := COMMAND.match(line):
-                yield piece, (float(match[1]), [unquoted(word) for word in WORD.findall(match[2])])
+                words = [unquoted(word) for word in WORD.findall(match[3])]
+                yield piece, Command(float(match[1]), match[2] == b"lua", words)
 
 
 def unquoted(word: bytes) -> bytes:

@@ -1,0 +1,140 @@
+"""The judge: each kind of violation is seen where there is one, and nowhere else."""
+
+from __future__ import annotations
+
+from chaos import truth, verdict
+from chaos.journal import Hold
+from chaos.recorder import Chapter, Piece
+from chaos.truth import Span, Truth
+
+KEY, A, B = b"chaos", b"a" * 20, b"b" * 20
+
+
+def hold(token: bytes, granted: float, deadline: float, let_go: float = float("inf"), **more: object) -> Hold:
+    made = Hold("worker", token, granted, [(granted, deadline)], let_go)
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_an_overlap_is_a_grant_before_the_end_of_another_hold() -> None:
+    first = hold(A, 0.0, 1.0)
+    assert len(verdict.overlaps([first, hold(B, 0.9, 1.9)])) == 1
+    assert verdict.overlaps([first, hold(B, 1.0, 2.0)]) == []
+    assert verdict.overlaps([hold(A, 0.0, 1.0, let_go=0.5), hold(B, 0.6, 1.6)]) == []
+    assert verdict.overlaps([first, hold(B, 0.5, 0.5)]) == [], "over before it was known of"
+    assert len(verdict.overlaps([first, hold(B, 0.1, 0.2), hold(b"c", 0.3, 0.4)])) == 2
+
+
+def masters(*untils: float) -> list[Truth]:
+    return [Truth(spans=[Span(A, 0.0, until)]) for until in untils]
+
+
+def test_a_deadline_may_not_be_later_than_the_end_of_a_majority_of_keys() -> None:
+    mine = hold(A, 0.0, 1.0)
+    assert verdict.uncovered([mine], masters(1.1, 1.1, 1.1, 0.2, 0.2), need=3) == []
+    assert verdict.uncovered([mine], masters(1.1, 1.1, 0.9, 0.2, 0.2), need=3) == [(mine, 0.9)]
+    assert verdict.uncovered([mine], masters(1.1, 1.1), need=3) == [(mine, 0.0)]
+    assert verdict.uncovered([hold(A, 0.0, 1.0, let_go=0.5)], masters(1.1, 1.1, 0.9), need=3) == []
+
+
+def test_an_extension_is_judged_from_when_it_was_stated() -> None:
+    mine = hold(A, 0.0, 1.0)
+    mine.deadlines.append((0.5, 1.5))
+    assert verdict.uncovered([mine], masters(1.6, 1.6, 1.6), need=3) == []
+    assert verdict.uncovered([mine], masters(1.6, 1.6, 1.1), need=3) == [(mine, 1.1)]
+
+
+def test_lost_updates() -> None:
+    holds = [hold(A, 0.0, 1.0, wrote=0.5), hold(B, 0.2, 1.2, wrote=0.6)]
+    assert verdict.lost_updates(holds, counted=2) == 0
+    assert verdict.lost_updates(holds, counted=1) == 1
+    holds[0].wrote = 1.1
+    assert verdict.lost_updates(holds, counted=1) == 0, "written after the lease, and known"
+    holds[0].fence = 7
+    assert verdict.lost_updates(holds, counted=1) == 1, "a fenced counter refuses, or keeps"
+    holds[0].accepted = False
+    assert verdict.lost_updates(holds, counted=1) == 0
+
+
+def test_fencing_tokens_must_increase() -> None:
+    first, second = hold(A, 0.0, 1.0, fence=7), hold(B, 2.0, 3.0, fence=8)
+    assert verdict.disorders([first, second]) == []
+    second.fence = 7
+    assert verdict.disorders([second, first]) == [(first, second)]
+
+
+# --- the truth -----------------------------------------------------------------------------------
+
+
+def event(name: str) -> bytes:
+    return (
+        b">4\r\n$8\r\npmessage\r\n$16\r\n__keyevent@0__:*\r\n$18\r\n__keyevent@0__:%b\r\n$5\r\nchaos\r\n"
+        % name.encode()
+    )
+
+
+def said(at: float, *words: bytes, by: bytes = b"127.0.0.1:1") -> bytes:
+    return b"+%.6f [0 %b] %b\r\n" % (at, by, b" ".join(b'"%b"' % word for word in words))
+
+
+def told(*lines: bytes, found: dict[bytes, tuple[bytes, float]] | None = None, began: float = 0.0) -> Chapter:
+    """All heard at one time, in pieces of any size; the wall clock is the lease clock."""
+    stream = b"".join(lines)
+    return Chapter(
+        began, found or {}, [Piece(50.0, 50.0, stream[n : n + 7]) for n in range(0, len(stream), 7)]
+    )
+
+
+def set_(at: float, token: bytes) -> bytes:
+    return event("set") + event("expire") + said(at, b"SET", KEY, token, b"NX", b"PX", b"1000")
+
+
+def test_a_key_lives_from_its_set_to_its_delete() -> None:
+    refused = said(1.5, b"SET", KEY, B, b"NX", b"PX", b"1000")
+    deleted = event("del") + said(1.75, b"DELIFEQ", KEY, A)
+    [span] = truth.read([told(set_(1.0, A), refused, deleted)], KEY, True).spans
+    assert (span.token, span.start, span.expiry, span.until, span.why) == (A, 1.0, 2.0, 1.75, "deleted")
+
+
+def test_scripts_say_what_they_do_line_by_line() -> None:
+    extended = (
+        said(1.25, b"EVALSHA", b"sha", b"1", KEY, A, b"1000")
+        + event("expire")
+        + said(1.5, b"pexpire", KEY, b"1000", by=b"lua")
+    )
+    deleted = (
+        said(1.625, b"EVALSHA", b"sha", b"1", KEY, A) + event("del") + said(1.75, b"del", KEY, by=b"lua")
+    )
+    read = truth.read([told(set_(1.0, A), extended, deleted)], KEY, True)
+    assert [(span.expiry, span.until) for span in read.spans] == [(2.5, 1.75)]
+    assert read.foreign == []
+
+
+def test_a_foreign_delete_is_seen() -> None:
+    deleted = event("del") + said(1.75, b"DELIFEQ", KEY, B)
+    assert truth.read([told(set_(1.0, A), deleted)], KEY, True).foreign == [(A, B)]
+    by_anybody = event("del") + said(1.75, b"DEL", KEY)
+    assert truth.read([told(set_(1.0, A), by_anybody)], KEY, True).foreign == [(A, KEY)]
+
+
+def test_a_set_after_its_release_is_seen() -> None:
+    assert truth.read([told(said(0.9, b"DELIFEQ", KEY, A), set_(1.0, A))], KEY, True).late_sets == 1
+
+
+def test_a_restart_keeps_a_key_or_forgets_it() -> None:
+    before = told(set_(1.0, A))
+    kept = truth.read([before, told(found={KEY: (A, 2.0)}, began=1.5)], KEY, True).spans
+    assert [(span.until, span.why) for span in kept] == [(2.0, "")]
+    forgotten = truth.read([before, told(began=1.5)], KEY, True).spans
+    assert [(span.until, span.why) for span in forgotten] == [(1.0, "forgotten")]
+    expired = truth.read([before, told(began=2.5)], KEY, True).spans
+    assert [(span.until, span.why) for span in expired] == [(2.0, "expired")]
+    unheard = truth.read([before, told(found={KEY: (B, 3.0)}, began=2.5)], KEY, True).spans
+    assert [(span.token, span.start, span.until) for span in unheard] == [(A, 1.0, 2.0), (B, 1.0, 3.0)]
+
+
+def test_values_are_unquoted() -> None:
+    line = rb'+1.5 [0 lua] "set" "k\"\\" "\x00\xff\n"' + b"\r\n"
+    [(_, words)] = truth.lines([Piece(0.0, 0.0, line)])
+    assert words == (1.5, True, [b"set", b'k"\\', b"\0\xff\n"])
