@@ -1,16 +1,25 @@
 """What a worker believes, written down as it happens: one line of JSON for each step of a holder.
 
-All processes read one clock (CLOCK_BOOTTIME), so what two of them wrote can be compared exactly.
+All processes read one clock (CLOCK_BOOTTIME, whatever the product reads), so what two of them wrote
+can be compared exactly.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def clock() -> float:
+    """Seconds; all times of this suite are by it."""
+    return time.clock_gettime(CLOCK)
 
 
 class Journal:
@@ -40,7 +49,7 @@ class Hold:
     wrote: float | None = None
     accepted: bool = True
     fence: int | None = None
-    #: Of the worker's wall clock, in seconds, against the lease clock.
+    #: Of the worker's wall clock, in seconds, against our clock.
     skew: float = 0.0
 
     @property

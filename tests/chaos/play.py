@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from chaos import journal, verdict
+from chaos.journal import Hold
 from chaos.schedules import Schedule
 from chaos.stage import NEED, Cast, Stage
 from chaos.truth import Truth
@@ -76,7 +77,10 @@ def _judge_story(schedule: Schedule, stage: Stage, limits: Limits, result: Verdi
     result.did["late SET applied"] += sum(truth.late_sets for truth in truths)
     result.did["jump seen"] += verdict.jumps_seen(stories)
     result.did = +result.did
-    _safety(schedule, result, pairs, verdict.uncovered(holds, truths, NEED), truths, stage)
+    if not schedule.exposed:
+        _judge_overlaps(stage, result, pairs)
+    if schedule.remembers:
+        _judge_majorities(result, holds, truths)
     for first, second in verdict.disorders(holds):
         result.problems.append(f"fencing tokens {first.fence}, then {second.fence}")
     longest = max((span.ttl for truth in truths for span in truth.spans), default=0.0)
@@ -90,16 +94,7 @@ def _judge_story(schedule: Schedule, stage: Stage, limits: Limits, result: Verdi
         result.expect(overtime <= limits.overtime, f"an acquire took {overtime:.2f} s more than its timeout")
 
 
-def _safety(
-    schedule: Schedule,
-    result: Verdict,
-    pairs: list[tuple[journal.Hold, journal.Hold]],
-    uncovered: list[tuple[journal.Hold, float]],
-    truths: list[Truth],
-    stage: Stage,
-) -> None:
-    if schedule.exposed:
-        return
+def _judge_overlaps(stage: Stage, result: Verdict, pairs: list[tuple[Hold, Hold]]) -> None:
     for first, second in pairs:
         result.problems.append(
             f"at {second.granted - stage.opened:.4f} s {second.worker} was granted {second.token.hex()}, "
@@ -107,7 +102,15 @@ def _safety(
             f"{first.worker} had from {first.granted - stage.opened:.4f} s"
         )
     result.expect(result.lost_updates == 0, f"{result.lost_updates} updates lost")
-    for hold, moment in uncovered if schedule.remembers else ():
+
+
+def _judge_majorities(result: Verdict, holds: list[Hold], truths: list[Truth]) -> None:
+    for hold, late in verdict.overstated(holds, truths, NEED):
+        result.problems.append(
+            f"{hold.worker} stated a deadline of {hold.token.hex()} that is {late:.4f} s later than its "
+            f"majority's keys: {verdict.where(hold, truths)}"
+        )
+    for hold, moment in verdict.uncovered(holds, truths, NEED):
         result.problems.append(
             f"{hold.worker} held {hold.token.hex()} without a majority, {moment - hold.granted:.4f} s after "
             f"its grant and {hold.deadline - moment:.4f} s before its deadline: {verdict.where(hold, truths)}"

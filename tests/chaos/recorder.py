@@ -14,7 +14,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from redlock_fast._clock import lease_clock
+from chaos.journal import clock
+
 from redlock_fast.embedded import Master
 
 #: For the masters: they tell of all that happens to keys.
@@ -25,7 +26,7 @@ START_TIMEOUT = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some of what a master said, and when it came: by the lease clock and by the wall clock."""
+    """Some of what a master said, and when it came: by our clock and by the wall clock."""
 
     arrival: float
     wall: float
@@ -64,7 +65,7 @@ class Recorder:
             assert more, "a master hangs up on its recorder"
             heard += more
         sock.settimeout(None)
-        chapter = Chapter(lease_clock(), self._found())
+        chapter = Chapter(clock(), self._found())
         self.chapters.append(chapter)
         self._sock = sock
         self._thread = threading.Thread(target=_listen, args=(sock, chapter), daemon=True)
@@ -93,10 +94,10 @@ class Recorder:
         with redis.Redis(unix_socket_path=self._master.socket_path, protocol=2) as node:
             value, left = node.get(self._key), node.pttl(self._key)
         assert value is None or isinstance(value, bytes)
-        return {self._key: (value, lease_clock() + left / 1000)} if value is not None and left > 0 else {}
+        return {self._key: (value, clock() + left / 1000)} if value is not None and left > 0 else {}
 
 
 def _listen(sock: socket.socket, chapter: Chapter) -> None:
     with contextlib.suppress(OSError):
         while data := sock.recv(1 << 16):
-            chapter.pieces.append(Piece(lease_clock(), time.time(), data))
+            chapter.pieces.append(Piece(clock(), time.time(), data))

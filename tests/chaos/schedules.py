@@ -214,7 +214,7 @@ def _cut_off(stage: Stage, masters: list[int]) -> None:
 def slow_network(stage: Stage) -> None:
     """Every piece, both ways, is late; the masters are not equally far away."""
     for n in range(MASTERS):
-        stage.networks[n].delay = jitter(stage.chance.randrange(1 << 30), stage.chance.uniform(0.001, 0.02))
+        stage.networks[n].delay = jitter(stage.chance.randrange(1 << 30), stage.chance.uniform(0.001, 0.06))
         stage.did_it("jitter")
     stage.pause(0.2, 0.4)
 

@@ -17,12 +17,12 @@ import redis
 from chaos import clocks, truth
 from chaos.counters import counter
 from chaos.crew import Worker
+from chaos.journal import clock
 from chaos.network import Network
 from chaos.recorder import OPTIONS, Recorder
 from chaos.worker import KEY
 from support.waiting import eventually
 
-from redlock_fast._clock import lease_clock
 from redlock_fast.embedded import Masters
 
 MASTERS = 5
@@ -149,13 +149,13 @@ class Stage:
     # --- the course of a run ---
 
     def open(self) -> None:
-        self.opened = lease_clock()
+        self.opened = clock()
         for worker in self.workers:
             worker.tell("go")
 
     def on(self) -> bool:
         """Whether the schedule goes on."""
-        return lease_clock() < self.opened + self.cast.seconds
+        return clock() < self.opened + self.cast.seconds
 
     def heal(self) -> dict[str, bool]:
         """Everything works again from now on. Which workers said that all their masters are back?"""
@@ -166,7 +166,7 @@ class Stage:
             if self.masters[n].pid is None:
                 self.boot(n)
             network.refusing = False
-        self.healed = lease_clock()
+        self.healed = clock()
         for worker in self.workers:
             worker.resume()
             worker.tell("heal")
@@ -178,7 +178,7 @@ class Stage:
 
     def close(self) -> dict[str, bool]:
         """The workers come to their end. Which of them did so as they should?"""
-        self.ended = lease_clock()
+        self.ended = clock()
         for worker in self.workers:
             worker.tell("stop")
         return {worker.name: worker.finish() for worker in self.workers}

@@ -38,6 +38,17 @@ def test_a_deadline_may_not_be_later_than_the_end_of_a_majority_of_keys() -> Non
     assert verdict.uncovered([hold(A, 0.0, 1.0, let_go=0.5)], masters(1.1, 1.1, 0.9), need=3) == []
 
 
+def test_a_deadline_is_held_against_the_keys_of_when_it_was_stated() -> None:
+    mine = hold(A, 0.5, 1.0, let_go=0.6)
+    assert verdict.overstated([mine], masters(1.0, 1.0, 1.0), need=3) == []
+    assert verdict.overstated([mine], masters(1.5, 1.5, 0.75), need=3) == [(mine, 0.25)]
+    extended = masters(1.5, 1.5, 0.75)
+    extended[2].spans[0].extend(0.55, 1.75)
+    assert verdict.overstated([mine], extended, need=3) == [(mine, 0.25)], "extended later than stated"
+    mine.deadlines = [(0.6, 1.0)]
+    assert verdict.overstated([mine], extended, need=3) == []
+
+
 def test_an_extension_is_judged_from_when_it_was_stated() -> None:
     mine = hold(A, 0.0, 1.0)
     mine.deadlines.append((0.5, 1.5))
@@ -79,7 +90,7 @@ def said(at: float, *words: bytes, by: bytes = b"127.0.0.1:1") -> bytes:
 
 
 def told(*lines: bytes, found: dict[bytes, tuple[bytes, float]] | None = None, began: float = 0.0) -> Chapter:
-    """All heard at one time, in pieces of any size; the wall clock is the lease clock."""
+    """All heard at one time, in pieces of any size; the wall clock is our clock."""
     stream = b"".join(lines)
     return Chapter(
         began, found or {}, [Piece(50.0, 50.0, stream[n : n + 7]) for n in range(0, len(stream), 7)]

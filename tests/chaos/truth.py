@@ -28,7 +28,7 @@ class Command(NamedTuple):
 
 @dataclass(slots=True)
 class Span:
-    """``token`` was on a master from ``start`` until ``end``. Times of the lease clock."""
+    """``token`` was on a master from ``start`` until ``end``. Times of our clock."""
 
     token: bytes
     start: float
@@ -37,11 +37,21 @@ class Span:
     ttl: float = 0.0
     end: float = float("inf")
     why: str = ""
+    #: (until, expiry), before it was extended.
+    before: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def until(self) -> float:
         """When it stopped to keep others out: its expiry, if nothing ended it before."""
         return min(self.end, self.expiry)
+
+    def expiry_at(self, moment: float) -> float:
+        """As it was then."""
+        return next((expiry for until, expiry in self.before if moment < until), self.expiry)
+
+    def extend(self, now: float, expiry: float) -> None:
+        self.before.append((now, self.expiry))
+        self.expiry = expiry
 
 
 @dataclass(slots=True)
@@ -114,14 +124,14 @@ class Reader:
         if b"set" in events:
             self._set(words[2], int(words[[w.upper() for w in words].index(b"PX") + 1]) / 1000)
         elif b"expire" in events and self._live:
-            self._live.expiry = self._now + int(words[2]) / 1000
+            self._live.extend(self._now, self._now + int(words[2]) / 1000)
         elif b"del" in events:
             self._deleted(self._script[4] if scripted else words[-1])
 
     def _set(self, token: bytes, ttl: float) -> None:
         live = self._live
         if live is not None and live.token == token:
-            live.expiry = self._now + ttl
+            live.extend(self._now, self._now + ttl)
             return
         self._end(self._now, "overwritten")
         self._live = Span(token, self._now, self._now + ttl, ttl)

@@ -72,16 +72,35 @@ def overlaps(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
     return found
 
 
-def uncovered(holds: Sequence[Hold], truths: Sequence[Truth], need: int) -> list[tuple[Hold, float]]:
-    """Holds during which, at that time, fewer than ``need`` masters had their key.
-
-    It is looked at the grant and whenever a key ends: so this says too that no stated deadline was
-    later than the end of a majority's keys.
-    """
+def by_token(truths: Sequence[Truth]) -> dict[bytes, list[Span]]:
     spans: dict[bytes, list[Span]] = {}
     for truth in truths:
         for span in truth.spans:
             spans.setdefault(span.token, []).append(span)
+    return spans
+
+
+def overstated(holds: Sequence[Hold], truths: Sequence[Truth], need: int) -> list[tuple[Hold, float]]:
+    """Holds with a deadline later than ``need`` masters were to keep the key, when it was stated; how much."""
+    spans = by_token(truths)
+    found = []
+    for hold in holds:
+        for stated, deadline in hold.deadlines:
+            own = [s for s in spans.get(hold.token, []) if s.start - READING <= stated < s.end]
+            expiries = sorted(span.expiry_at(stated) for span in own)
+            majority = expiries[-need] if len(expiries) >= need else 0.0
+            if stated < deadline and majority < deadline:
+                found.append((hold, deadline - majority))
+                break
+    return found
+
+
+def uncovered(holds: Sequence[Hold], truths: Sequence[Truth], need: int) -> list[tuple[Hold, float]]:
+    """Holds during which, at that time, fewer than ``need`` masters had their key.
+
+    This looks at the grant and whenever a key ends, while the lock was held.
+    """
+    spans = by_token(truths)
     found = []
     for hold in holds:
         own = spans.get(hold.token, [])

@@ -21,12 +21,11 @@ from concurrent.futures import Future
 from typing import Any
 
 from chaos.counters import counter
-from chaos.journal import Journal
+from chaos.journal import Journal, clock
 from support.waiting import eventually, start
 from support.worker_leaks import back_to, resident, threads_and_fds
 
 from redlock_fast import AsyncFastRedlock, FastRedlock, LockLost, QuorumUnavailable, Retry
-from redlock_fast._clock import lease_clock as clock
 
 KEY = "chaos"
 #: Seconds that one acquire tries, and between two that found too few masters.
