@@ -4,114 +4,135 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chaos import journal, verdict
-from chaos.journal import Hold
+from chaos.journal import Hold, Story
 from chaos.schedules import Schedule
 from chaos.stage import NEED, Cast, Stage
 from chaos.truth import Truth
 from chaos.verdict import Limits, Verdict
 from support.waiting import DEADLINE, eventually
 
+#: How much longer (seconds) a schedule may take to do all that it is there for.
+OVERTIME = 20.0
+
 
 def play(schedule: Schedule, cast: Cast, folder: Path, limits: Limits) -> Verdict:
     """The verdict on ``schedule``; ``folder`` is for this run alone."""
-    cast = replace(cast, server=schedule.server or cast.server)
-    with Stage(schedule.terms, cast, folder) as stage:
+    with Stage(schedule.terms, replace(cast, server=schedule.server or cast.server), folder) as stage:
         stage.open()
-        while stage.on():
+        while stage.on() or (stage.on(OVERTIME) and missing(schedule, evidence(stage))):
             schedule.act(stage)
-        strong = stage.heal()
+        result = Verdict(schedule.name)
+        for name, strong in stage.heal().items():
+            result.expect(strong, f"{name} did not find its masters again")
         with contextlib.suppress(AssertionError):  # the verdict tells
             eventually(stage.all_grant, "all masters grant again")
-        ended = stage.close()
-        return _judge(schedule, stage, limits, strong, ended)
+        for name, well in stage.close().items():
+            result.expect(well, f"{name} did not come to a good end")
+        _judge_rest(stage, limits, result)
+        _judge(schedule, stage, evidence(stage), limits, result)
+        return result
 
 
-def _judge(
-    schedule: Schedule, stage: Stage, limits: Limits, strong: dict[str, bool], ended: dict[str, bool]
-) -> Verdict:
-    did = stage.did
-    for network in stage.networks:
-        did.update(network.played)
-    result = Verdict(schedule.name, did)
-    for name, good in ended.items():
-        result.expect(good, f"{name} did not come to a good end")
-    for name, good in strong.items():
-        result.expect(good, f"{name} did not find its masters again")
-    _judge_masters(stage, result)
-    _judge_story(schedule, stage, limits, result)
-    for worker in stage.workers:
-        for leak in verdict.leaks(worker.result, limits) if worker.result else ():
-            result.problems.append(f"{worker.name} leaks {leak}")
-    for what in schedule.injects:
-        result.expect(did[what] > 0, f"nothing was injected: {what}")
-    return result
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What all workers wrote down, what all masters did, what was really injected."""
+
+    stories: list[Story]
+    holds: list[Hold]
+    truths: list[Truth]
+    did: Counter[str]
 
 
-def _judge_masters(stage: Stage, result: Verdict) -> None:
-    """What is left on them. A key that nobody could release stays for its ttl, and no longer."""
+def evidence(stage: Stage) -> Evidence:
+    stories = [journal.read(worker.journal) for worker in stage.workers]
+    holds = [hold for story in stories for hold in story.holds]
+    truths = stage.truth()
+    did = sum((network.played for network in stage.networks), Counter(stage.did))
+    did["slept beyond the lease"] += sum(hold.overslept for hold in holds)
+    did["stale write refused"] += sum(not hold.accepted for hold in holds)
+    did["late SET applied"] += sum(truth.late_sets for truth in truths)
+    did["jump seen"] += verdict.jumps_seen(stories)
+    return Evidence(stories, holds, truths, +did)
+
+
+def missing(schedule: Schedule, seen: Evidence) -> list[str]:
+    """What the schedule is there for and has not done yet."""
+    return [what for what in schedule.injects if not seen.did[what]]
+
+
+def _judge(schedule: Schedule, stage: Stage, seen: Evidence, limits: Limits, result: Verdict) -> None:
+    result.did = seen.did
+    result.holds = Counter(hold.worker for hold in seen.holds)
+    result.refused = sum(story.unavailable + story.contended for story in seen.stories)
+    for what in missing(schedule, seen):
+        result.problems.append(f"nothing was injected: {what}")
+    _judge_overlaps(schedule, stage, seen, result)
+    if schedule.remembers:
+        _judge_majorities(seen, result)
+    _judge_keys(schedule, stage, seen, result)
+    _judge_pace(schedule, stage, seen, limits, result)
+
+
+def _judge_rest(stage: Stage, limits: Limits, result: Verdict) -> None:
+    """What is left. A key that nobody could release stays for its ttl, and no longer."""
     try:
         eventually(lambda: not stage.left(), "no key is left", deadline=stage.terms.ttl + DEADLINE)
         eventually(lambda: not stage.connections(), "no connection is left")
     except AssertionError as error:
         result.problems.append(f"{error}: {stage.left()}, {stage.connections()}")
+    for worker in stage.workers:
+        for leak in verdict.leaks(worker.result, limits):
+            result.problems.append(f"{worker.name} leaks {leak}")
 
 
-def _judge_story(schedule: Schedule, stage: Stage, limits: Limits, result: Verdict) -> None:
-    stories = [journal.read(worker.journal) for worker in stage.workers]
-    holds = [hold for story in stories for hold in story.holds]
-    truths = stage.truth()
-    result.holds = Counter(hold.worker for hold in holds)
-    result.refused = sum(story.unavailable + story.contended for story in stories)
-    result.overlaps = len(pairs := verdict.overlaps(holds))
-    result.lost_updates = verdict.lost_updates(holds, stage.counted())
-    result.orphans = len(verdict.orphans(holds, truths))
-    result.foreign = sum(len(truth.foreign) for truth in truths)
-    result.gap = verdict.longest_gap(holds, stage.opened, stage.healed)
-    result.strength = verdict.full_strength(truths, stage.healed)
-    result.did["slept beyond the lease"] += sum(hold.overslept for hold in holds)
-    result.did["stale write refused"] += sum(not hold.accepted for hold in holds)
-    result.did["late SET applied"] += sum(truth.late_sets for truth in truths)
-    result.did["jump seen"] += verdict.jumps_seen(stories)
-    result.did = +result.did
-    if not schedule.exposed:
-        _judge_overlaps(stage, result, pairs)
-    if schedule.remembers:
-        _judge_majorities(result, holds, truths)
-    for first, second in verdict.disorders(holds):
-        result.problems.append(f"fencing tokens {first.fence}, then {second.fence}")
-    longest = max((span.ttl for truth in truths for span in truth.spans), default=0.0)
-    result.expect(longest <= stage.terms.ttl + 0.001, f"a key was given {longest} s")
-    result.expect(result.foreign == 0, f"{result.foreign} foreign deletes")
-    result.expect(not (schedule.in_touch and result.orphans), f"{result.orphans} orphans")
-    result.expect(result.strength <= limits.strength, f"full strength after {result.strength:.2f} s")
-    if schedule.live:
-        result.expect(result.gap <= limits.gap, f"no grant for {result.gap:.2f} s")
-        overtime = max(story.overtime for story in stories)
-        result.expect(overtime <= limits.overtime, f"an acquire took {overtime:.2f} s more than its timeout")
-
-
-def _judge_overlaps(stage: Stage, result: Verdict, pairs: list[tuple[Hold, Hold]]) -> None:
+def _judge_overlaps(schedule: Schedule, stage: Stage, seen: Evidence, result: Verdict) -> None:
+    pairs = verdict.overlaps(seen.holds)
+    result.overlaps = len(pairs)
+    result.lost_updates = verdict.lost_updates(seen.holds, stage.counted())
+    if schedule.exposed:
+        return
+    result.expect(result.lost_updates == 0, f"{result.lost_updates} updates lost")
     for first, second in pairs:
         result.problems.append(
             f"at {second.granted - stage.opened:.4f} s {second.worker} was granted {second.token.hex()}, "
             f"{first.end - second.granted:.4f} s before the end of {first.token.hex()} that "
             f"{first.worker} had from {first.granted - stage.opened:.4f} s"
         )
-    result.expect(result.lost_updates == 0, f"{result.lost_updates} updates lost")
 
 
-def _judge_majorities(result: Verdict, holds: list[Hold], truths: list[Truth]) -> None:
-    for hold, late in verdict.overstated(holds, truths, NEED):
+def _judge_majorities(seen: Evidence, result: Verdict) -> None:
+    for hold, late in verdict.overstated(seen.holds, seen.truths, NEED):
         result.problems.append(
             f"{hold.worker} stated a deadline of {hold.token.hex()} that is {late:.4f} s later than its "
-            f"majority's keys: {verdict.where(hold, truths)}"
+            f"majority's keys: {verdict.where(hold, seen.truths)}"
         )
-    for hold, moment in verdict.uncovered(holds, truths, NEED):
+    for hold, moment in verdict.uncovered(seen.holds, seen.truths, NEED):
         result.problems.append(
             f"{hold.worker} held {hold.token.hex()} without a majority, {moment - hold.granted:.4f} s after "
-            f"its grant and {hold.deadline - moment:.4f} s before its deadline: {verdict.where(hold, truths)}"
+            f"its grant, {hold.deadline - moment:.4f} s before its end: {verdict.where(hold, seen.truths)}"
         )
+    for first, second in verdict.disorders(seen.holds):
+        result.problems.append(f"fencing tokens {first.fence}, then {second.fence}")
+
+
+def _judge_keys(schedule: Schedule, stage: Stage, seen: Evidence, result: Verdict) -> None:
+    result.foreign = sum(len(truth.foreign) for truth in seen.truths)
+    result.orphans = len(verdict.orphans(seen.holds, seen.truths))
+    longest = max((span.ttl for truth in seen.truths for span in truth.spans), default=0.0)
+    result.expect(longest <= stage.terms.ttl, f"a key was given {longest} s")
+    result.expect(result.foreign == 0, f"{result.foreign} foreign deletes")
+    result.expect(not (schedule.in_touch and result.orphans), f"{result.orphans} orphans")
+
+
+def _judge_pace(schedule: Schedule, stage: Stage, seen: Evidence, limits: Limits, result: Verdict) -> None:
+    result.gap = verdict.longest_gap(seen.holds, stage.opened, stage.healed)
+    result.strength = verdict.full_strength(seen.truths, stage.healed)
+    result.expect(result.strength <= limits.strength, f"full strength after {result.strength:.2f} s")
+    if schedule.live:
+        overtime = max(story.overtime for story in seen.stories)
+        result.expect(result.gap <= limits.gap, f"no grant for {result.gap:.2f} s")
+        result.expect(overtime <= limits.overtime, f"an acquire took {overtime:.2f} s more than its timeout")

@@ -34,7 +34,7 @@ class Verdict:
     """One line of the table, and ``problems``: whatever must not be."""
 
     name: str
-    did: Counter[str]
+    did: Counter[str] = field(default_factory=Counter)
     holds: Counter[str] = field(default_factory=Counter)
     refused: int = 0
     overlaps: int = 0
@@ -81,7 +81,7 @@ def by_token(truths: Sequence[Truth]) -> dict[bytes, list[Span]]:
 
 
 def overstated(holds: Sequence[Hold], truths: Sequence[Truth], need: int) -> list[tuple[Hold, float]]:
-    """Holds with a deadline later than ``need`` masters were to keep the key, when it was stated; how much."""
+    """Holds with a deadline later than ``need`` masters were to keep the key when it was stated; how much."""
     spans = by_token(truths)
     found = []
     for hold in holds:
@@ -172,7 +172,9 @@ def jumps_seen(stories: Sequence[Story]) -> int:
 
 
 def leaks(result: dict[str, Any], limits: Limits) -> list[str]:
-    """What a worker had more of after its client's end than before its beginning."""
+    """What a worker had more of after its client's end than before its beginning; nothing if it died."""
+    if not result:
+        return []
     found = [
         f"{what}: {before} before, {after} after"
         for what, before, after in zip(("threads", "fds"), result["before"], result["after"], strict=True)
