@@ -233,7 +233,14 @@ def _trick(direction: bool, trick: Trick) -> Act:
 schedule("lose_reply")(_trick(REPLIES, network.lose_reply))
 schedule("cut_reply")(_trick(REPLIES, network.cut_reply))
 schedule("garble")(_trick(REPLIES, network.garble))
-schedule("delay_set", "late SET", "late SET applied")(_trick(REQUESTS, network.delay_set))
+
+
+@schedule("delay_set", "late SET", "late SET applied")
+def delay_set(stage: Stage) -> None:
+    """Each leaves a key that nobody owns, for a ttl; on the same two masters, else a majority has one."""
+    for n in stage.weak:
+        stage.networks[n].play(REQUESTS, network.delay_set)
+    stage.pause(0.02, 0.15)
 
 
 @schedule("dribble", in_touch=True)

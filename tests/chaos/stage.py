@@ -62,11 +62,12 @@ class Terms:
 
 
 class Stage:
-    """``chance`` is the schedule's randomness, ``did`` counts what it did."""
+    """``chance`` is the schedule's randomness, ``weak`` a largest minority, ``did`` counts what was done."""
 
     def __init__(self, terms: Terms, cast: Cast, folder: Path) -> None:
         self.terms, self.cast = terms, cast
         self.chance = random.Random(cast.seed)
+        self.weak = self.chance.sample(range(MASTERS), MASTERS - NEED)
         self.did: Counter[str] = Counter()
         self.opened = self.healed = self.ended = 0.0
         self._folder = folder
