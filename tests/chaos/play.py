@@ -84,6 +84,7 @@ def _judge_rest(stage: Stage, limits: Limits, result: Verdict) -> None:
         eventually(lambda: not stage.connections(), "no connection is left")
     except AssertionError as error:
         result.problems.append(f"{error}: {stage.left()}, {stage.connections()}")
+    result.grown = max(worker.result.get("grown", 0) for worker in stage.workers)
     for worker in stage.workers:
         for leak in verdict.leaks(worker.result, limits):
             result.problems.append(f"{worker.name} leaks {leak}")

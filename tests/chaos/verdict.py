@@ -43,6 +43,7 @@ class Verdict:
     foreign: int = 0
     gap: float = 0.0
     strength: float = 0.0
+    grown: int = 0
     problems: list[str] = field(default_factory=list)
 
     def expect(self, holds: bool, problem: str) -> None:
@@ -55,7 +56,7 @@ class Verdict:
             f"{self.name:22} {self.holds.total():5} holds, {self.refused} refused; {faults}; "
             f"overlaps {self.overlaps}, lost updates {self.lost_updates}, orphans {self.orphans}, "
             f"foreign deletes {self.foreign}; longest gap {self.gap:.2f} s, "
-            f"full strength {self.strength:.2f} s"
+            f"full strength {self.strength:.2f} s, memory {self.grown / 1e6:+.1f} MB"
             + "".join(f"\n    PROBLEM: {problem}" for problem in self.problems)
         )
 
