@@ -40,6 +40,7 @@ class Chapter:
     began: float
     found: dict[bytes, tuple[bytes, float]]
     pieces: list[Piece] = field(default_factory=list)
+    ended: float = float("inf")
 
 
 class Recorder:
@@ -101,3 +102,4 @@ def _listen(sock: socket.socket, chapter: Chapter) -> None:
     with contextlib.suppress(OSError):
         while data := sock.recv(1 << 16):
             chapter.pieces.append(Piece(clock(), time.time(), data))
+    chapter.ended = clock()

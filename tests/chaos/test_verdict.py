@@ -135,10 +135,11 @@ def test_a_set_after_its_release_is_seen() -> None:
 
 def test_a_restart_keeps_a_key_or_forgets_it() -> None:
     before = told(set_(1.0, A))
+    before.ended = 1.25
     kept = truth.read([before, told(found={KEY: (A, 2.0)}, began=1.5)], KEY, True).spans
     assert [(span.until, span.why) for span in kept] == [(2.0, "")]
     forgotten = truth.read([before, told(began=1.5)], KEY, True).spans
-    assert [(span.until, span.why) for span in forgotten] == [(1.0, "forgotten")]
+    assert [(span.until, span.why) for span in forgotten] == [(1.25, "forgotten")]
     expired = truth.read([before, told(began=2.5)], KEY, True).spans
     assert [(span.until, span.why) for span in expired] == [(2.0, "expired")]
     unheard = truth.read([before, told(found={KEY: (B, 3.0)}, began=2.5)], KEY, True).spans

@@ -76,6 +76,7 @@ class Reader:
         self._script: list[bytes] = []
         self._released: set[bytes] = set()
         self._now = 0.0
+        self._died = 0.0
 
     def read(self, chapter: Chapter) -> None:
         self._begin(chapter)
@@ -86,9 +87,12 @@ class Reader:
                 ago = piece.wall - line.at if self._true_clock else 0.0
                 self._now = piece.arrival - ago
                 self._command(line.words, line.scripted)
+        self._died = chapter.ended
 
     def _begin(self, chapter: Chapter) -> None:
-        """What a restart left. The last words of a process that was killed may not have been heard."""
+        """What a restart left. The last words of the process before may not have been heard: what it
+        set or deleted at its end counts from its last line, and until its death.
+        """
         self._events = []
         token, expiry = chapter.found.get(self._key, (b"", 0.0))
         live = self._live
@@ -98,7 +102,7 @@ class Reader:
             return
         if live is not None and live.expiry <= chapter.began:
             self._end(chapter.began, "expired")  # while nobody was there
-        self._end(self._now, "forgotten")
+        self._end(self._died, "forgotten")
         if token:
             self._live = Span(token, self._now, expiry)
             self.truth.spans.append(self._live)
