@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import redis
 from chaos import network
 from chaos.network import REPLIES, REQUESTS, Trick
+from chaos.refusals import REFUSALS, refuses
 from chaos.stage import MASTERS, NEED, Stage, Terms
 from support.proxy import jitter
 from support.waiting import eventually
@@ -255,97 +254,6 @@ def dribble(stage: Stage) -> None:
 # --- masters that refuse -------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def loading(stage: Stage, n: int) -> Iterator[str]:
-    """Said by the network in its place: a server that has so little is not long in loading."""
-    stage.networks[n].error = b"LOADING Redis is loading the dataset in memory"
-    yield ""
-    stage.networks[n].error = b""
-
-
-@contextlib.contextmanager
-def oom(stage: Stage, n: int) -> Iterator[str]:
-    with stage.setting(n, "maxmemory", 1, 0):
-        yield "used memory"
-
-
-@contextlib.contextmanager
-def noreplicas(stage: Stage, n: int) -> Iterator[str]:
-    with stage.setting(n, "min-replicas-to-write", 1, 0):
-        yield "good replicas"
-
-
-@contextlib.contextmanager
-def readonly(stage: Stage, n: int) -> Iterator[str]:
-    """It became the replica of nobody."""
-    stage.nodes[n].replicaof("127.0.0.1", "1")
-    try:
-        yield "read only"
-    finally:
-        stage.nodes[n].replicaof("NO", "ONE")
-
-
-@contextlib.contextmanager
-def noperm(stage: Stage, n: int) -> Iterator[str]:
-    stage.nodes[n].acl_setuser("default", enabled=True, commands=["-set"], categories=["+@all"])
-    try:
-        yield "no permissions"
-    finally:
-        stage.nodes[n].acl_setuser("default", enabled=True, categories=["+@all"])
-
-
-@contextlib.contextmanager
-def busy(stage: Stage, n: int) -> Iterator[str]:
-    """A script without an end."""
-    path = stage.masters[n].socket_path
-
-    def spin() -> None:
-        with (
-            redis.Redis(unix_socket_path=path, socket_timeout=60, protocol=2) as node,
-            contextlib.suppress(redis.RedisError),
-        ):
-            node.eval("while true do end", 0)
-
-    with stage.setting(n, "busy-reply-threshold", 20, 5000):
-        thread = threading.Thread(target=spin)
-        thread.start()
-        try:
-            yield "busy"
-        finally:
-            eventually(lambda: _killed(stage.nodes[n], thread), "the script ends")
-
-
-def _killed(node: redis.Redis, script: threading.Thread) -> bool:
-    with contextlib.suppress(redis.RedisError):
-        node.script_kill()
-    script.join(0.01)
-    return not script.is_alive()
-
-
-@contextlib.contextmanager
-def noauth(stage: Stage, n: int) -> Iterator[str]:
-    """It wants a password from those who connect from now on."""
-    with stage.setting(n, "requirepass", "secret", ""):
-        stage.networks[n].cut()
-        yield ""
-
-
-@contextlib.contextmanager
-def maxclients(stage: Stage, n: int) -> Iterator[str]:
-    with stage.setting(n, "maxclients", 1, 1000):
-        stage.networks[n].cut()
-        yield ""
-
-
-@contextlib.contextmanager
-def noscript(stage: Stage, n: int) -> Iterator[str]:
-    stage.nodes[n].script_flush()
-    yield ""
-
-
-REFUSALS = (loading, oom, noreplicas, readonly, noperm, busy, noauth, maxclients, noscript)
-
-
 @schedule(*(refusal.__name__ for refusal in REFUSALS))
 def refusals(stage: Stage) -> None:
     """Each refusal in turn, on one master or two; that it is one is asked of the master itself."""
@@ -354,15 +262,7 @@ def refusals(stage: Stage) -> None:
             for n in stage.minority():
                 text = stack.enter_context(refusal(stage, n))
                 if text:
-                    eventually(functools.partial(_refuses, stage.nodes[n], text), f"it says {text}")
+                    eventually(functools.partial(refuses, stage.nodes[n], text), f"it says {text}")
                 stage.did_it(refusal.__name__)
             stage.pause(0.1, 0.2)
         stage.pause(0.0, 0.1)
-
-
-def _refuses(node: redis.Redis, text: str) -> bool:
-    try:
-        node.set("probe", "x", px=1)
-    except redis.RedisError as error:
-        return text in str(error)
-    return False

@@ -1,0 +1,115 @@
+"""Masters that answer and refuse: each by a real setting of the server, but for LOADING.
+
+Each is a context manager that hurts one master; it yields what the master answers to a SET then,
+"" where only new connections are refused, or nothing is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import redis
+from chaos.stage import Stage
+from support.waiting import eventually
+
+
+@contextlib.contextmanager
+def loading(stage: Stage, n: int) -> Iterator[str]:
+    """Said by the network in its place: a server that has so little is not long in loading."""
+    stage.networks[n].error = b"LOADING Redis is loading the dataset in memory"
+    yield ""
+    stage.networks[n].error = b""
+
+
+@contextlib.contextmanager
+def oom(stage: Stage, n: int) -> Iterator[str]:
+    with stage.setting(n, "maxmemory", 1, 0):
+        yield "used memory"
+
+
+@contextlib.contextmanager
+def noreplicas(stage: Stage, n: int) -> Iterator[str]:
+    with stage.setting(n, "min-replicas-to-write", 1, 0):
+        yield "good replicas"
+
+
+@contextlib.contextmanager
+def readonly(stage: Stage, n: int) -> Iterator[str]:
+    """It became the replica of nobody."""
+    stage.nodes[n].replicaof("127.0.0.1", "1")
+    try:
+        yield "read only"
+    finally:
+        stage.nodes[n].replicaof("NO", "ONE")
+
+
+@contextlib.contextmanager
+def noperm(stage: Stage, n: int) -> Iterator[str]:
+    stage.nodes[n].acl_setuser("default", enabled=True, commands=["-set"], categories=["+@all"])
+    try:
+        yield "no permissions"
+    finally:
+        stage.nodes[n].acl_setuser("default", enabled=True, categories=["+@all"])
+
+
+@contextlib.contextmanager
+def busy(stage: Stage, n: int) -> Iterator[str]:
+    """A script without an end."""
+    path = stage.masters[n].socket_path
+
+    def spin() -> None:
+        with (
+            redis.Redis(unix_socket_path=path, socket_timeout=60, protocol=2) as node,
+            contextlib.suppress(redis.RedisError),
+        ):
+            node.eval("while true do end", 0)
+
+    with stage.setting(n, "busy-reply-threshold", 20, 5000):
+        thread = threading.Thread(target=spin)
+        thread.start()
+        try:
+            yield "busy"
+        finally:
+            eventually(lambda: _killed(stage.nodes[n], thread), "the script ends")
+
+
+def _killed(node: redis.Redis, script: threading.Thread) -> bool:
+    with contextlib.suppress(redis.RedisError):
+        node.script_kill()
+    script.join(0.01)
+    return not script.is_alive()
+
+
+@contextlib.contextmanager
+def noauth(stage: Stage, n: int) -> Iterator[str]:
+    """It wants a password from those who connect from now on."""
+    with stage.setting(n, "requirepass", "secret", ""):
+        stage.networks[n].cut()
+        yield ""
+
+
+@contextlib.contextmanager
+def maxclients(stage: Stage, n: int) -> Iterator[str]:
+    with stage.setting(n, "maxclients", 1, 1000):
+        stage.networks[n].cut()
+        yield ""
+
+
+@contextlib.contextmanager
+def noscript(stage: Stage, n: int) -> Iterator[str]:
+    stage.nodes[n].script_flush()
+    yield ""
+
+
+REFUSALS = (loading, oom, noreplicas, readonly, noperm, busy, noauth, maxclients, noscript)
+
+
+def refuses(node: redis.Redis, text: str) -> bool:
+    """Asked of the master itself, not by way of the network."""
+    try:
+        node.set("probe", "x", px=1)
+    except redis.RedisError as error:
+        return text in str(error)
+    return False
