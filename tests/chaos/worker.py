@@ -30,6 +30,8 @@ from redlock_fast import AsyncFastRedlock, FastRedlock, LockLost, QuorumUnavaila
 KEY = "chaos"
 #: Seconds that one acquire tries, and between two that found too few masters.
 PATIENCE, AFTER_OUTAGE = 2.0, 0.02
+#: Seconds between two looks at the clock.
+BEAT = 0.02
 #: Nobody waits longer for masters that are up.
 LONGEST = 40.0
 
@@ -186,6 +188,16 @@ class Holder:
         self._journal.write(what, self._number, clock(), **more)
 
 
+def longest_stall(stopped: threading.Event) -> float:
+    """For how many seconds this process was not run, at worst: by the system, or by SIGSTOP."""
+    worst = 0.0
+    before = clock()
+    while not stopped.wait(BEAT):
+        now = clock()
+        worst, before = max(worst, now - before - BEAT), now
+    return worst
+
+
 def say(word: str) -> None:
     print(word, flush=True)
 
@@ -200,6 +212,7 @@ def work(setting: dict[str, Any], journal: Journal) -> dict[str, Any]:
     holders = [Holder(number, setting, kind, journal) for number in range(setting["holders"])]
     sys.stdin.readline()
     kind.start([lambda holder=holder: holder.run(stopped.is_set) for holder in holders])
+    stall = start(functools.partial(longest_stall, stopped))
     memory = resident()
     sys.stdin.readline()
     try:
@@ -211,7 +224,7 @@ def work(setting: dict[str, Any], journal: Journal) -> dict[str, Any]:
     stopped.set()
     stats = kind.client.stats()
     kind.end()
-    return {"faults": stats.faults, "grown": resident() - memory}
+    return {"faults": stats.faults, "stalled": stall.result(), "grown": resident() - memory}
 
 
 def complete(client: FastRedlock | AsyncFastRedlock) -> bool:
