@@ -250,11 +250,15 @@ def fence(
     fencing = fencing_token(list(counters.values()), rules.masters)
     vouching = sum(value == fencing for value in counters.values())
     behind = sum(1 << master for master, value in counters.items() if value < fencing)
-    if behind:
-        need = max(0, rules.need - vouching)
-        request = Request(LIFT, (key, token, b"%d" % fencing, counter, rules.retention), behind)
-        votes = (yield Exchange([request], need, max(0.0, timeout)))[0]
+    if not behind:
+        return fencing, vouching
+    lift = Request(LIFT, (key, token, b"%d" % fencing, counter, rules.retention), behind)
+    missing = rules.need - vouching
+    if missing > 0:
+        votes = (yield Exchange([lift], missing, max(0.0, timeout)))[0]
         vouching += votes.granted
+    else:
+        yield Exchange([lift], 0, 0.0)  # so that the counters are equal the next time
     return fencing, vouching
 
 

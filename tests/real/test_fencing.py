@@ -114,6 +114,19 @@ def test_counters_that_differ(masters: Masters, plain: MakePlain, raw: Raw, deci
         assert c.wait(lock.release())
 
 
+@pytest.mark.usefixtures("all_masters")
+def test_a_master_that_is_behind_is_lifted_by_the_way(masters: Masters, plain: MakePlain, raw: Raw) -> None:
+    """A quorum agrees, so nobody waits for the others; the next time all agree."""
+    nodes = raw(masters)
+    for node, count in zip(nodes, (70, 90, 90, 90, 80), strict=True):
+        node.set(COUNTER, count)
+    c = plain(masters, ttl=TTL, decide="all").at_full_strength()
+    lock = c.client.lock("r", fencing=True)
+    assert c.wait(lock.acquire())
+    assert lock.fencing_token == 91
+    eventually(lambda: counters(nodes) == [91] * 5, "they are lifted")
+
+
 def test_a_counter_that_is_none_is_a_vote_lost(masters: Masters, plain: MakePlain, raw: Raw) -> None:
     """The SET was executed before the script failed: it is taken back."""
     nodes = raw(masters)
