@@ -218,6 +218,33 @@ class Proxy:
                 self._selector.unregister(one.source)
 
 
+class Holding(Proxy):
+    """Holds the requests or the replies back for a while, and the ends of connections in their turn."""
+
+    def __init__(self, upstream: int) -> None:
+        self._held: list[tuple[Pipe, bytes]] = []
+        self._requests: bool | None = None  # or else the replies; None: neither
+        super().__init__(upstream)
+
+    def hold(self, *, requests: bool) -> None:
+        """Requests, or else replies, from now on."""
+        self._requests = requests
+
+    def let_go(self) -> None:
+        self._order(self._let_go)
+
+    def arrived(self, pipe: Pipe, data: bytes) -> None:
+        if pipe.from_client is self._requests:
+            self._held.append((pipe, data))
+        else:
+            self.carry(pipe, data)
+
+    def _let_go(self) -> None:
+        self._requests = None
+        while self._held:
+            self.carry(*self._held.pop(0))
+
+
 def reset_socket(sock: socket.socket) -> None:
     """RST instead of FIN."""
     if sock.fileno() >= 0:

@@ -1,0 +1,195 @@
+"""Nothing of ours stays on a master: not where replies never came, not over its crash, not after exceptions.
+
+REDLOCK_FAST_TRIALS: how many clients try each case of an orphan at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import pytest
+import redis
+from support.clocks import Jumping
+from support.keys import TTL, calls, names, nothing_left, paused, with_keys
+from support.proxy import Holding, Proxy
+from support.waiting import DEADLINE, eventually, start
+
+from redlock_fast import ClientClosed, FastRedlock, Lock
+from redlock_fast.embedded import Master, Masters
+
+MakeClient = Callable[..., FastRedlock]
+Raw = Callable[[Masters], list[redis.Redis]]
+
+TRIALS = int(os.environ.get("REDLOCK_FAST_TRIALS", "3"))
+#: A master that is silent for so long is connected anew. Others must not be, though the machine is busy.
+SOON, NEVER = 1.0, 100.0
+AOF = ["--appendonly", "yes", "--appendfsync", "always"]
+
+# --- replies that do not come -----------------------------------------------------------------------
+
+
+class Silent:
+    """The last master, behind a proxy: silent from ``begin`` to ``end``, for one of three reasons."""
+
+    def __init__(self, why: str, master: Master, proxy: Holding) -> None:
+        self.why = why
+        self.master = master
+        self.proxy = proxy
+
+    def begin(self) -> None:
+        if self.why == "stopped master":
+            self.master.pause()
+        else:
+            self.proxy.hold(requests=self.why == "late request")
+
+    def end(self) -> None:
+        self.master.resume()
+        self.proxy.let_go()
+
+
+@pytest.fixture(params=["stopped master", "late request", "late reply"])
+def silent(request: pytest.FixtureRequest, masters: Masters) -> Iterator[Silent]:
+    with Holding(masters[-1].port) as proxy:
+        yield Silent(request.param, masters[-1], proxy)
+
+
+def acquired(
+    masters: Masters, silent: Silent, connected: MakeClient, node: redis.Redis, socket_timeout: float
+) -> tuple[list[FastRedlock], list[Lock]]:
+    """Clients with a lock each, which wait for the reply of the silent master."""
+    where = [*masters.urls[:-1], silent.proxy.url]
+    clients = [connected(where, socket_timeout=socket_timeout) for _ in range(TRIALS)]
+    assert node.config_resetstat()
+    silent.begin()
+    locks = [c.lock(name, TTL) for c, name in zip(clients, names(TRIALS), strict=True)]
+    assert all(lock.acquire() for lock in locks)
+    return clients, locks
+
+
+def no_orphans(node: redis.Redis, dials: Callable[[], int] = int) -> None:
+    """It executed every acquire, and has no key, long before one expires. Each dial tries one SET, too."""
+    eventually(lambda: calls([node], "set") == [TRIALS + dials()], "it hears of every acquire")
+    eventually(lambda: node.dbsize() == 0, "it has no key")
+    assert node.info("stats")["expired_keys"] == 0
+
+
+def test_closed_while_a_reply_is_owed(
+    masters: Masters, silent: Silent, connected: MakeClient, raw: Raw
+) -> None:
+    """Catches: a connection that is closed with its SET on the way, and no release behind it."""
+    nodes = raw(masters)
+    clients, _ = acquired(masters, silent, connected, nodes[-1], NEVER)
+    for closing in [start(c.close) for c in clients]:
+        closing.result(DEADLINE)
+    silent.end()
+    no_orphans(nodes[-1])
+    assert sum(node.dbsize() for node in nodes[:-1]) >= 3 * TRIALS, "who granted it keeps it, as documented"
+
+
+def test_given_up_while_a_reply_is_owed(
+    masters: Masters, silent: Silent, connected: MakeClient, raw: Raw
+) -> None:
+    """Catches: the same where it is the connector that gives up; and a release on the next connection only,
+    which the SET may come after.
+    """
+    nodes = raw(masters)
+    clients, locks = acquired(masters, silent, connected, nodes[-1], SOON)
+    given_up = {"connecting", "down"}
+    eventually(lambda: all(c.health()[-1].state in given_up for c in clients), "the connector gives it up")
+    silent.end()
+    eventually(lambda: all(c.health()[-1].state == "connected" for c in clients), "they connect anew")
+    no_orphans(nodes[-1], lambda: sum(c.health()[-1].connections - 1 for c in clients))
+    assert all(lock.release() for lock in locks)
+    nothing_left(masters)
+
+
+def test_closed_while_another_thread_acquires(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    """Three of five are stopped, so nothing is granted. Catches: the same where a caller still waits."""
+    nodes = raw(masters)
+    clients = [connected(masters, socket_timeout=NEVER) for _ in range(TRIALS)]
+    assert all(node.config_resetstat() for node in nodes)
+    with paused(masters, 2, 3, 4):
+        trying = [start(c.lock(name, TTL).acquire) for c, name in zip(clients, names(TRIALS), strict=True)]
+        eventually(lambda: calls(nodes[:2], "set") == [TRIALS] * 2, "all have begun")
+        for closing in [start(c.close) for c in clients]:
+            closing.result(DEADLINE)
+        for one in trying:
+            with pytest.raises(ClientClosed):
+                one.result(DEADLINE)
+    for node in nodes[2:]:
+        no_orphans(node)
+
+
+# --- a master that was killed -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["valkey", "redis"])
+def durable(request: pytest.FixtureRequest) -> Iterator[Masters]:
+    """Three masters that forget nothing over a crash."""
+    with Masters(3, server=request.param, options=AOF) as masters:
+        yield masters
+
+
+def test_release_is_replayed_to_a_master_that_was_killed(durable: Masters, connected: MakeClient) -> None:
+    """Catches: a release that is dropped with its master, whose file brings the key back."""
+    with Proxy(durable[-1].port) as proxy:
+        c = connected([*durable.urls[:-1], proxy.url])
+        lock = c.lock("replayed", TTL)
+        assert lock.acquire()
+        eventually(lambda: with_keys(durable) == [0, 1, 2], "all have the key")
+        proxy.refusing = True
+        durable[-1].kill()
+        eventually(lambda: c.health()[-1].state == "down", "the loss is seen")
+        assert lock.release()
+        durable[-1].restart()
+        eventually(lambda: with_keys(durable) == [2], "the others are clean; the file brought the key back")
+        assert int(durable[-1].ask("PTTL replayed")[1:]) > DEADLINE * 1000, "it will not expire soon"
+        proxy.refusing = False
+        nothing_left(durable)
+        eventually(lambda: [health.kept for health in c.health()] == [0, 0, 1], "it is counted")
+
+
+# --- exceptions -------------------------------------------------------------------------------------
+
+
+def a_third_later(c: FastRedlock, clock: Jumping, renewed: int) -> None:
+    clock.jump(TTL * 0.35)
+    eventually(lambda: c.stats().renewed >= renewed, "the other lock is extended")
+
+
+def lose(c: FastRedlock, clock: Jumping, called: threading.Event) -> NoReturn:
+    """A body that outlives its lease, and raises after its callback did."""
+    for turn in (1, 2, 3):
+        a_third_later(c, clock, turn)
+    assert called.wait(DEADLINE)
+    raise ZeroDivisionError
+
+
+@pytest.mark.usefixtures("all_masters")
+def test_exceptions_leave_nothing_behind(
+    masters: Masters, connected: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``on_lost`` raises, then the body does. Catches: a release that is skipped, a renewal that ends."""
+    clock, called = Jumping(), threading.Event()
+
+    def on_lost(lock: Lock, reason: str) -> None:
+        called.set()
+        raise RuntimeError("in the callback")
+
+    c = connected(masters, ttl=TTL, clock=clock)
+    stays = c.lock("stays", auto_extend=True)
+    assert stays.acquire()
+    with pytest.raises(ZeroDivisionError), c.lock("body"):
+        raise ZeroDivisionError
+    lost = c.lock("lost", auto_extend=True, on_lost=on_lost, max_extensions=0)
+    with pytest.raises(ZeroDivisionError), lost:
+        lose(c, clock, called)
+    eventually(lambda: "in the callback" in caplog.text, "it is logged")
+    eventually(lambda: all(m.ask("EXISTS body lost") == ":0" for m in masters), "neither has left its key")
+    a_third_later(c, clock, 4)
+    stays.check()
+    assert stays.release()
+    nothing_left(masters)
