@@ -10,7 +10,7 @@ build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
 
 test:  ## everything, on every engine that is built
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n 4 --dist worksteal
 
 lint:
 	$(PYTHON) -m ruff check .
