@@ -1,7 +1,8 @@
 # What people use every day; .ci/run calls the same targets.
 PYTHON ?= python
 SECONDS ?= 60
-UNTRACED = tests/contract/test_helper.py tests/contract/test_loop_mixed.py tests/contract/test_threads.py tests/simulation
+UNTRACED = tests/contract/test_helper.py tests/contract/test_loop_mixed.py tests/contract/test_threads.py \
+    tests/simulation tests/chaos
 RUNS ?= 200000
 
 .PHONY: build test lint coverage coverage-native simulate chaos fuzz asan tsan bench bench-quick clean
@@ -17,7 +18,7 @@ lint:
 	$(PYTHON) -m mypy
 	$(PYTHON) -m mypy.stubtest redlock_fast._native
 
-coverage:  ## lines of redlock_fast/, the whole suite; crowds of threads and the simulation go without the tracer
+coverage:  ## lines of redlock_fast/, the whole suite; crowds, simulation and chaos go without the tracer
 	$(PYTHON) -m pytest -n 4 --dist worksteal --cov --cov-report=term-missing:skip-covered --cov-fail-under=95 \
 	    $(addprefix --ignore=,$(UNTRACED))
 	$(PYTHON) -m pytest -n 4 --dist worksteal $(UNTRACED)

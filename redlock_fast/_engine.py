@@ -300,7 +300,10 @@ class Engine(Protocol):
         """The state of one connection."""
 
     def close(self) -> None:
-        """Close all connections, as ``detach`` does; every request under way gets its faults at once."""
+        """Close all connections, as ``detach`` does; every request under way gets its faults at once.
+
+        What had too few grants by then is undone on the masters that granted it, too.
+        """
 
     def abandon(self) -> None:
         """In a child of fork: close this process' copies of the sockets, silently; forget all requests."""

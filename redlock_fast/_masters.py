@@ -206,9 +206,9 @@ class Masters:
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
         self.engine.drain(timeout)
+        self.engine.close()  # all at once: what others have under way is taken back
         for master in range(len(self.seats)):
             self._retire(master, "closed")
-        self.engine.close()
         self.held.clear()
         holders.discard(self)
         self._lingering.close()

@@ -66,6 +66,7 @@ class PureEngine(Desk):
         ended: list[socket.socket] = []
 
         def close() -> None:
+            self._call_off()
             for lane in self._lanes:
                 connection = lane.connection
                 if connection is not None:
@@ -85,6 +86,15 @@ class PureEngine(Desk):
             _half_close(sock)
             sock.close()
             self._open.discard(sock)
+
+    def _call_off(self) -> None:
+        """What is under way will fail: its undo goes also to those that have granted it."""
+        up = [lane.connection for lane in self._lanes if lane.connection is not None]
+        owed = {op for connection in up for op, *_ in connection.line[connection.head : connection.tail]}
+        for op in owed:
+            for connection in up:
+                if not op.decided and op.granted < op.need and op.values[connection.lane.index] > 0:
+                    connection.take_back(op)
 
     def abandon(self) -> None:
         while self._open:

@@ -335,12 +335,16 @@ class Connection:
                 self.head += 1  # together
                 self.turn = turn + 1
 
+    def take_back(self, op: Op) -> None:
+        """Behind all that was sent, the undo of a request, if it has one."""
+        undo = self.codec[op.request.verb].undo
+        if undo is not None:
+            self.out += self.codec[undo].encode(op.request.args)
+
     def undo(self) -> None:
         """The last that is sent: what is left, and the undo of all that has one and is owed a reply."""
         for op, *_ in self.line[self.head : self.tail]:
-            undo = self.codec[op.request.verb].undo
-            if undo is not None:
-                self.out += self.codec[undo].encode(op.request.args)
+            self.take_back(op)
         with contextlib.suppress(OSError):
             for _ in range(LAST_SENDS):
                 if self.out:

@@ -106,6 +106,7 @@ cdef extern from "hub.h" nogil:
     void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                     int verbs, int kind)
     int hub_detach(hub *h, int master)
+    void hub_close(hub *h, int *fds)
     void hub_tend(hub *h)
     int hub_drain(hub *h, double timeout)
     void hub_describe(hub *h, int master, hub_link_state *state)
@@ -116,6 +117,7 @@ cdef extern from "hub.h" nogil:
 
 #: Dialects that are remembered: a server that is marked has a new one with each of its lives.
 cdef enum: MOST_KINDS = 256
+cdef enum: MOST_MASTERS = 63  # MAX_MASTERS of the contract
 
 #: The texts of enum hub_reason that carry none.
 _REASONS = ("", "not asked", "not connected", "lagging", "too many replies owed", "buffer full", "no such command")
@@ -393,11 +395,14 @@ cdef class NativeEngine:
         with nogil:
             hub_describe(self._hub, master, &state)
             fd = hub_detach(self._hub, master)
+        return self._remains(master, fd, state.attached != 0)
+
+    cdef object _remains(self, int master, int fd, bint whole):
         tls = self._tls[master]
         self._tls[master] = None
         if fd >= 0:
             return socket.socket(fileno=fd)
-        return None if tls is None else (<_TlsSocket> tls).end(state.attached != 0)
+        return None if tls is None else (<_TlsSocket> tls).end(whole)
 
     def exchange(self, requests, int need, double timeout, int wait=0, double stall=0.0):
         cdef hub_state state
@@ -522,8 +527,17 @@ cdef class NativeEngine:
         )
 
     def close(self):
+        cdef hub_link_state state
+        cdef int master
+        cdef int fds[MOST_MASTERS]
+        whole = []
         for master in range(self._masters):
-            sock = self.detach(master)
+            hub_describe(self._hub, master, &state)
+            whole.append(state.attached != 0)
+        with nogil:
+            hub_close(self._hub, fds)
+        for master in range(self._masters):
+            sock = self._remains(master, fds[master], whole[master])
             if sock is not None:
                 sock.close()
         with nogil:

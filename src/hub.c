@@ -74,10 +74,10 @@ static void send_rest(hub_link *l) {
     link_send(l);
 }
 
-int hub_detach(hub *h, int master) {
+/* Seized. What comes of hub_detach. */
+static int end_link(hub *h, int master) {
     hub_link *l = &h->links[master];
     int fd = -1;
-    seize(h);
     if (l->state != LINK_NONE) {
         int whole = l->state == LINK_UP;
         if (whole) {
@@ -95,8 +95,37 @@ int hub_detach(hub *h, int master) {
             fd = -1;
         }
     }
+    return fd;
+}
+
+int hub_detach(hub *h, int master) {
+    seize(h);
+    int fd = end_link(h, master);
     unseize(h);
     return fd;
+}
+
+/* What is under way will fail, now that no more replies are read: its undo goes to those that granted it,
+ * as it does to those that owe a reply. */
+static void call_off(hub *h) {
+    for (hub_waiter *w = h->waiting.first; w; w = w->next) {
+        for (size_t i = 0; i < w->count; i++) {
+            hub_op *op = w->ops[i];
+            for (int m = 0; m < h->masters && !op->decided && op->granted < op->need; m++) {
+                hub_link *l = &h->links[m];
+                if (l->state != LINK_UP || op->values[m] <= 0) continue;
+                int undo = l->dialect[op->verb]->undo;
+                if (undo >= 0 && undo < l->verbs) link_encode(l, l->dialect[undo], op);
+            }
+        }
+    }
+}
+
+void hub_close(hub *h, int *fds) {
+    seize(h);
+    call_off(h);
+    for (int i = 0; i < h->masters; i++) fds[i] = end_link(h, i);
+    unseize(h);
 }
 
 void hub_tend(hub *h) {

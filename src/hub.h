@@ -137,6 +137,8 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
 /* Half-closes the connection and gives its fd back to be closed; -1 if it was broken (it is closed) or
  * never the hub's. */
 int hub_detach(hub *h, int master);
+/* The same for all, into fds; what was under way is taken back where it had been granted. */
+void hub_close(hub *h, int *fds);
 void hub_tend(hub *h);
 int hub_drain(hub *h, double timeout);
 void hub_describe(hub *h, int master, hub_link_state *state);

@@ -6,7 +6,7 @@ from support.fleet import NATIVE, PLAIN, SOON, TOKEN, MakeFleet, acquire, del_wo
 from support.scripted import granting, silent, tcp_pair
 from support.waiting import DEADLINE
 
-from redlock_fast._engine import FAULT
+from redlock_fast._engine import FAULT, Wait
 
 
 def test_detach_writes_the_undo_of_what_is_owed(fleet: MakeFleet) -> None:
@@ -41,6 +41,29 @@ def test_detach_is_a_fault_for_those_who_wait(fleet: MakeFleet) -> None:
         assert votes.values[1] == FAULT
         assert votes.details[1]
     assert f.session(1).commands[3:] == [del_words(b"%d" % n) for n in range(3)]
+
+
+def test_closing_takes_back_what_too_few_have_granted(fleet: MakeFleet) -> None:
+    """Also from those that have answered: nobody will be there to do it."""
+    f = fleet(granting, granting, silent, silent, silent)
+    under_way = f.ask_meanwhile(acquire(b"k", f.all), 3)
+    f.until(lambda: [f.link(n).owed for n in range(5)] == [0, 0, 1, 1, 1], "two have granted it")
+    f.engine.close()
+    assert under_way.result(SOON).granted == 2
+    for number in range(5):
+        f.session(number).wait_commands(2)
+        assert f.session(number).commands == [set_words(b"k"), del_words(b"k")]
+
+
+def test_closing_leaves_what_a_quorum_granted(fleet: MakeFleet) -> None:
+    f = fleet(granting, granting, silent)
+    under_way = f.ask_meanwhile(acquire(b"k", f.all), 2, wait=Wait.ALL)
+    f.until(lambda: [f.link(n).owed for n in range(3)] == [0, 0, 1], "a quorum has granted it")
+    f.engine.close()
+    assert under_way.result(SOON).granted == 2
+    f.session(2).wait_commands(2)
+    assert f.session(2).commands == [set_words(b"k"), del_words(b"k")]
+    assert [f.session(n).commands for n in (0, 1)] == [[set_words(b"k")]] * 2
 
 
 def test_detach_with_nothing_owed_writes_nothing(fleet: MakeFleet) -> None:
