@@ -85,6 +85,7 @@ def _judge_rest(stage: Stage, limits: Limits, result: Verdict) -> None:
     except AssertionError as error:
         result.problems.append(f"{error}: {stage.left()}, {stage.connections()}")
     result.stalled = max(worker.result.get("stalled", 0.0) for worker in stage.workers)
+    result.reconnects = sum(worker.result.get("reconnects", 0) for worker in stage.workers)
     result.grown = max(worker.result.get("grown", 0) for worker in stage.workers)
     for worker in stage.workers:
         for leak in verdict.leaks(worker.result, limits):
@@ -128,10 +129,17 @@ def _judge_keys(schedule: Schedule, stage: Stage, seen: Evidence, result: Verdic
     longest = max((span.ttl for truth in seen.truths for span in truth.spans), default=0.0)
     result.expect(longest <= stage.terms.ttl, f"a key was given {longest} s")
     result.expect(result.foreign == 0, f"{result.foreign} foreign deletes")
-    if schedule.in_touch and result.stalled < stage.terms.ttl / 2:  # nobody was kept from releasing
+    kept_from_it = result.stalled >= stage.terms.ttl / 2 or result.reconnects  # so busy is the machine
+    if schedule.in_touch and not kept_from_it:
+        owners = {hold.token: hold for hold in seen.holds}
         for span in orphans:
-            began = span.start - stage.opened
-            result.problems.append(f"{span.token.hex()} was set at {began:.4f} s and left to expire")
+            began, owner = span.start - stage.opened, owners.get(span.token)
+            until = f"{owner.let_go - stage.opened:.4f}" if owner else ""
+            who = f"of {owner.worker}, who let go at {until} s" if owner else "granted to nobody"
+            where = [n for n, truth in enumerate(seen.truths) if span in truth.spans]
+            result.problems.append(
+                f"{span.token.hex()}, {who}, was set on {where} at {began:.4f} s and left to expire"
+            )
 
 
 def _judge_pace(schedule: Schedule, stage: Stage, seen: Evidence, limits: Limits, result: Verdict) -> None:

@@ -45,6 +45,7 @@ class Verdict:
     strength: float = 0.0
     #: For how long a worker was not run by the system.
     stalled: float = 0.0
+    reconnects: int = 0
     grown: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -59,7 +60,8 @@ class Verdict:
             f"overlaps {self.overlaps}, lost updates {self.lost_updates}, orphans {self.orphans}, "
             f"foreign deletes {self.foreign}; longest gap {self.gap:.2f} s, "
             f"full strength {self.strength:.2f} s, "
-            f"longest stall {self.stalled:.2f} s, memory {self.grown / 1e6:+.1f} MB"
+            f"longest stall {self.stalled:.2f} s, {self.reconnects} reconnects, "
+            f"memory {self.grown / 1e6:+.1f} MB"
             + "".join(f"\n    PROBLEM: {problem}" for problem in self.problems)
         )
 

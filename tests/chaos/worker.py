@@ -223,8 +223,10 @@ def work(setting: dict[str, Any], journal: Journal) -> dict[str, Any]:
     sys.stdin.readline()
     stopped.set()
     stats = kind.client.stats()
+    again = sum(master.connections - 1 for master in kind.client.health())
     kind.end()
-    return {"faults": stats.faults, "stalled": stall.result(), "grown": resident() - memory}
+    result = {"faults": stats.faults, "reconnects": again, "stalled": stall.result()}
+    return {**result, "grown": resident() - memory}
 
 
 def complete(client: FastRedlock | AsyncFastRedlock) -> bool:
