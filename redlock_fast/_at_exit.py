@@ -14,11 +14,11 @@ from ._masters import holders
 def release_held() -> None:
     """Release every lock of this process. A client that held some is closed: a second at most."""
     for masters in list(holders):
-        held: dict[Any, bytes] = dict(masters.held)
+        held: list[Any] = list(masters.held)
         if held and masters.release_at_exit and not masters.closed:
             masters.ending = True  # what is gone from now on is not lost
             with contextlib.suppress(Exception):  # nobody is left to be told
-                drive(undo_leases(list(held.values()), list(held)), masters)
+                drive(undo_leases(held), masters)
                 masters.close()
 
 

@@ -7,28 +7,19 @@ stays within the engine's bounds.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Generator, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from ._engine import FAULT, Batch, Tally, Votes
-from ._procedures import (
-    ACQUIRE,
-    EXTEND,
-    RELEASE,
-    Effect,
-    Exchange,
-    Extension,
-    Lease,
-    Rules,
-    extended,
-    extended_already,
-    send_surely,
-    still_alive,
-    unavailable,
-    wire_ttl,
-)
+from ._claim import ACQUIRE, EXTEND, RELEASE, Claim, wire_ttl
+from ._effects import Effect, Exchange
+from ._engine import FAULT, Batch, Request, Tally, Votes
+from ._lease import Extension, Lease
+from ._procedures import extended, extended_already, send_surely, still_alive, weakest
 from ._quorum import deadline
+from ._rules import Rules
+from ._tries import unavailable
 
 #: What one part of a batch has at most.
 MOST, MOST_BYTES = 4096, 4 << 20
@@ -72,8 +63,8 @@ def acquire(
         forgetful = asked & ~rules.electorate.mask  # restarted meanwhile: no lease counts on their grants
         need = rules.masters + 1 if late or forgetful else rules.need
         leases = [
-            Lease(token, sent, ttl, end, validity) if granted >= need else None
-            for token, granted, sent in zip(tokens, tally.granted, tally.sent, strict=True)
+            Lease(Claim(key), token, sent, ttl, end, validity) if granted >= need else None
+            for key, token, granted, sent in zip(keys, tokens, tally.granted, tally.sent, strict=True)
         ]
         held += leases
     except GeneratorExit:
@@ -108,45 +99,47 @@ def undo(
     yield from send_surely(Batch(RELEASE, (keys, tokens), len(keys), sent, ttl))
 
 
-def undo_leases(keys: Sequence[bytes], leases: Sequence[Lease]) -> Generator[Effect, Tally, None]:
+def sized(leases: Sequence[Lease]) -> list[bytes]:
+    """Their keys, for ``parts``."""
+    return [lease.claim.key for lease in leases]
+
+
+def undo_leases(leases: Sequence[Lease]) -> Generator[Effect, Any, None]:
     """The same for what was granted."""
-    for part in parts(keys):
-        yield from send_surely(_releases(keys[part], leases[part]))
+    for part in parts(sized(leases)):
+        yield from send_surely(_releases(leases[part]))
 
 
-def release(
-    rules: Rules, keys: Sequence[bytes], leases: Sequence[Lease]
-) -> Generator[Effect, Tally, list[bool]]:
+def release(rules: Rules, leases: Sequence[Lease]) -> Generator[Effect, Any, list[bool]]:
     """Delete our keys wherever they may be. False: that lease had ended on a quorum before.
 
     What interrupts it is for the caller to undo.
     """
     longest = max(lease.ttl for lease in leases)
-    batch = _releases(keys, leases)
-    tally = yield Exchange(batch, rules.need, longest, rules.certain, rules.node_timeout)
-    return [
-        not leases[number].lost
-        and (granted >= rules.need or still_alive(rules, leases[number], tally.votes[number]))
-        for number, granted in enumerate(tally.granted)
-    ]
+    requests = _releases(leases)
+    answers = yield Exchange(requests, rules.need, longest, rules.certain, rules.node_timeout)
+    alive = []
+    for lease, (granted, votes) in zip(leases, _each(rules, leases, requests, answers), strict=True):
+        ours = granted >= rules.need or (votes is not None and still_alive(rules, lease, votes))
+        alive.append(ours and not lease.lost)
+    return alive
 
 
-def _releases(keys: Sequence[bytes], leases: Sequence[Lease]) -> Batch:
+def _releases(leases: Sequence[Lease]) -> list[Request] | Batch:
+    if not all(lease.claim.plain for lease in leases):
+        undone = (lease.claim.undo(lease.token, lease.sent, lease.ttl) for lease in leases)
+        return list(itertools.chain.from_iterable(undone))
     tokens, sent, ttls = [], [], []
     for lease in leases:
         tokens.append(lease.token)
         sent.append(lease.sent)
         ttls.append(lease.ttl)
-    return Batch(RELEASE, (list(keys), tokens), len(tokens), _same(sent), _same(ttls))
+    return Batch(RELEASE, (sized(leases), tokens), len(tokens), _same(sent), _same(ttls))
 
 
 def extend(
-    rules: Rules,
-    keys: Sequence[bytes],
-    leases: Sequence[Lease],
-    ttls: Sequence[float],
-    timeout: float = math.inf,
-) -> Generator[Effect, Tally, list[Extension]]:
+    rules: Rules, leases: Sequence[Lease], ttls: Sequence[float], timeout: float = math.inf
+) -> Generator[Effect, Any, list[Extension]]:
     """Compare-and-extend for each lease, as ``_procedures.extend``; at most ``timeout`` seconds for all."""
     start = rules.clock()
     outcomes = [
@@ -155,17 +148,39 @@ def extend(
     asked = [number for number, outcome in enumerate(outcomes) if outcome is None]
     if asked:
         asking = [leases[number] for number in asked]
-        tokens, sent = [lease.token for lease in asking], [lease.sent for lease in asking]
-        wanted = _same([ttls[number] for number in asked])
-        wire = [wire_ttl(ttl) for ttl in wanted] if isinstance(wanted, list) else wire_ttl(wanted)
-        batch = Batch(EXTEND, ([keys[number] for number in asked], tokens, wire), len(asked), _same(sent))
+        requests = _extensions(asking, [ttls[number] for number in asked])
         longest = min(timeout, max(lease.deadline for lease in asking) - start)
         stall = min(longest, rules.node_timeout)
-        tally = yield Exchange(batch, rules.need, longest, rules.certain, stall)
-        for place, number in enumerate(asked):
-            granted, votes = tally.granted[place], tally.votes.get(place)
+        answers = yield Exchange(requests, rules.need, longest, rules.certain, stall)
+        for number, (granted, votes) in zip(asked, _each(rules, asking, requests, answers), strict=True):
             outcomes[number] = extended(rules, leases[number], ttls[number], start, granted, votes)
     return [outcome for outcome in outcomes if outcome is not None]
+
+
+def _extensions(leases: Sequence[Lease], ttls: list[float]) -> list[Request] | Batch:
+    wires = [wire_ttl(ttl) for ttl in ttls]
+    sent = [lease.sent for lease in leases]
+    if all(lease.claim.plain for lease in leases):
+        tokens = [lease.token for lease in leases]
+        return Batch(EXTEND, (sized(leases), tokens, _same(wires)), len(leases), _same(sent))
+    pairs = zip(leases, wires, strict=True)
+    more = (lease.claim.more(lease.token, wire, lease.sent) for lease, wire in pairs)
+    return list(itertools.chain.from_iterable(more))
+
+
+def _each(
+    rules: Rules, leases: Sequence[Lease], requests: list[Request] | Batch, answers: Any
+) -> Iterator[tuple[int, Votes | None]]:
+    """For each lease how many granted, and the votes where something was wrong."""
+    if isinstance(requests, Batch):
+        for number, granted in enumerate(answers.granted):
+            yield granted, answers.votes.get(number)
+        return
+    at = 0
+    for lease in leases:
+        votes = weakest(rules, answers[at : at + lease.claim.parts])
+        at += lease.claim.parts
+        yield votes.granted, votes
 
 
 def _same(values: list[Value]) -> Value | list[Value]:

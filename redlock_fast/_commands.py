@@ -167,6 +167,8 @@ class Capabilities:
     delifeq: bool = False
     delex: bool = False
     set_ifeq: bool = False
+    #: It tells when a watched key changes: RESP3 client tracking.
+    push: bool = False
 
     @property
     def release_path(self) -> str:

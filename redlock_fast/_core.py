@@ -9,18 +9,23 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ._claim import Claim, Fenced, wire_ttl
 from ._clock import Clock, lease_clock
 from ._dial import target
 from ._engine import FAULT, MAX_MASTERS, SILENT, Votes, Wait, load
 from ._guard import MODES, Electorate, Guard
+from ._lease import Lease, Refusal
+from ._line import Line
 from ._masters import Masters
-from ._procedures import Lease, Refusal, Rules, wire_ttl
 from ._quorum import Retry, drift, impossible, quorum
+from ._rules import Rules
 from ._seat import MasterHealth
 from .errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
 from .telemetry import Stats
 
 MAX_RESOURCE = 64 << 10
+#: How those wait who find a lock taken.
+WAITS = ("auto", "push", "poll")
 #: Seconds; ten years.
 MAX_RETENTION = 3.2e8
 #: Seconds between two looks whether another extension is still under way.
@@ -43,6 +48,7 @@ class Core:
         key_prefix: str | bytes = "",
         decide: str = "quorum",
         max_ttl: float = 60.0,
+        wait: str = "poll",
         restart_guard: str = "auto",
         assume_fresh: bool = False,
         fencing_retention: float = 86_400.0,
@@ -55,6 +61,8 @@ class Core:
         retry = check_retry(Retry() if retry is None else retry)
         if decide not in ("quorum", "all"):
             raise ConfigError(f"decide must be 'quorum' or 'all', not {decide!r}")
+        if wait not in WAITS:
+            raise ConfigError(f"wait must be one of {', '.join(WAITS)}, not {wait!r}")
         if restart_guard not in MODES:
             raise ConfigError(f"restart_guard must be one of {', '.join(MODES)}, not {restart_guard!r}")
         if assume_fresh and restart_guard != "marker":
@@ -66,7 +74,7 @@ class Core:
         self.key_prefix = encoded("key_prefix", key_prefix)
         self.connect_timeout = number("connect_timeout", connect_timeout, above=0.0)
         retention = number("fencing_retention", fencing_retention, low=self.max_ttl, high=MAX_RETENTION)
-        electorate = Electorate(len(targets))
+        electorate, line = Electorate(len(targets)), Line()
         self.rules = Rules(
             masters=len(targets),
             need=quorum(len(targets)),
@@ -78,6 +86,8 @@ class Core:
             clock=clock,
             electorate=electorate,
             retention=wire_ttl(retention),
+            push=wait != "poll",
+            line=line,
         )
         self.masters = Masters(
             targets,
@@ -88,6 +98,8 @@ class Core:
             key_prefix=self.key_prefix,
             guard=Guard(restart_guard, self.max_ttl, bool(assume_fresh)),
             electorate=electorate,
+            line=line,
+            wait=wait,
             clock=clock,
             release_at_exit=bool(release_at_exit),
         )
@@ -120,6 +132,11 @@ class Core:
         if names and not 1 <= min(map(len, names)) <= max(map(len, names)) <= MAX_RESOURCE:
             return [self.check_key(one) for one in resources]
         return [self.key_prefix + name for name in names] if self.key_prefix else names
+
+    def claim(self, resource: str | bytes, fencing: bool = False) -> Claim:
+        """What a lock on ``resource`` asks of the masters."""
+        key = self.check_key(resource)
+        return Fenced(key, self.rules.retention) if fencing else Claim(key)
 
     def check_open(self) -> None:
         self.masters.check_open()

@@ -160,11 +160,12 @@ def _redacted(master: Any) -> str:
 
 
 def dial(
-    to: Target, timeout: float, key_prefix: bytes, guard: Guard, known: bool
+    to: Target, timeout: float, key_prefix: bytes, guard: Guard, *, known: bool, push: bool
 ) -> tuple[socket.socket, Server, Dialect]:
     """Connect, authenticate, ask what the server can do. CannotConnect says why not.
 
     ``timeout``: seconds, for the connection and for each reply. ``known``: it is not the first contact.
+    ``push``: have it tell when watched keys change, where it can.
     """
     connection = None
     try:
@@ -172,6 +173,8 @@ def dial(
         server = _interview(connection, protocol, key_prefix)
         mark = guard.mark(server.run_id, server.durable)
         server = _prepared(connection, server, mark, guard.assume_fresh and not known)
+        if push and protocol == 3:
+            server = _tracking(connection, server)
         sock: socket.socket = connection._sock.release()
         connection._sock = None  # it is ours now: redis-py must not close it
         return sock, server, dialect(server.can, mark)
@@ -277,6 +280,12 @@ def _prepared(connection: Any, server: Server, mark: Mark | None, fresh: bool) -
     if isinstance(left, Exception):
         raise CannotConnect(f"restart_guard='marker' cannot use its key {MARKER.decode()!r} there: {left}")
     return replace(server, guarded=left / 1000)
+
+
+def _tracking(connection: Any, server: Server) -> Server:
+    """Have the server remember which keys this connection watches: each only where it is asked to."""
+    (reply,) = _ask(connection, [("CLIENT", "TRACKING", "ON", "OPTIN")])
+    return replace(server, can=replace(server.can, push=not isinstance(reply, Exception)))
 
 
 def _info(reply: Any) -> dict[str, str]:

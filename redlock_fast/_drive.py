@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Protocol, TypeVar
 
+from ._effects import Effect, Exchange, Pause, Turn
 from ._engine import Engine, Tally, Votes
-from ._procedures import Effect, Exchange, Pause
+from ._line import Place
 
 Result = TypeVar("Result")
 
@@ -23,6 +24,8 @@ class Fleet(Protocol):
     def attend(self) -> None: ...
 
     def pause(self, seconds: float) -> None: ...
+
+    def wait_for_turn(self, place: Place, seconds: float) -> None: ...
 
 
 def exchange(effect: Exchange, fleet: Fleet) -> list[Votes] | Tally:
@@ -58,6 +61,8 @@ def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet) -> Result:
                     argument = exchange(effect, fleet)
                 elif type(effect) is Pause:
                     fleet.pause(effect.seconds)
+                elif type(effect) is Turn:
+                    fleet.wait_for_turn(effect.place, effect.seconds)
                 else:
                     fleet.wait_for_quorum(effect.timeout)
         except StopIteration as done:

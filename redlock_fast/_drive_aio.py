@@ -10,14 +10,17 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from ._drive import note_faults
+from ._effects import Effect, Exchange, Pause, Turn
 from ._engine import Tally
+from ._line import Place
 from ._masters import Masters, nothing
-from ._procedures import Effect, Exchange, Pause
 
 Result = TypeVar("Result")
 
 #: Seconds; timers of event loops are not finer.
 TIMER = 0.001
+#: Seconds, for who would wait without end: a week.
+LONG = 604_800.0
 
 
 class Pump:
@@ -108,6 +111,18 @@ class Pump:
             finally:
                 timer.cancel()
                 self._waiting.discard(change)
+
+    async def wait_for_turn(self, place: Place, seconds: float) -> None:
+        """As that of the masters, without blocking the loop."""
+        turn: asyncio.Future[None] = self.loop.create_future()
+        place.wake = lambda: self.loop.call_soon_threadsafe(_wake, turn)
+        timer = self.loop.call_later(min(seconds, LONG), _wake, turn)
+        try:
+            if not place.first and not self.masters.closed:
+                await turn
+        finally:
+            timer.cancel()
+        self.masters.check_open()
 
     async def wait_for_quorum(self, timeout: float) -> bool:
         """As that of the masters, without blocking the loop."""
@@ -209,6 +224,8 @@ async def _wait(effect: Effect, pump: Pump) -> None:
     if type(effect) is Pause:
         await pump.until(lambda: pump.masters.closed, effect.seconds)
         pump.masters.check_open()
+    elif type(effect) is Turn:
+        await pump.wait_for_turn(effect.place, effect.seconds)
     else:
         await pump.wait_for_quorum(effect.timeout)  # type: ignore[union-attr]
 

@@ -17,12 +17,16 @@ MODES = ("auto", "strict", "marker", "off")
 
 
 class Electorate:
-    """Which masters' yes counts now, as a mask: a guarded master is not asked, and not counted."""
+    """Which masters' yes counts now, as a mask: a guarded master is not asked, and not counted.
 
-    __slots__ = ("mask",)
+    ``pushing``: whether every connected master tells when a key changes.
+    """
+
+    __slots__ = ("mask", "pushing")
 
     def __init__(self, masters: int) -> None:
         self.mask = (1 << masters) - 1
+        self.pushing = True
 
     def heard(self, values: Sequence[int]) -> tuple[int, ...]:
         """Votes that were asked for before the mask changed: none of those that may not vote any more."""

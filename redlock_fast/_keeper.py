@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from . import _batches as batches
 from ._core import Core, number
-from ._engine import Tally
-from ._procedures import Effect, Extension, Lease
+from ._effects import Effect
+from ._lease import Extension, Lease
 from .errors import ConfigError
 from .renewal import GONE, UNCONFIRMED, Hold, Renewable, Schedule
 
@@ -157,15 +157,15 @@ class Renewal:
                     self.schedule.delay(hold, now)
         return asks
 
-    def extend(self, asks: Sequence[tuple[Hold, float]]) -> Generator[Effect, Tally, None]:
+    def extend(self, asks: Sequence[tuple[Hold, float]]) -> Generator[Effect, Any, None]:
         """One exchange for all of them, or for some thousands each."""
-        keys, done = [hold.key for hold, _ in asks], 0
+        done = 0
         try:
-            for part in batches.parts(keys):
+            for part in batches.parts([hold.key for hold, _ in asks]):
                 leases = [hold.lease for hold, _ in asks[part]]
                 ttls = [ttl for _, ttl in asks[part]]
                 start = self.rules.clock()
-                outcomes = yield from batches.extend(self.rules, keys[part], leases, ttls, self._patience())
+                outcomes = yield from batches.extend(self.rules, leases, ttls, self._patience())
                 done = part.stop
                 self._settle(asks[part], outcomes)
                 self.schedule.took = self.rules.clock() - start

@@ -11,9 +11,11 @@ from collections.abc import Generator, Sequence
 from typing import Any, Self
 
 from . import _procedures as procedures
+from ._claim import Claim
 from ._core import TURN, Core, check_timeout, number
+from ._effects import Connect, Effect, Pause
 from ._keeper import Keeper
-from ._procedures import Connect, Effect, Extension, Lease, Pause, Refusal
+from ._lease import Extension, Lease, Refusal
 from .errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable, TooManyExtensions
 
 
@@ -30,11 +32,10 @@ class LockState:
     __slots__ = (
         "__weakref__",
         "_acquiring",
+        "_claim",
         "_core",
-        "_counter",
         "_generation",
         "_keeper",
-        "_key",
         "_lease",
         "_max_extensions",
         "_timeout",
@@ -46,22 +47,20 @@ class LockState:
         self,
         core: Core,
         resource: str | bytes,
+        claim: Claim,
         ttl: float | None = None,
         timeout: float | None = None,
         max_extensions: int | None = MAX_EXTENSIONS,
-        fencing: bool = False,
         keeper: Keeper | None = None,
     ) -> None:
         self.resource = resource
         self._core = core
-        self._key = core.check_key(resource)
+        self._claim = claim
         self._ttl = core.default_ttl if ttl is None else core.check_ttl(ttl)
         self._timeout = None if timeout is None else check_timeout(timeout)
         if max_extensions is not MAX_EXTENSIONS and max_extensions is not None:
             number("max_extensions", max_extensions, low=0)
         self._max_extensions = max_extensions
-        #: The key that counts the fencing tokens, if there are to be any.
-        self._counter = b"{%b}:f" % self._key if fencing else None
         self._keeper = keeper  # of an auto-extended lock
         if keeper is not None and keeper.max_hold < math.inf and max_extensions is MAX_EXTENSIONS:
             self._max_extensions = None  # one bound is enough
@@ -110,7 +109,7 @@ class LockState:
     def check(self) -> None:
         """Raise LockLost unless the lock is held now."""
         if not self.locked():
-            raise LockLost(f"{self._key!r} is not held: the lease has ended, or was never granted")
+            raise LockLost(f"{self.key!r} is not held: the lease has ended, or was never granted")
 
     def _held(self) -> Lease | None:
         # A child of fork has a copy of this object; the lease is its parent's.
@@ -138,13 +137,13 @@ class LockState:
         try:
             if ended is not None:
                 self.note_loss(ended)
-                yield from procedures.undo(self._key, ended.token, ended.sent, ended.ttl)
+                yield from procedures.undo_lease(ended)
             if not core.masters.ready:
                 patience = core.connect_timeout
                 yield Connect(patience if wait is None else min(wait, patience))
                 core.check_open()
             outcome = yield from procedures.acquire(
-                rules, self._key, self._ttl, give_up_at, rounds, self._keep, self._counter
+                rules, self._claim, self._ttl, give_up_at, rounds, self._keep
             )
             if isinstance(outcome, Lease):
                 core.counts.acquired += 1
@@ -158,7 +157,7 @@ class LockState:
             if lease is not None:
                 self._stop_renewal()
                 self.let_go(lease)
-                yield from procedures.undo(self._key, lease.token, lease.sent, lease.ttl)
+                yield from procedures.undo_lease(lease)
             raise
         finally:
             self._acquiring = False
@@ -166,13 +165,13 @@ class LockState:
     def _acquired(self, outcome: Lease | Refusal) -> bool:
         """For ``acquire``: False where others hold it; QuorumUnavailable where masters are down."""
         if isinstance(outcome, Refusal) and outcome.unavailable:
-            raise self._core.refused(self._key, outcome)
+            raise self._core.refused(self.key, outcome)
         return isinstance(outcome, Lease)
 
     def _entered(self, outcome: Lease | Refusal) -> None:
         """For ``with``: the body never runs unlocked."""
         if isinstance(outcome, Refusal):
-            raise self._core.refused(self._key, outcome)
+            raise self._core.refused(self.key, outcome)
 
     def _waiting_time(self, blocking: bool, timeout: float | None) -> float | None:
         """How long to try; None: no end. A single try has only each master's own time."""
@@ -193,7 +192,7 @@ class LockState:
             lease = self._lease
             if self._acquiring or (lease and core.rules.clock() < lease.deadline):
                 raise LockAlreadyHeld(
-                    f"{self._key!r}: this lock object holds the lock, or is acquiring it; "
+                    f"{self.key!r}: this lock object holds the lock, or is acquiring it; "
                     "use one object for each holder"
                 )
             self._acquiring = True
@@ -203,7 +202,7 @@ class LockState:
 
     def _keep(self, lease: Lease) -> None:
         self._lease = lease
-        self._core.masters.hold(lease, self._key)
+        self._core.masters.hold(lease)
         if self._keeper is not None:
             self._keeper.begin(self, lease)
 
@@ -219,11 +218,11 @@ class LockState:
             return False
         self._stop_renewal()
         try:
-            alive = yield from procedures.release(core.rules, self._key, lease)
+            alive = yield from procedures.release(core.rules, lease)
         except GeneratorExit:
             raise
         except BaseException:
-            yield from procedures.undo(self._key, lease.token, lease.sent, lease.ttl)
+            yield from procedures.undo_lease(lease)
             raise
         finally:
             self.let_go(lease)
@@ -234,14 +233,14 @@ class LockState:
         lease = self._held()
         if lease is not None:
             self._stop_renewal()
-            yield from procedures.undo(self._key, lease.token, lease.sent, lease.ttl)
+            yield from procedures.undo_lease(lease)
             self.let_go(lease)
 
     def _leave(self, failing: bool) -> Generator[Effect, Any, None]:
         """For ``with``: a lease that ended before the body did must not pass unnoticed."""
         if not (yield from self._release()) and not failing:
             raise LockLost(
-                f"{self._key!r}: the lease ended before the body did; others may have held the lock meanwhile"
+                f"{self.key!r}: the lease ended before the body did; others may have held the lock meanwhile"
             )
 
     def _extend(self, ttl: float | None) -> Generator[Effect, Any, float]:
@@ -251,24 +250,24 @@ class LockState:
         ttl = self._ttl if ttl is None else core.check_ttl(ttl)
         lease = self._held()
         if lease is None:
-            raise LockLost(f"{self._key!r}: nothing to extend: the lock is not held")
+            raise LockLost(f"{self.key!r}: nothing to extend: the lock is not held")
         if not self.may_be_extended(lease):
             raise TooManyExtensions(
-                f"{self._key!r} was extended {lease.extensions} times, max_extensions allows no more; "
+                f"{self.key!r} was extended {lease.extensions} times, max_extensions allows no more; "
                 f"held for {self.remaining():.3f} s more"
             )
         while not core.ask([lease], ttl):
             yield Pause(TURN)
         try:
-            outcome, votes = yield from procedures.extend(core.rules, self._key, lease, ttl)
+            outcome, votes = yield from procedures.extend(core.rules, lease, ttl)
         finally:
             core.answered([lease])
         if self.note_extension(lease, outcome):
             return lease.validity
         if outcome is Extension.LOST:
-            raise LockLost(f"{self._key!r}: lost before it was extended; others may hold the lock")
+            raise LockLost(f"{self.key!r}: lost before it was extended; others may hold the lock")
         raise QuorumUnavailable(
-            f"{self._key!r}: too few masters answered to extend; held for {self.remaining():.3f} s more",
+            f"{self.key!r}: too few masters answered to extend; held for {self.remaining():.3f} s more",
             core.causes(votes) if votes else (),
         )
 
@@ -279,37 +278,35 @@ class LockState:
         cls,
         core: Core,
         resources: Sequence[str | bytes],
-        keys: Sequence[bytes],
         leases: Sequence[Lease | None],
     ) -> list[Self | None]:
         """A lock for each lease, and None where there is none."""
         new, generation = cls.__new__, core.masters.generation
         hold = core.masters.hold
         locks: list[Self | None] = []
-        for resource, key, lease in zip(resources, keys, leases, strict=True):
+        for resource, lease in zip(resources, leases, strict=True):
             if lease is None:
                 locks.append(None)
                 continue
             lock = new(cls)
             lock.resource = resource
             lock._core = core
-            lock._key = key
+            lock._claim = lease.claim
             lock._ttl = lease.ttl
             lock._timeout = None
             lock._max_extensions = MAX_EXTENSIONS
-            lock._counter = None
             lock._keeper = None
             lock._lease = lease
             lock._acquiring = False
             lock._generation = generation
-            hold(lease, key)
+            hold(lease)
             locks.append(lock)
         return locks
 
     @property
     def key(self) -> bytes:
         """The resource as it stands on the masters."""
-        return self._key
+        return self._claim.key
 
     @property
     def lease(self) -> Lease | None:

@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 from . import _batches as batches
 from ._core import TURN, Core
+from ._effects import Connect, Effect, Pause
+from ._lease import Extension, Lease, Refusal
 from ._lock import LockState
-from ._procedures import Connect, Effect, Extension, Lease, Pause, Refusal, Rules
+from ._rules import Rules
 from .errors import ConfigError, QuorumUnavailable
 
 L = TypeVar("L", bound=LockState)
@@ -35,15 +37,14 @@ def acquire_many(
                 core.count("unavailable")
                 raise core.refused(keys[part][0], Refusal(votes, True, 1))
         _check_time(core, held)
-        locks = kind.of_leases(core, resources, keys, held)
+        locks = kind.of_leases(core, resources, held)
         core.count("acquired", len(locks) - locks.count(None))
         core.count("contended", locks.count(None))
         return locks
     except GeneratorExit:
         raise
     except BaseException:
-        granted = [(key, lease) for key, lease in zip(keys, held, strict=False) if lease is not None]
-        yield from batches.undo_leases([key for key, _ in granted], [lease for _, lease in granted])
+        yield from batches.undo_leases([lease for lease in held if lease is not None])
         raise
 
 
@@ -71,7 +72,7 @@ def release_many(core: Core, locks: Sequence[LockState]) -> Generator[Effect, An
     except GeneratorExit:
         raise
     except BaseException:
-        yield from batches.undo_leases([lock.key for lock in held], list(held.values()))
+        yield from batches.undo_leases(list(held.values()))
         raise
     finally:
         for lock, lease in held.items():
@@ -106,10 +107,8 @@ def extend_many(
     return _for_each(locks, held, done)
 
 
-def _extend(
-    rules: Rules, keys: Sequence[bytes], leases: Sequence[Lease], ttl: float
-) -> Generator[Effect, Any, list[Extension]]:
-    return batches.extend(rules, keys, leases, [ttl] * len(keys))
+def _extend(rules: Rules, leases: Sequence[Lease], ttl: float) -> Generator[Effect, Any, list[Extension]]:
+    return batches.extend(rules, leases, [ttl] * len(leases))
 
 
 def _by_parts(
@@ -118,10 +117,10 @@ def _by_parts(
     procedure: Callable[..., Generator[Effect, Any, list[Outcome]]],
 ) -> Generator[Effect, Any, list[Outcome]]:
     """What came of it for each that is held."""
-    keys, leases = [lock.key for lock in held], list(held.values())
+    leases = list(held.values())
     outcomes: list[Outcome] = []
-    for part in batches.parts(keys):
-        outcomes += yield from procedure(core.rules, keys[part], leases[part])
+    for part in batches.parts(batches.sized(leases)):
+        outcomes += yield from procedure(core.rules, leases[part])
     return outcomes
 
 

@@ -19,6 +19,7 @@ from ._clock import Clock
 from ._dial import CannotConnect, Server, Target, dial
 from ._engine import FAULT, Engine, Votes
 from ._guard import Electorate, Guard
+from ._line import Line, Place
 from ._linger import Lingering
 from ._seat import MasterHealth, Seat, fault_text
 from .errors import ClientClosed, ConfigError
@@ -53,6 +54,8 @@ class Masters:
         key_prefix: bytes,
         guard: Guard,
         electorate: Electorate,
+        line: Line,
+        wait: str,
         clock: Clock,
         release_at_exit: bool,
     ) -> None:
@@ -62,6 +65,8 @@ class Masters:
         self.misconfigured = ""
         self.guard = guard
         self.electorate = electorate
+        self.line = line
+        self.wait = wait
         self.clock = clock
         self.release_at_exit = release_at_exit
         self.events = EventLog()
@@ -80,8 +85,8 @@ class Masters:
 
     def _begin(self) -> None:
         self.ready = False  # a first quorum was there, or was waited for
-        #: What is held, with its key; also what nobody refers to any more, until its lease has ended.
-        self.held: dict[Lasting, bytes] = {}
+        #: What is held; also what nobody refers to any more, until its lease has ended.
+        self.held: set[Lasting] = set()
         self._next_prune = 0.0
         #: Guards the client's counters and what its locks hold: for a few instructions, never across
         #: I/O. Reentrant: a signal handler may use the client while its own thread is inside.
@@ -147,17 +152,17 @@ class Masters:
         if self.misconfigured:
             raise ConfigError(self.misconfigured)
 
-    def hold(self, lease: Lasting, key: bytes) -> None:
+    def hold(self, lease: Lasting) -> None:
         """Granted: while there is any, the client is there, also if all have forgotten it."""
         held = self.held
         if not held:
             holders.add(self)
-        held[lease] = key
+        held.add(lease)
 
     def let_go(self, lease: Lasting) -> None:
         """Released."""
         held = self.held
-        held.pop(lease, None)
+        held.discard(lease)
         if not held:
             holders.discard(self)
 
@@ -165,6 +170,14 @@ class Masters:
         """Sleep; raises ClientClosed as soon as the client is closed."""
         with self._change:
             self._change.wait_for(lambda: self.closed, seconds)
+        self.check_open()
+
+    def wait_for_turn(self, place: Place, seconds: float) -> None:
+        """Wait until it is the first; raises ClientClosed as soon as the client is closed."""
+        turn = threading.Event()
+        place.wake = turn.set
+        if not place.first and not self.closed:
+            turn.wait(min(seconds, threading.TIMEOUT_MAX))
         self.check_open()
 
     def connected(self) -> int:
@@ -202,6 +215,7 @@ class Masters:
             self.closed = True
             self._changed()
             thread = self._thread
+        self.line.wake_all()
         self._wake.put(None)
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
@@ -267,7 +281,7 @@ class Masters:
         now = self.clock()
         for lease in list(self.held):
             if lease.deadline < now:
-                self.held.pop(lease, None)
+                self.held.discard(lease)
         if self.held:
             holders.add(self)
             self.on_change()  # what an event loop left behind must not live as long as the leases
@@ -284,7 +298,12 @@ class Masters:
         seat = self.seats[master]
         try:
             sock, server, dialect = dial(
-                seat.target, self._connect_timeout, self._key_prefix, self.guard, seat.known
+                seat.target,
+                self._connect_timeout,
+                self._key_prefix,
+                self.guard,
+                known=seat.known,
+                push=self.wait != "poll",
             )
         except CannotConnect as error:
             with self._change:
@@ -301,6 +320,10 @@ class Masters:
                 if twin:
                     sock.close()
                     self._refuse(seat, f"it is the same server as {twin}, which has one vote")
+                    return
+                if self.wait == "push" and not server.can.push:
+                    sock.close()
+                    self._refuse(seat, "wait='push' needs RESP3 and CLIENT TRACKING there; use wait='auto'")
                     return
                 seat.admit(server, self.guard, time.monotonic())
                 self.misconfigured = ""  # a seat that is still refused will say so again
@@ -330,6 +353,7 @@ class Masters:
 
     def _elect(self) -> None:
         self.electorate.mask = sum(1 << n for n, seat in enumerate(self.seats) if not seat.guarded_until)
+        self.electorate.pushing = all(seat.server.can.push for seat in self.seats if seat.known)
 
     def _end_guard(self, seat: Seat, now: float) -> float:
         """When its guard ends, or ended."""
@@ -348,6 +372,7 @@ class Masters:
     def _after_fork(self) -> None:
         """The child has none of the parent's threads, connections or locks."""
         self.generation += 1
+        self.line.abandon()
         self.on_change = nothing
         engine, lingering = self.engine, self._lingering
         now = time.monotonic()

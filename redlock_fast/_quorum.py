@@ -69,3 +69,24 @@ class Retry:
         low = min(max(self.min_delay, round_time), self.max_delay)
         high = min(self.max_delay, self.min_delay * 2.0 ** min(attempt, 30))
         return low + max(0.0, high - low) * chance
+
+
+class Stagger:
+    """How long one that was told "it is free" lets others go first: all of them were told at once.
+
+    Uniformly random within a window, which doubles each time that the votes were split: that is, others
+    try at the same time. PROTOCOLS.md, section 1, has what was simulated.
+    """
+
+    FIRST, LAST, ROUND_TRIPS = 0.002, 0.064, 4
+
+    __slots__ = ("window",)
+
+    def __init__(self) -> None:
+        self.window = 0.0
+
+    def delay(self, split: bool, round_time: float, chance: float) -> float:
+        """Seconds, after a round that took ``round_time`` and whose votes were ``split`` or not."""
+        first = min(self.LAST, max(self.FIRST, self.ROUND_TRIPS * round_time))
+        self.window = min(self.LAST, max(first, 2 * self.window)) if split else first
+        return self.window * chance

@@ -119,7 +119,8 @@ class AsyncFastRedlock(Core):
             or cancel_on_loss is not True
         ):
             keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
-        return AsyncLock(self, resource, ttl, timeout, max_extensions, fencing, keeper)
+        claim = self.claim(resource, fencing)
+        return AsyncLock(self, resource, claim, ttl, timeout, max_extensions, keeper)
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

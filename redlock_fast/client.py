@@ -154,7 +154,8 @@ class FastRedlock(Core):
         keeper = None
         if auto_extend is not False or on_lost is not None or max_hold is not None:
             keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
-        return Lock(self, resource, ttl, timeout, max_extensions, fencing, keeper)
+        claim = self.claim(resource, fencing)
+        return Lock(self, resource, claim, ttl, timeout, max_extensions, keeper)
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

@@ -14,7 +14,7 @@ import math
 import weakref
 from typing import Protocol
 
-from ._procedures import Lease
+from ._lease import Lease
 from ._quorum import deadline
 
 #: How much of a lease is left when it is extended.

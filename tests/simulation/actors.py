@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from redlock_fast._effects import Pause
+from redlock_fast._lease import Lease, Refusal
 from redlock_fast._lock import LockState
 from redlock_fast._many import acquire_many, extend_many, release_many
-from redlock_fast._procedures import Lease, Pause, Refusal
 from redlock_fast.errors import LockLost, QuorumUnavailable
 
 from .invariants import Hold
@@ -29,7 +30,7 @@ class User:
         self.witness = process.witness
         self.name = name
         self.rounds = rounds
-        self.options: dict[str, Any] = {}
+        self.counting = False  # fencing tokens
 
     # --- one lock at a time ---
 
@@ -43,7 +44,8 @@ class User:
         world = self.world
         for _ in range(self.rounds):
             resource = resources[world.draw(len(resources))]
-            lock = LockState(self.process.core, resource, TTLS[world.draw(3)], **self.options)
+            claim = self.process.core.claim(resource, self.counting)
+            lock = LockState(self.process.core, resource, claim, TTLS[world.draw(3)])
             hold = None
             try:
                 yield self.short_while()
@@ -98,7 +100,7 @@ class User:
         self._took("release", began, self.process.core.rules.node_timeout)
 
     def fencing(self, resources: Sequence[bytes]) -> Script:
-        self.options = {"fencing": True}
+        self.counting = True
         return self._one_by_one(resources, extensions=self.world.draw(2))
 
     def take_and_release(self, lock: LockState) -> Generator[Any, Any, bool]:

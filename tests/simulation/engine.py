@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 from redlock_fast._commands import Verb
 from redlock_fast._dial import Server as Introduction
 from redlock_fast._dial import Target
+from redlock_fast._effects import Exchange
 from redlock_fast._engine import FAULT, LAG_AFTER, Batch, Request
 from redlock_fast._guard import Guard
-from redlock_fast._procedures import Exchange
 from redlock_fast._pure_desk import answers
 from redlock_fast._pure_op import Op, Waiter
 from redlock_fast._seat import Seat

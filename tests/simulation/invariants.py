@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from redlock_fast._procedures import Lease
+from redlock_fast._lease import Lease
 
 from .world import World
 

@@ -7,9 +7,11 @@ from contextlib import nullcontext
 from typing import Any
 
 from redlock_fast._core import Core
+from redlock_fast._effects import Connect, Exchange, Pause
 from redlock_fast._engine import Votes
 from redlock_fast._guard import Guard
-from redlock_fast._procedures import Connect, Exchange, Lease, Pause, Rules
+from redlock_fast._lease import Lease
+from redlock_fast._rules import Rules
 from redlock_fast.telemetry import Stats
 
 from .engine import Call, Engine
@@ -34,7 +36,7 @@ class SimulatedMasters:
         self.generation = 0
         self.mutex = nullcontext()
         self.count = count
-        self.held: dict[Lease, bytes] = {}
+        self.held: set[Lease] = set()
 
     def names(self) -> list[str]:
         return [f"master {number}" for number in range(self.count)]
@@ -45,11 +47,11 @@ class SimulatedMasters:
     def check_open(self) -> None:
         pass
 
-    def hold(self, lease: Lease, key: bytes) -> None:
-        self.held[lease] = key
+    def hold(self, lease: Lease) -> None:
+        self.held.add(lease)
 
     def let_go(self, lease: Lease) -> None:
-        self.held.pop(lease, None)
+        self.held.discard(lease)
 
 
 class SimulatedCore(Core):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from redlock_fast._engine import Wait
 from redlock_fast._guard import Electorate, Guard
 from redlock_fast._lock import LockState
-from redlock_fast._procedures import Rules
 from redlock_fast._quorum import Retry, quorum
+from redlock_fast._rules import Rules
 
 from .actors import MAX_TTL, Script, User
 from .choices import Choices
@@ -141,7 +141,7 @@ class Scenario:
     def _visit(self) -> None:
         """A marker is looked at when somebody acquires: a master that forgot is guarded from then on."""
         process = self._survivor()
-        lock = LockState(process.core, self.resources[0], 0.1)
+        lock = LockState(process.core, self.resources[0], process.core.claim(self.resources[0]), 0.1)
         Actor(process, "visitor", User(process, "visitor", 1).take_and_release(lock)).start()
         self.world.wait(RECOVERY)
 
@@ -161,7 +161,7 @@ class Scenario:
     def _acquire_all(self, process: Process) -> Script:
         user, fencing = User(process, "probe", 1), self.kind == "fencing"
         for resource in self.resources:
-            lock = LockState(process.core, resource, 0.2, fencing=fencing)
+            lock = LockState(process.core, resource, process.core.claim(resource, fencing), 0.2)
             if not (yield from user.take_and_release(lock)):
                 self.witness.violated("L1", f"{resource!r} was free and could not be acquired")
 

@@ -16,10 +16,11 @@ from simulation.server import Server
 from simulation.world import World
 
 from redlock_fast._commands import Verb
+from redlock_fast._effects import Exchange
 from redlock_fast._engine import FAULT, SILENT, Request, Votes, Wait
 from redlock_fast._guard import Guard
-from redlock_fast._procedures import Exchange, Rules
 from redlock_fast._quorum import Retry, quorum
+from redlock_fast._rules import Rules
 
 KEY, TOKEN, OTHER = b"key", b"token", b"other"
 

@@ -13,7 +13,7 @@ from textwrap import dedent
 from typing import Any
 from unittest.mock import patch
 
-from redlock_fast import _batches, _commands, _procedures, _quorum
+from redlock_fast import _batches, _claim, _commands, _procedures, _quorum
 from redlock_fast._commands import KEY, TOKEN, TTL, Verb, command
 from redlock_fast._pure_op import Op
 
@@ -109,11 +109,7 @@ def clocks_agree() -> list[Change]:
 
 
 def one_token_for_all_rounds() -> list[Change]:
-    edits = (
-        ("    while True:", "    token = rules.token()\n    while True:"),
-        ("        token = rules.token()\n        sent", "        sent"),
-    )
-    return [(_procedures, "acquire", rewritten(_procedures.acquire, *edits))]
+    return [(_claim.Claim, "lasting", True)]
 
 
 def silence_is_a_yes() -> list[Change]:
@@ -136,7 +132,7 @@ def release_on_a_new_connection() -> list[Change]:
 def largest_counter() -> list[Change]:
     """The fencing token is the largest of the counters, and nobody has to vouch for it."""
 
-    def fence(rules: Any, key: bytes, token: bytes, counter: bytes, values: Any, timeout: float) -> Any:
+    def fence(rules: Any, claim: Any, token: bytes, values: Any, timeout: float) -> Any:
         yield from ()
         return max(values), sum(value > 0 for value in values)
 

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from redlock_fast import _procedures as procedures
+from redlock_fast._claim import Claim, Fenced
 from redlock_fast._commands import Verb
+from redlock_fast._effects import Exchange, Pause
 from redlock_fast._engine import FAULT, SILENT, Request, Votes, Wait
 from redlock_fast._guard import Electorate
-from redlock_fast._procedures import Exchange, Extension, Lease, Pause, Refusal, Rules
+from redlock_fast._lease import Extension, Lease, Refusal
 from redlock_fast._quorum import Retry, drift
+from redlock_fast._rules import Rules
 
 KEY = b"orders:42"
 N = 5
@@ -102,11 +105,12 @@ class World:
 def acquire(
     world: World, ttl: float = 10.0, *, until: float | None = None, rounds: int | None = None, **rules: Any
 ) -> Any:
-    return world.run(procedures.acquire(world.rules(**rules), KEY, ttl, until, rounds, world.kept.append))
+    run = procedures.acquire(world.rules(**rules), Claim(KEY), ttl, until, rounds, world.kept.append)
+    return world.run(run)
 
 
 def held(world: World, ttl: float = 10.0, sent: int = 0b11111) -> Lease:
-    return Lease(b"t" * 20, sent, ttl, world.now + ttl - drift(ttl, 0.01), ttl)
+    return Lease(Claim(KEY), b"t" * 20, sent, ttl, world.now + ttl - drift(ttl, 0.01), ttl)
 
 
 # --- acquire --------------------------------------------------------------------------------------
@@ -278,7 +282,7 @@ def test_clock_that_jumps_while_the_masters_answer_leaves_no_lock() -> None:
 def test_release_within_the_lease(answer: Votes, alive: bool) -> None:
     world = World(answer)
     lease = held(world, sent=0b01111)
-    assert world.run(procedures.release(world.rules(), KEY, lease)) is alive
+    assert world.run(procedures.release(world.rules(), lease)) is alive
     assert [request.masters for request in world.sent] == [0b01111]
     assert world.sent[0].keep == 10.0
 
@@ -287,14 +291,14 @@ def test_release_after_the_lease_is_told_by_the_clock_when_masters_do_not_tell()
     world = World(votes(OK, OK, FAULT, FAULT, FAULT))
     lease = held(world)
     world.now += 20.0
-    assert world.run(procedures.release(world.rules(), KEY, lease)) is False
+    assert world.run(procedures.release(world.rules(), lease)) is False
 
 
 # --- extend ---------------------------------------------------------------------------------------
 
 
 def extend(world: World, lease: Lease, ttl: float = 10.0) -> Extension:
-    outcome: Extension = world.run(procedures.extend(world.rules(), KEY, lease, ttl))[0]
+    outcome: Extension = world.run(procedures.extend(world.rules(), lease, ttl))[0]
     return outcome
 
 
@@ -360,7 +364,7 @@ def test_release_after_a_longer_extension_is_kept_as_long_as_the_key_may_live() 
     world = World(DOWN, GRANTED)
     lease = held(world)
     extend(world, lease, ttl=50.0)
-    world.run(procedures.release(world.rules(), KEY, lease))
+    world.run(procedures.release(world.rules(), lease))
     assert world.sent[-1].keep == 50.0
 
 
@@ -398,10 +402,8 @@ def test_a_master_that_restarts_between_question_and_answer_does_not_count() -> 
 
 
 def fenced(world: World, **rules: Any) -> Any:
-    counter = b"{orders:42}:f"
-    return world.run(
-        procedures.acquire(world.rules(**rules), KEY, 10.0, None, 1, world.kept.append, counter)
-    )
+    claim = Fenced(KEY, b"86400000")
+    return world.run(procedures.acquire(world.rules(**rules), claim, 10.0, None, 1, world.kept.append))
 
 
 def test_equal_counters_are_one_round_trip() -> None:

@@ -14,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redlock_fast import ConfigError, FastRedlock
+from redlock_fast._claim import Claim
+from redlock_fast._effects import Exchange
 from redlock_fast._engine import Tally, Votes
 from redlock_fast._keeper import Keeper, Renewal
-from redlock_fast._procedures import Exchange, Lease, Rules
+from redlock_fast._lease import Lease
 from redlock_fast._quorum import Retry, drift
+from redlock_fast._rules import Rules
 from redlock_fast.aio import AsyncFastRedlock
 from redlock_fast.renewal import (
     FIRST_PAUSE,
@@ -44,7 +47,8 @@ class FakeLock:
         self.key = key
         self.ttl = ttl
         self.most = most
-        self.lease: Lease | None = Lease(b"t" * 20, 0b11111, ttl, now + ttl - drift(ttl, DRIFT), ttl)
+        end = now + ttl - drift(ttl, DRIFT)
+        self.lease: Lease | None = Lease(Claim(b"k"), b"t" * 20, 0b11111, ttl, end, ttl)
         self._keeper: Keeper | None = None
 
     def may_be_extended(self, lease: Lease) -> bool:

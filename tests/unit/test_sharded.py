@@ -146,7 +146,7 @@ def test_lock_is_of_its_groups_client() -> None:
         for resource in RESOURCES[:50]:
             lock = client.lock(resource, 3.0, timeout=1.0)
             assert lock._core is client._clients[client.group_of(resource)]
-            assert lock._key == b"app:" + resource.encode()
+            assert lock.key == b"app:" + resource.encode()
             assert lock.ttl == 3.0
 
 

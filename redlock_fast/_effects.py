@@ -1,0 +1,57 @@
+"""What a procedure wants done: effects, which a driver performs with threads, asyncio or in virtual time."""
+
+from __future__ import annotations
+
+from ._engine import Batch, Request, Wait
+from ._line import Place
+
+
+class Exchange:
+    """Effect: send ``requests``, come back with what the engine says. ``need=0``: without waiting."""
+
+    __slots__ = ("need", "requests", "stall", "timeout", "wait")
+
+    def __init__(
+        self,
+        requests: list[Request] | Batch,
+        need: int,
+        timeout: float,
+        wait: Wait = Wait.EARLY,
+        stall: float = 0.0,
+    ) -> None:
+        self.requests = requests
+        self.need = need
+        self.timeout = timeout
+        self.wait = wait
+        self.stall = stall
+
+
+class Pause:
+    """Effect: wait for ``seconds``."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
+class Connect:
+    """Effect: wait up to ``timeout`` seconds for the first quorum of connections."""
+
+    __slots__ = ("timeout",)
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+
+
+class Turn:
+    """Effect: wait until ``place`` is the first of its line, at most for ``seconds``."""
+
+    __slots__ = ("place", "seconds")
+
+    def __init__(self, place: Place, seconds: float) -> None:
+        self.place = place
+        self.seconds = seconds
+
+
+Effect = Exchange | Pause | Connect | Turn

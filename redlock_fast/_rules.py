@@ -1,0 +1,54 @@
+"""What all procedures of one client go by."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ._clock import Clock, lease_clock
+from ._engine import Votes, Wait
+from ._guard import Electorate
+from ._line import Line
+from ._quorum import Retry, impossible
+from ._tokens import new_token, new_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What all procedures of one client go by. Times in seconds.
+
+    ``patience``: how long an acquire without a deadline bears with masters that form no quorum.
+    ``wait``: what decides an acquire; all else waits for certainty at least. ``electorate``: whose yes
+    counts. ``retention``: how long a counter of fencing tokens outlives its last use, for the wire.
+    ``push``: who waits has masters tell when the lock may be free. ``line``: who else of this client waits.
+    """
+
+    masters: int
+    need: int
+    node_timeout: float
+    drift_factor: float
+    patience: float
+    retry: Retry
+    wait: Wait = Wait.EARLY
+    clock: Clock = lease_clock
+    chance: Callable[[], float] = random.SystemRandom().random
+    token: Callable[[], bytes] = new_token
+    tokens: Callable[[int], list[bytes]] = new_tokens
+    electorate: Electorate = None  # type: ignore[assignment]  # all masters, unless it is given
+    retention: bytes = b"86400000"
+    push: bool = False
+    line: Line = field(default_factory=Line)
+    #: The mask of all masters.
+    everyone: int = field(init=False)
+    #: Where a failing master must not pass for one that refused.
+    certain: Wait = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "everyone", (1 << self.masters) - 1)
+        object.__setattr__(self, "electorate", self.electorate or Electorate(self.masters))
+        object.__setattr__(self, "certain", max(self.wait, Wait.CERTAIN))
+
+    def hopeless(self, votes: Votes) -> bool:
+        """Whether so many masters refused that others hold, or ours is lost, for certain."""
+        return impossible(self.masters, self.need, votes.refused, 0)

@@ -1,0 +1,123 @@
+"""Between the rounds of an acquire: what came of them so far, whether another is worth it, and when.
+
+With ``push`` the masters say when the lock may be free (RESP3 client tracking), and the lease of the
+holder says when it ends at the latest; of all callers of one client only the first of the line asks.
+Without it, or where masters fail, the pauses are random.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import replace
+
+from ._claim import Claim
+from ._effects import Effect, Exchange, Pause, Turn
+from ._engine import Votes
+from ._lease import Refusal
+from ._line import Place
+from ._quorum import Stagger, impossible
+from ._rules import Rules
+
+#: Seconds until those that wait for a push look anyhow.
+REARM = 1.0
+#: The same where a master cannot push: at first, and at most.
+LOOK, LONGEST_LOOK = 0.05, 0.25
+
+
+class Tries:
+    """The rounds of one acquire. ``give_up_at``: on the lease clock; ``rounds``: how many at most."""
+
+    refusal: Refusal
+
+    def __init__(self, rules: Rules, claim: Claim, give_up_at: float | None, rounds: int | None) -> None:
+        self.rules = rules
+        self.claim = claim
+        self.give_up_at = give_up_at
+        self.rounds = rounds
+        self.failed = 0
+        self.outage: float | None = None
+        self.took = 0.0  # the last round
+        self.spare = math.inf  # seconds until the last round must begin
+        self.stagger = Stagger()
+        self.place: Place | None = None
+
+    # --- whether ---
+
+    def over(self, votes: Votes, start: float) -> bool:
+        """After a round that began at ``start`` and got no lease: whether it was the last."""
+        rules, now = self.rules, self.rules.clock()
+        self.took = now - start
+        self._note(votes, start)
+        if self.rounds is not None and self.failed >= self.rounds:
+            return True
+        if self.give_up_at is not None:
+            # The last round is to end with the time, not to begin then.
+            left = self.give_up_at - now
+            self.spare = left - min(rules.node_timeout, max(4 * self.took, left / 10))
+            return self.spare <= 0
+        if not self.refusal.unavailable:
+            self.outage = None
+            return False
+        self.outage = start if self.outage is None else self.outage
+        return now - self.outage > rules.patience
+
+    def _note(self, votes: Votes, start: float) -> None:
+        self.failed += 1
+        bad = unavailable(self.rules, votes)
+        cut_short = self.give_up_at is not None and start + self.rules.node_timeout > self.give_up_at
+        if self.failed > 1 and bad and cut_short:  # masters that had no time to answer are not down
+            self.refusal = replace(self.refusal, rounds=self.failed)
+        else:
+            self.refusal = Refusal(votes, bad, self.failed)
+
+    # --- when ---
+
+    def wait(self, votes: Votes) -> Generator[Effect, list[Votes], None]:
+        """Until the next round."""
+        rules = self.rules
+        pause = min(self.spare, rules.retry.delay(self.failed, self.took, rules.chance()))
+        watch = self.claim.watch(rules.electorate.mask) if rules.push else None
+        if watch is None or self.refusal.unavailable:
+            yield Pause(pause)
+            return
+        until = rules.clock() + (pause if self.rounds is not None else self.spare)
+        yield from self.queue(until)
+        longest = max(0.0, min(until - rules.clock(), self._rearm()))
+        seen = (yield Exchange([watch], rules.need, longest))[0]
+        if impossible(rules.masters, rules.need, 0, seen.faulty):
+            yield Pause(max(0.0, min(pause, until - rules.clock())))
+        else:
+            split = not rules.hopeless(votes)
+            stagger = self.stagger.delay(split, self.took, rules.chance())
+            yield Pause(max(0.0, min(stagger, until - rules.clock())))
+
+    def _rearm(self) -> float:
+        if self.rules.electorate.pushing:
+            return REARM
+        longest = min(LONGEST_LOOK, LOOK * 2.0 ** min(self.failed - 1, 30))
+        return longest * (0.5 + self.rules.chance() / 2)
+
+    def queue(self, until: float = math.inf) -> Generator[Effect, list[Votes], None]:
+        """Wait to be the first of this client, until the time is up."""
+        key = self.claim.line
+        if key is None:
+            return
+        if self.place is None:
+            self.place = self.rules.line.enter(key)
+        if self.give_up_at is not None:
+            until = min(until, self.give_up_at)
+        if not self.place.first:
+            yield Turn(self.place, max(0.0, until - self.rules.clock()))
+
+    def leave(self) -> None:
+        """Whatever came of it."""
+        if self.place is not None:
+            self.place.leave()
+
+
+def unavailable(rules: Rules, votes: Votes) -> bool:
+    """Whether it was the masters: too many failed, were silent to the end, or granted too late."""
+    if impossible(rules.masters, rules.need, votes.refused, votes.faulty):
+        return impossible(rules.masters, rules.need, 0, votes.faulty)
+    return True
