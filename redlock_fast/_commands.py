@@ -29,6 +29,9 @@ class Verb(IntEnum):
     LIFT = 5
 
 
+#: What a command watches: the key that its first argument names, or all keys that begin with it.
+WATCH_KEY, WATCH_PREFIX = 1, 2
+
 #: Slots: the places of a request's arguments. COUNTER is a key; NUMBER takes the place of the TTL.
 KEY, TOKEN, TTL, COUNTER, RETENTION = range(5)
 NUMBER = TTL
@@ -38,14 +41,20 @@ NUMBER = TTL
 class Command:
     """One command as a template.
 
-    ``parts``: bytes as they go out, and ints for the request arguments, which go out as bulk strings.
+    ``parts``: bytes as they go out, and ints for the request arguments, which go out as bulk strings;
+    ``~n`` sends argument n as it is, already in RESP.
     ``fallback``: sent once, with the same arguments, when a server answers NOSCRIPT.
     ``undo``: the verb that takes it back, with the same arguments.
+    ``skip``: so many replies come before the one that counts; whatever they say, they are dropped.
+    ``watch``: WATCH_KEY or WATCH_PREFIX, the same wherever the verb watches: its vote stays open
+    until something changes (see rule 11 of an engine).
     """
 
     parts: tuple[bytes | int, ...]
     fallback: Command | None = None
     undo: int | None = None
+    skip: int = 0
+    watch: int = 0
 
 
 #: The commands of one server, by :class:`Verb`.
@@ -58,10 +67,19 @@ def bulk(word: bytes) -> bytes:
 
 
 def command(
-    *words: bytes | int, fallback: Command | None = None, undo: int | None = None
+    *words: bytes | int,
+    fallback: Command | None = None,
+    undo: int | None = None,
+    skip: int = 0,
+    watch: int = 0,
 ) -> Command:
-    """A template from words; neighbouring constants are joined."""
-    parts: list[bytes | int] = [b"*%d\r\n" % len(words)]
+    """A template from words; neighbouring constants are joined.
+
+    A raw slot counts as one word; as the first one it brings the array's header, and with it the number
+    of words.
+    """
+    headed = bool(words) and isinstance(words[0], int) and words[0] < 0
+    parts: list[bytes | int] = [] if headed else [b"*%d\r\n" % len(words)]
     for word in words:
         if isinstance(word, int):
             parts.append(word)
@@ -69,7 +87,7 @@ def command(
             parts[-1] += bulk(word)
         else:
             parts.append(bulk(word))
-    return Command(tuple(parts), fallback, undo)
+    return Command(tuple(parts), fallback, undo, skip, watch)
 
 
 @dataclass(frozen=True, slots=True)

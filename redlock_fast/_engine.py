@@ -22,7 +22,17 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
 10. Threads and an event loop use the same connections: ``exchange`` blocks, ``submit`` never does.
     What ``submit`` hands over goes out with the next ``flush``, ``on_ready`` or exchange, and is
     told once, by ``on_ready``, in the order of decision. ``fileno`` is readable as long as
-    ``on_ready`` has something to do, whoever made the decision.
+    ``on_ready`` has something to do, whoever made the decision, and where ``due`` has become earlier.
+11. The vote of a command that watches (``Command.watch``) stays open until something changes. Its
+    reply is a PTTL: -2 grants, for nothing is there; -1, and n >= 0, leave the vote open, the latter
+    until it expires n + 1 ms later; all else is a FAULT. A push ``invalidate`` that comes over the
+    master's connection, from the moment of submission on, grants (with 1) what it names; one with
+    null names everything. An open vote is SILENT, and no reply is owed for it.
+    A request that watches is decided, whatever ``wait`` and ``stall`` say, by ``need`` grants; by so
+    many faults that these can no longer come; or when its time is over: at the end of ``timeout``, or
+    before that when the ``need`` masters that are first to have granted, or expired, have done so.
+    Every ``attach`` ends the time of all that watch, so that they ask again, on the new connection too.
+    Threads that only watch never make others wait for the lead.
 """
 
 from __future__ import annotations
@@ -288,7 +298,7 @@ class Engine(Protocol):
         """
 
     def due(self) -> float | None:
-        """In how many seconds a timeout of what was submitted may end, if no reply comes; None: none."""
+        """In how many seconds the time of what was submitted may end, if nothing comes; None: never."""
 
     def tend(self) -> None:
         """Read what is there, send what is left, notice broken and lagging masters; never waits."""
