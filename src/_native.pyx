@@ -69,6 +69,8 @@ cdef extern from "hub.h" nogil:
     ctypedef struct hub_template:
         int args
         int undo
+        int skip
+        int watch
         hub_template *fallback
         template_part *part
 
@@ -136,11 +138,15 @@ cdef hub_template *compile_template(object command) except NULL:
         for i, part in enumerate(parts):
             if isinstance(part, int):
                 template.part[i].slot = part
-                template.args = max(template.args, <int> part + 1)
+                template.args = max(template.args, <int> (part if part >= 0 else ~part) + 1)
             elif not hub_template_text(template, i, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part)):
                 raise MemoryError
         if command.undo is not None:
             template.undo = command.undo
+        template.skip = command.skip
+        template.watch = command.watch
+        if template.watch:
+            template.args = max(template.args, 1)  # what it watches
         if command.fallback is not None:
             template.fallback = compile_template(command.fallback)
     except BaseException:

@@ -52,15 +52,18 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
         hub_op_release(kept[i]);
     }
     free(kept);
+    hub_end_vigils(h);
+    if (h->looking) hub_kick(h); /* to look at this one, too */
     unseize(h);
 }
 
 /* The undo of everything that has one and is owed a reply, behind it. */
 static void undo_owed(hub_link *l) {
     for (size_t i = 0; i < l->ring_size; i++) {
-        hub_op *op = l->ring[(l->ring_head + i) & (l->ring_capacity - 1)].op;
+        link_slot *slot = &l->ring[(l->ring_head + i) & (l->ring_capacity - 1)];
+        hub_op *op = slot->op;
         int undo = l->dialect[op->verb]->undo;
-        if (undo >= 0 && undo < l->verbs) link_encode(l, l->dialect[undo], op);
+        if (slot->turn != SKIPPED && undo >= 0 && undo < l->verbs) link_encode(l, l->dialect[undo], op);
     }
 }
 
@@ -107,8 +110,8 @@ int hub_detach(hub *h, int master) {
 
 /* What is under way will fail, now that no more replies are read: its undo goes to those that granted it,
  * as it does to those that owe a reply. */
-static void call_off(hub *h) {
-    for (hub_waiter *w = h->waiting.first; w; w = w->next) {
+static void call_off(hub *h, hub_waiter *w) {
+    for (; w; w = w->next) {
         for (size_t i = 0; i < w->count; i++) {
             hub_op *op = w->ops[i];
             for (int m = 0; m < h->masters && !op->decided && op->granted < op->need; m++) {
@@ -123,7 +126,8 @@ static void call_off(hub *h) {
 
 void hub_close(hub *h, int *fds) {
     seize(h);
-    call_off(h);
+    call_off(h, h->waiting.first);
+    call_off(h, h->watching.first);
     for (int i = 0; i < h->masters; i++) fds[i] = end_link(h, i);
     unseize(h);
 }
@@ -262,6 +266,23 @@ void hub_release(hub *h) {
     free(h);
 }
 
+/* One of them may be ours, interrupted by the signal handler that forked. */
+static void disown(hub *h, hub_waiters *queue) {
+    for (hub_waiter *w = queue->first; w; w = w->next) {
+        for (size_t i = 0; i < w->count; i++) {
+            hub_op *op = w->ops[i];
+            for (int master = 0; master < h->masters && !op->decided; master++)
+                if (op->values[master] == HUB_SILENT) hub_fault(op, master, REASON_NOT_CONNECTED, NULL, 0);
+            op->decided = 1;
+            op->waiter = NULL;
+            if (op->vigil) op->vigil->link = NULL;
+        }
+        w->undecided = w->watching = 0;
+        w->queue = NULL;
+    }
+    *queue = (hub_waiters){NULL, NULL};
+}
+
 void hub_abandon(hub *h) {
     /* The threads that held the mutex, led or waited do not exist in this process. */
     pthread_mutex_init(&h->mutex, NULL);
@@ -269,23 +290,16 @@ void hub_abandon(hub *h) {
     pthread_cond_init(&h->helper.called, NULL);
     pthread_cond_init(&h->helper.gone, NULL);
     h->leading = h->expecting = h->kicked = 0;
-    h->seizing = h->threads = h->loop.waiting = 0;
+    h->seizing = h->threads = h->watchers = h->loop.waiting = 0;
+    h->lookout = NULL;
+    h->looking = 0;
+    memset(h->vigils, 0, sizeof h->vigils);
+    h->listed = 0;
     h->helper.running = h->helper.leading = h->helper.ending = 0;
     h->helper.transports = 0;
     hub_unwatch(h); /* its fds are shared with the parent, as is the kick */
-    for (hub_waiter *w = h->waiting.first; w; w = w->next) {
-        /* One of them may be ours, interrupted by the signal handler that forked. */
-        for (size_t i = 0; i < w->count; i++) {
-            for (int master = 0; master < h->masters && !w->ops[i]->decided; master++)
-                if (w->ops[i]->values[master] == HUB_SILENT)
-                    hub_fault(w->ops[i], master, REASON_NOT_CONNECTED, NULL, 0);
-            w->ops[i]->decided = 1;
-            w->ops[i]->waiter = NULL;
-        }
-        w->undecided = 0;
-        w->queue = NULL;
-    }
-    h->waiting = (hub_waiters){NULL, NULL};
+    disown(h, &h->waiting);
+    disown(h, &h->watching);
     while (h->finished.first) hub_drop(h, h->finished.first);
     h->next_deadline = FOREVER;
     h->up = h->lagging = 0;

@@ -3,7 +3,9 @@
  * Threads submit requests and wait. One of them leads: it flushes everybody's bytes, polls,
  * receives, matches replies to requests and wakes those whose request is decided; then it hands
  * the lead on. Where many wait, a thread of the hub's own leads. An event loop submits without
- * waiting, and leads for one round whenever it is told that there is something to do. The mutex guards all fields but those marked "leader", which belong to whoever
+ * waiting, and leads for one round whenever it is told that there is something to do. Who only watches
+ * (see vigil.c) does not keep the lead: one of those is on the lookout, and leads when something came.
+ * The mutex guards all fields but those marked "leader", which belong to whoever
  * leads; it is never held across a call that can block. redlock_fast/_engine.py states the contract.
  */
 #ifndef REDLOCK_HUB_H
@@ -30,6 +32,9 @@ enum hub_reason {
     REASON_NO_COMMAND, REASON_BROKEN, REASON_LONG, REASON_REPLY
 };
 
+/* What a command watches: the values of Command.watch. */
+enum { WATCH_NOTHING, WATCH_KEY, WATCH_PREFIX };
+
 enum hub_state { HUB_DONE, HUB_SIGNALS };
 
 typedef struct hub hub;
@@ -47,6 +52,7 @@ typedef struct hub_op {
     int64_t keep;  /* ns that it is worth sending again */
     int64_t until; /* when that ends */
     hub_waiter *waiter;
+    struct hub_vigil *vigil; /* if it watches */
     struct hub_detail *details;
     int args;
     struct { const char *data; size_t size; } arg[HUB_MAX_ARGS];
@@ -61,11 +67,23 @@ typedef struct hub_detail {
     char text[];
 } hub_detail;
 
+/* What a request that watches has besides. */
+typedef struct hub_vigil {
+    struct hub_vigil *next, **link; /* among those that are listed with it; NULL: is not listed */
+    hub_op *op;
+    int watch;
+    uint64_t masters;  /* that watch for it */
+    int64_t due;       /* when its time is over, before that of its waiter */
+    int64_t expires[]; /* of open votes: when there will be nothing left to watch */
+} hub_vigil;
+
 /* Requests handed over together, and who waits for them: a thread, or an event loop's `owner`. */
 struct hub_waiter {
     hub_waiter *previous, *next;
     hub_op **ops;
     size_t count, undecided;
+    size_t watching; /* how many of the undecided watch */
+    unsigned seen;   /* on the lookout: how often somebody had led */
     int64_t deadline;
     int64_t limit, stall; /* the deadline moves with every reply, by `stall`, up to the limit; 0: it does not */
     void *owner;
@@ -79,8 +97,10 @@ typedef struct hub_template {
     int parts;
     int args; /* how many its slots need */
     int undo; /* the verb that takes it back, with the same arguments; -1: none */
+    int skip; /* replies that come before the one that counts */
+    int watch;
     struct hub_template *fallback;
-    struct { char *text; size_t size; int slot; } part[];
+    struct { char *text; size_t size; int slot; } part[]; /* slot ~n: argument n as it is */
 } hub_template;
 
 hub_template *hub_template_new(int parts);

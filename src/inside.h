@@ -16,6 +16,12 @@
 /* No wait is longer than this without a look at signals. */
 #define SLICE (50 * MS)
 
+/* On the lookout, so long after somebody led: where many are busy, they see what comes by themselves. */
+#define PAUSE (500 * US)
+
+/* How many places there are for those that watch a key; one more is for prefixes. */
+#define HUB_PLACES 256
+
 #define BIT(i) (UINT64_C(1) << (i))
 
 /* A thread that leads where many wait. */
@@ -47,6 +53,13 @@ struct hub {
     pthread_cond_t seizable;
     hub_waiters waiting;        /* undecided, in the order of arrival */
     int threads;                /* how many of them are threads */
+    hub_waiters watching;       /* the same, of those that only watch */
+    int watchers;               /* how many of them are threads */
+    hub_waiter *lookout;        /* which of them waits for what comes */
+    char looking;               /* it is at it, not in bell_wait */
+    unsigned leads;             /* how often somebody has led */
+    hub_vigil *vigils[HUB_PLACES + 1];
+    size_t listed;              /* how many those are */
     hub_waiters finished;       /* threads that are decided, not yet woken */
     int unwoken;                /* how many those are */
     unsigned relayed;           /* how many were woken by others than the leader */
@@ -89,9 +102,18 @@ void hub_decide(hub *h, hub_op *op);
 int hub_wake_next(hub *h); /* 0 if there is none */
 void hub_wake_finished(hub *h);
 void hub_expire(hub *h, int64_t now);
+void hub_hasten(hub *h, hub_waiter *w, int64_t due);
 void hub_kick(hub *h);
 void hub_take_lead(hub *h);
 void hub_hand_on(hub *h);
+
+/* vigil.c: who watches, and what changes their votes. */
+int hub_begin_vigil(hub *h, hub_op *op, int master, int watch); /* 0 without memory */
+void hub_end_vigil(hub *h, hub_op *op);
+int hub_watched(hub *h, hub_op *op, int master, int64_t pttl, int64_t now); /* a reply; 0 if it is none */
+void hub_pushed(hub *h, int master, const char *data, size_t size);
+void hub_fail_open(hub *h, int master, const char *why);
+void hub_end_vigils(hub *h);
 
 /* helper.c. */
 int hub_call_helper(hub *h); /* 0 if it is not needed, or there is none */
@@ -100,6 +122,7 @@ int hub_call_helper(hub *h); /* 0 if it is not needed, or there is none */
 void hub_tell(hub *h, hub_waiter *w);
 void hub_watch_link(hub *h, hub_link *l, int on); /* on: as long as it is up */
 void hub_watch_output(hub *h);
+void hub_notify(hub *h); /* there is something to do for it, such as to ask for hub_due again */
 
 /* hub.c: a pair of fds (or one twice) to wake who polls. */
 int hub_open_bell(int bell[2]);
@@ -117,5 +140,6 @@ enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now, hub_cop
 void hub_fail_owed(hub *h, int master, const char *why);
 int hub_round(hub *h, int64_t longest); /* 0 if a signal wants attention */
 void hub_flush_now(hub *h);
+int hub_poll(struct pollfd *fds, int used, int64_t timeout);
 
 #endif

@@ -37,10 +37,15 @@ static int grow_ring(hub_link *l) {
     return 1;
 }
 
-int link_owe(hub_link *l, hub_op *op, int64_t sent, int retried) {
-    if (l->ring_size == l->ring_capacity && !grow_ring(l)) return 0;
-    size_t at = (l->ring_head + l->ring_size++) & (l->ring_capacity - 1);
-    l->ring[at] = (link_slot){op, sent, (char)retried};
+int link_owe(hub_link *l, const hub_template *t, hub_op *op, int64_t sent, enum link_turn turn) {
+    size_t replies = (size_t)t->skip + 1;
+    while (l->ring_capacity - l->ring_size < replies)
+        if (!grow_ring(l)) return 0;
+    for (size_t i = 1; i <= replies; i++) {
+        size_t at = (l->ring_head + l->ring_size++) & (l->ring_capacity - 1);
+        l->ring[at] = (link_slot){op, sent, i < replies ? SKIPPED : turn};
+    }
+    __atomic_add_fetch(&op->references, (int)replies, __ATOMIC_RELAXED);
     return 1;
 }
 
@@ -64,16 +69,22 @@ static char *put_bulk(char *to, const char *data, size_t size) {
     return to + size + 4;
 }
 
+static int argument(int slot) { return slot < 0 ? ~slot : slot; }
+
 int link_encode(hub_link *l, const hub_template *t, const hub_op *op) {
     size_t size = 0;
     for (int i = 0; i < t->parts; i++)
-        size += t->part[i].text ? t->part[i].size : op->arg[t->part[i].slot].size + 32;
+        size += t->part[i].text ? t->part[i].size : op->arg[argument(t->part[i].slot)].size + 32;
     char *start = buffer_room(&l->out, size), *to = start;
     if (!start) return 0;
     for (int i = 0; i < t->parts; i++) {
         if (t->part[i].text) {
             memcpy(to, t->part[i].text, t->part[i].size);
             to += t->part[i].size;
+        } else if (t->part[i].slot < 0) {
+            size_t raw = op->arg[~t->part[i].slot].size;
+            memcpy(to, op->arg[~t->part[i].slot].data, raw);
+            to += raw;
         } else {
             to = put_bulk(to, op->arg[t->part[i].slot].data, op->arg[t->part[i].slot].size);
         }

@@ -10,7 +10,7 @@ enum link_state { LINK_NONE, LINK_UP, LINK_BROKEN };
 typedef struct {
     hub_op *op;
     int64_t sent;
-    char retried; /* its fallback has been sent */
+    enum link_turn { FIRST, AGAIN, SKIPPED } turn; /* AGAIN: its fallback; SKIPPED: comes before what counts */
 } link_slot;
 
 typedef struct {
@@ -41,8 +41,8 @@ void link_pop(hub_link *l);
 int link_encode(hub_link *l, const hub_template *t, const hub_op *op);
 /* The same bytes as the last `size` of another link's. */
 int link_copy(hub_link *l, const hub_link *from, size_t size);
-/* The op is owed a reply from now on. 0 without memory. */
-int link_owe(hub_link *l, hub_op *op, int64_t sent, int retried);
+/* The op is owed the replies of this command from now on, and keeps a reference for each. 0 without memory. */
+int link_owe(hub_link *l, const hub_template *t, hub_op *op, int64_t sent, enum link_turn turn);
 /* Keep for the next connection, while it is worth it. */
 void link_keep(hub_link *l, hub_op *op, int64_t now, size_t bound);
 

@@ -4,7 +4,8 @@
 #include "watch.h"
 
 /* Make the watched fd readable, whoever decided; not while the loop itself is about to look. */
-static void notify(hub_loop *loop) {
+void hub_notify(hub *h) {
+    hub_loop *loop = &h->loop;
     if (loop->watch < 0 || loop->notified || loop->collecting) return;
     loop->notified = 1;
     hub_ring(loop->notify);
@@ -12,7 +13,7 @@ static void notify(hub_loop *loop) {
 
 void hub_tell(hub *h, hub_waiter *w) {
     hub_join(&h->loop.told, w);
-    notify(&h->loop);
+    hub_notify(h);
 }
 
 /* --- what is watched ----------------------------------------------------------------------- */
@@ -45,10 +46,17 @@ int hub_watch(hub *h) {
         for (int i = 0; i < h->masters; i++)
             if (h->links[i].state == LINK_UP) hub_watch_link(h, &h->links[i], 1);
         if (!h->leading) hub_watch_output(h); /* else the leader will */
-        if (loop->told.first) notify(loop);
+        if (loop->told.first) hub_notify(h);
     }
     pthread_mutex_unlock(&h->mutex);
     return loop->watch;
+}
+
+static void drop_owned(hub *h, hub_waiter *w) {
+    for (hub_waiter *next; w; w = next) {
+        next = w->next;
+        if (w->owner) hub_drop(h, w);
+    }
 }
 
 void hub_unwatch(hub *h) {
@@ -60,10 +68,8 @@ void hub_unwatch(hub *h) {
     loop->watch = -1;
     loop->notified = 0;
     while (loop->told.first) hub_drop(h, loop->told.first);
-    for (hub_waiter *w = h->waiting.first, *next; w; w = next) {
-        next = w->next;
-        if (w->owner) hub_drop(h, w);
-    }
+    drop_owned(h, h->waiting.first);
+    drop_owned(h, h->watching.first);
     pthread_mutex_unlock(&h->mutex);
 }
 

@@ -58,6 +58,7 @@ void hub_op_release(hub_op *op) {
         op->details = detail->next;
         free(detail);
     }
+    free(op->vigil);
     free(op);
 }
 
@@ -72,7 +73,8 @@ void hub_count(hub_op *op, int master, int64_t value) {
 }
 
 int hub_determined(const hub *h, const hub_op *op) {
-    int against = op->refused + (op->wait == WAIT_EARLY ? op->faulty : 0);
+    int against = op->refused + (op->wait == WAIT_EARLY || op->vigil ? op->faulty : 0);
+    if (op->vigil) return op->granted >= op->need || against > h->masters - op->need;
     if (!op->owed) return 1;
     return op->wait != WAIT_ALL && (op->granted >= op->need || against > h->masters - op->need);
 }

@@ -11,17 +11,18 @@
 
 enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now, hub_copy *copy) {
     if (op->verb < 0 || op->verb >= l->verbs || op->args < l->dialect[op->verb]->args) return REASON_NO_COMMAND;
-    if (l->ring_size >= h->max_owed) return REASON_OWED;
+    const hub_template *t = l->dialect[op->verb];
+    if (l->ring_size + (size_t)t->skip >= h->max_owed) return REASON_OWED;
     size_t before = buffer_size(&l->out);
     int same = copy->from && copy->from->kind == l->kind;
-    if (!(same ? link_copy(l, copy->from, copy->size) : link_encode(l, l->dialect[op->verb], op)))
-        return REASON_BUFFER;
-    if (buffer_size(&l->out) > h->max_buffer || !link_owe(l, op, now, 0)) {
+    if (!(same ? link_copy(l, copy->from, copy->size) : link_encode(l, t, op))) return REASON_BUFFER;
+    int watch = op->decided ? WATCH_NOTHING : t->watch;
+    if (buffer_size(&l->out) > h->max_buffer ||
+        (watch && !hub_begin_vigil(h, op, (int)(l - h->links), watch)) || !link_owe(l, t, op, now, FIRST)) {
         l->out.tail = l->out.head + before;
         return REASON_BUFFER;
     }
     *copy = (hub_copy){l, buffer_size(&l->out) - before};
-    __atomic_add_fetch(&op->references, 1, __ATOMIC_RELAXED);
     op->owed += !hub_voted(op, (int)(l - h->links));
     h->reflush = 1;
     return REASON_NONE;
@@ -41,9 +42,11 @@ void hub_fail_owed(hub *h, int master, const char *why) {
         op->owed -= !hub_voted(op, master);
         hub_fault(op, master, REASON_BROKEN, l->broken, strlen(l->broken));
         hub_conclude(h, op);
-        if (op->keep) link_keep(l, op, now, h->max_replay);
+        if (op->keep && slot->turn != SKIPPED) link_keep(l, op, now, h->max_replay);
         hub_op_release(op);
     }
+    hub_fail_open(h, master, l->broken);
+    if (h->looking) hub_kick(h); /* else it would look at what is gone */
 }
 
 static void break_link(hub *h, int master, const char *why) {
@@ -89,15 +92,20 @@ static int flush(hub *h) {
     return calm;
 }
 
+int hub_poll(struct pollfd *fds, int used, int64_t timeout) {
+    if (timeout < 0) timeout = 0;
+#ifdef __linux__
+    struct timespec t = {timeout / SECOND, timeout % SECOND};
+    return ppoll(fds, (nfds_t)used, &t, NULL);
+#else
+    return poll(fds, (nfds_t)used, (int)((timeout + MS - 1) / MS));
+#endif
+}
+
 static int wait_for_events(hub *h, int used, int64_t timeout) {
     for (int i = 0; i < h->masters; i++)
         if (h->links[i].polled && h->links[i].failure[0]) timeout = 0;
-#ifdef __linux__
-    struct timespec t = {timeout / SECOND, timeout % SECOND};
-    return ppoll(h->fds, (nfds_t)used, &t, NULL);
-#else
-    return poll(h->fds, (nfds_t)used, (int)((timeout + MS - 1) / MS));
-#endif
+    return hub_poll(h->fds, used, timeout);
 }
 
 /* Receive from whoever has something. 0 if a signal wants attention. */
@@ -147,18 +155,26 @@ static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, i
     link_slot slot = *link_oldest(l);
     hub_op *op = slot.op;
     link_pop(l);
+    if (slot.turn == SKIPPED) {
+        hub_op_release(op);
+        return 1;
+    }
     const hub_template *fallback = l->dialect[op->verb]->fallback;
     /* Not for what is over and need not arrive: its undo may be on the way, and this would be behind it. */
     int wanted = !op->decided || op->keep || !op->need;
-    if (kind == REPLY_OTHER && fallback && wanted && !slot.retried && is_noscript(reply) &&
-        link_encode(l, fallback, op) && link_owe(l, op, slot.sent, 1)) {
+    if (kind == REPLY_OTHER && fallback && wanted && slot.turn == FIRST && is_noscript(reply) &&
+        link_encode(l, fallback, op) && link_owe(l, fallback, op, slot.sent, AGAIN)) {
         h->reflush = 1;
+        hub_op_release(op);
         return 1;
     }
     op->owed -= !hub_voted(op, master);
     hub_renew(op->waiter, now);
     if (op->decided) l->late++;
-    else if (kind == REPLY_NUMBER) hub_count(op, master, number);
+    else if (op->vigil && op->vigil->masters & BIT(master)) {
+        if (kind != REPLY_NUMBER || reply.data[0] != ':' || !hub_watched(h, op, master, number, now))
+            fault_reply(op, master, reply);
+    } else if (kind == REPLY_NUMBER) hub_count(op, master, number);
     else fault_reply(op, master, reply);
     hub_conclude(h, op);
     hub_op_release(op);
@@ -174,8 +190,10 @@ static int match(hub *h, int master, int64_t now) {
         int64_t number = 0;
         enum reply_kind kind = reply_next(in, &in.size, &number);
         if (kind == REPLY_PARTIAL) break;
-        if (kind == REPLY_PUSH) l->pushes++;
-        else if (kind == REPLY_MALFORMED) snprintf(l->failure, sizeof l->failure, "protocol error: malformed reply");
+        if (kind == REPLY_PUSH) {
+            l->pushes++;
+            hub_pushed(h, master, in.data, in.size);
+        } else if (kind == REPLY_MALFORMED) snprintf(l->failure, sizeof l->failure, "protocol error: malformed reply");
         else if (kind != REPLY_ATTRIBUTE) {
             if (!answers++ && l->asked) measure(h, l, link_oldest(l), now);
             if (!answer(h, master, kind, in, number, now))

@@ -6,19 +6,17 @@
 /* What a waiter's bell says. */
 enum { LEAD = 1, TOLD };
 
-/* Whenever nobody leads, somebody who can must know. */
+static void call_first(hub_waiter *w) {
+    while (w && !w->present) w = w->next;
+    if (w) bell_ring(&w->bell, LEAD);
+}
+
+/* Whenever nobody leads, somebody who can must know; and of those that only watch, one is on the lookout. */
 static void pass_lead(hub *h) {
     if (h->leading) return;
-    if (h->seizing) {
-        pthread_cond_signal(&h->seizable);
-        return;
-    }
-    for (hub_waiter *w = h->threads ? h->waiting.first : NULL; w; w = w->next) {
-        if (w->present) {
-            bell_ring(&w->bell, LEAD);
-            return;
-        }
-    }
+    if (h->seizing) pthread_cond_signal(&h->seizable);
+    else if (h->threads) call_first(h->waiting.first);
+    else if (h->watchers && !h->lookout) call_first(h->watching.first);
 }
 
 void hub_join(hub_waiters *queue, hub_waiter *w) {
@@ -30,16 +28,25 @@ void hub_join(hub_waiters *queue, hub_waiter *w) {
 }
 
 /* Of those that wait as w does. */
-static int *number_of(hub *h, const hub_waiter *w) { return w->owner ? &h->loop.waiting : &h->threads; }
+static int *number_of(hub *h, const hub_waiter *w) {
+    if (w->owner) return &h->loop.waiting;
+    return w->queue == &h->watching ? &h->watchers : &h->threads;
+}
 
 static void leave_queue(hub *h, hub_waiter *w) {
     hub_waiters *queue = w->queue;
     if (!queue) return;
     *(w->previous ? &w->previous->next : &queue->first) = w->next;
     *(w->next ? &w->next->previous : &queue->last) = w->previous;
-    w->queue = NULL;
-    if (queue == &h->waiting) --*number_of(h, w);
+    if (queue == &h->waiting || queue == &h->watching) --*number_of(h, w);
     else if (queue == &h->finished) h->unwoken--;
+    w->queue = NULL;
+}
+
+/* Undecided: with those that only watch, or with the others. */
+static void await(hub *h, hub_waiter *w) {
+    hub_join(w->watching == w->undecided ? &h->watching : &h->waiting, w);
+    ++*number_of(h, w);
 }
 
 /* What still comes for its requests is nobody's. */
@@ -50,7 +57,17 @@ static void part(hub_waiter *w) {
 void hub_decide(hub *h, hub_op *op) {
     hub_waiter *w = op->waiter;
     op->decided = 1;
-    if (!w || --w->undecided || !w->queue) return;
+    if (op->vigil) hub_end_vigil(h, op);
+    if (!w) return;
+    w->undecided--;
+    if (!w->queue) return;
+    if (w->undecided) {
+        if (w->queue == &h->waiting && w->watching == w->undecided) {
+            leave_queue(h, w);
+            await(h, w);
+        }
+        return;
+    }
     part(w);
     leave_queue(h, w);
     if (w->owner) {
@@ -65,6 +82,7 @@ int hub_wake_next(hub *h) {
     hub_waiter *w = h->finished.first;
     if (!w) return 0;
     leave_queue(h, w);
+    if (w == h->lookout && h->looking) hub_kick(h);
     bell_ring(&w->bell, TOLD);
     return 1;
 }
@@ -74,18 +92,44 @@ void hub_wake_finished(hub *h) {
     }
 }
 
+/* When the time of this request ends. */
+static int64_t end_of(const hub_waiter *w, const hub_op *op) {
+    if (!op->vigil) return w->deadline;
+    return op->vigil->due < w->limit ? op->vigil->due : w->limit;
+}
+
+/* Decide what is over; when the next may be. */
+static int64_t expire(hub *h, hub_waiter *w, int64_t now) {
+    if (!w->watching && w->deadline > now) return w->deadline;
+    int64_t next = FOREVER;
+    for (size_t i = 0; i < w->count; i++) {
+        hub_op *op = w->ops[i];
+        int64_t end = end_of(w, op);
+        if (op->decided) continue;
+        if (end <= now) hub_decide(h, op);
+        else if (end < next) next = end;
+    }
+    return next;
+}
+
 void hub_expire(hub *h, int64_t now) {
     if (now < h->next_deadline) return;
+    hub_waiters *queues[] = {&h->waiting, &h->watching}; /* in this order: the first may move to the second */
     h->next_deadline = FOREVER;
-    for (hub_waiter *w = h->waiting.first, *next; w; w = next) {
-        next = w->next;
-        if (w->deadline > now) {
-            if (w->deadline < h->next_deadline) h->next_deadline = w->deadline;
-            continue;
+    for (int i = 0; i < 2; i++) {
+        for (hub_waiter *w = queues[i]->first, *next; w; w = next) {
+            next = w->next;
+            int64_t end = expire(h, w, now);
+            if (end < h->next_deadline) h->next_deadline = end;
         }
-        for (size_t i = 0; i < w->count; i++)
-            if (!w->ops[i]->decided) hub_decide(h, w->ops[i]);
     }
+}
+
+void hub_hasten(hub *h, hub_waiter *w, int64_t due) {
+    if (due >= h->next_deadline) return;
+    h->next_deadline = due;
+    if (w->owner) hub_notify(h);
+    if (h->looking) hub_kick(h);
 }
 
 void hub_conclude(hub *h, hub_op *op) {
@@ -98,7 +142,10 @@ void hub_renew(hub_waiter *w, int64_t now) {
 
 /* --- the lead ------------------------------------------------------------------------------ */
 
-void hub_take_lead(hub *h) { h->leading = 1; }
+void hub_take_lead(hub *h) {
+    h->leading = 1;
+    h->leads++;
+}
 
 void hub_hand_on(hub *h) {
     if (h->reflush && !h->threads) { /* bytes that no other caller will flush */
@@ -116,13 +163,60 @@ static enum hub_state lead(hub *h, hub_waiter *w) {
     int calm = 1;
     hub_take_lead(h);
     int64_t look = hub_now() + SLICE;
-    while (calm && w->undecided && !h->seizing) {
+    while (calm && w->undecided && w->queue != &h->watching && !h->seizing) {
         calm = hub_round(h, SLICE) && (h->polled < look || !w->undecided);
         if (w->undecided) hub_wake_finished(h);
     }
     if (!calm && w->undecided) w->present = 0;
     hub_hand_on(h);
     return calm || !w->undecided ? HUB_DONE : HUB_SIGNALS;
+}
+
+/* --- the lookout ---------------------------------------------------------------------------- */
+
+static enum hub_state lead_once(hub *h, hub_waiter *w) {
+    hub_take_lead(h);
+    int calm = hub_round(h, 0);
+    hub_hand_on(h);
+    w->seen = h->leads;
+    return calm ? HUB_DONE : HUB_SIGNALS;
+}
+
+/* What the lookout waits for, while nobody leads. */
+static int sights(hub *h, struct pollfd *fds) {
+    int used = 1;
+    fds[0] = (struct pollfd){h->kick[0], POLLIN, 0};
+    for (int i = 0; i < h->masters; i++) {
+        hub_link *l = &h->links[i];
+        short events = buffer_size(&l->flight) ? POLLIN | POLLOUT : POLLIN;
+        if (l->state == LINK_UP) fds[used++] = (struct pollfd){l->fd, events, 0};
+    }
+    return used;
+}
+
+/* Wait for what comes, without the lead: whoever has more haste takes it at any time, and neither waits for
+ * me nor wakes me. As long as others lead again and again they see what comes; then I only look now and
+ * then whether they still do. */
+static enum hub_state look_out(hub *h, hub_waiter *w, int64_t look) {
+    struct pollfd fds[64];
+    int64_t now = hub_now();
+    int busy = h->leading || h->seizing;
+    if (!busy && (h->reflush || h->next_deadline <= now)) return lead_once(h, w);
+    busy |= w->seen != h->leads;
+    w->seen = h->leads;
+    int64_t end = h->next_deadline < look ? h->next_deadline : look;
+    int used = busy ? 0 : sights(h, fds);
+    h->looking = !busy;
+    bell_init(&w->bell);
+    pthread_mutex_unlock(&h->mutex);
+    int events = 0;
+    if (busy) bell_wait(&w->bell, PAUSE);
+    else events = hub_poll(fds, used, end - now);
+    pthread_mutex_lock(&h->mutex);
+    h->looking = 0;
+    int mine = w->undecided && !busy && !h->leading && !h->seizing;
+    enum hub_state state = mine ? lead_once(h, w) : HUB_DONE;
+    return events < 0 || hub_now() >= look ? HUB_SIGNALS : state;
 }
 
 /* --- submitting ---------------------------------------------------------------------------- */
@@ -166,10 +260,17 @@ void hub_kick(hub *h) {
 /* With the mutex held, which it lets go. */
 static enum hub_state wait_decided(hub *h, hub_waiter *w) {
     enum hub_state state = HUB_DONE;
+    int64_t look = hub_now() + SLICE;
     w->present = 1;
     while (w->undecided && state == HUB_DONE) {
-        if (!h->leading && !h->seizing) {
-            state = lead(h, w);
+        int watching = w->queue == &h->watching;
+        if (watching && !h->lookout) h->lookout = w;
+        if (h->lookout == w) {
+            state = look_out(h, w, look);
+            continue;
+        }
+        if (!h->leading && !h->seizing && (!watching || h->reflush)) {
+            state = watching ? lead_once(h, w) : lead(h, w);
             continue;
         }
         bell_init(&w->bell);
@@ -180,6 +281,7 @@ static enum hub_state wait_decided(hub *h, hub_waiter *w) {
         if (!rung && w->undecided) state = HUB_SIGNALS;
     }
     w->present = 0;
+    if (h->lookout == w) h->lookout = NULL;
     if (!w->undecided) leave_queue(h, w); /* no need to wake me */
     pass_lead(h); /* I may be the one who was called to lead */
     pthread_mutex_unlock(&h->mutex);
@@ -193,6 +295,8 @@ void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeou
     w->present = 0;
     w->ops = ops;
     w->count = w->undecided = count;
+    w->watching = 0;
+    w->seen = h->leads;
     w->deadline = w->limit = hub_later(now, timeout);
     w->stall = hub_later(0, stall);
     hub_renew(w, now);
@@ -204,9 +308,11 @@ void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeou
         part(w);
         return;
     }
-    hub_join(&h->waiting, w);
-    ++*number_of(h, w);
-    if (w->deadline < h->next_deadline) h->next_deadline = w->deadline;
+    await(h, w);
+    int64_t end = w->watching == w->undecided ? w->limit : w->deadline;
+    if (end >= h->next_deadline) return;
+    h->next_deadline = end;
+    if (h->looking && w->queue == &h->watching) hub_kick(h);
 }
 
 enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall) {
@@ -232,7 +338,10 @@ enum hub_state hub_wait(hub *h, hub_waiter *w) {
 }
 
 void hub_drop(hub *h, hub_waiter *w) {
-    for (size_t i = 0; i < w->count; i++) w->ops[i]->decided = 1;
+    for (size_t i = 0; i < w->count; i++) {
+        w->ops[i]->decided = 1;
+        hub_end_vigil(h, w->ops[i]);
+    }
     part(w);
     leave_queue(h, w);
 }
