@@ -17,11 +17,12 @@ FLAGS = os.environ.get("REDLOCK_FAST_CFLAGS", "").split()
 TRACE = os.environ.get("REDLOCK_FAST_TRACE") == "1"
 
 PARTS = ("helper", "hub", "link", "loop", "request", "round", "vigil", "waiter")
+HEADERS = ("bell", "buffer", "hub", "inside", "link", "push", "reply", "watch")
 
 native = Extension(
     "redlock_fast._native",
     sources=["src/_native.pyx", *(f"src/{name}.c" for name in PARTS)],
-    depends=[f"src/{name}.h" for name in ("bell", "buffer", "hub", "inside", "link", "push", "reply", "watch")],
+    depends=[f"src/{name}.h" for name in HEADERS],
     include_dirs=["src"],
     define_macros=[("_GNU_SOURCE", None), *([("CYTHON_TRACE_NOGIL", "1")] if TRACE else [])],
     extra_compile_args=["-std=c11", "-O2", *FLAGS],

@@ -13,9 +13,7 @@ from ._engine import Request, Votes
 from ._quorum import milliseconds
 
 #: As plain numbers, for the hot path.
-ACQUIRE, RELEASE, EXTEND, FENCE, LIFT = map(
-    int, (Verb.ACQUIRE, Verb.RELEASE, Verb.EXTEND, Verb.FENCE, Verb.LIFT)
-)
+ACQUIRE, RELEASE, EXTEND, _, FENCE, LIFT, WATCH = map(int, list(Verb)[:7])
 
 
 @lru_cache(maxsize=256)
@@ -76,8 +74,8 @@ class Claim:
         return [Request(EXTEND, (self.key, token, ttl), masters)]
 
     def watch(self, masters: int) -> Request | None:
-        """Wait until it may have become free; None where there is nothing to wait for but time."""
-        return None
+        """Tell when it is free, or may be; None where there is nothing to wait for but time."""
+        return Request(WATCH, (self.key,), masters)
 
 
 class Fenced(Claim):

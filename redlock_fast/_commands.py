@@ -12,7 +12,7 @@ Sources: redis.io/commands/set, /delex, /evalsha; valkey.io/commands/set, /delif
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 
@@ -27,6 +27,8 @@ class Verb(IntEnum):
     FENCE = 4
     #: Lift the counter of a key that is held to a number.
     LIFT = 5
+    #: Tell when the key is free, or may be.
+    WATCH = 6
 
 
 #: What a command watches: the key that its first argument names, or all keys that begin with it.
@@ -116,6 +118,23 @@ def script(keys: str, args: str, *parts: bytes) -> Script:
     where = [f"KEYS[{n + 1}]" for n in range(len(names))] + [f"ARGV[{n + 1}]" for n in range(len(values))]
     header = f"local {','.join(names + values)}={','.join(where)}\n".encode()
     return Script(header + b"\n".join(parts), len(names))
+
+
+_CACHING = command(b"CLIENT", b"CACHING", b"YES").parts[0]
+
+
+def watching(look: Command, can: Capabilities, watch: int = WATCH_KEY) -> Command:
+    """``look``, which says when a lock may be free, and to be told by a push when that changes.
+
+    A server that cannot push is only asked.
+    """
+    fallback = watching(look.fallback, can, watch) if look.fallback else None
+    if not can.push:
+        return replace(look, fallback=fallback, watch=watch)
+    assert isinstance(_CACHING, bytes)
+    first, *others = look.parts
+    parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, *look.parts)
+    return Command(parts, fallback, skip=1, watch=watch)
 
 
 COMPARE_AND_DELETE = Script(
@@ -253,5 +272,6 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
         Verb.EXISTS: command(b"EXISTS", KEY),
         Verb.FENCE: fence,
         Verb.LIFT: LIFT.template(KEY, COUNTER, TOKEN, NUMBER, RETENTION),
+        Verb.WATCH: watching(command(b"PTTL", KEY), can),
     }
     return tuple(by_verb[verb] for verb in Verb)

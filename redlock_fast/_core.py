@@ -48,7 +48,7 @@ class Core:
         key_prefix: str | bytes = "",
         decide: str = "quorum",
         max_ttl: float = 60.0,
-        wait: str = "poll",
+        wait: str = "auto",
         restart_guard: str = "auto",
         assume_fresh: bool = False,
         fencing_retention: float = 86_400.0,

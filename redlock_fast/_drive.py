@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Protocol, TypeVar
 
-from ._effects import Effect, Exchange, Pause, Turn
+from ._effects import Effect, Exchange, Pause, Turn, Watch
 from ._engine import Engine, Tally, Votes
 from ._line import Place
 
@@ -61,6 +61,8 @@ def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet) -> Result:
                     argument = exchange(effect, fleet)
                 elif type(effect) is Pause:
                     fleet.pause(effect.seconds)
+                elif type(effect) is Watch:
+                    argument = exchange(effect, fleet)
                 elif type(effect) is Turn:
                     fleet.wait_for_turn(effect.place, effect.seconds)
                 else:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from ._drive import note_faults
-from ._effects import Effect, Exchange, Pause, Turn
-from ._engine import Tally
+from ._effects import Effect, Exchange, Pause, Turn, Watch
+from ._engine import Tally, Votes
 from ._line import Place
 from ._masters import Masters, nothing
 
@@ -36,6 +36,7 @@ class Pump:
         self._submitted = 0  # since the last flush
         self._timer: asyncio.TimerHandle | None = None
         self._timer_seconds = 0.0  # what it was set to
+        self._watching = 0  # exchanges whose time may be over earlier than they were told
         self._waiting: set[asyncio.Future[None]] = set()  # for the masters to change
         self._fd = self.engine.fileno()
         loop.add_reader(self._fd, self._on_ready)
@@ -83,6 +84,13 @@ class Pump:
             if not future.done():  # else it was cancelled, and will be forgotten
                 self._pending -= 1
                 future.set_result(answers)
+        if self._watching:
+            self._hasten()
+
+    def _hasten(self) -> None:
+        due = self.engine.due()
+        if due is not None and (self._timer is None or self.loop.time() + due < self._timer.when()):
+            self._set_timer(due)
 
     def _set_timer(self, seconds: float) -> None:
         if self._timer is not None:
@@ -98,6 +106,20 @@ class Pump:
             self._set_timer(due)
 
     # --- waiting ---
+
+    async def watch(self, effect: Watch) -> list[Votes]:
+        """What came of it; this may take long."""
+        future: asyncio.Future[list[Votes]] = self.loop.create_future()
+        self._watching += 1
+        ticket = self.submit(effect, future)
+        try:
+            return await future
+        except BaseException:
+            if not future.done() or future.cancelled():
+                self.forget(ticket)
+            raise
+        finally:
+            self._watching -= 1
 
     async def until(self, condition: Callable[[], bool], timeout: float) -> None:
         """Wait up to ``timeout`` seconds for what depends on the masters' connections."""
@@ -197,7 +219,7 @@ async def drive(procedure: Generator[Effect, Any, Result], pump: Pump) -> Result
                 effect = resume(argument)
                 resume, argument = procedure.send, None
                 if type(effect) is not Exchange:
-                    await _wait(effect, pump)
+                    argument = await _wait(effect, pump)
                 elif effect.need:
                     future: asyncio.Future[Any] = Future(loop=pump.loop)
                     ticket = pump.submit(effect, future)
@@ -220,7 +242,9 @@ async def drive(procedure: Generator[Effect, Any, Result], pump: Pump) -> Result
             resume, argument = procedure.throw, error
 
 
-async def _wait(effect: Effect, pump: Pump) -> None:
+async def _wait(effect: Effect, pump: Pump) -> Any:
+    if type(effect) is Watch:
+        return await pump.watch(effect)
     if type(effect) is Pause:
         await pump.until(lambda: pump.masters.closed, effect.seconds)
         pump.masters.check_open()
@@ -228,6 +252,7 @@ async def _wait(effect: Effect, pump: Pump) -> None:
         await pump.wait_for_turn(effect.place, effect.seconds)
     else:
         await pump.wait_for_quorum(effect.timeout)  # type: ignore[union-attr]
+    return None
 
 
 def drive_now(

@@ -26,6 +26,12 @@ class Exchange:
         self.stall = stall
 
 
+class Watch(Exchange):
+    """The same for requests that watch: which may take long, and end when something changes."""
+
+    __slots__ = ()
+
+
 class Pause:
     """Effect: wait for ``seconds``."""
 

@@ -27,6 +27,7 @@ class MasterHealth:
     ``persistence``: "aof always", "aof everysec", "aof no", "no aof", or "" where it may not be asked:
     only the first survives every restart. ``eviction``: its policy; only "noeviction" keeps locks.
     ``guard``: for how many seconds more it casts no vote, because it may have forgotten locks.
+    ``push``: it tells who waits when a lock is free; False: who waits has to ask it again and again.
     """
 
     name: str
@@ -48,6 +49,7 @@ class MasterHealth:
     persistence: str
     eviction: str
     guard: float
+    push: bool
 
 
 @dataclass(slots=True)
@@ -136,6 +138,7 @@ class Seat:
             persistence=server.persistence,
             eviction=server.eviction,
             guard=self.guard(),
+            push=server.can.push,
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from ._claim import Claim
-from ._effects import Effect, Exchange, Pause, Turn
+from ._effects import Effect, Pause, Turn, Watch
 from ._engine import Votes
 from ._lease import Refusal
 from ._line import Place
@@ -84,7 +84,7 @@ class Tries:
         until = rules.clock() + (pause if self.rounds is not None else self.spare)
         yield from self.queue(until)
         longest = max(0.0, min(until - rules.clock(), self._rearm()))
-        seen = (yield Exchange([watch], rules.need, longest))[0]
+        seen = (yield Watch([watch], rules.need, longest))[0]
         if impossible(rules.masters, rules.need, 0, seen.faulty):
             yield Pause(max(0.0, min(pause, until - rules.clock())))
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
@@ -13,6 +14,8 @@ from redlock_fast._commands import (
     COMPARE_AND_EXTEND,
     FENCE,
     MARKED_ACQUIRE,
+    WATCH_KEY,
+    WATCH_PREFIX,
     Capabilities,
     Command,
     Mark,
@@ -23,6 +26,7 @@ from redlock_fast._commands import (
     dialect,
     script,
     scripts,
+    watching,
 )
 
 ARGS = (b"key", b"token", b"1500", b"counter", b"86400000")
@@ -129,7 +133,7 @@ def test_arguments_go_out_whatever_bytes_they_hold(can: Capabilities) -> None:
     for verb, template in zip(Verb, dialect(can), strict=True):
         rendered = render(template, args)
         assert bulk(args[0]) in rendered
-        assert (bulk(args[1]) in rendered) == (verb != Verb.EXISTS)
+        assert (bulk(args[1]) in rendered) == (verb not in (Verb.EXISTS, Verb.WATCH))
 
 
 @pytest.mark.parametrize("can", EVERY_SERVER)
@@ -170,3 +174,34 @@ def test_every_script_of_a_dialect_is_loaded(can: Capabilities, mark: Mark | Non
         if b"EVALSHA" in render(template, ARGS)
     }
     assert used == loaded
+
+
+# --- watching -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("can", EVERY_SERVER)
+def test_watching_is_one_template_with_one_reply_that_counts(can: Capabilities) -> None:
+    """Armed and asked in one: what changes between the two would never be told."""
+    look = array(b"PTTL", b"key")
+    asked = dialect(can)[Verb.WATCH]
+    assert (render(asked, ARGS), asked.skip, asked.watch) == (look, 0, WATCH_KEY)
+    armed = dialect(replace(can, push=True))[Verb.WATCH]
+    assert render(armed, ARGS) == array(b"CLIENT", b"CACHING", b"YES") + look
+    assert (armed.skip, armed.watch, armed.undo) == (1, WATCH_KEY, None)
+
+
+def test_a_script_that_watches_is_armed_again_where_it_is_unknown() -> None:
+    template = script("key", "", b"return redis.call('pttl',key)").template(0)
+    armed = watching(template, Capabilities(push=True), WATCH_PREFIX)
+    assert armed.fallback is not None
+    for one, word in ((armed, b"EVALSHA"), (armed.fallback, b"EVAL")):
+        rendered = render(one, ARGS)
+        assert rendered.startswith(array(b"CLIENT", b"CACHING", b"YES"))
+        assert bulk(word) in rendered
+        assert (one.skip, one.watch) == (1, WATCH_PREFIX)
+    assert watching(template, Capabilities()).skip == 0
+
+
+def test_a_template_may_begin_with_what_goes_out_as_it_is() -> None:
+    armed = watching(command(~0, b"PTTL", 1), Capabilities(push=True))
+    assert render(armed, (b"*2\r\n", b"key")) == array(b"CLIENT", b"CACHING", b"YES") + array(b"PTTL", b"key")
