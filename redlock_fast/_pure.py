@@ -38,6 +38,7 @@ class PureEngine(Desk):
             self._poller = self._new_poller()
             self._work(connection, select.POLLIN, monotonic())
             self._flush()
+            self._vigils.end()
 
         self._alone(attach)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from time import monotonic
 from typing import Any
 
 from ._engine import Batch, Request, Tally, Votes, Wait
 from ._pure_hub import SLICE, Hub
-from ._pure_link import Lane, Slot
-from ._pure_op import Op, Template, Waiter
+from ._pure_link import Lane, Slot, on_line
+from ._pure_op import Op, Template, Vigil, Waiter
 from ._pure_watch import Watch
 
 #: Faults of masters that were not asked.
@@ -22,18 +22,23 @@ NOT_ASKED = frozenset({"not asked", "lagging", "not connected"})
 class Ticket(Waiter):
     """What an event loop submitted: nobody is rung when it is decided, the loop is told."""
 
-    __slots__ = ("desk", "ops", "requests", "whom")
+    __slots__ = ("desk", "requests", "whom")
 
     def __init__(self, requests: Sequence[Request] | Batch, whom: object, desk: Desk) -> None:
         super().__init__(0)
         self.requests = requests
-        self.ops: list[Op] = []
         self.whom = whom
         self.desk = weakref.ref(desk)  # which has its connections, which know the requests, which know me
 
     def ring(self) -> None:
+        if self.partly and not all(op.decided for op in self.ops):
+            return
         if (desk := self.desk()) is not None:
             desk.tell(self)
+
+    def hasten(self, due: float) -> None:
+        if (desk := self.desk()) is not None:
+            desk.hasten(due)
 
     def end(self) -> list[Op]:
         """The requests, let go of, as is ``whom``."""
@@ -78,12 +83,30 @@ class Desk(Hub):
             self._news = True
             if done():
                 self._hand_over(now + SLICE)
+            elif me.watching:
+                me.ops = ops
+                self._run(me, lambda: self._watch_for(me, done))
             else:
                 self._run(me, lambda: self._wait(me, done))
         finally:  # an interrupt too ends the waiting: what comes later is nobody's
             result = answers(requests, ops)
+            if me.watching:
+                me.ops = []
+                self._end_vigils(ops)
             self._sweep()
         return result
+
+    def _watch_for(self, me: Waiter, done: Callable[[], bool]) -> None:
+        """Wait as the others do, for as long as there are requests that do not watch; then look out."""
+        others = [op for op in me.ops if op.vigil is None]
+        if others:
+            self._wait(me, lambda: all(op.decided for op in others))
+            self._lead.forget(me)
+        self._look_out(me, done)
+
+    def _end_vigils(self, ops: list[Op]) -> None:
+        for op in ops:
+            self._vigils.discard(op)
 
     def drain(self, timeout: float) -> bool:
         def done() -> bool:
@@ -133,9 +156,11 @@ class Desk(Hub):
         ops = ticket.ops = self._ops(waiter, requests, need, wait, now)
         if need:
             self._tickets[ticket] = None
-            self._soonest = min(self._soonest, ticket.since(now, timeout, stall))
+            ticket.since(now, timeout, stall)
         for op in ops:
             self._submit(waiter, op, now)
+        if need:
+            self._look_at_time((ticket.expire(now) or inf) if ticket.watching else ticket.due())
         self._news = True
         if need and not ops:
             ticket.ring()
@@ -144,8 +169,11 @@ class Desk(Hub):
     def forget(self, ticket: object) -> None:
         assert isinstance(ticket, Ticket)
         self._tickets.pop(ticket, None)
-        for op in ticket.end():
+        watching, ops = ticket.watching, ticket.end()
+        for op in ops:
             op.decided = True
+        if watching:
+            self._end_vigils(ops)
 
     def flush(self) -> None:
         self.tend()
@@ -167,8 +195,10 @@ class Desk(Hub):
             ticket = self._told.popleft()
             if ticket in self._tickets:
                 del self._tickets[ticket]
-                whom = ticket.whom
-                result.append((whom, answers(ticket.requests, ticket.end())))
+                whom, ops = ticket.whom, ticket.end()
+                result.append((whom, answers(ticket.requests, ops)))
+                if ticket.watching:
+                    self._end_vigils(ops)
         return result
 
     def due(self) -> float | None:
@@ -178,14 +208,30 @@ class Desk(Hub):
 
     def _expire(self, now: float) -> None:
         if now >= self._soonest:
-            due = [(ticket.due(), ticket) for ticket in self._tickets]
+            self._soonest = inf
+            due = [
+                (ticket.expire(now) if ticket.watching else ticket.due(), ticket)
+                for ticket in list(self._tickets)
+            ]
             self._told.extend(ticket for when, ticket in due if when <= now)
-            self._soonest = min((when for when, _ in due if when > now), default=inf)
+            self._look_at_time(min((when for when, _ in due if when > now), default=inf))
+
+    def _look_at_time(self, when: float) -> bool:
+        """Whether that is sooner than was known. Other threads may do the same: nothing is called here."""
+        if when < self._soonest:
+            self._soonest = when
+            return True
+        return False
 
     def tell(self, ticket: Ticket) -> None:
         """It is decided."""
         self._told.append(ticket)
         if self._watch is not None and not self._collecting:
+            self._watch.ring()
+
+    def hasten(self, due: float) -> None:
+        """A ticket may be due then."""
+        if self._look_at_time(due) and self._watch is not None and not self._collecting:
             self._watch.ring()
 
     # --- inside ------------------------------------------------------------------------------
@@ -230,18 +276,27 @@ class Desk(Hub):
             slot = slots.get(template)
             if slot is None:
                 slot = slots[template] = (op, template, template.encode(request.args), now)
-            if why := connection.full(len(slot[2])):
+            if why := connection.full(len(slot[2]), template.skip):
                 self._refuse(op, connection.lane, why, now)
             else:
                 op.sent |= 1 << connection.lane.index
                 ready.append((connection, slot))
+                if template.watch and op.need:
+                    self._begin_vigil(me, op, connection.lane.index, template.watch)
         op.owing = len(ready)
         op.settle()
         for connection, slot in ready:
-            connection.line.append(slot)
+            connection.line += on_line(*slot)
             connection.queued += len(slot[2])
             if connection.lane.connection is not connection:  # it ended just now, perhaps before this
                 self._dead.append(connection)
+
+    def _begin_vigil(self, me: Waiter, op: Op, master: int, watch: int) -> None:
+        if op.vigil is None:
+            op.vigil = Vigil(watch, self._masters)
+            self._vigils.add(op)
+            me.watching = True
+        op.vigil.masters |= 1 << master
 
     def _refuse(self, op: Op, lane: Lane, why: str, now: float) -> None:
         """It cannot be sent to this master now."""

@@ -19,6 +19,7 @@ from time import monotonic
 from ._engine import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
 from ._pure_link import Connection, Lane
 from ._pure_op import Lead, Waiter, new_bell
+from ._pure_vigil import Vigils
 from ._pure_watch import Watch
 from ._resp import ProtocolError
 
@@ -26,6 +27,8 @@ from ._resp import ProtocolError
 EXPECT_WITHIN = 0.001
 #: No wait is longer than this without a look around.
 SLICE = 0.05
+#: On the lookout, so long after somebody led: where many are busy, they see what comes by themselves.
+PAUSE = 0.0005
 #: How often a leader looks for lagging masters at least.
 LOOK_EVERY = 0.01
 
@@ -55,7 +58,10 @@ class Hub:
         self._reset()
 
     def _reset(self) -> None:
-        self._lanes = tuple(Lane(index, self._bounds, self._lag_after) for index in range(self._masters))
+        self._vigils = Vigils()
+        self._lanes = tuple(
+            Lane(index, self._bounds, self._lag_after, self._vigils) for index in range(self._masters)
+        )
         self._by_fd: dict[int, Connection] = {}
         self._lead = Lead()
         self._kick: tuple[socket.socket, socket.socket] | None = None
@@ -162,6 +168,47 @@ class Hub:
             now = self._poll(max(0.0, min(wait, me.due() - (now or monotonic()))))
             if done() or now >= me.due():
                 return True
+
+    def _look_out(self, me: Waiter, done: Callable[[], bool]) -> None:
+        """Wait without the lead, until ``done()``: whoever has more haste takes it at any time.
+
+        One of those that wait so watches the connections, and leads when something came. As long as others
+        lead again and again they see what comes; then it only looks now and then whether they still do.
+        """
+        me.bell = bell = new_bell()
+        self._lead.watchers[me] = None
+        while not done():
+            now = monotonic()
+            wait = min(SLICE, me.expire(now) - now)
+            if wait <= 0:
+                continue
+            led = bool(self._lead.holder or self._lead.urgent)
+            if self._news and led:
+                self._kick_leader()
+            if self._news and not led:
+                self._lead_once(me)
+            elif not self._lead.keep_lookout(me):
+                bell.acquire(True, wait)
+            elif led or me.seen != self._lead.count:
+                me.seen = self._lead.count
+                bell.acquire(True, min(PAUSE, wait))
+            else:
+                self._see(me, wait, done)
+
+    def _see(self, me: Waiter, wait: float, done: Callable[[], bool]) -> None:
+        poller = self._new_poller()
+        me.kick = self._kick[1] if self._kick is not None else None
+        if not done():  # else nobody may have kicked
+            poller.poll(wait * 1000)
+        me.kick = None
+        self._lead_once(me)
+
+    def _lead_once(self, me: Waiter) -> None:
+        if self._claim(me):
+            self._flush()
+            self._poll(0.0)
+        self._release(me)
+        me.seen = self._lead.count
 
     def _claim(self, me: Waiter) -> bool:
         if not self._lead.claim(me):

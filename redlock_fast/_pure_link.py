@@ -13,7 +13,8 @@ from time import monotonic
 
 from ._commands import Dialect
 from ._engine import FAULT, LAG_ROUND_TRIPS, MAX_DETAIL, Link, Request
-from ._pure_op import Op, Template, compiled
+from ._pure_op import SKIPPED, Op, Template, compiled
+from ._pure_vigil import Vigils
 from ._resp import PARTIAL, ProtocolError, frame
 
 RECEIVE_SIZE = 1 << 16
@@ -50,10 +51,12 @@ class Lane:
         "pushes",
         "remains",
         "replayed",
+        "vigils",
     )
 
-    def __init__(self, index: int, bounds: tuple[int, int, int], lag_after: float) -> None:
+    def __init__(self, index: int, bounds: tuple[int, int, int], lag_after: float, vigils: Vigils) -> None:
         self.index = index
+        self.vigils = vigils  # those of all masters
         self.lag_after = lag_after
         self.bounds = bounds  # of replies owed, of bytes to send, of requests kept
         self.connection: Connection | None = None
@@ -93,9 +96,10 @@ class Lane:
             template = connection.codec[op.request.verb]
             data = template.encode(op.request.args)
             size, alive = len(data), op.until > now
-            if alive and connection.full(size):
+            if alive and connection.full(size, template.skip):
                 return
-            slots = [(Op(op.request, len(op.values), 0, 0, None, op.until), template, data, now)]
+            again = Op(op.request, len(op.values), 0, 0, None, op.until)
+            slots = on_line(again, template, data, now)
             if connection.turn == turn and kept and kept[0] is op:
                 if alive:
                     connection.line += slots  # together
@@ -184,10 +188,10 @@ class Connection:
         codec = self.codec
         return 0 <= request.verb < len(codec) and len(request.args) >= codec[request.verb].args
 
-    def full(self, size: int) -> str:
-        """Why there is no room for a request of that many bytes, or nothing."""
+    def full(self, size: int, skip: int) -> str:
+        """Why there is no room for a request of that many bytes, with replies to skip, or nothing."""
         owed, buffered, _ = self.lane.bounds
-        if len(self.line) - self.head >= owed:
+        if len(self.line) - self.head + skip >= owed:
             return "too many replies owed"
         if len(self.out) + self.queued + size > buffered:
             return "buffer full"
@@ -264,9 +268,12 @@ class Connection:
             elif kind == MALFORMED:
                 raise ProtocolError(detail)
             else:
-                del incoming[:end]  # together
-                self.turn = turn + 1
-                self.lane.pushes += kind == PUSH
+                if kind == PUSH:
+                    self.lane.vigils.pushed(self.lane.index, bytes(incoming[:end]), self.read_at)
+                if self.turn == turn:
+                    del incoming[:end]  # together
+                    self.turn = turn + 1
+                    self.lane.pushes += kind == PUSH
         matched = self.head
         if matched:
             del self.line[:matched]  # together
@@ -285,16 +292,20 @@ class Connection:
         op, late = slot[0], slot[0].decided
         if not self.head:
             self._measure(slot)
-        again = _fallback(slot, detail) if detail else []
-        if not again:
-            op.vote(self.lane.index, value, detail, self.read_at)
+        again = _fallback(slot, detail) if detail else ()
+        skipped = slot[1] is SKIPPED
+        if not (again or skipped):
+            if slot[1].watch and not detail:
+                op.watched(self.lane.index, value, bytes(self.incoming[:end]), self.read_at)
+            else:
+                op.vote(self.lane.index, value, detail, self.read_at)
             op.settle()
         if self.turn == turn:
             del self.incoming[:end]  # together
             self.head += 1
             self.turn = turn + 1
             self.line += again
-            self.lane.late += late and not again
+            self.lane.late += late and not (again or skipped)
 
     def _measure(self, slot: Slot) -> None:
         """It was answered: how long that took, and the master does not lag."""
@@ -319,9 +330,11 @@ class Connection:
         """All that is owed becomes a fault; who waits is told by ``fail``."""
         for slot in self.line[self.head :]:
             slot[0].vote(self.lane.index, FAULT, self.why, self.read_at)
+        self.lane.vigils.condemn(self.lane.index, self.why, self.read_at)
 
     def fail(self, now: float) -> None:
         """All that is owed is over, or kept for the next connection."""
+        self.lane.vigils.fail(self.lane.index, self.why, now)
         while True:
             turn = self.turn
             oldest = self.line[self.head : self.head + 1]
@@ -330,7 +343,8 @@ class Connection:
             op = oldest[0][0]
             op.vote(self.lane.index, FAULT, self.why, now)
             op.settle()
-            self.lane.keep(op, now)
+            if oldest[0][1] is not SKIPPED:
+                self.lane.keep(op, now)
             if self.turn == turn:
                 self.head += 1  # together
                 self.turn = turn + 1
@@ -343,8 +357,9 @@ class Connection:
 
     def undo(self) -> None:
         """The last that is sent: what is left, and the undo of all that has one and is owed a reply."""
-        for op, *_ in self.line[self.head : self.tail]:
-            self.take_back(op)
+        for op, template, *_ in self.line[self.head : self.tail]:
+            if template is not SKIPPED:
+                self.take_back(op)
         with contextlib.suppress(OSError):
             for _ in range(LAST_SENDS):
                 if self.out:
@@ -377,14 +392,20 @@ def _read(incoming: bytearray) -> tuple[int, int, int, str | bytes]:
     return end, REPLY, FAULT, data[:end]
 
 
-def _fallback(slot: Slot, detail: str | bytes) -> list[Slot]:
+def on_line(op: Op, template: Template, data: bytes, when: float) -> tuple[Slot, ...]:
+    """What the request is on a line: one for each of its replies."""
+    slot = (op, template, data, when)
+    return (*((op, SKIPPED, b"", when),) * template.skip, slot) if template.skip else (slot,)
+
+
+def _fallback(slot: Slot, detail: str | bytes) -> tuple[Slot, ...]:
     """The request once more, where the server has lost the script that it names.
 
     Not if it is over and was not to be kept: its undo may be on the way, and this would be behind.
     """
     op, template, _, sent = slot
     if template.fallback is None or not isinstance(detail, bytes) or not detail.startswith(b"-NOSCRIPT"):
-        return []
+        return ()
     if op.decided and op.need and not op.request.keep:
-        return []
-    return [(op, template.fallback, template.fallback.encode(op.request.args), sent)]
+        return ()
+    return on_line(op, template.fallback, template.fallback.encode(op.request.args), sent)

@@ -8,6 +8,7 @@ without a call in between: ``# together`` marks such lines.
 from __future__ import annotations
 
 import contextlib
+import socket
 from functools import lru_cache
 from math import inf
 from threading import Lock, get_ident
@@ -22,24 +23,38 @@ EARLY, ALL = int(Wait.EARLY), int(Wait.ALL)
 class Template:
     """A command, compiled: one ``%`` operation encodes it."""
 
-    __slots__ = ("args", "fallback", "pattern", "slots", "undo")
+    __slots__ = ("args", "fallback", "pattern", "skip", "slots", "undo", "watch")
 
     def __init__(self, command: Command) -> None:
-        parts = command.parts
-        self.pattern = b"".join(
-            b"$%d\r\n%b\r\n" if isinstance(part, int) else part.replace(b"%", b"%%") for part in parts
-        )
-        self.slots = tuple(part for part in parts if isinstance(part, int))
-        self.args = max(self.slots, default=-1) + 1
+        self.pattern = b"".join(map(_pattern, command.parts))
+        self.slots = tuple(part for part in command.parts if isinstance(part, int))
+        self.args = max((slot if slot >= 0 else ~slot for slot in self.slots), default=-1) + 1
         self.fallback = Template(command.fallback) if command.fallback else None
         self.undo = command.undo
+        self.skip = command.skip
+        self.watch = command.watch
+        if self.watch:
+            self.args = max(self.args, 1)  # what it watches
 
     def encode(self, args: tuple[bytes, ...]) -> bytes:
         words: list[int | bytes] = []
         for slot in self.slots:
-            word = args[slot]
-            words += len(word), word
+            if slot >= 0:
+                word = args[slot]
+                words += len(word), word
+            else:
+                words.append(args[~slot])
         return self.pattern % tuple(words)
+
+
+def _pattern(part: bytes | int) -> bytes:
+    if isinstance(part, int):
+        return b"$%d\r\n%b\r\n" if part >= 0 else b"%b"
+    return part.replace(b"%", b"%%")
+
+
+#: On a line: a reply that is dropped, before the one that counts.
+SKIPPED = Template(Command(()))
 
 
 @lru_cache(maxsize=256)
@@ -61,10 +76,27 @@ class Waiter:
     ``open``: how many of its requests are undecided. ``limit``: when it stops waiting; where ``stall``
     is set, it does so that long after it was last ``heard``. ``outer``: the leader on the same thread
     that a signal handler interrupted. ``brief``: does not wait for replies while it leads. ``urgent``:
-    needs the lead itself, to change connections.
+    needs the lead itself, to change connections. ``watching``: some of its requests watch; ``ops`` are all
+    of them then. ``partly``: some were decided by time. ``kick``: rings it where it is on the lookout.
+    ``seen``: how often somebody had led when it last looked.
     """
 
-    __slots__ = ("bell", "brief", "heard", "limit", "open", "outer", "stall", "thread", "urgent")
+    __slots__ = (
+        "bell",
+        "brief",
+        "heard",
+        "kick",
+        "limit",
+        "open",
+        "ops",
+        "outer",
+        "partly",
+        "seen",
+        "stall",
+        "thread",
+        "urgent",
+        "watching",
+    )
 
     def __init__(self, requests: int, brief: bool = False, urgent: bool = False) -> None:
         self.limit = inf
@@ -75,6 +107,10 @@ class Waiter:
         self.thread = get_ident()
         self.brief = brief
         self.urgent = urgent
+        self.watching = self.partly = False
+        self.ops: list[Op] = []
+        self.kick: socket.socket | None = None
+        self.seen = -1
 
     def since(self, now: float, timeout: float, stall: float = 0.0) -> float:
         """Begin to wait. Returns when I am due."""
@@ -86,21 +122,47 @@ class Waiter:
     def due(self) -> float:
         return min(self.limit, self.heard + self.stall) if self.stall else self.limit
 
+    def expire(self, now: float) -> float:
+        """Decide those of my requests whose time is over. When that of the next one is; 0.0: none is left."""
+        due, soonest = self.due(), inf
+        for op in self.ops:
+            if not op.decided:
+                end = due if op.vigil is None else min(self.limit, op.vigil.due)
+                if end <= now:
+                    op.decided = self.partly = True
+                else:
+                    soonest = min(soonest, end)
+        return soonest if any(not op.decided for op in self.ops) else 0.0
+
+    def hasten(self, due: float) -> None:
+        """I may be due before I thought."""
+        self.ring()
+
     def ring(self) -> None:
         if self.bell is not None:
             with contextlib.suppress(RuntimeError):  # rung already
                 self.bell.release()
+        if (kick := self.kick) is not None:
+            with contextlib.suppress(OSError):  # full: it rings already
+                kick.send(b"!")
 
 
 class Lead:
-    """Which of the threads in the engine leads, and who may have to be rung to lead next."""
+    """Which of the threads in the engine leads, and who may have to be rung to lead next.
 
-    __slots__ = ("holder", "urgent", "waiters")
+    Those that only watch are not rung to lead; one of them is on the ``lookout``. ``count``: how often
+    somebody has led.
+    """
+
+    __slots__ = ("count", "holder", "lookout", "urgent", "waiters", "watchers")
 
     def __init__(self) -> None:
         self.holder: dict[None, Waiter] = {}  # one at most; a dict, for its setdefault is atomic
+        self.lookout: dict[None, Waiter] = {}  # likewise
         self.waiters: dict[Waiter, None] = {}
+        self.watchers: dict[Waiter, None] = {}
         self.urgent: dict[Waiter, None] = {}
+        self.count = 0
 
     def claim(self, me: Waiter) -> bool:
         """Lead, if nobody does, or if it is a frame of this thread that a signal handler interrupted."""
@@ -110,6 +172,7 @@ class Lead:
                 return False
             leader = self.holder.setdefault(None, me)
             if leader is me:
+                self.count += 1
                 return True
         if leader.thread != me.thread:
             return False
@@ -131,20 +194,48 @@ class Lead:
 
     def pass_on(self) -> None:
         """If nobody leads, ring one who waits."""
-        if self.holder or not (self.waiters or self.urgent):
+        if self.holder:
             return
-        for waiter in [*self.urgent, *self.waiters]:
-            if waiter.open > 0:
+        if self.waiters or self.urgent:
+            for waiter in [*self.urgent, *self.waiters]:
+                if waiter.open > 0:
+                    waiter.ring()
+                    return
+        elif self.watchers and not self.lookout:
+            for waiter in [*self.watchers][:1]:
                 waiter.ring()
-                return
+
+    def keep_lookout(self, me: Waiter) -> bool:
+        """Whether it is me who does."""
+        return self.lookout.setdefault(None, me) is me
 
     def forget(self, me: Waiter) -> None:
         self.waiters.pop(me, None)
         self.urgent.pop(me, None)
+        if me.watching:
+            self.watchers.pop(me, None)
+            if self.lookout.get(None) is me:
+                del self.lookout[None]
 
     def unclaimed(self) -> bool:
         """Nobody leads, and nobody is about to."""
         return not (self.holder or self.waiters or self.urgent)
+
+
+class Vigil:
+    """What a request that watches has besides.
+
+    ``masters``: a mask of those that watch for it. ``expires``: when their open votes will have nothing
+    left to watch. ``due``: when its time is over, if that is before its waiter's.
+    """
+
+    __slots__ = ("due", "expires", "masters", "watch")
+
+    def __init__(self, watch: int, masters: int) -> None:
+        self.watch = watch
+        self.masters = 0
+        self.expires = [inf] * masters
+        self.due = inf
 
 
 class Op:
@@ -155,6 +246,7 @@ class Op:
     """
 
     __slots__ = (
+        "__weakref__",
         "decided",
         "details",
         "faulty",
@@ -167,6 +259,7 @@ class Op:
         "sent",
         "until",
         "values",
+        "vigil",
         "wait",
         "waiter",
     )
@@ -182,6 +275,7 @@ class Op:
         self.limit = masters - need
         self.wait = wait
         self.owing = self.sent = 0
+        self.vigil: Vigil | None = None
         self.waiter = waiter
         self.until = until
         self.decided = waiter is None  # sent again for nobody
@@ -213,14 +307,43 @@ class Op:
         waiter = self.waiter
         if self.decided or waiter is None:
             return
-        if self.need and self.owing:
+        if self.vigil is not None:
+            if self.granted < self.need and self.refused + self.faulty <= self.limit:
+                self._hasten(self.vigil, waiter)
+                return
+        elif self.need and self.owing:
             against = self.refused + self.faulty if self.wait == EARLY else self.refused
             if self.wait == ALL or (self.granted < self.need and against <= self.limit):
                 return
+        self.decide()
+
+    def decide(self) -> None:
+        waiter = self.waiter
+        if waiter is None:
+            return
         self.decided = True  # together
         waiter.open -= 1
-        if waiter.open <= 0:
+        if waiter.open <= 0 or waiter.partly:
             waiter.ring()
+
+    def watched(self, master: int, value: int, reply: bytes, now: float) -> None:
+        """Count the reply of a master that watches; ``value`` is what it says, if it is a number."""
+        if not reply.startswith(b":") or value < -2:
+            self.vote(master, FAULT, reply, now)
+        elif value == -2:
+            self.vote(master, 1, b"", now)
+        elif value >= 0 and self.vigil is not None:
+            self.vigil.expires[master] = now + (value + 1) / 1000
+
+    def _hasten(self, vigil: Vigil, waiter: Waiter) -> None:
+        """My time is over when the ``need`` masters that are first to have granted, or expired, have."""
+        ends = [
+            0.0 if value > 0 else inf if value == FAULT else end
+            for value, end in zip(self.values, vigil.expires, strict=True)
+        ]
+        before, vigil.due = vigil.due, sorted(ends)[self.need - 1]
+        if vigil.due < before:
+            waiter.hasten(vigil.due)
 
     def votes(self) -> Votes:
         """The votes as they stand; later ones are dropped."""

@@ -17,6 +17,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_engine", "_bounded", "_linger"),
     ("_guard", "_claim", "_line"),
     ("_pure_op", "_pure_watch", "_dial", "telemetry"),
+    ("_pure_vigil",),
     ("_pure_link", "_seat"),
     ("_pure_tls", "_pure_hub"),
     ("_pure_desk",),
