@@ -108,13 +108,14 @@ class FastRedlock(Core):
     ``retry``: the pauses between attempts. ``drift_factor``: share of the ttl that clocks may disagree
     by. ``key_prefix``: put before each resource. ``decide``: "quorum" returns as soon as the outcome
     is certain, "all" waits for every master. ``max_ttl``: the longest lease that anybody in the fleet
-    asks for. ``wait``: how to wait for a lock that others hold: "push" has the masters tell when it is free
-    (RESP3 client tracking), and asks nobody meanwhile; "poll" tries again after random pauses, see
-    ``retry``; "auto" is "push" with those masters that can. ``restart_guard``: what to do about masters that may have forgotten locks, see
-    docs/guarantees.md: "auto" keeps a master that this client saw restart without its data out of votes
-    for ``max_ttl``; "strict" does so at first contact, too; "marker" keeps a marker on each master, for all
-    clients together; "off". ``assume_fresh``: with "marker", what has none at the first contact is new:
-    for the first start of a cluster, not for every day.
+    asks for. ``wait``: how to wait for a lock that others hold: "push" has the masters tell when it is
+    free (RESP3 client tracking), and asks nobody meanwhile; "poll" tries again after random pauses, see
+    ``retry``; "auto" is "push" with those masters that can.
+    ``restart_guard``: what to do about masters that may have forgotten locks, see docs/guarantees.md:
+    "auto" keeps a master that this client saw restart without its data out of votes for ``max_ttl``;
+    "strict" does so at first contact, too; "marker" keeps a marker on each master, for all clients
+    together; "off". ``assume_fresh``: with "marker", what has none at the first contact is new: for the
+    first start of a cluster, not for every day.
     ``fencing_retention``: how long a counter of fencing tokens outlives its last use.
     ``release_at_exit``: what is held when the interpreter ends is released (not so when it is killed).
     ``engine``: "native", "python" or "auto". ``clock``: the lease clock.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from redlock_fast._commands import Command, bulk
 from redlock_fast._engine import FAULT
@@ -10,7 +11,15 @@ from redlock_fast._engine import FAULT
 
 def render(template: Command, args: tuple[bytes, ...]) -> bytes:
     """A command with its arguments."""
-    return b"".join(bulk(args[part]) if isinstance(part, int) else part for part in template.parts)
+
+    def words() -> Iterator[bytes]:
+        for part in template.parts:
+            if isinstance(part, bytes):
+                yield part
+            else:
+                yield bulk(args[part]) if part >= 0 else args[~part]
+
+    return b"".join(words())
 
 
 def meanings(reply: bytes) -> set[int]:
