@@ -159,6 +159,8 @@ class Core:
                 self.causes(votes),
             )
         holders = [name for name, vote in zip(names, votes.values, strict=True) if vote == 0]
+        if not holders:
+            return Contended(f"{key!r}: others of this client wait for it, too, and were first", [])
         return Contended(
             f"{key!r} is held by others on {len(holders)} of {rules.masters} masters, after {rounds}", holders
         )

@@ -41,9 +41,10 @@ def acquire(
     token, sent = rules.token(), 0
     claim = claim.begin()
     try:
-        if rounds != 1 and claim.line in rules.line.waiting:  # others of this client were first
+        if rounds is None and claim.line in rules.line.waiting:  # others of this client were first
             tries = Tries(rules, claim, give_up_at, rounds)
-            yield from tries.queue()
+            if not (yield from tries.queue()):
+                return tries.refusal
         while True:
             start = rules.clock()
             timeout = rules.node_timeout
@@ -77,12 +78,14 @@ def acquire(
             claim.learn(votes)
             if not claim.lasting:
                 token = rules.token()
-            yield from tries.wait(votes)
+            if not (yield from tries.wait(votes)):
+                masters, sent = sent, 0
+                yield from undo(claim, token, masters, ttl)
+                return tries.refusal
     except GeneratorExit:
         raise
     except BaseException:
-        if sent:
-            yield from undo(claim, token, sent, ttl)
+        yield from undo(claim, token, sent, ttl)
         raise
     finally:
         if tries is not None:
@@ -115,7 +118,8 @@ def fence(
 
 def undo(claim: Claim, token: bytes, sent: int, ttl: float) -> Generator[Effect, Any, None]:
     """Take back a token from all masters that may have it, without waiting for their replies."""
-    yield from send_surely(claim.undo(token, sent, ttl))
+    if sent:
+        yield from send_surely(claim.undo(token, sent, ttl))
 
 
 def undo_lease(lease: Lease) -> Generator[Effect, Any, None]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ._claim import Claim
 from ._effects import Effect, Pause, Turn, Watch
-from ._engine import Votes
+from ._engine import SILENT, Votes
 from ._lease import Refusal
 from ._line import Place
 from ._quorum import Stagger, impossible
@@ -28,13 +28,13 @@ LOOK, LONGEST_LOOK = 0.05, 0.25
 class Tries:
     """The rounds of one acquire. ``give_up_at``: on the lease clock; ``rounds``: how many at most."""
 
-    refusal: Refusal
-
     def __init__(self, rules: Rules, claim: Claim, give_up_at: float | None, rounds: int | None) -> None:
         self.rules = rules
         self.claim = claim
         self.give_up_at = give_up_at
         self.rounds = rounds
+        #: If it ends now: others wait for it, too.
+        self.refusal = Refusal(Votes((SILENT,) * rules.masters, 0, 0, 0, 0, {}), False, 0)
         self.failed = 0
         self.outage: float | None = None
         self.took = 0.0  # the last round
@@ -66,23 +66,25 @@ class Tries:
         self.failed += 1
         bad = unavailable(self.rules, votes)
         cut_short = self.give_up_at is not None and start + self.rules.node_timeout > self.give_up_at
-        if self.failed > 1 and bad and cut_short:  # masters that had no time to answer are not down
+        waited = self.failed > 1 or self.place is not None
+        if waited and bad and cut_short:  # masters that had no time to answer are not down
             self.refusal = replace(self.refusal, rounds=self.failed)
         else:
             self.refusal = Refusal(votes, bad, self.failed)
 
     # --- when ---
 
-    def wait(self, votes: Votes) -> Generator[Effect, list[Votes], None]:
-        """Until the next round."""
+    def wait(self, votes: Votes) -> Generator[Effect, list[Votes], bool]:
+        """Until the next round. False: the time has gone by in the line."""
         rules = self.rules
         pause = min(self.spare, rules.retry.delay(self.failed, self.took, rules.chance()))
         watch = self.claim.watch(rules.electorate.mask) if rules.push else None
         if watch is None or self.refusal.unavailable:
             yield Pause(pause)
-            return
+            return True
         until = rules.clock() + (pause if self.rounds is not None else self.spare)
-        yield from self.queue(until)
+        if not (yield from self.queue(until)):
+            return self.rounds is not None
         longest = max(0.0, min(until - rules.clock(), self._rearm()))
         seen = (yield Watch([watch], rules.need, longest))[0]
         if impossible(rules.masters, rules.need, 0, seen.faulty):
@@ -91,6 +93,7 @@ class Tries:
             split = not rules.hopeless(votes)
             stagger = self.stagger.delay(split, self.took, rules.chance())
             yield Pause(max(0.0, min(stagger, until - rules.clock())))
+        return True
 
     def _rearm(self) -> float:
         if self.rules.electorate.pushing:
@@ -98,17 +101,18 @@ class Tries:
         longest = min(LONGEST_LOOK, LOOK * 2.0 ** min(self.failed - 1, 30))
         return longest * (0.5 + self.rules.chance() / 2)
 
-    def queue(self, until: float = math.inf) -> Generator[Effect, list[Votes], None]:
-        """Wait to be the first of this client, until the time is up."""
+    def queue(self, until: float = math.inf) -> Generator[Effect, list[Votes], bool]:
+        """Wait to be the first of this client, until the time is up; whether it is."""
         key = self.claim.line
         if key is None:
-            return
+            return True
         if self.place is None:
             self.place = self.rules.line.enter(key)
         if self.give_up_at is not None:
             until = min(until, self.give_up_at)
         if not self.place.first:
             yield Turn(self.place, max(0.0, until - self.rules.clock()))
+        return self.place.first
 
     def leave(self) -> None:
         """Whatever came of it."""
