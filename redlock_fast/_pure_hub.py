@@ -28,7 +28,7 @@ EXPECT_WITHIN = 0.001
 #: No wait is longer than this without a look around.
 SLICE = 0.05
 #: On the lookout, so long after somebody led: where many are busy, they see what comes by themselves.
-PAUSE = 0.0005
+PAUSE = 0.001
 #: How often a leader looks for lagging masters at least.
 LOOK_EVERY = 0.01
 

@@ -1,0 +1,133 @@
+"""Requests that watch, in an event loop: it is told in time, also of what threads read."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support.fleet import LONG, SOON, MakeFleet
+from support.miniloop import Loop
+from support.scripted import always, silent
+from support.waiting import start
+from support.watching import EVERYTHING, WATCHING, busy, expiring, get, invalidate, watch
+
+from redlock_fast._engine import FAULT, SILENT
+
+
+def test_told_when_a_push_comes(fleet: MakeFleet) -> None:
+    f = fleet(busy, busy, commands=WATCHING)
+    loop = Loop(f)
+    for name in (b"a", b"b"):
+        loop.submit([watch(name, f.all)], need=2, whom=name)
+    f.engine.flush()
+    for master in range(2):
+        f.session(master).wait_commands(4)
+        f.session(master).send(invalidate(b"b"))
+    loop.until(lambda: loop.told, "it is told")
+    assert [whom for whom, _ in loop.told] == [b"b"]
+    loop.settle()
+    assert not loop.readable()
+    for master in range(2):
+        f.session(master).send(EVERYTHING)
+    loop.hear(2)
+    assert f.engine.due() is None
+
+
+def test_due_is_hastened(fleet: MakeFleet) -> None:
+    f = fleet(silent, silent, silent, commands=WATCHING)
+    loop = Loop(f)
+    loop.submit([watch(b"k", f.all)], need=2, timeout=LONG, stall=0.001)
+    f.engine.flush()
+    assert SOON < (f.engine.due() or 0.0) <= LONG, "stall is irrelevant"
+    for master, reply in enumerate([b":30000\r\n", b":-1\r\n", b":10000\r\n"]):
+        f.session(master).send(b"+OK\r\n" + reply)
+    loop.until(lambda: not any(f.link(master).owed for master in range(3)), "the replies are there")
+    assert 5.0 < (f.engine.due() or 0.0) <= 30.001
+    f.session(0).send(invalidate(b"k"))
+    loop.until(lambda: f.link(0).pushes, "the push is there")
+    assert (f.engine.due() or 0.0) <= 10.001
+    assert not loop.told
+
+
+def test_its_time_ends(fleet: MakeFleet) -> None:
+    f = fleet(expiring(20), always(b"-ERR\r\n"), commands=WATCHING)
+    loop = Loop(f)
+    began = time.monotonic()
+    loop.submit([watch(b"k", f.all)], need=1)
+    assert loop.votes().values == (SILENT, FAULT)
+    assert 0.021 <= time.monotonic() - began < SOON
+
+
+@pytest.mark.parametrize("turns", [1, 5])
+def test_readable_where_a_thread_has_read_an_earlier_time(fleet: MakeFleet, turns: int) -> None:
+    f = fleet(expiring(60_000), commands=WATCHING)
+    loop = Loop(f)
+    for _ in range(turns):
+        loop.submit([watch(b"k", 1)], need=1, timeout=3600.0)
+        assert f.ask(get(b"g", 1), need=1).values == (1,)  # sends both, and reads both
+        loop.until(lambda: (f.engine.due() or LONG * 2) < LONG * 1.5, "due is earlier")
+        loop.settle()
+    f.session(0).send(EVERYTHING)
+    loop.hear(turns)
+
+
+def test_beside_threads_that_watch(fleet: MakeFleet) -> None:
+    f = fleet(busy, busy, commands=WATCHING)
+    loop = Loop(f)
+    futures = [f.ask_meanwhile(watch(b"k", f.all), need=2) for _ in range(3)]
+    for number in range(50):
+        loop.submit([get(b"%d" % number, f.all)], need=2)
+        assert loop.votes().values == (1, 1)
+    loop.submit([watch(b"k", f.all)], need=2)
+    f.engine.flush()
+    for master in range(2):
+        f.session(master).wait_commands(58)
+        f.session(master).send(invalidate(b"k"))
+    assert loop.votes().values == (1, 1)
+    for future in futures:
+        assert future.result(SOON).values == (1, 1)
+
+
+def test_mixed_with_what_does_not_watch(fleet: MakeFleet) -> None:
+    f = fleet(lambda words: b"" if words[0] == b"GET" else busy(words), commands=WATCHING, lag_after=1e6)
+    loop = Loop(f)
+    loop.submit([watch(b"a", 1), watch(b"b", 1), get(b"g", 1)], need=1, stall=0.05)
+    f.engine.flush()
+    f.session(0).wait_commands(5)
+    f.session(0).send(invalidate(b"a"))
+    loop.until(lambda: f.link(0).owed == 1, "all other replies are there")
+    time.sleep(0.06)
+    loop.turn()
+    loop.turn()
+    f.session(0).send(b"+OK\r\n")  # too late
+    loop.until(lambda: not f.link(0).owed, "the late reply is there")
+    assert not loop.told
+    f.session(0).send(invalidate(b"b"))
+    [votes] = loop.hear()
+    assert [one.values for one in votes] == [(1,), (1,), (SILENT,)]
+
+
+def test_attach_and_close_tell(fleet: MakeFleet) -> None:
+    f = fleet(busy, busy, commands=WATCHING)
+    loop = Loop(f)
+    loop.submit([watch(b"k", 0b01)], need=1)
+    f.engine.flush()
+    f.reattach(1)
+    assert loop.votes().values == (SILENT, FAULT)
+    loop.submit([watch(b"k", 0b01)], need=1)
+    f.engine.flush()
+    f.engine.close()
+    assert loop.votes().values == (FAULT, FAULT)
+
+
+def test_unwatch_forgets(fleet: MakeFleet) -> None:
+    f = fleet(busy, commands=WATCHING)
+    loop = Loop(f)
+    future = start(lambda: f.ask(watch(b"k", 1), need=1))
+    for number in range(100):
+        loop.submit([watch(b"%d" % number, 1)], need=1)
+    f.engine.flush()
+    f.session(0).wait_commands(202)
+    f.engine.unwatch()
+    f.session(0).send(EVERYTHING)
+    assert future.result(SOON).values == (1,)

@@ -1,0 +1,185 @@
+"""Threads that only watch: they make nobody wait, and what they wait for wakes them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch
+from support.forking import exit_code, fork_child
+from support.scripted import silent
+from support.waiting import eventually, start
+from support.watching import EVERYTHING, WATCHING, busy, expiring, get, invalidate, watch
+
+from redlock_fast._engine import FAULT, SILENT
+
+CROWD = 12
+
+
+def parked(f: Fleet, names: list[bytes]) -> list[object]:
+    """One thread for each key, whose replies have all come."""
+    futures: list[object] = [f.ask_meanwhile(watch(name, f.all), need=f.size) for name in names]
+    f.until(lambda: not any(f.link(master).owed for master in range(f.size)), "the replies are there")
+    return futures
+
+
+def names_of(count: int) -> list[bytes]:
+    return [b"watched %d" % number for number in range(count)]
+
+
+@pytest.mark.parametrize("crowd", [1, CROWD])
+def test_each_is_woken_by_its_key(fleet: MakeFleet, crowd: int) -> None:
+    f = fleet(busy, busy, commands=WATCHING)
+    names = names_of(crowd)
+    futures = [f.ask_meanwhile(watch(name, f.all), need=2) for name in names]
+    for name, future in reversed(list(zip(names, futures, strict=True))):
+        assert not future.done()
+        for master in range(2):
+            f.session(master).send(invalidate(name))
+        assert future.result(SOON).values == (1, 1)
+
+
+def test_others_work_beside_them(fleet: MakeFleet) -> None:
+    f = fleet(busy, busy, commands=WATCHING)
+    names = names_of(CROWD)
+    futures = [f.ask_meanwhile(watch(name, f.all), need=2) for name in names]
+
+    def work() -> None:
+        for number in range(200):
+            assert f.ask(get(b"%d" % number, f.all), need=2).values == (1, 1)
+
+    workers = [start(work) for _ in range(3)]
+    for name in names[::2]:
+        for master in range(2):
+            f.session(master).send(invalidate(name))
+    for worker in workers:
+        worker.result(SOON)
+    for future in futures[::2]:
+        assert future.result(SOON).values == (1, 1)
+    assert not any(future.done() for future in futures[1::2])
+    for master in range(2):
+        f.session(master).send(EVERYTHING)
+    for future in futures[1::2]:
+        assert future.result(SOON).values == (1, 1)
+
+
+def test_while_a_thread_waits_for_a_slow_master(fleet: MakeFleet) -> None:
+    # That thread leads: it reads for those that watch, and their times end all the same.
+    f = fleet(silent, expiring(50), commands=WATCHING, lag_after=1e6)
+    slow = f.ask_meanwhile(get(b"g", 0b01), need=1)
+    assert f.ask(watch(b"k", 0b10), need=1).values == (FAULT, SILENT)
+    f.masters[1].answer = busy
+    future = f.ask_meanwhile(watch(b"k", 0b10), need=1)
+    f.session(1).send(invalidate(b"k"))
+    assert future.result(SOON).values == (FAULT, 1)
+    assert not slow.done()
+    f.session(0).send(b"+OK\r\n")
+    assert slow.result(SOON).values == (1, FAULT)
+
+
+def test_hastened_by_what_another_thread_reads(fleet: MakeFleet) -> None:
+    f = fleet(expiring(60_000), busy, commands=WATCHING)
+    futures = [f.ask_meanwhile(watch(name, f.all), need=1) for name in names_of(3)]
+    f.masters[1].answer = expiring(10)
+    hastened = f.ask_meanwhile(watch(b"k", f.all), need=1)
+    assert hastened.result(SOON).values == (SILENT, SILENT)
+    assert not any(future.done() for future in futures)
+    f.session(0).send(EVERYTHING)
+    for future in futures:
+        assert future.result(SOON).granted == 1
+
+
+def test_nothing_happens_and_nothing_is_burnt(fleet: MakeFleet) -> None:
+    f = fleet(busy, commands=WATCHING)
+    futures = parked(f, names_of(3))
+    used = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - used < 0.1
+    f.engine.close()
+    eventually(lambda: all(future.done() for future in futures), "all end")  # type: ignore[attr-defined]
+
+
+# --- signals, fork ---
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """SIGUSR1 raises KeyboardInterrupt."""
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN if before is None else before)
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_interrupt(fleet: MakeFleet, alarm: None, others: int) -> None:
+    f = fleet(busy, commands=WATCHING)
+    futures = [f.ask_meanwhile(watch(name, 1), need=1) for name in names_of(others)]
+    main = threading.get_ident()
+    came = len(f.session(0).commands)
+
+    def send() -> None:
+        f.session(0).wait_commands(came + 2)
+        eventually(lambda: not f.link(0).owed, "the reply is there")
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    sending = start(send)
+    with Stopwatch() as watched, pytest.raises(KeyboardInterrupt):
+        f.ask(watch(b"k", 1), need=1)
+    sending.result(SOON)
+    assert watched.seconds < SOON
+    f.session(0).send(EVERYTHING)
+    for future in futures:
+        assert future.result(SOON).values == (1,)
+    assert f.ask(get(b"g", 1), need=1).values == (1,)
+    assert not len(getattr(f.engine, "_vigils", ()))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_fork(fleet: MakeFleet) -> None:
+    f = fleet(busy, busy, commands=WATCHING)
+    futures = [f.ask_meanwhile(watch(name, f.all), need=2) for name in names_of(3)]
+
+    def action() -> None:
+        f.engine.abandon()
+        assert f.engine.exchange([watch(b"k", f.all)], 1, LONG)[0].faulty == 2
+        f.engine.close()
+
+    assert exit_code(fork_child(action)) == 0
+    for master in range(2):
+        f.session(master).send(EVERYTHING)
+    for future in futures:
+        assert future.result(SOON).values == (1, 1)
+
+
+def test_fork_from_a_signal_handler_that_interrupted_it(fleet: MakeFleet) -> None:
+    if not hasattr(os, "fork"):
+        pytest.skip("needs os.fork")
+    f = fleet(busy, commands=WATCHING)
+    children = []
+
+    def handler(*_: object) -> None:
+        def action() -> None:
+            f.engine.abandon()
+            assert f.engine.exchange([watch(b"k", 1)], 1, LONG)[0].faulty == 1
+
+        children.append(fork_child(action))
+        f.session(0).send(EVERYTHING)
+
+    main = threading.get_ident()
+
+    def send() -> None:
+        f.session(0).wait_commands(2)
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    signal.signal(signal.SIGUSR1, handler)
+    try:
+        sending = start(send)
+        assert f.ask(watch(b"k", 1), need=1).values == (1,)
+        sending.result(SOON)
+    finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    assert [exit_code(child) for child in children] == [0]
