@@ -81,6 +81,38 @@ def test_templates_of_any_bytes(engine_class: type[Engine], args: tuple[bytes, .
     assert sent(engine_class, (ODD_COMMAND,) * len(Verb), batch) == expected * 3
 
 
+def array(*parts: bytes) -> bytes:
+    """The same without its header: what goes into a raw slot."""
+    return encoded(*parts).split(b"\r\n", 1)[1] if parts else b""
+
+
+@settings(max_examples=50, deadline=None)
+@given(keys=st.lists(words, max_size=5), token=words)
+def test_raw_slots(engine_class: type[Engine], keys: list[bytes], token: bytes) -> None:
+    # A script whose number of keys is not known beforehand: its header and its keys are arguments.
+    script = command(~0, b"EVALSHA", b"100%", ~2, 1)
+    one = command(b"MGET", ~2, 1, ~2)
+    fallback = command(b"x", fallback=script)
+    count = b"%d" % len(keys)
+    args = (b"*%d\r\n" % (len(keys) + 4), token, array(count, *keys))
+    expected = encoded(b"EVALSHA", b"100%", count, *keys, token)
+    assert sent(engine_class, (script,), [Request(0, args, 1)]) == expected
+    batch = Batch(0, ([args[0]] * 3, token, [args[2]] * 3), 3, 1)
+    assert sent(engine_class, (script,), batch) == expected * 3
+    single = (b"", token, array(b"key"))
+    assert sent(engine_class, (one,), [Request(0, single, 1)]) == encoded(b"MGET", b"key", token, b"key")
+    assert fallback.fallback == script
+
+
+def test_a_raw_slot_needs_its_argument(engine_class: type[Engine]) -> None:
+    engine = engine_class(1, lambda: None)
+    client, server = socket.socketpair()
+    with server, contextlib.closing(engine):
+        engine.attach(0, client, (command(b"MGET", ~2),))
+        [votes] = engine.exchange([Request(0, (b"a", b"b"), 1)], 1, LONG)
+        assert votes.details == {0: "no such command"}
+
+
 @pytest.mark.parametrize("commands", [PLAIN, MARKED], ids=["scripts", "marked"])
 @settings(max_examples=50, deadline=None)
 @given(args=st.lists(words, min_size=5, max_size=5).map(tuple))

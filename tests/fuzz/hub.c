@@ -9,7 +9,7 @@
 
 #define MASTERS 3
 #define TICKETS 16
-#define VERBS 3
+#define VERBS 5 /* the last two watch */
 
 typedef struct {
     hub_waiter waiter;
@@ -59,6 +59,14 @@ static hub_template *command(int slots, int fallback) {
     return t;
 }
 
+static hub_template *watching(int watch, chance *c) {
+    hub_template *t = command(1, 0);
+    t->part[1].slot = below(c, 2) ? 0 : ~0;
+    t->skip = (int)below(c, 3);
+    t->watch = watch;
+    return t;
+}
+
 static void attach(world *w, chance *c, int master) {
     int ends[2];
     hub_link_state state;
@@ -67,8 +75,8 @@ static void attach(world *w, chance *c, int master) {
     CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
     for (int i = 0; i < 2; i++) fcntl(ends[i], F_SETFL, O_NONBLOCK);
     hub_template **dialect = malloc(VERBS * sizeof *dialect);
-    for (int i = 0; i < VERBS; i++) dialect[i] = command(i + 1, i == 1);
-    dialect[VERBS - 1]->undo = VERBS - 2;
+    for (int i = 0; i < VERBS; i++) dialect[i] = i < 3 ? command(i + 1, i == 1) : watching(i - 2, c);
+    dialect[2]->undo = 1;
     w->peers[master] = ends[1];
     if (below(c, 4)) {
         hub_attach(w->h, master, ends[0], NULL, dialect, VERBS, 0);
@@ -152,6 +160,12 @@ static void forget(world *w, ticket *t) {
     drop(t);
 }
 
+static const char *OTHER[] = {
+    "-NOSCRIPT\r\n", ">1\r\n+x\r\n", ":-2\r\n", ":-1\r\n", ":9999\r\n",
+    ">2\r\n$10\r\ninvalidate\r\n_\r\n", ">2\r\n$10\r\ninvalidate\r\n*1\r\n$0\r\n\r\n",
+    ">2\r\n$10\r\ninvalidate\r\n*3\r\n:1\r\n|1\r\n+a\r\n+b\r\n$1\r\nx\r\n$0\r\n\r\n",
+};
+
 /* A master speaks, in one piece or in two. */
 static void speak(world *w, chance *c) {
     static stream s;
@@ -162,7 +176,7 @@ static void speak(world *w, chance *c) {
     } else {
         s.size = 0;
         for (size_t replies = 1 + below(c, 6); replies; replies--)
-            put_text(&s, below(c, 6) ? FIXED[below(c, 6)] : below(c, 2) ? "-NOSCRIPT\r\n" : ">1\r\n+x\r\n");
+            put_text(&s, below(c, 4) ? FIXED[below(c, 6)] : OTHER[below(c, 8)]);
     }
     size_t cut = below(c, s.size + 1);
     ssize_t sent = send(peer, s.data, cut, MSG_NOSIGNAL);

@@ -11,6 +11,7 @@
 
 #define MASTERS 3
 #define CALLERS 12
+#define VERBS 4 /* the last two watch: a key, a prefix */
 #define CHECK(condition) \
     do if (!(condition)) { fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); abort(); } while (0)
 
@@ -20,26 +21,48 @@ static unsigned long long exchanges, told, attached;
 
 static int done(void) { return __atomic_load_n(&ending, __ATOMIC_RELAXED); }
 
-static hub_template *command(void) {
+static hub_template *command(int watch) {
     hub_template *t = hub_template_new(2);
-    CHECK(t && hub_template_text(t, 0, "*1\r\n", 4));
-    t->part[1].slot = 0;
+    static const char *heads[] = {"*1\r\n", "*3\r\n", "*2\r\n"}; /* WATCH_KEY has a reply to skip */
+    CHECK(t && hub_template_text(t, 0, heads[watch], 4));
+    t->part[1].slot = watch == WATCH_PREFIX ? ~0 : 0;
     t->args = 1;
+    t->watch = watch;
+    t->skip = watch == WATCH_KEY;
     return t;
+}
+
+/* What one star and the digit behind it are answered. */
+static const char *reply_to(char digit, unsigned *seed) {
+    static const char *pttl[] = {":-1\r\n", ":-2\r\n", ":1\r\n", ":9000\r\n"};
+    static const char *pushes[] = {">2\r\n$10\r\ninvalidate\r\n_\r\n",
+                                   ">2\r\n$10\r\ninvalidate\r\n*2\r\n$1\r\nx\r\n$8\r\nsome key\r\n"};
+    static _Thread_local char text[128];
+    const char *push = rand_r(seed) % 8 ? "" : pushes[rand_r(seed) % 2];
+    if (digit == '1') return "+OK\r\n";
+    const char *skipped = digit == '3' ? "-ERR\r\n" : "", *before = rand_r(seed) % 2 ? push : "";
+    snprintf(text, sizeof text, "%s%s%s%s", skipped, before, pttl[rand_r(seed) % 4], push);
+    return text;
 }
 
 /* One connection's master: an OK for each request; some it keeps for a moment, some it does not survive. */
 static void *serve(void *argument) {
     int fd = (int)(intptr_t)argument;
-    unsigned seed = (unsigned)fd, stars;
-    char in[4096], out[5 * sizeof in];
+    unsigned seed = (unsigned)fd;
+    char in[4096], out[64 * sizeof in], star = 0;
     for (ssize_t got; (got = recv(fd, in, sizeof in, 0)) > 0;) {
-        stars = 0;
-        for (ssize_t i = 0; i < got; i++) stars += in[i] == '*';
+        size_t size = 0;
         if (rand_r(&seed) % 50 == 0) usleep(2000);
         if (rand_r(&seed) % 500 == 0) break;
-        for (unsigned i = 0; i < stars; i++) memcpy(out + 5 * i, "+OK\r\n", 5);
-        if (send(fd, out, 5 * stars, MSG_NOSIGNAL) < 0) break;
+        for (ssize_t i = 0; i < got; i++) {
+            if (star) {
+                const char *reply = reply_to(in[i], &seed);
+                memcpy(out + size, reply, strlen(reply));
+                size += strlen(reply);
+            }
+            star = in[i] == '*';
+        }
+        if (send(fd, out, size, MSG_NOSIGNAL) < 0) break;
     }
     close(fd);
     return NULL;
@@ -52,18 +75,17 @@ static void attach(int master) {
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     CHECK(!pthread_create(&thread, NULL, serve, (void *)(intptr_t)ends[1]));
     pthread_detach(thread);
-    hub_template **dialect = malloc(2 * sizeof *dialect);
-    dialect[0] = command();
-    dialect[1] = command();
+    hub_template **dialect = malloc(VERBS * sizeof *dialect);
+    for (int i = 0; i < VERBS; i++) dialect[i] = command(i < 2 ? 0 : i - 1);
     dialect[0]->undo = 1;
-    hub_attach(h, master, ends[0], NULL, dialect, 2, 0);
+    hub_attach(h, master, ends[0], NULL, dialect, VERBS, 0);
     attached++;
 }
 
-static hub_op *request(unsigned *seed, int need, double keep) {
+static hub_op *request(unsigned *seed, int verb, int need, double keep) {
     const char *data[] = {"some key"};
     size_t sizes[] = {8};
-    hub_op *op = hub_op_new(h, (int)(rand_r(seed) % 2), need, (int)(rand_r(seed) % 3), BIT(MASTERS) - 1, keep, 1, data, sizes);
+    hub_op *op = hub_op_new(h, verb, need, (int)(rand_r(seed) % 3), BIT(MASTERS) - 1, keep, 1, data, sizes);
     CHECK(op);
     return op;
 }
@@ -71,12 +93,16 @@ static hub_op *request(unsigned *seed, int need, double keep) {
 static void *call(void *argument) {
     unsigned seed = (unsigned)(intptr_t)argument;
     unsigned long long count = 0;
+    unsigned watches = seed % 3; /* never, now and then, always */
     while (!done()) {
         hub_waiter w;
         hub_op *ops[3];
         size_t n = 1 + rand_r(&seed) % 3;
-        int need = rand_r(&seed) % 5 ? 2 : 0;
-        for (size_t i = 0; i < n; i++) ops[i] = request(&seed, need, rand_r(&seed) % 2 ? 1.0 : 0.0);
+        int need = rand_r(&seed) % 5 ? 2 : 0, kinds = watches ? VERBS : 2;
+        for (size_t i = 0; i < n; i++) {
+            int verb = (int)(rand_r(&seed) % (unsigned)kinds);
+            ops[i] = request(&seed, watches == 2 ? 2 + verb % 2 : verb, need, rand_r(&seed) % 2 ? 1.0 : 0.0);
+        }
         enum hub_state state = hub_exchange(h, &w, ops, n, 0.02, rand_r(&seed) % 2 ? 0.005 : 0);
         while (state == HUB_SIGNALS) {
             if (rand_r(&seed) % 4 == 0) {
@@ -126,7 +152,7 @@ static void *loop(void *argument) {
             }
             if (t->used || rand_r(&seed) % 2) continue;
             t->used = 1;
-            t->op = request(&seed, 2, 0);
+            t->op = request(&seed, (int)(rand_r(&seed) % VERBS), 2, 0);
             hub_submit(h, &t->waiter, &t->op, 1, 0.02, 0, t);
         }
         hub_flush(h);
