@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fleet import Fleet
 from support.miniloop import Loop
 from support.scripted import silent
+from support.twins import observe
 from support.watching import EVERYTHING, FREE, WATCHING, invalidate, watch, watch_all
 
-from redlock_fast._engine import FAULT, SILENT, Engine
+from redlock_fast._engine import FAULT, SILENT, Engine, Request, load
 
 EVENTS = st.lists(
     st.one_of(
@@ -67,3 +71,40 @@ def test_any_sequence(
         if over():
             assert loop.votes().values == tuple(expected)
         f.engine.unwatch()
+
+
+# --- the engines against each other ---
+
+BULKS = st.one_of(
+    st.sampled_from([b"invalidate", b"k", b"kk", b"", b"x"]).map(
+        lambda text: b"$%d\r\n%b\r\n" % (len(text), text)
+    ),
+    st.sampled_from([b"_\r\n", b"$-1\r\n", b"*-1\r\n", b"$+1\r\nk\r\n", b"$-0\r\n\r\n", b"+k\r\n"]),
+)
+ARRAYS = st.lists(BULKS, max_size=3).map(lambda items: b"*%d\r\n%b" % (len(items), b"".join(items)))
+ATTRIBUTES = st.sampled_from([b"", b"", b"", b"|1\r\n+a\r\n:1\r\n"])
+ITEMS = st.tuples(ATTRIBUTES, st.one_of(BULKS, ARRAYS)).map(b"".join)
+NAMED = ITEMS.map(lambda item: b">2\r\n$10\r\ninvalidate\r\n" + item)
+ANY = st.lists(ITEMS, max_size=3).map(lambda items: b">%d\r\n%b" % (len(items), b"".join(items)))
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("redlock_fast._native") is None, reason="the native engine is not built"
+)
+@settings(max_examples=300, deadline=None)
+@given(
+    pushes=st.lists(st.one_of(NAMED, ANY), min_size=1, max_size=4).map(b"".join),
+    cut=st.integers(0, 60),
+    damage=st.one_of(st.none(), st.tuples(st.integers(0, 60), st.binary(max_size=2))),
+)
+def test_engines_read_pushes_alike(pushes: bytes, cut: int, damage: tuple[int, bytes] | None) -> None:
+    def request(number: int) -> Request:
+        return (watch_all if number else watch)(b"k", 1)
+
+    if damage is not None:
+        pushes = pushes[: damage[0]] + damage[1] + pushes[damage[0] + 1 :]
+    pieces = [b"+OK\r\n:-1\r\n" * 2, *filter(None, (pushes[:cut], pushes[cut:]))]
+    native, pure = (
+        observe(load(name), pieces, 2, WATCHING, request) for name in ("native", "python")
+    )
+    assert native == pure

@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import socket
 import termios
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from support.fleet import LONG, PLAIN, acquire, release
 
-from redlock_fast._engine import FAULT, Engine, Wait
+from redlock_fast._commands import Dialect
+from redlock_fast._engine import FAULT, Engine, Request, Wait
 
 PATIENCE = 10_000
 
@@ -24,7 +25,17 @@ class Step(NamedTuple):
     told: dict[int, tuple[int, str | bytes]]
 
 
-def observe(engine_class: type[Engine], pieces: Sequence[bytes], requests: int) -> list[Step]:
+def lock_request(number: int) -> Request:
+    return (release if number % 2 else acquire)(b"%d" % number, 1)
+
+
+def observe(
+    engine_class: type[Engine],
+    pieces: Sequence[bytes],
+    requests: int,
+    commands: Dialect = PLAIN,
+    request: Callable[[int], Request] = lock_request,
+) -> list[Step]:
     """A step for each piece, and one for the end of the stream: by then every request is decided.
 
     No thread, no clock: the same bytes make the same steps.
@@ -36,10 +47,9 @@ def observe(engine_class: type[Engine], pieces: Sequence[bytes], requests: int) 
     steps = []
     try:
         engine.fileno()
-        engine.attach(0, client, PLAIN)
+        engine.attach(0, client, commands)
         for number in range(requests):
-            request = (release if number % 2 else acquire)(b"%d" % number, 1)
-            engine.submit([request], 1, LONG, Wait.ALL, 0.0, number)
+            engine.submit([request(number)], 1, LONG, Wait.ALL, 0.0, number)
         engine.flush()
         for piece in pieces:
             say(engine, server, piece, told)
