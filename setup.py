@@ -16,7 +16,7 @@ if CHOICE not in ("yes", "no", "auto"):
 FLAGS = os.environ.get("REDLOCK_FAST_CFLAGS", "").split()
 TRACE = os.environ.get("REDLOCK_FAST_TRACE") == "1"
 
-PARTS = ("helper", "hub", "link", "loop", "request", "round", "vigil", "waiter")
+PARTS = ("helper", "hub", "link", "lookout", "loop", "request", "round", "vigil", "waiter")
 HEADERS = ("bell", "buffer", "hub", "inside", "link", "push", "reply", "watch")
 
 native = Extension(

@@ -115,6 +115,10 @@ void hub_pushed(hub *h, int master, const char *data, size_t size);
 void hub_fail_open(hub *h, int master, const char *why);
 void hub_end_vigils(hub *h);
 
+/* lookout.c: see there. */
+enum hub_state hub_lead_once(hub *h, hub_waiter *w);
+enum hub_state hub_look_out(hub *h, hub_waiter *w, int64_t look); /* until then without a look at signals */
+
 /* helper.c. */
 int hub_call_helper(hub *h); /* 0 if it is not needed, or there is none */
 

@@ -172,53 +172,6 @@ static enum hub_state lead(hub *h, hub_waiter *w) {
     return calm || !w->undecided ? HUB_DONE : HUB_SIGNALS;
 }
 
-/* --- the lookout ---------------------------------------------------------------------------- */
-
-static enum hub_state lead_once(hub *h, hub_waiter *w) {
-    hub_take_lead(h);
-    int calm = hub_round(h, 0);
-    hub_hand_on(h);
-    w->seen = h->leads;
-    return calm ? HUB_DONE : HUB_SIGNALS;
-}
-
-/* What the lookout waits for, while nobody leads. */
-static int sights(hub *h, struct pollfd *fds) {
-    int used = 1;
-    fds[0] = (struct pollfd){h->kick[0], POLLIN, 0};
-    for (int i = 0; i < h->masters; i++) {
-        hub_link *l = &h->links[i];
-        short events = buffer_size(&l->flight) ? POLLIN | POLLOUT : POLLIN;
-        if (l->state == LINK_UP) fds[used++] = (struct pollfd){l->fd, events, 0};
-    }
-    return used;
-}
-
-/* Wait for what comes, without the lead: whoever has more haste takes it at any time, and neither waits for
- * me nor wakes me. As long as others lead again and again they see what comes; then I only look now and
- * then whether they still do. */
-static enum hub_state look_out(hub *h, hub_waiter *w, int64_t look) {
-    struct pollfd fds[64];
-    int64_t now = hub_now();
-    int busy = h->leading || h->seizing;
-    if (!busy && (h->reflush || h->next_deadline <= now)) return lead_once(h, w);
-    busy |= w->seen != h->leads;
-    w->seen = h->leads;
-    int64_t end = h->next_deadline < look ? h->next_deadline : look;
-    int used = busy ? 0 : sights(h, fds);
-    h->looking = !busy;
-    bell_init(&w->bell);
-    pthread_mutex_unlock(&h->mutex);
-    int events = 0;
-    if (busy) bell_wait(&w->bell, PAUSE);
-    else events = hub_poll(fds, used, end - now);
-    pthread_mutex_lock(&h->mutex);
-    h->looking = 0;
-    int mine = w->undecided && !busy && !h->leading && !h->seizing;
-    enum hub_state state = mine ? lead_once(h, w) : HUB_DONE;
-    return events < 0 || hub_now() >= look ? HUB_SIGNALS : state;
-}
-
 /* --- submitting ---------------------------------------------------------------------------- */
 
 static uint64_t targets(hub *h, const hub_op *op) {
@@ -266,11 +219,11 @@ static enum hub_state wait_decided(hub *h, hub_waiter *w) {
         int watching = w->queue == &h->watching;
         if (watching && !h->lookout) h->lookout = w;
         if (h->lookout == w) {
-            state = look_out(h, w, look);
+            state = hub_look_out(h, w, look);
             continue;
         }
         if (!h->leading && !h->seizing && (!watching || h->reflush)) {
-            state = watching ? lead_once(h, w) : lead(h, w);
+            state = watching ? hub_lead_once(h, w) : lead(h, w);
             continue;
         }
         bell_init(&w->bell);
