@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch
@@ -20,9 +21,13 @@ from redlock_fast._engine import FAULT, SILENT
 CROWD = 12
 
 
-def parked(f: Fleet, names: list[bytes]) -> list[object]:
+def parked(f: Fleet, names: list[bytes], need: int | None = None) -> list[Any]:
     """One thread for each key, whose replies have all come."""
-    futures: list[object] = [f.ask_meanwhile(watch(name, f.all), need=f.size) for name in names]
+    sessions = [f.session(master) for master in range(f.size)]
+    came = [len(session.commands) for session in sessions]
+    futures: list[Any] = [f.ask_meanwhile(watch(name, f.all), need=need or f.size) for name in names]
+    for session, before in zip(sessions, came, strict=True):
+        session.wait_commands(before + 2 * len(names))
     f.until(lambda: not any(f.link(master).owed for master in range(f.size)), "the replies are there")
     return futures
 
@@ -83,7 +88,7 @@ def test_while_a_thread_waits_for_a_slow_master(fleet: MakeFleet) -> None:
 
 def test_hastened_by_what_another_thread_reads(fleet: MakeFleet) -> None:
     f = fleet(expiring(60_000), busy, commands=WATCHING)
-    futures = [f.ask_meanwhile(watch(name, f.all), need=1) for name in names_of(3)]
+    futures = parked(f, names_of(3), need=1)
     f.masters[1].answer = expiring(10)
     hastened = f.ask_meanwhile(watch(b"k", f.all), need=1)
     assert hastened.result(SOON).values == (SILENT, SILENT)
@@ -100,7 +105,7 @@ def test_nothing_happens_and_nothing_is_burnt(fleet: MakeFleet) -> None:
     time.sleep(0.5)
     assert time.process_time() - used < 0.1
     f.engine.close()
-    eventually(lambda: all(future.done() for future in futures), "all end")  # type: ignore[attr-defined]
+    eventually(lambda: all(future.done() for future in futures), "all end")
 
 
 # --- signals, fork ---
