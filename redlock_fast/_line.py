@@ -7,31 +7,44 @@ import threading
 from collections.abc import Callable
 
 
-class Place:
-    """One caller's place in the line for ``key``. ``wake`` is called when it may have become the first."""
+class _Stand:
+    """What stands in the line for a place. ``wake``: called when it may have become the first."""
 
-    __slots__ = ("_line", "key", "wake")
+    __slots__ = ("wake",)
+
+    def __init__(self) -> None:
+        self.wake: Callable[[], object] | None = None
+
+
+class Place:
+    """One caller's place in the line for ``key``. It ends with ``leave``, or when nobody has it any more:
+    what a signal handler raises may come before, or in the middle of, any call.
+    """
+
+    __slots__ = ("_line", "key", "stand")
 
     def __init__(self, line: Line, key: bytes) -> None:
         self._line = line
         self.key = key
-        self.wake: Callable[[], object] | None = None
+        self.stand = _Stand()
 
     @property
     def first(self) -> bool:
         places = self._line.waiting.get(self.key)
-        return places is None or places[0] is self
+        return places is None or places[0] is self.stand
 
     def leave(self) -> None:
         """The next one is first now."""
         self._line.leave(self)
+
+    __del__ = leave
 
 
 class Line:
     """The lines of one client, by key."""
 
     def __init__(self) -> None:
-        self.waiting: dict[bytes, collections.deque[Place]] = {}
+        self.waiting: dict[bytes, collections.deque[_Stand]] = {}
         self._mutex = threading.RLock()  # reentrant: a signal handler may wait, too
 
     def abandon(self) -> None:
@@ -42,16 +55,16 @@ class Line:
     def enter(self, key: bytes) -> Place:
         place = Place(self, key)
         with self._mutex:
-            self.waiting.setdefault(key, collections.deque()).append(place)
+            self.waiting.setdefault(key, collections.deque()).append(place.stand)
         return place
 
     def leave(self, place: Place) -> None:
         with self._mutex:
             places = self.waiting.get(place.key)
-            if places is None or place not in places:
+            if places is None or place.stand not in places:
                 return
-            was_first = places[0] is place
-            places.remove(place)
+            was_first = places[0] is place.stand
+            places.remove(place.stand)
             if not places:
                 del self.waiting[place.key]
             wake = places[0].wake if places and was_first else None
@@ -61,7 +74,7 @@ class Line:
     def wake_all(self) -> None:
         """The client is closed: nobody has anything to wait for."""
         with self._mutex:
-            wakes = [place.wake for places in self.waiting.values() for place in places]
+            wakes = [stand.wake for places in self.waiting.values() for stand in places]
         for wake in wakes:
             if wake is not None:
                 wake()

@@ -175,7 +175,7 @@ class Masters:
     def wait_for_turn(self, place: Place, seconds: float) -> None:
         """Wait until it is the first; raises ClientClosed as soon as the client is closed."""
         turn = threading.Event()
-        place.wake = turn.set
+        place.stand.wake = turn.set
         if not place.first and not self.closed:
             turn.wait(min(seconds, threading.TIMEOUT_MAX))
         self.check_open()
