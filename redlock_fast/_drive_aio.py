@@ -137,7 +137,12 @@ class Pump:
     async def wait_for_turn(self, place: Place, seconds: float) -> None:
         """As that of the masters, without blocking the loop."""
         turn: asyncio.Future[None] = self.loop.create_future()
-        place.stand.wake = lambda: self.loop.call_soon_threadsafe(_wake, turn)
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                self.loop.call_soon_threadsafe(_wake, turn)
+
+        place.stand.wake = wake
         timer = self.loop.call_later(min(seconds, LONG), _wake, turn)
         try:
             if not place.first and not self.masters.closed:
