@@ -22,7 +22,7 @@ class Trickle:
         self._replies, self._pause = replies, pause
         self._stop = threading.Event()
         self.longest = 0.0  # between two replies, or before the first
-        self.last = 0.0  # when the last was sent
+        self.last = 0.0  # when the last was about to be sent
         self._future = start(self._run)
 
     def _run(self) -> None:
@@ -32,8 +32,8 @@ class Trickle:
         for _ in range(self._replies):
             if self._stop.wait(self._pause):
                 return
+            self.last = time.monotonic()  # it may be read before the send returns
             session.send(b"+OK\r\n")
-            self.last = time.monotonic()
             self.longest = max(self.longest, self.last - before)
             before = self.last
 

@@ -79,14 +79,21 @@ async def test_last_attempt_comes_with_the_end_of_the_time(
     """However long the pauses are."""
     async with aclient(valkey, retry=Retry(min_delay=300.0, max_delay=600.0)) as c:
         await at_full_strength(c)
-        holder = await c.acquire("pause", TTL)
-        assert holder
         node = raw(valkey)[0]
-        node.config_resetstat()
-        waiting = asyncio.create_task(c.lock("pause", TTL).acquire(timeout=1.0))
-        await until(lambda: calls([node], "set") != [0], "it is tried while the lock is held")
-        assert await holder.release()
-        assert await waiting is True
+
+        async def taken_over() -> bool:
+            holder, lock = await c.acquire("pause", TTL), c.lock("pause", TTL)
+            assert holder
+            node.config_resetstat()
+            waiting = asyncio.create_task(lock.acquire(timeout=1.0))
+            await until(lambda: calls([node], "set") != [0], "it is tried while the lock is held")
+            assert await holder.release()
+            return await waiting and await lock.release()
+
+        for _ in range(5):
+            if await taken_over():
+                return
+        pytest.fail("never taken over; or did the machine stand still each time?")
 
 
 @on_loops

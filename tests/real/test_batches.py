@@ -191,12 +191,17 @@ def test_bad_ttl(valkey: Masters, plain: MakePlain, ttl: Any) -> None:
 
 
 def test_locks_that_are_not_this_clients(
-    masters: Masters, plain: MakePlain, client: MakeClient, aclient: Callable[..., Any], raw: Raw
+    masters: Masters,
+    plain: MakePlain,
+    client: MakeClient,
+    connected: MakeClient,
+    aclient: Callable[..., Any],
+    raw: Raw,
 ) -> None:
     """Nothing happens to those of the list that are, either."""
     c, nodes = plain(masters, max_ttl=TTL * 3).at_full_strength(), raw(masters)
     mine = c.acquire("mine", TTL)
-    theirs = client(masters).acquire("theirs", TTL)
+    theirs = connected(masters).acquire("theirs", TTL)
     until_sizes(masters, 2)
     for node in nodes:
         node.config_resetstat()

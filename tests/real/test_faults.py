@@ -71,7 +71,7 @@ def cycle(client: FastRedlock, key: str) -> float:
     return time.perf_counter() - began
 
 
-def sooner(seconds: float, measure: Callable[[], float], attempts: int = 3) -> None:
+def sooner(seconds: float, measure: Callable[[], float], attempts: int = 10) -> None:
     """``measure()`` is within ``seconds``; a busy machine may need more than one attempt."""
     taken = []
     for _ in range(attempts):
@@ -370,7 +370,7 @@ def test_acquire_is_not_sent_again_after_a_cut(
 ) -> None:
     """Catches: SET NX sent again blindly, and a caller who is left waiting for a connection that is gone."""
     proxies = behind(2, 3, 4, record=True)
-    c = client(urls(masters, proxies))
+    c = client(urls(masters, proxies), node_timeout=60.0)
     all_connected(c)
     began = time.monotonic()
     future = blocked_acquire(c.lock("cut", TTL), proxies)
@@ -379,7 +379,7 @@ def test_acquire_is_not_sent_again_after_a_cut(
         proxy.deaf = False
     with pytest.raises(QuorumUnavailable, match=r"(?i)connection"):
         future.result(DEADLINE)
-    assert time.monotonic() - began < 4.0, "it waited for node_timeout"
+    assert time.monotonic() - began < 30.0, "it waited for node_timeout"
     all_connected(c)
     nothing_left(masters, deadline=10)
     assert [len(proxy.sets()) for proxy in proxies] == [1, 1, 1]
@@ -440,7 +440,7 @@ def unreachable(kind: str, master: Master) -> Iterator[str]:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             yield f"redis://127.0.0.1:{listener.getsockname()[1]}"
     else:
-        with Proxy(master.port, fixed(5.0)) as proxy:
+        with Proxy(master.port, fixed(20.0)) as proxy:
             yield proxy.url
 
 
@@ -457,7 +457,7 @@ def test_unreachable_minority_does_not_delay_the_first_acquire(
             cycle(c, "first")
             return time.perf_counter() - began
 
-        sooner(4.0, first, attempts=1)
+        sooner(10.0, first, attempts=1)
         for number in range(100):
             cycle(c, f"next:{number}")
         assert states(c)[2:] == ["connected"] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -107,7 +108,8 @@ def test_a_minority_that_forgot_is_passed_over(
     nodes = raw(masters)
     restart(masters, 3, 4)
     eventually(lambda: [m.connections for m in c.client.health()][3:] == [2, 2], "they are back")
-    assert any("master-guarded" in record.getMessage() for record in caplog.records)
+    # Logged by the thread that connected it, once it has let go of the masters.
+    eventually(lambda: "master-guarded" in caplog.text, "it is logged")
     for number in range(10):
         lock = c.acquire(f"during:{number}", 2.0)
         assert lock
@@ -171,10 +173,10 @@ def test_a_cluster_without_markers_is_silent_for_the_longest_lease(
     masters: Masters, plain: MakePlain, raw: Raw
 ) -> None:
     c = plain(masters, restart_guard="marker", max_ttl=1.5, ttl=1.0)
-    with pytest.raises(QuorumUnavailable, match="may have forgotten locks"):
-        c.acquire("r", 1.0, blocking=False)
+    began = time.monotonic()
     lock = c.acquire("r", 1.0, timeout=20.0)
     assert lock
+    assert time.monotonic() - began >= 1.5
     assert all(node.get("redlock:boot") for node in raw(masters))
     c.wait(lock.release())
     second = plain(masters, restart_guard="marker", max_ttl=1.5, ttl=1.0)

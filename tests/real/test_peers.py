@@ -533,14 +533,18 @@ def test_20_a_timeout_below_the_pause_is_more_than_one_try(
 ) -> None:
     """The last try comes at the end of the time, however long the pauses are."""
     c = client(valkey, retry=Retry(min_delay=300.0, max_delay=600.0))
-    holder = c.acquire("pause", TTL)
-    assert holder
     server = raw(valkey)[0]
-    before = sets(server)
-    waiting = start(lambda: c.lock("pause", TTL).acquire(timeout=1.0))
-    eventually(lambda: sets(server) > before, "it is tried while the lock is held")
-    assert holder.release()
-    assert waiting.result(DEADLINE) is True
+
+    def taken_over() -> bool:
+        holder = c.acquire("pause", TTL)
+        assert holder
+        before, lock = sets(server), c.lock("pause", TTL)
+        waiting = start(lambda: lock.acquire(timeout=1.0))
+        eventually(lambda: sets(server) > before, "it is tried while the lock is held")
+        assert holder.release()
+        return waiting.result(DEADLINE) and lock.release()
+
+    assert any(taken_over() for _ in range(5)), "or did the machine stand still each time?"
 
 
 def sets(server: redis.Redis) -> int:

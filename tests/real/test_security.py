@@ -42,6 +42,7 @@ ODD = [
 ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("all_masters")
 def test_a_name_is_a_key_and_nothing_else(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     one, nodes = connected(masters), raw(masters)
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from support.keys import TTL
+from support.waiting import DEADLINE
 
 from redlock_fast import AsyncFastRedlock, AsyncLock
 
@@ -96,7 +97,7 @@ async def extend(c: AsyncFastRedlock, key: str, aim: Aim) -> None:
     """Held as before, at least."""
     lock = c.lock(key, TTL / 2)
     assert await lock.acquire()
-    before = lock.remaining() - 1.0
+    before = lock.remaining() - DEADLINE
     task = await aim.at(lock.extend(TTL))
     assert lock.remaining() > before
     assert await lock.release() is True
