@@ -1,10 +1,11 @@
 # What people use every day; .ci/run calls the same targets.
 PYTHON ?= python
 SECONDS ?= 60
-# By name. Crowds of threads, simulation and chaos would only wait for the tracer; the native engine's tests
-# run the Python lines that the other's do. And children of fork hang under it: coverage has a lock that another
-# thread of the parent may hold at that moment, and that the child waits for ever for.
-UNTRACED = native or fork or child or test_helper or test_loop_mixed or test_threads or simulation or chaos
+# By name. Crowds, storms, what is large, simulation and chaos would only wait for the tracer; the native
+# engine's tests run the Python lines that the other's do. And children of fork hang under it: coverage has a
+# lock that another thread of the parent may hold at that moment, and that the child waits for ever for.
+UNTRACED = native or fork or child or test_helper or test_loop_mixed or test_threads or simulation or chaos \
+    or storm or large or memory
 RUNS ?= 200000
 
 .PHONY: build test lint coverage coverage-native simulate chaos fuzz asan tsan bench bench-quick clean

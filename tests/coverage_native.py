@@ -41,11 +41,9 @@ def main(fewest: str = "80") -> int:
         if run("setup.py", "-q", "build_ext", "--inplace"):
             return 1
         paths = [path for path in TESTS if (tree / path).exists()]
-        pytest = ("-m", "pytest", "-x", "-p", "no:cov", "-p", "no:xdist", *WITHOUT)
-        failed = run("-m", "coverage", "run", "--rcfile=coverage.cfg", *pytest, *paths)
-        run("-m", "coverage", "combine", "-q", "--rcfile=coverage.cfg")
-        few = run("-m", "coverage", "report", "--rcfile=coverage.cfg", "-m", f"--fail-under={fewest}")
-        return failed or few
+        pytest = ("-m", "pytest", "-x", "-n", "4", "--dist", "worksteal", *WITHOUT)
+        report = ("--cov-report=term-missing", f"--cov-fail-under={fewest}")
+        return run(*pytest, "--cov", "--cov-config=coverage.cfg", *report, *paths)
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def test_stall_ends_what_is_submitted(fleet: MakeFleet, ask: Ask) -> None:
 @both_ways
 def test_not_stalled_while_replies_trickle_in(fleet: MakeFleet, ask: Ask) -> None:
     stall, count = 0.6, 14
-    for _ in range(5):
+    for _ in range(20):
         f = fleet(silent)
         trickle = Trickle(f, count, 0.07)
         with Stopwatch() as watch:
@@ -101,7 +101,7 @@ def test_stall_begins_anew_with_each_reply(fleet: MakeFleet, ask: Ask) -> None:
 def test_late_replies_are_signs_of_life_too(fleet: MakeFleet, ask: Ask) -> None:
     # Master 1 decides all but the last; master 0 answers them one by one, too late, and then the last.
     stall, count = 0.6, 14
-    for _ in range(5):
+    for _ in range(20):
         f = fleet(silent, lambda words: b"" if words[1] == keys(count)[-1] else b"+OK\r\n")
         trickle = Trickle(f, count, 0.07)
         with Stopwatch() as watch:
