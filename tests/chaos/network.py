@@ -56,10 +56,13 @@ class Network(Proxy):
         """What was kept back arrives at last; nothing is done any more."""
         self._order(self._heal)
 
+    def lose_late_sets(self) -> None:
+        """Those whose release did not come, since their lease had ended first or their client had."""
+        self._order(self._lose_late_sets)
+
     def close(self) -> None:
         super().close()
-        for sock, _ in self.late_sets.values():
-            sock.close()
+        self._lose_late_sets()
 
     # --- in the proxy's thread ---
 
@@ -86,6 +89,11 @@ class Network(Proxy):
         for pipe, data in stuck:
             if pipe in self._pipes:
                 self.arrived(pipe, data)
+
+    def _lose_late_sets(self) -> None:
+        for sock, _ in self.late_sets.values():
+            sock.close()
+        self.late_sets.clear()
 
     def _with_error(self, data: bytes) -> bytes:
         commands = whole_commands(data)

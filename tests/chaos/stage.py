@@ -182,7 +182,10 @@ class Stage:
         self.ended = clock()
         for worker in self.workers:
             worker.tell("stop")
-        return {worker.name: worker.finish() for worker in self.workers}
+        well = {worker.name: worker.finish() for worker in self.workers}
+        for network in self.networks:
+            network.lose_late_sets()
+        return well
 
     def counted(self) -> int:
         """What the workers' counter says."""
