@@ -118,7 +118,10 @@ class Core:
         return ttl
 
     def check_key(self, resource: str | bytes) -> bytes:
-        name = encoded("resource", resource)
+        if type(resource) is str and resource.isascii():
+            name = resource.encode()
+        else:
+            name = encoded("resource", resource)
         if not 1 <= len(name) <= MAX_RESOURCE:
             raise ConfigError(f"resource must have 1 to {MAX_RESOURCE} bytes, not {len(name)}")
         return self.key_prefix + name

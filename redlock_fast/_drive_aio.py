@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from asyncio import Future  # the one in C: half the price of loop.create_future()
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, TypeVar
 
+from ._answer import Answer
 from ._drive import note_faults
 from ._effects import Effect, Exchange, Pause, Turn, Watch
-from ._engine import Tally, Votes
+from ._engine import Batch, Request, Tally
 from ._line import Place
 from ._masters import Masters, nothing
 
@@ -34,6 +34,7 @@ class Pump:
         self._pending = 0  # submitted, and not yet told
         self._alone = True  # the last flush was of one exchange
         self._submitted = 0  # since the last flush
+        self._waking = False  # tasks go on, and a flush will follow
         self._timer: asyncio.TimerHandle | None = None
         self._timer_seconds = 0.0  # what it was set to
         self._watching = 0  # exchanges whose time may be over earlier than they were told
@@ -44,31 +45,42 @@ class Pump:
 
     # --- exchanges ---
 
-    def submit(self, effect: Exchange, whom: asyncio.Future[Any] | None) -> object:
-        """The engine's ticket. ``whom`` gets the answers; nobody where none are needed."""
-        if whom is not None and self._fd < 0:
+    def ask(
+        self, requests: list[Request] | Batch, need: int, timeout: float, wait: int, stall: float = 0.0
+    ) -> Answer:
+        """To be awaited at once: what the engine answers."""
+        if self._fd < 0:
             self.masters.check_open()  # nobody would tell
-        ticket = self.engine.submit(
-            effect.requests, effect.need, effect.timeout, effect.wait, effect.stall, whom
-        )
+        answer = Answer(self)
+        answer.ticket = self.engine.submit(requests, need, timeout, wait, stall, answer)
+        self._pending += 1
+        seconds = stall or timeout
+        if self._timer is None or seconds < self._timer_seconds:
+            self._set_timer(seconds)
         self._submitted += 1
-        if whom is None:
-            self.masters.attend()
-        else:
-            self._pending += 1
-            seconds = effect.stall or effect.timeout
-            if self._timer is None or seconds < self._timer_seconds:
-                self._set_timer(seconds)
         if self._submitted == 1:
-            if self._alone and self._pending == 1:
-                self.flush()  # nobody else is about to have something to send
-            else:
-                self.loop.call_soon(self.flush)
-        return ticket
+            self._flush_soon()
+        return answer
+
+    def send(self, effect: Exchange) -> None:
+        """Nobody waits for what comes of it."""
+        self.engine.submit(effect.requests, 0, effect.timeout, effect.wait, effect.stall, None)
+        self.masters.attend()
+        self._submitted += 1
+        if self._submitted == 1:
+            self._flush_soon()
 
     def forget(self, ticket: object) -> None:
         self._pending -= 1
         self.engine.forget(ticket)
+
+    def _flush_soon(self) -> None:
+        if self._waking:
+            return  # when all tasks that can go on have said what they want
+        if self._alone and self._pending == 1:
+            self.flush()  # nobody else is about to have something to send
+        else:
+            self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
         if self._submitted:
@@ -77,15 +89,31 @@ class Pump:
             self.engine.flush()
 
     def _on_ready(self) -> None:
-        future: Any
-        for future, answers in self.engine.on_ready():
+        told: list[tuple[Any, Any]] = self.engine.on_ready()
+        for answer, answers in told:
             if type(answers) is Tally or len(answers) > 1 or answers[0].faulty:
                 note_faults(answers, self.masters)
-            if not future.done():  # else it was cancelled, and will be forgotten
-                self._pending -= 1
-                future.set_result(answers)
+            answer.answers = answers
+        self._pending -= len(told)
         if self._watching:
             self._hasten()
+        if asyncio.current_task(self.loop) is None:
+            self._wake(iter(told))
+        else:  # somebody runs the loop inside a task
+            self.loop.call_soon(self._wake, iter(told))
+
+    def _wake(self, told: Iterator[tuple[Any, Any]]) -> None:
+        """All go on, one after the other; what they ask for next goes out together."""
+        self._waking = True
+        try:
+            for answer, _ in told:
+                answer.wake()
+        except BaseException:  # of a task that wants the loop to end
+            self.loop.call_soon(self._wake, told)
+            raise
+        finally:
+            self._waking = False
+            self.flush()
 
     def _hasten(self) -> None:
         due = self.engine.due()
@@ -107,17 +135,11 @@ class Pump:
 
     # --- waiting ---
 
-    async def watch(self, effect: Watch) -> list[Votes]:
+    async def watch(self, effect: Watch) -> Any:
         """What came of it; this may take long."""
-        future: asyncio.Future[list[Votes]] = self.loop.create_future()
         self._watching += 1
-        ticket = self.submit(effect, future)
         try:
-            return await future
-        except BaseException:
-            if not future.done() or future.cancelled():
-                self.forget(ticket)
-            raise
+            return await self.ask(effect.requests, effect.need, effect.timeout, effect.wait, effect.stall)
         finally:
             self._watching -= 1
 
@@ -196,9 +218,9 @@ class Pump:
     def end(self) -> None:
         """Tell everybody who waits, and let go of the loop."""
         if self.alive():
+            fd, self._fd = self._fd, -1  # who goes on now shall not ask anew
+            self.loop.remove_reader(fd)
             self._on_ready()
-            self.loop.remove_reader(self._fd)
-            self._fd = -1
         if self._timer is not None:
             self._timer.cancel()
         self.masters.on_change = nothing
@@ -210,11 +232,12 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-async def drive(procedure: Generator[Effect, Any, Result], pump: Pump) -> Result:
+async def drive(procedure: Generator[Effect, Any, Result], pump: Pump, made: Any = None) -> Result:
     """Run ``procedure`` to its end and return its result; what is raised meanwhile is thrown into it.
 
     A cancellation is: the procedure takes back what it had sent before it lets that go. Its clean-up
     waits for nothing, so it is done even where the task is never resumed.
+    ``made``: what came of its first effect, where that was performed already: answers, or an exception.
     """
     resume: Any = procedure.send
     argument: Any = None
@@ -223,19 +246,17 @@ async def drive(procedure: Generator[Effect, Any, Result], pump: Pump) -> Result
             while True:
                 effect = resume(argument)
                 resume, argument = procedure.send, None
-                if type(effect) is not Exchange:
+                if made is not None:
+                    resume = procedure.throw if isinstance(made, BaseException) else procedure.send
+                    argument, made = made, None
+                elif type(effect) is not Exchange:
                     argument = await _wait(effect, pump)
                 elif effect.need:
-                    future: asyncio.Future[Any] = Future(loop=pump.loop)
-                    ticket = pump.submit(effect, future)
-                    try:
-                        argument = await future
-                    except BaseException:
-                        if not future.done() or future.cancelled():
-                            pump.forget(ticket)
-                        raise
+                    argument = await pump.ask(
+                        effect.requests, effect.need, effect.timeout, effect.wait, effect.stall
+                    )
                 else:
-                    pump.submit(effect, None)
+                    pump.send(effect)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
         except GeneratorExit:

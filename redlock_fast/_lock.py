@@ -14,8 +14,10 @@ from . import _procedures as procedures
 from ._claim import Claim
 from ._core import TURN, Core, check_timeout, number
 from ._effects import Connect, Effect, Pause
+from ._engine import Votes
 from ._keeper import Keeper
 from ._lease import Extension, Lease, Refusal
+from ._procedures import First
 from .errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable, TooManyExtensions
 
 
@@ -121,9 +123,12 @@ class LockState:
 
     # --- how it changes ---
 
-    def _attempt(self, blocking: bool, timeout: float | None) -> Generator[Effect, Any, Lease | Refusal]:
+    def _attempt(
+        self, blocking: bool, timeout: float | None, first: First | None = None
+    ) -> Generator[Effect, Any, Lease | Refusal]:
+        """``first``: it was begun by ``_open``."""
         core, rules = self._core, self._core.rules
-        if core.masters.closed:
+        if first is None and core.masters.closed:
             core.check_open()
         if timeout == -1:
             wait = self._timeout if blocking else None
@@ -133,17 +138,17 @@ class LockState:
             blocking, wait = False, None
         give_up_at = None if wait is None else rules.clock() + wait
         rounds = rules.retry.max_attempts if blocking else 1
-        ended = self._begin()
+        ended = self._begin() if first is None else None
         try:
             if ended is not None:
                 self.note_loss(ended)
                 yield from procedures.undo_lease(ended)
-            if not core.masters.ready:
+            if first is None and not core.masters.ready:
                 patience = core.connect_timeout
                 yield Connect(patience if wait is None else min(wait, patience))
                 core.check_open()
             outcome = yield from procedures.acquire(
-                rules, self._claim, self._ttl, give_up_at, rounds, self._keep
+                rules, self._claim, self._ttl, give_up_at, rounds, self._keep, first
             )
             if isinstance(outcome, Lease):
                 core.counts.acquired += 1
@@ -161,6 +166,38 @@ class LockState:
             raise
         finally:
             self._acquiring = False
+
+    def _open(self, blocking: bool, timeout: float | None) -> First | None:
+        """Begin an acquire that one exchange may decide, and then ``_settle`` it; None: use ``_attempt``."""
+        core = self._core
+        masters, rules, claim = core.masters, core.rules, self._claim
+        if (
+            self._lease is not None
+            or type(claim) is not Claim
+            or claim.key in rules.line.waiting
+            or self._timeout is not None
+            or (timeout != -1 and timeout is not None)
+            or not masters.ready
+            or masters.closed
+        ):
+            return None
+        first = rules.clock(), rules.token(), rules.electorate.mask
+        self._begin()
+        return first
+
+    def _settle(self, first: First, votes: Votes) -> Lease | None:
+        """What came of it; None: it was not all, ``_attempt`` has to go on."""
+        core, (start, token, asked) = self._core, first
+        if asked != core.rules.electorate.mask:
+            return None
+        lease = procedures.granted_lease(
+            core.rules, self._claim, start, token, votes.sent, self._ttl, votes.granted
+        )
+        if lease is not None:
+            self._keep(lease)
+            core.counts.acquired += 1
+            self._acquiring = False
+        return lease
 
     def _acquired(self, outcome: Lease | Refusal) -> bool:
         """For ``acquire``: False where others hold it; QuorumUnavailable where masters are down."""
@@ -210,13 +247,21 @@ class LockState:
         if self._keeper is not None:
             self._keeper.stop()
 
+    def _leaving(self) -> Lease | None:
+        """What there is to release."""
+        lease = self._held()
+        if lease is None or self._core.masters.closed:
+            return None
+        if self._keeper is not None:
+            self._keeper.stop()
+        return lease
+
     def _release(self) -> Generator[Effect, Any, bool]:
         """False: there was no lease, or it had ended on a quorum before."""
         core = self._core
-        lease = self._held()
-        if lease is None or core.masters.closed:
+        lease = self._leaving()
+        if lease is None:
             return False
-        self._stop_renewal()
         try:
             alive = yield from procedures.release(core.rules, lease)
         except GeneratorExit:
@@ -238,7 +283,10 @@ class LockState:
 
     def _leave(self, failing: bool) -> Generator[Effect, Any, None]:
         """For ``with``: a lease that ended before the body did must not pass unnoticed."""
-        if not (yield from self._release()) and not failing:
+        self._left((yield from self._release()), failing)
+
+    def _left(self, alive: bool, failing: bool) -> None:
+        if not alive and not failing:
             raise LockLost(
                 f"{self.key!r}: the lease ended before the body did; others may have held the lock meanwhile"
             )

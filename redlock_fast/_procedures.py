@@ -23,6 +23,9 @@ from ._tries import Tries
 
 EXISTS = int(Verb.EXISTS)
 
+#: How a round was begun: when, with which token, asking which masters.
+First = tuple[float, bytes, int]
+
 
 def acquire(
     rules: Rules,
@@ -31,26 +34,30 @@ def acquire(
     give_up_at: float | None,
     rounds: int | None,
     keep: Callable[[Lease], None],
+    first: First | None = None,
 ) -> Generator[Effect, list[Votes], Lease | Refusal]:
     """Rounds until a lease is granted, or until ``give_up_at`` (lease clock) or ``rounds`` ends them.
 
     Each round is one attempt on all masters with a token of its own; what it leaves behind is undone.
     ``keep`` is handed the lease at once: what interrupts from then on is for the caller to undo.
+    ``first``: how the first round was begun, where its exchange is made by the caller.
     """
     tries: Tries | None = None
-    token, sent = rules.token(), 0
+    start, token, asked = first or (0.0, rules.token(), 0)
+    sent = 0
     claim = claim.begin()
     try:
-        if rounds is None and claim.line in rules.line.waiting:  # others of this client were first
+        if first is None and rounds is None and claim.line in rules.line.waiting:  # others were first
             tries = Tries(rules, claim, give_up_at, rounds)
             if not (yield from tries.queue()):
                 return tries.refusal
         while True:
-            start = rules.clock()
+            if first is None:
+                start, asked = rules.clock(), rules.electorate.mask
             timeout = rules.node_timeout
             if give_up_at is not None:
                 timeout = max(0.0, min(timeout, give_up_at - start))
-            asked, before = rules.electorate.mask, sent
+            before, first = sent, None
             sent |= asked  # unless the votes say otherwise
             request = claim.ask(token, wire_ttl(ttl), asked)
             votes = (yield Exchange([request], rules.need, timeout, rules.wait))[0]
@@ -62,10 +69,8 @@ def acquire(
             if type(claim) is Fenced and granted >= rules.need:
                 left = start + timeout - rules.clock()
                 fencing, granted = yield from fence(rules, claim, token, values, left)
-            end = deadline(start, ttl, rules.drift_factor)
-            validity = end - rules.clock()
-            if granted >= rules.need and validity > 0:
-                lease = Lease(claim.granted(), token, sent, ttl, end, validity, fencing)
+            lease = granted_lease(rules, claim, start, token, sent, ttl, granted, fencing)
+            if lease is not None:
                 keep(lease)
                 return lease
             tries = tries or Tries(rules, claim, give_up_at, rounds)
@@ -90,6 +95,24 @@ def acquire(
     finally:
         if tries is not None:
             tries.leave()
+
+
+def granted_lease(
+    rules: Rules,
+    claim: Claim,
+    start: float,
+    token: bytes,
+    sent: int,
+    ttl: float,
+    granted: int,
+    fencing: int | None = None,
+) -> Lease | None:
+    """What comes of a round that began at ``start`` and that so many masters granted."""
+    end = deadline(start, ttl, rules.drift_factor)
+    validity = end - rules.clock()
+    if granted >= rules.need and validity > 0:
+        return Lease(claim.granted(), token, sent, ttl, end, validity, fencing)
+    return None
 
 
 def fence(
@@ -146,7 +169,12 @@ def release(rules: Rules, lease: Lease) -> Generator[Effect, list[Votes], bool]:
     """
     requests = lease.claim.undo(lease.token, lease.sent, lease.ttl)
     answers = yield Exchange(requests, rules.need, rules.node_timeout, rules.certain)
-    votes = weakest(rules, answers)
+    return released(rules, lease, answers)
+
+
+def released(rules: Rules, lease: Lease, answers: list[Votes]) -> bool:
+    """Whether the lease had not ended before its release."""
+    votes = answers[0] if len(answers) == 1 else weakest(rules, answers)
     return not lease.lost and (votes.granted >= rules.need or still_alive(rules, lease, votes))
 
 

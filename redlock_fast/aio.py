@@ -15,6 +15,7 @@ from ._drive_aio import Pump, drive, drive_now
 from ._lock import MAX_EXTENSIONS, LockState
 from ._many import acquire_many, extend_many, release_many
 from ._renewal_aio import Body, LoopRenewal, loop_keeper
+from ._straight_aio import acquire, release
 from .errors import WrongLoop
 
 P = ParamSpec("P")
@@ -46,18 +47,18 @@ class AsyncLock(LockState):
 
         Raises WrongLoop besides, in another loop than the client's.
         """
-        return self._acquired(await drive(self._attempt(blocking, timeout), self._core.pump()))
+        return self._acquired(await acquire(self, blocking, timeout, self._core.pump()))
 
     async def release(self) -> bool:
         """Delete our key on all masters that may have it; see :meth:`redlock_fast.Lock.release`."""
-        return await drive(self._release(), self._core.pump())
+        return await release(self, self._core.pump())
 
     async def extend(self, ttl: float | None = None) -> float:
         """Make the lease last ``ttl`` seconds from now; see :meth:`redlock_fast.Lock.extend`."""
         return await drive(self._extend(ttl), self._core.pump())
 
     async def __aenter__(self) -> AsyncLock:
-        self._entered(await drive(self._attempt(True, None), self._core.pump()))
+        self._entered(await acquire(self, True, None, self._core.pump()))
         if self._keeper is not None and self._keeper.cancels:
             self._keeper.body = Body()
         return self
@@ -73,7 +74,7 @@ class AsyncLock(LockState):
         if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
             drive_now(self._drop(), bound)
         else:
-            await drive(self._leave(failing=error is not None), self._core.pump())
+            self._left(await release(self, self._core.pump()), failing=error is not None)
 
 
 class AsyncFastRedlock(Core):

@@ -16,6 +16,7 @@ from support.keys import with_keys
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import AsyncFastRedlock
+from redlock_fast._answer import Answer
 from redlock_fast.embedded import Masters
 
 T = TypeVar("T")
@@ -128,8 +129,8 @@ def pending_futures() -> int:
     """Of the running loop, tasks included, except the task that asks."""
     loop, me = asyncio.get_running_loop(), asyncio.current_task()
     gc.collect()
-    futures = [one for one in gc.get_objects() if issubclass(type(one), asyncio.Future)]
-    return sum(one is not me and not one.done() and one.get_loop() is loop for one in futures)
+    futures = [one for one in gc.get_objects() if issubclass(type(one), (asyncio.Future, Answer))]
+    return sum(one is not me and not one.done() and one._loop is loop for one in futures)
 
 
 def timers() -> int:
