@@ -17,6 +17,7 @@ from ._many import acquire_many, extend_many, release_many
 from ._renewal_aio import Body, LoopRenewal, loop_keeper
 from ._straight_aio import acquire, release
 from .errors import WrongLoop
+from .kinds.rlock_aio import AsyncRLock, ThisTask
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -122,6 +123,34 @@ class AsyncFastRedlock(Core):
             keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
         claim = self.claim(resource, fencing)
         return AsyncLock(self, resource, claim, ttl, timeout, max_extensions, keeper)
+
+    def rlock(
+        self,
+        resource: str | bytes,
+        ttl: float | None = None,
+        *,
+        min_validity: float = 0.0,
+        timeout: float | None = None,
+        max_extensions: int | None = MAX_EXTENSIONS,
+        fencing: bool = False,
+        auto_extend: bool = False,
+        on_lost: Callable[[AsyncRLock, str], Any] | None = None,
+        max_hold: float | None = None,
+        cancel_on_loss: bool = True,
+        **unknown: Any,
+    ) -> AsyncRLock:
+        """A reentrant lock on ``resource``, one for all tasks; see :meth:`redlock_fast.FastRedlock.rlock`.
+
+        On a loss the body of the outermost ``async with`` is cancelled, unless ``cancel_on_loss`` is False.
+        """
+        if unknown:
+            refuse_unknown("rlock()", unknown, AsyncFastRedlock.rlock)
+        options: dict[str, Any] = {
+            "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
+            "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
+            "cancel_on_loss": cancel_on_loss,
+        }  # fmt: skip
+        return AsyncRLock(self, self.lock, resource, ttl, min_validity, options, ThisTask())
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

@@ -16,6 +16,7 @@ from ._lock import MAX_EXTENSIONS, LockState
 from ._many import acquire_many, extend_many, release_many
 from ._renewal_threads import ThreadRenewal, thread_keeper
 from .errors import LockAlreadyHeld, LockLost
+from .kinds.rlock import RLock, ThisThread
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -159,6 +160,35 @@ class FastRedlock(Core):
             keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
         claim = self.claim(resource, fencing)
         return Lock(self, resource, claim, ttl, timeout, max_extensions, keeper)
+
+    def rlock(
+        self,
+        resource: str | bytes,
+        ttl: float | None = None,
+        *,
+        min_validity: float = 0.0,
+        timeout: float | None = None,
+        max_extensions: int | None = MAX_EXTENSIONS,
+        fencing: bool = False,
+        auto_extend: bool = False,
+        on_lost: Callable[[RLock, str], Any] | None = None,
+        max_hold: float | None = None,
+        **unknown: Any,
+    ) -> RLock:
+        """A reentrant lock on ``resource``: one object for all threads, where a thread that holds it may
+        enter it again. For others it is a lock on ``resource`` like any.
+
+        ``min_validity``: seconds of lease that must be left for entering it again; where they are not, it
+        is extended. All else as for :meth:`lock`. ``max_extensions`` and ``max_hold`` are for each hold,
+        from its first level to its last. Raises ConfigError.
+        """
+        if unknown:
+            refuse_unknown("rlock()", unknown, FastRedlock.rlock)
+        options: dict[str, Any] = {
+            "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
+            "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
+        }  # fmt: skip
+        return RLock(self, self.lock, resource, ttl, min_validity, options, ThisThread())
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

@@ -9,6 +9,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 from ._sharding import Sharding, check_alive, put
 from .aio import AsyncFastRedlock, AsyncLock
 from .client import FastRedlock, Lock
+from .kinds.rlock import RLock
+from .kinds.rlock_aio import AsyncRLock
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,6 +43,10 @@ class ShardedRedlock(Sharding[FastRedlock]):
     def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> Lock:
         """A lock on ``resource``, not acquired yet; no I/O. As FastRedlock.lock."""
         return self._client(resource).lock(resource, ttl, **options)
+
+    def rlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> RLock:
+        """A reentrant lock on ``resource``. As FastRedlock.rlock."""
+        return self._client(resource).rlock(resource, ttl, **options)
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -124,6 +130,10 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncLock:
         """A lock on ``resource``, not acquired yet; no I/O. As AsyncFastRedlock.lock."""
         return self._client(resource).lock(resource, ttl, **options)
+
+    def rlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncRLock:
+        """A reentrant lock on ``resource``. As AsyncFastRedlock.rlock."""
+        return self._client(resource).rlock(resource, ttl, **options)
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
