@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from . import _scripts as lua
+
 
 class Verb(IntEnum):
     """What a request asks; its value is the command's place in a :class:`Dialect`."""
@@ -29,6 +31,9 @@ class Verb(IntEnum):
     LIFT = 5
     #: Tell when the key is free, or may be.
     WATCH = 6
+    #: Several resources: acquire all of them or none; take back those that are ours.
+    ACQUIRE_ALL = 7
+    RELEASE_ALL = 8
 
 
 #: What a command watches: the key that its first argument names, or all keys that begin with it.
@@ -37,6 +42,9 @@ WATCH_KEY, WATCH_PREFIX = 1, 2
 #: Slots: the places of a request's arguments. COUNTER is a key; NUMBER takes the place of the TTL.
 KEY, TOKEN, TTL, COUNTER, RETENTION = range(5)
 NUMBER = TTL
+#: Those of several resources, of which the scripts' keys are as many, or with the marker one more: how many
+#: words the command has, and keys, each without and with a marker; and the keys, already in RESP.
+WORDS, MARKED_WORDS, COUNT, MARKED_COUNT, KEYS, ALL_TOKEN, ALL_TTL = range(7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,11 @@ class Script:
         keys = b"%d" % self.keys
         fallback = command(b"EVAL", self.text, keys, *words)
         return command(b"EVALSHA", self.sha1, keys, *words, fallback=fallback, undo=undo)
+
+    def variadic(self, head: int, *words: bytes | int, undo: int | None = None) -> Command:
+        """As ``template``, with a number of keys that each request says: it has the array's header, too."""
+        fallback = command(~head, b"EVAL", self.text, *words)
+        return command(~head, b"EVALSHA", self.sha1, *words, fallback=fallback, undo=undo)
 
 
 def script(keys: str, args: str, *parts: bytes) -> Script:
@@ -196,6 +209,15 @@ redis.call('set',counter,number,'px',retention)
 return 1""",
 )
 
+ACQUIRE_ALL = Script(b"local count,token,ttl=#KEYS,ARGV[1],ARGV[2]\n" + lua.ALL)
+MARKED_ACQUIRE_ALL = Script(
+    b"""local count,marker=#KEYS-1,KEYS[#KEYS]
+local token,ttl,run_id,max_ttl,durable=unpack(ARGV)
+"""
+    + b"\n".join((_LOOK, _REFUSE, lua.ALL))
+)
+RELEASE_ALL = Script(lua.NONE)
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -240,7 +262,8 @@ def scripts(can: Capabilities, mark: Mark | None) -> list[Script]:
     """What to load so that the commands of the dialect find it."""
     needed = [] if can.delifeq or can.delex else [COMPARE_AND_DELETE]
     needed += [] if can.set_ifeq else [COMPARE_AND_EXTEND]
-    return [*needed, *((FENCE,) if mark is None else (MARKED_ACQUIRE, MARKED_FENCE)), LIFT]
+    needed += [FENCE, ACQUIRE_ALL] if mark is None else [MARKED_ACQUIRE, MARKED_FENCE, MARKED_ACQUIRE_ALL]
+    return [*needed, LIFT, RELEASE_ALL]
 
 
 def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
@@ -273,5 +296,15 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
         Verb.FENCE: fence,
         Verb.LIFT: LIFT.template(KEY, COUNTER, TOKEN, NUMBER, RETENTION),
         Verb.WATCH: watching(command(b"PTTL", KEY), can),
+        Verb.ACQUIRE_ALL: _acquire_all(mark),
+        Verb.RELEASE_ALL: RELEASE_ALL.variadic(WORDS, COUNT, ~KEYS, ALL_TOKEN, ALL_TTL),
     }
     return tuple(by_verb[verb] for verb in Verb)
+
+
+def _acquire_all(mark: Mark | None) -> Command:
+    undo = Verb.RELEASE_ALL
+    if mark is None:
+        return ACQUIRE_ALL.variadic(WORDS, COUNT, ~KEYS, ALL_TOKEN, ALL_TTL, undo=undo)
+    words: tuple[bytes | int, ...] = (MARKED_COUNT, ~KEYS, MARKER, ALL_TOKEN, ALL_TTL, *mark.words)
+    return MARKED_ACQUIRE_ALL.variadic(MARKED_WORDS, *words, undo=undo)

@@ -17,6 +17,7 @@ from ._many import acquire_many, extend_many, release_many
 from ._renewal_aio import Body, LoopRenewal, loop_keeper
 from ._straight_aio import acquire, release
 from .errors import WrongLoop
+from .kinds.multilock import claim_all
 from .kinds.rlock_aio import AsyncRLock, ThisTask
 
 P = ParamSpec("P")
@@ -151,6 +152,33 @@ class AsyncFastRedlock(Core):
             "cancel_on_loss": cancel_on_loss,
         }  # fmt: skip
         return AsyncRLock(self, self.lock, resource, ttl, min_validity, options, ThisTask())
+
+    def multilock(
+        self,
+        resources: Sequence[str | bytes],
+        ttl: float | None = None,
+        *,
+        timeout: float | None = None,
+        max_extensions: int | None = MAX_EXTENSIONS,
+        auto_extend: bool = False,
+        on_lost: Callable[[AsyncLock, str], Any] | None = None,
+        max_hold: float | None = None,
+        cancel_on_loss: bool = True,
+        **unknown: Any,
+    ) -> AsyncLock:
+        """One lock on all of ``resources``, or on none; see :meth:`redlock_fast.FastRedlock.multilock`."""
+        if unknown:
+            refuse_unknown("multilock()", unknown, AsyncFastRedlock.multilock)
+        keeper = None
+        if (
+            auto_extend is not False
+            or on_lost is not None
+            or max_hold is not None
+            or cancel_on_loss is not True
+        ):
+            keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
+        claim = claim_all(self, resources)
+        return AsyncLock(self, tuple(resources), claim, ttl, timeout, max_extensions, keeper)
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

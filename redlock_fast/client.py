@@ -16,6 +16,7 @@ from ._lock import MAX_EXTENSIONS, LockState
 from ._many import acquire_many, extend_many, release_many
 from ._renewal_threads import ThreadRenewal, thread_keeper
 from .errors import LockAlreadyHeld, LockLost
+from .kinds.multilock import claim_all
 from .kinds.rlock import RLock, ThisThread
 
 P = ParamSpec("P")
@@ -189,6 +190,33 @@ class FastRedlock(Core):
             "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
         }  # fmt: skip
         return RLock(self, self.lock, resource, ttl, min_validity, options, ThisThread())
+
+    def multilock(
+        self,
+        resources: Sequence[str | bytes],
+        ttl: float | None = None,
+        *,
+        timeout: float | None = None,
+        max_extensions: int | None = MAX_EXTENSIONS,
+        auto_extend: bool = False,
+        on_lost: Callable[[Lock, str], Any] | None = None,
+        max_hold: float | None = None,
+        **unknown: Any,
+    ) -> Lock:
+        """One lock on all of ``resources`` (1 to 1,000, no two the same), or on none, in one round trip.
+
+        While it waits it keeps none of them, so sets that overlap never wait for each other in a circle. For
+        others each resource is locked as by a lock of its own. It is held as long as every resource has a
+        quorum of masters. Options are those of :meth:`lock`; fencing tokens are for one resource. Raises
+        ConfigError.
+        """
+        if unknown:
+            refuse_unknown("multilock()", unknown, FastRedlock.multilock)
+        keeper = None
+        if auto_extend is not False or on_lost is not None or max_hold is not None:
+            keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
+        claim = claim_all(self, resources)
+        return Lock(self, tuple(resources), claim, ttl, timeout, max_extensions, keeper)
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

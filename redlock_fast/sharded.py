@@ -48,6 +48,12 @@ class ShardedRedlock(Sharding[FastRedlock]):
         """A reentrant lock on ``resource``. As FastRedlock.rlock."""
         return self._client(resource).rlock(resource, ttl, **options)
 
+    def multilock(
+        self, resources: Sequence[str | bytes], ttl: float | None = None, **options: Any
+    ) -> Lock:
+        """One lock on all of ``resources``, which must belong to one group. As FastRedlock.multilock."""
+        return self._common(resources).multilock(resources, ttl, **options)
+
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> Lock | None:
@@ -134,6 +140,12 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     def rlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncRLock:
         """A reentrant lock on ``resource``. As AsyncFastRedlock.rlock."""
         return self._client(resource).rlock(resource, ttl, **options)
+
+    def multilock(
+        self, resources: Sequence[str | bytes], ttl: float | None = None, **options: Any
+    ) -> AsyncLock:
+        """One lock on all of ``resources``, which must belong to one group. As AsyncFastRedlock.multilock."""
+        return self._common(resources).multilock(resources, ttl, **options)
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

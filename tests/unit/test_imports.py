@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "redlock_fast"
 
 #: From the ground up. A new file gets its floor here; a package has one floor for all its files.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "_quorum", "_clock", "_tokens"),
+    ("errors", "_quorum", "_clock", "_tokens", "_scripts"),
     ("_commands", "_resp"),
     ("_engine", "_bounded", "_linger"),
     ("_guard", "_claim", "_line"),
