@@ -27,7 +27,7 @@ STEPS, LENGTH = 2_000, 50
 Unheard = tuple[int, bool] | None
 _LATE: list[Unheard] = [(master, False) for master in range(ALIVE)]
 _NEVER: list[Unheard] = [(master, True) for master in range(ALIVE)]
-UNHEARD = st.sampled_from([None] * 240 + 40 * _LATE + _NEVER)
+UNHEARD = st.sampled_from([None] * 100 + 16 * _LATE + 3 * _NEVER)
 
 
 class Rough:
@@ -74,6 +74,8 @@ class Rough:
                 proxy.cut()
             proxy.let_go()
             if never:
+                for client in self.clients:
+                    client.locked("anything")  # whoever has nothing to do notices later
                 eventually(lambda: self._connections(master) > before, "they notice that it was cut")
                 self.settled()
 
@@ -100,13 +102,13 @@ def run(rough: Rough, machine: Callable[[], RuleBasedStateMachine]) -> None:
     drawn without regard to that: a rule that cannot be does nothing.
     """
     wanted = STEPS * int(os.environ.get("REDLOCK_FAST_SOAK_STEPS", "1"))
-    plan = settings(
-        max_examples=max(1, STEPS // LENGTH),
-        stateful_step_count=LENGTH,
-        phases=[Phase.generate],
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
     while rough.steps < wanted:
+        plan = settings(
+            max_examples=max(10, (wanted - rough.steps) // LENGTH),
+            stateful_step_count=LENGTH,
+            phases=[Phase.generate],
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
         run_state_machine_as_test(machine, settings=plan)  # type: ignore[no-untyped-call]
