@@ -110,7 +110,8 @@ def only(masters: Masters, allowed: set[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("use", "threads"), [("acquire", 0), ("release", 0), ("with", 0), ("with", 2), ("rlock", 0)]
+    ("use", "threads"),
+    [("acquire", 0), ("release", 0), ("with", 0), ("with", 2), ("rlock", 0), ("multilock", 0)],
 )
 def test_interrupts_of_a_free_lock(
     valkey: Masters, worker: Callable[..., Worker], use: str, threads: int

@@ -74,10 +74,12 @@ USES: dict[str, Callable[[Any], object]] = {
     "release": Lock.release,
     "with": cycle,
     "rlock": twice,
+    "multilock": cycle,
 }
 #: What other uses than those of a plain lock are of.
 KINDS: dict[str, Callable[[FastRedlock, str], Any]] = {
     "rlock": lambda client, key: client.rlock(key, TTL),
+    "multilock": lambda client, key: client.multilock([key, f"{key}:b", f"{key}:c"], TTL),
 }
 
 
