@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from support.rough import ALIVE, TTL, UNHEARD, Rough, Unheard, run
+from support.rough import ALIVE, TTL, UNHEARD, Rough, Unheard, bounded, run
 from support.waiting import DEADLINE
 
 from redlock_fast import LockLost, QuorumUnavailable, RLock
@@ -126,7 +126,8 @@ class Model(RuleBasedStateMachine):
         self.rough.gone(self.key)
 
 
-@pytest.mark.timeout(300)
+@bounded
+@pytest.mark.usefixtures("all_masters")
 def test_as_the_model_says(valkey: Masters, engine_name: str) -> None:
     rough = Rough(valkey, engine_name, clients=2)
     try:
