@@ -66,9 +66,9 @@ def test_none_where_one_is_taken(masters: Masters, connected: MakeClient, raw: R
     with c.lock("b", TTL):
         for lock in (c.multilock(["a", "b"], TTL), c.multilock(["b", "c"], TTL), c.multilock(["b"], TTL)):
             assert lock.acquire(blocking=False) is False
-            assert lock.acquire(timeout=0.05) is False
+            assert lock.acquire(timeout=0.5) is False
         with pytest.raises(Contended, match=r"and 1 more.*held by others on") as error:
-            c.multilock(["a", "b"], TTL, timeout=0.05).__enter__()
+            c.multilock(["a", "b"], TTL, timeout=0.5).__enter__()
         assert len(error.value.masters) >= 3
         eventually(lambda: not any(values(nodes, "a") + values(nodes, "c")), "nothing is left")
     with c.multilock(["a", "b"], TTL):
@@ -83,7 +83,7 @@ def test_whatever_stands_under_a_name_takes_it(masters: Masters, connected: Make
     c, nodes = connected(masters), raw(masters)
     for node in nodes:
         node.hset("b", "field", "value")
-    assert c.multilock(["a", "b", "c"], TTL).acquire(timeout=0.05) is False
+    assert c.multilock(["a", "b", "c"], TTL).acquire(timeout=0.5) is False
     lock = held(c, nodes, "a", "d")
     for node in nodes:
         node.delete("a")
