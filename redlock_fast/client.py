@@ -17,7 +17,8 @@ from ._many import acquire_many, extend_many, release_many
 from ._renewal_threads import ThreadRenewal, thread_keeper
 from .errors import LockAlreadyHeld, LockLost
 from .kinds.multilock import claim_all
-from .kinds.rlock import RLock, ThisThread
+from .kinds.owners import ThisThread
+from .kinds.rlock import RLock
 
 P = ParamSpec("P")
 R = TypeVar("R")

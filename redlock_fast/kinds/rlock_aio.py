@@ -7,7 +7,8 @@ import weakref
 from types import TracebackType
 from typing import Any, Self
 
-from .rlock import Hold, Reentrant
+from .owners import Hold
+from .rlock import Reentrant
 
 
 class ThisTask:
