@@ -34,6 +34,8 @@ class Verb(IntEnum):
     #: Several resources: acquire all of them or none; take back those that are ours.
     ACQUIRE_ALL = 7
     RELEASE_ALL = 8
+    #: Acquire what is held already, on a master that lost it: whatever its marker says, for it blocks others.
+    REFILL = 9
 
 
 #: What a command watches: the key that its first argument names, or all keys that begin with it.
@@ -282,8 +284,9 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
     else:
         extend = COMPARE_AND_EXTEND.template(KEY, TOKEN, TTL)
     undo = Verb.RELEASE
+    plain = command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=undo)
     if mark is None:
-        acquire = command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=undo)
+        acquire = plain
         fence = FENCE.template(KEY, COUNTER, TOKEN, TTL, RETENTION, undo=undo)
     else:
         acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *mark.words, undo=undo)
@@ -298,6 +301,7 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
         Verb.WATCH: watching(command(b"PTTL", KEY), can),
         Verb.ACQUIRE_ALL: _acquire_all(mark),
         Verb.RELEASE_ALL: RELEASE_ALL.variadic(WORDS, COUNT, ~KEYS, ALL_TOKEN, ALL_TTL),
+        Verb.REFILL: plain,
     }
     return tuple(by_verb[verb] for verb in Verb)
 

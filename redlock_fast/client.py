@@ -118,7 +118,8 @@ class FastRedlock(Core):
     "auto" keeps a master that this client saw restart without its data out of votes for ``max_ttl``;
     "strict" does so at first contact, too; "marker" keeps a marker on each master, for all clients
     together; "off". ``assume_fresh``: with "marker", what has none at the first contact is new: for the
-    first start of a cluster, not for every day.
+    first start of a cluster, not for every day. ``refill``: extensions put the key back on masters that
+    lost it, see docs/renewal.md; None: yes, unless the restart guard is off.
     ``fencing_retention``: how long a counter of fencing tokens outlives its last use.
     ``release_at_exit``: what is held when the interpreter ends is released (not so when it is killed).
     ``engine``: "native", "python" or "auto". ``clock``: the lease clock.

@@ -62,6 +62,7 @@ class Scenario:
         self.servers = [
             Server(world, self.witness, n, self.rate(), durable=draw(4) == 3) for n in range(self.masters)
         ]
+        self.refill = draw(4) != 3
         self.resources = RESOURCES[: 1 + draw(2) + (self.kind == "batches")]
         self.processes: list[Process] = []
         self.actors = [self.actor(number) for number in range(2 + draw(3))]
@@ -91,6 +92,7 @@ class Scenario:
             token=process.token,
             tokens=process.draw_tokens,
             electorate=Electorate(self.masters),
+            refill=self.refill,
         )
         process.core = SimulatedCore(rules, ttl=0.2, max_ttl=MAX_TTL)
         self.processes.append(process)

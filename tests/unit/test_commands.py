@@ -68,6 +68,12 @@ def test_acquire_is_the_same_everywhere(can: Capabilities) -> None:
 
 
 @pytest.mark.parametrize("can", EVERY_SERVER)
+def test_refill_asks_no_marker(can: Capabilities) -> None:
+    """A master that casts no vote may have the key all the same: it only keeps others out."""
+    assert dialect(can, MARK)[Verb.REFILL] == dialect(can)[Verb.REFILL] == dialect(can)[Verb.ACQUIRE]
+
+
+@pytest.mark.parametrize("can", EVERY_SERVER)
 def test_exists_is_the_same_everywhere(can: Capabilities) -> None:
     exists = dialect(can)[Verb.EXISTS]
     assert (render(exists, ARGS), exists.fallback) == (words(b"EXISTS key"), None)
@@ -149,11 +155,8 @@ def test_what_takes_back_a_grant(can: Capabilities) -> None:
     for mark in (None, MARK):
         commands = dialect(can, mark)
         undo = {verb: commands[verb].undo for verb in Verb if commands[verb].undo is not None}
-        assert undo == {
-            Verb.ACQUIRE: Verb.RELEASE,
-            Verb.FENCE: Verb.RELEASE,
-            Verb.ACQUIRE_ALL: Verb.RELEASE_ALL,
-        }
+        simple = dict.fromkeys((Verb.ACQUIRE, Verb.FENCE, Verb.REFILL), Verb.RELEASE)
+        assert undo == {**simple, Verb.ACQUIRE_ALL: Verb.RELEASE_ALL}
         assert commands[Verb.RELEASE] == dialect(can)[Verb.RELEASE]
 
 

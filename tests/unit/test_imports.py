@@ -23,7 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_pure_desk",),
     ("_pure", "_native", "_masters"),
     ("_effects", "_lease", "_rules"),
-    ("_tries",),
+    ("_tries", "_refill"),
     ("_procedures",),
     ("_batches", "renewal"),
     ("_drive",),
