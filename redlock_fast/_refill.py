@@ -23,7 +23,7 @@ REFILL = int(Verb.REFILL)
 
 #: A majority decides, and who answers behind it is not heard: so at every so many extensions of a lease
 #: the key goes to the unheard, too. Those that have it refuse it.
-UNHEARD_EVERY = 4
+UNHEARD_EVERY = 8
 
 
 def lacking(rules: Rules, lease: Lease, votes: Votes) -> int:
