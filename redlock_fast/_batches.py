@@ -175,10 +175,9 @@ def extend(
         requests = _extensions(asking, [ttls[number] for number in asked])
         longest = min(timeout, max(lease.deadline for lease in asking) - start)
         stall = min(longest, rules.node_timeout)
-        left = min(lease.deadline for lease in asking) - start
-        heard = rules.refill and thorough and left > 4 * rules.node_timeout
-        if heard:
-            longest = min(longest, left / 2)  # a master that is slow must not make any of them late
+        heard = rules.refill and thorough and all(one.deadline - start > one.ttl / 3 for one in asking)
+        if heard:  # a master that is slow must not make any of them late
+            longest = min(longest, (min(lease.deadline for lease in asking) - start) / 2)
         wait = Wait.ALL if heard else rules.certain
         answers = yield Exchange(requests, rules.need, longest, wait, stall)
         for number, (granted, votes) in zip(asked, _each(rules, asking, requests, answers), strict=True):

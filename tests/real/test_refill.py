@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import redis
+from support.clocks import Jumping
 from support.loops import Plain
 from support.waiting import eventually
 
@@ -68,7 +69,8 @@ def test_held_while_all_masters_restart_one_after_the_other(
 ) -> None:
     """Each has forgotten the key; nobody else gets the lock at any time."""
     servers = raw(masters)
-    holder = connected(masters, ttl=3.0 if way == "renewal" else TTL, max_ttl=TTL)
+    clock = Jumping()
+    holder = connected(masters, ttl=TTL, max_ttl=TTL, clock=clock)
     thief = Thief(connected(masters, ttl=TTL, max_ttl=TTL))
     lock = holder.lock("r", auto_extend=way == "renewal", max_extensions=None, fencing=way == "fenced")
     assert lock.acquire(blocking=False)
@@ -79,6 +81,8 @@ def test_held_while_all_masters_restart_one_after_the_other(
             restart(masters, number)
             assert having(servers, "r") == len(masters) - 1
             connected_again(holder, number, before)
+            if way == "renewal":
+                clock.ahead += TTL * 0.4  # it is due
 
             def full() -> bool:
                 if way != "renewal":

@@ -188,7 +188,7 @@ def test_renewal_waits_for_all_and_fills_up_what_is_missing_anywhere(rules: Rule
 
 def test_renewal_waits_for_nobody_when_time_is_short(rules: Rules, time: Time) -> None:
     lease = held(time)
-    time.now = lease.deadline - 0.1
+    time.now = lease.deadline - 3.0
     _, masks, first = extend_many(rules, [lease], tally(3), thorough=True)
     assert (masks, first.wait) == ([], Wait.CERTAIN)
 
