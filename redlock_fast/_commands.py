@@ -36,6 +36,10 @@ class Verb(IntEnum):
     RELEASE_ALL = 8
     #: Acquire what is held already, on a master that lost it: whatever its marker says, for it blocks others.
     REFILL = 9
+    #: Fair lock: acquire or queue up; release and leave the queue; tell when it may be our turn.
+    FAIR = 10
+    FAIR_LEAVE = 11
+    FAIR_WATCH = 12
 
 
 #: What a command watches: the key that its first argument names, or all keys that begin with it.
@@ -47,6 +51,8 @@ NUMBER = TTL
 #: Those of several resources, of which the scripts' keys are as many, or with the marker one more: how many
 #: words the command has, and keys, each without and with a marker; and the keys, already in RESP.
 WORDS, MARKED_WORDS, COUNT, MARKED_COUNT, KEYS, ALL_TOKEN, ALL_TTL = range(7)
+#: Those of a fair lock after KEY, TOKEN, TTL: two keys; whose place it is, how long it stays, its number.
+QUEUE, ENTRIES, PLACE, STAY, TICKET = range(3, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +144,21 @@ def script(keys: str, args: str, *parts: bytes) -> Script:
 _CACHING = command(b"CLIENT", b"CACHING", b"YES").parts[0]
 
 
-def watching(look: Command, can: Capabilities, watch: int = WATCH_KEY) -> Command:
+def watching(
+    look: Command, can: Capabilities, watch: int = WATCH_KEY, arm: Command | None = None
+) -> Command:
     """``look``, which says when a lock may be free, and to be told by a push when that changes.
 
-    A server that cannot push is only asked.
+    ``arm``: what reads only that of which a change is to be told, where ``look`` reads more. A server that
+    cannot push is only asked.
     """
-    fallback = watching(look.fallback, can, watch) if look.fallback else None
+    fallback = watching(look.fallback, can, watch, arm) if look.fallback else None
     if not can.push:
         return replace(look, fallback=fallback, watch=watch)
     assert isinstance(_CACHING, bytes)
-    first, *others = look.parts
-    parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, *look.parts)
-    return Command(parts, fallback, skip=1, watch=watch)
+    first, *others = (*arm.parts, *look.parts) if arm else look.parts
+    parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, first, *others)
+    return Command(parts, fallback, skip=2 if arm else 1, watch=watch)
 
 
 COMPARE_AND_DELETE = Script(
@@ -210,6 +219,13 @@ if n and tonumber(n)>=tonumber(number) then return 0 end
 redis.call('set',counter,number,'px',retention)
 return 1""",
 )
+_FAIR_ARGS, _FAIR_SLOTS = "token ttl place stay ticket", (TOKEN, TTL, PLACE, STAY, TICKET)
+FAIR = script("key queue entries", _FAIR_ARGS, lua.NOW, lua.FAIR)
+MARKED_FAIR = script(
+    "key queue entries marker", f"{_FAIR_ARGS} run_id max_ttl durable", _LOOK, _REFUSE, lua.FAIR
+)
+FAIR_LEAVE = script("key queue entries", "token place", lua.LEAVE)
+FAIR_LOOK = script("key queue entries", "place", lua.NOW, lua.FAIR_LOOK)
 
 ACQUIRE_ALL = Script(b"local count,token,ttl=#KEYS,ARGV[1],ARGV[2]\n" + lua.ALL)
 MARKED_ACQUIRE_ALL = Script(
@@ -264,8 +280,11 @@ def scripts(can: Capabilities, mark: Mark | None) -> list[Script]:
     """What to load so that the commands of the dialect find it."""
     needed = [] if can.delifeq or can.delex else [COMPARE_AND_DELETE]
     needed += [] if can.set_ifeq else [COMPARE_AND_EXTEND]
-    needed += [FENCE, ACQUIRE_ALL] if mark is None else [MARKED_ACQUIRE, MARKED_FENCE, MARKED_ACQUIRE_ALL]
-    return [*needed, LIFT, RELEASE_ALL]
+    if mark is None:
+        needed += [FENCE, ACQUIRE_ALL, FAIR]
+    else:
+        needed += [MARKED_ACQUIRE, MARKED_FENCE, MARKED_ACQUIRE_ALL, MARKED_FAIR]
+    return [*needed, LIFT, RELEASE_ALL, FAIR_LEAVE, FAIR_LOOK]
 
 
 def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
@@ -287,9 +306,12 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
     plain = command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=undo)
     if mark is None:
         acquire = plain
+        fair = FAIR.template(KEY, QUEUE, ENTRIES, *_FAIR_SLOTS, undo=Verb.FAIR_LEAVE)
         fence = FENCE.template(KEY, COUNTER, TOKEN, TTL, RETENTION, undo=undo)
     else:
         acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *mark.words, undo=undo)
+        slots = (KEY, QUEUE, ENTRIES, MARKER, *_FAIR_SLOTS)
+        fair = MARKED_FAIR.template(*slots, *mark.words, undo=Verb.FAIR_LEAVE)
         fence = MARKED_FENCE.template(KEY, COUNTER, MARKER, TOKEN, TTL, RETENTION, *mark.words, undo=undo)
     by_verb = {
         Verb.ACQUIRE: acquire,
@@ -302,6 +324,9 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
         Verb.ACQUIRE_ALL: _acquire_all(mark),
         Verb.RELEASE_ALL: RELEASE_ALL.variadic(WORDS, COUNT, ~KEYS, ALL_TOKEN, ALL_TTL),
         Verb.REFILL: plain,
+        Verb.FAIR: fair,
+        Verb.FAIR_LEAVE: FAIR_LEAVE.template(KEY, QUEUE, ENTRIES, TOKEN, PLACE),
+        Verb.FAIR_WATCH: watching(FAIR_LOOK.template(*range(4)), can, arm=command(b"PTTL", KEY)),
     }
     return tuple(by_verb[verb] for verb in Verb)
 

@@ -82,7 +82,7 @@ def acquire(
             masters, sent = sent, sent if claim.lasting else 0
             yield from send_surely(claim.retreat(token, masters, ttl))
             claim.learn(votes)
-            if not claim.lasting:
+            if claim.anew or not claim.lasting:
                 token = rules.token()
             if not (yield from tries.wait(votes)):
                 masters, sent = sent, 0

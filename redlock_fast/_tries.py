@@ -77,7 +77,8 @@ class Tries:
     def wait(self, votes: Votes) -> Generator[Effect, list[Votes], bool]:
         """Until the next round. False: the time has gone by in the line."""
         rules = self.rules
-        pause = min(self.spare, rules.retry.delay(self.failed, self.took, rules.chance()))
+        usual = rules.retry.delay(self.failed, self.took, rules.chance())
+        pause = min(self.spare, self.claim.delay(usual, told=False))
         watch = self.claim.watch(rules.electorate.mask) if rules.push else None
         if watch is None or self.refusal.unavailable:
             yield Pause(pause)
@@ -91,7 +92,8 @@ class Tries:
             yield Pause(max(0.0, min(pause, until - rules.clock())))
         else:
             split = not rules.hopeless(votes)
-            stagger = self.stagger.delay(split, self.took, rules.chance())
+            usual = self.stagger.delay(split, self.took, rules.chance())
+            stagger = self.claim.delay(usual, told=True)
             yield Pause(max(0.0, min(stagger, until - rules.clock())))
         return True
 

@@ -17,6 +17,7 @@ from ._many import acquire_many, extend_many, release_many
 from ._renewal_aio import Body, LoopRenewal, loop_keeper
 from ._straight_aio import acquire, release
 from .errors import WrongLoop
+from .kinds.fair import fair as fair_claim
 from .kinds.multilock import claim_all
 from .kinds.rlock_aio import AsyncRLock, ThisTask
 
@@ -101,6 +102,7 @@ class AsyncFastRedlock(Core):
         timeout: float | None = None,
         max_extensions: int | None = MAX_EXTENSIONS,
         fencing: bool = False,
+        fair: bool = False,
         auto_extend: bool = False,
         on_lost: Callable[[AsyncLock, str], Any] | None = None,
         max_hold: float | None = None,
@@ -122,7 +124,7 @@ class AsyncFastRedlock(Core):
             or cancel_on_loss is not True
         ):
             keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
-        claim = self.claim(resource, fencing)
+        claim = fair_claim(self.check_key(resource), fencing) if fair else self.claim(resource, fencing)
         return AsyncLock(self, resource, claim, ttl, timeout, max_extensions, keeper)
 
     def rlock(

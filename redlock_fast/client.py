@@ -16,6 +16,7 @@ from ._lock import MAX_EXTENSIONS, LockState
 from ._many import acquire_many, extend_many, release_many
 from ._renewal_threads import ThreadRenewal, thread_keeper
 from .errors import LockAlreadyHeld, LockLost
+from .kinds.fair import fair as fair_claim
 from .kinds.multilock import claim_all
 from .kinds.owners import ThisThread
 from .kinds.rlock import RLock
@@ -137,6 +138,7 @@ class FastRedlock(Core):
         timeout: float | None = None,
         max_extensions: int | None = MAX_EXTENSIONS,
         fencing: bool = False,
+        fair: bool = False,
         auto_extend: bool = False,
         on_lost: Callable[[Lock, str], Any] | None = None,
         max_hold: float | None = None,
@@ -147,6 +149,7 @@ class FastRedlock(Core):
         ``ttl``: the lease, in seconds. ``timeout``: how long ``with`` and ``acquire()`` try, in seconds;
         None: without end while others hold it. ``max_extensions``: how often it may be extended; None:
         without bound. ``fencing``: count a fencing token for each grant, see :attr:`Lock.fencing_token`.
+        ``fair``: who came first is served first, see docs/kinds.md.
 
         ``auto_extend``: extend it in the background from a third of the lease on, as long as it is held and
         somebody has this object: ``max_extensions`` times (by default 100, which is 5.5 minutes at a ttl of
@@ -161,7 +164,7 @@ class FastRedlock(Core):
         keeper = None
         if auto_extend is not False or on_lost is not None or max_hold is not None:
             keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
-        claim = self.claim(resource, fencing)
+        claim = fair_claim(self.check_key(resource), fencing) if fair else self.claim(resource, fencing)
         return Lock(self, resource, claim, ttl, timeout, max_extensions, keeper)
 
     def rlock(

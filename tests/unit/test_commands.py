@@ -32,7 +32,7 @@ from redlock_fast._commands import (
     watching,
 )
 
-ARGS = (b"key", b"token", b"1500", b"counter", b"86400000", b"", b"")
+ARGS = (b"key", b"token", b"1500", b"counter", b"86400000", b"place", b"3000", b"7")
 #: Of those that take several keys, for two of them.
 ALL_ARGS = (b"*7\r\n", b"*11\r\n", b"2", b"3", bulk(b"a") + bulk(b"b"), b"token", b"1500")
 MARK = Mark("run", 60_000, True)
@@ -156,7 +156,8 @@ def test_what_takes_back_a_grant(can: Capabilities) -> None:
         commands = dialect(can, mark)
         undo = {verb: commands[verb].undo for verb in Verb if commands[verb].undo is not None}
         simple = dict.fromkeys((Verb.ACQUIRE, Verb.FENCE, Verb.REFILL), Verb.RELEASE)
-        assert undo == {**simple, Verb.ACQUIRE_ALL: Verb.RELEASE_ALL}
+        several = {Verb.FAIR: Verb.FAIR_LEAVE, Verb.ACQUIRE_ALL: Verb.RELEASE_ALL}
+        assert undo == simple | several
         assert commands[Verb.RELEASE] == dialect(can)[Verb.RELEASE]
 
 
