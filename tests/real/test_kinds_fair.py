@@ -12,7 +12,7 @@ import pytest
 import redis
 from support.keys import calls, nothing_left
 from support.loops import Plain, until
-from support.signalling import interrupt
+from support.signalling import handling, interrupt, to_main
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ConfigError, FastRedlock, Lock, ShardedRedlock
@@ -181,8 +181,8 @@ def test_time_is_over(masters: Masters, plain: MakePlain, raw: Raw, wait: str) -
 @pytest.mark.usefixtures("patient")
 def test_interrupted_while_it_waits(masters: Masters, connected: MakeClient, raw: Raw, wait: str) -> None:
     nodes, c = raw(masters), connected(masters, wait=wait)
-    with held(c):
-        watcher = start(lambda: (waiting(nodes, 1), interrupt()))
+    with held(c), handling(interrupt):
+        watcher = start(lambda: (waiting(nodes, 1), to_main()))
         with pytest.raises(KeyboardInterrupt):
             c.lock("r", TTL, fair=True).acquire()
         watcher.result(DEADLINE)

@@ -51,6 +51,8 @@ class Model(RuleBasedStateMachine):
         self.lock: Lock | None = None
         self.queue: list[int] = []
         self.trying: dict[int, tuple[Lock, Future[bool]]] = {}
+        if self.proxy.deaf:
+            self.connections_break()  # each run begins alike
 
     def idle(self, who: int) -> bool:
         return who != self.holder and who not in self.queue
