@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import FastRedlock, Lock
+from redlock_fast import FastRedlock, Lock, QuorumUnavailable
 from redlock_fast.embedded import Masters
 from redlock_fast.kinds import fair
 
@@ -113,7 +113,11 @@ class Model(RuleBasedStateMachine):
     @rule()
     def extends(self) -> None:
         assert self.lock is not None
-        assert self.lock.extend(TTL) > 0
+        try:
+            assert self.lock.extend(TTL) > 0
+        except QuorumUnavailable:
+            assert self.proxy.deaf  # and it was one of the three that granted
+        assert self.lock.locked()
 
     # --- what happens to them ---
 
@@ -136,8 +140,8 @@ class Model(RuleBasedStateMachine):
         if self.lock is None:
             return
         self.lock.check()
-        tokens = [node.get("r") for node in self.nodes]
-        assert tokens == [self.lock.token] * 3
+        # The master behind the proxy may have been one of the three that decided.
+        assert [node.get("r") for node in self.nodes].count(self.lock.token) >= 2
         assert not any(future.done() for _, future in self.trying.values())
 
     def teardown(self) -> None:

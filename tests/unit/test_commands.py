@@ -140,13 +140,14 @@ def test_templates_hold_no_two_constants_in_a_row(can: Capabilities) -> None:
 
 @pytest.mark.parametrize("can", EVERY_SERVER)
 def test_arguments_go_out_whatever_bytes_they_hold(can: Capabilities) -> None:
-    args = (b"\r\n$1\r\n", b"\x00" * 20, b"1", b"counter", b"2")
+    args = (b"\r\n$1\r\n", b"\x00" * 20, b"1", b"counter", b"2", b"place", b"3", b"4")
+    looks = (Verb.EXISTS, Verb.WATCH)
     for verb, template in zip(Verb, dialect(can), strict=True):
         if verb in (Verb.ACQUIRE_ALL, Verb.RELEASE_ALL):
             continue
         rendered = render(template, args)
         assert bulk(args[0]) in rendered
-        assert (bulk(args[1]) in rendered) == (verb not in (Verb.EXISTS, Verb.WATCH))
+        assert (bulk(args[1]) in rendered) == (verb not in looks)
 
 
 @pytest.mark.parametrize("can", EVERY_SERVER)
