@@ -207,8 +207,8 @@ def test_cancelled_while_it_waits(masters: Masters, aclient: MakeAio, raw: Raw, 
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("patient")
 def test_closed_while_it_waits(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    """As one that dies: nothing can be sent any more, and its place goes with its lease."""
     nodes, c = raw(masters), connected(masters)
     with held(c):
         other = connected(masters)

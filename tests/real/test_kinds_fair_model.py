@@ -5,6 +5,7 @@ REDLOCK_FAST_SOAK_STEPS: so many times the steps.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -94,7 +95,8 @@ class Model(RuleBasedStateMachine):
     @rule(who=st.integers(0, CALLERS - 1))
     def waits_in_vain(self, who: int) -> None:
         if self.idle(who) and self.holder is not None:
-            assert not self.clients[who].lock("r", TTL, fair=True).acquire(timeout=0.02)
+            with contextlib.suppress(QuorumUnavailable):  # a busy machine may not answer in that time
+                assert not self.clients[who].lock("r", TTL, fair=True).acquire(timeout=0.02)
             self.settle()
 
     @precondition(lambda self: self.lock is not None)
