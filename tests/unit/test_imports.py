@@ -38,7 +38,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("client", "aio"),
     ("sharded",),
     ("redlock_fast",),  # __init__: the public names
-    ("embedded", "compat", "_demo_crew", "_demo_worker"),
+    ("embedded", "compat", "_demo_crew", "_demo_worker", "_progress"),
     ("_demo",),
     ("cli",),
     ("__main__",),
