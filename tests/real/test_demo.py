@@ -302,4 +302,4 @@ def test_an_engine_that_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConfigError("engine 'native' is not built here")
 
     monkeypatch.setattr("redlock_fast._engine.load", missing)
-    assert cli.main(["demo", "--engine", "native"]) == 2
+    assert cli.main(["demo", "--engine", "native"]) == 64
