@@ -43,7 +43,10 @@ def load(flags: argparse.Namespace) -> Settings:
         raise ConfigError(
             f"no masters: give --masters URL,URL or set {MASTERS}, or name a file with --config or {CONFIG}"
         )
-    options |= {name: given for name in ("ttl", "key_prefix") if (given := getattr(flags, name, None))}
+    for name in ("ttl", "key_prefix"):
+        given = getattr(flags, name, None)
+        if given is not None:
+            options[name] = given
     return Settings(masters, options)
 
 
