@@ -170,21 +170,22 @@ def test_bench(valkey: Masters, engine_name: str) -> None:
     small = ("--seconds", "0.3", "--threads", "3", "--tasks", "5")
     code, out, progress = command.run("bench", *small, "--json")
     numbers = json.loads(out)
-    assert (code, numbers["engine"], numbers["masters"]) == (0, engine_name, 5)
+    assert (numbers["engine"], numbers["masters"]) == (engine_name, 5)
     assert [numbers[name]["callers"] for name in ("one", "threads", "tasks")] == [1, 3, 5]
     for name in ("one", "threads", "tasks"):
         one = numbers[name]
         assert one["locks"] > 0
-        assert one["failed"] == 0
         assert 0 < one["acquire_us"]["p50"] <= one["acquire_us"]["p99"] <= one["cycle_us"]["p99"]
     assert "1 thread, 0 locks" in progress
-    assert [master.ask("DBSIZE") for master in valkey] == [":0"] * 5
+    assert code == any(numbers[name]["failed"] for name in ("one", "threads", "tasks"))
+    nothing_left(valkey)
 
 
 def test_the_table_of_bench(valkey: Masters) -> None:
     code, out, _ = Command(valkey).run("bench", "--seconds", "0.1", "--threads", "2", "--tasks", "2")
     rows = out.splitlines()
-    assert (code, len(rows)) == (0, 4)
+    assert code in (0, 1)
+    assert len(rows) == 4
     assert rows[0].split()[:2] == ["callers", "locks/s"]
     assert [row[: row.index("  ")] for row in rows[1:]] == ["one", "2 threads", "2 tasks"]
 
