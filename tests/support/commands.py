@@ -17,6 +17,14 @@ from redlock_fast.embedded import Masters
 ROOT = Path(__file__).parents[2]
 
 
+def _traced() -> list[str]:
+    """Where lines are counted, those of this process, too. It forks before it has a second thread."""
+    coverage = sys.modules.get("coverage")
+    counted = coverage is not None and coverage.Coverage.current() is not None
+    where = [f"--rcfile={ROOT / 'pyproject.toml'}", f"--data-file={ROOT / '.coverage'}"]
+    return ["-m", "coverage", "run", *where] if counted else []
+
+
 class Command:
     """How to start it: with these masters, on this engine."""
 
@@ -28,7 +36,7 @@ class Command:
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "redlock_fast", *arguments],
+            [sys.executable, *_traced(), "-m", "redlock_fast", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
