@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from . import _scripts as lua
+
 
 class Verb(IntEnum):
     """What a request asks; its value is the command's place in a :class:`Dialect`."""
@@ -29,6 +31,15 @@ class Verb(IntEnum):
     LIFT = 5
     #: Tell when the key is free, or may be.
     WATCH = 6
+    #: Read-write lock: enter as a reader, as a writer; give back, but keep the place; release or give up;
+    #: extend; become a reader; tell when one may enter.
+    RW_READ = 7
+    RW_WRITE = 8
+    RW_YIELD = 9
+    RW_FREE = 10
+    RW_EXTEND = 11
+    RW_DOWNGRADE = 12
+    RW_WATCH = 13
 
 
 #: What a command watches: the key that its first argument names, or all keys that begin with it.
@@ -37,6 +48,8 @@ WATCH_KEY, WATCH_PREFIX = 1, 2
 #: Slots: the places of a request's arguments. COUNTER is a key; NUMBER takes the place of the TTL.
 KEY, TOKEN, TTL, COUNTER, RETENTION = range(5)
 NUMBER = TTL
+#: Those of a read-write lock: three keys, who holds, whose place it is. SPAN: the TTL, or that of the place.
+WRITER, READERS, INTENTS, MINE, PLACE, SPAN = range(6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +192,15 @@ _REFUSE = b"""if left>0 then
   return redis.error_reply('GUARDED no vote for '..left..' ms more: it may have forgotten locks')
 end"""
 
-FENCE = script("key counter", "token ttl retention", _SET, _COUNT)
+
+def voting(keys: str, args: str, *parts: bytes) -> tuple[Script, Script]:
+    """A script that casts a vote, and the one for masters with a marker: it looks at that first."""
+    marked = script(f"{keys} marker", f"{args} run_id max_ttl durable", _LOOK, _REFUSE, *parts)
+    return script(keys, args, *parts), marked
+
+
+FENCE, MARKED_FENCE = voting("key counter", "token ttl retention", _SET, _COUNT)
 MARKED_ACQUIRE = script("key marker", "token ttl run_id max_ttl durable", _LOOK, _REFUSE, _SET, b"return 1")
-MARKED_FENCE = script(
-    "key counter marker", "token ttl retention run_id max_ttl durable", _LOOK, _REFUSE, _SET, _COUNT
-)
 #: For how many milliseconds more the master casts no vote.
 LOOK = script("marker", "run_id max_ttl durable", _LOOK, b"return math.max(left,0)")
 LIFT = script(
@@ -195,6 +212,14 @@ if n and tonumber(n)>=tonumber(number) then return 0 end
 redis.call('set',counter,number,'px',retention)
 return 1""",
 )
+
+_READ = voting("w r i", "mine ttl", lua.NOW, lua.OUTLIVE, lua.READ)
+_WRITE = voting("w r", "mine ttl", lua.NOW, lua.WRITE)
+_YIELD = script("w i", "mine place intent", lua.NOW, lua.OUTLIVE, lua.YIELD)
+_FREE = script("w r i", "mine place", lua.NOW, lua.FREE)
+_PROLONG = script("w r", "mine ttl", lua.NOW, lua.OUTLIVE, lua.PROLONG)
+_ENTRY = script("w others", "", lua.NOW, lua.ENTRY)
+_DOWNGRADE = script("w r i", "mine place ttl", lua.NOW, lua.OUTLIVE, lua.DOWNGRADE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +265,9 @@ def scripts(can: Capabilities, mark: Mark | None) -> list[Script]:
     """What to load so that the commands of the dialect find it."""
     needed = [] if can.delifeq or can.delex else [COMPARE_AND_DELETE]
     needed += [] if can.set_ifeq else [COMPARE_AND_EXTEND]
-    return [*needed, *((FENCE,) if mark is None else (MARKED_ACQUIRE, MARKED_FENCE)), LIFT]
+    needed += [] if mark is None else [MARKED_ACQUIRE]
+    needed += [pair[mark is not None] for pair in ((FENCE, MARKED_FENCE), _READ, _WRITE)]
+    return [*needed, LIFT, _YIELD, _FREE, _PROLONG, _DOWNGRADE, _ENTRY]
 
 
 def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
@@ -258,20 +285,33 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
         extend = command(b"SET", KEY, TOKEN, b"IFEQ", TOKEN, b"PX", TTL)
     else:
         extend = COMPARE_AND_EXTEND.template(KEY, TOKEN, TTL)
-    undo = Verb.RELEASE
     if mark is None:
-        acquire = command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=undo)
-        fence = FENCE.template(KEY, COUNTER, TOKEN, TTL, RETENTION, undo=undo)
+        acquire = command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=Verb.RELEASE)
     else:
-        acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *mark.words, undo=undo)
-        fence = MARKED_FENCE.template(KEY, COUNTER, MARKER, TOKEN, TTL, RETENTION, *mark.words, undo=undo)
+        acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *mark.words, undo=Verb.RELEASE)
     by_verb = {
         Verb.ACQUIRE: acquire,
         Verb.RELEASE: release,
         Verb.EXTEND: extend,
         Verb.EXISTS: command(b"EXISTS", KEY),
-        Verb.FENCE: fence,
+        Verb.FENCE: _vote((FENCE, MARKED_FENCE), mark, (KEY, COUNTER), (TOKEN, TTL, RETENTION), Verb.RELEASE),
         Verb.LIFT: LIFT.template(KEY, COUNTER, TOKEN, NUMBER, RETENTION),
         Verb.WATCH: watching(command(b"PTTL", KEY), can),
+        Verb.RW_READ: _vote(_READ, mark, (WRITER, READERS, INTENTS), (MINE, SPAN), Verb.RW_FREE),
+        Verb.RW_WRITE: _vote(_WRITE, mark, (WRITER, READERS), (MINE, SPAN), Verb.RW_FREE),
+        Verb.RW_YIELD: _YIELD.template(WRITER, INTENTS, MINE, PLACE, SPAN, undo=Verb.RW_FREE),
+        Verb.RW_FREE: _FREE.template(WRITER, READERS, INTENTS, MINE, PLACE),
+        Verb.RW_EXTEND: _PROLONG.template(WRITER, READERS, MINE, SPAN),
+        Verb.RW_DOWNGRADE: _DOWNGRADE.template(WRITER, READERS, INTENTS, MINE, PLACE, SPAN),
+        Verb.RW_WATCH: watching(_ENTRY.template(1, 2), can, WATCH_PREFIX),
     }
     return tuple(by_verb[verb] for verb in Verb)
+
+
+def _vote(
+    pair: tuple[Script, Script], mark: Mark | None, keys: tuple[int, ...], args: tuple[int, ...], undo: Verb
+) -> Command:
+    """The template for one of what ``voting`` made."""
+    if mark is None:
+        return pair[0].template(*keys, *args, undo=undo)
+    return pair[1].template(*keys, MARKER, *args, *mark.words, undo=undo)

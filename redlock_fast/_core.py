@@ -161,7 +161,7 @@ class Core:
                 "check that they can be reached",
                 self.causes(votes),
             )
-        holders = [name for name, vote in zip(names, votes.values, strict=True) if vote == 0]
+        holders = [name for name, vote in zip(names, votes.values, strict=True) if FAULT < vote <= 0]
         if not holders:
             return Contended(f"{key!r}: others of this client wait for it, too, and were first", [])
         return Contended(

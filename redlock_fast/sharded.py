@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from ._sharding import Sharding, check_alive, put
 from .aio import AsyncFastRedlock, AsyncLock
 from .client import FastRedlock, Lock
+from .kinds.rwlock import ReadWriteLock
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,6 +42,12 @@ class ShardedRedlock(Sharding[FastRedlock]):
     def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> Lock:
         """A lock on ``resource``, not acquired yet; no I/O. As FastRedlock.lock."""
         return self._client(resource).lock(resource, ttl, **options)
+
+    def rwlock(
+        self, resource: str | bytes, ttl: float | None = None, **options: Any
+    ) -> ReadWriteLock[Lock]:
+        """A read-write lock on ``resource``; no I/O. As FastRedlock.rwlock."""
+        return self._client(resource).rwlock(resource, ttl, **options)
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -124,6 +131,12 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncLock:
         """A lock on ``resource``, not acquired yet; no I/O. As AsyncFastRedlock.lock."""
         return self._client(resource).lock(resource, ttl, **options)
+
+    def rwlock(
+        self, resource: str | bytes, ttl: float | None = None, **options: Any
+    ) -> ReadWriteLock[AsyncLock]:
+        """A read-write lock on ``resource``; no I/O. As AsyncFastRedlock.rwlock."""
+        return self._client(resource).rwlock(resource, ttl, **options)
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

@@ -29,7 +29,7 @@ from redlock_fast._commands import (
     watching,
 )
 
-ARGS = (b"key", b"token", b"1500", b"counter", b"86400000")
+ARGS = (b"key", b"token", b"1500", b"counter", b"86400000", b"sixth")
 MARK = Mark("run", 60_000, True)
 DELETE = b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) end return 0"
 EXTEND = (
@@ -129,11 +129,11 @@ def test_templates_hold_no_two_constants_in_a_row(can: Capabilities) -> None:
 
 @pytest.mark.parametrize("can", EVERY_SERVER)
 def test_arguments_go_out_whatever_bytes_they_hold(can: Capabilities) -> None:
-    args = (b"\r\n$1\r\n", b"\x00" * 20, b"1", b"counter", b"2")
+    args = (b"\r\n$1\r\n", b"\x00" * 20, b"1", b"counter", b"2", b"$-1\r\n")
     for verb, template in zip(Verb, dialect(can), strict=True):
         rendered = render(template, args)
-        assert bulk(args[0]) in rendered
-        assert (bulk(args[1]) in rendered) == (verb not in (Verb.EXISTS, Verb.WATCH))
+        assert (bulk(args[0]) in rendered) == (verb != Verb.RW_WATCH)  # a prefix: for the engine
+        assert (bulk(args[1]) in rendered) == (verb not in (Verb.EXISTS, Verb.WATCH, Verb.RW_YIELD))
 
 
 @pytest.mark.parametrize("can", EVERY_SERVER)
@@ -142,7 +142,8 @@ def test_what_takes_back_a_grant(can: Capabilities) -> None:
     for mark in (None, MARK):
         commands = dialect(can, mark)
         undo = {verb: commands[verb].undo for verb in Verb if commands[verb].undo is not None}
-        assert undo == {Verb.ACQUIRE: Verb.RELEASE, Verb.FENCE: Verb.RELEASE}
+        free = dict.fromkeys((Verb.RW_READ, Verb.RW_WRITE, Verb.RW_YIELD), Verb.RW_FREE)
+        assert undo == {Verb.ACQUIRE: Verb.RELEASE, Verb.FENCE: Verb.RELEASE, **free}
         assert commands[Verb.RELEASE] == dialect(can)[Verb.RELEASE]
 
 

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "redlock_fast"
 
 #: From the ground up. A new file gets its floor here; a package has one floor for all its files.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "_quorum", "_clock", "_tokens"),
+    ("errors", "_quorum", "_clock", "_tokens", "_scripts"),
     ("_commands", "_resp"),
     ("_engine", "_bounded", "_linger"),
     ("_guard", "_claim", "_line"),
@@ -34,9 +34,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_lock", "_renewal_threads", "_renewal_aio"),
     ("_many", "_straight_aio"),
     ("_sharding",),
+    ("kinds",),
     ("client", "aio"),
     ("sharded",),
-    ("kinds",),
     ("redlock_fast",),  # __init__: the public names
     ("embedded", "compat", "_demo_crew", "_demo_worker"),
     ("_demo",),
@@ -141,7 +141,8 @@ def test_no_name_stands_on_two_floors() -> None:
         ("_procedures.py", "if TYPE_CHECKING:\n    from .client import Lock", "_procedures imports client"),
         ("client.py", "from . import FastRedlock", "client imports redlock_fast"),
         ("client.py", "from .aio import x", "client imports aio"),
-        ("client.py", "from .kinds.fair import x", "client imports kinds"),
+        ("_core.py", "from .kinds.fair import x", "_core imports kinds"),
+        ("kinds/fair.py", "from ..client import Lock", "kinds.fair imports client"),
         ("_engine.py", "def other():\n    from ._pure import x", "_engine imports _pure"),
         ("_engine.py", "from .telemetry import x", "_engine imports telemetry"),
         ("telemetry.py", "from ._engine import x", "telemetry imports _engine"),
@@ -164,7 +165,7 @@ def test_wrong_imports_are_seen(tmp_path: Path, file: str, source: str, complain
             "def load():\n    from ._pure import PureEngine\n    from ._native import NativeEngine",
         ),
         ("_masters.py", "from .telemetry import x\nfrom . import _engine\nimport redis.errors"),
-        ("kinds/fair.py", "from ..client import Lock\nfrom .queue import x\nfrom . import queue\nimport os"),
+        ("kinds/fair.py", "from .._lock import LockState\nfrom .queue import x\nfrom . import queue"),
         ("cli.py", "from . import __version__\nfrom redlock_fast import FastRedlock"),
         ("telemetry.py", "from .errors import x\nfrom ._clock import y"),
     ],
