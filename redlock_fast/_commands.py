@@ -40,6 +40,9 @@ class Verb(IntEnum):
     RW_EXTEND = 11
     RW_DOWNGRADE = 12
     RW_WATCH = 13
+    #: Semaphore: acquire a slot, and look which are free; tell when one is.
+    SLOT_TAKE = 14
+    SLOT_WATCH = 15
 
 
 #: What a command watches: the key that its first argument names, or all keys that begin with it.
@@ -48,6 +51,8 @@ WATCH_KEY, WATCH_PREFIX = 1, 2
 #: Slots: the places of a request's arguments. COUNTER is a key; NUMBER takes the place of the TTL.
 KEY, TOKEN, TTL, COUNTER, RETENTION = range(5)
 NUMBER = TTL
+#: Those of a semaphore, after KEY, TOKEN, TTL: what all slots' keys begin with, where to look.
+NAME, FIRST, COUNT = range(3, 6)
 #: Those of a read-write lock: three keys, who holds, whose place it is. SPAN: the TTL, or that of the place.
 WRITER, READERS, INTENTS, MINE, PLACE, SPAN = range(6)
 
@@ -124,6 +129,11 @@ class Script:
         fallback = command(b"EVAL", self.text, keys, *words)
         return command(b"EVALSHA", self.sha1, keys, *words, fallback=fallback, undo=undo)
 
+    def of_many(self, header: int, keys: int) -> Command:
+        """The same for any number of keys, in raw slots: the array's header; the keys after their number."""
+        fallback = command(header, b"EVAL", self.text, keys)
+        return command(header, b"EVALSHA", self.sha1, keys, fallback=fallback)
+
 
 def script(keys: str, args: str, *parts: bytes) -> Script:
     """A script that calls its KEYS and ARGV by these names."""
@@ -158,51 +168,17 @@ COMPARE_AND_EXTEND = Script(
     b"return redis.call('pexpire',KEYS[1],ARGV[2]) end return 0"
 )
 
-# Acquiring where SET alone does not do: the parts of three scripts. --------------------------------
-
-#: A missing counter begins at the server's time: above all that it ever counted, unless the clock went back.
-_COUNT = b"""local n=redis.call('incr',counter)
-if n==1 then
-  local t=redis.call('time')
-  n=t[1]*1000000+t[2]
-  redis.call('set',counter,string.format('%.0f',n),'px',retention)
-else
-  redis.call('pexpire',counter,retention)
-end
-return n"""
-
-_SET = b"if not redis.call('set',key,token,'nx','px',ttl) then return 0 end"
-
-#: The marker is "run_id until durable": under which process it was written, until when (server's
-#: milliseconds) the master casts no vote, and whether all that it answers will survive its end.
-#: Who is not allowed to see the run_id goes by the marker's presence.
-_LOOK = b"""local t=redis.call('time')
-local now=t[1]*1000+math.floor(t[2]/1000)
-local who,till,survives=string.match(redis.call('get',marker) or '','^(%S*) (%d+) ([01])$')
-local known=who and (run_id=='' or who==run_id)
-if not known then
-  if not (survives=='1' and durable=='1') then till=now+max_ttl end
-  redis.call('set',marker,run_id..string.format(' %.0f ',till)..durable)
-elseif survives>durable and run_id~='' then
-  redis.call('set',marker,who..' '..till..' '..durable)
-end
-local left=tonumber(till)-now"""
-
-_REFUSE = b"""if left>0 then
-  return redis.error_reply('GUARDED no vote for '..left..' ms more: it may have forgotten locks')
-end"""
-
 
 def voting(keys: str, args: str, *parts: bytes) -> tuple[Script, Script]:
     """A script that casts a vote, and the one for masters with a marker: it looks at that first."""
-    marked = script(f"{keys} marker", f"{args} run_id max_ttl durable", _LOOK, _REFUSE, *parts)
+    marked = script(f"{keys} marker", f"{args} run_id max_ttl durable", lua.LOOK, lua.REFUSE, *parts)
     return script(keys, args, *parts), marked
 
 
-FENCE, MARKED_FENCE = voting("key counter", "token ttl retention", _SET, _COUNT)
-MARKED_ACQUIRE = script("key marker", "token ttl run_id max_ttl durable", _LOOK, _REFUSE, _SET, b"return 1")
+FENCE, MARKED_FENCE = voting("key counter", "token ttl retention", lua.SET, lua.COUNT)
+MARKED_ACQUIRE = voting("key", "token ttl", lua.SET, b"return 1")[1]
 #: For how many milliseconds more the master casts no vote.
-LOOK = script("marker", "run_id max_ttl durable", _LOOK, b"return math.max(left,0)")
+LOOK = script("marker", "run_id max_ttl durable", lua.LOOK, b"return math.max(left,0)")
 LIFT = script(
     "key counter",
     "token number retention",
@@ -218,6 +194,8 @@ _WRITE = voting("w r", "mine ttl", lua.NOW, lua.WRITE)
 _YIELD = script("w i", "mine place intent", lua.NOW, lua.OUTLIVE, lua.YIELD)
 _FREE = script("w r i", "mine place", lua.NOW, lua.FREE)
 _PROLONG = script("w r", "mine ttl", lua.NOW, lua.OUTLIVE, lua.PROLONG)
+_TAKE = voting("key name", "token ttl first count", lua.TAKE)
+_FIRST_END = Script(lua.FIRST_END, 0)
 _ENTRY = script("w others", "", lua.NOW, lua.ENTRY)
 _DOWNGRADE = script("w r i", "mine place ttl", lua.NOW, lua.OUTLIVE, lua.DOWNGRADE)
 
@@ -266,8 +244,8 @@ def scripts(can: Capabilities, mark: Mark | None) -> list[Script]:
     needed = [] if can.delifeq or can.delex else [COMPARE_AND_DELETE]
     needed += [] if can.set_ifeq else [COMPARE_AND_EXTEND]
     needed += [] if mark is None else [MARKED_ACQUIRE]
-    needed += [pair[mark is not None] for pair in ((FENCE, MARKED_FENCE), _READ, _WRITE)]
-    return [*needed, LIFT, _YIELD, _FREE, _PROLONG, _DOWNGRADE, _ENTRY]
+    needed += [pair[mark is not None] for pair in ((FENCE, MARKED_FENCE), _READ, _WRITE, _TAKE)]
+    return [*needed, LIFT, _YIELD, _FREE, _PROLONG, _DOWNGRADE, _ENTRY, _FIRST_END]
 
 
 def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
@@ -304,6 +282,8 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
         Verb.RW_EXTEND: _PROLONG.template(WRITER, READERS, MINE, SPAN),
         Verb.RW_DOWNGRADE: _DOWNGRADE.template(WRITER, READERS, INTENTS, MINE, PLACE, SPAN),
         Verb.RW_WATCH: watching(_ENTRY.template(1, 2), can, WATCH_PREFIX),
+        Verb.SLOT_TAKE: _vote(_TAKE, mark, (KEY, NAME), (TOKEN, TTL, FIRST, COUNT), Verb.RELEASE),
+        Verb.SLOT_WATCH: watching(_FIRST_END.of_many(~1, ~2), can, WATCH_PREFIX),
     }
     return tuple(by_verb[verb] for verb in Verb)
 

@@ -6,6 +6,40 @@ whatever conflicts with what its master holds; a quorum does the rest. PROTOCOLS
 
 from __future__ import annotations
 
+# Acquiring where SET alone does not do: the parts of three scripts. --------------------------------
+
+#: A missing counter begins at the server's time: above all that it ever counted, unless the clock went back.
+COUNT = b"""local n=redis.call('incr',counter)
+if n==1 then
+  local t=redis.call('time')
+  n=t[1]*1000000+t[2]
+  redis.call('set',counter,string.format('%.0f',n),'px',retention)
+else
+  redis.call('pexpire',counter,retention)
+end
+return n"""
+
+SET = b"if not redis.call('set',key,token,'nx','px',ttl) then return 0 end"
+
+#: The marker is "run_id until durable": under which process it was written, until when (server's
+#: milliseconds) the master casts no vote, and whether all that it answers will survive its end.
+#: Who is not allowed to see the run_id goes by the marker's presence.
+LOOK = b"""local t=redis.call('time')
+local now=t[1]*1000+math.floor(t[2]/1000)
+local who,till,survives=string.match(redis.call('get',marker) or '','^(%S*) (%d+) ([01])$')
+local known=who and (run_id=='' or who==run_id)
+if not known then
+  if not (survives=='1' and durable=='1') then till=now+max_ttl end
+  redis.call('set',marker,run_id..string.format(' %.0f ',till)..durable)
+elseif survives>durable and run_id~='' then
+  redis.call('set',marker,who..' '..till..' '..durable)
+end
+local left=tonumber(till)-now"""
+
+REFUSE = b"""if left>0 then
+  return redis.error_reply('GUARDED no vote for '..left..' ms more: it may have forgotten locks')
+end"""
+
 #: The server's time in milliseconds. What a set holds expires by it, as keys do.
 NOW = b"local t=redis.call('time') local now=t[1]*1000+math.floor(t[2]/1000)"
 
@@ -78,3 +112,24 @@ if ends~=-2 then return ends end
 local last=redis.call('zrange',others,-1,-1,'withscores')[2]
 if last and tonumber(last)>now then return last-now end
 return -2"""
+
+# Semaphore: which of ``count`` slots from ``name..first`` on are free, as bits. Their names are made here:
+# they have the hash tag of ``name``. ---------------------------------------------------------------------
+
+#: The map goes with the vote, also with a grant: it may be one of too few.
+TAKE = b"""local free,bit=0,1
+for n=first,first+count-1 do
+  if redis.call('exists',name..n)==0 then free=free+bit end
+  bit=bit*2
+end
+if redis.call('set',key,token,'nx','px',ttl) then return free+1 end
+return -free"""
+
+#: When one of all KEYS is free, as ``ENTRY`` has it. A server watches those that are named as keys only.
+FIRST_END = b"""local least=-1
+for n=1,#KEYS do
+  local ends=redis.call('pttl',KEYS[n])
+  if ends==-2 then return -2 end
+  if ends>=0 and (least<0 or ends<least) then least=ends end
+end
+return least"""

@@ -20,6 +20,7 @@ from ._straight_aio import acquire, release
 from .errors import WrongLoop
 from .kinds import check_options
 from .kinds.rwlock import ReadWriteLock, downgrade
+from .kinds.semaphore import slots
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -136,6 +137,13 @@ class AsyncFastRedlock(Core):
         """A read-write lock on ``resource``; see :meth:`redlock_fast.FastRedlock.rwlock`."""
         make = functools.partial(self._of_kind, resource, ttl, options)
         return ReadWriteLock(self.check_key(resource), self.rules, make)
+
+    def semaphore(
+        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+    ) -> AsyncLock:
+        """A lock that up to ``permits`` holders have; see :meth:`redlock_fast.FastRedlock.semaphore`."""
+        claim = slots(self.check_key(resource), permits, self.rules)
+        return self._of_kind(resource, ttl, options, claim)
 
     def _of_kind(
         self, resource: str | bytes, ttl: float | None, options: dict[str, Any], claim: Claim

@@ -19,6 +19,7 @@ from ._renewal_threads import ThreadRenewal, thread_keeper
 from .errors import LockAlreadyHeld, LockLost
 from .kinds import check_options
 from .kinds.rwlock import ReadWriteLock, downgrade
+from .kinds.semaphore import slots
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -183,6 +184,18 @@ class FastRedlock(Core):
         """
         make = functools.partial(self._of_kind, resource, ttl, options)
         return ReadWriteLock(self.check_key(resource), self.rules, make)
+
+    def semaphore(
+        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+    ) -> Lock:
+        """A lock that up to ``permits`` (1 to 1024) holders have at the same time; not acquired yet, no I/O.
+
+        All clients must say the same number: where they differ, the largest one holds. Options are those of
+        :meth:`lock` without ``fencing``. It has nothing to do with the plain lock on the same resource. See
+        docs/kinds.md. Raises ConfigError.
+        """
+        claim = slots(self.check_key(resource), permits, self.rules)
+        return self._of_kind(resource, ttl, options, claim)
 
     def _of_kind(
         self, resource: str | bytes, ttl: float | None, options: dict[str, Any], claim: Claim

@@ -49,6 +49,12 @@ class ShardedRedlock(Sharding[FastRedlock]):
         """A read-write lock on ``resource``; no I/O. As FastRedlock.rwlock."""
         return self._client(resource).rwlock(resource, ttl, **options)
 
+    def semaphore(
+        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+    ) -> Lock:
+        """A lock that up to ``permits`` holders have; no I/O. As FastRedlock.semaphore."""
+        return self._client(resource).semaphore(resource, permits, ttl, **options)
+
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> Lock | None:
@@ -137,6 +143,12 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     ) -> ReadWriteLock[AsyncLock]:
         """A read-write lock on ``resource``; no I/O. As AsyncFastRedlock.rwlock."""
         return self._client(resource).rwlock(resource, ttl, **options)
+
+    def semaphore(
+        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+    ) -> AsyncLock:
+        """A lock that up to ``permits`` holders have; no I/O. As AsyncFastRedlock.semaphore."""
+        return self._client(resource).semaphore(resource, permits, ttl, **options)
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

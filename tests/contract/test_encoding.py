@@ -120,6 +120,8 @@ def test_scripts_get_their_arguments_whole(
     engine_class: type[Engine], commands: Dialect, args: tuple[bytes, ...]
 ) -> None:
     for verb in Verb:
+        if any(isinstance(part, int) and part < 0 for part in commands[verb].parts):
+            continue  # what is in RESP already has its own tests
         received = bytearray(sent(engine_class, commands, [Request(verb, args, 1)]))
         came = take_commands(received)
         assert not received
