@@ -137,8 +137,11 @@ def test_who_comes_after_a_waiting_writer_goes_after_it(
     nothing_left(masters)
 
 
-def test_waiting_needs_no_polling(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+def test_waiting_needs_no_polling(
+    masters: Masters, connected: MakeClient, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pauses would outlast the test: pushes and the ends of leases wake whoever waits."""
+    monkeypatch.setattr("redlock_fast._tries.REARM", TTL)
     nodes = raw(masters)
     c = connected(masters, ttl=TTL, wait="push", retry=Retry(min_delay=TTL, max_delay=TTL))
     rw = c.rwlock("r")

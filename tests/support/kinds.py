@@ -17,9 +17,10 @@ Make = Callable[..., Any]
 KINDS: dict[str, Make] = {
     "reader": lambda client, name, **options: client.rwlock(name, **options).read(),
     "writer": lambda client, name, **options: client.rwlock(name, **options).write(),
+    "slot": lambda client, name, **options: client.semaphore(name, 1, **options),
 }
 #: The kind of a lock that excludes one of this kind.
-AGAINST = {"reader": "writer", "writer": "reader"}
+AGAINST = {"reader": "writer", "writer": "reader", "slot": "slot"}
 
 
 def values(client: Any, *requests: Request) -> list[tuple[int, ...]]:

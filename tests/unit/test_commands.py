@@ -131,10 +131,11 @@ def test_templates_hold_no_two_constants_in_a_row(can: Capabilities) -> None:
 @pytest.mark.parametrize("can", EVERY_SERVER)
 def test_arguments_go_out_whatever_bytes_they_hold(can: Capabilities) -> None:
     args = (b"\r\n$1\r\n", b"\x00" * 20, b"1", b"counter", b"2", b"$-1\r\n")
-    for verb, template in zip(Verb, dialect(can), strict=True):
+    for template in dialect(can):
         rendered = render(template, args)
-        assert (bulk(args[0]) in rendered) == (verb != Verb.RW_WATCH)  # for the engine
-        assert (bulk(args[1]) in rendered) == (verb not in (Verb.EXISTS, Verb.WATCH, Verb.RW_YIELD))
+        slots = [part for part in template.parts if isinstance(part, int)]
+        assert slots
+        assert all((bulk(args[slot]) if slot >= 0 else args[~slot]) in rendered for slot in slots)
 
 
 @pytest.mark.parametrize("can", EVERY_SERVER)
