@@ -86,7 +86,7 @@ def test_a_writer_gets_in_under_a_stream_of_readers(
 ) -> None:
     """The next reader comes before the last one goes; without preference no writer would ever get in."""
     c = connected(masters, ttl=TTL, wait=wait)
-    rw, written, handed = c.rwlock("r"), threading.Event(), 0
+    rw, written, handed = c.rwlock("r", timeout=DEADLINE), threading.Event(), 0
 
     def stream() -> int:
         nonlocal handed
