@@ -7,7 +7,7 @@ SECONDS ?= 60
 UNTRACED = native or fork or child or test_helper or test_loop_mixed or test_threads or simulation or chaos \
     or storm or large or memory
 RUNS ?= 200000
-STEPS ?= 20000
+STEPS ?= 50
 
 .PHONY: build test lint coverage coverage-native simulate chaos soak fuzz asan tsan bench bench-quick clean
 
@@ -45,8 +45,8 @@ simulate:  ## RUNS runs of the real procedures in virtual time under every fault
 chaos:  ## faults of every kind for so many seconds. ARGS='--schedule amnesia --engine native --mode asyncio'
 	PYTHONPATH=tests:. $(PYTHON) -m chaos --seconds $(SECONDS) $(ARGS)
 
-soak:  ## every kind of lock against its model, STEPS=20000 for each kind, engine and kind of server
-	REDLOCK_FAST_MODEL_STEPS=$(STEPS) $(PYTHON) -m pytest -n 4 tests/real/test_kinds_model.py
+soak:  ## every kind of lock against its model, STEPS times as many steps as in the tests
+	REDLOCK_FAST_SOAK_STEPS=$(STEPS) $(PYTHON) -m pytest -n 4 tests/real -k 'as_the_model_says or kinds_model'
 
 bench:  ## against the C floor and the peers, into docs/; some 12 minutes. ARGS='--only threads' for a part
 	$(PYTHON) benchmarks/compare.py $(ARGS)

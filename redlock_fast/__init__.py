@@ -20,16 +20,19 @@ from .errors import (
     TooManyExtensions,
     WrongLoop,
 )
+from .kinds.rlock import RLock
 from .telemetry import Stats
 
 if _TYPE_CHECKING:
     from .aio import AsyncFastRedlock, AsyncLock
+    from .kinds.rlock_aio import AsyncRLock
     from .sharded import AsyncShardedRedlock, ShardedRedlock
 
 #: Loaded when they are first asked for: they import asyncio and hashlib, which is most of what takes time.
 _LATER = {
     "AsyncFastRedlock": "aio",
     "AsyncLock": "aio",
+    "AsyncRLock": "kinds.rlock_aio",
     "AsyncShardedRedlock": "sharded",
     "ShardedRedlock": "sharded",
 }
@@ -50,6 +53,7 @@ __all__ = [
     "ENGINE",
     "AsyncFastRedlock",
     "AsyncLock",
+    "AsyncRLock",
     "AsyncShardedRedlock",
     "ClientClosed",
     "ConfigError",
@@ -62,6 +66,7 @@ __all__ = [
     "MasterError",
     "MasterHealth",
     "QuorumUnavailable",
+    "RLock",
     "RedlockError",
     "Retry",
     "ShardedRedlock",

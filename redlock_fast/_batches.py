@@ -99,14 +99,28 @@ def undo(
     yield from send_surely(Batch(RELEASE, (keys, tokens), len(keys), sent, ttl))
 
 
-def sized(leases: Sequence[Lease]) -> list[bytes]:
-    """Their keys, for ``parts``."""
+def parts_of(leases: Sequence[Lease]) -> Iterator[slice]:
+    """The same of leases, some of which may take many requests each."""
+    if all(lease.claim.plain for lease in leases):
+        yield from parts(keys_of(leases))
+        return
+    start = count = size = 0
+    for at, claim in enumerate(lease.claim for lease in leases):
+        if at > start and (count + claim.parts > MOST or size + claim.size > MOST_BYTES):
+            yield slice(start, at)
+            start, count, size = at, 0, 0
+        count += claim.parts
+        size += claim.size
+    yield slice(start, len(leases))
+
+
+def keys_of(leases: Sequence[Lease]) -> list[bytes]:
     return [lease.claim.key for lease in leases]
 
 
 def undo_leases(leases: Sequence[Lease]) -> Generator[Effect, Any, None]:
     """The same for what was granted."""
-    for part in parts(sized(leases)):
+    for part in parts_of(leases):
         yield from send_surely(_releases(leases[part]))
 
 
@@ -134,7 +148,7 @@ def _releases(leases: Sequence[Lease]) -> list[Request] | Batch:
         tokens.append(lease.token)
         sent.append(lease.sent)
         ttls.append(lease.ttl)
-    return Batch(RELEASE, (sized(leases), tokens), len(tokens), _same(sent), _same(ttls))
+    return Batch(RELEASE, (keys_of(leases), tokens), len(tokens), _same(sent), _same(ttls))
 
 
 def extend(
@@ -162,7 +176,7 @@ def _extensions(leases: Sequence[Lease], ttls: list[float]) -> list[Request] | B
     sent = [lease.sent for lease in leases]
     if all(lease.claim.plain for lease in leases):
         tokens = [lease.token for lease in leases]
-        return Batch(EXTEND, (sized(leases), tokens, _same(wires)), len(leases), _same(sent))
+        return Batch(EXTEND, (keys_of(leases), tokens, _same(wires)), len(leases), _same(sent))
     pairs = zip(leases, wires, strict=True)
     more = (lease.claim.more(lease.token, wire, lease.sent) for lease, wire in pairs)
     return list(itertools.chain.from_iterable(more))

@@ -44,6 +44,11 @@ class Claim:
         self.key = key
 
     @property
+    def size(self) -> int:
+        """How many bytes of keys ``undo`` and ``more`` send."""
+        return len(self.key)
+
+    @property
     def line(self) -> bytes | None:
         """In which line of this client it waits; None: in none, each asks the masters for itself."""
         return self.key

@@ -43,6 +43,9 @@ class Verb(IntEnum):
     #: Semaphore: acquire a slot, and look which are free; tell when one is.
     SLOT_TAKE = 14
     SLOT_WATCH = 15
+    #: Several resources: acquire all of them or none; take back those that are ours.
+    ACQUIRE_ALL = 16
+    RELEASE_ALL = 17
 
 
 #: What a command watches: the key that its first argument names, or all keys that begin with it.
@@ -55,6 +58,9 @@ NUMBER = TTL
 NAME, FIRST, COUNT = range(3, 6)
 #: Those of a read-write lock: three keys, who holds, whose place it is. SPAN: the TTL, or that of the place.
 WRITER, READERS, INTENTS, MINE, PLACE, SPAN = range(6)
+#: Those of several resources, of which the scripts' keys are as many, or with the marker one more: how many
+#: words the command has, and keys, each without and with a marker; and the keys, already in RESP.
+WORDS, MARKED_WORDS, NUMKEYS, MARKED_NUMKEYS, KEYS, ALL_TOKEN, ALL_TTL = range(7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +135,10 @@ class Script:
         fallback = command(b"EVAL", self.text, keys, *words)
         return command(b"EVALSHA", self.sha1, keys, *words, fallback=fallback, undo=undo)
 
-    def of_many(self, header: int, keys: int) -> Command:
-        """The same for any number of keys, in raw slots: the array's header; the keys after their number."""
-        fallback = command(header, b"EVAL", self.text, keys)
-        return command(header, b"EVALSHA", self.sha1, keys, fallback=fallback)
+    def variadic(self, head: int, *words: bytes | int, undo: int | None = None) -> Command:
+        """As ``template``, with a number of keys that each request says: it has the array's header, too."""
+        fallback = command(~head, b"EVAL", self.text, *words)
+        return command(~head, b"EVALSHA", self.sha1, *words, fallback=fallback, undo=undo)
 
 
 def script(keys: str, args: str, *parts: bytes) -> Script:
@@ -198,6 +204,14 @@ _TAKE = voting("key name", "token ttl first count", lua.TAKE)
 _FIRST_END = Script(lua.FIRST_END, 0)
 _ENTRY = script("w others", "", lua.NOW, lua.ENTRY)
 _DOWNGRADE = script("w r i", "mine place ttl", lua.NOW, lua.OUTLIVE, lua.DOWNGRADE)
+ACQUIRE_ALL = Script(b"local count,token,ttl=#KEYS,ARGV[1],ARGV[2]\n" + lua.ALL)
+MARKED_ACQUIRE_ALL = Script(
+    b"""local count,marker=#KEYS-1,KEYS[#KEYS]
+local token,ttl,run_id,max_ttl,durable=unpack(ARGV)
+"""
+    + b"\n".join((lua.LOOK, lua.REFUSE, lua.ALL))
+)
+RELEASE_ALL = Script(lua.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +258,9 @@ def scripts(can: Capabilities, mark: Mark | None) -> list[Script]:
     needed = [] if can.delifeq or can.delex else [COMPARE_AND_DELETE]
     needed += [] if can.set_ifeq else [COMPARE_AND_EXTEND]
     needed += [] if mark is None else [MARKED_ACQUIRE]
-    needed += [pair[mark is not None] for pair in ((FENCE, MARKED_FENCE), _READ, _WRITE, _TAKE)]
-    return [*needed, LIFT, _YIELD, _FREE, _PROLONG, _DOWNGRADE, _ENTRY, _FIRST_END]
+    pairs = (FENCE, MARKED_FENCE), _READ, _WRITE, _TAKE, (ACQUIRE_ALL, MARKED_ACQUIRE_ALL)
+    needed += [pair[mark is not None] for pair in pairs]
+    return [*needed, LIFT, _YIELD, _FREE, _PROLONG, _DOWNGRADE, _ENTRY, _FIRST_END, RELEASE_ALL]
 
 
 def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
@@ -283,7 +298,9 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
         Verb.RW_DOWNGRADE: _DOWNGRADE.template(WRITER, READERS, INTENTS, MINE, PLACE, SPAN),
         Verb.RW_WATCH: watching(_ENTRY.template(1, 2), can, WATCH_PREFIX),
         Verb.SLOT_TAKE: _vote(_TAKE, mark, (KEY, NAME), (TOKEN, TTL, FIRST, COUNT), Verb.RELEASE),
-        Verb.SLOT_WATCH: watching(_FIRST_END.of_many(~1, ~2), can, WATCH_PREFIX),
+        Verb.SLOT_WATCH: watching(_FIRST_END.variadic(1, ~2), can, WATCH_PREFIX),
+        Verb.ACQUIRE_ALL: _acquire_all(mark),
+        Verb.RELEASE_ALL: RELEASE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL),
     }
     return tuple(by_verb[verb] for verb in Verb)
 
@@ -295,3 +312,11 @@ def _vote(
     if mark is None:
         return pair[0].template(*keys, *args, undo=undo)
     return pair[1].template(*keys, MARKER, *args, *mark.words, undo=undo)
+
+
+def _acquire_all(mark: Mark | None) -> Command:
+    undo = Verb.RELEASE_ALL
+    if mark is None:
+        return ACQUIRE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL, undo=undo)
+    words: tuple[bytes | int, ...] = (MARKED_NUMKEYS, ~KEYS, MARKER, ALL_TOKEN, ALL_TTL, *mark.words)
+    return MARKED_ACQUIRE_ALL.variadic(MARKED_WORDS, *words, undo=undo)

@@ -161,7 +161,7 @@ class Renewal:
         """One exchange for all of them, or for some thousands each."""
         done = 0
         try:
-            for part in batches.parts([hold.key for hold, _ in asks]):
+            for part in batches.parts_of([hold.lease for hold, _ in asks]):
                 leases = [hold.lease for hold, _ in asks[part]]
                 ttls = [ttl for _, ttl in asks[part]]
                 start = self.rules.clock()

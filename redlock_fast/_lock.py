@@ -48,7 +48,7 @@ class LockState:
     def __init__(
         self,
         core: Core,
-        resource: str | bytes,
+        resource: str | bytes | tuple[str | bytes, ...],
         claim: Claim,
         ttl: float | None = None,
         timeout: float | None = None,

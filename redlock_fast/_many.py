@@ -119,7 +119,7 @@ def _by_parts(
     """What came of it for each that is held."""
     leases = list(held.values())
     outcomes: list[Outcome] = []
-    for part in batches.parts(batches.sized(leases)):
+    for part in batches.parts_of(leases):
         outcomes += yield from procedure(core.rules, leases[part])
     return outcomes
 

@@ -133,3 +133,19 @@ for n=1,#KEYS do
   if ends>=0 and (least<0 or ends<least) then least=ends end
 end
 return least"""
+
+# Several resources at once. KEYS are the resources, of which there are ``count``. ---------------------
+
+#: All or none. Refused: the number of the first that is taken, below zero.
+ALL = b"""for i=1,count do
+  if redis.call('exists',KEYS[i])==1 then return -i end
+end
+for i=1,count do redis.call('set',KEYS[i],token,'px',ttl) end
+return 1"""
+
+#: Also where something else stands under one of the names by now.
+NONE = b"""local n=0
+for i=1,#KEYS do
+  if redis.pcall('get',KEYS[i])==ARGV[1] then n=n+redis.call('del',KEYS[i]) end
+end
+return n"""

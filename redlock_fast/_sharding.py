@@ -54,6 +54,18 @@ class Sharding(Generic[Client]):
     def _client(self, resource: str | bytes) -> Client:
         return self._clients[self.group_of(resource)]
 
+    def _common(self, resources: Sequence[str | bytes]) -> Client:
+        """Of the group that all of these belong to."""
+        anyone = self._checked(None)
+        check_resources(anyone, resources)
+        groups = {self.group_of(resource): resource for resource in resources}
+        if len(groups) > 1:
+            told = ", ".join(f"{resource!r} to {name!r}" for name, resource in sorted(groups.items()))
+            raise ConfigError(
+                f"resources that are locked at once must belong to one group of masters, and {told}"
+            )
+        return self._clients[next(iter(groups))] if groups else anyone
+
     def _spread(self, resources: Sequence[str | bytes], ttl: float | None) -> dict[Client, list[int]]:
         """The places in ``resources`` that each group's client has to do with; all of them checked."""
         anyone = self._checked(ttl)

@@ -19,6 +19,8 @@ from ._renewal_aio import Body, LoopRenewal, loop_keeper
 from ._straight_aio import acquire, release
 from .errors import WrongLoop
 from .kinds import check_options
+from .kinds.multilock import claim_all
+from .kinds.rlock_aio import AsyncRLock, ThisTask
 from .kinds.rwlock import ReadWriteLock, downgrade
 from .kinds.semaphore import slots
 
@@ -149,6 +151,61 @@ class AsyncFastRedlock(Core):
         self, resource: str | bytes, ttl: float | None, options: dict[str, Any], claim: Claim
     ) -> AsyncLock:
         return self.lock(resource, ttl, **check_options(options)).becomes(claim)
+
+    def rlock(
+        self,
+        resource: str | bytes,
+        ttl: float | None = None,
+        *,
+        min_validity: float = 0.0,
+        timeout: float | None = None,
+        max_extensions: int | None = MAX_EXTENSIONS,
+        fencing: bool = False,
+        auto_extend: bool = False,
+        on_lost: Callable[[AsyncRLock, str], Any] | None = None,
+        max_hold: float | None = None,
+        cancel_on_loss: bool = True,
+        **unknown: Any,
+    ) -> AsyncRLock:
+        """A reentrant lock on ``resource``, one for all tasks; see :meth:`redlock_fast.FastRedlock.rlock`.
+
+        On a loss the body of the outermost ``async with`` is cancelled, unless ``cancel_on_loss`` is False.
+        """
+        if unknown:
+            refuse_unknown("rlock()", unknown, AsyncFastRedlock.rlock)
+        options: dict[str, Any] = {
+            "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
+            "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
+            "cancel_on_loss": cancel_on_loss,
+        }  # fmt: skip
+        return AsyncRLock(self, self.lock, resource, ttl, min_validity, options, ThisTask())
+
+    def multilock(
+        self,
+        resources: Sequence[str | bytes],
+        ttl: float | None = None,
+        *,
+        timeout: float | None = None,
+        max_extensions: int | None = MAX_EXTENSIONS,
+        auto_extend: bool = False,
+        on_lost: Callable[[AsyncLock, str], Any] | None = None,
+        max_hold: float | None = None,
+        cancel_on_loss: bool = True,
+        **unknown: Any,
+    ) -> AsyncLock:
+        """One lock on all of ``resources``, or on none; see :meth:`redlock_fast.FastRedlock.multilock`."""
+        if unknown:
+            refuse_unknown("multilock()", unknown, AsyncFastRedlock.multilock)
+        keeper = None
+        if (
+            auto_extend is not False
+            or on_lost is not None
+            or max_hold is not None
+            or cancel_on_loss is not True
+        ):
+            keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
+        claim = claim_all(self, resources)
+        return AsyncLock(self, tuple(resources), claim, ttl, timeout, max_extensions, keeper)
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

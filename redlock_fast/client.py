@@ -18,6 +18,9 @@ from ._many import acquire_many, extend_many, release_many
 from ._renewal_threads import ThreadRenewal, thread_keeper
 from .errors import LockAlreadyHeld, LockLost
 from .kinds import check_options
+from .kinds.multilock import claim_all
+from .kinds.owners import ThisThread
+from .kinds.rlock import RLock
 from .kinds.rwlock import ReadWriteLock, downgrade
 from .kinds.semaphore import slots
 
@@ -201,6 +204,62 @@ class FastRedlock(Core):
         self, resource: str | bytes, ttl: float | None, options: dict[str, Any], claim: Claim
     ) -> Lock:
         return self.lock(resource, ttl, **check_options(options)).becomes(claim)
+
+    def rlock(
+        self,
+        resource: str | bytes,
+        ttl: float | None = None,
+        *,
+        min_validity: float = 0.0,
+        timeout: float | None = None,
+        max_extensions: int | None = MAX_EXTENSIONS,
+        fencing: bool = False,
+        auto_extend: bool = False,
+        on_lost: Callable[[RLock, str], Any] | None = None,
+        max_hold: float | None = None,
+        **unknown: Any,
+    ) -> RLock:
+        """A reentrant lock on ``resource``: one object for all threads, where a thread that holds it may
+        enter it again. For others it is a lock on ``resource`` like any.
+
+        ``min_validity``: seconds of lease that must be left for entering it again; where they are not, it
+        is extended. All else as for :meth:`lock`. ``max_extensions`` and ``max_hold`` are for each hold,
+        from its first level to its last. Raises ConfigError.
+        """
+        if unknown:
+            refuse_unknown("rlock()", unknown, FastRedlock.rlock)
+        options: dict[str, Any] = {
+            "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
+            "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
+        }  # fmt: skip
+        return RLock(self, self.lock, resource, ttl, min_validity, options, ThisThread())
+
+    def multilock(
+        self,
+        resources: Sequence[str | bytes],
+        ttl: float | None = None,
+        *,
+        timeout: float | None = None,
+        max_extensions: int | None = MAX_EXTENSIONS,
+        auto_extend: bool = False,
+        on_lost: Callable[[Lock, str], Any] | None = None,
+        max_hold: float | None = None,
+        **unknown: Any,
+    ) -> Lock:
+        """One lock on all of ``resources`` (1 to 1,000, no two the same), or on none, in one round trip.
+
+        While it waits it keeps none of them, so sets that overlap never wait for each other in a circle. For
+        others each resource is locked as by a lock of its own. It is held as long as every resource has a
+        quorum of masters. Options are those of :meth:`lock`; fencing tokens are for one resource. Raises
+        ConfigError.
+        """
+        if unknown:
+            refuse_unknown("multilock()", unknown, FastRedlock.multilock)
+        keeper = None
+        if auto_extend is not False or on_lost is not None or max_hold is not None:
+            keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
+        claim = claim_all(self, resources)
+        return Lock(self, tuple(resources), claim, ttl, timeout, max_extensions, keeper)
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

@@ -9,6 +9,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 from ._sharding import Sharding, check_alive, put
 from .aio import AsyncFastRedlock, AsyncLock
 from .client import FastRedlock, Lock
+from .kinds.rlock import RLock
+from .kinds.rlock_aio import AsyncRLock
 from .kinds.rwlock import ReadWriteLock
 
 P = ParamSpec("P")
@@ -54,6 +56,16 @@ class ShardedRedlock(Sharding[FastRedlock]):
     ) -> Lock:
         """A lock that up to ``permits`` holders have; no I/O. As FastRedlock.semaphore."""
         return self._client(resource).semaphore(resource, permits, ttl, **options)
+
+    def rlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> RLock:
+        """A reentrant lock on ``resource``. As FastRedlock.rlock."""
+        return self._client(resource).rlock(resource, ttl, **options)
+
+    def multilock(
+        self, resources: Sequence[str | bytes], ttl: float | None = None, **options: Any
+    ) -> Lock:
+        """One lock on all of ``resources``, which must belong to one group. As FastRedlock.multilock."""
+        return self._common(resources).multilock(resources, ttl, **options)
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -149,6 +161,16 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     ) -> AsyncLock:
         """A lock that up to ``permits`` holders have; no I/O. As AsyncFastRedlock.semaphore."""
         return self._client(resource).semaphore(resource, permits, ttl, **options)
+
+    def rlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncRLock:
+        """A reentrant lock on ``resource``. As AsyncFastRedlock.rlock."""
+        return self._client(resource).rlock(resource, ttl, **options)
+
+    def multilock(
+        self, resources: Sequence[str | bytes], ttl: float | None = None, **options: Any
+    ) -> AsyncLock:
+        """One lock on all of ``resources``, which must belong to one group. As AsyncFastRedlock.multilock."""
+        return self._common(resources).multilock(resources, ttl, **options)
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

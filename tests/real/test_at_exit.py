@@ -43,18 +43,18 @@ def end(
 
 @pytest.mark.parametrize("how", ["end", "exit", "error", "thread", "asyncio"])
 def test_what_is_held_is_released(masters: Masters, engine_name: str, how: str) -> None:
-    assert end(masters, how, engine_name) == 21
+    assert end(masters, how, engine_name) == 24
     assert sizes(masters) == [0] * 5, "before the process was gone"
 
 
 def test_a_stopped_master_does_not_hold_it_up(valkey: Masters, engine_name: str) -> None:
     """What it is sent is executed when it goes on, though nobody is left."""
-    assert end(valkey, "end", engine_name, meanwhile=valkey[4].pause) == 21
+    assert end(valkey, "end", engine_name, meanwhile=valkey[4].pause) == 24
     assert [int(master.ask("DBSIZE")[1:]) for master in valkey[:4]] == [0] * 4
     valkey[4].resume()
     eventually(lambda: sizes(valkey) == [0] * 5, "it reads what it was sent")
 
 
 def test_who_wants_to_keep_them_may(valkey: Masters, engine_name: str) -> None:
-    assert end(valkey, "end", engine_name, release="no") == 21
-    assert sorted(sizes(valkey))[2] == 21, "on a quorum"
+    assert end(valkey, "end", engine_name, release="no") == 24
+    assert sorted(sizes(valkey))[2] == 24, "on a quorum"

@@ -1,6 +1,6 @@
 """Locks of several kinds against a model of each: random steps, one master dead, replies lost at random.
 
-``make soak`` takes more of them: REDLOCK_FAST_MODEL_STEPS is for each kind, engine and kind of server.
+``make soak`` takes REDLOCK_FAST_SOAK_STEPS times as many.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from redlock_fast import LockLost, QuorumUnavailable
 from redlock_fast.embedded import Masters
 from redlock_fast.kinds.rwlock import Writer
 
-STEPS = int(os.environ.get("REDLOCK_FAST_MODEL_STEPS", "600"))
+STEPS = 600 * int(os.environ.get("REDLOCK_FAST_SOAK_STEPS", "1"))
 EACH = 50
 
 #: Which masters lose their replies in a step: mostly none; one does not matter; two are too many.

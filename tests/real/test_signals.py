@@ -109,7 +109,10 @@ def only(masters: Masters, allowed: set[bytes]) -> None:
     eventually(lambda: keys(masters) == allowed, f"only {allowed} stays, not {len(keys(masters))} keys")
 
 
-@pytest.mark.parametrize(("use", "threads"), [("acquire", 0), ("release", 0), ("with", 0), ("with", 2)])
+@pytest.mark.parametrize(
+    ("use", "threads"),
+    [("acquire", 0), ("release", 0), ("with", 0), ("with", 2), ("rlock", 0), ("multilock", 0)],
+)
 def test_interrupts_of_a_free_lock(
     valkey: Masters, worker: Callable[..., Worker], use: str, threads: int
 ) -> None:

@@ -15,13 +15,20 @@ TTL = 30.0
 def hold(client: FastRedlock) -> list[object]:
     lock = client.lock("one", TTL)
     assert lock.acquire()
-    return [lock, *client.acquire_many([f"many:{number}" for number in range(20)], TTL)]
+    several, again = client.multilock(["a", "b"], TTL), client.rlock("again", TTL)
+    assert several.acquire()
+    assert again.acquire()
+    assert again.acquire()
+    return [lock, several, again, *client.acquire_many([f"many:{number}" for number in range(20)], TTL)]
 
 
 async def hold_in_a_loop(client: AsyncFastRedlock) -> list[object]:
     lock = client.lock("one", TTL)
     assert await lock.acquire()
-    return [lock, *await client.acquire_many([f"many:{number}" for number in range(20)], TTL)]
+    several, again = client.multilock(["a", "b"], TTL), client.rlock("again", TTL)
+    assert await several.acquire()
+    assert await again.acquire()
+    return [lock, several, again, *await client.acquire_many([f"many:{number}" for number in range(20)], TTL)]
 
 
 def main(how: str, engine: str, release: str, *urls: str) -> None:
@@ -36,7 +43,7 @@ def main(how: str, engine: str, release: str, *urls: str) -> None:
         thread.join()
     else:
         held += hold(FastRedlock(urls, **options))
-    assert len(held) == 21
+    assert len(held) == 23
     assert all(held)
     print("held", flush=True)
     sys.stdin.readline()

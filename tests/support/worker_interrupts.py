@@ -20,7 +20,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from redlock_fast import FastRedlock, Lock
+from redlock_fast import FastRedlock, Lock, RLock
 
 TTL = 60.0
 #: Seconds after which a signal comes again.
@@ -63,10 +63,23 @@ def cycle(lock: Lock) -> None:
         pass
 
 
-USES: dict[str, Callable[[Lock], object]] = {
+def twice(lock: RLock) -> None:
+    with lock, lock:
+        lock.acquire()
+        lock.release()
+
+
+USES: dict[str, Callable[[Any], object]] = {
     "acquire": Lock.acquire,
     "release": Lock.release,
     "with": cycle,
+    "rlock": twice,
+    "multilock": cycle,
+}
+#: What other uses than those of a plain lock are of.
+KINDS: dict[str, Callable[[FastRedlock, str], Any]] = {
+    "rlock": lambda client, key: client.rlock(key, TTL),
+    "multilock": lambda client, key: client.multilock([key, f"{key}:b", f"{key}:c"], TTL),
 }
 
 
@@ -84,12 +97,13 @@ def interrupted(client: FastRedlock, setting: dict[str, Any]) -> dict[str, float
     longest = setting["longest"] or 1.3 * usual_time(client)
     timer = Timer()
     for number in range(setting["count"]):
-        lock = client.lock(setting["key"] or f"free:{number}", TTL)
+        key = setting["key"] or f"free:{number}"
+        lock = KINDS.get(setting["use"], lambda client, key: client.lock(key, TTL))(client, key)
         delay = max(1e-6, chance.uniform(0, longest))
         if setting["use"] == "release":
             lock.acquire()
         timer.during(partial(USES[setting["use"]], lock), delay)
-        if lock.locked():  # a caller can see that, and act on it
+        while lock.locked():  # a caller can see that, and act on it
             lock.release()
     return {"slowest": timer.slowest, "interrupted": timer.raised}
 

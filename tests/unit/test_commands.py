@@ -11,10 +11,13 @@ import pytest
 from support.wire import render
 
 from redlock_fast._commands import (
+    ACQUIRE_ALL,
     COMPARE_AND_DELETE,
     COMPARE_AND_EXTEND,
     FENCE,
     MARKED_ACQUIRE,
+    MARKED_ACQUIRE_ALL,
+    RELEASE_ALL,
     WATCH_KEY,
     WATCH_PREFIX,
     Capabilities,
@@ -30,7 +33,9 @@ from redlock_fast._commands import (
     watching,
 )
 
-ARGS = (b"key", b"token", b"1500", b"counter", b"86400000", b"sixth")
+ARGS = (b"key", b"token", b"1500", b"counter", b"86400000", b"sixth", b"")
+#: Of those that take several keys, for two of them.
+ALL_ARGS = (b"*7\r\n", b"*11\r\n", b"2", b"3", bulk(b"a") + bulk(b"b"), b"token", b"1500")
 MARK = Mark("run", 60_000, True)
 DELETE = b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) end return 0"
 EXTEND = (
@@ -130,7 +135,7 @@ def test_templates_hold_no_two_constants_in_a_row(can: Capabilities) -> None:
 
 @pytest.mark.parametrize("can", EVERY_SERVER)
 def test_arguments_go_out_whatever_bytes_they_hold(can: Capabilities) -> None:
-    args = (b"\r\n$1\r\n", b"\x00" * 20, b"1", b"counter", b"2", b"$-1\r\n")
+    args = (b"\r\n$1\r\n", b"\x00" * 20, b"1", b"counter", b"2", b"$-1\r\n", b"7")
     for template in dialect(can):
         rendered = render(template, args)
         slots = [part for part in template.parts if isinstance(part, int)]
@@ -146,7 +151,8 @@ def test_what_takes_back_a_grant(can: Capabilities) -> None:
         undo = {verb: commands[verb].undo for verb in Verb if commands[verb].undo is not None}
         free = dict.fromkeys((Verb.RW_READ, Verb.RW_WRITE, Verb.RW_YIELD), Verb.RW_FREE)
         release = dict.fromkeys((Verb.ACQUIRE, Verb.FENCE, Verb.SLOT_TAKE), Verb.RELEASE)
-        assert undo == {**release, **free}
+        all_of_them = {Verb.ACQUIRE_ALL: Verb.RELEASE_ALL}
+        assert undo == {**release, **free, **all_of_them}
         assert commands[Verb.RELEASE] == dialect(can)[Verb.RELEASE]
 
 
@@ -175,6 +181,21 @@ def test_every_script_of_a_dialect_is_loaded(can: Capabilities, mark: Mark | Non
     rendered = b"".join(render(template, ARGS) for template in dialect(can, mark))
     used = set(re.findall(rb"EVALSHA\r\n\$40\r\n(\w{40})\r\n", rendered))
     assert used == loaded
+
+
+@pytest.mark.parametrize("can", EVERY_SERVER)
+def test_several_keys_are_the_scripts_keys(can: Capabilities) -> None:
+    plain, marked = dialect(can), dialect(can, MARK)
+    keys = (b"a", b"b")
+    words = (b"2", *keys, b"token", b"1500")
+    acquire, release = plain[Verb.ACQUIRE_ALL], plain[Verb.RELEASE_ALL]
+    assert render(acquire, ALL_ARGS) == array(b"EVALSHA", ACQUIRE_ALL.sha1, *words)
+    assert render(release, ALL_ARGS) == array(b"EVALSHA", RELEASE_ALL.sha1, *words)
+    assert acquire.fallback
+    assert render(acquire.fallback, ALL_ARGS) == array(b"EVAL", ACQUIRE_ALL.text, *words)
+    words = (b"3", *keys, b"redlock:boot", b"token", b"1500", b"run", b"60000", b"1")
+    assert render(marked[Verb.ACQUIRE_ALL], ALL_ARGS) == array(b"EVALSHA", MARKED_ACQUIRE_ALL.sha1, *words)
+    assert marked[Verb.RELEASE_ALL] == release
 
 
 # --- watching -----------------------------------------------------------------------------------------

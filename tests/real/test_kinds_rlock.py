@@ -1,0 +1,313 @@
+"""Reentrant locks for threads on real masters."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import redis
+from support.clocks import Jumping
+from support.forking import exit_code, fork_child
+from support.keys import calls, nothing_left, paused, values
+from support.proxy import Proxy
+from support.waiting import DEADLINE, eventually, start
+
+from redlock_fast import Contended, FastRedlock, LockLost, QuorumUnavailable, RLock, ShardedRedlock
+from redlock_fast.embedded import Masters
+
+MakeClient = Callable[..., FastRedlock]
+Raw = Callable[[Masters], list[redis.Redis]]
+
+TTL = 60.0
+#: A little more than a third of it.
+THIRD = 21.0
+
+
+def elsewhere(call: Callable[[], Any]) -> Any:
+    """In another thread, which has ended when this returns."""
+    return start(call).result(DEADLINE)
+
+
+def test_only_the_outermost_level_is_on_the_wire(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    nodes = raw(masters)
+    lock = connected(masters).rlock("r", TTL)
+    with lock:
+        eventually(lambda: values(nodes, "r") == [lock.token] * 5, "all masters have the key")
+        for node in nodes:
+            node.config_resetstat()
+        token = lock.token
+        with lock:
+            assert lock.acquire()
+            assert (lock.depth, lock.token) == (3, token)
+            assert lock.release() is True
+        assert values(nodes, "r") == [token] * 5
+        assert calls(nodes, "set", "evalsha", "delifeq", "del") == [0] * 5
+    nothing_left(masters)
+
+
+def test_threads_exclude_each_other(masters: Masters, connected: MakeClient) -> None:
+    """One object; each thread enters up to four deep. Catches: owners that are mixed up."""
+    lock = connected(masters).rlock("r", TTL, timeout=DEADLINE)
+    inside: list[int] = []
+    rounds = []
+
+    def enter(depth: int) -> None:
+        with lock:
+            assert set(inside) <= {threading.get_ident()}
+            inside.append(threading.get_ident())
+            if depth > 1:
+                enter(depth - 1)
+            inside.pop()
+
+    def work(number: int) -> None:
+        for depth in range(1, 5):
+            enter(depth)
+            rounds.append(number)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert len(rounds) == 16
+    nothing_left(masters)
+
+
+def test_others_are_excluded_as_by_any_lock(masters: Masters, connected: MakeClient) -> None:
+    c, other = connected(masters), connected(masters)
+    lock = c.rlock("r", TTL)
+    with lock, lock:
+        assert not other.lock("r", TTL).acquire(blocking=False)
+        assert not other.rlock("r", TTL).acquire(blocking=False)
+        assert elsewhere(lambda: lock.acquire(blocking=False)) is False
+        assert elsewhere(lambda: lock.acquire(timeout=0.5)) is False
+        with pytest.raises(Contended), c.rlock("r", TTL, timeout=0.5):
+            raise AssertionError("another object is another owner")
+    plain = other.lock("r", TTL)
+    assert plain.acquire(timeout=DEADLINE)
+    with pytest.raises(Contended), c.rlock("r", TTL, timeout=0.5):
+        raise AssertionError("both hold it")
+    assert plain.release()
+    with lock:
+        pass
+    nothing_left(masters)
+
+
+def test_two_lost_messages_are_harmless(valkey: Masters, connected: MakeClient) -> None:
+    """PROTOCOLS.md, section 5: with counts on the masters, who enters level 2 unheard by one master and level
+    3 unheard by another has lost the lock to others after it left both levels.
+    """
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(Proxy(master.port, record=True)) for master in list(valkey)[:3]]
+        a, b = connected([proxy.url for proxy in proxies]), connected(valkey.urls[:3])
+        lock = a.rlock("r", TTL)
+        assert lock.acquire()
+        eventually(lambda: all(m.owed == 0 for m in a.health()), "all masters answer")
+        before = [len(proxy.requests) for proxy in proxies]
+        for unheard in (2, 1):
+            proxies[unheard].deaf = True
+            assert lock.acquire()
+            proxies[unheard].deaf = False
+        assert lock.release()
+        assert lock.release()
+        assert [len(proxy.requests) for proxy in proxies] == before, "nothing that could be lost"
+        assert lock.depth == 1
+        assert not b.lock("r", TTL).acquire(blocking=False), "A is at level 1"
+        lock.check()
+        assert lock.release()
+        assert b.lock("r", TTL).acquire(timeout=DEADLINE)
+
+
+def test_a_longer_ttl_extends(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    lock = connected(masters, max_ttl=300.0).rlock("r", TTL)
+    nodes = raw(masters)
+    with lock:
+        assert lock.acquire(ttl=200.0)
+        assert lock.remaining() > TTL
+        assert lock.release()
+        assert lock.remaining() > TTL, "leaving does not shorten"
+        assert sum(node.pttl("r") > 100_000 for node in nodes) >= 3
+        assert lock.extend(250.0) > 200.0
+    with lock:
+        assert lock.remaining() < TTL
+
+
+def test_min_validity_extends(masters: Masters, connected: MakeClient) -> None:
+    clock = Jumping()
+    c = connected(masters, clock=clock)
+    lock = c.rlock("r", TTL, min_validity=30.0)
+    with lock:
+        with lock:
+            assert c.stats().extended == 0
+        clock.jump(40.0)
+        with lock:
+            assert c.stats().extended == 1
+            assert lock.remaining() > 50.0
+
+
+def test_all_levels_have_the_fencing_token_of_the_first(masters: Masters, connected: MakeClient) -> None:
+    lock = connected(masters).rlock("r", TTL, fencing=True)
+    tokens = []
+    for _ in range(3):
+        with lock:
+            first = lock.fencing_token
+            with lock:
+                assert lock.fencing_token == first
+            assert lock.fencing_token == first
+            tokens.append(first)
+    assert tokens == sorted(set(tokens))
+    assert lock.fencing_token is None
+
+
+def test_what_cannot_be_had_leaves_nothing(masters: Masters, connected: MakeClient) -> None:
+    c = connected(masters, node_timeout=0.1)
+    lock = c.rlock("r", TTL)
+    with paused(masters, 0, 1, 2):
+        with pytest.raises(QuorumUnavailable):
+            lock.acquire(timeout=0.2)
+        assert lock.depth == 0
+    nothing_left(masters)
+    with pytest.raises(ZeroDivisionError), lock, lock:
+        raise ZeroDivisionError
+    assert lock.depth == 0
+    nothing_left(masters)
+
+
+# --- loss -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def losses() -> list[tuple[RLock, str]]:
+    return []
+
+
+@pytest.fixture
+def clock() -> Jumping:
+    return Jumping()
+
+
+@pytest.fixture
+def kept(
+    masters: Masters, connected: MakeClient, clock: Jumping, losses: list[tuple[RLock, str]]
+) -> RLock:
+    """A reentrant lock that is renewed; not acquired."""
+    c = connected(masters, ttl=TTL, clock=clock)
+    return c.rlock("kept", auto_extend=True, on_lost=lambda *loss: losses.append(loss))
+
+
+def test_it_is_renewed_until_the_last_level_is_left(kept: RLock, clock: Jumping, masters: Masters) -> None:
+    with kept, kept:
+        for count in range(1, 4):
+            clock.jump(THIRD)
+            eventually(lambda count=count: kept._core.counts.renewed >= count, "renewal")  # type: ignore[misc]
+            kept.check()
+        assert not kept.lost.is_set()
+        event = kept.lost
+    assert not event.is_set()
+    nothing_left(masters)
+
+
+def test_a_loss_is_told_once_and_nobody_enters_under_it(
+    kept: RLock, clock: Jumping, masters: Masters, losses: list[tuple[RLock, str]], raw: Raw
+) -> None:
+    assert kept.acquire()
+    assert kept.acquire()
+    for node in raw(masters):
+        node.flushall()
+    clock.jump(THIRD)
+    eventually(lambda: losses, "the loss is told")
+    assert kept.lost.is_set()
+    assert not kept.locked()
+    with pytest.raises(LockLost):
+        kept.acquire()
+    with pytest.raises(LockLost), kept:
+        raise AssertionError("entered a lost lock")
+    with pytest.raises(LockLost):
+        kept.extend()
+    with pytest.raises(LockLost):
+        kept.check()
+    assert kept.depth == 2
+    assert kept.release() is False
+    assert kept.release() is False
+    assert [lock for lock, _ in losses] == [kept]
+    with kept:
+        kept.check()
+    nothing_left(masters)
+
+
+def test_the_innermost_level_says_that_the_lease_has_ended(
+    connected: MakeClient, masters: Masters, clock: Jumping
+) -> None:
+    lock = connected(masters, clock=clock).rlock("r", TTL)
+    left = []
+    with pytest.raises(LockLost), lock:  # noqa: PT012
+        with lock:
+            clock.jump(2 * TTL)
+        left.append("inner")
+    assert not left
+    assert lock.depth == 0
+    nothing_left(masters)
+
+
+def test_what_a_dead_thread_held_is_free_when_its_lease_ends(masters: Masters, connected: MakeClient) -> None:
+    """And is renewed no more; a thread that has its ident now is another owner."""
+    lock = connected(masters).rlock("r", 0.5, auto_extend=True, timeout=DEADLINE)
+    elsewhere(lock.acquire)
+    gc.collect()
+    assert elsewhere(lambda: lock.depth) == 0
+    with lock:
+        pass
+    nothing_left(masters)
+
+
+# --- other owners ---------------------------------------------------------------------------------
+
+
+def test_a_name_hands_it_on(masters: Masters, connected: MakeClient) -> None:
+    lock = connected(masters).rlock("r", TTL)
+    job = lock.owned_by("job")
+    assert job.acquire()
+    with pytest.raises(RuntimeError, match="has not acquired"):
+        lock.release()
+    assert lock.acquire(blocking=False) is False
+    with elsewhere(lambda: lock.owned_by("job")):
+        assert job.depth == 2
+    assert elsewhere(job.release) is True
+    with lock:
+        pass
+    nothing_left(masters)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_child_of_fork_owns_nothing(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    lock = connected(masters).rlock("r", TTL)
+    with lock, lock:
+        eventually(lambda: values(raw(masters), "r") == [lock.token] * 5, "all masters have the key")
+        token = lock.token
+
+        def child() -> None:
+            assert lock.depth == 0
+            assert not lock.locked()
+            with pytest.raises(RuntimeError):
+                lock.release()
+            assert lock.acquire(blocking=False) is False  # it is the parent's
+            lock.__exit__(SystemExit, SystemExit(), None)  # an inherited ``with`` that an exception leaves
+
+        assert exit_code(fork_child(child)) == 0
+        assert values(raw(masters), "r") == [token] * 5
+        assert lock.depth == 2
+    nothing_left(masters)
+
+
+def test_it_is_on_the_group_of_its_name(valkey: Masters, engine_name: str) -> None:
+    groups = {"a": valkey.urls[:1], "b": valkey.urls[1:2], "c": valkey.urls[2:3]}
+    with ShardedRedlock(groups, engine=engine_name, node_timeout=5.0) as c:
+        for number in range(8):
+            lock = c.rlock(f"r:{number}", TTL)
+            with lock, lock:
+                where = "abc".index(c.group_of(f"r:{number}"))
+                assert valkey[where].ask(f"EXISTS r:{number}") == ":1"
+    nothing_left(valkey)

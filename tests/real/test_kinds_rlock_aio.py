@@ -1,0 +1,204 @@
+"""Reentrant locks for asyncio on real masters: tasks own them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+from support.cancelling import Aim
+from support.clocks import Jumping
+from support.keys import TTL, calls, values
+from support.loops import at_full_strength, clean, on_loops, until
+from support.waiting import DEADLINE
+
+from redlock_fast import AsyncFastRedlock, AsyncRLock, AsyncShardedRedlock, LockLost
+from redlock_fast.embedded import Masters
+
+MakeAio = Callable[..., AsyncFastRedlock]
+Raw = Callable[[Masters], list[redis.Redis]]
+
+#: A little more than a third of it.
+THIRD = 21.0
+
+
+@on_loops
+async def test_only_the_outermost_level_is_on_the_wire(masters: Masters, aclient: MakeAio, raw: Raw) -> None:
+    nodes = raw(masters)
+    async with aclient(masters) as c:
+        await at_full_strength(c)
+        lock = c.rlock("r", TTL, fencing=True)
+        async with lock:
+            await until(lambda: values(nodes, "r") == [lock.token] * 5, "all masters have the key")
+            for node in nodes:
+                node.config_resetstat()
+            fencing = lock.fencing_token
+            async with lock:
+                assert await lock.acquire()
+                assert (lock.depth, lock.fencing_token) == (3, fencing)
+                assert await lock.release() is True
+            assert calls(nodes, "set", "evalsha", "delifeq", "del") == [0] * 5
+            assert await lock.acquire(ttl=TTL)
+            assert await lock.extend() > 0.0
+            assert await lock.release() is True
+        await until(lambda: not any(values(nodes, "r")), "it is released")
+
+
+@on_loops
+async def test_tasks_exclude_each_other(masters: Masters, aclient: MakeAio) -> None:
+    inside: list[asyncio.Task[Any] | None] = []
+
+    async with aclient(masters) as c:
+        lock = c.rlock("r", TTL, timeout=DEADLINE)
+
+        async def enter(depth: int) -> None:
+            async with lock:
+                assert set(inside) <= {asyncio.current_task()}
+                inside.append(asyncio.current_task())
+                await asyncio.sleep(0)
+                if depth > 1:
+                    await enter(depth - 1)
+                inside.pop()
+
+        await asyncio.gather(*(enter(1 + number % 4) for number in range(12)))
+        await clean(masters)
+
+
+@on_loops
+async def test_a_task_that_it_starts_is_another_owner(masters: Masters, aclient: MakeAio) -> None:
+    async with aclient(masters) as c:
+        lock = c.rlock("r", TTL)
+
+        async def other() -> None:
+            assert lock.depth == 0
+            assert await lock.acquire(blocking=False) is False
+            with pytest.raises(RuntimeError, match="has not acquired"):
+                await lock.release()
+            assert await lock.owned_by("job").acquire(blocking=False) is False
+
+        async with lock:
+            await asyncio.create_task(other())
+        job = lock.owned_by("job")
+        assert await job.acquire()
+        assert await asyncio.create_task(job.acquire())
+        assert job.depth == 2
+        assert await asyncio.create_task(job.release())
+        assert await job.release()
+        await clean(masters)
+
+
+@on_loops
+async def test_what_a_task_leaves_is_free_when_its_lease_ends(masters: Masters, aclient: MakeAio) -> None:
+    """And is renewed no more, though somebody still has the task."""
+    async with aclient(masters) as c:
+        lock = c.rlock("r", 0.5, auto_extend=True, timeout=DEADLINE)
+        task = asyncio.create_task(lock.acquire())
+        assert await task
+        gc.collect()
+        async with lock:
+            assert task.done()
+        await clean(masters)
+
+
+@on_loops
+async def test_nothing_is_left_with_a_task_that_goes_on(valkey: Masters, aclient: MakeAio) -> None:
+    async with aclient(valkey) as c:
+        lock = c.rlock("r", TTL)
+        task = asyncio.current_task()
+        assert task is not None
+        for _ in range(20):
+            async with lock, lock:
+                pass
+        assert not lock._owner._holds  # type: ignore[attr-defined]
+        assert task.remove_done_callback(lock._owner._ended) == 0  # type: ignore[attr-defined]
+
+
+async def whole(lock: AsyncRLock) -> None:
+    async with lock:
+        await asyncio.sleep(0)
+        async with lock:
+            await lock.extend()
+
+
+async def verbs(lock: AsyncRLock) -> None:
+    if not await lock.acquire():
+        return
+    try:
+        await lock.acquire(ttl=TTL)
+        await lock.release()
+    finally:
+        await lock.release()
+
+
+@on_loops
+async def test_cancelled_at_any_moment(masters: Masters, aclient: MakeAio) -> None:
+    async with aclient(masters) as c:
+        await at_full_strength(c)
+        aim = Aim()
+        for number in range(600):
+            key = f"r:{number}" if number % 3 else "shared"
+            task = await aim.at((whole if number % 2 else verbs)(c.rlock(key, TTL)))
+            with suppress(asyncio.CancelledError):
+                task.result()
+        assert aim.hits > 100
+        assert aim.misses > 30
+        await clean(masters)
+
+
+@on_loops
+async def test_a_loss_cancels_the_outermost_body(masters: Masters, aclient: MakeAio, raw: Raw) -> None:
+    losses: list[tuple[AsyncRLock, str]] = []
+
+    async def told(lock: AsyncRLock, reason: str) -> None:
+        losses.append((lock, reason))
+
+    clock, seen = Jumping(), []
+    async with aclient(masters, clock=clock) as c:
+        await at_full_strength(c)
+        lock = c.rlock("r", TTL, auto_extend=True, on_lost=told)
+        with pytest.raises(LockLost):  # noqa: PT012
+            async with lock:
+                try:
+                    async with lock:
+                        for node in raw(masters):
+                            node.flushall()
+                        clock.jump(THIRD)
+                        await asyncio.sleep(DEADLINE)
+                except asyncio.CancelledError:
+                    with pytest.raises(LockLost):
+                        await lock.acquire()
+                    seen.append(lock.lost.is_set())
+                    raise
+        assert seen == [True]
+        await until(lambda: [one for one, _ in losses] == [lock], "the loss is told once")
+        assert lock.depth == 0
+        async with lock:
+            lock.check()
+        await clean(masters)
+
+
+def test_outside_of_tasks(valkey: Masters, aclient: MakeAio) -> None:
+    c = aclient(valkey)
+    lock = c.rlock("r", TTL)
+    assert lock.depth == 0
+    assert not lock.locked()
+    assert "not held" in repr(lock)
+    with pytest.raises(RuntimeError, match="no task"):
+        lock.acquire().send(None)
+    asyncio.run(c.close())
+
+
+@on_loops
+async def test_it_is_on_the_group_of_its_name(valkey: Masters, engine_name: str) -> None:
+    groups = {"a": valkey.urls[:1], "b": valkey.urls[1:2], "c": valkey.urls[2:3]}
+    async with AsyncShardedRedlock(groups, engine=engine_name, node_timeout=5.0) as c:
+        for number in range(8):
+            lock = c.rlock(f"r:{number}", TTL)
+            async with lock, lock:
+                where = "abc".index(c.group_of(f"r:{number}"))
+                assert valkey[where].ask(f"EXISTS r:{number}") == ":1"
+        await clean(valkey)

@@ -1,0 +1,136 @@
+"""Reentrant locks against a model: owners in two clients, replies that are lost, a dead master."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from support.rough import ALIVE, TTL, UNHEARD, Rough, Unheard, bounded, run
+from support.waiting import DEADLINE
+
+from redlock_fast import LockLost, QuorumUnavailable, RLock
+from redlock_fast.embedded import Masters
+
+#: The calling thread, somebody in the same client, and somebody in another one.
+OWNERS = st.sampled_from(["thread", "named", "other"])
+
+
+class Model(RuleBasedStateMachine):
+    """``depth`` of each owner; ``lost``: who has levels to leave of a lock that is lost."""
+
+    rough: Rough
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        rough = self.rough
+        rough.examples += 1
+        self.key = f"r:{rough.examples}"
+        here, there = (client.rlock(self.key, TTL, max_extensions=None) for client in rough.clients)
+        self.locks: dict[str, RLock] = {"thread": here, "named": here.owned_by("n"), "other": there}
+        self.depth = dict.fromkeys(self.locks, 0)
+        self.lost: set[str] = set()
+        self.touched = False  # the key was deleted on one master
+
+    @property
+    def holder(self) -> str | None:
+        return next((who for who, depth in self.depth.items() if depth and who not in self.lost), None)
+
+    @rule(who=OWNERS, unheard=UNHEARD, ttl=st.sampled_from([None, None, 30.0, 59.0]))
+    def enter(self, who: str, unheard: Unheard, ttl: float | None) -> None:
+        lock, holder = self.locks[who], self.holder
+        with self.rough.unheard(unheard):
+            if who in self.lost:
+                with pytest.raises(LockLost):
+                    lock.acquire(blocking=False, ttl=ttl)
+            elif who == holder:
+                self._again(who, ttl, unheard)
+            elif holder is None:
+                assert lock.acquire(timeout=DEADLINE)
+                self.depth[who], self.touched = 1, False
+            else:
+                self._refused(lock)
+
+    def _again(self, who: str, ttl: float | None, unheard: Unheard) -> None:
+        try:
+            assert self.locks[who].acquire(blocking=False, ttl=ttl)
+            self.depth[who] += 1
+        except QuorumUnavailable:
+            assert ttl is not None
+            assert self.touched or unheard is not None
+
+    def _refused(self, lock: RLock) -> None:
+        with contextlib.suppress(QuorumUnavailable):
+            assert not lock.acquire(blocking=False), "two owners hold it"
+
+    @rule(who=OWNERS, unheard=UNHEARD)
+    def leave(self, who: str, unheard: Unheard) -> None:
+        lock = self.locks[who]
+        with self.rough.unheard(unheard):
+            if self.depth[who]:
+                assert lock.release() == (who not in self.lost)
+                self.depth[who] -= 1
+                if not self.depth[who]:
+                    self.lost.discard(who)
+            else:
+                with pytest.raises(RuntimeError, match="has not acquired"):
+                    lock.release()
+
+    @rule(who=OWNERS, unheard=UNHEARD)
+    def extend(self, who: str, unheard: Unheard) -> None:
+        with self.rough.unheard(unheard):
+            try:
+                assert self.locks[who].extend() > 0.0
+                assert who == self.holder
+            except QuorumUnavailable:
+                assert self.touched or unheard is not None
+            except LockLost:
+                assert who != self.holder
+
+    @rule(master=st.integers(0, ALIVE - 1))
+    def delete_on_one(self, master: int) -> None:
+        """A quorum may have less than one to spare: then it is held, though it cannot be extended."""
+        if self.holder and not self.touched:
+            self.rough.steps += 1
+            self.rough.delete(self.key, master)
+            self.touched = True
+
+    @rule()
+    def lose(self) -> None:
+        holder = self.holder
+        if not holder:
+            return
+        self.rough.steps += 1
+        self.rough.settled()
+        self.rough.delete(self.key, *range(ALIVE))
+        with pytest.raises((LockLost, QuorumUnavailable)):
+            self.locks[holder].extend()
+        if self.locks[holder].locked():  # one that was passed over at the grant was not asked
+            while self.depth[holder]:
+                self.locks[holder].release()
+                self.depth[holder] -= 1
+        else:
+            self.lost.add(holder)
+
+    @invariant()
+    def as_the_model_says(self) -> None:
+        for who, lock in self.locks.items():
+            assert lock.depth == self.depth[who]
+            assert lock.locked() == (who == self.holder), who
+
+    def teardown(self) -> None:
+        for who, lock in self.locks.items():
+            while lock.depth:
+                assert lock.release() == (who not in self.lost)
+        self.rough.gone(self.key)
+
+
+@bounded
+@pytest.mark.usefixtures("all_masters")
+def test_as_the_model_says(valkey: Masters, engine_name: str) -> None:
+    rough = Rough(valkey, engine_name, clients=2)
+    try:
+        run(rough, type("Run", (Model,), {"rough": rough}))
+    finally:
+        rough.close()

@@ -1,0 +1,160 @@
+"""Several resources at once: what is asked, what is learnt from refusals, and when the lease is held."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from itertools import product
+from typing import Any
+
+import pytest
+
+from redlock_fast import ConfigError, FastRedlock, ShardedRedlock
+from redlock_fast import _batches as batches
+from redlock_fast import _procedures as procedures
+from redlock_fast._claim import Claim
+from redlock_fast._commands import Verb
+from redlock_fast._engine import FAULT, MAX_OWED, SILENT, Votes
+from redlock_fast._lease import Extension, Lease
+from redlock_fast._quorum import Retry
+from redlock_fast._rules import Rules
+from redlock_fast.kinds.multilock import MOST_BYTES, MOST_RESOURCES, All, Each, claim_all
+
+URLS = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
+TTL = 10.0
+
+
+def votes(*values: int) -> Votes:
+    granted = sum(value > 0 for value in values)
+    refused = sum(FAULT < value <= 0 for value in values)
+    faulty = values.count(FAULT)
+    return Votes(values, 0b111, granted, refused, faulty, {})
+
+
+def rules() -> Rules:
+    return Rules(3, 2, node_timeout=1.0, drift_factor=0.01, patience=1.0, retry=Retry(), clock=lambda: 100.0)
+
+
+def lease_of(claim: Claim) -> Lease:
+    return Lease(claim, b"token", 0b111, TTL, 105.0, 5.0)
+
+
+def answered(procedure: Generator[Any, Any, Any], answers: list[Votes]) -> Any:
+    """What it returns when its one exchange has these answers."""
+    procedure.send(None)
+    with pytest.raises(StopIteration) as done:
+        procedure.send(answers)
+    return done.value.value
+
+
+def test_one_request_asks_for_all_and_one_takes_back_all() -> None:
+    claim = All((b"a", b"b"))
+    ask = claim.ask(b"token", b"1500", 0b111)
+    (undo,) = claim.undo(b"token", 0b101, 2.0)
+    assert (ask.verb, undo.verb) == (Verb.ACQUIRE_ALL, Verb.RELEASE_ALL)
+    assert ask.args[4] == b"$1\r\na\r\n$1\r\nb\r\n"
+    assert ask.args[:6] == undo.args[:6]
+    assert len(ask.args) == len(undo.args), "the engine undoes with the arguments of the acquire"
+    assert (undo.masters, undo.keep) == (0b101, 2.0)
+
+
+def test_what_is_granted_is_a_lock_on_each() -> None:
+    held = All((b"a", b"b")).begin().granted()
+    assert held.parts == 2
+    assert [(r.verb, r.args) for r in held.undo(b"t", 7, 1.0)] == [
+        (Verb.RELEASE, (b"a", b"t")),
+        (Verb.RELEASE, (b"b", b"t")),
+    ]
+    assert [(r.verb, r.args) for r in held.more(b"t", b"9", 7)] == [
+        (Verb.EXTEND, (b"a", b"t", b"9")),
+        (Verb.EXTEND, (b"b", b"t", b"9")),
+    ]
+    assert (held.size, held.plain) == (2, False)
+
+
+def test_it_waits_for_what_most_masters_refused() -> None:
+    claim = All((b"a", b"b", b"c"))
+    first, second = claim.begin(), claim.begin()
+    first.learn(votes(-2, -3, -3))
+    assert first.watch(0b111).args == (b"c",)
+    first.learn(votes(1, FAULT, SILENT))
+    assert first.watch(0b111).args == (b"c",), "nothing new was said"
+    first.learn(votes(-2, FAULT, -2))
+    assert first.watch(0b111).args == (b"b",)
+    assert second.watch(0b111).args == (b"a",), "each acquisition learns for itself"
+    assert first.line is None
+
+
+@pytest.mark.parametrize("pattern", list(product([0, 1], repeat=6)))
+def test_held_while_each_resource_has_a_quorum(pattern: tuple[int, ...]) -> None:
+    """All 64 ways in which three masters may have lost two keys: 16 leave it held, only 10 by whole sets."""
+    ours = pattern[:3], pattern[3:]
+    held = all(sum(one) >= 2 for one in ours)
+    answers = [votes(*one) for one in ours]
+    two = Each(b"ab", (b"a", b"b"))
+    outcome, _ = answered(procedures.extend(rules(), lease_of(two), TTL), answers)
+    assert outcome is (Extension.EXTENDED if held else Extension.LOST)
+    assert answered(procedures.release(rules(), lease_of(two)), answers) == held
+    leases = [lease_of(Claim(b"p")), lease_of(two)]
+    assert answered(batches.extend(rules(), leases, [TTL, TTL]), [votes(1, 1, 1), *answers]) == [
+        Extension.EXTENDED,
+        outcome,
+    ]
+    assert answered(batches.release(rules(), leases), [votes(1, 1, 1), *answers]) == [True, held]
+
+
+def test_too_few_answers_for_one_resource_decide_nothing() -> None:
+    lease = lease_of(Each(b"ab", (b"a", b"b")))
+    answers = [votes(1, 1, 1), votes(1, FAULT, FAULT)]
+    outcome, _ = answered(procedures.extend(rules(), lease, TTL), answers)
+    assert outcome is Extension.INCONCLUSIVE
+    assert lease.deadline == 105.0
+
+
+def test_batches_stay_within_what_an_engine_carries() -> None:
+    keys = tuple(b"%d" % number for number in range(MOST_RESOURCES))
+    large = lease_of(Each(b"large", keys))
+    plain = lease_of(Claim(b"p"))
+    leases = [plain, *[large] * 100, plain]
+    parts = list(batches.parts_of(leases))
+    assert [lease for part in parts for lease in leases[part]] == leases
+    assert max(sum(lease.claim.parts for lease in leases[part]) for part in parts) <= batches.MOST < MAX_OWED
+    wide = lease_of(Each(b"wide", (b"x" * MOST_BYTES,)))
+    assert [part.stop - part.start for part in batches.parts_of([wide] * 9)] == [4, 4, 1]
+    assert list(batches.parts_of([])) == []
+
+
+def test_bad_input(engine_name: str) -> None:
+    with FastRedlock(URLS, engine=engine_name) as client:
+        for resources, words in (
+            ("ab", "must be a list"),
+            ([], "1 to 1000"),
+            ([f"{number}" for number in range(1001)], "1 to 1000"),
+            (["a", "b", b"a"], "b'a' is there twice"),
+            (["a", ""], "resource must have"),
+            (["a", 1], "resource"),
+            ([f"{number}" + "x" * 60_000 for number in range(20)], "1048576 bytes"),
+        ):
+            with pytest.raises(ConfigError, match=words):
+                client.multilock(resources)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"multilock\(\) has no option 'fencing'; it has: .*timeout"):
+            client.multilock(["a"], fencing=True)
+        with pytest.raises(ConfigError, match="auto_extend"):
+            client.multilock(["a"], max_hold=3.0)
+        lock = client.multilock(["b", b"a"])
+        assert lock.resource == ("b", b"a")
+        assert lock.key == b"a and 1 more"
+        assert client.multilock(["one"]).key == b"one"
+        assert claim_all(client, ["b", "a"]).keys == (b"a", b"b")
+
+
+def test_only_within_one_group(engine_name: str) -> None:
+    with ShardedRedlock({"x": URLS[:1], "y": URLS[1:2]}, engine=engine_name) as client:
+        names = [f"r:{number}" for number in range(20)]
+        own = [name for name in names if client.group_of(name) == "x"]
+        assert client.multilock(own).resource == tuple(own)
+        with pytest.raises(ConfigError, match=r"one group of masters, and 'r:\d+' to 'x', 'r:\d+' to 'y'"):
+            client.multilock(names)
+        with pytest.raises(ConfigError, match="1 to 1000"):
+            client.multilock([])
+        with pytest.raises(ConfigError, match="there twice"):
+            client.multilock(["a", "a"])
