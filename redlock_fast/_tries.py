@@ -49,7 +49,8 @@ class Tries:
         rules, now = self.rules, self.rules.clock()
         self.took = now - start
         self._note(votes, start)
-        if self.rounds is not None and self.failed >= self.rounds:
+        hopeful = self.claim.hopeful and not self.refusal.unavailable
+        if self.rounds is not None and self.failed >= self.rounds and not hopeful:
             return True
         if self.give_up_at is not None:
             # The last round is to end with the time, not to begin then.
@@ -77,6 +78,9 @@ class Tries:
     def wait(self, votes: Votes) -> Generator[Effect, list[Votes], bool]:
         """Until the next round. False: the time has gone by in the line."""
         rules = self.rules
+        if self.claim.hopeful and not self.refusal.unavailable:
+            yield Pause(min(self.spare, self._stagger(votes)))
+            return True
         pause = min(self.spare, rules.retry.delay(self.failed, self.took, rules.chance()))
         watch = self.claim.watch(rules.electorate.mask) if rules.push else None
         if watch is None or self.refusal.unavailable:
@@ -90,10 +94,11 @@ class Tries:
         if impossible(rules.masters, rules.need, 0, seen.faulty):
             yield Pause(max(0.0, min(pause, until - rules.clock())))
         else:
-            split = not rules.hopeless(votes)
-            stagger = self.stagger.delay(split, self.took, rules.chance())
-            yield Pause(max(0.0, min(stagger, until - rules.clock())))
+            yield Pause(max(0.0, min(self._stagger(votes), until - rules.clock())))
         return True
+
+    def _stagger(self, votes: Votes) -> float:
+        return self.stagger.delay(not self.rules.hopeless(votes), self.took, self.rules.chance())
 
     def _rearm(self) -> float:
         if self.rules.electorate.pushing:
