@@ -37,6 +37,8 @@ class Claim:
     anew: ClassVar[bool] = False
     #: It is released with RELEASE and extended with EXTEND on ``key``: many such go out as columns.
     plain: ClassVar[bool] = True
+    #: What was learned makes another round promising, at once; so it does not count as the last one.
+    hopeful: bool = False
     #: How many requests ``undo`` and ``more`` make, each.
     parts: int = 1
 
@@ -62,7 +64,7 @@ class Claim:
         return Request(ACQUIRE, (self.key, token, ttl), masters)
 
     def learn(self, votes: Votes) -> None:
-        """What a round that got no lease has shown."""
+        """What a round that got no lease has shown. ``retreat`` or ``undo`` of that round comes after it."""
 
     def granted(self) -> Claim:
         """What its lease is extended and released by."""

@@ -31,15 +31,27 @@ class Verb(IntEnum):
     LIFT = 5
     #: Tell when the key is free, or may be.
     WATCH = 6
+    #: Read-write lock: enter as a reader, as a writer; give back, but keep the place; release or give up;
+    #: extend; become a reader; tell when one may enter.
+    RW_READ = 7
+    RW_WRITE = 8
+    RW_YIELD = 9
+    RW_FREE = 10
+    RW_EXTEND = 11
+    RW_DOWNGRADE = 12
+    RW_WATCH = 13
+    #: Semaphore: acquire a slot, and look which are free; tell when one is.
+    SLOT_TAKE = 14
+    SLOT_WATCH = 15
     #: Several resources: acquire all of them or none; take back those that are ours.
-    ACQUIRE_ALL = 7
-    RELEASE_ALL = 8
+    ACQUIRE_ALL = 16
+    RELEASE_ALL = 17
     #: Acquire what is held already, on a master that lost it: whatever its marker says, for it blocks others.
-    REFILL = 9
+    REFILL = 18
     #: Fair lock: acquire or queue up; release and leave the queue; tell when it may be our turn.
-    FAIR = 10
-    FAIR_LEAVE = 11
-    FAIR_WATCH = 12
+    FAIR = 19
+    FAIR_LEAVE = 20
+    FAIR_WATCH = 21
 
 
 #: What a command watches: the key that its first argument names, or all keys that begin with it.
@@ -48,11 +60,15 @@ WATCH_KEY, WATCH_PREFIX = 1, 2
 #: Slots: the places of a request's arguments. COUNTER is a key; NUMBER takes the place of the TTL.
 KEY, TOKEN, TTL, COUNTER, RETENTION = range(5)
 NUMBER = TTL
+#: Those of a semaphore, after KEY, TOKEN, TTL: what all slots' keys begin with, where to look.
+NAME, FIRST, COUNT = range(3, 6)
+#: Those of a read-write lock: three keys, who holds, whose place it is. SPAN: the TTL, or that of the place.
+WRITER, READERS, INTENTS, MINE, PLACE, SPAN = range(6)
 #: Those of several resources, of which the scripts' keys are as many, or with the marker one more: how many
 #: words the command has, and keys, each without and with a marker; and the keys, already in RESP.
-WORDS, MARKED_WORDS, COUNT, MARKED_COUNT, KEYS, ALL_TOKEN, ALL_TTL = range(7)
+WORDS, MARKED_WORDS, NUMKEYS, MARKED_NUMKEYS, KEYS, ALL_TOKEN, ALL_TTL = range(7)
 #: Those of a fair lock after KEY, TOKEN, TTL: two keys; whose place it is, how long it stays, its number.
-QUEUE, ENTRIES, PLACE, STAY, TICKET = range(3, 8)
+QUEUE, ENTRIES, WHOSE, STAY, TICKET = range(3, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,47 +185,17 @@ COMPARE_AND_EXTEND = Script(
     b"return redis.call('pexpire',KEYS[1],ARGV[2]) end return 0"
 )
 
-# Acquiring where SET alone does not do: the parts of three scripts. --------------------------------
 
-#: A missing counter begins at the server's time: above all that it ever counted, unless the clock went back.
-_COUNT = b"""local n=redis.call('incr',counter)
-if n==1 then
-  local t=redis.call('time')
-  n=t[1]*1000000+t[2]
-  redis.call('set',counter,string.format('%.0f',n),'px',retention)
-else
-  redis.call('pexpire',counter,retention)
-end
-return n"""
+def voting(keys: str, args: str, *parts: bytes) -> tuple[Script, Script]:
+    """A script that casts a vote, and the one for masters with a marker: it looks at that first."""
+    marked = script(f"{keys} marker", f"{args} run_id max_ttl durable", lua.LOOK, lua.REFUSE, *parts)
+    return script(keys, args, *parts), marked
 
-_SET = b"if not redis.call('set',key,token,'nx','px',ttl) then return 0 end"
 
-#: The marker is "run_id until durable": under which process it was written, until when (server's
-#: milliseconds) the master casts no vote, and whether all that it answers will survive its end.
-#: Who is not allowed to see the run_id goes by the marker's presence.
-_LOOK = b"""local t=redis.call('time')
-local now=t[1]*1000+math.floor(t[2]/1000)
-local who,till,survives=string.match(redis.call('get',marker) or '','^(%S*) (%d+) ([01])$')
-local known=who and (run_id=='' or who==run_id)
-if not known then
-  if not (survives=='1' and durable=='1') then till=now+max_ttl end
-  redis.call('set',marker,run_id..string.format(' %.0f ',till)..durable)
-elseif survives>durable and run_id~='' then
-  redis.call('set',marker,who..' '..till..' '..durable)
-end
-local left=tonumber(till)-now"""
-
-_REFUSE = b"""if left>0 then
-  return redis.error_reply('GUARDED no vote for '..left..' ms more: it may have forgotten locks')
-end"""
-
-FENCE = script("key counter", "token ttl retention", _SET, _COUNT)
-MARKED_ACQUIRE = script("key marker", "token ttl run_id max_ttl durable", _LOOK, _REFUSE, _SET, b"return 1")
-MARKED_FENCE = script(
-    "key counter marker", "token ttl retention run_id max_ttl durable", _LOOK, _REFUSE, _SET, _COUNT
-)
+FENCE, MARKED_FENCE = voting("key counter", "token ttl retention", lua.SET, lua.COUNT)
+MARKED_ACQUIRE = voting("key", "token ttl", lua.SET, b"return 1")[1]
 #: For how many milliseconds more the master casts no vote.
-LOOK = script("marker", "run_id max_ttl durable", _LOOK, b"return math.max(left,0)")
+LOOK = script("marker", "run_id max_ttl durable", lua.LOOK, b"return math.max(left,0)")
 LIFT = script(
     "key counter",
     "token number retention",
@@ -219,20 +205,25 @@ if n and tonumber(n)>=tonumber(number) then return 0 end
 redis.call('set',counter,number,'px',retention)
 return 1""",
 )
-_FAIR_ARGS, _FAIR_SLOTS = "token ttl place stay ticket", (TOKEN, TTL, PLACE, STAY, TICKET)
-FAIR = script("key queue entries", _FAIR_ARGS, lua.NOW, lua.FAIR)
-MARKED_FAIR = script(
-    "key queue entries marker", f"{_FAIR_ARGS} run_id max_ttl durable", _LOOK, _REFUSE, lua.FAIR
-)
 FAIR_LEAVE = script("key queue entries", "token place", lua.LEAVE)
 FAIR_LOOK = script("key queue entries", "place", lua.NOW, lua.FAIR_LOOK)
 
+_READ = voting("w r i", "mine ttl", lua.NOW, lua.OUTLIVE, lua.READ)
+_WRITE = voting("w r", "mine ttl", lua.NOW, lua.WRITE)
+_YIELD = script("w i", "mine place intent", lua.NOW, lua.OUTLIVE, lua.YIELD)
+_FREE = script("w r i", "mine place", lua.NOW, lua.FREE)
+_PROLONG = script("w r", "mine ttl", lua.NOW, lua.OUTLIVE, lua.PROLONG)
+_FAIR = voting("key queue entries", "token ttl place stay ticket", lua.NOW, lua.FAIR)
+_TAKE = voting("key name", "token ttl first count", lua.TAKE)
+_FIRST_END = Script(lua.FIRST_END, 0)
+_ENTRY = script("w others", "", lua.NOW, lua.ENTRY)
+_DOWNGRADE = script("w r i", "mine place ttl", lua.NOW, lua.OUTLIVE, lua.DOWNGRADE)
 ACQUIRE_ALL = Script(b"local count,token,ttl=#KEYS,ARGV[1],ARGV[2]\n" + lua.ALL)
 MARKED_ACQUIRE_ALL = Script(
     b"""local count,marker=#KEYS-1,KEYS[#KEYS]
 local token,ttl,run_id,max_ttl,durable=unpack(ARGV)
 """
-    + b"\n".join((_LOOK, _REFUSE, lua.ALL))
+    + b"\n".join((lua.LOOK, lua.REFUSE, lua.ALL))
 )
 RELEASE_ALL = Script(lua.NONE)
 
@@ -280,11 +271,11 @@ def scripts(can: Capabilities, mark: Mark | None) -> list[Script]:
     """What to load so that the commands of the dialect find it."""
     needed = [] if can.delifeq or can.delex else [COMPARE_AND_DELETE]
     needed += [] if can.set_ifeq else [COMPARE_AND_EXTEND]
-    if mark is None:
-        needed += [FENCE, ACQUIRE_ALL, FAIR]
-    else:
-        needed += [MARKED_ACQUIRE, MARKED_FENCE, MARKED_ACQUIRE_ALL, MARKED_FAIR]
-    return [*needed, LIFT, RELEASE_ALL, FAIR_LEAVE, FAIR_LOOK]
+    needed += [] if mark is None else [MARKED_ACQUIRE]
+    pairs = (FENCE, MARKED_FENCE), _READ, _WRITE, _TAKE, (ACQUIRE_ALL, MARKED_ACQUIRE_ALL), _FAIR
+    needed += [pair[mark is not None] for pair in pairs]
+    needed += [LIFT, _YIELD, _FREE, _PROLONG, _DOWNGRADE, _ENTRY, _FIRST_END]
+    return [*needed, RELEASE_ALL, FAIR_LEAVE, FAIR_LOOK]
 
 
 def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
@@ -302,38 +293,50 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
         extend = command(b"SET", KEY, TOKEN, b"IFEQ", TOKEN, b"PX", TTL)
     else:
         extend = COMPARE_AND_EXTEND.template(KEY, TOKEN, TTL)
-    undo = Verb.RELEASE
-    plain = command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=undo)
-    if mark is None:
-        acquire = plain
-        fair = FAIR.template(KEY, QUEUE, ENTRIES, *_FAIR_SLOTS, undo=Verb.FAIR_LEAVE)
-        fence = FENCE.template(KEY, COUNTER, TOKEN, TTL, RETENTION, undo=undo)
-    else:
-        acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *mark.words, undo=undo)
-        slots = (KEY, QUEUE, ENTRIES, MARKER, *_FAIR_SLOTS)
-        fair = MARKED_FAIR.template(*slots, *mark.words, undo=Verb.FAIR_LEAVE)
-        fence = MARKED_FENCE.template(KEY, COUNTER, MARKER, TOKEN, TTL, RETENTION, *mark.words, undo=undo)
+    plain = command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=Verb.RELEASE)
+    acquire = plain
+    if mark is not None:
+        acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *mark.words, undo=Verb.RELEASE)
+    queue = (KEY, QUEUE, ENTRIES)
     by_verb = {
         Verb.ACQUIRE: acquire,
         Verb.RELEASE: release,
         Verb.EXTEND: extend,
         Verb.EXISTS: command(b"EXISTS", KEY),
-        Verb.FENCE: fence,
+        Verb.FENCE: _vote((FENCE, MARKED_FENCE), mark, (KEY, COUNTER), (TOKEN, TTL, RETENTION), Verb.RELEASE),
         Verb.LIFT: LIFT.template(KEY, COUNTER, TOKEN, NUMBER, RETENTION),
         Verb.WATCH: watching(command(b"PTTL", KEY), can),
+        Verb.RW_READ: _vote(_READ, mark, (WRITER, READERS, INTENTS), (MINE, SPAN), Verb.RW_FREE),
+        Verb.RW_WRITE: _vote(_WRITE, mark, (WRITER, READERS), (MINE, SPAN), Verb.RW_FREE),
+        Verb.RW_YIELD: _YIELD.template(WRITER, INTENTS, MINE, PLACE, SPAN, undo=Verb.RW_FREE),
+        Verb.RW_FREE: _FREE.template(WRITER, READERS, INTENTS, MINE, PLACE),
+        Verb.RW_EXTEND: _PROLONG.template(WRITER, READERS, MINE, SPAN),
+        Verb.RW_DOWNGRADE: _DOWNGRADE.template(WRITER, READERS, INTENTS, MINE, PLACE, SPAN),
+        Verb.RW_WATCH: watching(_ENTRY.template(1, 2), can, WATCH_PREFIX),
+        Verb.SLOT_TAKE: _vote(_TAKE, mark, (KEY, NAME), (TOKEN, TTL, FIRST, COUNT), Verb.RELEASE),
+        Verb.SLOT_WATCH: watching(_FIRST_END.variadic(1, ~2), can, WATCH_PREFIX),
         Verb.ACQUIRE_ALL: _acquire_all(mark),
-        Verb.RELEASE_ALL: RELEASE_ALL.variadic(WORDS, COUNT, ~KEYS, ALL_TOKEN, ALL_TTL),
+        Verb.RELEASE_ALL: RELEASE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL),
         Verb.REFILL: plain,
-        Verb.FAIR: fair,
-        Verb.FAIR_LEAVE: FAIR_LEAVE.template(KEY, QUEUE, ENTRIES, TOKEN, PLACE),
+        Verb.FAIR: _vote(_FAIR, mark, queue, (TOKEN, TTL, WHOSE, STAY, TICKET), Verb.FAIR_LEAVE),
+        Verb.FAIR_LEAVE: FAIR_LEAVE.template(*queue, TOKEN, WHOSE),
         Verb.FAIR_WATCH: watching(FAIR_LOOK.template(*range(4)), can, arm=command(b"PTTL", KEY)),
     }
     return tuple(by_verb[verb] for verb in Verb)
 
 
+def _vote(
+    pair: tuple[Script, Script], mark: Mark | None, keys: tuple[int, ...], args: tuple[int, ...], undo: Verb
+) -> Command:
+    """The template for one of what ``voting`` made."""
+    if mark is None:
+        return pair[0].template(*keys, *args, undo=undo)
+    return pair[1].template(*keys, MARKER, *args, *mark.words, undo=undo)
+
+
 def _acquire_all(mark: Mark | None) -> Command:
     undo = Verb.RELEASE_ALL
     if mark is None:
-        return ACQUIRE_ALL.variadic(WORDS, COUNT, ~KEYS, ALL_TOKEN, ALL_TTL, undo=undo)
-    words: tuple[bytes | int, ...] = (MARKED_COUNT, ~KEYS, MARKER, ALL_TOKEN, ALL_TTL, *mark.words)
+        return ACQUIRE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL, undo=undo)
+    words: tuple[bytes | int, ...] = (MARKED_NUMKEYS, ~KEYS, MARKER, ALL_TOKEN, ALL_TTL, *mark.words)
     return MARKED_ACQUIRE_ALL.variadic(MARKED_WORDS, *words, undo=undo)

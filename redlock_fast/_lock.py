@@ -311,13 +311,17 @@ class LockState:
             outcome, votes = yield from procedures.extend(core.rules, lease, ttl)
         finally:
             core.answered([lease])
+        return self.told(lease, outcome, votes)
+
+    def told(self, lease: Lease, outcome: Extension, votes: Votes | None) -> float:
+        """For the caller: the new validity in seconds, or why there is none."""
         if self.note_extension(lease, outcome):
             return lease.validity
         if outcome is Extension.LOST:
             raise LockLost(f"{self.key!r}: lost before it was extended; others may hold the lock")
         raise QuorumUnavailable(
             f"{self.key!r}: too few masters answered to extend; held for {self.remaining():.3f} s more",
-            core.causes(votes) if votes else (),
+            self._core.causes(votes) if votes else (),
         )
 
     # --- one of many: for batches ---
@@ -363,6 +367,11 @@ class LockState:
 
     def belongs_to(self, core: Core) -> bool:
         return self._core is core
+
+    def becomes(self, claim: Claim) -> Self:
+        """Of another kind than it was made."""
+        self._claim = claim
+        return self
 
     def let_go(self, lease: Lease) -> None:
         """It is released, or over."""

@@ -75,13 +75,13 @@ def acquire(
                 keep(lease)
                 return lease
             tries = tries or Tries(rules, claim, give_up_at, rounds)
+            claim.learn(votes)
             if tries.over(votes, start):
                 masters, sent = sent, 0
                 yield from undo(claim, token, masters, ttl)
                 return tries.refusal
             masters, sent = sent, sent if claim.lasting else 0
             yield from send_surely(claim.retreat(token, masters, ttl))
-            claim.learn(votes)
             if claim.anew or not claim.lasting:
                 token = rules.token()
             if not (yield from tries.wait(votes)):

@@ -6,6 +6,134 @@ whatever conflicts with what its master holds; a quorum does the rest. PROTOCOLS
 
 from __future__ import annotations
 
+# Acquiring where SET alone does not do: the parts of three scripts. --------------------------------
+
+#: A missing counter begins at the server's time: above all that it ever counted, unless the clock went back.
+COUNT = b"""local n=redis.call('incr',counter)
+if n==1 then
+  local t=redis.call('time')
+  n=t[1]*1000000+t[2]
+  redis.call('set',counter,string.format('%.0f',n),'px',retention)
+else
+  redis.call('pexpire',counter,retention)
+end
+return n"""
+
+SET = b"if not redis.call('set',key,token,'nx','px',ttl) then return 0 end"
+
+#: The marker is "run_id until durable": under which process it was written, until when (server's
+#: milliseconds) the master casts no vote, and whether all that it answers will survive its end.
+#: Who is not allowed to see the run_id goes by the marker's presence.
+LOOK = b"""local t=redis.call('time')
+local now=t[1]*1000+math.floor(t[2]/1000)
+local who,till,survives=string.match(redis.call('get',marker) or '','^(%S*) (%d+) ([01])$')
+local known=who and (run_id=='' or who==run_id)
+if not known then
+  if not (survives=='1' and durable=='1') then till=now+max_ttl end
+  redis.call('set',marker,run_id..string.format(' %.0f ',till)..durable)
+elseif survives>durable and run_id~='' then
+  redis.call('set',marker,who..' '..till..' '..durable)
+end
+local left=tonumber(till)-now"""
+
+REFUSE = b"""if left>0 then
+  return redis.error_reply('GUARDED no vote for '..left..' ms more: it may have forgotten locks')
+end"""
+
+#: The server's time in milliseconds. What a set holds expires by it, as keys do.
+NOW = b"local t=redis.call('time') local now=t[1]*1000+math.floor(t[2]/1000)"
+
+#: A set lives at least as long as what was put into it.
+OUTLIVE = b"""local function outlive(set,ms)
+  if redis.call('pttl',set)<tonumber(ms) then redis.call('pexpire',set,ms) end
+end"""
+
+# Read-write lock: ``w`` has the writer, ``r`` readers with the time that each ends, ``i`` writers that wait
+# (intents), with the time until which readers that come now let them go first. ------------------------
+
+READ = b"""redis.call('zremrangebyscore',r,'-inf',now)
+redis.call('zremrangebyscore',i,'-inf',now)
+if redis.call('exists',w)==1 then return 0 end
+if redis.call('zcard',i)>0 and not redis.call('zscore',r,mine) then return 0 end
+redis.call('zadd',r,now+ttl,mine)
+outlive(r,ttl)
+return 1"""
+
+#: A vote that is there already is set again: it must last as long as the client will think.
+WRITE = b"""redis.call('zremrangebyscore',r,'-inf',now)
+local writer=redis.call('get',w)
+if writer~=mine and (writer or redis.call('zcard',r)>0) then return 0 end
+redis.call('set',w,mine,'px',ttl)
+return 1"""
+
+#: After a round that failed: give the vote back, and keep the place. A grant never removes the intent: the
+#: next round may need it.
+YIELD = b"""redis.call('zremrangebyscore',i,'-inf',now)
+redis.call('zadd',i,now+intent,place)
+outlive(i,intent)
+if redis.call('get',w)==mine then redis.call('del',w) end
+return 1"""
+
+FREE = b"""local found=0
+if redis.call('get',w)==mine then found=redis.call('del',w) end
+local ends=redis.call('zscore',r,mine)
+if ends then
+  redis.call('zrem',r,mine)
+  if tonumber(ends)>now then found=1 end
+end
+redis.call('zrem',i,place)
+return found"""
+
+_STAY = b"""local ends=redis.call('zscore',r,mine)
+if not ends or tonumber(ends)<=now then return 0 end
+redis.call('zadd',r,now+ttl,mine)
+outlive(r,ttl)
+return 1"""
+
+PROLONG = b"if redis.call('get',w)==mine then return redis.call('pexpire',w,ttl) end\n" + _STAY
+
+#: In one step, so that no writer gets in between.
+DOWNGRADE = (
+    b"""if redis.call('get',w)==mine then
+  redis.call('zadd',r,now+ttl,mine)
+  outlive(r,ttl)
+  redis.call('del',w)
+  redis.call('zrem',i,place)
+  return 1
+end
+"""
+    + _STAY
+)
+
+#: When one may enter: -2 now, -1 nobody knows, else in so many ms at the latest. ``others``: who must
+#: be gone besides the writer. It only reads, so that it can be watched.
+ENTRY = b"""local ends=redis.call('pttl',w)
+if ends~=-2 then return ends end
+local last=redis.call('zrange',others,-1,-1,'withscores')[2]
+if last and tonumber(last)>now then return last-now end
+return -2"""
+
+# Semaphore: which of ``count`` slots from ``name..first`` on are free, as bits. Their names are made here:
+# they have the hash tag of ``name``. ---------------------------------------------------------------------
+
+#: The map goes with the vote, also with a grant: it may be one of too few.
+TAKE = b"""local free,bit=0,1
+for n=first,first+count-1 do
+  if redis.call('exists',name..n)==0 then free=free+bit end
+  bit=bit*2
+end
+if redis.call('set',key,token,'nx','px',ttl) then return free+1 end
+return -free"""
+
+#: When one of all KEYS is free, as ``ENTRY`` has it. A server watches those that are named as keys only.
+FIRST_END = b"""local least=-1
+for n=1,#KEYS do
+  local ends=redis.call('pttl',KEYS[n])
+  if ends==-2 then return -2 end
+  if ends>=0 and (least<0 or ends<least) then least=ends end
+end
+return least"""
+
 # Several resources at once. KEYS are the resources, of which there are ``count``. ---------------------
 
 #: All or none. Refused: the number of the first that is taken, below zero.

@@ -49,7 +49,8 @@ class Tries:
         rules, now = self.rules, self.rules.clock()
         self.took = now - start
         self._note(votes, start)
-        if self.rounds is not None and self.failed >= self.rounds:
+        hopeful = self.claim.hopeful and not self.refusal.unavailable
+        if self.rounds is not None and self.failed >= self.rounds and not hopeful:
             return True
         if self.give_up_at is not None:
             # The last round is to end with the time, not to begin then.
@@ -77,6 +78,9 @@ class Tries:
     def wait(self, votes: Votes) -> Generator[Effect, list[Votes], bool]:
         """Until the next round. False: the time has gone by in the line."""
         rules = self.rules
+        if self.claim.hopeful and not self.refusal.unavailable:
+            yield Pause(min(self.spare, self._stagger(votes)))
+            return True
         usual = rules.retry.delay(self.failed, self.took, rules.chance())
         pause = min(self.spare, self.claim.delay(usual, told=False))
         watch = self.claim.watch(rules.electorate.mask) if rules.push else None
@@ -91,11 +95,12 @@ class Tries:
         if impossible(rules.masters, rules.need, 0, seen.faulty):
             yield Pause(max(0.0, min(pause, until - rules.clock())))
         else:
-            split = not rules.hopeless(votes)
-            usual = self.stagger.delay(split, self.took, rules.chance())
-            stagger = self.claim.delay(usual, told=True)
+            stagger = self.claim.delay(self._stagger(votes), told=True)
             yield Pause(max(0.0, min(stagger, until - rules.clock())))
         return True
+
+    def _stagger(self, votes: Votes) -> float:
+        return self.stagger.delay(not self.rules.hopeless(votes), self.took, self.rules.chance())
 
     def _rearm(self) -> float:
         if self.rules.electorate.pushing:

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from . import _at_exit as _at_exit  # registers itself
 from . import _procedures as procedures
+from ._claim import Claim
 from ._core import Core, refuse_unknown
 from ._drive_aio import Pump, drive, drive_now
 from ._lock import MAX_EXTENSIONS, LockState
@@ -17,9 +18,12 @@ from ._many import acquire_many, extend_many, release_many
 from ._renewal_aio import Body, LoopRenewal, loop_keeper
 from ._straight_aio import acquire, release
 from .errors import WrongLoop
+from .kinds import check_options
 from .kinds.fair import fair as fair_claim
 from .kinds.multilock import claim_all
 from .kinds.rlock_aio import AsyncRLock, ThisTask
+from .kinds.rwlock import ReadWriteLock, downgrade
+from .kinds.semaphore import slots
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,6 +63,10 @@ class AsyncLock(LockState):
     async def extend(self, ttl: float | None = None) -> float:
         """Make the lease last ``ttl`` seconds from now; see :meth:`redlock_fast.Lock.extend`."""
         return await drive(self._extend(ttl), self._core.pump())
+
+    async def downgrade(self) -> float:
+        """Make a held write lock a read lock; see :meth:`redlock_fast.Lock.downgrade`."""
+        return await drive(downgrade(self._core, self), self._core.pump())
 
     async def __aenter__(self) -> AsyncLock:
         self._entered(await acquire(self, True, None, self._core.pump()))
@@ -126,6 +134,25 @@ class AsyncFastRedlock(Core):
             keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
         claim = fair_claim(self.check_key(resource), fencing) if fair else self.claim(resource, fencing)
         return AsyncLock(self, resource, claim, ttl, timeout, max_extensions, keeper)
+
+    def rwlock(
+        self, resource: str | bytes, ttl: float | None = None, **options: Any
+    ) -> ReadWriteLock[AsyncLock]:
+        """A read-write lock on ``resource``; see :meth:`redlock_fast.FastRedlock.rwlock`."""
+        make = functools.partial(self._of_kind, resource, ttl, options)
+        return ReadWriteLock(self.check_key(resource), self.rules, make)
+
+    def semaphore(
+        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+    ) -> AsyncLock:
+        """A lock that up to ``permits`` holders have; see :meth:`redlock_fast.FastRedlock.semaphore`."""
+        claim = slots(self.check_key(resource), permits, self.rules)
+        return self._of_kind(resource, ttl, options, claim)
+
+    def _of_kind(
+        self, resource: str | bytes, ttl: float | None, options: dict[str, Any], claim: Claim
+    ) -> AsyncLock:
+        return self.lock(resource, ttl, **check_options(options)).becomes(claim)
 
     def rlock(
         self,

@@ -10,16 +10,20 @@ from typing import Any, ParamSpec, TypeVar
 
 from . import _at_exit as _at_exit  # registers itself
 from . import _procedures as procedures
+from ._claim import Claim
 from ._core import Core, refuse_unknown
 from ._drive import drive
 from ._lock import MAX_EXTENSIONS, LockState
 from ._many import acquire_many, extend_many, release_many
 from ._renewal_threads import ThreadRenewal, thread_keeper
 from .errors import LockAlreadyHeld, LockLost
+from .kinds import check_options
 from .kinds.fair import fair as fair_claim
 from .kinds.multilock import claim_all
 from .kinds.owners import ThisThread
 from .kinds.rlock import RLock
+from .kinds.rwlock import ReadWriteLock, downgrade
+from .kinds.semaphore import slots
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,6 +78,15 @@ class Lock(LockState):
         never shortened. Source: the Redlock document, "Making the algorithm more reliable".
         """
         return drive(self._extend(ttl), self._core.masters)
+
+    def downgrade(self) -> float:
+        """Make a held write lock of :meth:`FastRedlock.rwlock` a read lock, with its whole ttl from now.
+
+        No writer gets in between, and readers may come in from now on: from the moment that it starts,
+        whatever it raises. Returns the new validity in seconds. Raises as :meth:`extend`, and ConfigError
+        where this is no write lock. There is no way back: see docs/kinds.md.
+        """
+        return drive(downgrade(self._core, self), self._core.masters)
 
     def __enter__(self) -> Lock:
         try:
@@ -166,6 +179,35 @@ class FastRedlock(Core):
             keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
         claim = fair_claim(self.check_key(resource), fencing) if fair else self.claim(resource, fencing)
         return Lock(self, resource, claim, ttl, timeout, max_extensions, keeper)
+
+    def rwlock(
+        self, resource: str | bytes, ttl: float | None = None, **options: Any
+    ) -> ReadWriteLock[Lock]:
+        """A read-write lock on ``resource``: ``.read()`` and ``.write()`` make a new lock for each holder.
+
+        Any number of readers hold it together, or one writer alone; a writer that waits goes before readers
+        that come later. Options are those of :meth:`lock` without ``fencing``. It has nothing to do with
+        the plain lock on the same resource. See docs/kinds.md. Raises ConfigError. No I/O.
+        """
+        make = functools.partial(self._of_kind, resource, ttl, options)
+        return ReadWriteLock(self.check_key(resource), self.rules, make)
+
+    def semaphore(
+        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+    ) -> Lock:
+        """A lock that up to ``permits`` (1 to 1024) holders have at the same time; not acquired yet, no I/O.
+
+        All clients must say the same number: where they differ, the largest one holds. Options are those of
+        :meth:`lock` without ``fencing``. It has nothing to do with the plain lock on the same resource. See
+        docs/kinds.md. Raises ConfigError.
+        """
+        claim = slots(self.check_key(resource), permits, self.rules)
+        return self._of_kind(resource, ttl, options, claim)
+
+    def _of_kind(
+        self, resource: str | bytes, ttl: float | None, options: dict[str, Any], claim: Claim
+    ) -> Lock:
+        return self.lock(resource, ttl, **check_options(options)).becomes(claim)
 
     def rlock(
         self,

@@ -11,6 +11,7 @@ from .aio import AsyncFastRedlock, AsyncLock
 from .client import FastRedlock, Lock
 from .kinds.rlock import RLock
 from .kinds.rlock_aio import AsyncRLock
+from .kinds.rwlock import ReadWriteLock
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,6 +44,18 @@ class ShardedRedlock(Sharding[FastRedlock]):
     def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> Lock:
         """A lock on ``resource``, not acquired yet; no I/O. As FastRedlock.lock."""
         return self._client(resource).lock(resource, ttl, **options)
+
+    def rwlock(
+        self, resource: str | bytes, ttl: float | None = None, **options: Any
+    ) -> ReadWriteLock[Lock]:
+        """A read-write lock on ``resource``; no I/O. As FastRedlock.rwlock."""
+        return self._client(resource).rwlock(resource, ttl, **options)
+
+    def semaphore(
+        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+    ) -> Lock:
+        """A lock that up to ``permits`` holders have; no I/O. As FastRedlock.semaphore."""
+        return self._client(resource).semaphore(resource, permits, ttl, **options)
 
     def rlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> RLock:
         """A reentrant lock on ``resource``. As FastRedlock.rlock."""
@@ -136,6 +149,18 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncLock:
         """A lock on ``resource``, not acquired yet; no I/O. As AsyncFastRedlock.lock."""
         return self._client(resource).lock(resource, ttl, **options)
+
+    def rwlock(
+        self, resource: str | bytes, ttl: float | None = None, **options: Any
+    ) -> ReadWriteLock[AsyncLock]:
+        """A read-write lock on ``resource``; no I/O. As AsyncFastRedlock.rwlock."""
+        return self._client(resource).rwlock(resource, ttl, **options)
+
+    def semaphore(
+        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+    ) -> AsyncLock:
+        """A lock that up to ``permits`` holders have; no I/O. As AsyncFastRedlock.semaphore."""
+        return self._client(resource).semaphore(resource, permits, ttl, **options)
 
     def rlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncRLock:
         """A reentrant lock on ``resource``. As AsyncFastRedlock.rlock."""

@@ -1,1 +1,14 @@
-"""Locks of other shapes than the plain one: one file for each kind."""
+"""Locks of other kinds: each file has what one of them asks of the masters, and what only it can do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ConfigError
+
+
+def check_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Those that every kind has of the plain lock's."""
+    if "fencing" in options:
+        raise ConfigError("fencing is an option of lock() only: on other kinds no single key decides")
+    return options

@@ -115,11 +115,13 @@ def test_a_raw_slot_needs_its_argument(engine_class: type[Engine]) -> None:
 
 @pytest.mark.parametrize("commands", [PLAIN, MARKED], ids=["scripts", "marked"])
 @settings(max_examples=50, deadline=None)
-@given(args=st.lists(words, min_size=5, max_size=5).map(tuple))
+@given(args=st.lists(words, min_size=6, max_size=6).map(tuple))
 def test_scripts_get_their_arguments_whole(
     engine_class: type[Engine], commands: Dialect, args: tuple[bytes, ...]
 ) -> None:
     for verb in Verb:
+        if any(isinstance(part, int) and part < 0 for part in commands[verb].parts):
+            continue  # what is in RESP already has its own tests
         received = bytearray(sent(engine_class, commands, [Request(verb, args, 1)]))
         came = take_commands(received)
         assert not received

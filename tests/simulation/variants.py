@@ -63,7 +63,7 @@ def time_stands_still() -> list[Change]:
     """The lease counts from when the quorum was reached, not from before the first byte."""
     edit = "deadline(start, ttl, rules.drift_factor)", "deadline(rules.clock(), ttl, rules.drift_factor)"
     return [
-        (_procedures, "acquire", rewritten(_procedures.acquire, edit)),
+        (_procedures, "granted_lease", rewritten(_procedures.granted_lease, edit)),
         (_batches, "acquire", rewritten(_batches.acquire, edit)),
     ]
 

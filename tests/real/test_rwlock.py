@@ -1,0 +1,418 @@
+"""Read-write locks on real masters: who is let in, who goes first, and what is left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import redis
+from support.clocks import Jumping
+from support.keys import nothing_left, paused
+from support.kinds import claim_of, values, waiting_writers
+from support.loops import Plain
+from support.waiting import DEADLINE, eventually, start
+
+from redlock_fast import ConfigError, FastRedlock, LockLost, QuorumUnavailable, Retry
+from redlock_fast.embedded import Masters
+from redlock_fast.kinds.rwlock import Reader, Writer
+
+pytestmark = pytest.mark.usefixtures("all_masters")
+
+MakeClient = Callable[..., FastRedlock]
+MakePlain = Callable[..., Plain]
+Raw = Callable[[Masters], list[redis.Redis]]
+
+TTL = 60.0
+W, R, I = "{r}:w", "{r}:r", "{r}:i"  # noqa: E741
+EVERYONE = 0b11111
+
+
+@pytest.fixture
+def long_intents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is held up must not lose a writer its place."""
+    monkeypatch.setattr("redlock_fast.kinds.rwlock.INTENT", TTL)
+
+
+def now(node: redis.Redis) -> int:
+    seconds, micros = node.time()
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def waits(nodes: list[redis.Redis], count: int = 1) -> None:
+    eventually(lambda: waiting_writers(nodes, "r") == [count] * len(nodes), "the writer waits everywhere")
+
+
+# --- who is let in ----------------------------------------------------------------------------------
+
+
+def test_readers_share_and_a_writer_excludes(masters: Masters, plain: MakePlain, raw: Raw) -> None:
+    nodes = raw(masters)
+    c = plain(masters, ttl=TTL, retry=Retry(max_attempts=3)).at_full_strength()
+    rw = c.client.rwlock("r")
+    readers, writer = [rw.read() for _ in range(3)], rw.write()
+    assert all(c.wait(reader.acquire(blocking=False)) for reader in readers)
+    assert [int(node.zcard(R)) for node in nodes] == [3] * 5
+    assert c.wait(writer.acquire(blocking=False)) is False
+    assert c.wait(writer.acquire()) is False, "after three rounds"
+    assert c.wait(readers[0].release()) is c.wait(readers[1].release()) is True
+    assert c.wait(writer.acquire(blocking=False)) is False, "one is still in"
+    assert c.wait(readers[2].release()) is True
+    nothing_left(masters)
+    assert c.wait(writer.acquire()) is True
+    assert writer.validity > 0
+    assert not c.wait(readers[0].acquire(blocking=False))
+    assert not c.wait(rw.write().acquire(blocking=False))
+    assert c.wait(c.client.rwlock("other").write().acquire()), "another resource"
+    assert c.wait(c.client.lock("r").acquire()), "the plain lock of this name is another one"
+    assert c.wait(writer.release()) is True
+    assert c.wait(writer.release()) is False
+    assert c.wait(readers[0].acquire()) is True
+
+
+def test_even_number_of_masters(valkey: Masters, plain: MakePlain) -> None:
+    c = plain(valkey.urls[:4], ttl=TTL).at_full_strength()
+    rw = c.client.rwlock("r")
+    reader = rw.read()
+    assert c.wait(reader.acquire())
+    assert c.wait(rw.read().acquire(blocking=False))
+    assert not c.wait(rw.write().acquire(blocking=False))
+
+
+@pytest.mark.parametrize("wait", ["push", "poll"])
+def test_a_writer_gets_in_under_a_stream_of_readers(
+    masters: Masters, connected: MakeClient, wait: str
+) -> None:
+    """The next reader comes before the last one goes; without preference no writer would ever get in."""
+    c = connected(masters, ttl=TTL, wait=wait)
+    rw, written, handed = c.rwlock("r", timeout=DEADLINE), threading.Event(), 0
+
+    def stream() -> int:
+        nonlocal handed
+        refused, last = 0, rw.read()
+        assert last.acquire()
+        while not written.is_set():
+            following = rw.read()
+            if following.acquire(blocking=False):
+                handed += 1
+                assert last.release()
+                last = following
+            else:
+                refused += 1
+                assert last.release()
+                assert last.acquire()  # when the writer is through
+        assert last.release()
+        return refused
+
+    readers = start(stream)
+    eventually(lambda: handed > 20, "readers come and go")
+    with rw.write() as writer:
+        assert writer.locked()
+        written.set()
+    assert readers.result(DEADLINE) == 1
+    nothing_left(masters)
+
+
+@pytest.mark.usefixtures("long_intents")
+def test_who_comes_after_a_waiting_writer_goes_after_it(
+    masters: Masters, connected: MakeClient, raw: Raw
+) -> None:
+    nodes, c = raw(masters), connected(masters, ttl=TTL)
+    rw = c.rwlock("r")
+    first, writer = rw.read(), rw.write()
+    assert first.acquire()
+    writing = start(lambda: writer.acquire(timeout=DEADLINE))
+    waits(nodes)
+    assert not rw.read().acquire(blocking=False)
+    assert first.extend() > 0, "who is in stays in"
+    late = rw.read()
+    reading = start(lambda: late.acquire(timeout=DEADLINE))
+    assert first.release()
+    assert writing.result(DEADLINE) is True
+    assert not reading.done()
+    assert writer.release()
+    assert reading.result(DEADLINE) is True
+    assert late.release()
+    nothing_left(masters)
+
+
+def test_waiting_needs_no_polling(
+    masters: Masters, connected: MakeClient, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pauses would outlast the test: pushes and the ends of leases wake whoever waits."""
+    monkeypatch.setattr("redlock_fast._tries.REARM", TTL)
+    nodes = raw(masters)
+    c = connected(masters, ttl=TTL, wait="push", retry=Retry(min_delay=TTL, max_delay=TTL))
+    rw = c.rwlock("r")
+    reader, writer = rw.read(), rw.write()
+    assert reader.acquire()
+    writing = start(lambda: writer.acquire(timeout=DEADLINE))
+    waits(nodes)
+    assert reader.release()
+    assert writing.result(DEADLINE)
+    readings = [start(partial(rw.read().acquire, timeout=DEADLINE)) for _ in range(10)]
+    assert writer.release()
+    assert all(reading.result(DEADLINE) for reading in readings), "all together"
+    dying = c.rwlock("dies", ttl=0.5)
+    assert dying.write().acquire()
+    assert dying.read().acquire(timeout=DEADLINE)
+    assert dying.write().acquire(timeout=DEADLINE)
+
+
+# --- who dies ---------------------------------------------------------------------------------------
+
+
+def test_what_the_dead_leave_expires(masters: Masters, plain: MakePlain, raw: Raw) -> None:
+    """Each reader by itself, though others come and go."""
+    nodes = raw(masters)
+    c = plain(masters, ttl=TTL).at_full_strength()
+    rw = c.client.rwlock("r")
+    reader, writer = rw.read(), rw.write()
+    for key, lock in ((R, writer), (I, reader)):
+        for node in nodes:
+            node.zadd(key, {"somebody": now(node) + 60_000})
+        assert not c.wait(lock.acquire(blocking=False))
+        for node in nodes:
+            node.zadd(key, {"somebody": now(node)})
+        assert c.wait(lock.acquire(blocking=False))
+        assert c.wait(lock.release())
+        nothing_left(masters)
+    for node in nodes:
+        node.zadd(R, {"somebody": now(node) - 1})
+    assert c.wait(reader.acquire())
+    assert [node.zcard(R) for node in nodes] == [1] * 5, "the dead one is gone"
+    assert all(node.pttl(R) > 50_000 for node in nodes), "and nothing is kept for ever"
+    assert c.wait(reader.release())
+    for lock in (reader, writer):
+        for node in nodes:
+            node.set(W, "somebody", px=60_000)
+        assert not c.wait(lock.acquire(blocking=False))
+        for node in nodes:
+            node.pexpire(W, 1)
+        assert c.wait(lock.acquire(timeout=DEADLINE))
+        assert c.wait(lock.release())
+    nothing_left(masters)
+
+
+def test_places_and_leases_end_by_themselves(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    """Of a client that is closed: nobody gives back what it had."""
+    nodes, c = raw(masters), connected(masters, ttl=2.0)
+    assert c.rwlock("r").read().acquire()
+    writing = start(lambda: c.rwlock("r").write().acquire())
+    waits(nodes)
+    c.close()
+    assert writing.exception(DEADLINE) is not None
+    other = connected(masters, ttl=TTL).rwlock("r")
+    assert other.write().acquire(timeout=DEADLINE)
+
+
+# --- downgrade --------------------------------------------------------------------------------------
+
+
+def test_downgrade(masters: Masters, plain: MakePlain, raw: Raw) -> None:
+    nodes = raw(masters)
+    c = plain(masters, ttl=TTL).at_full_strength()
+    rw = c.client.rwlock("r")
+    lock, other = rw.write(), rw.read()
+    assert c.wait(lock.acquire())
+    assert not c.wait(other.acquire(blocking=False))
+    token = lock.token
+    assert 0 < c.wait(lock.downgrade()) <= lock.remaining() + 1.0
+    assert lock.token == token
+    eventually(lambda: [node.zcard(R) for node in nodes] == [1] * 5, "a reader everywhere")
+    assert not any(node.exists(W) for node in nodes)
+    assert c.wait(other.acquire(blocking=False))
+    assert not c.wait(rw.write().acquire(blocking=False))
+    assert c.wait(lock.extend(TTL - 1)) > 0
+    assert c.wait(c.client.extend_many([lock, other], TTL)) == [True, True]
+    assert c.wait(other.release()) is c.wait(lock.release()) is True
+    nothing_left(masters)
+    assert c.wait(lock.acquire())
+    assert not c.wait(other.acquire(blocking=False)), "what was made as a write lock is one again"
+
+
+@pytest.mark.usefixtures("long_intents")
+def test_no_writer_gets_in_between(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    nodes, c = raw(masters), connected(masters, ttl=TTL)
+    rw = c.rwlock("r")
+    lock, waiting = rw.write(), rw.write()
+    assert lock.acquire()
+    writing = start(lambda: waiting.acquire(timeout=DEADLINE))
+    waits(nodes)
+    eager, over = connected(masters, ttl=TTL).rwlock("r"), threading.Event()
+
+    def hammer() -> int:
+        tries = granted = 0
+        while not over.is_set():
+            tries += 1
+            granted += eager.write().acquire(blocking=False)
+        assert granted == 0
+        return tries
+
+    hammering = start(hammer)
+    assert lock.downgrade() > 0
+    before = c.stats().contended
+    for _ in range(20):
+        assert not rw.write().acquire(blocking=False)
+    assert c.stats().contended == before + 20
+    over.set()
+    assert hammering.result(DEADLINE) > 0
+    assert not writing.done()
+    assert not rw.read().acquire(blocking=False), "who waits to write goes before a new reader"
+    lock.check()
+    assert lock.release()
+    assert writing.result(DEADLINE)
+    assert waiting.release()
+    nothing_left(masters)
+
+
+def test_masters_that_do_not_answer_a_downgrade(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
+    """They follow when they can; who asked is a reader meanwhile, as long as it was the writer."""
+    nodes, c = raw(valkey), connected(valkey, ttl=TTL, node_timeout=0.5)
+    rw = c.rwlock("r")
+    lock = rw.write()
+    for hung in ((3, 4), (0, 1, 2)):
+        assert lock.acquire(timeout=DEADLINE)
+        eventually(lambda: all(node.exists(W) for node in nodes), "the writer, everywhere")
+        with paused(valkey, *hung):
+            if len(hung) == 2:
+                assert lock.downgrade() > 0
+                assert rw.read().acquire()
+            else:
+                with pytest.raises(QuorumUnavailable):
+                    lock.downgrade()
+                with pytest.raises(ConfigError):
+                    lock.downgrade()
+            lock.check()
+        eventually(lambda: not any(node.exists(W) for node in nodes), "all have made it a reader")
+        assert lock.extend(TTL) > 0
+        assert lock.release()
+        for node in nodes:
+            node.flushall()
+
+
+def test_downgrade_of_what_is_lost(masters: Masters, connected: MakeClient) -> None:
+    clock = Jumping()
+    c = connected(masters, ttl=TTL, clock=clock)
+    lock = c.rwlock("r").write()
+    with pytest.raises(LockLost):
+        lock.downgrade()
+    assert lock.acquire()
+    for master in masters:
+        master.ask("FLUSHALL")
+    with pytest.raises(LockLost):
+        lock.downgrade()
+    assert not lock.locked()
+    assert lock.release() is False
+    assert lock.acquire()
+    clock.jump(TTL)
+    with pytest.raises(LockLost):
+        lock.downgrade()
+    assert lock.release() is False
+    nothing_left(masters)
+
+
+def test_downgrade_of_what_is_no_write_lock(valkey: Masters, plain: MakePlain) -> None:
+    c = plain(valkey, ttl=TTL)
+    reader, ordinary = c.client.rwlock("r").read(), c.client.lock("r")
+    for lock in (reader, ordinary):
+        assert c.wait(lock.acquire())
+        with pytest.raises(ConfigError, match="only a write lock"):
+            c.wait(lock.downgrade())
+        assert lock.locked()
+    assert not hasattr(reader, "upgrade")
+
+
+def test_downgraded_under_renewal(valkey: Masters, connected: MakeClient) -> None:
+    clock, losses = Jumping(), list[str]()
+    c = connected(valkey, ttl=TTL, clock=clock)
+    rw = c.rwlock("r", auto_extend=True, on_lost=lambda lock, reason: losses.append(reason))
+    lock = rw.write()
+    assert lock.acquire()
+    assert lock.downgrade() > 0
+    clock.jump(TTL / 2)
+    eventually(lambda: c.stats().renewed == 1, "it is renewed as a reader")
+    assert lock.remaining() > TTL / 2
+    assert rw.read().acquire(blocking=False)
+    assert lock.release()
+    assert losses == []
+
+
+# --- what each master does --------------------------------------------------------------------------
+
+
+def test_a_vote_that_is_there_already_is_refreshed(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    nodes, c = raw(masters), connected(masters, ttl=TTL)
+    rw = c.rwlock("r")
+    writer, reader = claim_of(rw.write()), claim_of(rw.read())
+    assert isinstance(writer, Writer)
+    again = writer.ask(b"t" * 20, b"1000", EVERYONE)
+    longer = Reader.more(writer, b"t" * 20, b"60000", EVERYONE)
+    again.args = (*again.args[:-1], b"60000")
+    assert values(c, again, again, *longer) == [(1,) * 5] * 3
+    assert all(node.pttl(W) > 50_000 for node in nodes)
+    down = writer.downgrade(b"t" * 20, b"60000", EVERYONE, 0.0)
+    assert values(c, down) == [(1,) * 5]
+    for node in nodes:
+        node.zadd(R, {b"t" * 20 + b"1": now(node) + 5000})
+        node.pexpire(R, 5000)
+    assert values(c, down) == [(1,) * 5], "a reader already"
+    assert all(node.zscore(R, b"t" * 20 + b"1") > now(node) + 50_000 for node in nodes)
+    assert all(node.pttl(R) > 50_000 for node in nodes)
+    assert values(c, reader.ask(b"r" * 20, b"5000", EVERYONE)) == [(1,) * 5]
+    for node in nodes:
+        node.zadd(I, {"somebody": now(node) + 60_000})
+    assert values(c, reader.ask(b"s" * 20, b"60000", EVERYONE)) == [(0,) * 5]
+    assert values(c, reader.ask(b"r" * 20, b"60000", EVERYONE)) == [(1,) * 5], "who is in may ask again"
+    assert all(node.zscore(R, b"r" * 20) > now(node) + 50_000 for node in nodes)
+
+
+def test_a_grant_leaves_the_place(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    """It may not be enough; the next round needs it. Only what ends the waiting takes it away."""
+    nodes, c = raw(masters), connected(masters, ttl=TTL)
+    writer = claim_of(c.rwlock("r").write())
+    token = b"t" * 20
+    assert values(c, writer.ask(token, b"60000", EVERYONE)) == [(1,) * 5]
+    assert waiting_writers(nodes, "r") == [0] * 5, "who need not wait has no place"
+    assert values(c, *writer.retreat(token, EVERYONE, 0.0)) == [(1,) * 5]
+    assert waiting_writers(nodes, "r") == [1] * 5
+    assert not any(node.exists(W) for node in nodes)
+    assert values(c, writer.ask(token, b"60000", EVERYONE)) == [(1,) * 5]
+    assert waiting_writers(nodes, "r") == [1] * 5
+    assert values(c, *writer.undo(token, EVERYONE, 0.0)) == [(1,) * 5]
+    nothing_left(masters)
+
+
+def test_what_takes_back_an_earlier_round_comes_late(valkey: Masters, connected: MakeClient) -> None:
+    """As on an old connection: the place is the same, what holds the lock is not."""
+    c = connected(valkey, ttl=TTL)
+    writer, token = claim_of(c.rwlock("r").write()), b"t" * 20
+    first = writer.ask(token, b"60000", EVERYONE)
+    earlier = writer.undo(token, EVERYONE, 0.0)
+    later = writer.retreat(token, EVERYONE, 0.0)
+    second = writer.ask(token, b"60000", EVERYONE)
+    assert values(c, first, *earlier, second, *earlier, *later) == [(1,) * 5] * 3 + [(0,) * 5, (1,) * 5]
+    assert values(c, *writer.more(token, b"60000", EVERYONE)) == [(1,) * 5], "held by the second round"
+
+
+def test_an_end_is_an_end(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    """A reader whose time is over is none, though nobody has looked since."""
+    nodes, c = raw(masters), connected(masters, ttl=TTL)
+    reader, token = claim_of(c.rwlock("r").read()), b"r" * 20
+    assert values(c, reader.ask(token, b"60000", EVERYONE)) == [(1,) * 5]
+    for node in nodes:
+        node.zadd(R, {token: now(node)})
+    assert values(c, *reader.more(token, b"60000", EVERYONE)) == [(0,) * 5]
+    assert values(c, *reader.undo(token, EVERYONE, 0.0)) == [(0,) * 5]
+    nothing_left(masters)
+
+
+def test_options(valkey: Masters, plain: MakePlain) -> None:
+    c = plain(valkey)
+    for wrong in ({"fencing": True}, {"ttl": -1}, {"timeout": -2}, {"unknown": 1}, {"on_lost": print}):
+        with pytest.raises(ConfigError):
+            c.client.rwlock("r", **wrong)
+    with pytest.raises(ConfigError):
+        c.client.rwlock("")
+    assert "r" in repr(c.client.rwlock("r"))
