@@ -1,0 +1,84 @@
+"""Masters as other libraries are given them: keyword arguments, addresses, URLs, clients of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ConfigError
+
+#: What clients of redis-py and valkey-py, for threads or asyncio, have in common and a connection is made of.
+SETTINGS = (
+    *("host", "port", "path", "db", "username", "password", "credential_provider", "client_name"),
+    *("socket_keepalive", "socket_keepalive_options", "socket_type"),
+)
+CLASSES = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One master for FastRedlock. Equal where the settings are."""
+
+    identity: Hashable
+    master: Any = field(compare=False)
+
+
+def given(masters: Iterable[Any]) -> tuple[Given, ...]:
+    """In an order of their own: they may come as a set. ConfigError for what is no master."""
+    found = [_given(master) for master in masters]
+    return tuple(sorted(found, key=lambda one: repr(one.identity)))
+
+
+def _given(master: Any) -> Given:
+    if isinstance(master, str):
+        return Given(master, master)
+    import redis
+
+    if isinstance(master, tuple):
+        master = dict(zip(("host", "port"), master, strict=False))
+    if isinstance(master, Mapping):
+        settings = dict(master)
+        url = settings.pop("url", None)
+        try:
+            master = redis.Redis.from_url(url, **settings) if url else redis.Redis(**settings)
+        except Exception as error:
+            # Only a TypeError's text is safe to show: it names an option. Others may quote a secret.
+            why = f": {error}" if isinstance(error, TypeError) else ""
+            raise ConfigError(f"masters: settings that redis-py refuses{why}") from None
+    return _of_client(master)
+
+
+def _of_client(client: Any) -> Given:
+    pool = getattr(client, "connection_pool", None)
+    kind = next((c.__name__ for c in _kinds(pool) if c.__name__ in CLASSES), None)
+    if pool is None or kind is None or hasattr(pool, "sentinel_manager"):
+        return Given(id(client), client)  # for FastRedlock to refuse, in its own words
+    settings = {
+        name: value
+        for name, value in pool.connection_kwargs.items()
+        if (name in SETTINGS or name.startswith("ssl_")) and value is not None
+    }
+    identity = (kind, *sorted((name, repr(value)) for name, value in settings.items()))
+    return Given(identity, _Settings(_Pool(kind, settings)))
+
+
+def _kinds(pool: Any) -> tuple[type, ...]:
+    return getattr(getattr(pool, "connection_class", None), "__mro__", ())
+
+
+class _Pool:
+    """What of a redis-py pool is asked for; nothing is ever taken from it."""
+
+    def __init__(self, kind: str, settings: dict[str, Any]) -> None:
+        import redis
+
+        self.connection_class = getattr(redis, kind)
+        self.connection_kwargs = settings
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """In place of a redis.Redis client: there is nothing to close."""
+
+    connection_pool: _Pool

@@ -1,0 +1,232 @@
+"""In place of pottery's locks: ``Redlock``, ``AIORedlock``, ``synchronize``. Seconds.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
+from .. import TooManyExtensions as OurTooManyExtensions
+from ..errors import ConfigError
+from ._clients import shared, shared_aio
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LOCALHOST = ("redis://localhost:6379/0",)
+#: What pottery puts before each key, and a colon.
+PREFIX = "redlock"
+
+
+class PrimitiveError(Exception):
+    """``key`` and what masters said; with ``masters`` as they were given."""
+
+    def __init__(self, key: str, masters: Iterable[Any] = (), redis_errors: Iterable[Exception] = ()) -> None:
+        super().__init__(key)
+        self.key = key
+        self.masters = masters
+        self.redis_errors = list(redis_errors)
+
+    def __str__(self) -> str:
+        return "; ".join([self.key, *map(str, self.redis_errors)])
+
+
+class QuorumNotAchieved(PrimitiveError, RuntimeError):
+    """The lock was not acquired, or not extended."""
+
+
+class QuorumIsImpossible(PrimitiveError, RuntimeError):
+    """Too many masters are down; only with ``raise_on_redis_errors``."""
+
+
+class TooManyExtensions(PrimitiveError, RuntimeError):
+    """It was extended ``num_extensions`` times."""
+
+
+class ExtendUnlockedLock(PrimitiveError, RuntimeError):
+    """Nothing to extend: not held, or its lease has ended."""
+
+
+class ReleaseUnlockedLock(PrimitiveError, RuntimeError):
+    """Nothing to release: not held, or its lease had ended."""
+
+
+class _Settings:
+    """What both kinds are given, and what of it needs no masters. ``options``: of FastRedlock."""
+
+    def __init__(
+        self,
+        *,
+        key: str,
+        masters: Iterable[Any] = frozenset(),
+        raise_on_redis_errors: bool = False,
+        auto_release_time: float = 10,
+        num_extensions: int = 3,
+        context_manager_blocking: bool = True,
+        context_manager_timeout: float = -1,
+        **options: Any,
+    ) -> None:
+        if not context_manager_blocking and context_manager_timeout != -1:
+            raise ConfigError("context_manager_timeout must be -1 where context_manager_blocking is False")
+        self.key = f"{PREFIX}:{key}"
+        self.masters = frozenset(masters) or LOCALHOST
+        self.raise_on_redis_errors = raise_on_redis_errors
+        self.auto_release_time = auto_release_time
+        self.num_extensions = num_extensions
+        self.context_manager_blocking = context_manager_blocking
+        self.context_manager_timeout = context_manager_timeout
+        self._options = options
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} key={self.key}>"
+
+    def _error(self, kind: type[PrimitiveError], cause: Exception | None = None) -> PrimitiveError:
+        return kind(self.key, self.masters, getattr(cause, "causes", ()))
+
+    def _down(self, error: QuorumUnavailable, loud: bool | None) -> None:
+        """Masters are down: an error, or as if others held it."""
+        if self.raise_on_redis_errors if loud is None else loud:
+            raise self._error(QuorumIsImpossible, error) from error
+
+    def _not_extended(self, error: Exception) -> PrimitiveError:
+        kinds: dict[type[Exception], type[PrimitiveError]] = {
+            LockLost: ExtendUnlockedLock,
+            OurTooManyExtensions: TooManyExtensions,
+            QuorumUnavailable: QuorumNotAchieved,
+        }
+        return self._error(kinds[type(error)], error)
+
+
+class Redlock(_Settings):
+    """A lock with the signature of ``threading.Lock``; its lease ends after ``auto_release_time`` seconds."""
+
+    _lock: Lock | None = None
+
+    def acquire(
+        self, *, blocking: bool = True, timeout: float = -1, raise_on_redis_errors: bool | None = None
+    ) -> bool:
+        """False: others hold it, or masters are down; QuorumIsImpossible for these, if that is asked for."""
+        client = shared(self.masters, self._options)
+        lock = client.lock(self.key, self.auto_release_time, max_extensions=self.num_extensions)
+        try:
+            granted = lock.acquire(blocking, timeout)
+        except QuorumUnavailable as error:
+            self._down(error, raise_on_redis_errors)
+            return False
+        if granted:
+            self._lock = lock
+        return granted
+
+    def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
+        """Seconds for which this object holds it; 0 where it does not. Asks nobody."""
+        return self._lock.remaining() if self._lock is not None else 0
+
+    def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
+        """Another ``auto_release_time``. Raises ExtendUnlockedLock, TooManyExtensions, QuorumNotAchieved."""
+        if self._lock is None:
+            raise self._error(ExtendUnlockedLock)
+        try:
+            self._lock.extend()
+        except (LockLost, OurTooManyExtensions, QuorumUnavailable) as error:
+            raise self._not_extended(error) from error
+
+    def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
+        """Raises ReleaseUnlockedLock where nothing is held, or the lease had ended."""
+        lock, self._lock = self._lock, None
+        if lock is None or not lock.release():
+            raise self._error(ReleaseUnlockedLock)
+
+    def __enter__(self) -> Redlock:
+        if not self.acquire(blocking=self.context_manager_blocking, timeout=self.context_manager_timeout):
+            raise self._error(QuorumNotAchieved)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.release()
+        except ReleaseUnlockedLock:
+            if error is None:
+                raise
+
+
+class AIORedlock(_Settings):
+    """The same for asyncio. ``masters``: clients of ``redis.asyncio``, or anything that Redlock takes."""
+
+    _lock: AsyncLock | None = None
+
+    async def acquire(
+        self, *, blocking: bool = True, timeout: float = -1, raise_on_redis_errors: bool | None = None
+    ) -> bool:
+        """See :meth:`Redlock.acquire`. A cancelled acquire leaves nothing behind."""
+        client = shared_aio(self.masters, self._options)
+        lock = client.lock(self.key, self.auto_release_time, max_extensions=self.num_extensions)
+        try:
+            granted = await lock.acquire(blocking, timeout)
+        except QuorumUnavailable as error:
+            self._down(error, raise_on_redis_errors)
+            return False
+        if granted:
+            self._lock = lock
+        return granted
+
+    async def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
+        """See :meth:`Redlock.locked`."""
+        return self._lock.remaining() if self._lock is not None else 0
+
+    async def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
+        """See :meth:`Redlock.extend`."""
+        if self._lock is None:
+            raise self._error(ExtendUnlockedLock)
+        try:
+            await self._lock.extend()
+        except (LockLost, OurTooManyExtensions, QuorumUnavailable) as error:
+            raise self._not_extended(error) from error
+
+    async def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
+        """See :meth:`Redlock.release`."""
+        lock, self._lock = self._lock, None
+        if lock is None or not await lock.release():
+            raise self._error(ReleaseUnlockedLock)
+
+    async def __aenter__(self) -> AIORedlock:
+        blocking, timeout = self.context_manager_blocking, self.context_manager_timeout
+        if not await self.acquire(blocking=blocking, timeout=timeout):
+            raise self._error(QuorumNotAchieved)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.release()
+        except ReleaseUnlockedLock:
+            if error is None:
+                raise
+
+
+def synchronize(
+    *,
+    key: str,
+    masters: Iterable[Any] = frozenset(),
+    blocking: bool = True,
+    timeout: float = -1,
+    **settings: Any,
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorator: the function runs only while it holds the lock on ``key``, or raises QuorumNotAchieved."""
+    settings |= {"context_manager_blocking": blocking, "context_manager_timeout": timeout}
+    made = functools.partial(Redlock, key=key, masters=frozenset(masters), **settings)
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+            with made():  # an object for each call: any number of threads may
+                return function(*args, **kwargs)
+
+        return locked
+
+    return decorate

@@ -1,0 +1,273 @@
+"""For the ``lock_class=`` of redis-py's and valkey-py's ``lock()``: a quorum in place of one server. Seconds.
+
+The client that ``lock()`` is called on is not used, and may belong to any server; errors are its library's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import threading
+import weakref
+from collections.abc import Awaitable, Iterable
+from types import SimpleNamespace, TracebackType
+from typing import Any, ClassVar
+
+from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
+from .._core import check_masters
+from ..errors import ConfigError
+from ._clients import shared, shared_aio
+from ._masters import given
+
+logger = logging.getLogger("redlock_fast")
+
+
+class _Settings:
+    """What both kinds are given, and the errors of the client's library."""
+
+    masters: ClassVar[tuple[Any, ...]] = ()
+    options: ClassVar[dict[str, Any]] = {}
+
+    def __init__(
+        self,
+        redis: Any,
+        name: str | bytes,
+        timeout: float | None = None,
+        sleep: float = 0.1,
+        blocking: bool = True,
+        blocking_timeout: float | None = None,
+        thread_local: bool = True,
+        raise_on_release_error: bool = True,
+    ) -> None:
+        self.redis = redis
+        self.name = name
+        self.timeout = timeout
+        self.sleep = sleep  # nobody sleeps: the masters tell when it is free
+        self.blocking = blocking
+        self.blocking_timeout = blocking_timeout
+        self.thread_local = bool(thread_local)
+        self.raise_on_release_error = raise_on_release_error
+        library = type(redis).__module__.partition(".")[0]
+        self._errors = importlib.import_module(f"{library if library == 'valkey' else 'redis'}.exceptions")
+
+    def _wishes(
+        self, blocking: bool | None, blocking_timeout: float | None, token: object
+    ) -> tuple[bool, float]:
+        if token is not None:
+            raise ConfigError("token: tokens are drawn at random, so that no two holders have the same")
+        blocking = self.blocking if blocking is None else blocking
+        seconds = self.blocking_timeout if blocking_timeout is None else blocking_timeout
+        return blocking, -1 if seconds is None or not blocking else seconds
+
+    def _kept(self) -> dict[str, Any]:
+        """Without a timeout it is extended for as long as it is held, and the process lives."""
+        return {"ttl": self.timeout, "max_extensions": None, "auto_extend": self.timeout is None}
+
+    def _new_ttl(self, held: Any, additional_time: float, replace_ttl: bool) -> float:
+        if self.timeout is None:
+            raise self._error("LockError", "Cannot extend a lock with no timeout")
+        return additional_time if replace_ttl else held.remaining() + additional_time
+
+    def _error(self, kind: str, text: str) -> Exception:
+        error: Exception = getattr(self._errors, kind)(text)
+        return error
+
+    def _unlocked(self) -> Exception:
+        return self._error("LockError", f"{self.name!r}: not locked by this object")
+
+    def _lost(self) -> Exception:
+        return self._error("LockNotOwnedError", f"{self.name!r}: the lease had ended; others may hold it")
+
+    def _down(self, error: QuorumUnavailable) -> Exception:
+        return self._error("ConnectionError", str(error))
+
+
+class QuorumLock(_Settings):
+    """Made by :func:`lock_class`. The methods of ``redis.lock.Lock``, and its errors."""
+
+    def __init__(self, redis: Any, name: str | bytes, *args: Any, **settings: Any) -> None:
+        super().__init__(redis, name, *args, **settings)
+        self._client = shared(self.masters, self.options)
+        self._local: Any = threading.local() if self.thread_local else SimpleNamespace()
+
+    def acquire(
+        self,
+        sleep: float | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: None = None,
+    ) -> bool:
+        """False: others hold it. Raises ConnectionError where masters are down."""
+        wishes = self._wishes(blocking, blocking_timeout, token)
+        lock = self._client.lock(self.name, **self._kept())
+        try:
+            granted = lock.acquire(*wishes)
+        except QuorumUnavailable as error:
+            raise self._down(error) from error
+        if granted:
+            self._local.lock = lock
+        return granted
+
+    def release(self) -> None:
+        """LockError: not locked here; LockNotOwnedError: the lease had ended."""
+        held = self._held()
+        self._local.lock = None
+        if not held.release():
+            raise self._lost()
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> bool:
+        """``additional_time`` more, or with ``replace_ttl`` from now; it is never made shorter."""
+        held = self._held()
+        return self._extend(held, self._new_ttl(held, additional_time, replace_ttl))
+
+    def reacquire(self) -> bool:
+        """Another ``timeout`` from now."""
+        return self._extend(self._held(), self._new_ttl(self._held(), self.timeout or 0, True))
+
+    def _extend(self, held: Lock, ttl: float) -> bool:
+        try:
+            held.extend(ttl)
+        except LockLost as error:
+            raise self._lost() from error
+        except QuorumUnavailable as error:
+            raise self._down(error) from error
+        return True
+
+    def locked(self) -> bool:
+        """Whether anybody holds it: asked of the masters."""
+        try:
+            return self._client.locked(self.name)
+        except QuorumUnavailable as error:
+            raise self._down(error) from error
+
+    def owned(self) -> bool:
+        """Whether this object holds it (in this thread, if it is ``thread_local``)."""
+        held = getattr(self._local, "lock", None)
+        return held is not None and held.locked()
+
+    def _held(self) -> Lock:
+        held: Lock | None = getattr(self._local, "lock", None)
+        if held is None:
+            raise self._unlocked()
+        return held
+
+    def __enter__(self) -> QuorumLock:
+        if not self.acquire():
+            raise self._error("LockError", f"{self.name!r}: not acquired within the time specified")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.release()
+        except self._errors.LockError as trouble:
+            if self.raise_on_release_error and error is None:
+                raise
+            logger.warning("release-error: %s", trouble, extra={"event": "release-error"})
+
+
+class AsyncQuorumLock(_Settings):
+    """Made by :func:`async_lock_class`. The methods of ``redis.asyncio.lock.Lock``, and its errors.
+
+    With ``thread_local``, which is the default, what a task acquired only that task can release.
+    """
+
+    def __init__(self, redis: Any, name: str | bytes, *args: Any, **settings: Any) -> None:
+        super().__init__(redis, name, *args, **settings)
+        self._locks: weakref.WeakKeyDictionary[object, AsyncLock] = weakref.WeakKeyDictionary()
+
+    async def acquire(
+        self, blocking: bool | None = None, blocking_timeout: float | None = None, token: None = None
+    ) -> bool:
+        """See :meth:`QuorumLock.acquire`. A cancelled acquire leaves nothing behind."""
+        wishes = self._wishes(blocking, blocking_timeout, token)
+        lock = shared_aio(self.masters, self.options).lock(self.name, **self._kept())
+        try:
+            granted = await lock.acquire(*wishes)
+        except QuorumUnavailable as error:
+            raise self._down(error) from error
+        if granted:
+            self._locks[self._owner()] = lock
+        return granted
+
+    async def release(self) -> None:
+        """See :meth:`QuorumLock.release`."""
+        held = self._held()
+        del self._locks[self._owner()]
+        if not await held.release():
+            raise self._lost()
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> Awaitable[bool]:
+        """See :meth:`QuorumLock.extend`."""
+        held = self._held()
+        return self._extend(held, self._new_ttl(held, additional_time, replace_ttl))
+
+    def reacquire(self) -> Awaitable[bool]:
+        """See :meth:`QuorumLock.reacquire`."""
+        return self._extend(self._held(), self._new_ttl(self._held(), self.timeout or 0, True))
+
+    async def _extend(self, held: AsyncLock, ttl: float) -> bool:
+        try:
+            await held.extend(ttl)
+        except LockLost as error:
+            raise self._lost() from error
+        except QuorumUnavailable as error:
+            raise self._down(error) from error
+        return True
+
+    async def locked(self) -> bool:
+        """See :meth:`QuorumLock.locked`."""
+        try:
+            return await shared_aio(self.masters, self.options).locked(self.name)
+        except QuorumUnavailable as error:
+            raise self._down(error) from error
+
+    async def owned(self) -> bool:
+        """See :meth:`QuorumLock.owned`."""
+        held = self._locks.get(self._owner())
+        return held is not None and held.locked()
+
+    def _owner(self) -> object:
+        return asyncio.current_task() if self.thread_local else self
+
+    def _held(self) -> AsyncLock:
+        held = self._locks.get(self._owner())
+        if held is None:
+            raise self._unlocked()
+        return held
+
+    async def __aenter__(self) -> AsyncQuorumLock:
+        if not await self.acquire():
+            raise self._error("LockError", f"{self.name!r}: not acquired within the time specified")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.release()
+        except self._errors.LockError as trouble:
+            if self.raise_on_release_error and error is None:
+                raise
+            logger.warning("release-error: %s", trouble, extra={"event": "release-error"})
+
+
+def lock_class(masters: Iterable[Any], **options: Any) -> type[QuorumLock]:
+    """A class for ``lock_class=`` of ``redis.Redis.lock`` and ``valkey.Valkey.lock``.
+
+    ``masters``: URLs or clients; ``options``: of FastRedlock. Raises ConfigError; no I/O.
+    """
+    return type("QuorumLock", (QuorumLock,), _checked(masters, options))
+
+
+def async_lock_class(masters: Iterable[Any], **options: Any) -> type[AsyncQuorumLock]:
+    """The same for ``redis.asyncio.Redis.lock`` and ``valkey.asyncio.Valkey.lock``."""
+    return type("AsyncQuorumLock", (AsyncQuorumLock,), _checked(masters, options))
+
+
+def _checked(masters: Iterable[Any], options: dict[str, Any]) -> dict[str, Any]:
+    masters = tuple(masters)
+    check_masters([one.master for one in given(masters)])  # bad settings show where they are written
+    return {"masters": masters, "options": options, "__doc__": "A lock over a quorum of masters."}

@@ -1,0 +1,109 @@
+"""In place of redlock: ``RedLock``, ``ReentrantRedLock``, ``RedLockFactory``. Milliseconds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from .. import Lock
+from .._quorum import Retry
+from ..errors import LockLost, QuorumUnavailable
+from ._clients import shared
+
+LOCALHOST = ({"host": "localhost", "port": 6379, "db": 0},)
+
+
+class RedLockError(Exception):
+    """The lock was not acquired, or masters are down, or the lease ended before the body of ``with`` did."""
+
+
+class RedLock:
+    """A lock on ``resource``. ``ttl`` in milliseconds; ``retry_times`` attempts, ``retry_delay`` milliseconds
+    between two of them at most. ``options``: of FastRedlock.
+    """
+
+    def __init__(
+        self,
+        resource: str,
+        connection_details: Iterable[Any] | None = None,
+        retry_times: int = 3,
+        retry_delay: float = 200,
+        ttl: float = 100_000,
+        **options: Any,
+    ) -> None:
+        self.resource = resource
+        self.retry_times = retry_times
+        self.retry_delay = retry_delay
+        self.ttl = ttl
+        retry = Retry(retry_delay / 2000, retry_delay / 1000, retry_times)
+        self._client = shared(connection_details or LOCALHOST, {"retry": retry, **options})
+        self.quorum = self._client.rules.need
+        self._lock: Lock | None = None
+
+    def acquire(self) -> bool:
+        """False: others hold it, through all attempts. Raises RedLockError where masters are down."""
+        lock = self._client.lock(self.resource, self.ttl / 1000)  # one for each hold: a token is never lost
+        try:
+            granted = lock.acquire()
+        except QuorumUnavailable as error:
+            raise RedLockError(str(error)) from error
+        if granted:
+            self._lock = lock
+        return granted
+
+    def release(self) -> None:
+        """Release what this object holds, if it does; nobody else's. Never raises for masters."""
+        self._release()
+
+    def _release(self) -> bool:
+        lock, self._lock = self._lock, None
+        return lock is not None and lock.release()
+
+    def __enter__(self) -> None:
+        if not self.acquire():
+            raise RedLockError("failed to acquire lock")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not self._release() and kind is None:
+            raise RedLockError("the lease ended before the body did") from LockLost(self.resource)
+
+
+class ReentrantRedLock(RedLock):
+    """The thread that holds it may acquire it again, and has to release it as often."""
+
+    def __init__(self, resource: str, *args: Any, **options: Any) -> None:
+        super().__init__(resource, *args, **options)
+        self._owner: int | None = None
+        self._depth = 0
+
+    def acquire(self) -> bool:
+        me = threading.get_ident()
+        if self._owner == me and self._lock is not None and self._lock.locked():
+            self._depth += 1
+            return True
+        if not super().acquire():
+            return False
+        self._owner, self._depth = me, 1
+        return True
+
+    def _release(self) -> bool:
+        if self._owner != threading.get_ident() or self._lock is None:
+            return False
+        self._depth -= 1
+        if self._depth:
+            return self._lock.locked()
+        self._owner = None
+        return super()._release()
+
+
+class RedLockFactory:
+    """Makes locks on the masters of ``connection_details``."""
+
+    def __init__(self, connection_details: Iterable[Any], **options: Any) -> None:
+        self._masters = list(connection_details)
+        self._options = options
+
+    def create_lock(self, resource: str, **settings: Any) -> RedLock:
+        """``settings``: those of RedLock."""
+        return RedLock(resource, self._masters, **{**self._options, **settings})

@@ -1,0 +1,89 @@
+"""In place of redlock-py, whose module is called ``redlock``: ``Redlock``, ``Lock``. Milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from .. import Lock as OurLock
+from .._quorum import Retry
+from ..errors import ConfigError, MasterError, QuorumUnavailable
+from ._clients import handed_over, shared
+
+
+class Lock(NamedTuple):
+    """``validity``: whole milliseconds. ``key``: the token; another process may unlock with it."""
+
+    validity: int
+    resource: str
+    key: bytes
+
+
+class CannotObtainLock(Exception):
+    """The masters that were given cannot form a quorum: none, one twice, bad settings."""
+
+
+class MultipleRedlockException(Exception):
+    """Too many masters failed; ``errors`` has one for each. Never because others hold the lock."""
+
+    def __init__(self, errors: Sequence[MasterError], *args: object) -> None:
+        super().__init__(*args)
+        self.errors = list(errors)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.errors)) or super().__str__()
+
+
+class Redlock:
+    """A lock manager over the masters of ``connection_list``: dicts, URLs or clients.
+
+    ``retry_count``: attempts. ``retry_delay``: seconds between two of them, at most. ``options``:
+    of FastRedlock. Raises CannotObtainLock.
+    """
+
+    default_retry_count: ClassVar[int] = 3
+    default_retry_delay: ClassVar[float] = 0.2
+    clock_drift_factor: ClassVar[float] = 0.01
+
+    def __init__(
+        self,
+        connection_list: Iterable[Any],
+        retry_count: int | None = None,
+        retry_delay: float | None = None,
+        **options: Any,
+    ) -> None:
+        self.retry_count = retry_count or self.default_retry_count
+        self.retry_delay = retry_delay or self.default_retry_delay
+        retry = Retry(self.retry_delay / 2, self.retry_delay, self.retry_count)
+        drift_factor = self.clock_drift_factor
+        try:
+            self._client = shared(connection_list, {"retry": retry, "drift_factor": drift_factor, **options})
+        except ConfigError as error:
+            raise CannotObtainLock(str(error)) from error
+        self.quorum = self._client.rules.need
+
+    def lock(self, resource: str, ttl: int) -> Lock | Literal[False]:
+        """Acquire; ``ttl`` in milliseconds. False: others hold it.
+
+        Raises MultipleRedlockException where masters are down, ConfigError (a ValueError) for a bad ttl.
+        """
+        if isinstance(ttl, bool) or not isinstance(ttl, int):
+            raise ConfigError(f"ttl must be whole milliseconds, not {ttl!r}")
+        lock = self._client.lock(resource, ttl / 1000)
+        try:
+            granted = lock.acquire()
+        except QuorumUnavailable as error:
+            raise MultipleRedlockException(error.causes, str(error)) from error
+        lease = lock.lease
+        if not granted or lease is None:
+            return False
+        lock.let_go(lease)  # whoever has the tuple, wherever that is
+        return Lock(int(lease.validity * 1000), resource, lease.token)
+
+    def unlock(self, lock: Lock | tuple[int, str, bytes | str]) -> None:
+        """Release what ``lock`` returned, here or in another process. Never raises for masters."""
+        _, resource, key = lock
+        token = key.encode() if isinstance(key, str) else key
+        if not self._client.masters.ready:
+            self._client.connect()
+        handed_over(OurLock, self._client, resource, token, self._client.max_ttl).release()
