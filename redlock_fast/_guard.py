@@ -51,20 +51,29 @@ class Guard:
         return Mark(run_id, round(self.max_ttl * 1000), durable and run_id != "")
 
     def silence(
-        self, before: str | None, run_id: str, uptime: float, durable: bool, away: float
+        self,
+        before: str | None,
+        run_id: str,
+        uptime: float,
+        durable: bool,
+        away: float,
+        promoted: bool = False,
     ) -> float:
         """For how many seconds a master casts no vote, seen at the moment that it is connected.
 
         ``before``: the run_id of its last connection, None at the first contact. ``uptime``: as it says,
         which may be a second too much and follows its wall clock. ``away``: seconds since the last
-        connection was lost: a process that was started meanwhile is no older.
+        connection was lost: a process that was started meanwhile is no older. ``promoted``: it was a
+        replica when it was started, and nobody knows until when its master made promises.
         """
         if self.mode not in ("auto", "strict") or durable:
             return 0.0
-        if before is None:
-            age = uptime - 1 if self.mode == "strict" else self.max_ttl
-        elif before == run_id != "":
+        if (before is None and self.mode == "auto") or before == run_id != "":
             return 0.0
+        if promoted:
+            age = 0.0
+        elif before is None:
+            age = uptime - 1
         else:
             age = min(uptime - 1, away)
         return max(0.0, self.max_ttl - max(0.0, age))

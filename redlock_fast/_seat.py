@@ -87,7 +87,9 @@ class Seat:
         """Who sits here from now on, and until when its yes does not count."""
         before = self.server.run_id if self.known else None
         durable = server.durable and (self.server.durable or not self.known)
-        silence = guard.silence(before, server.run_id, server.uptime, durable, now - self.lost_at)
+        silence = guard.silence(
+            before, server.run_id, server.uptime, durable, now - self.lost_at, server.promoted
+        )
         silence = max(silence, server.guarded)
         if silence:
             self.guarded_until = max(self.guarded_until, now + silence)

@@ -14,9 +14,15 @@ MAX_TTL = 60.0
 
 
 def silence(
-    mode: str, before: str | None, *, uptime: float = 0.0, durable: bool = False, away: float = 0.0
+    mode: str,
+    before: str | None,
+    *,
+    uptime: float = 0.0,
+    durable: bool = False,
+    away: float = 0.0,
+    promoted: bool = False,
 ) -> float:
-    return Guard(mode, MAX_TTL).silence(before, "this", uptime, durable, away)
+    return Guard(mode, MAX_TTL).silence(before, "this", uptime, durable, away, promoted)
 
 
 @pytest.mark.parametrize("mode", ["auto", "strict"])
@@ -36,6 +42,14 @@ def test_the_first_contact() -> None:
     assert silence("strict", None, uptime=0) == MAX_TTL
     assert silence("strict", None, uptime=MAX_TTL + 1) == 0
     assert silence("strict", None, durable=True) == 0
+
+
+@pytest.mark.parametrize("mode", ["auto", "strict"])
+def test_a_promoted_replica_is_silent_from_now_on(mode: str) -> None:
+    """Its uptime says nothing; and its master may have made promises to others after it was lost to us."""
+    assert silence(mode, "its master", uptime=1e9, away=1e9, promoted=True) == MAX_TTL
+    assert silence(mode, "this", uptime=1e9, away=1e9, promoted=True) == 0, "it is known already"
+    assert silence(mode, None, uptime=1e9, promoted=True) == (MAX_TTL if mode == "strict" else 0)
 
 
 @pytest.mark.parametrize("mode", ["off", "marker"])
