@@ -17,6 +17,7 @@ from ._bounded import BoundedSocket
 from ._commands import LOOK, MARKER, Capabilities, Dialect, Mark, dialect, scripts
 from ._guard import Guard
 from ._resp import ProtocolError, without_arguments
+from ._sentinel import SENTINEL_SCHEMES, Discovery, Service, parse_sentinel_url
 from .errors import ConfigError
 
 #: redis-py's pools put these into connection settings; they belong to the pool, not to us.
@@ -27,7 +28,12 @@ MAX_TEXT = 500
 #: Of what a server says about itself: a run_id has 40 characters.
 MAX_FACT = 100
 
-_SCHEMES = {"valkey://": "redis://", "valkeys://": "rediss://"}
+_SCHEMES = {
+    "valkey://": "redis://",
+    "valkeys://": "rediss://",
+    "valkey+sentinel://": "redis+sentinel://",
+    "valkeys+sentinel://": "rediss+sentinel://",
+}
 
 
 class CannotConnect(Exception):
@@ -80,8 +86,9 @@ class Server:
 
 def target(master: Any) -> Target:
     """Settings from a URL, or from a redis.Redis client. ConfigError for anything else; no I/O."""
+    service = None
     if isinstance(master, str):
-        connection_class, settings = _from_url(master)
+        connection_class, settings, service = _from_url(master)
     else:
         connection_class, settings = _from_client(master)
     settings = {k: v for k, v in settings.items() if not k.startswith(_POOL_SETTINGS)}
@@ -91,10 +98,11 @@ def target(master: Any) -> Target:
             raise ConfigError(f"masters: {_redacted(master)} asks for protocol {protocol!r}, not 2 or 3")
         protocol = int(protocol)  # older versions of redis-py leave it as text
 
-    def connect(timeout: float, protocol: int) -> Any:
+    def connect(timeout: float, protocol: int, **address: Any) -> Any:
         return connection_class(
             **{
                 **settings,
+                **address,
                 "decode_responses": False,
                 "socket_timeout": timeout,
                 "socket_connect_timeout": timeout,
@@ -112,24 +120,32 @@ def target(master: Any) -> Target:
     db = getattr(connection, "db", 0)
     if path is not None:
         return Target(f"unix:{path}/{db}", (path,), connect, protocol)
+    if service is not None:
+        discovery = Discovery(service, connection_class, settings)
+        address = (service.name, *sorted(service.sentinels))
+        return Target(
+            f"{service}/{db}", address, lambda t, p: connect(t, p, **discovery.master(t)), protocol
+        )
     host, port = connection.host, connection.port
     return Target(f"{host}:{port}/{db}", (host, port), connect, protocol)
 
 
-def _from_url(url: str) -> tuple[Any, dict[str, Any]]:
+def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
     from redis.connection import Connection, parse_url
 
     for scheme, same in _SCHEMES.items():
         if url.startswith(scheme):
             url = same + url.removeprefix(scheme)
     try:
-        settings = dict(parse_url(url))  # type: ignore[no-untyped-call]
+        service = parse_sentinel_url(url) if url.startswith(SENTINEL_SCHEMES) else None
+        settings = dict(parse_url(service.url if service else url))  # type: ignore[no-untyped-call]
     except ValueError:  # its text may quote the password
         raise ConfigError(
             f"masters: {_redacted(url)} is no URL of a master: use redis://host:port/db, "
-            "rediss://host:port/db (TLS) or unix:///path; write special characters in a password as %XX"
+            "rediss://host:port/db (TLS), unix:///path or redis+sentinel://host:port/service/db; "
+            "write special characters in a password as %XX"
         ) from None
-    return settings.pop("connection_class", Connection), settings
+    return settings.pop("connection_class", Connection), settings, service
 
 
 def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:
@@ -141,7 +157,7 @@ def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:
         )
     if hasattr(pool, "sentinel_manager"):
         raise ConfigError(
-            "masters: a Sentinel's client names a service, not a server; give the masters' own addresses"
+            "masters: a Sentinel's client names a service: use a URL, redis+sentinel://host:port/service"
         )
     return connection_class, dict(pool.connection_kwargs)
 
@@ -151,7 +167,7 @@ def _redacted(master: Any) -> str:
     if not isinstance(master, str):
         return type(master).__name__
     before, at, rest = master.rpartition("@")
-    scheme = re.match(r"\w+://", before)
+    scheme = re.match(r"[\w+]+://", before)
     start = (scheme.group() if scheme else "") + "***@" if at else ""
     return repr(start + re.split("[?#]", rest)[0])
 
@@ -245,6 +261,11 @@ def _interview(connection: Any, protocol: int, key_prefix: bytes) -> Server:
         ],
     )
     facts, replication = _info(facts), _info(replication)
+    if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")):
+        raise CannotConnect(
+            "it is a node of a Cluster, which serves some keys only and may fail over without a word; "
+            "a master must be a server of its own, or one that Sentinels look after"
+        )
     role = _role(role) or replication.get("role", "")
     if role not in ("master", ""):
         raise CannotConnect(f"it is a {role}, not a master: a lock there could vanish with the next write")
