@@ -41,8 +41,8 @@ def parse_sentinel_url(url: str) -> Service:
     parts = urlsplit(url)
     name, _, db = parts.path.strip("/").partition("/")
     login, at, where = parts.netloc.rpartition("@")
-    if not name or not where or parts.fragment:
-        raise ValueError("a Sentinel's URL needs addresses and a service")
+    if not name or not where or parts.fragment or not (db or "0").isdigit():
+        raise ValueError("a Sentinel's URL has addresses, a service and perhaps the number of a database")
     addresses = tuple(_address(one) for one in where.split(","))
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     sentinel_login = {FOR_SENTINELS[key]: options.pop(key) for key in list(options) if key in FOR_SENTINELS}

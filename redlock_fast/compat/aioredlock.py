@@ -1,5 +1,4 @@
-"""In place of aioredlock: ``Aioredlock``, ``Lock``, ``Sentinel``. Seconds.
-"""
+"""In place of aioredlock: ``Aioredlock``, ``Lock``, ``Sentinel``. Seconds."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""In place of pottery's locks: ``Redlock``, ``AIORedlock``, ``synchronize``. Seconds.
-"""
+"""In place of pottery's locks: ``Redlock``, ``AIORedlock``, ``synchronize``. Seconds."""
 
 from __future__ import annotations
 

@@ -67,6 +67,43 @@ def test_name_and_address(url: str, name: str, address: tuple[Any, ...]) -> None
     assert SECRET not in repr((found.name, found.address))
 
 
+SENTINELS = (("10.0.0.1", 26379), ("10.0.0.2", 7000))
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "address"),
+    [
+        ("redis+sentinel://10.0.0.1/locks", "locks@10.0.0.1:26379/0", ("locks", SENTINELS[0])),
+        ("redis+sentinel://10.0.0.2:7000,10.0.0.1/locks/3", "locks@10.0.0.2:7000/3", ("locks", *SENTINELS)),
+        (
+            "redis+sentinel://[::1]:7000,[::2]/locks",
+            "locks@::1:7000/0",
+            ("locks", ("::1", 7000), ("::2", 26379)),
+        ),
+        (
+            "redis+sentinel://10.0.0.1/my%20locks?db=2",
+            "my locks@10.0.0.1:26379/2",
+            ("my locks", SENTINELS[0]),
+        ),
+        (
+            f"rediss+sentinel://user:{SECRET}@10.0.0.1/locks",
+            "locks@10.0.0.1:26379/0",
+            ("locks", SENTINELS[0]),
+        ),
+        (f"valkey+sentinel://:{SECRET}@10.0.0.1/locks", "locks@10.0.0.1:26379/0", ("locks", SENTINELS[0])),
+        (
+            f"valkeys+sentinel://10.0.0.1/locks?sentinel_password={SECRET}",
+            "locks@10.0.0.1:26379/0",
+            ("locks", SENTINELS[0]),
+        ),
+    ],
+)
+def test_name_and_address_of_a_service(url: str, name: str, address: tuple[Any, ...]) -> None:
+    found = target(url)
+    assert (found.name, found.address) == (name, address)
+    assert SECRET not in repr((found.name, found.address))
+
+
 @pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey", "valkeys"])
 def test_settings_of_a_url(scheme: str) -> None:
     connection = settings(f"{scheme}://user:h%40nter2@10.0.0.1:7000/3", protocol=2)
@@ -112,6 +149,15 @@ def test_protocol_only_where_it_is_asked_for() -> None:
         f"redis://10.0.0.1:port?password={SECRET}",
         f"redis://10.0.0.1?password={SECRET}&no_such_option=1",
         f"http://10.0.0.1?username=user&password={SECRET}",
+        f"redis+sentinel://user:{SECRET}@10.0.0.1",
+        f"redis+sentinel://user:{SECRET}@10.0.0.1/",
+        f"redis+sentinel://user:{SECRET}@10.0.0.1,/locks",
+        f"redis+sentinel://user:{SECRET}@10.0.0.1:port/locks",
+        f"redis+sentinel://user:{SECRET}@10.0.0.1:99999/locks",
+        f"redis+sentinel://user:{SECRET}#1@10.0.0.1/locks",
+        f"redis+sentinel://user:{SECRET}@10.0.0.1/locks/three/4#",
+        f"redis+sentinel://10.0.0.1/locks?password={SECRET}&no_such_option=1",
+        f"redis+sentinel://10.0.0.1/locks?sentinel_password={SECRET}&no_such_option=1",
     ],
 )
 def test_errors_never_show_the_password(url: str) -> None:

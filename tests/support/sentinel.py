@@ -1,0 +1,121 @@
+"""Sentinels: real ones, and one that says what it is told."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import redis
+from support.scripted import Words, take_commands
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast.embedded import Master
+
+#: Options of servers that are to be failed over in a test's time.
+QUICK_REPLICATION = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
+
+
+class Sentinel:
+    """A real one, by itself enough to fail ``master`` over, as the service ``name``."""
+
+    def __init__(self, binary: str, folder: Path, name: str, master: Master) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        self.name = name
+        config = folder / f"sentinel-{self.port}.conf"
+        config.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
+            f"sentinel monitor {name} 127.0.0.1 {master.port} 1\n"
+            f"sentinel down-after-milliseconds {name} 300\n"
+            f"sentinel failover-timeout {name} 3000\n"
+        )
+        self._process = subprocess.Popen(
+            [binary, str(config), "--sentinel"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._client = redis.Redis(port=self.port, socket_timeout=DEADLINE, protocol=2)
+
+    def __enter__(self) -> Self:
+        try:
+            eventually(self._answers, "the Sentinel answers")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._client.close()
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(redis.RedisError):
+            return bool(self._client.ping())
+        return False
+
+    def knows_replicas(self) -> int:
+        return len(self._client.sentinel_slaves(self.name))
+
+    def master(self) -> int:
+        """The port of the present master."""
+        return int(self._client.sentinel_get_master_addr_by_name(self.name)[1])
+
+    def url(self, rest: str = "") -> str:
+        return f"redis+sentinel://127.0.0.1:{self.port}/{self.name}{rest}"
+
+
+class ScriptedSentinel:
+    """Answers each command with what ``answer`` makes of it; hangs up where that is None."""
+
+    def __init__(self, answer: Callable[[Words], bytes | None]) -> None:
+        self.heard: list[Words] = []
+        self._answer = answer
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                with sock, contextlib.suppress(OSError):
+                    self._serve(sock)
+
+    def _serve(self, sock: socket.socket) -> None:
+        received = bytearray()
+        while data := sock.recv(1 << 16):
+            received += data
+            for words in take_commands(received):
+                self.heard.append(words)
+                reply = b"+OK\r\n" if words[0] in (b"CLIENT", b"AUTH") else self._answer(words)
+                if reply is None:
+                    return
+                sock.sendall(reply)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(DEADLINE)
+        assert not self._thread.is_alive()
+
+
+def masters_reply(name: str, port: int, flags: str = "master") -> bytes:
+    """What SENTINEL MASTERS says of one service."""
+    facts = {
+        **{"name": name, "ip": "127.0.0.1", "port": port, "runid": "x", "flags": flags},
+        **{"num-other-sentinels": 0, "quorum": 1, "config-epoch": 0, "num-slaves": 0},
+    }
+    words = [str(word).encode() for pair in facts.items() for word in pair]
+    inner = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+    return b"*1\r\n" + inner
