@@ -9,10 +9,7 @@ from typing import Any
 from ..errors import ConfigError
 
 #: What clients of redis-py and valkey-py, for threads or asyncio, have in common and a connection is made of.
-SETTINGS = (
-    *("host", "port", "path", "db", "username", "password", "credential_provider", "client_name"),
-    *("socket_keepalive", "socket_keepalive_options", "socket_type"),
-)
+SETTINGS = ("host", "port", "path", "db", "username", "password", "credential_provider", "client_name")
 CLASSES = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
 
 
@@ -57,7 +54,7 @@ def _of_client(client: Any) -> Given:
     settings = {
         name: value
         for name, value in pool.connection_kwargs.items()
-        if (name in SETTINGS or name.startswith("ssl_")) and value is not None
+        if (name in SETTINGS or name.startswith("ssl_")) and value is not None and (name, value) != ("db", 0)
     }
     identity = (kind, *sorted((name, repr(value)) for name, value in settings.items()))
     return Given(identity, _Settings(_Pool(kind, settings)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
@@ -98,7 +97,8 @@ class Aioredlock:
         self.internal_lock_timeout = internal_lock_timeout
         settings = {"retry": retry, "ttl": internal_lock_timeout, **options}
         self._client = client_of(AsyncFastRedlock, redis_connections, settings)
-        self._locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+        self._locks: set[Lock] = set()
+        self._prune_at = 100
 
     async def lock(
         self, resource: str, lock_timeout: float | None = None, lock_identifier: None = None
@@ -119,7 +119,7 @@ class Aioredlock:
         if not granted:
             raise LockAcquiringError(f"{resource!r} is held by others")
         lock = Lock(self, resource, held, lock_timeout)
-        self._locks.add(lock)
+        self._remember(lock)
         return lock
 
     async def extend(self, lock: Lock, lock_timeout: float | None = None) -> None:
@@ -142,6 +142,7 @@ class Aioredlock:
         if not self._client.masters.ready:
             await self._client.connect()
         lock.released = True
+        self._locks.discard(lock)
         if not await lock.held.release():
             raise LockError(f"{lock.resource!r}: the lease had ended before; others may have held it")
 
@@ -158,8 +159,15 @@ class Aioredlock:
             raise LockRuntimeError(str(error)) from error
 
     async def get_active_locks(self) -> list[Lock]:
-        """Those of this manager that are held now, and that somebody still refers to."""
+        """Those of this manager that are held now."""
         return [lock for lock in self._locks if lock.valid]
+
+    def _remember(self, lock: Lock) -> None:
+        """It is extended as long as it is held, though nobody else has it; what has ended is forgotten."""
+        if len(self._locks) >= self._prune_at:
+            self._locks = {one for one in self._locks if one.valid}
+            self._prune_at = 2 * len(self._locks) + 100
+        self._locks.add(lock)
 
     async def get_lock(self, resource: str, lock_identifier: str) -> Lock:
         """A lock that another process acquired, by its ``id``: to be released here."""

@@ -15,6 +15,7 @@ from support.waiting import eventually
 
 from redlock_fast import AsyncFastRedlock, FastRedlock
 from redlock_fast._engine import load
+from redlock_fast.compat import close_all
 from redlock_fast.embedded import Masters
 
 #: More than a busy machine takes for a reply. A healthy quorum answers long before.
@@ -113,6 +114,13 @@ def aclient(engine_name: str) -> Callable[..., AsyncFastRedlock]:
         return AsyncFastRedlock(where, **{"engine": engine_name, **PATIENT, **options})
 
     return make
+
+
+@pytest.fixture
+def options(engine_name: str) -> Iterator[dict[str, Any]]:
+    """What drop-ins hand on to the clients that they share: patience, on this engine."""
+    yield {"engine": engine_name, **PATIENT}
+    close_all()
 
 
 @pytest.fixture(params=["threads", *LOOPS])
