@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
@@ -178,7 +179,8 @@ class Aioredlock:
     async def destroy(self) -> None:
         """Release what is held, and close the connections."""
         for lock in await self.get_active_locks():
-            await self.unlock(lock)
+            with contextlib.suppress(LockError):  # it had ended, or somebody else released it
+                await self.unlock(lock)
         await self._client.close()
 
 

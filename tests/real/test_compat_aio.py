@@ -1,0 +1,267 @@
+"""What other libraries for asyncio publish of their locks, in our words; and where ours is right instead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from support.keys import SOMEBODY, occupy
+from support.loops import clean, on_loops, until
+
+from redlock_fast import ConfigError
+from redlock_fast.compat import aclose_all, pottery, redis_py
+from redlock_fast.compat.aioredlock import (
+    Aioredlock,
+    LockAcquiringError,
+    LockError,
+    LockRuntimeError,
+    Sentinel,
+)
+from redlock_fast.embedded import Masters
+
+pytestmark = pytest.mark.usefixtures("all_masters")
+
+Raw = Callable[[Masters], list[redis.Redis]]
+Options = dict[str, Any]
+
+DEAD = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
+
+
+async def lose_and_fail(lock: Any, masters: Masters) -> None:
+    async with lock:
+        forget(masters)
+        raise ZeroDivisionError
+
+
+def forget(masters: Masters) -> None:
+    for master in masters:
+        assert master.ask("FLUSHALL") == "+OK"
+
+
+# --- aioredlock ---------------------------------------------------------------------------------------
+
+
+@on_loops
+async def test_aioredlock(valkey: Masters, options: Options) -> None:
+    manager = Aioredlock([("127.0.0.1", master.port) for master in valkey], **options)
+    other = Aioredlock(valkey.urls, retry_count=1, **options)
+    assert not await manager.is_locked("r")
+    lock = await manager.lock("r", lock_timeout=60)
+    assert (lock.valid, lock.resource, lock.lock_manager, len(lock.id)) == (True, "r", manager, 40)
+    assert await manager.get_active_locks() == [lock]
+    assert await other.is_locked("r")
+    assert await lock.is_locked()
+    with pytest.raises(LockAcquiringError):
+        await other.lock("r", lock_timeout=60)
+    await lock.extend()
+    await manager.extend(lock, lock_timeout=90)
+    await manager.unlock(lock)
+    await lock.release()
+    assert not lock.valid
+    assert not await other.is_locked("r")
+    with pytest.raises(RuntimeError, match="not valid"):
+        await lock.extend()
+    async with await other.lock("r", lock_timeout=60) as held:
+        assert held.valid
+        await held.extend()
+    assert not held.valid
+    await manager.destroy()
+    await other.destroy()
+    await clean(valkey)
+
+
+@on_loops
+async def test_aioredlock_extends_what_has_no_timeout(valkey: Masters, options: Options) -> None:
+    """As long as it is held, though nobody else has the object; destroy releases it."""
+    manager = Aioredlock(valkey.urls, internal_lock_timeout=1.0, **options)
+    await manager.lock("leader")
+    (lock,) = await manager.get_active_locks()
+    lease = lock.held.lease
+    assert lease is not None
+    await until(lambda: lease.extensions > 1, "it is extended")
+    del lock
+    await manager.destroy()
+    await clean(valkey)
+
+
+@on_loops
+async def test_aioredlock_hands_a_lock_over(valkey: Masters, options: Options) -> None:
+    first, second = Aioredlock(valkey.urls, **options), Aioredlock(valkey.urls, **options)
+    lock = await first.lock("r", lock_timeout=60)
+    copy = await second.get_lock("r", lock.id)
+    await copy.release()
+    assert not await first.is_locked("r")
+    with pytest.raises(ConfigError, match="lock_identifier"):
+        await first.lock("r", lock_identifier="mine")  # type: ignore[arg-type]
+    await first.destroy()
+    await second.destroy()
+
+
+@on_loops
+async def test_aioredlock_never_acquires_anew(valkey: Masters, options: Options, raw: Raw) -> None:
+    """What was lost is lost: the original's extend takes it back from whoever has it now."""
+    manager = Aioredlock(valkey.urls, **options)
+    lock = await manager.lock("r", lock_timeout=60)
+    forget(valkey)
+    with pytest.raises(LockError):
+        await lock.extend()
+    occupy(raw(valkey), "r")
+    with pytest.raises(LockError):
+        await lock.release()
+    assert [node.get("r") for node in raw(valkey)] == [SOMEBODY] * 5
+    forget(valkey)
+    with pytest.raises(LockError, match="had ended"):
+        async with await manager.lock("r", lock_timeout=60):
+            forget(valkey)
+    with pytest.raises(ZeroDivisionError):
+        await lose_and_fail(await manager.lock("r", lock_timeout=60), valkey)
+    await manager.destroy()
+
+
+@on_loops
+async def test_aioredlock_says_when_masters_are_down(options: Options) -> None:
+    manager = Aioredlock(DEAD, **{**options, "connect_timeout": 0.2})
+    for attempt in (manager.lock("r"), manager.is_locked("r")):
+        with pytest.raises(LockRuntimeError, match=":1/0"):
+            await attempt
+    await manager.destroy()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"retry_count": 0}, {"retry_delay_min": -1}, {"retry_delay_max": 0}, {"internal_lock_timeout": 0}],
+)
+def test_aioredlock_refuses_bad_settings(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"retry|ttl"):
+        Aioredlock(DEAD, **settings)
+
+
+@pytest.mark.parametrize(
+    ("made", "url"),
+    [
+        (Sentinel(("10.0.0.1", 7000), master="locks", db=3), "redis+sentinel://10.0.0.1:7000/locks/3"),
+        (Sentinel("redis://10.0.0.1/4?master=locks&encoding=utf-8"), "redis+sentinel://10.0.0.1/locks/4"),
+        (
+            Sentinel("rediss://:p@10.0.0.1:7000/5?master=locks&ssl_cert_reqs=none"),
+            "rediss+sentinel://:p@10.0.0.1:7000/locks/5?ssl_cert_reqs=none",
+        ),
+        (
+            Sentinel(("10.0.0.1", 7000), "locks", password="p@"),
+            "redis+sentinel://:p%40@10.0.0.1:7000/locks/0",
+        ),
+    ],
+)
+def test_aioredlock_sentinels(made: str, url: str) -> None:
+    assert made == url
+    Aioredlock([made])
+
+
+# --- pottery ------------------------------------------------------------------------------------------
+
+
+@on_loops
+async def test_aio_pottery(valkey: Masters, options: Options) -> None:
+    clients = {redis.asyncio.Redis.from_url(url) for url in valkey.urls}
+    lock = pottery.AIORedlock(key="shower", masters=clients, num_extensions=1, **options)
+    other = pottery.AIORedlock(key="shower", masters=set(valkey.urls), **options)
+    for nothing, error in (
+        (lock.extend, pottery.ExtendUnlockedLock),
+        (lock.release, pottery.ReleaseUnlockedLock),
+    ):
+        with pytest.raises(error):
+            await nothing()
+    assert await lock.acquire()
+    assert 5 < await lock.locked() < 10
+    assert await other.locked() == 0
+    assert await other.acquire(blocking=False) is False
+    assert await other.acquire(timeout=0.05) is False
+    await lock.extend()
+    with pytest.raises(pottery.TooManyExtensions):
+        await lock.extend()
+    await lock.release()
+    async with other:
+        assert await other.locked()
+        with pytest.raises(pottery.QuorumNotAchieved):
+            async with pottery.AIORedlock(
+                key="shower", masters=clients, context_manager_timeout=0.05, **options
+            ):
+                raise AssertionError("the body runs unlocked")
+    with pytest.raises(pottery.ReleaseUnlockedLock):
+        async with lock:
+            forget(valkey)
+    down = pottery.AIORedlock(key="r", masters=DEAD, **{**options, "connect_timeout": 0.2})
+    assert await down.acquire() is False
+    with pytest.raises(pottery.QuorumIsImpossible):
+        await down.acquire(raise_on_redis_errors=True)
+    await aclose_all()
+    await clean(valkey)
+
+
+@on_loops
+async def test_aio_pottery_leaves_nothing_when_it_is_cancelled(
+    valkey: Masters, options: Options, raw: Raw
+) -> None:
+    """The original leaves its keys for the whole lease."""
+    occupy(raw(valkey)[:3], "redlock:r")
+    lock = pottery.AIORedlock(key="r", masters=set(valkey.urls), auto_release_time=60, **options)
+    waiting = asyncio.create_task(lock.acquire())
+    await until(lambda: bool(waiting.get_stack()) and raw(valkey)[0].info("clients"), "it waits")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await until(lambda: not any(node.exists("redlock:r") for node in raw(valkey)[3:]), "it took all back")
+    await aclose_all()
+
+
+# --- lock_class= of redis.asyncio ---------------------------------------------------------------------
+
+
+@on_loops
+async def test_async_lock_class(valkey: Masters, options: Options) -> None:
+    kind = redis_py.async_lock_class(valkey.urls, **options)
+    async with redis.asyncio.Redis(port=1) as client:
+        lock = client.lock("r", timeout=60, lock_class=kind)
+        other = client.lock("r", timeout=60, blocking_timeout=0.05, lock_class=kind)
+        with pytest.raises(redis.exceptions.LockError, match="not locked"):
+            await lock.release()
+        assert await lock.acquire()
+        assert await other.acquire() is False
+        assert (await lock.owned(), await other.owned(), await other.locked()) == (True, False, True)
+        assert await lock.extend(10) is True
+        assert await lock.reacquire() is True
+        with pytest.raises(redis.exceptions.LockError, match="not acquired"):
+            async with other:
+                raise AssertionError("the body runs unlocked")
+        forget(valkey)
+        with pytest.raises(redis.exceptions.LockNotOwnedError):
+            await lock.extend(110, replace_ttl=True)
+        with pytest.raises(redis.exceptions.LockNotOwnedError):
+            await lock.release()
+        async with other:
+            pass
+    down = redis_py.async_lock_class(DEAD, **{**options, "connect_timeout": 0.2})(client, "r", timeout=60)
+    for attempt in (down.acquire, down.locked):
+        with pytest.raises(redis.exceptions.ConnectionError):
+            await attempt()
+    await aclose_all()
+    await clean(valkey)
+
+
+@on_loops
+async def test_async_lock_class_belongs_to_a_task(valkey: Masters, options: Options) -> None:
+    """Another task of the same thread does not release it: the original's token is the thread's."""
+    kind = redis_py.async_lock_class(valkey.urls, **options)
+    own = kind(redis.Redis, "own", timeout=60)
+    free = kind(redis.Redis, "free", timeout=60, thread_local=False)
+    await own.acquire()
+    await free.acquire()
+    with pytest.raises(redis.exceptions.LockError):
+        await asyncio.create_task(own.release())
+    await asyncio.create_task(free.release())
+    await own.release()
+    await aclose_all()
+    await clean(valkey)

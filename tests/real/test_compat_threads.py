@@ -1,0 +1,419 @@
+"""What other libraries for threads publish of their locks, in our words; and where ours is right instead."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+import valkey as valkey_py
+from support.keys import SOMEBODY, nothing_left, occupy
+from support.waiting import DEADLINE, eventually, start
+
+from redlock_fast.compat import pottery, redis_py, redlock, redlock_plus
+from redlock_fast.compat import redlock_py as redlock_py_
+from redlock_fast.embedded import Masters
+
+pytestmark = pytest.mark.usefixtures("all_masters")
+
+Raw = Callable[[Masters], list[redis.Redis]]
+Options = dict[str, Any]
+
+#: Where nobody listens.
+DEAD = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
+
+
+def forget(masters: Masters) -> None:
+    """All leases end now, as far as the masters know."""
+    for master in masters:
+        assert master.ask("FLUSHALL") == "+OK"
+
+
+def lose_and_fail(lock: Any, masters: Masters) -> None:
+    with lock:
+        forget(masters)
+        raise ZeroDivisionError
+
+
+def impatient(options: Options) -> Options:
+    return {**options, "connect_timeout": 0.2}
+
+
+# --- redlock-py ---------------------------------------------------------------------------------------
+
+
+def test_redlock_py(valkey: Masters, options: Options, raw: Raw) -> None:
+    locks = redlock_py_.Redlock([{"url": url} for url in valkey.urls], **options)
+    assert (locks.retry_count, locks.retry_delay, locks.quorum) == (3, 0.2, 3)
+    lock = locks.lock("r", 60_000)
+    assert lock
+    assert 50_000 < lock.validity < 60_000
+    assert [node.get("r") for node in raw(valkey)].count(lock.key) >= 3
+    copy = pickle.loads(pickle.dumps(lock))
+    assert copy == lock == (lock.validity, "r", lock.key)
+    locks.unlock(copy)
+    nothing_left(valkey)
+    again = locks.lock("r", 60_000)
+    assert again
+    assert again.key != lock.key
+    locks.unlock(lock)
+    assert locks.lock("r", 60_000) is False, "an old lock unlocks nothing"
+    locks.unlock((0, "r", again.key.decode()))
+    nothing_left(valkey)
+
+
+def test_redlock_py_unlocks_first_thing(valkey: Masters, options: Options, raw: Raw) -> None:
+    """A process that was handed a lock, and never had one."""
+    occupy(raw(valkey), "r")
+    redlock_py_.Redlock(valkey.urls, **options).unlock(redlock_py_.Lock(0, "r", SOMEBODY))
+    nothing_left(valkey)
+
+
+def test_redlock_py_tries_as_often_as_it_is_told(valkey: Masters, options: Options, raw: Raw) -> None:
+    locks = redlock_py_.Redlock(valkey.urls, retry_count=1_000_000, retry_delay=0.05, **options)
+    occupy(raw(valkey), "r")
+    waiting = start(lambda: locks.lock("r", 60_000))
+    eventually(lambda: locks._client.masters.connected() == 5, "it tries")
+    assert not waiting.done()
+    forget(valkey)
+    assert waiting.result(DEADLINE)
+
+
+def test_redlock_py_says_when_masters_are_down(masters: Masters, options: Options) -> None:
+    """A minority fails nothing: the original raised with the lock in its hands."""
+    locks = redlock_py_.Redlock([*masters.urls[:3], *DEAD[:2]], **options)
+    lock = locks.lock("r", 60_000)
+    assert lock
+    locks.unlock(lock)
+    nothing_left(masters)
+    down = redlock_py_.Redlock([*masters.urls[:2], *DEAD], **impatient(options))
+    with pytest.raises(redlock_py_.MultipleRedlockException, match="not connected") as caught:
+        down.lock("r", 60_000)
+    assert len(caught.value.errors) == 3
+    nothing_left(masters)
+    down.unlock(lock)
+
+
+@pytest.mark.parametrize("ttl", [0, -5, 1, 1.5, "1000", None, True])
+def test_redlock_py_takes_whole_milliseconds(options: Options, ttl: Any) -> None:
+    with pytest.raises(ValueError, match="ttl"):
+        redlock_py_.Redlock(DEAD, **options).lock("r", ttl)
+
+
+# --- redlock ------------------------------------------------------------------------------------------
+
+
+def test_redlock(valkey: Masters, options: Options) -> None:
+    factory = redlock.RedLockFactory([{"url": url} for url in valkey.urls], retry_times=1, **options)
+    lock, other = factory.create_lock("r", ttl=60_000), factory.create_lock("r")
+    assert isinstance(lock, redlock.RedLock)
+    assert (lock.resource, lock.ttl, other.ttl, other.retry_times) == ("r", 60_000, 100_000, 1)
+    assert lock.acquire() is True
+    assert other.acquire() is False
+    with pytest.raises(redlock.RedLockError, match="failed to acquire"), other:
+        raise AssertionError("the body runs unlocked")
+    other.release()
+    assert other.acquire() is False, "it released nothing of the other's"
+    lock.release()
+    lock.release()
+    with other:
+        assert lock.acquire() is False
+    nothing_left(valkey)
+
+
+def test_redlock_tells_of_what_the_original_hides(valkey: Masters, options: Options) -> None:
+    lock = redlock.RedLock("r", valkey.urls, **options)
+    with pytest.raises(redlock.RedLockError, match="before the body"), lock:
+        forget(valkey)
+    with pytest.raises(ZeroDivisionError):
+        lose_and_fail(lock, valkey)
+    with pytest.raises(redlock.RedLockError, match="no quorum"):
+        redlock.RedLock("r", DEAD, **impatient(options)).acquire()
+
+
+@pytest.mark.parametrize("library", ["redlock", "redlock-plus"])
+def test_reentrant_locks(valkey: Masters, options: Options, library: str) -> None:
+    """By the thread that holds it; others wait, also for the same object."""
+    settings = {"ttl": 60_000, **options}
+    lock: Any
+    if library == "redlock":
+        lock = redlock.ReentrantRedLock("r", valkey.urls, retry_times=1, **settings)
+    else:
+        lock = redlock_plus.RLockFactory(valkey.urls, **settings)("r")
+        assert isinstance(lock, redlock_plus.RLock)
+    once = {} if library == "redlock" else {"blocking": False}
+    assert lock.acquire()
+    assert lock.acquire()
+    assert start(lambda: lock.acquire(**once)).result(DEADLINE) is False
+    lock.release()
+    assert start(lambda: lock.acquire(**once)).result(DEADLINE) is False
+    lock.release()
+    nothing_left(valkey)
+    assert lock.acquire()
+    with lock:
+        pass
+    lock.release()
+    nothing_left(valkey)
+
+
+# --- redlock-plus -------------------------------------------------------------------------------------
+
+
+def test_redlock_plus(valkey: Masters, options: Options, raw: Raw) -> None:
+    lock = redlock_plus.Lock("r", nodes=raw(valkey), ttl=60_000, **options)
+    other = redlock_plus.LockFactory(valkey.urls, ttl=60_000, **options)("r")
+    for nothing in (lock.release, lock.extend):
+        with pytest.raises(redlock_plus.InvalidOperationError):
+            nothing()
+    validity = lock.acquire()
+    assert 50_000 < validity < 60_000
+    assert lock.locked()
+    assert not other.locked()
+    assert other.acquire(blocking=False) is False
+    assert other.acquire(timeout=0.05) is False
+    assert 50_000 < lock.extend() < 60_000
+    assert lock.release() is True
+    assert lock.release() is False
+    assert not lock.locked()
+    with other as validity:
+        assert 50_000 < validity < 60_000
+    nothing_left(valkey)
+    with pytest.raises(ValueError, match="timeout"):
+        lock.acquire(blocking=False, timeout=2)
+    with pytest.raises(ValueError, match="missing"):
+        redlock_plus.Lock("r")
+
+
+def test_redlock_plus_extends_by_itself(valkey: Masters, options: Options) -> None:
+    lock = redlock_plus.Lock("r", valkey.urls, ttl=1000, **options)
+    assert lock.acquire()
+    assert lock._lock is not None
+    lease = lock._lock.lease
+    assert lease is not None
+    eventually(lambda: lease.extensions > 0, "it is extended")
+    assert lock.release() is True
+    assert lock.acquire(autoextend=False)
+    with pytest.raises(AttributeError):
+        assert lock._lock.lost
+    assert lock.release() is True
+
+
+def test_redlock_plus_says_what_went_wrong(valkey: Masters, options: Options) -> None:
+    """Three masters, one of them down: the original can never lock."""
+    two_of_three = redlock_plus.Lock("r", [*valkey.urls[:2], DEAD[0]], **options)
+    with two_of_three:
+        pass
+    lock = redlock_plus.Lock("r", valkey.urls, **options)
+    with pytest.raises(redlock_plus.RedlockError, match="before the body"), lock:
+        forget(valkey)
+    assert lock.acquire()
+    forget(valkey)
+    assert lock.extend() is False
+    with pytest.raises(redlock_plus.RedlockError, match="no quorum"):
+        redlock_plus.Lock("r", DEAD, **impatient(options)).acquire()
+
+
+# --- pottery ------------------------------------------------------------------------------------------
+
+
+def printer(masters: Masters, options: Options, **settings: Any) -> pottery.Redlock:
+    """A new object for each use, as its document says."""
+    return pottery.Redlock(key="printer", masters=frozenset(masters.urls), **settings, **options)
+
+
+def test_pottery(masters: Masters, options: Options) -> None:
+    lock, other = printer(masters, options), printer(masters, options)
+    assert (lock.key, lock.auto_release_time, lock.num_extensions) == ("redlock:printer", 10, 3)
+    assert not lock.locked()
+    assert lock.acquire() is True
+    assert 5 < lock.locked() < 10
+    assert other.locked() == 0
+    assert other.acquire(blocking=False) is False
+    assert other.acquire(timeout=0.05) is False
+    with pytest.raises(ValueError, match="timeout"):
+        other.acquire(blocking=False, timeout=1)
+    with pytest.raises(pottery.ReleaseUnlockedLock):
+        other.release()
+    lock.release()
+    with pytest.raises(pottery.ReleaseUnlockedLock):
+        lock.release()
+    assert other.acquire(timeout=0), "free is free"
+    other.release()
+    nothing_left(masters)
+
+
+def test_pottery_extends_so_many_times(valkey: Masters, options: Options) -> None:
+    lock = printer(valkey, options, num_extensions=2)
+    with pytest.raises(pottery.ExtendUnlockedLock):
+        lock.extend()
+    with lock:
+        lock.extend()
+        lock.extend()
+        with pytest.raises(pottery.TooManyExtensions) as caught:
+            lock.extend()
+        assert caught.value.key == "redlock:printer"
+        assert isinstance(caught.value, (pottery.PrimitiveError, RuntimeError))
+    assert lock.acquire()
+    forget(valkey)
+    with pytest.raises(pottery.ExtendUnlockedLock):
+        lock.extend()
+    with pytest.raises(pottery.ReleaseUnlockedLock):
+        lock.release()
+
+
+def test_pottery_contexts(valkey: Masters, options: Options) -> None:
+    with printer(valkey, options):
+        for settings in ({"context_manager_timeout": 0.05}, {"context_manager_blocking": False}):
+            with pytest.raises(pottery.QuorumNotAchieved), printer(valkey, options, **settings):
+                raise AssertionError("the body runs unlocked")
+    with pytest.raises(ZeroDivisionError):
+        lose_and_fail(printer(valkey, options), valkey)
+    with pytest.raises(ValueError, match="context_manager_timeout"):
+        printer(valkey, options, context_manager_blocking=False, context_manager_timeout=1)
+
+
+def test_pottery_says_that_masters_are_down_if_asked(options: Options) -> None:
+    down = pottery.Redlock(key="r", masters=set(DEAD), **impatient(options))
+    assert down.acquire() is False
+    with pytest.raises(pottery.QuorumIsImpossible, match=":1/0") as caught:
+        down.acquire(raise_on_redis_errors=True)
+    assert len(caught.value.redis_errors) == 3
+    loud = pottery.Redlock(key="r", masters=set(DEAD), raise_on_redis_errors=True, **impatient(options))
+    with pytest.raises(pottery.QuorumIsImpossible), loud:
+        raise AssertionError("the body runs unlocked")
+
+
+def test_pottery_synchronize(valkey: Masters, options: Options) -> None:
+    inside, most = 0, []
+    counting = threading.Lock()
+
+    @pottery.synchronize(key="function", masters=set(valkey.urls), auto_release_time=60, **options)
+    def work(number: int) -> int:
+        """Its words."""
+        nonlocal inside
+        with counting:
+            inside += 1
+            most.append(inside)
+        with counting:
+            inside -= 1
+        return number
+
+    assert work.__doc__ == "Its words."
+    futures = [start(lambda number=number: work(number)) for number in range(8)]
+    assert sorted(future.result(DEADLINE) for future in futures) == list(range(8))
+    assert most == [1] * 8
+    held = pottery.Redlock(key="function", masters=set(valkey.urls), **options)
+    settings = {"masters": set(valkey.urls), **options}
+    with held, pytest.raises(pottery.QuorumNotAchieved):
+        pottery.synchronize(key="function", timeout=0.05, **settings)(lambda: None)()
+
+
+def test_one_object_among_threads_is_a_lock_among_them(valkey: Masters, options: Options) -> None:
+    """As a threading.Lock would be: whoever comes second waits; no token is overwritten."""
+    lock = printer(valkey, options, auto_release_time=60)
+    assert lock.acquire()
+    waiting = start(lock.acquire)
+    assert not waiting.done()
+    assert lock.acquire(blocking=False) is False
+    lock.release()
+    assert waiting.result(DEADLINE) is True
+    assert lock.locked()
+    lock.release()
+    nothing_left(valkey)
+
+
+# --- lock_class= of redis-py and valkey-py ------------------------------------------------------------
+
+
+@pytest.fixture(params=[redis, valkey_py], ids=["redis-py", "valkey-py"])
+def library(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def test_lock_class(valkey: Masters, options: Options, library: Any) -> None:
+    kind = redis_py.lock_class(valkey.urls, **options)
+    errors = library.exceptions
+    with getattr(library, library.__name__.title())(port=1) as client:  # nobody listens, and nobody asks
+        lock = client.lock("r", timeout=60, lock_class=kind)
+        other = client.lock("r", timeout=60, blocking_timeout=0.05, lock_class=kind)
+        for nothing in (lock.release, lock.reacquire, lambda: lock.extend(1)):
+            with pytest.raises(errors.LockError, match="not locked"):
+                nothing()
+        assert not lock.locked()
+        assert lock.acquire() is True
+        assert other.acquire(blocking=False) is False
+        assert other.acquire() is False
+        assert (lock.owned(), other.owned(), other.locked()) == (True, False, True)
+        with pytest.raises(errors.LockError, match="not acquired"), other:
+            raise AssertionError("the body runs unlocked")
+        assert lock.extend(30) is True
+        assert lock.reacquire() is True
+        forget(valkey)
+        with pytest.raises(errors.LockNotOwnedError):
+            lock.extend(110, replace_ttl=True)
+        with pytest.raises(errors.LockNotOwnedError):
+            lock.release()
+        with pytest.raises(errors.LockError):
+            lock.release()
+        with other:
+            assert other.owned()
+        nothing_left(valkey)
+
+
+def test_lock_class_extends_by_what_is_added(valkey: Masters, options: Options, raw: Raw) -> None:
+    kind = redis_py.lock_class(valkey.urls, **options)
+    lock = kind(redis.Redis, "r", timeout=20)
+    with lock:
+        lock.extend(20)
+        assert sum(20_000 < int(node.pttl("r")) <= 41_000 for node in raw(valkey)) >= 3
+        lock.extend(50, replace_ttl=True)
+        assert sum(41_000 < int(node.pttl("r")) <= 50_000 for node in raw(valkey)) >= 3
+
+
+def test_lock_class_without_a_timeout_lasts(valkey: Masters, options: Options) -> None:
+    """For as long as it is held: extended meanwhile, and gone with its process."""
+    kind = redis_py.lock_class(valkey.urls, ttl=1.0, **options)
+    lock = kind(redis.Redis, "r")
+    with lock:
+        lease = lock._held().lease
+        assert lease is not None
+        eventually(lambda: lease.extensions > 0, "it is extended")
+        with pytest.raises(redis.exceptions.LockError, match="no timeout"):
+            lock.extend(1)
+    nothing_left(valkey)
+
+
+def test_lock_class_belongs_to_a_thread_unless_it_may_not(valkey: Masters, options: Options) -> None:
+    kind = redis_py.lock_class(valkey.urls, **options)
+    own, free = (
+        kind(redis.Redis, "own", timeout=60),
+        kind(redis.Redis, "free", timeout=60, thread_local=False),
+    )
+    assert own.acquire()
+    assert free.acquire()
+    with pytest.raises(redis.exceptions.LockError):
+        start(own.release).result(DEADLINE)
+    assert start(own.owned).result(DEADLINE) is False
+    start(free.release).result(DEADLINE)
+    own.release()
+    nothing_left(valkey)
+
+
+def test_lock_class_says_what_went_wrong(valkey: Masters, options: Options, library: Any) -> None:
+    errors = library.exceptions
+    client = getattr(library, library.__name__.title())
+    down = redis_py.lock_class(DEAD, **impatient(options))(client(port=1), "r", timeout=60)
+    for attempt in (down.acquire, down.locked):
+        with pytest.raises(errors.ConnectionError, match=":1/0"):
+            attempt()
+    kind = redis_py.lock_class(valkey.urls, **options)
+    quiet = kind(client(port=1), "r", timeout=60, raise_on_release_error=False)
+    with quiet:
+        forget(valkey)
+    with pytest.raises(errors.LockNotOwnedError), kind(client(port=1), "r", timeout=60):
+        forget(valkey)
+    with pytest.raises(ValueError, match="token"):
+        quiet.acquire(token="mine")
