@@ -195,10 +195,17 @@ def traced_aio(base: Any, spans: Spans) -> dict[str, Any]:
             return done
 
     async def enter(self: Any) -> Any:
-        with spans.span("acquire", self) as span:
-            await base.__aenter__(self)
-            granted(span, self, True)
+        try:
+            with spans.span("acquire", self) as span:
+                await base.__aenter__(self)
+                granted(span, self, True)
             return self
+        except LockAlreadyHeld:
+            raise
+        except BaseException:
+            if self.locked():
+                await base.release(self)
+            raise
 
     async def release(self: Any) -> bool:
         with spans.span("release", self) as span:

@@ -416,6 +416,36 @@ def test_spans_with_exceptions_and_with_metrics(
     assert page("grant_seconds_count") == 1
 
 
+def test_lock_whose_span_breaks_is_not_held(valkey: Masters, plain: Callable[..., Plain]) -> None:
+    """Catches: acquired, and then an exception in place of the body: nobody would release it."""
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+
+    from redlock_fast.otel import trace
+
+    class Broken(SpanProcessor):
+        def on_end(self, span: Any) -> None:
+            raise OSError("the disk is full")
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Broken())
+    client = plain(valkey).at_full_strength()
+    trace(client.client, provider)
+    lock = client.client.lock("r")
+
+    async def scoped() -> None:
+        async with lock:
+            pass
+
+    with pytest.raises(OSError, match="disk"):
+        if client._runner:
+            client.wait(scoped())
+        else:
+            with lock:
+                pass
+    assert not lock.locked()
+    assert client.locked("r") is False
+
+
 def test_every_maker_of_locks_is_traced(
     exporter: Any, provider: Any, valkey: Masters, connected: MakeClient
 ) -> None:
