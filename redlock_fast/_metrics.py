@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ._core import Core
 from ._latency import Buckets, TimedMasters, time_grants
@@ -15,7 +15,7 @@ from ._seat import MasterHealth
 from ._sharding import Sharding
 from .errors import ConfigError
 
-Client = Core | Sharding[Core]
+Client = Core | Sharding[Any]
 
 
 class Metric(NamedTuple):

@@ -319,7 +319,7 @@ def test_opentelemetry_tells_the_same(
     up = found["redlock_fast.master_up"][(("client", "orders"), ("master", name))]
     assert up == page("master_up", client="orders", master=name) == 1
     client.close()
-    assert collect() == {}
+    assert not any(collect().values())
 
 
 @pytest.fixture
@@ -436,12 +436,12 @@ def test_lock_whose_span_breaks_is_not_held(valkey: Masters, plain: Callable[...
         async with lock:
             pass
 
+    def enter() -> None:
+        with lock:
+            pass
+
     with pytest.raises(OSError, match="disk"):
-        if client._runner:
-            client.wait(scoped())
-        else:
-            with lock:
-                pass
+        client.wait(scoped()) if client._runner else enter()
     assert not lock.locked()
     assert client.locked("r") is False
 
