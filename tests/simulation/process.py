@@ -220,7 +220,7 @@ class Actor:
     def _queue(self, effect: Turn, turn: int) -> bool:
         world, place = self.world, effect.place
         world.counts["turns"] += 1
-        place.wake = lambda: world.at(world.now, self._resume, turn)
+        place.stand.wake = lambda: world.at(world.now, self._resume, turn)
         if place.first:
             return False
         if effect.seconds < inf:
