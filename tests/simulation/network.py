@@ -109,9 +109,9 @@ class Connection:
             self.engine.vigils.pushed(number, reply, world.now)
             return
         op, value = reply
-        self.owed.popleft()
+        asked = self.owed.popleft()[1]
         if op.request.verb == Verb.WATCH:
-            op.watched(number, value, b":%d\r\n" % value, world.now)
+            op.watched(number, value, b":%d\r\n" % value, asked, world.now)
         else:
             op.vote(number, value, GUARDED if value == FAULT else b"", world.now)
         op.settle()
