@@ -50,7 +50,7 @@ def test_due_is_hastened(fleet: MakeFleet) -> None:
 
 
 def test_a_reply_that_is_read_late_does_not_put_off_the_end(fleet: MakeFleet) -> None:
-    """It says how long the key lived from then on. Catches: a paused process that waits for so much longer."""
+    """It said how long the key would live. Catches: a paused process that waits for so much longer."""
     f = fleet(silent, commands=WATCHING)
     loop = Loop(f)
     loop.submit([watch(b"k", f.all)], need=1, timeout=LONG)

@@ -29,7 +29,7 @@ WAITING = 0, 0, scenario.KINDS.index("waiting"), scenario.WAITS.index("push")
 
 #: Clients that extend.
 EXTENDING = 0, 0, scenario.KINDS.index("extending")
-EXTENDING_ON_FIVE = scenario.MASTERS.index(5), *EXTENDING[1:]
+ON_FIVE = scenario.MASTERS.index(5), *EXTENDING[1:]
 
 #: A module or class, the name in it, and what stands there instead.
 Change = tuple[Any, str, Any]
@@ -220,7 +220,7 @@ VARIANTS = {
         Variant("quorum N//2", frozenset({"S1", "S4"}), half_is_enough),
         Variant("elapsed time is missing", frozenset({"S1"}), time_stands_still),
         Variant("delete without compare", frozenset({"S1", "S2"}), delete_without_compare),
-        Variant("extend from anybody", frozenset({"S1", "S2"}), extend_from_anybody, False, EXTENDING_ON_FIVE),
+        Variant("extend from anybody", frozenset({"S1", "S2"}), extend_from_anybody, first=ON_FIVE),
         Variant("extend creates", frozenset({"S4"}), extend_creates),
         Variant("clocks agree", frozenset({"S1"}), clocks_agree),
         Variant("one token for all rounds", frozenset({"S3", "S5"}), one_token_for_all_rounds),
