@@ -13,11 +13,12 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 from ._claim import ACQUIRE, EXTEND, RELEASE, Claim, wire_ttl
-from ._effects import Effect, Exchange
-from ._engine import FAULT, Batch, Request, Tally, Votes
+from ._effects import Effect, Exchange, send_surely
+from ._engine import FAULT, Batch, Request, Tally, Votes, Wait
 from ._lease import Extension, Lease
-from ._procedures import extended, extended_already, send_surely, still_alive, weakest
+from ._procedures import extended, extended_already, still_alive, weakest
 from ._quorum import deadline
+from ._refill import lacking, lacking_of_many, refill
 from ._rules import Rules
 from ._tries import unavailable
 
@@ -140,6 +141,8 @@ def release(rules: Rules, leases: Sequence[Lease]) -> Generator[Effect, Any, lis
 
 
 def _releases(leases: Sequence[Lease]) -> list[Request] | Batch:
+    for lease in leases:
+        lease.released = True
     if not all(lease.claim.plain for lease in leases):
         undone = (lease.claim.undo(lease.token, lease.sent, lease.ttl) for lease in leases)
         return list(itertools.chain.from_iterable(undone))
@@ -152,9 +155,16 @@ def _releases(leases: Sequence[Lease]) -> list[Request] | Batch:
 
 
 def extend(
-    rules: Rules, leases: Sequence[Lease], ttls: Sequence[float], timeout: float = math.inf
+    rules: Rules,
+    leases: Sequence[Lease],
+    ttls: Sequence[float],
+    timeout: float = math.inf,
+    thorough: bool = False,
 ) -> Generator[Effect, Any, list[Extension]]:
-    """Compare-and-extend for each lease, as ``_procedures.extend``; at most ``timeout`` seconds for all."""
+    """Compare-and-extend for each lease, as ``_procedures.extend``; at most ``timeout`` seconds for all.
+
+    ``thorough``: nobody waits for the outcome, so every master may be waited for, to see who lost a key.
+    """
     start = rules.clock()
     outcomes = [
         extended_already(rules, lease, ttl, start) for lease, ttl in zip(leases, ttls, strict=True)
@@ -165,10 +175,41 @@ def extend(
         requests = _extensions(asking, [ttls[number] for number in asked])
         longest = min(timeout, max(lease.deadline for lease in asking) - start)
         stall = min(longest, rules.node_timeout)
-        answers = yield Exchange(requests, rules.need, longest, rules.certain, stall)
+        heard = rules.refill and thorough and all(one.deadline - start > one.ttl / 3 for one in asking)
+        if heard:  # a master that is slow must not make any of them late
+            longest = min(longest, (min(lease.deadline for lease in asking) - start) / 2)
+        wait = Wait.ALL if heard else rules.certain
+        answers = yield Exchange(requests, rules.need, longest, wait, stall)
         for number, (granted, votes) in zip(asked, _each(rules, asking, requests, answers), strict=True):
             outcomes[number] = extended(rules, leases[number], ttls[number], start, granted, votes)
+        if rules.refill:
+            confirmed = [outcomes[number] is Extension.EXTENDED for number in asked]
+            found = list(_missing(rules, asking, confirmed, requests, answers, heard))
+            if found:
+                yield from refill(found)
     return [outcome for outcome in outcomes if outcome is not None]
+
+
+def _missing(
+    rules: Rules,
+    leases: Sequence[Lease],
+    confirmed: Sequence[bool],
+    requests: list[Request] | Batch,
+    answers: Any,
+    heard: bool,
+) -> Iterator[tuple[Lease, int]]:
+    """Which of them to put back where. ``heard``: every master was waited for."""
+    each = _each(rules, leases, requests, answers)
+    for number, (lease, good, (granted, votes)) in enumerate(zip(leases, confirmed, each, strict=True)):
+        if not good or not lease.claim.plain:
+            continue
+        if votes is None:
+            everybody = granted == answers.sent[number].bit_count()
+            missing = lacking_of_many(rules, lease, everybody, heard)
+        else:
+            missing = lacking(rules, lease, votes)
+        if missing:
+            yield lease, missing
 
 
 def _extensions(leases: Sequence[Lease], ttls: list[float]) -> list[Request] | Batch:

@@ -33,6 +33,8 @@ class Claim:
 
     #: The token, and what was sent before, stay the same from round to round: a place depends on them.
     lasting: ClassVar[bool] = False
+    #: For the lasting: the token is another one all the same; the claim knows its place itself.
+    anew: ClassVar[bool] = False
     #: It is released with RELEASE and extended with EXTEND on ``key``: many such go out as columns.
     plain: ClassVar[bool] = True
     #: What was learned makes another round promising, at once; so it does not count as the last one.
@@ -83,6 +85,10 @@ class Claim:
     def watch(self, masters: int) -> Request | None:
         """Tell when it is free, or may be; None where there is nothing to wait for but time."""
         return Request(WATCH, (self.key,), masters)
+
+    def delay(self, usual: float, told: bool) -> float:
+        """How many seconds to wait for another round; ``told``: after a watch has ended."""
+        return usual
 
 
 class Fenced(Claim):

@@ -46,6 +46,12 @@ class Verb(IntEnum):
     #: Several resources: acquire all of them or none; take back those that are ours.
     ACQUIRE_ALL = 16
     RELEASE_ALL = 17
+    #: Acquire what is held already, on a master that lost it: whatever its marker says, for it blocks others.
+    REFILL = 18
+    #: Fair lock: acquire or queue up; release and leave the queue; tell when it may be our turn.
+    FAIR = 19
+    FAIR_LEAVE = 20
+    FAIR_WATCH = 21
 
 
 #: What a command watches: the key that its first argument names, or all keys that begin with it.
@@ -61,6 +67,8 @@ WRITER, READERS, INTENTS, MINE, PLACE, SPAN = range(6)
 #: Those of several resources, of which the scripts' keys are as many, or with the marker one more: how many
 #: words the command has, and keys, each without and with a marker; and the keys, already in RESP.
 WORDS, MARKED_WORDS, NUMKEYS, MARKED_NUMKEYS, KEYS, ALL_TOKEN, ALL_TTL = range(7)
+#: Those of a fair lock after KEY, TOKEN, TTL: two keys; whose place it is, how long it stays, its number.
+QUEUE, ENTRIES, WHOSE, STAY, TICKET = range(3, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +160,21 @@ def script(keys: str, args: str, *parts: bytes) -> Script:
 _CACHING = command(b"CLIENT", b"CACHING", b"YES").parts[0]
 
 
-def watching(look: Command, can: Capabilities, watch: int = WATCH_KEY) -> Command:
+def watching(
+    look: Command, can: Capabilities, watch: int = WATCH_KEY, arm: Command | None = None
+) -> Command:
     """``look``, which says when a lock may be free, and to be told by a push when that changes.
 
-    A server that cannot push is only asked.
+    ``arm``: what reads only that of which a change is to be told, where ``look`` reads more. A server that
+    cannot push is only asked.
     """
-    fallback = watching(look.fallback, can, watch) if look.fallback else None
+    fallback = watching(look.fallback, can, watch, arm) if look.fallback else None
     if not can.push:
         return replace(look, fallback=fallback, watch=watch)
     assert isinstance(_CACHING, bytes)
-    first, *others = look.parts
-    parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, *look.parts)
-    return Command(parts, fallback, skip=1, watch=watch)
+    first, *others = (*arm.parts, *look.parts) if arm else look.parts
+    parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, first, *others)
+    return Command(parts, fallback, skip=2 if arm else 1, watch=watch)
 
 
 COMPARE_AND_DELETE = Script(
@@ -194,12 +205,15 @@ if n and tonumber(n)>=tonumber(number) then return 0 end
 redis.call('set',counter,number,'px',retention)
 return 1""",
 )
+FAIR_LEAVE = script("key queue entries", "token place", lua.LEAVE)
+FAIR_LOOK = script("key queue entries", "place", lua.NOW, lua.FAIR_LOOK)
 
 _READ = voting("w r i", "mine ttl", lua.NOW, lua.OUTLIVE, lua.READ)
 _WRITE = voting("w r", "mine ttl", lua.NOW, lua.WRITE)
 _YIELD = script("w i", "mine place intent", lua.NOW, lua.OUTLIVE, lua.YIELD)
 _FREE = script("w r i", "mine place", lua.NOW, lua.FREE)
 _PROLONG = script("w r", "mine ttl", lua.NOW, lua.OUTLIVE, lua.PROLONG)
+_FAIR = voting("key queue entries", "token ttl place stay ticket", lua.NOW, lua.FAIR)
 _TAKE = voting("key name", "token ttl first count", lua.TAKE)
 _FIRST_END = Script(lua.FIRST_END, 0)
 _ENTRY = script("w others", "", lua.NOW, lua.ENTRY)
@@ -258,9 +272,10 @@ def scripts(can: Capabilities, mark: Mark | None) -> list[Script]:
     needed = [] if can.delifeq or can.delex else [COMPARE_AND_DELETE]
     needed += [] if can.set_ifeq else [COMPARE_AND_EXTEND]
     needed += [] if mark is None else [MARKED_ACQUIRE]
-    pairs = (FENCE, MARKED_FENCE), _READ, _WRITE, _TAKE, (ACQUIRE_ALL, MARKED_ACQUIRE_ALL)
+    pairs = (FENCE, MARKED_FENCE), _READ, _WRITE, _TAKE, (ACQUIRE_ALL, MARKED_ACQUIRE_ALL), _FAIR
     needed += [pair[mark is not None] for pair in pairs]
-    return [*needed, LIFT, _YIELD, _FREE, _PROLONG, _DOWNGRADE, _ENTRY, _FIRST_END, RELEASE_ALL]
+    needed += [LIFT, _YIELD, _FREE, _PROLONG, _DOWNGRADE, _ENTRY, _FIRST_END]
+    return [*needed, RELEASE_ALL, FAIR_LEAVE, FAIR_LOOK]
 
 
 def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
@@ -278,10 +293,11 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
         extend = command(b"SET", KEY, TOKEN, b"IFEQ", TOKEN, b"PX", TTL)
     else:
         extend = COMPARE_AND_EXTEND.template(KEY, TOKEN, TTL)
-    if mark is None:
-        acquire = command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=Verb.RELEASE)
-    else:
+    plain = command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=Verb.RELEASE)
+    acquire = plain
+    if mark is not None:
         acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *mark.words, undo=Verb.RELEASE)
+    queue = (KEY, QUEUE, ENTRIES)
     by_verb = {
         Verb.ACQUIRE: acquire,
         Verb.RELEASE: release,
@@ -301,6 +317,10 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
         Verb.SLOT_WATCH: watching(_FIRST_END.variadic(1, ~2), can, WATCH_PREFIX),
         Verb.ACQUIRE_ALL: _acquire_all(mark),
         Verb.RELEASE_ALL: RELEASE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL),
+        Verb.REFILL: plain,
+        Verb.FAIR: _vote(_FAIR, mark, queue, (TOKEN, TTL, WHOSE, STAY, TICKET), Verb.FAIR_LEAVE),
+        Verb.FAIR_LEAVE: FAIR_LEAVE.template(*queue, TOKEN, WHOSE),
+        Verb.FAIR_WATCH: watching(FAIR_LOOK.template(*range(4)), can, arm=command(b"PTTL", KEY)),
     }
     return tuple(by_verb[verb] for verb in Verb)
 

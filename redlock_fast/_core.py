@@ -51,6 +51,7 @@ class Core:
         wait: str = "auto",
         restart_guard: str = "auto",
         assume_fresh: bool = False,
+        refill: bool | None = None,
         fencing_retention: float = 86_400.0,
         release_at_exit: bool = True,
         engine: str = "auto",
@@ -67,6 +68,13 @@ class Core:
             raise ConfigError(f"restart_guard must be one of {', '.join(MODES)}, not {restart_guard!r}")
         if assume_fresh and restart_guard != "marker":
             raise ConfigError("assume_fresh is for restart_guard='marker' only")
+        if refill is not None and not isinstance(refill, bool):
+            raise ConfigError(f"refill must be True, False or None, not {refill!r}")
+        if refill and restart_guard == "off":
+            raise ConfigError(
+                "refill=True needs a restart_guard: without one a master that forgot the lock "
+                "grants it to somebody else before it can be put back"
+            )
         targets = check_masters(masters)
         self.drift_factor = number("drift_factor", drift_factor, low=0.0, high=0.5)
         self.max_ttl = number("max_ttl", max_ttl, above=0.0)
@@ -87,6 +95,7 @@ class Core:
             electorate=electorate,
             retention=wire_ttl(retention),
             push=wait != "poll",
+            refill=restart_guard != "off" if refill is None else refill,
             line=line,
         )
         self.masters = Masters(

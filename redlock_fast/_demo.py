@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 from . import _engine, embedded
 from ._demo_crew import Crew
+from ._progress import Progress
 from ._quorum import quorum
 
 ALONE_SECONDS = 0.7
@@ -100,31 +100,6 @@ def _keys_left(masters: embedded.Masters) -> int:
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.02)
-
-
-class Progress:
-    """A bar on a terminal, a line each second elsewhere; on stderr, so that stdout is the result."""
-
-    WIDTH = 24
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._live = sys.stderr.isatty()
-        self._next = 0.0
-
-    def show(self, elapsed: float, text: str) -> None:
-        if elapsed < self._next:
-            return
-        self._next = elapsed + (0.1 if self._live else 1.0)
-        share = min(1.0, elapsed / self._seconds)
-        bar = "#" * round(share * self.WIDTH)
-        line = f"[{bar:<{self.WIDTH}}] {share:4.0%}  {text}"
-        text = f"\r{line:<78}" if self._live else f"{line}\n"
-        print(text, end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._live:
-            print("\r" + " " * 78, end="\r", file=sys.stderr, flush=True)
 
 
 def failures(result: dict[str, Any]) -> list[str]:

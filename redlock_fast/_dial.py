@@ -214,7 +214,7 @@ def _connection(to: Target, timeout: float, protocol: int) -> Any:
     return connection
 
 
-def _ask(connection: Any, commands: list[tuple[bytes | str, ...]]) -> list[Any]:
+def ask(connection: Any, commands: list[tuple[bytes | str, ...]]) -> list[Any]:
     """Commands in one round trip; an error reply comes back as the exception."""
     from redis.exceptions import ResponseError
 
@@ -230,7 +230,7 @@ def _ask(connection: Any, commands: list[tuple[bytes | str, ...]]) -> list[Any]:
 
 def _interview(connection: Any, protocol: int, key_prefix: bytes) -> Server:
     key, value = key_prefix + b"redlock-fast:" + os.urandom(16).hex().encode(), b"probe"
-    facts, replication, role, append, memory, *probes = _ask(
+    facts, replication, role, append, memory, *probes = ask(
         connection,
         [
             ("INFO", "server"),
@@ -273,7 +273,7 @@ def _prepared(connection: Any, server: Server, mark: Mark | None, fresh: bool) -
         if fresh:
             commands.append((b"SET", MARKER, mark.trusted, b"NX"))
         commands.append((b"EVAL", LOOK.text, b"1", MARKER, *mark.words))
-    replies = _ask(connection, commands)
+    replies = ask(connection, commands)
     if mark is None:
         return server
     left = replies[-1]
@@ -284,7 +284,7 @@ def _prepared(connection: Any, server: Server, mark: Mark | None, fresh: bool) -
 
 def _tracking(connection: Any, server: Server) -> Server:
     """Have the server remember which keys this connection watches: each only where it is asked to."""
-    (reply,) = _ask(connection, [("CLIENT", "TRACKING", "ON", "OPTIN")])
+    (reply,) = ask(connection, [("CLIENT", "TRACKING", "ON", "OPTIN")])
     return replace(server, can=replace(server.can, push=not isinstance(reply, Exception)))
 
 

@@ -165,7 +165,8 @@ class Renewal:
                 leases = [hold.lease for hold, _ in asks[part]]
                 ttls = [ttl for _, ttl in asks[part]]
                 start = self.rules.clock()
-                outcomes = yield from batches.extend(self.rules, leases, ttls, self._patience())
+                patience = self._patience()
+                outcomes = yield from batches.extend(self.rules, leases, ttls, patience, thorough=True)
                 done = part.stop
                 self._settle(asks[part], outcomes)
                 self.schedule.took = self.rules.clock() - start

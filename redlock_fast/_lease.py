@@ -24,6 +24,7 @@ class Lease:
         "extensions",
         "fencing",
         "lost",
+        "released",
         "sent",
         "token",
         "ttl",
@@ -49,6 +50,7 @@ class Lease:
         self.extensions = 0
         self.fencing = fencing
         self.lost = False  # for good, whatever a master says later
+        self.released = False  # or about to be: set before the first release goes out
         self._asking = 0  # how many extensions are under way
         self._asked = 0.0  # what for
 

@@ -252,6 +252,7 @@ class LockState:
         lease = self._held()
         if lease is None or self._core.masters.closed:
             return None
+        lease.released = True
         if self._keeper is not None:
             self._keeper.stop()
         return lease

@@ -14,10 +14,11 @@ from typing import Any
 
 from ._claim import Claim, Fenced, wire_ttl
 from ._commands import Verb
-from ._effects import Effect, Exchange
-from ._engine import Batch, Request, Votes
+from ._effects import Effect, Exchange, send_surely
+from ._engine import Request, Votes
 from ._lease import Extension, Lease, Refusal
 from ._quorum import deadline, fencing_token
+from ._refill import lacking, refill
 from ._rules import Rules
 from ._tries import Tries
 
@@ -81,7 +82,7 @@ def acquire(
                 return tries.refusal
             masters, sent = sent, sent if claim.lasting else 0
             yield from send_surely(claim.retreat(token, masters, ttl))
-            if not claim.lasting:
+            if claim.anew or not claim.lasting:
                 token = rules.token()
             if not (yield from tries.wait(votes)):
                 masters, sent = sent, 0
@@ -147,19 +148,8 @@ def undo(claim: Claim, token: bytes, sent: int, ttl: float) -> Generator[Effect,
 
 def undo_lease(lease: Lease) -> Generator[Effect, Any, None]:
     """The same for what was granted."""
+    lease.released = True
     yield from undo(lease.claim, lease.token, lease.sent, lease.ttl)
-
-
-def send_surely(requests: list[Request] | Batch) -> Generator[Effect, Any, None]:
-    """Hand over what must arrive, without waiting for replies; once more if that is interrupted."""
-    exchange = Exchange(requests, 0, 0.0)
-    try:
-        yield exchange
-    except GeneratorExit:
-        raise
-    except BaseException:
-        yield exchange  # it may not have gone out; deleting twice compares twice
-        raise
 
 
 def release(rules: Rules, lease: Lease) -> Generator[Effect, list[Votes], bool]:
@@ -167,6 +157,7 @@ def release(rules: Rules, lease: Lease) -> Generator[Effect, list[Votes], bool]:
 
     What interrupts it is for the caller to undo, who knows of the lease before the first step.
     """
+    lease.released = True
     requests = lease.claim.undo(lease.token, lease.sent, lease.ttl)
     answers = yield Exchange(requests, rules.need, rules.node_timeout, rules.certain)
     return released(rules, lease, answers)
@@ -206,7 +197,12 @@ def extend(
     requests = lease.claim.more(lease.token, wire_ttl(ttl), lease.sent)
     timeout = min(rules.node_timeout, lease.deadline - start)
     votes = weakest(rules, (yield Exchange(requests, rules.need, timeout, rules.certain)))
-    return extended(rules, lease, ttl, start, votes.granted, votes), votes
+    outcome = extended(rules, lease, ttl, start, votes.granted, votes)
+    if rules.refill and outcome is Extension.EXTENDED and lease.claim.plain:
+        missing = lacking(rules, lease, votes)
+        if missing:
+            yield from refill([(lease, missing)])
+    return outcome, votes
 
 
 def extended_already(rules: Rules, lease: Lease, ttl: float, start: float) -> Extension | None:

@@ -21,7 +21,8 @@ class Rules:
     ``patience``: how long an acquire without a deadline bears with masters that form no quorum.
     ``wait``: what decides an acquire; all else waits for certainty at least. ``electorate``: whose yes
     counts. ``retention``: how long a counter of fencing tokens outlives its last use, for the wire.
-    ``push``: who waits has masters tell when the lock may be free. ``line``: who else of this client waits.
+    ``refill``: extensions put the key back on masters that lost it. ``push``: who waits has masters tell
+    when the lock may be free. ``line``: who else of this client waits.
     """
 
     masters: int
@@ -38,6 +39,7 @@ class Rules:
     electorate: Electorate = None  # type: ignore[assignment]  # all masters, unless it is given
     retention: bytes = b"86400000"
     push: bool = False
+    refill: bool = False
     line: Line = field(default_factory=Line)
     #: The mask of all masters.
     everyone: int = field(init=False)

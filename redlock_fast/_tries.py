@@ -81,7 +81,8 @@ class Tries:
         if self.claim.hopeful and not self.refusal.unavailable:
             yield Pause(min(self.spare, self._stagger(votes)))
             return True
-        pause = min(self.spare, rules.retry.delay(self.failed, self.took, rules.chance()))
+        usual = rules.retry.delay(self.failed, self.took, rules.chance())
+        pause = min(self.spare, self.claim.delay(usual, told=False))
         watch = self.claim.watch(rules.electorate.mask) if rules.push else None
         if watch is None or self.refusal.unavailable:
             yield Pause(pause)
@@ -94,7 +95,8 @@ class Tries:
         if impossible(rules.masters, rules.need, 0, seen.faulty):
             yield Pause(max(0.0, min(pause, until - rules.clock())))
         else:
-            yield Pause(max(0.0, min(self._stagger(votes), until - rules.clock())))
+            stagger = self.claim.delay(self._stagger(votes), told=True)
+            yield Pause(max(0.0, min(stagger, until - rules.clock())))
         return True
 
     def _stagger(self, votes: Votes) -> float:

@@ -19,6 +19,7 @@ from ._renewal_aio import Body, LoopRenewal, loop_keeper
 from ._straight_aio import acquire, release
 from .errors import WrongLoop
 from .kinds import check_options
+from .kinds.fair import fair as fair_claim
 from .kinds.multilock import claim_all
 from .kinds.rlock_aio import AsyncRLock, ThisTask
 from .kinds.rwlock import ReadWriteLock, downgrade
@@ -109,6 +110,7 @@ class AsyncFastRedlock(Core):
         timeout: float | None = None,
         max_extensions: int | None = MAX_EXTENSIONS,
         fencing: bool = False,
+        fair: bool = False,
         auto_extend: bool = False,
         on_lost: Callable[[AsyncLock, str], Any] | None = None,
         max_hold: float | None = None,
@@ -130,7 +132,7 @@ class AsyncFastRedlock(Core):
             or cancel_on_loss is not True
         ):
             keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
-        claim = self.claim(resource, fencing)
+        claim = fair_claim(self.check_key(resource), fencing) if fair else self.claim(resource, fencing)
         return AsyncLock(self, resource, claim, ttl, timeout, max_extensions, keeper)
 
     def rwlock(

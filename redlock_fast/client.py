@@ -18,6 +18,7 @@ from ._many import acquire_many, extend_many, release_many
 from ._renewal_threads import ThreadRenewal, thread_keeper
 from .errors import LockAlreadyHeld, LockLost
 from .kinds import check_options
+from .kinds.fair import fair as fair_claim
 from .kinds.multilock import claim_all
 from .kinds.owners import ThisThread
 from .kinds.rlock import RLock
@@ -131,7 +132,8 @@ class FastRedlock(Core):
     "auto" keeps a master that this client saw restart without its data out of votes for ``max_ttl``;
     "strict" does so at first contact, too; "marker" keeps a marker on each master, for all clients
     together; "off". ``assume_fresh``: with "marker", what has none at the first contact is new: for the
-    first start of a cluster, not for every day.
+    first start of a cluster, not for every day. ``refill``: extensions put the key back on masters that
+    lost it, see docs/renewal.md; None: yes, unless the restart guard is off.
     ``fencing_retention``: how long a counter of fencing tokens outlives its last use.
     ``release_at_exit``: what is held when the interpreter ends is released (not so when it is killed).
     ``engine``: "native", "python" or "auto". ``clock``: the lease clock.
@@ -149,6 +151,7 @@ class FastRedlock(Core):
         timeout: float | None = None,
         max_extensions: int | None = MAX_EXTENSIONS,
         fencing: bool = False,
+        fair: bool = False,
         auto_extend: bool = False,
         on_lost: Callable[[Lock, str], Any] | None = None,
         max_hold: float | None = None,
@@ -159,6 +162,7 @@ class FastRedlock(Core):
         ``ttl``: the lease, in seconds. ``timeout``: how long ``with`` and ``acquire()`` try, in seconds;
         None: without end while others hold it. ``max_extensions``: how often it may be extended; None:
         without bound. ``fencing``: count a fencing token for each grant, see :attr:`Lock.fencing_token`.
+        ``fair``: who came first is served first, see docs/kinds.md.
 
         ``auto_extend``: extend it in the background from a third of the lease on, as long as it is held and
         somebody has this object: ``max_extensions`` times (by default 100, which is 5.5 minutes at a ttl of
@@ -173,7 +177,7 @@ class FastRedlock(Core):
         keeper = None
         if auto_extend is not False or on_lost is not None or max_hold is not None:
             keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
-        claim = self.claim(resource, fencing)
+        claim = fair_claim(self.check_key(resource), fencing) if fair else self.claim(resource, fencing)
         return Lock(self, resource, claim, ttl, timeout, max_extensions, keeper)
 
     def rwlock(

@@ -45,7 +45,7 @@ class User:
         return self._one_by_one(resources[:1], extensions=0)
 
     def extending(self, resources: Sequence[bytes]) -> Script:
-        return self._one_by_one(resources, extensions=1 + self.world.draw(3))
+        return self._one_by_one(resources, extensions=1 + self.world.draw(6))
 
     def _one_by_one(self, resources: Sequence[bytes], extensions: int) -> Script:
         world = self.world

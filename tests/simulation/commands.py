@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 
 from redlock_fast import _commands
-from redlock_fast._commands import Capabilities, Dialect, Mark, Script
+from redlock_fast._commands import Capabilities, Dialect, Mark, Script, Verb
 from redlock_fast._engine import FAULT
 
 from .server import Server
@@ -45,6 +45,17 @@ def fence(server: Server, args: Args, orphaned: bool) -> int:
     last = server.counters.get(counter)
     server.counters[counter] = int(server.time() * 1e6) if last is None else last + 1
     return server.counters[counter]
+
+
+def refill(server: Server, args: Args, orphaned: bool) -> int:
+    """SET key token NX PX ttl, of a token that was acquired before."""
+    key, token, ttl = args
+    granted = server.owner(key) is None
+    if granted:
+        server.put(key, token, ttl)
+        server.world.counts["refilled"] += 1
+        server.witness.refilled(server.number, token, orphaned)
+    return int(granted)
 
 
 def lift(server: Server, args: Args, orphaned: bool) -> int:
@@ -183,7 +194,10 @@ def _understood(
     dialect: Callable[..., Dialect], kind: int, push: bool, mark: Mark | None
 ) -> tuple[tuple[Handler, int | None], ...]:
     can = replace(KINDS[kind], push=push)
-    return tuple((_handler(words(one), mark), one.undo) for one in dialect(can, mark))
+    found = [(_handler(words(one), mark), one.undo) for one in dialect(can, mark)]
+    assert found[Verb.REFILL] == (acquire, Verb.RELEASE)  # the same words, and not meant as such
+    found[Verb.REFILL] = refill, Verb.RELEASE
+    return tuple(found)
 
 
 def _handler(line: str, mark: Mark | None) -> Handler:

@@ -68,6 +68,12 @@ class Witness:
             if orphaned:  # its connection is lost: the release came before it, on another
                 self.excused.add((master, token))
 
+    def refilled(self, master: int, token: bytes, orphaned: bool) -> None:
+        """A master that had lost the key has it again."""
+        self.standing[master, token] = True
+        if orphaned:
+            self.excused.add((master, token))
+
     def released(self, master: int, key: bytes, token: bytes, owner: bytes | None) -> None:
         """A master executed a release with ``token`` and deleted the key of ``owner``."""
         self.standing.pop((master, token), None)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from redlock_fast import _tries
+from redlock_fast import _refill, _tries
 from redlock_fast._engine import Wait
 from redlock_fast._guard import Electorate, Guard
 from redlock_fast._lock import LockState
@@ -74,6 +74,7 @@ class Scenario:
             Server(world, self.witness, n, self.rate(), durable=draw(4) == 3, push=self.pushing())
             for n in range(self.masters)
         ]
+        self.refill = draw(4) != 3
         self.resources = RESOURCES[: 1 + draw(2) + (self.kind == "batches")]
         self.processes: list[Process] = []
         self.actors = [self.actor(number) for number in range(2 + draw(3))]
@@ -110,6 +111,7 @@ class Scenario:
             tokens=process.draw_tokens,
             electorate=Electorate(self.masters),
             push=self.waiting != "poll",
+            refill=self.refill,
         )
         process.told_within = TOLD_WITHIN + 5 * self.world.delays[-1]
         if not all(server.push for server in self.servers):
@@ -189,5 +191,6 @@ class Scenario:
 
 
 def run(choices: Choices, tracing: bool = False, careless: bool = False) -> Result:
-    with patch.object(_tries, "REARM", NEVER):
+    # Leases of a simulation are not extended often enough for what happens at every eighth extension.
+    with patch.object(_tries, "REARM", NEVER), patch.object(_refill, "UNHEARD_EVERY", 2):
         return Scenario(choices, tracing, careless).run()

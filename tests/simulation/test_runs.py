@@ -38,7 +38,7 @@ OFTEN = {
 }
 #: What only some kinds of clients do.
 OFTEN_WHEN = {
-    "extending": {"extended": 1.0, "lost": 0.2, "inconclusive": 0.05},
+    "extending": {"extended": 1.0, "lost": 0.2, "inconclusive": 0.05, "refilled": 0.1},
     "batches": {"extended": 1.0, "lost": 0.2, "inconclusive": 0.05},
     "fencing": {"fencing tokens": 2.0, "counters lifted": 1.0},
     "waiting": {"watches": 2.0, "pushes": 2.0, "turns": 0.02},

@@ -13,7 +13,7 @@ from textwrap import dedent
 from typing import Any
 from unittest.mock import patch
 
-from redlock_fast import _batches, _claim, _commands, _procedures, _quorum
+from redlock_fast import _batches, _claim, _commands, _procedures, _quorum, _refill
 from redlock_fast._commands import KEY, TOKEN, TTL, Verb, command
 from redlock_fast._line import Line
 from redlock_fast._pure_op import Op
@@ -112,6 +112,27 @@ def extend_creates() -> list[Change]:
     )
     changed = [(_procedures, function.__name__, rewritten(function, edit)) for function, edit in edits]
     return changed + with_command(Verb.EXTEND, b"EXTEND-OR-SET-NX", KEY, TOKEN, TTL)
+
+
+def late_refill() -> list[Change]:
+    """A round that is decided after the lease has ended still counts, and is followed by a refill."""
+    edits = (
+        (_procedures.extended, ("now >= lease.deadline or ", "")),
+        (_procedures.extend, ("min(rules.node_timeout, lease.deadline - start)", "rules.node_timeout")),
+    )
+    return [(_procedures, function.__name__, rewritten(function, edit)) for function, edit in edits]
+
+
+def refill_counts_at_once() -> list[Change]:
+    """Begun in time, but by the extension itself: what it has just created counts as what was kept."""
+    return late_refill() + with_command(Verb.EXTEND, b"EXTEND-OR-SET-NX", KEY, TOKEN, TTL)
+
+
+def refill_is_not_released() -> list[Change]:
+    """A release goes to those that were asked to acquire only."""
+    edit = "lease.sent |= mask", "pass"
+    broken = rewritten(_refill.refill, edit)
+    return [(_procedures, "refill", broken), (_batches, "refill", broken)]
 
 
 def clocks_agree() -> list[Change]:
@@ -222,6 +243,9 @@ VARIANTS = {
         Variant("delete without compare", frozenset({"S1", "S2"}), delete_without_compare),
         Variant("extend from anybody", frozenset({"S1", "S2"}), extend_from_anybody, first=ON_FIVE),
         Variant("extend creates", frozenset({"S4"}), extend_creates),
+        Variant("late refill", frozenset({"S4"}), late_refill),
+        Variant("refill counts at once", frozenset({"S4", "L2"}), refill_counts_at_once),
+        Variant("refill is not released", frozenset({"L2"}), refill_is_not_released),
         Variant("clocks agree", frozenset({"S1"}), clocks_agree),
         Variant("one token for all rounds", frozenset({"S3", "S5"}), one_token_for_all_rounds),
         Variant("silence is a yes", frozenset({"S1", "S4"}), silence_is_a_yes),

@@ -33,7 +33,7 @@ from redlock_fast._commands import (
     watching,
 )
 
-ARGS = (b"key", b"token", b"1500", b"counter", b"86400000", b"sixth", b"")
+ARGS = (b"key", b"token", b"1500", b"counter", b"86400000", b"place", b"3000", b"7")
 #: Of those that take several keys, for two of them.
 ALL_ARGS = (b"*7\r\n", b"*11\r\n", b"2", b"3", bulk(b"a") + bulk(b"b"), b"token", b"1500")
 MARK = Mark("run", 60_000, True)
@@ -66,6 +66,12 @@ def test_acquire_is_the_same_everywhere(can: Capabilities) -> None:
     acquire = dialect(can)[Verb.ACQUIRE]
     assert render(acquire, ARGS) == words(b"SET key token NX PX 1500")
     assert acquire.fallback is None
+
+
+@pytest.mark.parametrize("can", EVERY_SERVER)
+def test_refill_asks_no_marker(can: Capabilities) -> None:
+    """A master that casts no vote may have the key all the same: it only keeps others out."""
+    assert dialect(can, MARK)[Verb.REFILL] == dialect(can)[Verb.REFILL] == dialect(can)[Verb.ACQUIRE]
 
 
 @pytest.mark.parametrize("can", EVERY_SERVER)
@@ -135,7 +141,7 @@ def test_templates_hold_no_two_constants_in_a_row(can: Capabilities) -> None:
 
 @pytest.mark.parametrize("can", EVERY_SERVER)
 def test_arguments_go_out_whatever_bytes_they_hold(can: Capabilities) -> None:
-    args = (b"\r\n$1\r\n", b"\x00" * 20, b"1", b"counter", b"2", b"$-1\r\n", b"7")
+    args = (b"\r\n$1\r\n", b"\x00" * 20, b"1", b"counter", b"2", b"$-1\r\n", b"7", b"8")
     for template in dialect(can):
         rendered = render(template, args)
         slots = [part for part in template.parts if isinstance(part, int)]
@@ -150,9 +156,9 @@ def test_what_takes_back_a_grant(can: Capabilities) -> None:
         commands = dialect(can, mark)
         undo = {verb: commands[verb].undo for verb in Verb if commands[verb].undo is not None}
         free = dict.fromkeys((Verb.RW_READ, Verb.RW_WRITE, Verb.RW_YIELD), Verb.RW_FREE)
-        release = dict.fromkeys((Verb.ACQUIRE, Verb.FENCE, Verb.SLOT_TAKE), Verb.RELEASE)
-        all_of_them = {Verb.ACQUIRE_ALL: Verb.RELEASE_ALL}
-        assert undo == {**release, **free, **all_of_them}
+        release = dict.fromkeys((Verb.ACQUIRE, Verb.FENCE, Verb.SLOT_TAKE, Verb.REFILL), Verb.RELEASE)
+        others = {Verb.FAIR: Verb.FAIR_LEAVE, Verb.ACQUIRE_ALL: Verb.RELEASE_ALL}
+        assert undo == {**release, **free, **others}
         assert commands[Verb.RELEASE] == dialect(can)[Verb.RELEASE]
 
 

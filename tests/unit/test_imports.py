@@ -23,7 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_pure_desk",),
     ("_pure", "_native", "_masters"),
     ("_effects", "_lease", "_rules"),
-    ("_tries",),
+    ("_tries", "_refill"),
     ("_procedures",),
     ("_batches", "renewal"),
     ("_drive",),
@@ -38,7 +38,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("client", "aio"),
     ("sharded",),
     ("redlock_fast",),  # __init__: the public names
-    ("embedded", "compat", "_demo_crew", "_demo_worker"),
+    ("embedded", "compat", "_demo_crew", "_demo_worker", "_progress"),
     ("_demo",),
     ("cli",),
     ("__main__",),

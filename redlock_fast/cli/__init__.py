@@ -1,0 +1,43 @@
+"""The ``redlock-fast`` command. Everything heavy is imported by the subcommand that needs it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from ..errors import ConfigError, RedlockError
+from . import codes
+from .arguments import parse
+from .words import say
+
+#: Where each command is, in this package: a function ``run`` that takes the options and returns the code.
+MODULES = {"exec": "execute", "status": "status", "locks": "locks", "bench": "bench", "demo": "demo"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code, see :mod:`.codes`."""
+    options = parse(sys.argv[1:] if argv is None else argv)
+    try:
+        code: int = importlib.import_module(f".{MODULES[options.command]}", __name__).run(options)
+        sys.stdout.flush()
+        return code
+    except ConfigError as error:
+        say(str(error))
+        return codes.USAGE
+    except RedlockError as error:
+        say(str(error))
+        return codes.UNAVAILABLE
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        say("interrupted")
+        return codes.INTERRUPTED
+    except BrokenPipeError:  # as in `redlock-fast locks | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return codes.NOT_READ
+    except Exception:  # Python's own code for this is 1, which means that the lock is taken
+        import traceback
+
+        traceback.print_exc()
+        return codes.INTERNAL

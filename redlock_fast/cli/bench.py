@@ -1,0 +1,213 @@
+"""``redlock-fast bench``: how fast locks are with your own masters, from this machine.
+
+Every lock has a name of its own under a prefix of this run: nothing else is touched, nothing is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import ENGINE
+from .._core import check_masters, encoded
+from .._demo_worker import percentiles
+from .._progress import Progress
+from ..aio import AsyncFastRedlock
+from ..client import FastRedlock
+from ..errors import QuorumUnavailable
+from . import codes
+from .keys import Servers, literally
+from .settings import Settings, load
+from .tables import show
+
+#: Seconds. What is left of an interrupted run ends by itself.
+TTL, NODE_TIMEOUT, CONNECT_TIMEOUT = 5.0, 1.0, 2.0
+TICK = 0.1
+#: A name is used again after so many: a key of its own for each caller, and no more memory than that.
+NAMES = 1000
+#: More keys than a run can leave.
+MANY = 1 << 20
+#: Seconds, after a lock that was not granted.
+PAUSE = 0.01
+
+
+@dataclass
+class Tally:
+    """What one way of calling has come to. Seconds."""
+
+    callers: int
+    acquires: list[float] = field(default_factory=list)
+    cycles: list[float] = field(default_factory=list)
+    failed: int = 0
+    seconds: float = 0.0
+
+    def add(self, start: float, acquired: float, end: float) -> None:
+        self.acquires.append(acquired - start)
+        self.cycles.append(end - start)
+
+    def result(self) -> dict[str, Any]:
+        done = len(self.cycles)
+        return {
+            "callers": self.callers,
+            "locks": done,
+            "failed": self.failed,
+            "locks_per_second": round(done / self.seconds, 1),
+            "acquire_us": percentiles(self.acquires) if done else {},
+            "cycle_us": percentiles(self.cycles) if done else {},
+        }
+
+
+class Bench:
+    """One run."""
+
+    def __init__(self, settings: Settings, seconds: float) -> None:
+        prefix = encoded("key_prefix", settings.options.get("key_prefix", ""))
+        self.prefix = prefix + b"redlock-fast:bench:" + os.urandom(8).hex().encode() + b":"
+        arguments = settings.client(ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT)
+        self._arguments = arguments | {"key_prefix": self.prefix}
+        self._seconds = seconds
+        self._done = 0.0
+        self._bar = Progress(3 * seconds)
+
+    def threads(self, callers: int) -> dict[str, Any]:
+        """Acquire and release, again and again, in so many threads with one client."""
+        tally, stop = Tally(callers), threading.Event()
+        with FastRedlock(**self._arguments) as client:
+            if not client.connect():
+                client.locked("a lock")  # says why
+            group = [
+                threading.Thread(target=_call, args=(client, number, tally, stop))
+                for number in range(callers)
+            ]
+            try:
+                start = time.perf_counter()
+                for one in group:
+                    one.start()
+                while (elapsed := time.perf_counter() - start) < self._seconds:
+                    self._show(elapsed, f"{callers} thread{'s' * (callers > 1)}, {len(tally.cycles):,} locks")
+                    time.sleep(min(TICK, self._seconds - elapsed))
+            finally:
+                stop.set()
+                for one in group:
+                    if one.ident is not None:
+                        one.join()
+            tally.seconds = time.perf_counter() - start
+        self._done += self._seconds
+        return tally.result()
+
+    def tasks(self, callers: int) -> dict[str, Any]:
+        """The same in so many tasks of an event loop."""
+        result = asyncio.run(self._tasks(Tally(callers)))
+        self._done += self._seconds
+        return result
+
+    async def _tasks(self, tally: Tally) -> dict[str, Any]:
+        async with AsyncFastRedlock(**self._arguments) as client:
+            await client.connect()
+            stop = asyncio.Event()
+            start = time.perf_counter()
+            async with asyncio.TaskGroup() as group:
+                for number in range(tally.callers):
+                    group.create_task(_call_async(client, number, tally, stop))
+                while (elapsed := time.perf_counter() - start) < self._seconds:
+                    self._show(elapsed, f"{tally.callers} tasks, {len(tally.cycles):,} locks")
+                    await asyncio.sleep(min(TICK, self._seconds - elapsed))
+                stop.set()
+            tally.seconds = time.perf_counter() - start
+        return tally.result()
+
+    def _show(self, elapsed: float, text: str) -> None:
+        self._bar.show(self._done + elapsed, text)
+
+    def end(self) -> None:
+        self._bar.end()
+
+
+def _call(client: FastRedlock, number: int, tally: Tally, stop: threading.Event) -> None:
+    round_ = 0
+    while not stop.is_set():
+        round_ += 1
+        lock = client.lock(f"{number}:{round_ % NAMES}")
+        start = time.perf_counter()
+        try:
+            got = lock.acquire(blocking=False)
+        except QuorumUnavailable:
+            got = False
+        if not got:
+            tally.failed += 1
+            time.sleep(PAUSE)
+            continue
+        acquired = time.perf_counter()
+        lock.release()
+        tally.add(start, acquired, time.perf_counter())
+
+
+async def _call_async(client: AsyncFastRedlock, number: int, tally: Tally, stop: asyncio.Event) -> None:
+    round_ = 0
+    while not stop.is_set():
+        round_ += 1
+        lock = client.lock(f"{number}:{round_ % NAMES}")
+        start = time.perf_counter()
+        try:
+            got = await lock.acquire(blocking=False)
+        except QuorumUnavailable:
+            got = False
+        if not got:
+            tally.failed += 1
+            await asyncio.sleep(PAUSE)
+            continue
+        acquired = time.perf_counter()
+        await lock.release()
+        tally.add(start, acquired, time.perf_counter())
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def run(options: argparse.Namespace) -> int:
+    """0; 1 where a lock was not granted."""
+    logging.getLogger("redlock_fast").addHandler(logging.NullHandler())
+    settings = load(options)
+    bench = Bench(settings, options.seconds)
+    try:
+        results = {
+            "one": bench.threads(1),
+            "threads": bench.threads(options.threads),
+            "tasks": bench.tasks(options.tasks),
+        }
+    finally:
+        bench.end()
+        clean_up(settings.masters, bench.prefix)
+    if options.json:
+        print(json.dumps({"engine": ENGINE, "masters": len(settings.masters), **results}))
+    else:
+        _table(results)
+    return codes.FAILED if any(result["failed"] for result in results.values()) else 0
+
+
+def clean_up(masters: Sequence[str], prefix: bytes) -> None:
+    """Delete what an interrupted run, or a master that failed meanwhile, has left."""
+    with Servers(check_masters(masters), CONNECT_TIMEOUT) as servers:
+        deadline = time.monotonic() + TTL  # by then it has ended by itself
+        pattern = literally(prefix) + b"*"
+        list(servers.each(lambda one: one.delete(list(one.names(pattern, MANY, deadline)))))
+
+
+def _table(results: dict[str, dict[str, Any]]) -> None:
+    columns = ["callers", "locks/s", "acquire p50", "p99", "acquire + release p50", "p99", "not granted"]
+    words = {"one": "one", "threads": "{callers} threads", "tasks": "{callers} tasks"}
+    show(columns, [_row(words[name].format(**result), result) for name, result in results.items()])
+
+
+def _row(callers: str, result: dict[str, Any]) -> list[str]:
+    times = [result[what].get(share) for what in ("acquire_us", "cycle_us") for share in ("p50", "p99")]
+    shown = ["-" if one is None else f"{one:,.0f} µs" for one in times]
+    return [callers, f"{result['locks_per_second']:,.0f}", *shown, f"{result['failed']:,}"]

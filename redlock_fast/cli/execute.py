@@ -1,0 +1,110 @@
+"""``redlock-fast exec``: flock(1) over N masters.
+
+This process holds the lock, the command runs in a child. See docs/cli.md for what ends it, and how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import threading
+from typing import Any
+
+from ..client import FastRedlock, Lock
+from . import codes
+from .child import Child
+from .settings import Settings, load
+from .signals import Signals, Stopped
+from .words import printable, say
+
+#: Seconds. For people and cron jobs: a slow master is no reason to do without it.
+TTL, NODE_TIMEOUT, CONNECT_TIMEOUT = 30.0, 1.0, 3.0
+#: For the thread that ends what is left of the command.
+PATIENCE = 5.0
+TOKEN = "REDLOCK_FAST_TOKEN"
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command's exit code, or why there is none."""
+    settings = load(options)
+    _log(options.verbose)
+    terminal = os.isatty(0)
+    with (
+        Child(options.argv, alone=not terminal, grace=options.grace) as child,
+        Signals(unstoppable=not terminal) as signals,
+    ):
+        try:
+            return _Run(options, settings, child, signals, terminal).result()
+        except Stopped as stopped:
+            return codes.SIGNALLED + stopped.number
+
+
+class _Run:
+    """One command under one lock."""
+
+    def __init__(
+        self, options: argparse.Namespace, settings: Settings, child: Child, signals: Signals, terminal: bool
+    ) -> None:
+        self._options = options
+        self._settings = settings
+        self._child = child
+        self._signals = signals
+        self._terminal = terminal
+        self._lost = False
+        self._ended = threading.Event()  # after a loss: nothing of the command is left
+        self._name = os.fsencode(options.name)
+
+    def result(self) -> int:
+        options = self._options
+        arguments = self._settings.client(ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT)
+        with FastRedlock(**arguments) as client:
+            lock = client.lock(
+                self._name,
+                timeout=options.timeout,
+                fencing=options.fencing,
+                auto_extend=True,
+                max_extensions=None,
+                on_lost=self._on_lost,
+            )
+            if not lock.acquire():
+                return int(options.conflict_exit_code)
+            return self._under(lock)
+
+    def _under(self, lock: Lock) -> int:
+        try:
+            self._signals.deliver = self._forward
+            failure = self._child.start({TOKEN: str(lock.fencing_token)} if self._options.fencing else {})
+            code = self._child.wait()
+        finally:
+            kept = lock.release()
+        if self._lost or not kept:
+            self._ended.wait(self._options.grace + PATIENCE)
+            return codes.LOST
+        if failure is not None:
+            say(f"{self._options.argv[0]}: {failure.strerror}")
+            return codes.NOT_FOUND if isinstance(failure, FileNotFoundError) else codes.NOT_EXECUTABLE
+        return code
+
+    def _forward(self, number: int) -> None:
+        """Ctrl-C has reached the command already, which is in our group then."""
+        if not (self._terminal and number == signal.SIGINT):
+            self._child.send(number)
+
+    def _on_lost(self, lock: Any, reason: str) -> None:
+        """In a thread of the client."""
+        self._lost = True
+        say(f"lost the lock {printable(self._name)}: {reason}")
+        self._child.end()
+        self._ended.set()
+
+
+def _log(verbose: bool) -> None:
+    """A minority of masters that fails is no news for cron's mails, unless somebody wants to know."""
+    logger = logging.getLogger("redlock_fast")
+    if verbose:
+        logging.basicConfig(format="redlock-fast: %(message)s")
+        logger.setLevel(logging.INFO)
+    else:
+        logger.addHandler(logging.NullHandler())

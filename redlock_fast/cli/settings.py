@@ -1,0 +1,87 @@
+"""Which masters, and how to use them: flags win over the environment, that over a TOML file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from .._core import Core
+from .._quorum import Retry
+from ..errors import ConfigError
+
+SECTION = "redlock-fast"
+MASTERS, CONFIG = "REDLOCK_FAST_MASTERS", "REDLOCK_FAST_CONFIG"
+
+#: What a file may say beside ``masters``: what clients take, as far as TOML can say it.
+OPTIONS = tuple(
+    name for name in Core.__init__.__annotations__ if name not in ("masters", "clock", "unknown", "return")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``options``: for a client, those that somebody gave."""
+
+    masters: list[str]
+    options: dict[str, Any]
+
+    def client(self, **defaults: Any) -> dict[str, Any]:
+        """All arguments for a client, with these where nobody gave others."""
+        return {"masters": self.masters, **defaults, **self.options}
+
+
+def load(flags: argparse.Namespace) -> Settings:
+    """Raises ConfigError; its text has no password."""
+    path = flags.config or os.environ.get(CONFIG)
+    options = _from_file(path) if path else {}
+    in_file = options.pop("masters", [])
+    masters = _split(flags.masters or "") or _split(os.environ.get(MASTERS, "")) or in_file
+    if not masters:
+        raise ConfigError(
+            f"no masters: give --masters URL,URL or set {MASTERS}, or name a file with --config or {CONFIG}"
+        )
+    for name in ("ttl", "key_prefix"):
+        given = getattr(flags, name, None)
+        if given is not None:
+            options[name] = given
+    return Settings(masters, options)
+
+
+def _split(urls: str) -> list[str]:
+    return [url for url in re.split(r"[\s,]+", urls) if url]
+
+
+def _from_file(path: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            said = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: no TOML: {error}") from None
+    section = said.get(SECTION)
+    if not isinstance(section, dict):
+        raise ConfigError(f"{path}: has no section [{SECTION}]")
+    unknown = [name for name in section if name not in ("masters", *OPTIONS)]
+    if unknown:
+        raise ConfigError(
+            f"{path}: unknown: {', '.join(unknown)}; [{SECTION}] may have masters, {', '.join(OPTIONS)}"
+        )
+    masters = section.get("masters", [])
+    if not isinstance(masters, list) or not all(isinstance(url, str) for url in masters):
+        raise ConfigError(f"{path}: masters must be a list of URLs")
+    if "retry" in section:
+        section["retry"] = _retry(path, section["retry"])
+    return section
+
+
+def _retry(path: str, said: Any) -> Retry:
+    try:
+        return Retry(**said)
+    except TypeError:
+        raise ConfigError(f"{path}: retry must be a table of min_delay, max_delay, max_attempts") from None

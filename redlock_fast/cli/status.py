@@ -1,0 +1,113 @@
+"""``redlock-fast status``: what each master is, and whether a quorum of them grants a lock now."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .._seat import MasterHealth
+from ..client import FastRedlock
+from ..errors import LockNotAcquired
+from . import codes
+from .settings import load
+from .tables import show
+
+#: Seconds. As ``exec``: patient.
+NODE_TIMEOUT, CONNECT_TIMEOUT, TTL = 1.0, 2.0, 5.0
+TICK = 0.01
+#: So many locks are tried: the first finds connections that have just been made.
+TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """``usable``: a quorum granted a lock. ``problem``: why not."""
+
+    usable: bool
+    quorum: int
+    problem: str
+    masters: list[MasterHealth]
+
+
+def run(options: argparse.Namespace) -> int:
+    """0: a quorum is usable; 1: not."""
+    logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # the table says it all
+    settings = load(options)
+    arguments = settings.client(ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT)
+    with FastRedlock(**(arguments | {"decide": "all"})) as client:
+        status = ask(client)
+    if options.json:
+        print(json.dumps(asdict(status)))
+    else:
+        _table(status)
+    return 0 if status.usable else codes.FAILED
+
+
+def ask(client: FastRedlock) -> Status:
+    """Connect, and try whether a lock that nobody else wants is granted."""
+    client.connect()
+    deadline = time.monotonic() + client.connect_timeout
+    while any(one.state == "connecting" for one in client.health()) and time.monotonic() < deadline:
+        time.sleep(TICK)
+    problem = ""
+    for _ in range(TRIES):
+        lock = client.lock(f"redlock-fast:status:{os.urandom(8).hex()}")
+        try:
+            problem = "" if lock.acquire(blocking=False) else "a lock that nobody holds was refused"
+        except LockNotAcquired as error:
+            problem = str(error)
+        finally:
+            lock.release()
+    return Status(not problem, client.rules.need, problem, client.health())
+
+
+def _table(status: Status) -> None:
+    columns = (
+        "master",
+        "state",
+        "role",
+        "server",
+        "round trip",
+        "uptime",
+        "guard",
+        "persistence",
+        "eviction",
+        "push",
+        "release",
+    )
+    show(columns, [_row(one) for one in status.masters])
+    print()
+    for one in status.masters:
+        if one.error:
+            print(f"{one.name}: {one.error}")
+    able = sum(one.state == "connected" and not one.guard for one in status.masters)
+    what = f"{able} of {len(status.masters)} masters, a quorum is {status.quorum}"
+    print(f"usable: {what}" if status.usable else f"NOT usable: {what}; {status.problem.split(';')[0]}")
+
+
+def _row(one: MasterHealth) -> list[str]:
+    there = one.connections > 0
+    known: dict[str, Any] = {
+        "role": one.role,
+        "server": f"{one.server} {one.version}".strip(),
+        "round trip": f"{one.round_trip * 1000:.2f} ms" if one.round_trip else "",
+        "uptime": _duration(one.uptime),
+        "guard": f"{one.guard:.1f} s" if one.guard else "none",
+        "persistence": one.persistence,
+        "eviction": one.eviction,
+        "push": "yes" if one.push else "no",
+        "release": one.release_path,
+    }
+    return [one.name, one.state, *(value or "-" if there else "-" for value in known.values())]
+
+
+def _duration(seconds: int) -> str:
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

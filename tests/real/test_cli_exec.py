@@ -1,0 +1,295 @@
+"""``redlock-fast exec``: real processes and masters, both engines where they matter."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+from support.commands import Command, alive, ends, first_line, running
+from support.keys import nothing_left, values, with_keys
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast.embedded import Masters
+
+Raw = Callable[[Masters], list[redis.Redis]]
+
+#: Says its number, and goes on until it is told to end; then it says so.
+OBEYS = "trap 'echo ended; exit 5' TERM INT HUP; echo $$; while :; do sleep 0.02; done"
+#: Goes on even then.
+IGNORES = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.02; done"
+#: A lease that is over soon after it is not extended any more.
+SHORT = ("--ttl", "3")
+QUICK = ("--grace", "0.2")
+
+
+@pytest.fixture
+def command(valkey: Masters, engine_name: str) -> Command:
+    """On both engines."""
+    return Command(valkey, engine_name)
+
+
+@pytest.fixture
+def once(valkey: Masters) -> Command:
+    """For what no engine can change."""
+    return Command(valkey)
+
+
+def sh(script: str) -> list[str]:
+    return ["--", "sh", "-c", script]
+
+
+def holders(nodes: list[redis.Redis], key: str) -> int:
+    return sum(value is not None for value in values(nodes, key))
+
+
+# --- exit codes and arguments ---------------------------------------------------------------------
+
+
+def test_it_runs_under_the_lock(command: Command, valkey: Masters, raw: Raw, tmp_path: Path) -> None:
+    nodes, end = raw(valkey), tmp_path / "end"
+    script = f"echo held; until [ -e {end} ]; do sleep 0.02; done; exit 7"
+    with running(command.start("exec", "job", *sh(script))) as process:
+        assert first_line(process) == "held"
+        assert holders(nodes, "job") >= 3
+        end.touch()
+        assert process.wait(DEADLINE) == 7
+    nothing_left(valkey)
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "said"),
+    [
+        (["sh", "-c", "exit 255"], 255, ""),
+        (["sh", "-c", "kill -KILL $$"], 128 + 9, ""),
+        (["no-such-command"], 127, "redlock-fast: no-such-command: No such file or directory\n"),
+        (["/etc/passwd"], 126, "redlock-fast: /etc/passwd: Permission denied\n"),
+    ],
+)
+def test_its_exit_code(once: Command, valkey: Masters, what: list[str], code: int, said: str) -> None:
+    assert once.run("exec", "job", "--", *what) == (code, "", said)
+    nothing_left(valkey)
+
+
+def test_what_is_behind_the_dashes_is_the_commands(once: Command) -> None:
+    script = 'echo "$#:$*"'
+    assert once.run("exec", "job", *sh(script), "sh", "--", "--ttl", "--help") == (
+        0,
+        "3:-- --ttl --help\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["exec", "job"], "which command?"),
+        (["exec", "job", "--"], "which command?"),
+        (["exec", "--", "true"], "NAME"),
+        (["exec", "job", "true"], "unrecognized arguments: true"),
+        (["exec", "job", "--ttl", "x", "--", "true"], "--ttl"),
+        (["exec", "job", "--timeout", "-2", "--", "true"], "--timeout"),
+        (["exec", "job", "-E", "256", "--", "true"], "0 to 255"),
+        (["exec", "", "--", "true"], "resource must have 1 to"),
+        (["exec", "job", "--ttl", "61", "--", "true"], "at most max_ttl (60 s)"),
+        (["exec", "job", "redis://me:secret@host", "--", "true"], "redis://***@host"),
+        (["exec", "job", "--masters", "redis://me:secret@[host", "--", "true"], "is no URL of a master"),
+    ],
+)
+def test_bad_usage(once: Command, arguments: list[str], said: str) -> None:
+    code, out, err = once.run(*arguments)
+    assert (code, out) == (64, "")
+    assert said in err
+    assert "secret" not in err
+    assert "Traceback" not in err
+
+
+def test_no_masters_are_configured() -> None:
+    code, out, err = Command(None).run("exec", "job", "--", "true")
+    assert (code, out) == (64, "")
+    assert err.startswith("redlock-fast: no masters: give --masters URL,URL or set REDLOCK_FAST_MASTERS")
+
+
+def test_too_few_masters(once: Command, valkey: Masters, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        valkey[number].kill()
+    code, _, err = once.run("exec", "job", "--", "touch", str(tmp_path / "ran"))
+    assert code == 69
+    assert "no quorum of 3 of 5 masters" in err
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_fencing_token(once: Command) -> None:
+    show = sh("echo $REDLOCK_FAST_TOKEN")
+    first, second = (once.run("exec", "job", "--fencing", *show)[1] for _ in range(2))
+    assert 0 < int(first) < int(second)
+    assert once.run("exec", "job", *show)[1] == "\n"
+
+
+# --- contention -----------------------------------------------------------------------------------
+
+
+def test_contention(command: Command, tmp_path: Path) -> None:
+    with running(command.start("exec", "job", *sh(OBEYS))) as first:
+        pid = int(first_line(first))
+        ran = ["--", "touch", str(tmp_path / "ran")]
+        assert command.run("exec", "job", *ran) == (1, "", "")
+        assert command.run("exec", "job", "-E", "99", "--timeout", "0.2", *ran) == (99, "", "")
+        assert not (tmp_path / "ran").exists()
+        with running(command.start("exec", "job", "--timeout", "-1", "--", "echo", "mine")) as second:
+            os.kill(pid, signal.SIGTERM)
+            assert first_line(second) == "mine"
+            assert second.wait(DEADLINE) == 0
+        assert first.wait(DEADLINE) == 5
+
+
+def test_it_is_renewed_though_a_master_dies(command: Command, valkey: Masters, raw: Raw) -> None:
+    with running(command.start("exec", "job", *SHORT, *sh(OBEYS))) as process:
+        first_line(process)
+        valkey[0].kill()
+        node = next(node for node in raw(valkey)[1:] if node.get("job"))
+        left = [node.pttl("job")]
+
+        def extended() -> bool:
+            left.append(node.pttl("job"))
+            return left[-1] > left[-2]
+
+        for _ in range(2):
+            eventually(extended, "it is extended")
+        assert process.poll() is None
+        process.terminate()
+        assert process.wait(DEADLINE) == 5
+
+
+# --- signals --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_are_forwarded(once: Command, valkey: Masters, number: int) -> None:
+    with running(once.start("exec", "job", *sh(OBEYS))) as process:
+        first_line(process)
+        process.send_signal(number)
+        assert process.communicate(timeout=DEADLINE)[0] == "ended\n"
+        assert process.returncode == 5
+    nothing_left(valkey)
+
+
+def test_who_ignores_signals_keeps_the_lock(once: Command, valkey: Masters, raw: Raw) -> None:
+    with running(once.start("exec", "job", *QUICK, *sh(IGNORES))) as process:
+        pid = int(first_line(process))
+        process.terminate()
+        assert first_line(process) == "heard"
+        assert process.poll() is None
+        assert holders(raw(valkey), "job") >= 3
+        os.kill(pid, signal.SIGKILL)
+        assert process.wait(DEADLINE) == 128 + 9
+
+
+def test_a_signal_ends_the_waiting(command: Command, valkey: Masters, raw: Raw, tmp_path: Path) -> None:
+    nodes = raw(valkey)
+    for node in nodes:
+        node.set("job", "somebody else", px=600_000)
+    waiting = ("exec", "job", "--timeout", "-1", "--verbose", "--", "touch", str(tmp_path / "ran"))
+    with running(command.start(*waiting)) as process:
+        assert process.stderr is not None
+        while "master-connected" not in process.stderr.readline():
+            assert process.poll() is None
+        process.terminate()
+        assert process.wait(DEADLINE) == 128 + 15
+    assert values(nodes, "job") == [b"somebody else"] * 5
+    assert not (tmp_path / "ran").exists()
+
+
+def test_ctrl_c_on_a_terminal(once: Command) -> None:
+    """It reaches the command by itself, which is in the foreground with us."""
+    script = "import os,pty,sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+    arguments = [sys.executable, "-m", "redlock_fast", "exec", "job", *sh(OBEYS)]
+    terminal = subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=once.environment,
+    )
+    with running(terminal) as process:
+        assert first_line(process).isdigit()
+        out, _ = process.communicate("\x03", timeout=DEADLINE)
+        assert process.returncode == 5
+        assert "ended" in out
+
+
+# --- losses ---------------------------------------------------------------------------------------
+
+
+def test_a_lost_lock_ends_the_command(once: Command, valkey: Masters, raw: Raw) -> None:
+    with running(once.start("exec", "job", *SHORT, *sh(OBEYS))) as process:
+        first_line(process)
+        for node in raw(valkey):
+            node.flushall()
+        out, err = process.communicate(timeout=DEADLINE)
+        assert (process.returncode, out) == (75, "ended\n")
+        lost = "redlock-fast: lost the lock job: gone: a quorum of masters no longer has the key\n"
+        assert err.startswith(lost)
+
+
+def test_who_ignores_the_loss_is_killed(command: Command, valkey: Masters, raw: Raw) -> None:
+    with running(command.start("exec", "job", *SHORT, *QUICK, *sh(IGNORES))) as process:
+        pid = int(first_line(process))
+        for node in raw(valkey):
+            node.flushall()
+        out, _ = process.communicate(timeout=DEADLINE)
+        assert (process.returncode, out) == (75, "heard\n")
+        assert not alive(pid)
+
+
+def test_what_the_command_has_started_ends_with_it(once: Command, valkey: Masters, raw: Raw) -> None:
+    script = f"sh -c '{IGNORES.replace(chr(39), chr(34))}' & wait"
+    with running(once.start("exec", "job", *SHORT, *QUICK, *sh(script))) as process:
+        pid = int(first_line(process))
+        for node in raw(valkey):
+            node.flushall()
+        assert process.wait(DEADLINE) == 75
+        ends(pid)
+
+
+def test_masters_die(command: Command, valkey: Masters) -> None:
+    """The lease ends, and with it the command: before anybody else can have the lock."""
+    with running(command.start("exec", "job", *SHORT, *sh(OBEYS))) as process:
+        first_line(process)
+        for number in (0, 2, 4):
+            valkey[number].kill()
+        out, err = process.communicate(timeout=DEADLINE)
+        assert (process.returncode, out) == (75, "ended\n")
+        assert "unconfirmed: too few masters answered before the lease ended" in err
+
+
+def test_a_loss_that_only_the_release_finds(once: Command, valkey: Masters, raw: Raw, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    with running(
+        once.start("exec", "job", *sh(f"echo 1; until [ -e {end} ]; do sleep 0.02; done"))
+    ) as process:
+        first_line(process)
+        for node in raw(valkey):
+            node.flushall()
+        end.touch()
+        _, err = process.communicate(timeout=DEADLINE)
+        assert process.returncode == 75
+        assert "lost the lock job: gone" in err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the command outlives its parent elsewhere")
+def test_the_parent_is_killed(command: Command, valkey: Masters) -> None:
+    """The command dies with it, and the next one gets in when the lease has ended."""
+    with running(command.start("exec", "job", *SHORT, *sh(IGNORES))) as process:
+        pid = int(first_line(process))
+        process.kill()
+        process.wait()
+        ends(pid)
+        assert len(with_keys(valkey)) >= 3
+    assert command.run("exec", "job", "--timeout", "60", "--", "echo", "mine") == (0, "mine\n", "")

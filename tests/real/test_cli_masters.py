@@ -1,0 +1,217 @@
+"""``redlock-fast status``, ``locks`` and ``bench``: what they say of real masters."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from support.commands import Command, running
+from support.keys import TTL, nothing_left, paused
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast import FastRedlock
+from redlock_fast.embedded import Masters
+
+Raw = Callable[[Masters], list[redis.Redis]]
+#: The masters of a busy machine may need a while.
+PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
+
+
+def result(command: Command, *arguments: str) -> tuple[int, dict[str, Any]]:
+    code, out, err = command.run(*arguments, "--json")
+    assert err == ""
+    return code, json.loads(out)
+
+
+# --- status ---------------------------------------------------------------------------------------
+
+
+def test_status(masters: Masters, engine_name: str) -> None:
+    code, status = result(Command(masters, engine_name), "status")
+    assert (code, status["usable"], status["quorum"], status["problem"]) == (0, True, 3, "")
+    assert [one["name"] for one in status["masters"]] == [f"127.0.0.1:{m.port}/0" for m in masters]
+    for one in status["masters"]:
+        assert (one["state"], one["role"], one["eviction"]) == ("connected", "master", "noeviction")
+        assert one["version"]
+        assert one["round_trip"] > 0
+        assert one["release_path"] == ("DELIFEQ" if one["server"] == "valkey" else "EVALSHA")
+        assert one["push"] is True
+    nothing_left(masters)
+
+
+def test_status_without_a_minority(valkey: Masters) -> None:
+    valkey[1].kill()
+    valkey[2].ask("REPLICAOF 127.0.0.1 1")
+    try:
+        code, out, err = Command(valkey).run("status")
+    finally:
+        valkey[2].ask("REPLICAOF NO ONE")
+    assert (code, err) == (0, "")
+    rows = out.splitlines()
+    assert rows[0].split()[:5] == ["master", "state", "role", "server", "round"]
+    assert [row.split()[1] for row in rows[1:6]] == ["connected", "down", "down", "connected", "connected"]
+    assert f"127.0.0.1:{valkey[2].port}/0: it is a slave, not a master" in out
+    assert rows[-1] == "usable: 3 of 5 masters, a quorum is 3"
+
+
+def test_status_without_a_quorum(valkey: Masters, raw: Raw) -> None:
+    """Two are down, and one is there but takes no lock: only who tries knows."""
+    valkey[0].kill()
+    valkey[1].kill()
+    node = raw(valkey)[2]
+    node.config_set("maxmemory", 1)
+    try:
+        code, out, _ = Command(valkey).run("status")
+    finally:
+        node.config_set("maxmemory", 0)
+    assert code == 1
+    assert "OOM" in out
+    assert out.splitlines()[-1].startswith("NOT usable: ")
+    nothing_left(valkey)
+
+
+def test_status_of_guarded_masters(valkey: Masters, tmp_path: Path) -> None:
+    """They are well, but give no vote yet."""
+    file = tmp_path / "locks.toml"
+    file.write_text(f"[redlock-fast]\nmasters = {valkey.urls}\nrestart_guard = 'strict'\nmax_ttl = 80000\n")
+    code, status = result(Command(None), "status", "--config", str(file))
+    assert (code, status["usable"]) == (1, False)
+    assert all(one["state"] == "connected" and one["guard"] > 0 for one in status["masters"])
+    assert "it may have forgotten locks" in status["problem"]
+
+
+# --- locks ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def held(valkey: Masters) -> Iterator[None]:
+    """Some locks, each on all masters."""
+    options: dict[str, Any] = {**PATIENT, "key_prefix": "app*:", "decide": "all", "ttl": TTL}
+    with FastRedlock(valkey.urls, **options) as client:
+        client.connect()
+        eventually(lambda: all(m.state == "connected" for m in client.health()), "all masters connect")
+        for name in ("orders:1", "orders:2", "users:1"):
+            assert client.acquire(name)
+        assert client.lock("fenced", fencing=True).acquire()
+        yield
+
+
+@pytest.mark.usefixtures("held")
+def test_locks(valkey: Masters, raw: Raw) -> None:
+    nodes = raw(valkey)
+    for node in nodes:
+        node.set("app*:data", "x" * 65, px=60_000)
+        node.set("app*:no end", "x")
+        node.rpush("app*:list", "x")
+        node.set("apples:1", "of others", px=60_000)
+    nodes[4].delete("app*:orders:2")
+    nodes[4].set("app*:orders:2", "other's", px=60_000)
+    code, found = result(Command(valkey), "locks", "--key-prefix", "app*:")
+    assert code == 0
+    assert found["complete"] is True
+    tokens = {one["lock"]: one["token"] for one in found["locks"]}
+    assert tokens.keys() == {"fenced", "orders:1", "orders:2", "users:1"}
+    assert tokens["users:1"] == nodes[0].get("app*:users:1").hex()  # type: ignore[union-attr]
+    by_lock = [
+        (one["lock"], one["quorum"], [ttl is not None for ttl in one["ttl"]]) for one in found["locks"]
+    ]
+    assert by_lock[2:4] == [
+        ("orders:2", True, [True] * 4 + [False]),
+        ("orders:2", False, [False] * 4 + [True]),
+    ]
+    assert 0 < found["locks"][0]["ttl"][0] <= TTL
+
+
+@pytest.mark.usefixtures("held")
+def test_locks_by_pattern_and_limit(valkey: Masters) -> None:
+    command = Command(valkey)
+    code, out, _ = command.run("locks", "orders:*", "--key-prefix", "app*:")
+    rows = [line.split() for line in out.splitlines() if line.startswith("orders")]
+    assert (code, [row[0] for row in rows]) == (0, ["orders:1", "orders:2"])
+    assert all(row[2] == "yes" and row.count("s") == 5 for row in rows)
+    code, out, _ = command.run("locks", "--key-prefix", "app*:", "--limit", "1")
+    assert "There is more" in out
+    code, out, _ = command.run("locks", "nobody's")
+    assert (code, out.splitlines()[-1]) == (0, "nothing is held")
+
+
+@pytest.mark.usefixtures("held")
+def test_locks_where_masters_are_down(valkey: Masters) -> None:
+    """What they would say is not known: neither yes nor no."""
+    for number in (0, 1):
+        valkey[number].kill()
+    code, found = result(Command(valkey), "locks", "app*:users:*")
+    assert (code, found["locks"][0]["quorum"]) == (0, True)
+    assert "refused" in found["masters"][0]["error"]
+    with paused(valkey, 2):
+        code, found = result(Command(valkey), "locks", "app*:users:*")
+    assert (code, found["locks"][0]["quorum"]) == (69, None)
+
+
+def test_names_cannot_harm_a_terminal(valkey: Masters, raw: Raw) -> None:
+    for node in raw(valkey):
+        node.set("\x1b[31mred\n\xff", b"\x1b[31m", px=60_000)
+    out = Command(valkey).run("locks")[1]
+    assert "\\x1b[31mred\\nÿ  1b5b3331  yes" in out
+
+
+# --- bench ----------------------------------------------------------------------------------------
+
+
+def test_bench(valkey: Masters, engine_name: str) -> None:
+    command = Command(valkey, engine_name)
+    small = ("--seconds", "0.3", "--threads", "3", "--tasks", "5")
+    code, out, progress = command.run("bench", *small, "--json")
+    numbers = json.loads(out)
+    assert (numbers["engine"], numbers["masters"]) == (engine_name, 5)
+    assert [numbers[name]["callers"] for name in ("one", "threads", "tasks")] == [1, 3, 5]
+    for name in ("one", "threads", "tasks"):
+        one = numbers[name]
+        assert one["locks"] > 0
+        assert 0 < one["acquire_us"]["p50"] <= one["acquire_us"]["p99"] <= one["cycle_us"]["p99"]
+    assert "1 thread, 0 locks" in progress
+    assert code == any(numbers[name]["failed"] for name in ("one", "threads", "tasks"))
+    nothing_left(valkey)
+
+
+def test_the_table_of_bench(valkey: Masters) -> None:
+    code, out, _ = Command(valkey).run("bench", "--seconds", "0.1", "--threads", "2", "--tasks", "2")
+    rows = out.splitlines()
+    assert code in (0, 1)
+    assert len(rows) == 4
+    assert rows[0].split()[:2] == ["callers", "locks/s"]
+    assert [row[: row.index("  ")] for row in rows[1:]] == ["one", "2 threads", "2 tasks"]
+
+
+def test_bench_without_a_quorum(valkey: Masters) -> None:
+    for number in range(3):
+        valkey[number].kill()
+    code, out, err = Command(valkey).run("bench")
+    assert (code, out) == (69, "")
+    assert "refused" in err
+
+
+def test_bench_that_is_interrupted(valkey: Masters) -> None:
+    with running(Command(valkey).start("bench", "--seconds", "60")) as process:
+        eventually(lambda: any(int(m.ask("DBSIZE")[1:]) for m in valkey), "it is at work")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=DEADLINE)
+        assert process.returncode == 130
+        assert "Traceback" not in err
+    nothing_left(valkey)
+
+
+def test_a_reader_that_has_enough(valkey: Masters) -> None:
+    locks = " ".join([sys.executable, "-m", "redlock_fast", "locks"])
+    script = f"{{ {locks}; echo $? >&2; }} | true"
+    done = subprocess.run(
+        ["sh", "-c", script], env=Command(valkey).environment, capture_output=True, text=True
+    )
+    assert done.stderr == "141\n"

@@ -1,0 +1,84 @@
+"""``redlock-fast`` as a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast.embedded import Masters
+
+ROOT = Path(__file__).parents[2]
+
+
+def _traced() -> list[str]:
+    """Where lines are counted, those of this process, too. It forks before it has a second thread."""
+    coverage = sys.modules.get("coverage")
+    counted = coverage is not None and coverage.Coverage.current() is not None
+    where = [f"--rcfile={ROOT / 'pyproject.toml'}", f"--data-file={ROOT / '.coverage'}"]
+    return ["-m", "coverage", "run", *where] if counted else []
+
+
+class Command:
+    """How to start it: with these masters, on this engine."""
+
+    def __init__(self, masters: Masters | None, engine: str = "auto") -> None:
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("REDLOCK_FAST_")}
+        self.environment |= {"REDLOCK_FAST_ENGINE": engine, "PYTHONPATH": str(ROOT)}
+        if masters is not None:
+            self.environment["REDLOCK_FAST_MASTERS"] = " ".join(masters.urls)
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *_traced(), "-m", "redlock_fast", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment | environment,
+        )
+
+    def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
+        """Its exit code, what it printed, what it complained of."""
+        with running(self.start(*arguments, **environment)) as process:
+            out, err = process.communicate(timeout=3 * DEADLINE)
+            return process.returncode, out, err
+
+
+@contextlib.contextmanager
+def running(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """It is gone afterwards."""
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    """What it says first, without the end of the line."""
+    assert process.stdout is not None
+    return process.stdout.readline().rstrip()
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process, and no zombie."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def ends(pid: int) -> None:
+    try:
+        eventually(lambda: not alive(pid), f"process {pid} ends")
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        raise

@@ -1,0 +1,243 @@
+"""The command line without masters: settings, tables, words, what is imported, codes."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import redlock_fast
+from redlock_fast import Retry, cli
+from redlock_fast.cli import codes, tables, words
+from redlock_fast.cli.keys import literally
+from redlock_fast.cli.settings import OPTIONS, load
+from redlock_fast.errors import ConfigError
+
+A, B, C = "redis://a", "redis://b", "redis://c"
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("REDLOCK_FAST_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "settings.toml"
+    path.write_text(
+        f'[redlock-fast]\nmasters = ["{A}", "{B}"]\nttl = 20\nkey_prefix = "app:"\n'
+        "retry = {min_delay = 0.1}\n"
+        "[others]\nmasters = 5\n"
+    )
+    return path
+
+
+def flags(**given: object) -> argparse.Namespace:
+    return argparse.Namespace(**{"masters": None, "config": None, "key_prefix": None, "ttl": None, **given})
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def test_a_file(file: Path) -> None:
+    settings = load(flags(config=str(file)))
+    assert settings.masters == [A, B]
+    assert settings.options == {"ttl": 20, "key_prefix": "app:", "retry": Retry(min_delay=0.1)}
+    assert settings.client(ttl=30.0, node_timeout=1.0)["ttl"] == 20
+    assert settings.client(ttl=30.0, node_timeout=1.0)["node_timeout"] == 1.0
+
+
+def test_the_environment_wins_over_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDLOCK_FAST_CONFIG", str(file))
+    assert load(flags()).masters == [A, B]
+    monkeypatch.setenv("REDLOCK_FAST_MASTERS", f" {B},{C}\n{A} ")
+    assert load(flags()).masters == [B, C, A]
+    assert load(flags()).options["ttl"] == 20
+
+
+def test_flags_win_over_the_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDLOCK_FAST_MASTERS", A)
+    monkeypatch.setenv("REDLOCK_FAST_CONFIG", "/nowhere")
+    settings = load(flags(config=str(file), masters=C, ttl=5.0, key_prefix=""))
+    assert settings.masters == [C]
+    assert (settings.options["ttl"], settings.options["key_prefix"]) == (5.0, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (None, "No such file"),
+        ("masters = [", "no TOML"),
+        ("[redlock_fast]\nmasters = []", r"no section \[redlock-fast\]"),
+        ("[redlock-fast]\nttl = 5", "no masters: give"),
+        ("[redlock-fast]\nmasters = 'redis://:secret@a'", "a list of URLs"),
+        ("[redlock-fast]\nmasters = [1]", "a list of URLs"),
+        ("[redlock-fast]\ntll = 5", "unknown: tll; .* may have masters, ttl, node_timeout"),
+        ("[redlock-fast]\nclock = 5", "unknown: clock"),
+        ("[redlock-fast]\nretry = 5", "retry must be a table"),
+        ("[redlock-fast]\nretry = {min = 5}", "retry must be a table"),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str | None, complaint: str) -> None:
+    path = tmp_path / "settings.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=complaint) as error:
+        load(flags(config=str(path)))
+    assert "secret" not in str(error.value)
+
+
+def test_every_option_of_a_client_may_stand_in_a_file() -> None:
+    assert {"ttl", "node_timeout", "key_prefix", "restart_guard", "max_ttl", "engine"} <= set(OPTIONS)
+    assert not {"masters", "clock", "unknown", "return"} & set(OPTIONS)
+
+
+# --- words and tables -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("no redis://me:se@cret@host:1/0, but", "no redis://***@host:1/0, but"),
+        ("rediss://:secret@a,redis://x:y@b", "rediss://***@a,redis://***@b"),
+        ("redis://host/0 is @ home", "redis://host/0 is @ home"),
+    ],
+)
+def test_no_passwords(said: str, shown: str) -> None:
+    assert words.redacted(said) == shown
+
+
+def test_say_does_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    words.say("nobody hears it")
+
+
+def test_what_is_printed_of_a_name() -> None:
+    assert words.printable("größe:1".encode()) == "größe:1"
+    assert words.printable(b"\x1b[0m\n\xff") == "\\x1b[0m\\n\\xff"
+
+
+def test_a_pattern_of_one_name() -> None:
+    assert literally(rb"a*b?c[d]e\f") == rb"a\*b\?c\[d\]e\\f"
+
+
+ROWS = [["a", "1.5 s", "x"], ["[bold]b", "10.0 s", "-"]]
+
+
+def test_a_plain_table(capsys: pytest.CaptureFixture[str]) -> None:
+    tables.show(["name", "ttl", "note"], ROWS)
+    assert capsys.readouterr().out == "name        ttl  note\na         1.5 s  x\n[bold]b  10.0 s  -\n"
+    tables.show(["name", "ttl"], [])
+    assert capsys.readouterr().out == "name  ttl\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    tables.show(["name", "ttl", "note"], ROWS)
+    assert "[bold]b" in terminal.getvalue()
+    assert "──" in terminal.getvalue()
+
+
+def test_a_terminal_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setitem(sys.modules, "rich", None)
+    tables.show(["name", "ttl", "note"], ROWS)
+    assert terminal.getvalue().splitlines()[0] == "name        ttl  note"
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+HELP = (
+    "import sys\n"
+    "from redlock_fast import cli\n"
+    "try: cli.main(['--help'])\n"
+    "except SystemExit as end: assert not end.code\n"
+)
+
+
+def test_help_imports_little_more_than_the_package() -> None:
+    """150 ms are its budget, of which the package takes nearly all."""
+    script = (
+        "import sys, redlock_fast; before = set(sys.modules)\n" + HELP + "print(*set(sys.modules) - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert all(name in done.stdout for name in ("exec", "status", "locks", "bench", "demo"))
+    imported = set(done.stdout.splitlines()[-1].split())
+    assert {name for name in imported if name.startswith("redlock_fast.")} == {
+        "redlock_fast.cli",
+        "redlock_fast.cli.arguments",
+        "redlock_fast.cli.codes",
+        "redlock_fast.cli.words",
+    }
+    heavy = {"redis", "hiredis", "asyncio", "ssl", "rich", "tomllib", "json", "ctypes", "subprocess"}
+    assert not heavy & imported
+    assert len(imported) < 20, imported
+
+
+def test_help_takes_little_more_than_the_package() -> None:
+    def cost(script: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    rounds = [(cost("import redlock_fast"), cost(HELP)) for _ in range(3)]
+    package, helped = (min(column) for column in zip(*rounds, strict=True))
+    assert helped < 1.6 * package
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"redlock-fast {redlock_fast.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "redis://me:secret@host"],
+        ["locks", "--limit", "0"],
+        ["bench", "--seconds", "61"],
+        ["bench", "--threads", "x"],
+        ["exec", "a", "--grace", "nan", "--", "true"],
+    ],
+)
+def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=str(codes.USAGE)):
+        cli.main(arguments)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "usage: redlock-fast" in said.err
+    assert "secret" not in said.err
+
+
+def test_a_bug_is_no_conflict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(cli.MODULES, "status", "codes")  # which cannot be run
+    assert cli.main(["status"]) == codes.INTERNAL
+    assert "AttributeError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(5, "5 s"), (7200, "2 h"), (90_000, "25 h"), (200_000, "2 d"), (130, "2 min")]
+)
+def test_uptimes(seconds: int, shown: str) -> None:
+    from redlock_fast.cli.status import _duration
+
+    assert _duration(seconds) == shown

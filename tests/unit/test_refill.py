@@ -1,0 +1,237 @@
+"""Refill: who is sent the key again, and when not."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from redlock_fast import ConfigError, FastRedlock
+from redlock_fast import _batches as batches
+from redlock_fast import _procedures as procedures
+from redlock_fast._claim import Claim
+from redlock_fast._commands import Verb
+from redlock_fast._engine import FAULT, SILENT, Batch, Tally, Votes, Wait
+from redlock_fast._lease import Extension, Lease
+from redlock_fast._quorum import Retry
+from redlock_fast._refill import UNHEARD_EVERY
+from redlock_fast._rules import Rules
+
+N, TTL = 5, 10.0
+OK, NO = 1, 0
+EVERYONE = 0b11111
+URLS = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
+
+
+class Time:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def rules(time: Time) -> Rules:
+    return Rules(N, 3, 0.05, 0.01, 1.0, Retry(), clock=time, refill=True)
+
+
+def held(time: Time, sent: int = EVERYONE, extensions: int = 0) -> Lease:
+    lease = Lease(Claim(b"r"), b"token", sent, TTL, 100.0 + TTL, TTL)
+    lease.extensions = extensions
+    time.now = 104.0
+    return lease
+
+
+def votes(*values: int) -> Votes:
+    asked = sum(1 << n for n, value in enumerate(values) if value != FAULT)
+    counts = (sum(v > 0 for v in values), values.count(NO), values.count(FAULT))
+    return Votes(values, asked, *counts, {})
+
+
+def run(procedure: Generator[Any, Any, Any], *answers: Any) -> tuple[Any, list[Any]]:
+    """What it returns, and its effects; what is not answered is sent None, exceptions are thrown into it."""
+    left, effects, answer = list(answers), [], None
+    try:
+        while True:
+            failing = isinstance(answer, BaseException)
+            effects.append(procedure.throw(answer) if failing else procedure.send(answer))
+            answer = left.pop(0) if left else None
+    except StopIteration as end:
+        return end.value, effects
+
+
+def refilled(effects: list[Any]) -> list[int]:
+    """The masters of each refill."""
+    found = []
+    for effect in effects:
+        if isinstance(effect.requests, Batch) and effect.requests.verb == Verb.REFILL:
+            assert effect.need == 0
+            assert effect.requests.keep == 0.0
+            found += effect.requests.masters
+    return found
+
+
+def extend(rules: Rules, lease: Lease, answer: Votes) -> tuple[Extension, list[int]]:
+    (outcome, _), effects = run(procedures.extend(rules, lease, TTL), [answer])
+    return outcome, refilled(effects)
+
+
+# --- one lease ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "masks"),
+    [
+        ((OK, OK, OK, OK, OK), []),
+        ((OK, OK, OK, SILENT, SILENT), []),
+        ((OK, NO, OK, OK, SILENT), [0b00010]),
+        ((NO, OK, OK, OK, NO), [0b10001]),
+        ((OK, OK, OK, FAULT, NO), [0b10000]),
+    ],
+)
+def test_who_says_that_it_is_missing_is_sent_it(
+    rules: Rules, time: Time, values: tuple[int, ...], masks: list[int]
+) -> None:
+    assert extend(rules, held(time), votes(*values)) == (Extension.EXTENDED, masks)
+
+
+def test_same_token_and_the_lease_of_the_extension(rules: Rules, time: Time) -> None:
+    _, effects = run(procedures.extend(rules, held(time), 20.0), [votes(OK, OK, OK, NO, SILENT)])
+    assert effects[1].requests.args == ([b"r"], [b"token"], [b"20000"])
+
+
+@pytest.mark.parametrize("values", [(OK, OK, NO, NO, FAULT), (OK, OK, NO, NO, NO)])
+def test_nothing_without_a_confirmation(rules: Rules, time: Time, values: tuple[int, ...]) -> None:
+    outcome, masks = extend(rules, held(time), votes(*values))
+    assert (outcome is Extension.EXTENDED, masks) == (False, [])
+
+
+def test_nothing_after_the_lease_has_ended(rules: Rules, time: Time) -> None:
+    lease = held(time)
+    procedure = procedures.extend(rules, lease, TTL)
+    next(procedure)
+    time.now = lease.deadline + 0.001
+    with pytest.raises(StopIteration) as end:
+        procedure.send([votes(OK, OK, OK, NO, NO)])
+    assert end.value.value[0] is Extension.LOST
+
+
+def test_who_was_not_asked_before_is_sent_it_and_released(rules: Rules, time: Time) -> None:
+    lease = held(time, sent=0b00111)
+    assert extend(rules, lease, votes(OK, OK, OK, FAULT, FAULT)) == (Extension.EXTENDED, [0b11000])
+    assert lease.sent == EVERYONE
+
+
+def test_the_unheard_are_sent_it_now_and_then(rules: Rules, time: Time) -> None:
+    lease = held(time, extensions=UNHEARD_EVERY - 1)
+    assert extend(rules, lease, votes(OK, OK, OK, SILENT, FAULT)) == (Extension.EXTENDED, [0b01000])
+
+
+def test_off(time: Time) -> None:
+    rules = Rules(N, 3, 0.05, 0.01, 1.0, Retry(), clock=time)
+    assert extend(rules, held(time, extensions=3), votes(OK, OK, OK, NO, SILENT)) == (Extension.EXTENDED, [])
+
+
+def test_other_kinds_are_left_alone(rules: Rules, time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Claim, "plain", False)
+    assert extend(rules, held(time), votes(OK, OK, OK, NO, NO)) == (Extension.EXTENDED, [])
+
+
+@pytest.mark.parametrize("trouble", [None, KeyboardInterrupt()])
+def test_what_is_released_meanwhile_is_taken_back(
+    rules: Rules, time: Time, trouble: BaseException | None
+) -> None:
+    """Another thread's release went out between the extension and the refill."""
+    lease = held(time)
+    procedure = procedures.extend(rules, lease, TTL)
+    next(procedure)
+    refill = procedure.send([votes(OK, NO, OK, OK, OK)])
+    run(procedures.release(rules, lease), [votes(OK, NO, OK, OK, OK)])
+    undo = procedure.throw(trouble) if trouble else procedure.send(None)
+    assert (refill.requests.verb, undo.requests.verb) == (Verb.REFILL, Verb.RELEASE)
+    assert (undo.requests.args, undo.requests.masters) == (([b"r"], [b"token"]), [0b00010])
+    assert undo.requests.keep == [TTL]
+    with pytest.raises(type(trouble) if trouble else StopIteration):
+        procedure.send(None)
+
+
+# --- many ---------------------------------------------------------------------------------------------
+
+
+def tally(*granted: int, sent: int = EVERYONE, **odd: Votes) -> Tally:
+    return Tally(list(granted), [sent] * len(granted), {int(at[1:]): one for at, one in odd.items()})
+
+
+def extend_many(
+    rules: Rules, leases: list[Lease], answer: Tally, thorough: bool
+) -> tuple[list[Extension], list[int], Any]:
+    procedure = batches.extend(rules, leases, [TTL] * len(leases), thorough=thorough)
+    outcomes, effects = run(procedure, answer)
+    return outcomes, refilled(effects), effects[0]
+
+
+def test_renewal_waits_for_all_and_fills_up_what_is_missing_anywhere(rules: Rules, time: Time) -> None:
+    leases = [held(time) for _ in range(3)]
+    answer = tally(5, 4, 2, _2=votes(OK, OK, NO, NO, FAULT))
+    outcomes, masks, first = extend_many(rules, leases, answer, thorough=True)
+    assert outcomes == [Extension.EXTENDED, Extension.EXTENDED, Extension.INCONCLUSIVE]
+    assert masks == [EVERYONE]
+    assert first.wait is Wait.ALL
+    assert first.timeout <= (leases[0].ttl - 4.0) / 2
+
+
+def test_renewal_waits_for_nobody_when_time_is_short(rules: Rules, time: Time) -> None:
+    lease = held(time)
+    time.now = lease.deadline - 3.0
+    _, masks, first = extend_many(rules, [lease], tally(3), thorough=True)
+    assert (masks, first.wait) == ([], Wait.CERTAIN)
+
+
+def test_votes_say_exactly_who_lacks_it(rules: Rules, time: Time) -> None:
+    answer = tally(3, _0=votes(OK, NO, OK, OK, FAULT))
+    assert extend_many(rules, [held(time)], answer, thorough=True)[1] == [0b00010]
+
+
+def test_many_now_and_then(rules: Rules, time: Time) -> None:
+    leases = [held(time), held(time, extensions=UNHEARD_EVERY - 1)]
+    _, masks, first = extend_many(rules, leases, tally(3, 3), thorough=False)
+    assert (masks, first.wait) == ([EVERYONE], Wait.CERTAIN)
+    assert leases[0].sent == EVERYONE
+
+
+def test_batches_release_too(rules: Rules, time: Time) -> None:
+    leases = [held(time), held(time)]
+    run(batches.undo_leases(leases[:1]))
+    run(batches.release(rules, leases[1:]), tally(5))
+    assert [lease.released for lease in leases] == [True, True]
+
+
+# --- settings -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "refill"),
+    [
+        ({}, True),
+        ({"restart_guard": "marker"}, True),
+        ({"restart_guard": "off"}, False),
+        ({"refill": False}, False),
+        ({"refill": True, "restart_guard": "strict"}, True),
+    ],
+)
+def test_on_together_with_the_restart_guard(options: dict[str, Any], refill: bool) -> None:
+    client = FastRedlock(URLS, **options)
+    assert client.rules.refill is refill
+    client.close()
+
+
+@pytest.mark.parametrize("options", [{"refill": True, "restart_guard": "off"}, {"refill": 1.0}])
+def test_bad_settings(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="refill"):
+        FastRedlock(URLS, **options)
