@@ -25,7 +25,8 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
     ``on_ready`` has something to do, whoever made the decision, and where ``due`` has become earlier.
 11. The vote of a command that watches (``Command.watch``) stays open until something changes. Its
     reply is a PTTL: -2 grants, for nothing is there; -1, and n >= 0, leave the vote open, the latter
-    until it expires n + 1 ms later; all else is a FAULT. A push ``invalidate`` that comes over the
+    until it expires n + 1 ms after it was asked for, which is never too late, however late the reply
+    was read; all else is a FAULT. A push ``invalidate`` that comes over the
     master's connection, from the moment of submission on, grants (with 1) what it names; one with
     null names everything. An open vote is SILENT, and no reply is owed for it.
     A request that watches is decided, whatever ``wait`` and ``stall`` say, by ``need`` grants; by so

@@ -21,17 +21,14 @@ from ._engine import FAULT, Engine, Votes
 from ._guard import Electorate, Guard
 from ._line import Line, Place
 from ._linger import Lingering
-from ._seat import MasterHealth, Seat, fault_text
+from ._seat import SKIPPED, MasterHealth, Seat, fault_cause, fault_text
 from .errors import ClientClosed, ConfigError
-from .telemetry import EventLog, logger
+from .telemetry import EventLog, log_error
 
 #: Seconds between two looks at the connections while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
 #: How long (seconds) the first call waits for more masters than a quorum.
 GRACE = 0.05
-
-#: Faults that say nothing new about a master.
-_NO_NEWS = frozenset({"not asked", "lagging", "not connected"})
 
 
 class Lasting(Protocol):
@@ -186,10 +183,13 @@ class Masters:
     def note_faults(self, votes: Votes) -> None:
         """Count and log, rarely, what was wrong with masters in one exchange."""
         for master, detail in votes.details.items():
-            if detail in _NO_NEWS:
+            if detail == "not asked":
                 continue
             seat = self.seats[master]
-            seat.faults += 1
+            if detail in SKIPPED:
+                seat.skipped[str(detail)] += 1
+                continue
+            seat.causes[fault_cause(detail)] += 1
             seat.error = fault_text(detail)
             self.events.warn("master-fault", seat.target.name, seat.error)
 
@@ -402,7 +402,7 @@ def _connector(masters: weakref.ref[Masters], wake: queue.SimpleQueue[None]) -> 
         try:
             pause = alive.look_after()
         except Exception:  # a client without its connector would never recover
-            logger.exception("connector-error")
+            log_error("connector-error")
             pause = IDLE_TICK
         del alive
         with contextlib.suppress(queue.Empty):
@@ -422,7 +422,7 @@ def _after_fork_in_child() -> None:
         try:
             masters._after_fork()
         except Exception:  # one client's trouble must not leave the others with their parent's connections
-            logger.exception("fork-error")
+            log_error("fork-error")
 
 
 if hasattr(os, "register_at_fork"):

@@ -296,7 +296,7 @@ class Connection:
         skipped = slot[1] is SKIPPED
         if not (again or skipped):
             if slot[1].watch and not detail:
-                op.watched(self.lane.index, value, bytes(self.incoming[:end]), self.read_at)
+                op.watched(self.lane.index, value, bytes(self.incoming[:end]), slot[3], self.read_at)
             else:
                 op.vote(self.lane.index, value, detail, self.read_at)
             op.settle()

@@ -326,14 +326,14 @@ class Op:
         if waiter.open <= 0 or waiter.partly:
             waiter.ring()
 
-    def watched(self, master: int, value: int, reply: bytes, now: float) -> None:
-        """Count the reply of a master that watches; ``value`` is what it says, if it is a number."""
+    def watched(self, master: int, value: int, reply: bytes, asked: float, now: float) -> None:
+        """Count the reply of a master that watches, and was ``asked`` then; ``value``: if it is a number."""
         if not reply.startswith(b":") or value < -2:
             self.vote(master, FAULT, reply, now)
         elif value == -2:
             self.vote(master, 1, b"", now)
         elif value >= 0 and self.vigil is not None:
-            self.vigil.expires[master] = now + (value + 1) / 1000
+            self.vigil.expires[master] = asked + (value + 1) / 1000
 
     def _hasten(self, vigil: Vigil, waiter: Waiter) -> None:
         """My time is over when the ``need`` masters that are first to have granted, or expired, have."""

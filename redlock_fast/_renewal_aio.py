@@ -13,7 +13,7 @@ from ._drive_aio import TIMER, Pump, drive
 from ._keeper import Keeper, Kept, Renewal, check_terms
 from .errors import ConfigError
 from .renewal import FIRST_PAUSE, Hold
-from .telemetry import logger
+from .telemetry import log_error
 
 
 class LoopRenewal(Renewal):
@@ -58,7 +58,7 @@ class LoopRenewal(Renewal):
         try:
             asks = [] if self.masters.closed else self.look()
         except Exception:  # locks without their renewal would all be lost
-            logger.exception("renewal-error")
+            log_error("renewal-error")
             asks = []
         if asks:
             self._task = self._loop.create_task(self._extend(asks), context=self._context)
@@ -70,7 +70,7 @@ class LoopRenewal(Renewal):
         try:
             await drive(self.extend(asks), self._pump)
         except Exception:
-            logger.exception("renewal-error")
+            log_error("renewal-error")
             least = FIRST_PAUSE
         finally:
             self._task = None
@@ -98,7 +98,7 @@ class LoopRenewal(Renewal):
                 self._telling.add(task)
                 task.add_done_callback(self._telling.discard)
         except Exception:
-            logger.exception("on-lost-error")
+            log_error("on-lost-error")
         if keeper.body is not None:
             keeper.body.cancel(reason)
 
@@ -107,7 +107,7 @@ async def _finish(told: Awaitable[Any]) -> None:
     try:
         await told
     except Exception:
-        logger.exception("on-lost-error")
+        log_error("on-lost-error")
 
 
 class Body:

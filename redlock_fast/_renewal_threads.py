@@ -16,7 +16,7 @@ from ._drive import drive
 from ._keeper import Keeper, Kept, OnLost, Renewal, check_terms
 from .errors import ConfigError
 from .renewal import FIRST_PAUSE
-from .telemetry import logger
+from .telemetry import log_error
 
 #: For so many seconds the thread stays when nothing is left to renew.
 LINGER = 5.0
@@ -58,7 +58,7 @@ class ThreadRenewal(Renewal):
             if asks:
                 drive(self.extend(asks), self.masters)
         except Exception:  # locks without their renewal would all be lost
-            logger.exception("renewal-error")
+            log_error("renewal-error")
             return FIRST_PAUSE
         with self.mutex:
             now = self.rules.clock()
@@ -95,7 +95,7 @@ class ThreadRenewal(Renewal):
                     threading.Thread(target=self._tell_all, name="redlock-fast-on-lost", daemon=True).start()
                     self._telling = True
                 except RuntimeError:  # no more threads; perhaps with the next loss
-                    logger.exception("on-lost-error")
+                    log_error("on-lost-error")
 
     def _tell_all(self) -> None:
         while True:
@@ -107,7 +107,7 @@ class ThreadRenewal(Renewal):
             try:
                 on_lost(lock, reason)
             except BaseException:
-                logger.exception("on-lost-error")
+                log_error("on-lost-error")
 
 
 def _renew(renewal: weakref.ref[ThreadRenewal], wake: queue.SimpleQueue[None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 from ._dial import Server, Target
@@ -15,6 +16,17 @@ from .telemetry import EventLog
 #: Seconds between attempts to reconnect, doubled each time, with jitter.
 MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
 
+#: Faults that say nothing new about a master: these, and "not asked", where nothing was wanted of it.
+SKIPPED = frozenset({"lagging", "not connected"})
+#: The error replies that are causes by themselves; a server may say anything.
+ERRORS = frozenset(
+    (
+        *("ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "ERR", "EXECABORT", "LOADING", "MASTERDOWN", "MISCONF"),
+        *("MOVED", "NOAUTH", "NOPERM", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "UNKILLABLE"),
+        *("WRONGPASS", "WRONGTYPE"),
+    )
+)
+
 
 @dataclass(frozen=True, slots=True)
 class MasterHealth:
@@ -22,7 +34,8 @@ class MasterHealth:
 
     ``state``: "connected", "lagging" (replies are overdue), "connecting" or "down". ``release_path``:
     DELIFEQ, DELEX or EVALSHA. ``round_trip``: smoothed, seconds. ``owed``: replies due. ``faults``:
-    failed votes so far. ``connections``: how often it was connected. ``error``: the last trouble.
+    failed votes so far; ``causes``: the same by cause (see docs/telemetry.md). ``skipped``: how often it was
+    passed over, by reason. ``connections``: how often it was connected. ``error``: the last trouble.
     ``kept``: releases sent again after a reconnect; ``dropped``: those that could not be kept.
     ``persistence``: "aof always", "aof everysec", "aof no", "no aof", or "" where it may not be asked:
     only the first survives every restart. ``eviction``: its policy; only "noeviction" keeps locks.
@@ -50,6 +63,8 @@ class MasterHealth:
     eviction: str
     guard: float
     push: bool
+    causes: dict[str, int]
+    skipped: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -66,8 +81,13 @@ class Seat:
     lost_at: float = 0.0
     guarded_until: float = 0.0
     connections: int = 0
-    faults: int = 0
+    causes: Counter[str] = field(default_factory=Counter)  # of votes that were failures
+    skipped: Counter[str] = field(default_factory=Counter)  # votes that it could not be asked for
     error: str = ""
+
+    @property
+    def faults(self) -> int:
+        return sum(list(self.causes.values()))
 
     def guard(self) -> float:
         """For how many seconds more it casts no vote."""
@@ -141,6 +161,8 @@ class Seat:
             eviction=server.eviction,
             guard=self.guard(),
             push=server.can.push,
+            causes=dict(self.causes),
+            skipped=dict(self.skipped),
         )
 
 
@@ -154,6 +176,21 @@ def fault_text(detail: str | bytes) -> str:
         return f"unexpected reply {decode(detail)!r:.200}"
     except ProtocolError:  # well formed, and still no value: a map with lists for keys
         return f"unexpected reply {detail!r:.200}"
+
+
+def fault_cause(detail: str | bytes) -> str:
+    """A fault as one of few words, for counting: an error's code, or what kind of trouble it was."""
+    if isinstance(detail, bytes):
+        code = detail[1:].split(None, 1)[0].decode(errors="replace") if detail[1:-2].strip() else ""
+        return "unexpected reply" if detail[:1] != b"-" else code if code in ERRORS else "other error"
+    if detail in ("too many replies owed", "buffer full"):
+        return "backlog"
+    if detail == "it restarted meanwhile":
+        return "restart"
+    for cause in ("unexpected reply", "protocol error"):
+        if detail.startswith(cause):
+            return cause
+    return "connection"
 
 
 def _backoff(failures: int) -> float:

@@ -1,4 +1,7 @@
-"""Counters and log events. Event names are stable; records go to the logger ``redlock_fast``."""
+"""Counters and log events. Event names are stable; records go to the logger ``redlock_fast``.
+
+A record's ``event`` is its name, its ``master`` the master that it is about, if it is about one.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,22 @@ logger = logging.getLogger("redlock_fast")
 
 #: At most one line per master and event in this many seconds.
 LOG_INTERVAL = 10.0
+
+#: All that there are; docs/telemetry.md says what they mean.
+EVENTS = (
+    "master-connected",
+    "master-trusted",
+    "master-fault",
+    "master-guarded",
+    "master-lost",
+    "master-may-forget",
+    "master-unreachable",
+    "lock-lost",
+    "connector-error",
+    "fork-error",
+    "on-lost-error",
+    "renewal-error",
+)
 
 
 @dataclass(slots=True)
@@ -72,3 +91,8 @@ class EventLog:
 
     def info(self, event: str, master: str, text: str) -> None:
         logger.info("%s: master %s: %s", event, master, text, extra={"event": event, "master": master})
+
+
+def log_error(event: str) -> None:
+    """Log the exception that is being handled: a trouble of this library's threads, or of a callback."""
+    logger.exception(event, extra={"event": event})

@@ -110,7 +110,7 @@ void hub_hand_on(hub *h);
 /* vigil.c: who watches, and what changes their votes. */
 int hub_begin_vigil(hub *h, hub_op *op, int master, int watch); /* 0 without memory */
 void hub_end_vigil(hub *h, hub_op *op);
-int hub_watched(hub *h, hub_op *op, int master, int64_t pttl, int64_t now); /* a reply; 0 if it is none */
+int hub_watched(hub *h, hub_op *op, int master, int64_t pttl, int64_t asked); /* a reply; 0 if it is none */
 void hub_pushed(hub *h, int master, const char *data, size_t size);
 void hub_fail_open(hub *h, int master, const char *why);
 void hub_end_vigils(hub *h);

@@ -172,7 +172,7 @@ static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, i
     hub_renew(op->waiter, now);
     if (op->decided) l->late++;
     else if (op->vigil && op->vigil->masters & BIT(master)) {
-        if (kind != REPLY_NUMBER || reply.data[0] != ':' || !hub_watched(h, op, master, number, now))
+        if (kind != REPLY_NUMBER || reply.data[0] != ':' || !hub_watched(h, op, master, number, slot.sent))
             fault_reply(op, master, reply);
     } else if (kind == REPLY_NUMBER) hub_count(op, master, number);
     else fault_reply(op, master, reply);

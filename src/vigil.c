@@ -62,12 +62,12 @@ static void changed(hub *h, hub_op *op) {
     if (op->waiter) hub_hasten(h, op->waiter, op->vigil->due);
 }
 
-int hub_watched(hub *h, hub_op *op, int master, int64_t pttl, int64_t now) {
+int hub_watched(hub *h, hub_op *op, int master, int64_t pttl, int64_t asked) {
     if (hub_voted(op, master)) return 1; /* a push came first */
     if (pttl < -2) return 0;
-    int64_t left = pttl < 0 || pttl >= (FOREVER - now) / MS - 1 ? FOREVER - now : (pttl + 1) * MS;
+    int64_t left = pttl < 0 || pttl >= (FOREVER - asked) / MS - 1 ? FOREVER - asked : (pttl + 1) * MS;
     if (pttl == -2) hub_count(op, master, 1);
-    else op->vigil->expires[master] = now + left;
+    else op->vigil->expires[master] = asked + left;
     changed(h, op);
     return 1;
 }

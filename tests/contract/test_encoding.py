@@ -115,7 +115,7 @@ def test_a_raw_slot_needs_its_argument(engine_class: type[Engine]) -> None:
 
 @pytest.mark.parametrize("commands", [PLAIN, MARKED], ids=["scripts", "marked"])
 @settings(max_examples=50, deadline=None)
-@given(args=st.lists(words, min_size=6, max_size=6).map(tuple))
+@given(args=st.lists(words, min_size=8, max_size=8).map(tuple))
 def test_scripts_get_their_arguments_whole(
     engine_class: type[Engine], commands: Dialect, args: tuple[bytes, ...]
 ) -> None:

@@ -49,6 +49,21 @@ def test_due_is_hastened(fleet: MakeFleet) -> None:
     assert not loop.told
 
 
+def test_a_reply_that_is_read_late_does_not_put_off_the_end(fleet: MakeFleet) -> None:
+    """It said how long the key would live. Catches: a paused process that waits for so much longer."""
+    f = fleet(silent, commands=WATCHING)
+    loop = Loop(f)
+    loop.submit([watch(b"k", f.all)], need=1, timeout=LONG)
+    f.engine.flush()
+    asked = time.monotonic()
+    f.session(0).wait_commands(2)
+    f.session(0).send(b"+OK\r\n:30000\r\n")
+    time.sleep(0.5)  # it is paused
+    late = time.monotonic() - asked
+    loop.until(lambda: not f.link(0).owed, "the reply is there")
+    assert (f.engine.due() or 0.0) <= 30.001 - late
+
+
 def test_its_time_ends(fleet: MakeFleet) -> None:
     f = fleet(expiring(20), always(b"-ERR\r\n"), commands=WATCHING)
     loop = Loop(f)

@@ -11,7 +11,6 @@ import os
 import socket
 import statistics
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.counting import begin, counting, end
 from support.proxy import Proxy, fixed, jitter
 from support.waiting import DEADLINE, eventually, start
 
@@ -128,13 +128,7 @@ def spawn(valkey: Masters, where: list[str], engine: str, counter: Path) -> subp
     setting = {
         "urls": where, "engine": engine, "path": str(counter), "cycles": 16, "threads": 2, "timeout": 60.0
     }  # fmt: skip
-    return subprocess.Popen(
-        [sys.executable, "-m", "support.worker_counter", json.dumps(setting)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])},
-    )
+    return counting("worker_counter", setting)
 
 
 def test_counter_of_many_processes_is_exact(valkey: Masters, engine_name: str, tmp_path: Path) -> None:
@@ -144,20 +138,13 @@ def test_counter_of_many_processes_is_exact(valkey: Masters, engine_name: str, t
     with Proxy(valkey[4].port, fixed(0.01)) as late:
         workers = [spawn(valkey, urls(valkey, [late]), engine_name, counter) for _ in range(8)]
         try:
-            for worker in workers:
-                assert worker.stdout
-                assert worker.stdout.readline() == "ready\n"
-            for worker in workers:
-                assert worker.stdin
-                print(file=worker.stdin, flush=True)
+            begin(workers)
             # An empty file is one that is just being written.
             eventually(lambda: int(counter.read_text() or 0) >= 128, "half of the work is done", deadline=60)
             valkey[0].kill()
             results = [json.loads(worker.communicate(timeout=60)[0]) for worker in workers]
         finally:
-            for worker in workers:
-                worker.kill()
-                worker.communicate()
+            end(workers)
         assert [result["errors"] for result in results] == [[]] * 8
         assert sum(result["expired"] for result in results) == 0
         assert int(counter.read_text()) == sum(result["acquired"] for result in results) == 8 * 2 * 16

@@ -41,7 +41,8 @@ def show(report: Report, seconds: float) -> None:
 
 
 def one(options: argparse.Namespace) -> int:
-    choices = recorded(options.replay) if options.replay else seeded(options.seed)
+    first = VARIANTS[options.variant].first if options.variant else ()
+    choices = recorded(options.replay) if options.replay else seeded(options.seed, first)
     result = replay(choices, options.variant)
     if options.shrink and result.violations:
         result = simplest(result.choices.taken, result.violations[0][0], options.variant)

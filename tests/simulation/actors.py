@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from math import inf
 from typing import Any
 
 from redlock_fast._effects import Pause
@@ -31,11 +32,17 @@ class User:
         self.name = name
         self.rounds = rounds
         self.counting = False  # fencing tokens
+        self.ttls: Sequence[float] = TTLS
 
     # --- one lock at a time ---
 
     def plain(self, resources: Sequence[bytes]) -> Script:
         return self._one_by_one(resources, extensions=0)
+
+    def waiting(self, resources: Sequence[bytes]) -> Script:
+        """All for the same, and with long leases: whose end comes much later than a release."""
+        self.ttls = (MAX_TTL,)
+        return self._one_by_one(resources[:1], extensions=0)
 
     def extending(self, resources: Sequence[bytes]) -> Script:
         return self._one_by_one(resources, extensions=1 + self.world.draw(6))
@@ -45,11 +52,11 @@ class User:
         for _ in range(self.rounds):
             resource = resources[world.draw(len(resources))]
             claim = self.process.core.claim(resource, self.counting)
-            lock = LockState(self.process.core, resource, claim, TTLS[world.draw(3)])
+            lock = LockState(self.process.core, resource, claim, self.ttls[world.draw(len(self.ttls))])
             hold = None
             try:
                 yield self.short_while()
-                hold = yield from self.acquire(lock, world.disturbance())
+                hold = yield from self.acquire(lock, self.patience())
                 if hold is not None:
                     yield self.hold_time(lock)
                     for _ in range(extensions):
@@ -59,11 +66,11 @@ class User:
                 world.counts["interrupted"] += 1
             yield from self.release(lock, hold)
 
-    def acquire(self, lock: LockState, timeout: float) -> Generator[Any, Any, Hold | None]:
+    def acquire(self, lock: LockState, timeout: float | None) -> Generator[Any, Any, Hold | None]:
         """As ``Lock.acquire``."""
         process, began = self.process, self._begin()
         outcome = yield from lock._attempt(True, timeout)
-        self._took("acquire", began, timeout)
+        self._took("acquire", began, inf if timeout is None else timeout)
         if isinstance(outcome, Refusal):
             self.world.counts["unavailable" if outcome.unavailable else "contended"] += 1
             return None
@@ -172,6 +179,10 @@ class User:
                 self.witness.gives_up(hold)
 
     # --- times ---
+
+    def patience(self) -> float | None:
+        """How long to wait for a lock: some wait until they have it."""
+        return None if self.world.draw(4) == 3 else self.world.disturbance()
 
     def short_while(self) -> Any:
         return Pause(self.world.draw(16) * 0.004)

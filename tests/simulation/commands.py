@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 
 from redlock_fast import _commands
@@ -91,9 +92,20 @@ def compare_and_delete(server: Server, args: Args, orphaned: bool) -> int:
     key, token = args[:2]
     found = server.owner(key) == token
     if found:
-        del server.keys[key]
+        server.remove(key)
     server.witness.released(server.number, key, token, token if found else None)
     return int(found)
+
+
+def pttl(server: Server, args: Args, orphaned: bool) -> int:
+    return server.left(args[0])
+
+
+def watch(server: Server, args: Args, orphaned: bool) -> int:
+    """CLIENT CACHING YES, PTTL key."""
+    assert server.caller is not None
+    server.track(args[0], server.caller)
+    return pttl(server, args, orphaned)
 
 
 def compare_and_extend(server: Server, args: Args, orphaned: bool) -> int:
@@ -112,7 +124,8 @@ def delete(server: Server, args: Args, orphaned: bool) -> int:
     """DEL key."""
     key, token = args[:2]
     owner = server.owner(key)
-    server.keys.pop(key, None)
+    if owner is not None:
+        server.remove(key)
     server.witness.released(server.number, key, token, owner)
     return int(owner is not None)
 
@@ -151,6 +164,8 @@ HANDLERS: dict[str, Handler] = {
     evalsha(_commands.COMPARE_AND_EXTEND, "1 0 1 2"): compare_and_extend,
     evalsha(_commands.FENCE, "2 0 3 1 2 4"): fence,
     evalsha(_commands.LIFT, "2 0 3 1 2 4"): lift,
+    "PTTL 0": pttl,
+    "CLIENT CACHING YES PTTL 0": watch,
     "SET 0 1 PX 2": overwrite,
     "DEL 0": delete,
     "EXTEND-OR-SET-NX 0 1 2": extend_or_create,
@@ -171,14 +186,15 @@ def words(command: _commands.Command) -> str:
 
 def understood(server: Server, mark: Mark | None) -> tuple[tuple[Handler, int | None], ...]:
     """What this server does at each verb of what clients would really send to it, and the verb's undo."""
-    return _understood(_commands.dialect, server.number % len(KINDS), mark)
+    return _understood(_commands.dialect, server.number % len(KINDS), server.push, mark)
 
 
 @lru_cache
 def _understood(
-    dialect: Callable[..., Dialect], kind: int, mark: Mark | None
+    dialect: Callable[..., Dialect], kind: int, push: bool, mark: Mark | None
 ) -> tuple[tuple[Handler, int | None], ...]:
-    found = [(_handler(words(one), mark), one.undo) for one in dialect(KINDS[kind], mark)]
+    can = replace(KINDS[kind], push=push)
+    found = [(_handler(words(one), mark), one.undo) for one in dialect(can, mark)]
     assert found[Verb.REFILL] == (acquire, Verb.RELEASE)  # the same words, and not meant as such
     found[Verb.REFILL] = refill, Verb.RELEASE
     return tuple(found)

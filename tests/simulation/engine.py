@@ -11,14 +11,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from redlock_fast._commands import Verb
+from redlock_fast._commands import WATCH_KEY, Verb
 from redlock_fast._dial import Server as Introduction
 from redlock_fast._dial import Target
 from redlock_fast._effects import Exchange
 from redlock_fast._engine import FAULT, LAG_AFTER, Batch, Request
 from redlock_fast._guard import Guard
 from redlock_fast._pure_desk import answers
-from redlock_fast._pure_op import Op, Waiter
+from redlock_fast._pure_op import Op, Vigil, Waiter
+from redlock_fast._pure_vigil import Vigils
 from redlock_fast._seat import Seat
 
 from .commands import look
@@ -35,18 +36,36 @@ ACQUIRES = frozenset({Verb.ACQUIRE, Verb.FENCE})
 
 
 class Call(Waiter):
-    """An exchange under way: ``done`` is called once, when it is decided."""
+    """An exchange under way: ``done`` is called once, when it is decided.
 
-    __slots__ = ("done", "ops", "requests")
+    ``began``: when; ``electorate``: whose yes counted then.
+    """
 
-    def __init__(self, requests: list[Request] | Batch, count: int, done: Callable[[], None]) -> None:
+    __slots__ = ("began", "done", "electorate", "engine", "requests")
+
+    def __init__(
+        self, engine: Engine, requests: list[Request] | Batch, count: int, done: Callable[[], None]
+    ) -> None:
         super().__init__(count)
+        self.engine = engine
         self.requests = requests
-        self.ops: list[Op] = []
+        self.began = engine.world.now
+        self.electorate = engine.process.core.rules.electorate.mask
         self.done = done
 
     def ring(self) -> None:
         self.done()
+
+    def hasten(self, due: float) -> None:
+        world = self.engine.world
+        world.at(max(due, world.now), self.engine.expire, self)
+
+    def forget(self) -> None:
+        """Nobody waits for it any more."""
+        self.open = 0
+        for op in self.ops:
+            op.decided = True
+            self.engine.vigils.discard(op)
 
     def answer(self) -> Any:
         return answers(self.requests, self.ops)
@@ -64,13 +83,14 @@ class Engine:
         self.connections: list[Connection | None] = [None] * len(servers)
         self.kept: list[deque[Op]] = [deque() for _ in servers]
         self.on_attach: list[Callable[[], None]] = []
+        self.vigils = Vigils()
 
     # --- exchanges ---
 
     def exchange(self, effect: Exchange, done: Callable[[], None]) -> Call:
         world, requests = self.world, effect.requests
         rows = requests.requests() if isinstance(requests, Batch) else requests
-        call = Call(requests, len(rows), done)
+        call = Call(self, requests, len(rows), done)
         for request in rows:
             if request.verb in ACQUIRES:
                 self.process.witness.draws(self.process.name, request.args[1])
@@ -82,9 +102,9 @@ class Engine:
             self._note(rows, effect)
         call.since(world.now, effect.timeout / self.process.rate, effect.stall / self.process.rate)
         for op in call.ops:
-            self._submit(op)
+            self._submit(call, op)
         if call.open > 0:
-            world.at(call.due(), self._expire, call)
+            world.at(call.due(), self.expire, call)
         return call
 
     def _note(self, rows: list[Request], effect: Exchange) -> None:
@@ -92,20 +112,21 @@ class Engine:
             words = b" ".join([Verb(request.verb).name.encode(), *request.args[:2]]).decode()
             self.world.note(self.process, f"sends {words} to {request.masters:b}, needs {effect.need}")
 
-    def _expire(self, call: Call) -> None:
+    def expire(self, call: Call) -> None:
+        """Decide what its time is over for."""
         world = self.world
         if call.open <= 0:
             return
         if self.process.wakes > world.now:
-            world.at(self.process.wakes + self.process.timers_late, self._expire, call)
-        elif call.due() > world.now:
-            world.at(call.due(), self._expire, call)
+            world.at(self.process.wakes + self.process.timers_late, self.expire, call)
+        elif (due := call.expire(world.now)) > world.now:
+            world.at(due, self.expire, call)
         else:
             world.counts["time-outs"] += 1
             call.open = 0
             call.done()
 
-    def _submit(self, op: Op) -> None:
+    def _submit(self, call: Call, op: Op) -> None:
         """Rules 7 and 8 of the contract: who is asked, and what is kept."""
         request, now = op.request, self.world.now
         targets, lagging = [], []
@@ -127,10 +148,19 @@ class Engine:
                 op.fault(connection.server.number, "lagging")
         for connection in targets:
             op.sent |= 1 << connection.server.number
+        if targets and request.verb == Verb.WATCH:
+            self._begin_vigil(call, op)
         op.owing = len(targets)
         op.settle()
         for connection in targets:
             self.send(connection, op)
+
+    def _begin_vigil(self, call: Call, op: Op) -> None:
+        call.watching = True
+        op.vigil = Vigil(WATCH_KEY, len(self.servers))
+        op.vigil.masters = op.sent
+        self.vigils.add(op)
+        self.world.counts["watches"] += 1
 
     def send(self, connection: Connection, op: Op) -> None:
         connection.send(op)
@@ -171,6 +201,7 @@ class Engine:
                 connection.send(Op(op.request, len(self.servers), 0, 0, None, op.until))
             else:
                 self.process.witness.excuse(number, op.request.args[1])
+        self.vigils.end()
         for attached in self.on_attach:
             attached()
 
@@ -193,7 +224,9 @@ class Engine:
 
     def _elect(self) -> None:
         mask = sum(1 << number for number, seat in enumerate(self.seats) if not seat.guarded_until)
-        self.process.core.rules.electorate.mask = mask
+        electorate = self.process.core.rules.electorate
+        electorate.mask = mask
+        electorate.pushing = all(server.push for server in self.servers)
 
     def _keep(self, number: int, op: Op) -> None:
         """For the next connection, while it is worth it."""
@@ -227,6 +260,7 @@ class Engine:
         for op in owed:
             op.settle()
             self._keep(number, op)
+        self.vigils.fail(number, BROKEN, self.world.now)
         if not self.process.dead:
             self.dial(number)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .actors import MAX_TTL
@@ -37,10 +37,10 @@ class Nemesis:
     plan: dict[int, list[Fault]] = field(default_factory=dict)
     exchanges: int = 0
 
-    def conspire(self, faults: int) -> None:
+    def conspire(self, faults: int, kinds: Sequence[Fault]) -> None:
         """Plan faults, each for an exchange by its number."""
         for _ in range(faults):
-            kind = FAULTS[self.world.draw(len(FAULTS))]
+            kind = kinds[self.world.draw(len(kinds))]
             self.plan.setdefault(self.world.draw(24), []).append(kind)
         self.world.on_exchange = self._exchange_begins
 
@@ -167,7 +167,7 @@ def flushall(it: Nemesis) -> str:
 def step_clock(it: Nemesis) -> str:
     """A master's wall clock is set, to anywhere within the band."""
     server = it.server()
-    server.offset = it.band * it.world.chance()
+    server.set_clock(it.band * it.world.chance())
     return f"{server} by {server.offset * 1000:.3f} ms"
 
 
@@ -221,3 +221,5 @@ FAULTS: tuple[Fault, ...] = (
     interrupt,
     interrupt_at_effect,
 )
+#: By which a release comes to some masters only, or who waits loses connections.
+TROUBLES: tuple[Fault, ...] = (slow_requests, reset, kill_client)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from redlock_fast._commands import Mark, Verb
+from redlock_fast._commands import Mark, Verb, bulk
 from redlock_fast._engine import FAULT
 from redlock_fast._pure_op import Op
 
@@ -25,6 +25,7 @@ class Connection:
     """
 
     __slots__ = (
+        "calm_since",
         "commands",
         "cut",
         "engine",
@@ -43,7 +44,8 @@ class Connection:
         self.commands = understood(server, mark)
         self.pipe: deque[Op] = deque()
         self.owed: deque[tuple[Op, float]] = deque()
-        self.replies: deque[tuple[Op, int]] = deque()
+        self.replies: deque[tuple[Op, int] | bytes] = deque()
+        self.calm_since = server.world.now
         self.not_before = self.silent_until = 0.0
         self.cut = self.over = False
 
@@ -72,6 +74,7 @@ class Connection:
         request = op.request
         late = op.decided and op.granted < op.need and op.refused <= op.limit
         world.counts["late executions"] += late
+        server.caller = self
         value = self.commands[request.verb][0](server, request.args, self.cut)
         if world.trace is not None:
             words = b" ".join([Verb(request.verb).name.encode(), *request.args]).decode()
@@ -81,8 +84,19 @@ class Connection:
             self.replies.append((op, value))
             world.after(world.delay(), self._answer)
 
+    def push(self, key: bytes | None) -> None:
+        """The master tells that the key has changed, or all keys; lost only with the connection."""
+        world = self.server.world
+        if self.cut:
+            return
+        world.counts["pushes"] += 1
+        world.note(self.server, f"tells {self.engine.process} of {key.decode() if key else 'everything'}")
+        what = b"*1\r\n" + bulk(key) if key else b"_\r\n"
+        self.replies.append(b">2\r\n" + bulk(b"invalidate") + what)
+        world.after(world.delay(), self._answer)
+
     def _answer(self) -> None:
-        """The next reply has come to the client, which reads it when it runs."""
+        """The next reply, or push, has come to the client, which reads it when it runs."""
         if self.over or not self.replies:
             return
         world = self.server.world
@@ -90,9 +104,16 @@ class Connection:
         if hold_up > world.now:
             world.at(hold_up, self._answer)
             return
-        op, value = self.replies.popleft()
-        self.owed.popleft()
-        op.vote(self.server.number, value, GUARDED if value == FAULT else b"", world.now)
+        reply, number = self.replies.popleft(), self.server.number
+        if isinstance(reply, bytes):
+            self.engine.vigils.pushed(number, reply, world.now)
+            return
+        op, value = reply
+        asked = self.owed.popleft()[1]
+        if op.request.verb == Verb.WATCH:
+            op.watched(number, value, b":%d\r\n" % value, asked, world.now)
+        else:
+            op.vote(number, value, GUARDED if value == FAULT else b"", world.now)
         op.settle()
 
     # --- how it ends ---

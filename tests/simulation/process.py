@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import nullcontext
+from math import inf
 from typing import Any
 
 from redlock_fast._core import Core
-from redlock_fast._effects import Connect, Exchange, Pause
+from redlock_fast._effects import Connect, Exchange, Pause, Turn
 from redlock_fast._engine import Votes
 from redlock_fast._guard import Guard
 from redlock_fast._lease import Lease
@@ -17,6 +18,7 @@ from redlock_fast.telemetry import Stats
 from .engine import Call, Engine
 from .invariants import Witness
 from .server import Server
+from .watches import free_for
 from .world import World
 
 #: Where clients' clocks begin: they have nothing in common with the masters'.
@@ -87,6 +89,8 @@ class Process:
         self.dead = False
         self.actors: list[Actor] = []
         self.tokens = 0
+        #: So soon (seconds) who watches for a lock is told that it is free.
+        self.told_within = inf
         self.engine = Engine(self, servers, guard)
 
     def __str__(self) -> str:
@@ -191,15 +195,13 @@ class Actor:
         self._turn += 1
         call, self._call = self._call, None
         if call is not None:
-            call.open = 0
-            for op in call.ops:
-                op.decided = True
+            call.forget()
 
     def _perform(self, effect: Any) -> tuple[bool, Any]:
         """Whether there is something to wait for, and what came of it if not."""
         self._turn += 1
         turn, world = self._turn, self.world
-        if type(effect) is Exchange:
+        if isinstance(effect, Exchange):
             world.on_exchange()
             call = self.process.engine.exchange(effect, lambda: world.at(world.now, self._resume, turn))
             if call.open <= 0:
@@ -208,10 +210,22 @@ class Actor:
             self._call = call
         elif type(effect) is Pause:
             world.after(effect.seconds / self.process.rate, self._resume, turn)
+        elif type(effect) is Turn:
+            return self._queue(effect, turn), None
         else:
             assert type(effect) is Connect
             return self._connect(effect, turn), None
         return True, None
+
+    def _queue(self, effect: Turn, turn: int) -> bool:
+        world, place = self.world, effect.place
+        world.counts["turns"] += 1
+        place.stand.wake = lambda: world.at(world.now, self._resume, turn)
+        if place.first:
+            return False
+        if effect.seconds < inf:
+            world.after(effect.seconds / self.process.rate, self._resume, turn)
+        return True
 
     def _connect(self, effect: Connect, turn: int) -> bool:
         engine, masters = self.process.engine, self.process.core.masters
@@ -234,4 +248,17 @@ class Actor:
             self.world.at(self.process.wakes, self._resume, turn)
             return
         call, self._call = self._call, None
-        self._advance(self.script.send, call.answer() if call is not None else None)
+        if call is None:
+            self._advance(self.script.send, None)
+            return
+        answer = call.answer()
+        if call.watching:
+            self._ends_watch(call)
+        call.forget()
+        self._advance(self.script.send, answer)
+
+    def _ends_watch(self, call: Call) -> None:
+        late = free_for(call)
+        if late > self.process.told_within:
+            key = call.ops[0].request.args[0]
+            self.process.witness.violated("L1", f"{self} slept while {key!r} was free for {late:.3f} s")

@@ -6,27 +6,35 @@ from collections import Counter
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from redlock_fast import _refill
+from redlock_fast import _refill, _tries
 from redlock_fast._engine import Wait
 from redlock_fast._guard import Electorate, Guard
 from redlock_fast._lock import LockState
 from redlock_fast._quorum import Retry, quorum
 from redlock_fast._rules import Rules
+from redlock_fast._tries import LONGEST_LOOK
 
 from .actors import MAX_TTL, Script, User
 from .choices import Choices
 from .invariants import Witness
-from .nemesis import Nemesis
+from .nemesis import FAULTS, TROUBLES, Nemesis
 from .process import Actor, Process, SimulatedCore
 from .server import Server
 from .world import WEATHERS, World
 
 MASTERS = 3, 4, 5, 7
-KINDS = "plain", "extending", "batches", "fencing"
+KINDS = "plain", "extending", "batches", "fencing", "waiting"
+#: Whether masters tell who waits: none, all, or those that can.
+WAITS = "poll", "push", "some push"
 GUARDS = "auto", "strict", "marker", "off"
 DRIFTS = 0.01, 0.1
 NODE_TIMEOUT = 0.05
 RESOURCES = b"a", b"b", b"c"
+#: Who watches for a lock is told so soon (seconds) that it is free, apart from messages on their way:
+#: clocks that run differently put off the end of a lease.
+TOLD_WITHIN = 0.1
+#: Nobody who waits for a push looks anyhow: it would hide that the push never came.
+NEVER = 1e6
 #: Everything is over by then (seconds).
 HORIZON = 60.0
 #: Time for all that is late to come, and for every lease to end.
@@ -47,7 +55,7 @@ class Result:
 
 
 class Scenario:
-    """The first three choices: how many masters, what decides, what clients do."""
+    """The first four choices: how many masters, what decides, what clients do, how they wait."""
 
     def __init__(self, choices: Choices, tracing: bool = False, careless: bool = False) -> None:
         self.choices = choices
@@ -57,12 +65,14 @@ class Scenario:
         self.kind = KINDS[draw(len(KINDS))]
         self.world = world = World(choices, tracing)
         self.witness = Witness(world, self.masters)
+        self.waiting = WAITS[draw(len(WAITS)) or int(self.kind == "waiting")]
         self.drift = DRIFTS[draw(2)]
         world.delays = WEATHERS[draw(len(WEATHERS))]
         mode = "off" if careless else GUARDS[draw(len(GUARDS))]
         self.guard = Guard(mode, MAX_TTL)
         self.servers = [
-            Server(world, self.witness, n, self.rate(), durable=draw(4) == 3) for n in range(self.masters)
+            Server(world, self.witness, n, self.rate(), durable=draw(4) == 3, push=self.pushing())
+            for n in range(self.masters)
         ]
         self.refill = draw(4) != 3
         self.resources = RESOURCES[: 1 + draw(2) + (self.kind == "batches")]
@@ -72,11 +82,17 @@ class Scenario:
         # What is left of the drift when all clocks run as differently as they may.
         band = 0.3 * self.drift * 0.1
         self.nemesis = Nemesis(world, self.servers, self.processes, self.actors, band, mode, careless)
-        self.nemesis.conspire(draw(6))
+        self.nemesis.conspire(draw(6), FAULTS)
+        if self.kind == "waiting":
+            self.nemesis.conspire(draw(4), TROUBLES)
 
     def rate(self) -> float:
         """Of a clock: a third of the drift is for clients, a third for masters, the rest for steps."""
         return 1.0 + 0.35 * self.drift * (0, 1, -1)[self.world.draw(3)]
+
+    def pushing(self) -> bool:
+        """Of a master."""
+        return self.waiting == "push" or (self.waiting == "some push" and self.world.draw(2) == 0)
 
     def process(self) -> Process:
         name = f"client-{len(self.processes)}"
@@ -94,8 +110,12 @@ class Scenario:
             token=process.token,
             tokens=process.draw_tokens,
             electorate=Electorate(self.masters),
+            push=self.waiting != "poll",
             refill=self.refill,
         )
+        process.told_within = TOLD_WITHIN + 5 * self.world.delays[-1]
+        if not all(server.push for server in self.servers):
+            process.told_within += LONGEST_LOOK
         process.core = SimulatedCore(rules, ttl=0.2, max_ttl=MAX_TTL)
         self.processes.append(process)
         # Some come later: then masters may have restarted before they ever saw them.
@@ -172,5 +192,5 @@ class Scenario:
 
 def run(choices: Choices, tracing: bool = False, careless: bool = False) -> Result:
     # Leases of a simulation are not extended often enough for what happens at every eighth extension.
-    with patch.object(_refill, "UNHEARD_EVERY", 2):
+    with patch.object(_tries, "REARM", NEVER), patch.object(_refill, "UNHEARD_EVERY", 2):
         return Scenario(choices, tracing, careless).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 from redlock_fast._dial import Server as Introduction
@@ -21,21 +22,32 @@ UPTIME = 1000.0
 class Server:
     """One master. ``rate``, ``offset``: of its clock. What it does is told to the ``witness``.
 
-    ``durable``: it never forgets (appendfsync always).
+    ``durable``: it never forgets (appendfsync always). ``push``: it tells when a tracked key changes.
     """
 
-    def __init__(self, world: World, witness: Witness, number: int, rate: float, durable: bool) -> None:
+    def __init__(
+        self, world: World, witness: Witness, number: int, rate: float, durable: bool, push: bool = False
+    ) -> None:
         self.world = world
         self.witness = witness
         self.number = number
         self.rate = rate
         self.offset = 0.0
         self.durable = durable
+        self.push = push
         self.up = True
         self.stopped_until = 0.0
+        #: Since when its clock has been left alone.
+        self.calm_since = 0.0
         self.starts = 0
         self.started = self.time() - UPTIME
         self.keys: dict[bytes, tuple[bytes, int]] = {}
+        #: Since when keys that are not there have been gone.
+        self.gone: dict[bytes, float] = {}
+        #: By key, the connections that are told when it changes, once.
+        self.tracking: dict[bytes, dict[Connection, None]] = {}
+        #: On which one the command came that it is executing.
+        self.caller: Connection | None = None
         self.counters: dict[bytes, int] = {}
         #: The run id that it was written under, until when there is no vote, whether all survives.
         self.marker: tuple[str, int, bool] | None = (self.run_id, 0, durable)
@@ -70,12 +82,43 @@ class Server:
         if entry is None:
             return None
         if entry[1] <= self.milliseconds():
+            self.gone[key] = self._ended(entry[1])
             del self.keys[key]
             return None
         return entry[0]
 
+    def _ended(self, milliseconds: int) -> float:
+        """When the clock, as it goes now, read that."""
+        return (milliseconds / 1000 - EPOCH - self.offset) / self.rate
+
+    def set_clock(self, offset: float) -> None:
+        self.offset = offset
+        self.calm_since = self.world.now
+
+    def left(self, key: bytes) -> int:
+        """What PTTL says."""
+        return -2 if self.owner(key) is None else self.keys[key][1] - self.milliseconds()
+
+    def free_since(self, key: bytes) -> float:
+        return inf if self.owner(key) is not None else self.gone.get(key, 0.0)
+
     def put(self, key: bytes, token: bytes, ttl: bytes) -> None:
         self.keys[key] = token, self.milliseconds() + int(ttl)
+        self._changed(key)
+
+    def remove(self, key: bytes) -> None:
+        del self.keys[key]
+        self.gone[key] = self.world.now
+        self._changed(key)
+
+    # --- who is told of changes; never of a key that has ended: real masters may be very late with that ---
+
+    def track(self, key: bytes, connection: Connection) -> None:
+        self.tracking.setdefault(key, {})[connection] = None
+
+    def _changed(self, key: bytes) -> None:
+        for connection in self.tracking.pop(key, ()):
+            connection.push(key)
 
     # --- what may happen to it ---
 
@@ -84,6 +127,7 @@ class Server:
         self.world.note(self, "crashes" + " and forgets everything" * forgetting)
         self.up = False
         self.stopped_until = 0.0
+        self.tracking.clear()
         for connection in self.connections[:]:
             connection.reset(0, replies_too=False)
         if forgetting:
@@ -99,8 +143,12 @@ class Server:
             dial()
 
     def forget(self) -> None:
-        """What it had in memory."""
+        """What it had in memory. Of that it tells everybody."""
+        self.gone |= dict.fromkeys(self.keys, self.world.now)
         self.keys.clear()
+        self.tracking.clear()
+        for connection in self.connections if self.push else ():
+            connection.push(None)
         self.counters.clear()
         self.marker = None
         self.witness.lost_memory(self.number)

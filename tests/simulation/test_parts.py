@@ -8,15 +8,17 @@ import pytest
 from simulation.actors import MAX_TTL
 from simulation.choices import Choices, recorded, seeded, shrunk
 from simulation.commands import understood
+from simulation.engine import Call
 from simulation.invariants import Witness
 from simulation.network import Connection
 from simulation.process import Process, SimulatedCore
 from simulation.scenario import NODE_TIMEOUT, run
 from simulation.server import Server
+from simulation.watches import free_for
 from simulation.world import World
 
 from redlock_fast._commands import Verb
-from redlock_fast._effects import Exchange
+from redlock_fast._effects import Exchange, Watch
 from redlock_fast._engine import FAULT, SILENT, Request, Votes, Wait
 from redlock_fast._guard import Guard
 from redlock_fast._quorum import Retry, quorum
@@ -62,7 +64,7 @@ class Stage:
     def __init__(self, masters: int = 3, guard: str = "auto") -> None:
         self.world = World(recorded([]))
         self.witness = Witness(self.world, masters)
-        self.servers = [Server(self.world, self.witness, n, 1.0, durable=False) for n in range(masters)]
+        self.servers = [Server(self.world, self.witness, n, 1.0, False, push=True) for n in range(masters)]
         self.process = Process(self.world, self.witness, "client", 1.0, self.servers, Guard(guard, MAX_TTL))
         rules = Rules(masters, quorum(masters), NODE_TIMEOUT, 0.01, 0.3, Retry(), clock=self.process.clock)
         self.process.core = SimulatedCore(rules, 0.2, MAX_TTL)
@@ -74,6 +76,15 @@ class Stage:
         request = Request(verb, args, self.process.core.rules.electorate.mask, keep)
         exchange = Exchange([request], need, NODE_TIMEOUT, wait)
         return self.process.engine.exchange(exchange, lambda: self.done.append(self.world.now))
+
+    def watch(self, need: int = 2, timeout: float = 10.0) -> Call:
+        request = Request(Verb.WATCH, (KEY,), self.process.core.rules.electorate.mask)
+        watch = Watch([request], need, timeout)
+        return self.process.engine.exchange(watch, lambda: self.done.append(self.world.now))
+
+    def hold(self, *masters: int, ttl: bytes = b"1000") -> None:
+        for number in masters:
+            self.servers[number].put(KEY, TOKEN, ttl)
 
     def answer(self, *request: Any, **options: Any) -> Votes:
         call = self.ask(*request, **options)
@@ -224,3 +235,107 @@ def test_paused_process_hears_nothing_until_it_wakes() -> None:
 def test_choices_are_remembered() -> None:
     choices = Choices(lambda below: below - 1)
     assert [choices.draw(3), choices.draw(5)] == [2, 4] == choices.taken
+
+
+# --- those who watch ------------------------------------------------------------------------------
+
+
+def test_watch_ends_when_a_quorum_is_free() -> None:
+    stage = Stage()
+    stage.hold(0, 1, 2)
+    call = stage.watch()
+    stage.world.wait(0.1)
+    stage.servers[0].remove(KEY)
+    stage.world.wait(0.1)
+    assert call.open
+    stage.servers[1].remove(KEY)
+    stage.world.wait(0.1)
+    assert stage.done == [pytest.approx(0.2101)]
+    assert call.answer()[0].values == (1, 1, SILENT)
+
+
+def test_what_is_free_from_the_beginning_counts() -> None:
+    stage = Stage()
+    stage.hold(0)
+    assert stage.world.now == 0.01
+    stage.watch()
+    stage.world.wait(0.1)
+    assert stage.done == [pytest.approx(0.0102)]
+
+
+def test_end_of_a_lease_is_not_told_but_foreseen() -> None:
+    """When it has ended on a quorum: counted from the question, however late the answer was read."""
+    stage = Stage()
+    for number, ttl in enumerate((b"900", b"300", b"600")):
+        stage.hold(number, ttl=ttl)
+    call = stage.watch()
+    stage.process.pause(0.2, timers_late=False)
+    stage.world.wait(1.0)
+    assert stage.done == [pytest.approx(0.01 + 0.601, abs=0.001)]
+    assert stage.world.counts["pushes"] == 0
+    assert call.answer()[0].values == (SILENT,) * 3
+
+
+def test_one_watch_is_told_once() -> None:
+    stage = Stage()
+    stage.hold(0, 1, 2)
+    stage.watch(need=3)
+    stage.world.wait(0.1)
+    for _ in range(3):
+        stage.hold(0)
+    assert stage.world.counts["pushes"] == 1
+
+
+def test_new_connection_ends_all_watches() -> None:
+    stage = Stage()
+    stage.hold(0, 1, 2)
+    call = stage.watch()
+    stage.world.wait(0.1)
+    stage.connection(0).reset(arriving=0, replies_too=True)
+    stage.world.wait(0.1)
+    assert len(stage.done) == 1
+    assert call.answer()[0].values == (FAULT, SILENT, SILENT)
+
+
+def test_watch_without_enough_masters_fails() -> None:
+    stage = Stage()
+    stage.hold(0, 1, 2)
+    call = stage.watch()
+    stage.world.wait(0.1)
+    for server in stage.servers[:2]:
+        server.crash(forgetting=False)
+    stage.world.wait(0.1)
+    assert call.open <= 0
+    assert call.answer()[0].values == (FAULT, FAULT, SILENT)
+
+
+def test_whose_memory_is_gone_tells_everybody() -> None:
+    stage = Stage()
+    stage.hold(0, 1, 2)
+    stage.watch()
+    stage.world.wait(0.1)
+    for server in stage.servers[:2]:
+        server.forget()
+    stage.world.wait(0.1)
+    assert stage.done == [pytest.approx(0.1101)]
+
+
+def test_time_in_which_a_lock_was_free_is_measured() -> None:
+    """On a quorum of masters that nothing ails; and only while the client runs."""
+    stage = Stage()
+    stage.hold(0, 1, 2)
+    call = stage.watch(need=3)
+    stage.world.wait(0.1)
+    stage.servers[0].remove(KEY)
+    stage.world.wait(0.1)
+    assert free_for(call) < 0
+    stage.servers[1].remove(KEY)
+    stage.world.wait(0.1)
+    assert free_for(call) == pytest.approx(0.1)
+    stage.connection(0).silent_until = stage.world.now - 0.04
+    assert free_for(call) == pytest.approx(0.04)
+    stage.process.pause(0.03, timers_late=False)
+    stage.world.wait(0.05)
+    assert free_for(call) == pytest.approx(0.02)
+    stage.servers[1].crash(forgetting=False)
+    assert free_for(call) < 0

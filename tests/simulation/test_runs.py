@@ -34,13 +34,14 @@ OFTEN = {
     "fault: step clock": 0.05,
     "fault: partition": 0.05,
     "guarded": 0.1,
-    "refused by the marker": 0.05,
+    "refused by the marker": 0.03,
 }
 #: What only some kinds of clients do.
 OFTEN_WHEN = {
     "extending": {"extended": 1.0, "lost": 0.2, "inconclusive": 0.05, "refilled": 0.1},
     "batches": {"extended": 1.0, "lost": 0.2, "inconclusive": 0.05},
     "fencing": {"fencing tokens": 2.0, "counters lifted": 1.0},
+    "waiting": {"watches": 2.0, "pushes": 2.0, "turns": 0.02},
 }
 
 

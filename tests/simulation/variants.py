@@ -15,10 +15,21 @@ from unittest.mock import patch
 
 from redlock_fast import _batches, _claim, _commands, _procedures, _quorum, _refill
 from redlock_fast._commands import KEY, TOKEN, TTL, Verb, command
+from redlock_fast._line import Line
 from redlock_fast._pure_op import Op
+from redlock_fast._pure_vigil import Vigils
+from redlock_fast._tries import Tries
 
 from . import engine, scenario
 from .network import Connection
+from .server import Server
+
+#: Three masters, and clients that wait for one lock by push.
+WAITING = 0, 0, scenario.KINDS.index("waiting"), scenario.WAITS.index("push")
+
+#: Clients that extend.
+EXTENDING = 0, 0, scenario.KINDS.index("extending")
+ON_FIVE = scenario.MASTERS.index(5), *EXTENDING[1:]
 
 #: A module or class, the name in it, and what stands there instead.
 Change = tuple[Any, str, Any]
@@ -26,12 +37,16 @@ Change = tuple[Any, str, Any]
 
 @dataclass(frozen=True)
 class Variant:
-    """``breaks``: the rules that it is convicted of, all of them. ``careless``: see Nemesis."""
+    """``breaks``: the rules that it is convicted of, all of them. ``careless``: see Nemesis.
+
+    ``first``: the first choices of runs that show it soon.
+    """
 
     name: str
     breaks: frozenset[str]
     changes: Callable[[], list[Change]]
     careless: bool = False
+    first: tuple[int, ...] = ()
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -169,6 +184,53 @@ def kth_largest_counter() -> list[Change]:
     return [(_procedures, "fencing_token", kth_largest)]
 
 
+# --- waiting: the counterexamples of PROTOCOLS.md, section 1.4 --------------------------------------
+
+
+def look_then_track() -> list[Change]:
+    """'late': masters begin to track only after they have said whether the key is there."""
+
+    def track(self: Server, key: bytes, connection: Connection) -> None:
+        self.world.after(self.world.delay(), real, self, key, connection)
+
+    real = Server.track
+    return [(Server, "track", track)]
+
+
+def few_are_asked() -> list[Change]:
+    """'few': no more masters watch than a quorum leaves over, and the first of them decides."""
+    edits = (
+        ("watch(rules.electorate.mask)", "watch((1 << rules.masters - rules.need) - 1)"),
+        ("Watch([watch], rules.need, longest)", "Watch([watch], 1, longest)"),
+        ("impossible(rules.masters, rules.need, 0, seen.faulty)", "seen.faulty == rules.masters"),
+    )
+    return [(Tries, "wait", rewritten(Tries.wait, *edits))]
+
+
+def pushes_alone_count() -> list[Change]:
+    """'count': not what was free when it was asked for."""
+    return [(Op, "watched", rewritten(Op.watched, ('self.vote(master, 1, b"", now)', "pass")))]
+
+
+def leases_do_not_end() -> list[Change]:
+    """'noexpiry': no timer for the end of the lease."""
+    return [(Op, "watched", rewritten(Op.watched, ("value >= 0 and", "False and")))]
+
+
+def connections_do_not_end_watches() -> list[Change]:
+    """'noreconn': who waits does not ask again on a new connection."""
+
+    def end(self: Vigils) -> None:
+        pass
+
+    return [(Vigils, "end", end)]
+
+
+def next_is_not_told() -> list[Change]:
+    """Who leaves the line does not wake the one behind."""
+    return [(Line, "leave", rewritten(Line.leave, ("if wake is not None:", "if False:")))]
+
+
 def nothing() -> list[Change]:
     return []
 
@@ -179,7 +241,7 @@ VARIANTS = {
         Variant("quorum N//2", frozenset({"S1", "S4"}), half_is_enough),
         Variant("elapsed time is missing", frozenset({"S1"}), time_stands_still),
         Variant("delete without compare", frozenset({"S1", "S2"}), delete_without_compare),
-        Variant("extend from anybody", frozenset({"S1", "S2"}), extend_from_anybody),
+        Variant("extend from anybody", frozenset({"S1", "S2"}), extend_from_anybody, first=ON_FIVE),
         Variant("extend creates", frozenset({"S4"}), extend_creates),
         Variant("late refill", frozenset({"S4"}), late_refill),
         Variant("refill counts at once", frozenset({"S4", "L2"}), refill_counts_at_once),
@@ -190,6 +252,17 @@ VARIANTS = {
         Variant("release on a new connection", frozenset({"L2"}), release_on_a_new_connection),
         Variant("largest of the counters", frozenset({"F"}), largest_counter),
         Variant("k-th largest of the counters", frozenset({"L1"}), kth_largest_counter),
-        Variant("no restart guard", frozenset({"S1"}), nothing, careless=True),
+        *(
+            Variant(name, frozenset({"L1"}), changes, first=WAITING)
+            for name, changes in (
+                ("look, then track", look_then_track),
+                ("few are asked", few_are_asked),
+                ("pushes alone count", pushes_alone_count),
+                ("leases do not end", leases_do_not_end),
+                ("connections do not end watches", connections_do_not_end_watches),
+                ("the next is not told", next_is_not_told),
+            )
+        ),
+        Variant("no restart guard", frozenset({"S1"}), nothing, careless=True, first=EXTENDING),
     )
 }

@@ -33,10 +33,11 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_keeper",),
     ("_lock", "_renewal_threads", "_renewal_aio"),
     ("_many", "_straight_aio"),
-    ("_sharding",),
+    ("_sharding", "_latency"),
     ("kinds",),
     ("client", "aio"),
-    ("sharded",),
+    ("sharded", "_metrics", "_refine"),
+    ("prometheus", "otel"),
     ("redlock_fast",),  # __init__: the public names
     ("embedded", "compat", "_demo_crew", "_demo_worker", "_progress"),
     ("_demo",),

@@ -1,0 +1,61 @@
+"""Metrics for Prometheus: a collector for prometheus_client (the extra ``prometheus``).
+
+    from redlock_fast.prometheus import RedlockCollector
+
+    metrics = RedlockCollector()
+    metrics.add(client, "orders")
+
+It reads the clients when it is scraped. See docs/telemetry.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
+
+from ._latency import BOUNDS
+from ._metrics import COMMON, METRICS, Clients, Metric
+
+FAMILIES: dict[str, Any] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
+class RedlockCollector(Clients, Collector):
+    """Tells of all clients that were added to it; one for each registry.
+
+    ``registry``: where to register, prometheus_client's own by default; None: nowhere.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = REGISTRY) -> None:
+        super().__init__()
+        if registry is not None:
+            registry.register(self)
+
+    def describe(self) -> Iterable[Any]:
+        """What there may be, without numbers: the registry asks, to find names that are there twice."""
+        return [family(metric) for metric in METRICS]
+
+    def collect(self) -> Iterable[Any]:
+        """What a scrape gets: everything as it is now."""
+        families = {metric.name: family(metric) for metric in METRICS}
+        for point in self.points():
+            families[point.metric].add_metric(point.labels, point.value)
+        for labels, buckets in self.timings():
+            ends = itertools.accumulate(buckets.counts)
+            names = (*map(str, BOUNDS), "+Inf")
+            families["grant_seconds"].add_metric(labels, list(zip(names, ends, strict=True)), buckets.total)
+        return families.values()
+
+
+def family(metric: Metric) -> Any:
+    return FAMILIES[metric.kind](f"redlock_fast_{metric.name}", metric.help, labels=(*COMMON, *metric.labels))
+
+
+__all__ = ["RedlockCollector"]

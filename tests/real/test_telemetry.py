@@ -1,0 +1,474 @@
+"""Metrics and spans with real masters: each moves when it should, and costs nobody his client."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from typing import Any
+
+import pytest
+import redis
+from prometheus_client import CollectorRegistry, generate_latest
+from support.forking import exit_code, fork_child
+from support.loops import Plain
+from support.waiting import DEADLINE, eventually, start
+
+from redlock_fast import FastRedlock, LockLost, QuorumUnavailable, ShardedRedlock
+from redlock_fast.embedded import Masters
+from redlock_fast.prometheus import RedlockCollector
+
+MakeClient = Callable[..., FastRedlock]
+Raw = Callable[[Masters], list[redis.Redis]]
+
+TTL = 60.0
+
+
+class Page:
+    """What a scrape shows."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.collector = RedlockCollector(self.registry)
+
+    def __call__(self, name: str, client: str = "default", group: str = "", **labels: str) -> float | None:
+        every = {"client": client, "group": group, **labels}
+        return self.registry.get_sample_value(f"redlock_fast_{name}", every)
+
+    def text(self) -> str:
+        return generate_latest(self.registry).decode()
+
+
+@pytest.fixture
+def page() -> Page:
+    return Page()
+
+
+def test_outcomes_are_counted(page: Page, valkey: Masters, plain: Callable[..., Plain]) -> None:
+    client = plain(valkey, ttl=TTL / 2).at_full_strength()
+    page.collector.add(client.client, latency=True)
+    lock, other = client.client.lock("r"), client.client.lock("r")
+    assert client.wait(lock.acquire()) is True
+    assert page("held") == 1
+    assert client.wait(other.acquire(blocking=False)) is False
+    assert client.wait(lock.extend(TTL)) > 0
+    assert client.wait(lock.release()) is True
+    assert client.wait(lock.acquire()) is True
+    for master in valkey:
+        master.ask("FLUSHALL")
+    assert client.wait(lock.release()) is False
+    for outcome, count in {"acquired": 2, "contended": 1, "unavailable": 0}.items():
+        assert page("acquires_total", outcome=outcome) == count
+    assert page("releases_total", outcome="released") == 1
+    assert page("releases_total", outcome="expired") == 1
+    assert page("extensions_total", outcome="extended") == 1
+    assert page("held") == 0
+    assert page("quorum") == 3
+    assert page("grant_seconds_count") == 2
+    total = page("grant_seconds_sum")
+    assert total is not None
+    assert 0 < total < 2 * DEADLINE
+
+
+def test_batches_are_timed_and_counted(page: Page, valkey: Masters, plain: Callable[..., Plain]) -> None:
+    client = plain(valkey).at_full_strength()
+    page.collector.add(client.client, latency=True)
+    locks = client.acquire_many([f"b{number}" for number in range(7)])
+    assert page("grant_seconds_count") == page("acquires_total", outcome="acquired") == page("held") == 7
+    client.release_many(locks)
+    assert page("releases_total", outcome="released") == 7
+    assert page("held") == 0
+
+
+def test_losses_and_renewals_are_counted(page: Page, valkey: Masters, plain: Callable[..., Plain]) -> None:
+    client = plain(valkey).at_full_strength()
+    page.collector.add(client.client)
+    lock = client.client.lock("r", ttl=0.6, auto_extend=True)
+    assert client.wait(lock.acquire()) is True
+
+    def passes() -> None:
+        client.wait(asyncio.sleep(0.01) if client._runner else None)  # its loop has to run
+
+    def renewed() -> bool:
+        passes()
+        return bool(page("renewals_total"))
+
+    eventually(renewed, "it is renewed")
+    for master in valkey:
+        master.ask("FLUSHALL")
+
+    def lost() -> bool:
+        passes()
+        return page("lost_total") == 1
+
+    eventually(lost, "its loss is counted")
+    assert page("extensions_total", outcome="extended") == page("renewals_total")
+
+
+def test_masters_that_are_down(page: Page, valkey: Masters, connected: MakeClient) -> None:
+    client = connected(valkey, ttl=TTL, node_timeout=0.5, connect_timeout=0.5)
+    page.collector.add(client)
+    names = client.masters.names()
+    lock = client.lock("r")
+    assert lock.acquire()
+    assert [page("master_up", master=name) for name in names] == [1] * 5
+    for master in valkey:
+        master.kill()
+    eventually(lambda: not any(page("master_up", master=name) for name in names), "all are down")
+    with pytest.raises(QuorumUnavailable):
+        lock.extend()
+    with pytest.raises(QuorumUnavailable):
+        client.lock("other").acquire(timeout=0.1)
+    assert page("acquires_total", outcome="unavailable") == 1
+    assert page("extensions_total", outcome="inconclusive") == 1
+    skipped = [page("master_skipped_total", master=name, reason="not connected") for name in names]
+    assert all(skipped)
+    lock.release()
+    for master in valkey:
+        master.restart()
+    eventually(lambda: all(page("master_connections_total", master=n) == 2 for n in names), "all are back")
+    eventually(lambda: all(page("master_replayed_total", master=n) == 1 for n in names), "they are told")
+    guards = [page("master_guard_seconds", master=name) for name in names]
+    assert all(guards), "they may have forgotten"
+
+
+def test_master_that_lags(page: Page, valkey: Masters, connected: MakeClient) -> None:
+    client = connected(valkey, socket_timeout=600.0)
+    page.collector.add(client)
+    name = client.masters.names()[1]
+    valkey[1].pause()
+
+    def lags() -> bool:
+        with client.lock("r"):
+            return page("master_lagging", master=name) == 1
+
+    eventually(lags, "it lags")
+    with client.lock("r"):
+        pass
+    assert page("master_skipped_total", master=name, reason="lagging")
+    assert page("master_owed", master=name)
+    assert page("master_up", master=name) == 1
+    valkey[1].resume()
+    eventually(lambda: page("master_lagging", master=name) == 0, "it has answered")
+    assert page("master_round_trip_seconds", master=name)
+
+
+def test_faults_by_cause(page: Page, valkey: Masters, connected: MakeClient, raw: Raw) -> None:
+    client, nodes = connected(valkey), raw(valkey)
+    page.collector.add(client)
+    names = client.masters.names()
+    nodes[0].config_set("maxmemory", "1")
+    nodes[2].acl_setuser("default", enabled=True, nopass=True, commands=["+@all", "-set"], keys=["*"])
+    try:
+
+        def both() -> bool:
+            with client.lock("r"):
+                oom = page("master_faults_total", master=names[0], cause="OOM")
+                return bool(oom and page("master_faults_total", master=names[2], cause="NOPERM"))
+
+        eventually(both, "both are counted")
+    finally:
+        nodes[0].config_set("maxmemory", "0")
+        nodes[2].acl_setuser("default", enabled=True, nopass=True, commands=["+@all"], keys=["*"])
+    health = client.health()
+    assert [sum(master.causes.values()) for master in health] == [master.faults for master in health]
+    assert set(health[0].causes) == {"OOM"}
+
+
+def test_callers_that_wait(page: Page, valkey: Masters, connected: MakeClient) -> None:
+    holder, client = connected(valkey, ttl=TTL), connected(valkey, ttl=TTL)
+    page.collector.add(client)
+    held = holder.lock("r")
+    assert held.acquire()
+    locks = [client.lock("r") for _ in range(3)]
+
+    def turn(lock: Any) -> None:
+        with lock:
+            pass
+
+    waiting = [start(lambda lock=lock: turn(lock)) for lock in locks]  # type: ignore[misc]
+    eventually(lambda: page("waiting") == 3, "they wait")
+    held.release()
+    assert not wait(waiting, DEADLINE).not_done
+    assert page("waiting") == 0
+
+
+def test_closed_and_forgotten_clients_are_gone(page: Page, valkey: Masters, client: MakeClient) -> None:
+    one = client(valkey)
+    page.collector.add(one, "one", latency=True)
+    forgotten = FastRedlock(valkey.urls)
+    page.collector.add(forgotten, "two")
+    assert page("quorum", client="one") == page("quorum", client="two") == 3
+    one.close()
+    assert page("quorum", client="one") is None
+    del forgotten
+    gc.collect()
+    assert 'client="' not in page.text()
+    page.collector.add(client(valkey), "one")  # the name is free again
+    assert page("quorum", client="one") == 3
+
+
+def test_groups_have_a_label(page: Page, valkey: Masters, engine_name: str) -> None:
+    groups = {"a": valkey.urls[:3], "b": valkey.urls[3:]}
+    with ShardedRedlock(groups, engine=engine_name, node_timeout=5.0, connect_timeout=DEADLINE) as client:
+        page.collector.add(client, "orders", latency=True)
+        for number in range(20):
+            with client.lock(f"r{number}"):
+                pass
+        counts = [page("acquires_total", "orders", group, outcome="acquired") for group in "ab"]
+        assert sum(count or 0 for count in counts) == 20
+        assert counts == [page("grant_seconds_count", "orders", group) for group in "ab"]
+        assert [page("quorum", "orders", group) for group in "ab"] == [2, 2]
+    assert 'client="orders"' not in page.text()
+
+
+def test_scrapes_while_threads_work(page: Page, valkey: Masters, connected: MakeClient) -> None:
+    client = connected(valkey)
+    page.collector.add(client, latency=True)
+
+    def work(number: int) -> None:
+        for _ in range(100):
+            with client.lock(f"r{number}"):
+                pass
+
+    working = [start(lambda number=number: work(number)) for number in range(4)]  # type: ignore[misc]
+    seen = 0.0
+    while not all(one.done() for one in working):
+        count = page("acquires_total", outcome="acquired") or 0.0
+        assert seen <= count
+        seen = count
+    for one in working:
+        one.result()
+    assert page("acquires_total", outcome="acquired") == page("grant_seconds_count") == 400
+    lines = page.text().splitlines()
+    buckets = [line for line in lines if line.startswith("redlock_fast_grant_seconds_bucket")]
+    values = [float(line.rpartition(" ")[2]) for line in buckets]
+    assert values == sorted(values)
+    assert values[-1] == 400
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_child_of_fork_is_scraped_too(page: Page, valkey: Masters, connected: MakeClient) -> None:
+    client = connected(valkey, ttl=TTL)
+    page.collector.add(client, latency=True)
+    held = client.lock("held")
+    assert held.acquire()
+
+    def child() -> None:
+        assert page("held") == 0, "that is its parent's"
+        before = page("grant_seconds_count") or 0.0
+        with client.lock("r"):
+            assert page("held") == 1
+        assert page("grant_seconds_count") == before + 1
+
+    assert exit_code(fork_child(child)) == 0
+    assert page("held") == 1
+    assert held.release()
+
+
+# --- OpenTelemetry --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def collected() -> Iterator[tuple[Any, Callable[[], dict[str, Any]]]]:
+    """RedlockMetrics, and what a reader collects: by name, values by attributes."""
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    from redlock_fast.otel import RedlockMetrics
+
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+
+    def collect() -> dict[str, Any]:
+        data = reader.get_metrics_data()
+        scopes = [scope for one in data.resource_metrics for scope in one.scope_metrics] if data else []
+        return {
+            metric.name: {
+                tuple(sorted((point.attributes or {}).items())): point.value  # type: ignore[union-attr]
+                for point in metric.data.data_points
+            }
+            for scope in scopes
+            for metric in scope.metrics
+        }
+
+    yield RedlockMetrics(provider), collect
+    provider.shutdown()
+
+
+def test_opentelemetry_tells_the_same(
+    page: Page,
+    collected: tuple[Any, Callable[[], dict[str, Any]]],
+    valkey: Masters,
+    plain: Callable[..., Plain],
+) -> None:
+    metrics, collect = collected
+    client = plain(valkey).at_full_strength()
+    metrics.add(client.client, "orders", latency=True)
+    page.collector.add(client.client, "orders", latency=True)
+    lock = client.client.lock("r")
+    client.wait(lock.acquire())
+    client.wait(lock.release())
+    found = collect()
+    assert found["redlock_fast.acquires"][(("client", "orders"), ("outcome", "acquired"))] == 1
+    assert found["redlock_fast.grant_count"] == {(("client", "orders"),): 1}
+    assert found["redlock_fast.grant_bucket"][(("client", "orders"), ("le", "+Inf"))] == 1
+    name = client.client.masters.names()[0]
+    up = found["redlock_fast.master_up"][(("client", "orders"), ("master", name))]
+    assert up == page("master_up", client="orders", master=name) == 1
+    client.close()
+    assert not any(collect().values())
+
+
+@pytest.fixture
+def exporter() -> Any:
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def provider(exporter: Any) -> Any:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return provider
+
+
+def life(client: Plain) -> None:
+    """Acquired, refused, extended, released; with ``with``, and refused there."""
+    one, other = client.client.lock("secret"), client.client.lock("secret", timeout=0)
+    assert client.wait(one.acquire())
+    assert client.wait(other.acquire()) is False
+    assert client.wait(one.extend()) > 0
+    assert client.wait(one.release()) is True
+    with pytest.raises(LockLost, match="secret"):
+        client.wait(one.extend())
+
+    async def scoped() -> None:
+        async with one:
+            assert one.locked()
+
+    if client._runner:
+        client.wait(scoped())
+    else:
+        with one:
+            assert one.locked()
+
+
+EXPECTED = [
+    ("acquire", "acquired"),
+    ("acquire", "contended"),
+    ("extend", None),
+    ("release", "released"),
+    ("extend", "LockLost"),
+    ("acquire", "acquired"),
+    ("release", None),
+]
+
+
+@pytest.mark.parametrize("resources", [False, True])
+def test_spans(
+    exporter: Any, provider: Any, valkey: Masters, plain: Callable[..., Plain], resources: bool
+) -> None:
+    from redlock_fast.otel import trace
+
+    client = plain(valkey).at_full_strength()
+    untraced = client.client.lock("before")
+    client.wait(untraced.acquire())
+    trace(client.client, provider, resources=resources)
+    life(client)
+    spans = exporter.get_finished_spans()
+    told = [
+        (
+            span.name.removeprefix("redlock_fast."),
+            span.attributes.get("redlock_fast.outcome") or span.attributes.get("error.type"),
+        )
+        for span in spans
+    ]
+    assert told == EXPECTED
+    assert [not span.status.is_ok for span in spans] == [outcome == "LockLost" for _, outcome in EXPECTED]
+    assert all(("secret" in span.to_json()) == resources for span in spans), "a name may be personal data"
+    client.wait(untraced.release())
+
+
+def test_spans_with_exceptions_and_with_metrics(
+    exporter: Any, provider: Any, page: Page, valkey: Masters, connected: MakeClient
+) -> None:
+    from redlock_fast.otel import trace
+
+    client = connected(valkey, ttl=TTL, node_timeout=0.5, connect_timeout=0.5)
+    trace(client, provider)
+    page.collector.add(client, latency=True)
+    assert isinstance(client, FastRedlock)
+    with pytest.raises(KeyError), client.lock("r"):
+        raise KeyError("of the body")
+    for master in valkey:
+        master.kill()
+    with pytest.raises(QuorumUnavailable):
+        client.lock("r").acquire(timeout=0.1)
+    errors = [span.attributes.get("error.type") for span in exporter.get_finished_spans()]
+    assert errors == [None, None, "QuorumUnavailable"]
+    assert page("grant_seconds_count") == 1
+
+
+def test_lock_whose_span_breaks_is_not_held(valkey: Masters, plain: Callable[..., Plain]) -> None:
+    """Catches: acquired, and then an exception in place of the body: nobody would release it."""
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+
+    from redlock_fast.otel import trace
+
+    class Broken(SpanProcessor):
+        def on_end(self, span: Any) -> None:
+            raise OSError("the disk is full")
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Broken())
+    client = plain(valkey).at_full_strength()
+    trace(client.client, provider)
+    lock = client.client.lock("r")
+
+    async def scoped() -> None:
+        async with lock:
+            pass
+
+    def enter() -> None:
+        with lock:
+            pass
+
+    with pytest.raises(OSError, match="disk"):
+        client.wait(scoped()) if client._runner else enter()
+    assert not lock.locked()
+    assert client.locked("r") is False
+
+
+def test_every_maker_of_locks_is_traced(
+    exporter: Any, provider: Any, valkey: Masters, connected: MakeClient
+) -> None:
+    """Catches: a kind of lock whose locks are made elsewhere than where ``refine`` looks."""
+    from redlock_fast.otel import trace
+
+    client = connected(valkey)
+    trace(client, provider)
+    makers: dict[str, Callable[[], Any]] = {
+        "lock": lambda: client.lock("a"),
+        "acquire": lambda: client.acquire("b"),
+        "rwlock": lambda: client.rwlock("c").read(),  # type: ignore[attr-defined]
+        "semaphore": lambda: client.semaphore("d", 2),  # type: ignore[attr-defined]
+        "multilock": lambda: client.multilock(["e", "f"]),  # type: ignore[attr-defined]
+        "rlock": lambda: client.rlock("g"),  # type: ignore[attr-defined]
+    }
+    for name, make in makers.items():
+        if not hasattr(client, name):
+            continue
+        exporter.clear()
+        lock = make()
+        if name != "acquire":
+            assert lock.acquire()
+        lock.release()
+        names = [span.name for span in exporter.get_finished_spans()]
+        assert names == ["redlock_fast.acquire", "redlock_fast.release"], name
