@@ -101,7 +101,7 @@ class Desk(Hub):
         others = [op for op in me.ops if op.vigil is None]
         if others:
             self._wait(me, lambda: all(op.decided for op in others))
-            self._lead.forget(me)
+            self._leave(me)  # it may end with the lead, which nobody else would take from a lookout
         self._look_out(me, done)
 
     def _end_vigils(self, ops: list[Op]) -> None:

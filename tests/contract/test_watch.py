@@ -357,6 +357,16 @@ def test_each_is_decided_by_its_own_rule(fleet: MakeFleet) -> None:
     assert votes[3].values[1] == FAULT
 
 
+def test_a_push_long_after_the_others_are_decided(fleet: MakeFleet) -> None:
+    """Catches: a thread that goes on watching with the lead, which then nobody has."""
+    f = fleet(busy, commands=WATCHING)
+    future = start(lambda: f.engine.exchange([get(b"g", 1), watch(b"a", 1)], 1, LONG, Wait.EARLY, SOON))
+    f.session(0).wait_commands(3)
+    f.until(lambda: not f.link(0).owed, "the replies are there")
+    f.session(0).send(invalidate(b"a"))
+    assert [one.granted for one in future.result(SOON)] == [1, 1]
+
+
 def test_others_that_stall_beside_one_that_watches(fleet: MakeFleet) -> None:
     f = fleet(lambda words: b"" if words[0] == b"GET" else busy(words), commands=WATCHING)
     with Stopwatch() as watched:
