@@ -123,15 +123,19 @@ class Masters:
     def quorum(self, timeout: float) -> Sequence[tuple[Callable[[], bool], float]]:
         """What to wait for, one after the other, and for how many seconds; then say ``joined``."""
         return (
-            (lambda: self.closed or self.connected() >= self.need, timeout),
+            (lambda: self._in_vain() or self.connected() >= self.need, timeout),
             # A lease on a bare quorum is lost with the first master: give the others a moment.
-            (lambda: self.closed or not self._connecting(), min(timeout, GRACE)),
+            (lambda: self._in_vain() or not self._connecting(), min(timeout, GRACE)),
         )
 
     def joined(self) -> bool:
         """A first quorum was waited for; whether it is there."""
         self.ready = not self.misconfigured
         return self.connected() >= self.need and not self.closed
+
+    def _in_vain(self) -> bool:
+        """Whether there is nothing to wait for: closed, or misconfigured."""
+        return self.closed or bool(self.misconfigured)
 
     def _connecting(self) -> bool:
         """Whether a master is being connected for the first time."""
