@@ -556,7 +556,7 @@ def test_extend_holds_with_a_majority_and_makes_no_key_anew(
     masters: Masters, connected: MakeClient, raw: Raw
 ) -> None:
     nodes = raw(masters)
-    lock = held(connected(masters, decide="all"), ttl=20)
+    lock = held(connected(masters, decide="all", refill=False), ttl=20)
     assert [node.delete("r") for node in nodes[:2]] == [1, 1]
     assert lock.extend(50) > 20
     assert values(nodes, "r") == [None] * 2 + [lock.token] * 3
