@@ -35,6 +35,8 @@ class Claim:
     lasting: ClassVar[bool] = False
     #: For the lasting: the token is another one all the same; the claim knows its place itself.
     anew: ClassVar[bool] = False
+    #: What masters say when they refuse matters: those that fail must not stand in for others.
+    certain: bool = False
     #: It is released with RELEASE and extended with EXTEND on ``key``: many such go out as columns.
     plain: ClassVar[bool] = True
     #: What was learned makes another round promising, at once; so it does not count as the last one.

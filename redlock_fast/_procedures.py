@@ -61,7 +61,8 @@ def acquire(
             before, first = sent, None
             sent |= asked  # unless the votes say otherwise
             request = claim.ask(token, wire_ttl(ttl), asked)
-            votes = (yield Exchange([request], rules.need, timeout, rules.wait))[0]
+            wait = rules.certain if claim.certain else rules.wait
+            votes = (yield Exchange([request], rules.need, timeout, wait))[0]
             sent = before | votes.sent
             granted, values, fencing = votes.granted, votes.values, None
             if asked != rules.electorate.mask:  # one has restarted meanwhile, and may have forgotten locks

@@ -61,6 +61,11 @@ class Fair(Claim):
         """Each caller has a ticket of its own: the order holds within a process, too."""
         return None
 
+    @property
+    def certain(self) -> bool:  # type: ignore[override]
+        """Until it has a ticket. It could be the same few masters that answer first, each time."""
+        return not self.ticket
+
     def begin(self) -> Self:
         return type(self)(self.key)
 

@@ -66,7 +66,11 @@ class Model(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """Those who wait are where the model has them, and nobody else."""
-        eventually(lambda: self.in_queue() == [len(self.queue)] * 3, f"{self.queue} wait")
+        try:
+            eventually(lambda: self.in_queue() == [len(self.queue)] * 3, f"{self.queue} wait")
+        except AssertionError:
+            seen = [(node.zrange("{r}:q", 0, -1, withscores=True), node.get("r")) for node in self.nodes]
+            raise AssertionError(f"{self.queue} wait, {self.in_queue()} are seen: {seen}") from None
 
     # --- what callers do ---
 

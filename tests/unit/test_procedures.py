@@ -16,6 +16,7 @@ from redlock_fast._guard import Electorate
 from redlock_fast._lease import Extension, Lease, Refusal
 from redlock_fast._quorum import Retry, drift
 from redlock_fast._rules import Rules
+from redlock_fast.kinds.fair import fair
 
 KEY = b"orders:42"
 N = 5
@@ -27,7 +28,7 @@ def votes(*values: int, sent: int = 0b11111) -> Votes:
         values,
         sent,
         granted=sum(v > 0 for v in values),
-        refused=sum(v == 0 for v in values),
+        refused=sum(FAULT < v <= 0 for v in values),
         faulty=sum(v == FAULT for v in values),
         details={i: "failed" for i, v in enumerate(values) if v == FAULT},
     )
@@ -449,3 +450,17 @@ def test_fencing_interrupted_is_undone() -> None:
         fenced(world)
     assert world.verbs() == [Verb.FENCE, Verb.LIFT, Verb.RELEASE]
     assert world.kept == []
+
+
+# --- fair locks ------------------------------------------------------------------------------------------
+
+
+def test_a_ticket_is_from_so_many_masters_that_every_quorum_has_one() -> None:
+    """Catches: two refusals and a dead master, which decide that others hold it, round after round."""
+    world = World(votes(-8, -5, -3, FAULT, SILENT), GRANTED)
+    claim = fair(KEY, fencing=False)
+    lease = world.run(procedures.acquire(world.rules(), claim, 10.0, None, None, world.kept.append))
+    assert isinstance(lease, Lease)
+    first, second = (one for one in world.exchanges if one.requests[0].verb == Verb.FAIR)
+    assert (first.wait, second.wait) == (Wait.CERTAIN, Wait.EARLY)
+    assert (first.requests[0].args[-1], second.requests[0].args[-1]) == (b"", b"8")
