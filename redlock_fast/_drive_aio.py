@@ -19,6 +19,8 @@ Result = TypeVar("Result")
 
 #: Seconds; timers of event loops are not finer.
 TIMER = 0.001
+#: So many requests are worth a flush of their own: masters work on them while others are made.
+ENOUGH = 32
 #: Seconds, for who would wait without end: a week.
 LONG = 604_800.0
 
@@ -60,6 +62,8 @@ class Pump:
         self._submitted += 1
         if self._submitted == 1:
             self._flush_soon()
+        elif self._submitted == ENOUGH:
+            self.flush()
         return answer
 
     def send(self, effect: Exchange) -> None:
