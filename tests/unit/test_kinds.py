@@ -153,7 +153,9 @@ def test_one_permit_is_a_lock() -> None:
     assert claim.ask(TOKEN, TTL, ALL).verb == Verb.ACQUIRE
 
 
-def test_fencing_is_the_plain_locks() -> None:
+def test_fencing_and_fairness_are_the_plain_locks() -> None:
     assert check_options({"timeout": 1}) == {"timeout": 1}
     with pytest.raises(ConfigError, match="fencing"):
         check_options({"fencing": True})
+    with pytest.raises(ConfigError, match="fair is an option of lock"):
+        check_options({"fair": True})  # lock() would take it, and another kind would not be fair
