@@ -13,7 +13,7 @@ from ._engine import Request, Votes
 from ._quorum import milliseconds
 
 #: As plain numbers, for the hot path.
-ACQUIRE, RELEASE, EXTEND, _, FENCE, LIFT, WATCH = map(int, list(Verb)[:7])
+ACQUIRE, RELEASE, EXTEND, EXISTS, FENCE, LIFT, WATCH = map(int, list(Verb)[:7])
 
 
 @lru_cache(maxsize=256)

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from ._claim import Claim, Fenced, wire_ttl
-from ._commands import Verb
+from ._claim import EXISTS, Claim, Fenced, wire_ttl
 from ._effects import Effect, Exchange, send_surely
 from ._engine import Request, Votes
 from ._lease import Extension, Lease, Refusal
@@ -21,8 +20,6 @@ from ._quorum import deadline, fencing_token
 from ._refill import lacking, refill
 from ._rules import Rules
 from ._tries import Tries
-
-EXISTS = int(Verb.EXISTS)
 
 #: How a round was begun: when, with which token, asking which masters.
 First = tuple[float, bytes, int]
