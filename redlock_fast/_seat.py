@@ -15,6 +15,8 @@ from .telemetry import EventLog
 
 #: Seconds between attempts to reconnect, doubled each time, with jitter.
 MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
+#: Of its own: threads of ours must not change what the program draws from the shared one.
+_chance = random.Random()
 
 #: Faults that say nothing new about a master: these, and "not asked", where nothing was wanted of it.
 SKIPPED = frozenset({"lagging", "not connected"})
@@ -194,4 +196,4 @@ def fault_cause(detail: str | bytes) -> str:
 
 
 def _backoff(failures: int) -> float:
-    return min(MAX_BACKOFF, MIN_BACKOFF * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)
+    return min(MAX_BACKOFF, MIN_BACKOFF * 2.0 ** min(failures - 1, 10)) * _chance.uniform(0.5, 1.0)
