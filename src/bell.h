@@ -14,6 +14,11 @@ typedef struct { int rung; } bell;
 
 static inline void bell_init(bell *b) { __atomic_store_n(&b->rung, 0, __ATOMIC_RELAXED); }
 
+/* As if it had not been, if that was what it rang last. */
+static inline void bell_hush(bell *b, int number) {
+    __atomic_compare_exchange_n(&b->rung, &number, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
 static inline void bell_ring(bell *b, int number) {
     __atomic_store_n(&b->rung, number, __ATOMIC_RELEASE);
     /* Whoever waited may be gone from here on, and the bell with it: this needs no more than the address. */
@@ -37,6 +42,12 @@ static inline void bell_init(bell *b) {
     pthread_mutex_init(&b->mutex, NULL);
     pthread_cond_init(&b->cond, NULL);
     b->rung = 0;
+}
+
+static inline void bell_hush(bell *b, int number) {
+    pthread_mutex_lock(&b->mutex);
+    if (b->rung == number) b->rung = 0;
+    pthread_mutex_unlock(&b->mutex);
 }
 
 static inline void bell_ring(bell *b, int number) {

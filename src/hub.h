@@ -89,6 +89,7 @@ struct hub_waiter {
     void *owner;
     hub_waiters *queue; /* that it stands in */
     char present; /* inside hub_wait, so it can be woken to lead */
+    char called;  /* decided, and its bell is about to ring: it may not be gone before */
     bell bell;
 };
 

@@ -62,7 +62,9 @@ struct hub {
     size_t listed;              /* how many those are */
     hub_waiters finished;       /* threads that are decided, not yet woken */
     int unwoken;                /* how many those are */
-    unsigned relayed;           /* how many were woken by others than the leader */
+    int64_t relayed;            /* when the last was woken; 0: nobody who was is still on the way back */
+    int stalls;                 /* how often in a row it was not back in time */
+    unsigned unsent;            /* requests since the last flush */
     hub_helper helper;
     hub_loop loop;
     int64_t next_deadline;      /* no waiter's deadline is before it */
@@ -120,6 +122,7 @@ enum hub_state hub_lead_once(hub *h, hub_waiter *w);
 enum hub_state hub_look_out(hub *h, hub_waiter *w, int64_t look); /* until then without a look at signals */
 
 /* helper.c. */
+int hub_held(const hub *h); /* whether more is about to go out with what there is */
 int hub_call_helper(hub *h); /* 0 if it is not needed, or there is none */
 
 /* loop.c. */

@@ -56,14 +56,14 @@ static void break_link(hub *h, int master, const char *why) {
 
 /* What goes out now. Returns how many entries of fds are in use. */
 static int begin(hub *h) {
-    int used = 1, flushed = 0, owing = 0;
+    int used = 1, flushed = 0, owing = 0, held = hub_held(h);
     h->fds[0] = (struct pollfd){h->kick[0], POLLIN, 0};
-    h->reflush = 0;
+    if (!held) h->reflush = 0, h->unsent = 0;
     for (int i = 0; i < h->masters; i++) {
         hub_link *l = &h->links[i];
         l->polled = 0;
         if (l->state != LINK_UP) continue;
-        if (buffer_size(&l->out) && !buffer_size(&l->flight)) {
+        if (!held && buffer_size(&l->out) && !buffer_size(&l->flight)) {
             buffer emptied = l->flight;
             l->flight = l->out;
             l->out = emptied;

@@ -78,13 +78,33 @@ void hub_decide(hub *h, hub_op *op) {
     h->unwoken++;
 }
 
-int hub_wake_next(hub *h) {
+static hub_waiter *pick_next(hub *h) {
     hub_waiter *w = h->finished.first;
-    if (!w) return 0;
+    h->relayed = w ? hub_now() : 0;
+    if (!w) return NULL;
     leave_queue(h, w);
     if (w == h->lookout && h->looking) hub_kick(h);
-    bell_ring(&w->bell, TOLD);
-    return 1;
+    return w;
+}
+
+int hub_wake_next(hub *h) {
+    hub_waiter *w = pick_next(h);
+    if (w) bell_ring(&w->bell, TOLD);
+    return w != NULL;
+}
+
+/* The same, by ring_called: a thread that is about to wait wakes the next when it is done with the mutex. */
+static hub_waiter *call_next(hub *h) {
+    hub_waiter *w = pick_next(h);
+    h->stalls = 0;
+    if (w && !w->present) bell_ring(&w->bell, TOLD); /* it looks after signals, and may leave */
+    else if (w) w->called = 1;
+    return w && w->called ? w : NULL;
+}
+
+static void ring_called(hub_waiter **w) {
+    if (*w) bell_ring(&(*w)->bell, TOLD);
+    *w = NULL;
 }
 
 void hub_wake_finished(hub *h) {
@@ -210,26 +230,29 @@ void hub_kick(hub *h) {
 
 /* --- waiting ------------------------------------------------------------------------------- */
 
-/* With the mutex held, which it lets go. */
-static enum hub_state wait_decided(hub *h, hub_waiter *w) {
+/* With the mutex held, which it lets go. `called`: who is to be told, by me. */
+static enum hub_state wait_decided(hub *h, hub_waiter *w, hub_waiter *called) {
     enum hub_state state = HUB_DONE;
     int64_t look = hub_now() + SLICE;
     w->present = 1;
-    while (w->undecided && state == HUB_DONE) {
+    while (w->called || (w->undecided && state == HUB_DONE)) {
         int watching = w->queue == &h->watching;
         if (watching && !h->lookout) h->lookout = w;
-        if (h->lookout == w) {
+        if (h->lookout == w && !w->called) {
+            ring_called(&called);
             state = hub_look_out(h, w, look);
             continue;
         }
-        if (!h->leading && !h->seizing && (!watching || h->reflush)) {
+        if (!h->leading && !h->seizing && (!watching || h->reflush) && !w->called) {
+            ring_called(&called);
             state = watching ? hub_lead_once(h, w) : lead(h, w);
             continue;
         }
-        bell_init(&w->bell);
+        bell_hush(&w->bell, LEAD);
         pthread_mutex_unlock(&h->mutex);
+        ring_called(&called);
         int rung = bell_wait(&w->bell, SLICE);
-        if (rung == TOLD) return HUB_DONE; /* by a leader, who will see to the next one */
+        if (rung == TOLD) return HUB_DONE; /* by somebody who has forgotten me */
         pthread_mutex_lock(&h->mutex);
         if (!rung && w->undecided) state = HUB_SIGNALS;
     }
@@ -238,6 +261,7 @@ static enum hub_state wait_decided(hub *h, hub_waiter *w) {
     if (!w->undecided) leave_queue(h, w); /* no need to wake me */
     pass_lead(h); /* I may be the one who was called to lead */
     pthread_mutex_unlock(&h->mutex);
+    ring_called(&called);
     return state;
 }
 
@@ -245,7 +269,7 @@ static enum hub_state wait_decided(hub *h, hub_waiter *w) {
 void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall) {
     int64_t now = hub_now();
     w->queue = NULL;
-    w->present = 0;
+    w->present = w->called = 0;
     w->ops = ops;
     w->count = w->undecided = count;
     w->watching = 0;
@@ -269,25 +293,28 @@ void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeou
 }
 
 enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall) {
+    hub_waiter *next = NULL;
     w->owner = NULL;
     bell_init(&w->bell);
     pthread_mutex_lock(&h->mutex);
-    if (h->helper.leading && !h->parallel) h->relayed += (unsigned)hub_wake_next(h);
+    if (h->helper.leading && !h->parallel) next = call_next(h);
     hub_enlist(h, w, ops, count, timeout, stall);
-    if (h->leading && !h->expecting) hub_kick(h);
-    if (w->undecided) return wait_decided(h, w);
+    h->unsent += (unsigned)count;
+    if (h->leading && !h->expecting && !hub_held(h)) hub_kick(h);
+    if (w->undecided) return wait_decided(h, w, next);
     if (!h->leading && !h->seizing) {
         hub_take_lead(h);
         hub_flush_now(h);
         hub_hand_on(h);
     }
     pthread_mutex_unlock(&h->mutex);
+    ring_called(&next);
     return HUB_DONE;
 }
 
 enum hub_state hub_wait(hub *h, hub_waiter *w) {
     pthread_mutex_lock(&h->mutex);
-    return wait_decided(h, w);
+    return wait_decided(h, w, NULL);
 }
 
 void hub_drop(hub *h, hub_waiter *w) {
