@@ -56,7 +56,7 @@ class MasterError(RedlockError):
 class QuorumUnavailable(LockNotAcquired):
     """Too many masters are down, silent or answer with errors to form a quorum.
 
-    ``causes`` holds one :class:`MasterError` per failing master.
+    ``causes`` holds one [`MasterError`][] per failing master.
     """
 
     def __init__(self, message: str, causes: Sequence[MasterError] = ()) -> None:

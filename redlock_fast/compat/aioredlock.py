@@ -50,15 +50,15 @@ class Lock:
         return not self.released and self.held.locked()
 
     async def extend(self) -> None:
-        """See :meth:`Aioredlock.extend`."""
+        """See [`Aioredlock.extend`][]."""
         await self.lock_manager.extend(self)
 
     async def release(self) -> None:
-        """See :meth:`Aioredlock.unlock`."""
+        """See [`Aioredlock.unlock`][]."""
         await self.lock_manager.unlock(self)
 
     async def is_locked(self) -> bool:
-        """See :meth:`Aioredlock.is_locked`."""
+        """See [`Aioredlock.is_locked`][]."""
         return await self.lock_manager.is_locked(self)
 
     def __repr__(self) -> str:

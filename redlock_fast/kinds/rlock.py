@@ -70,25 +70,25 @@ class Reentrant:
 
     @property
     def token(self) -> bytes | None:
-        """See :attr:`Lock.token`: the same at all levels, as all of these."""
+        """See [`Lock.token`][]: the same at all levels, as all of these."""
         hold = self._hold()
         return hold.lock.token if hold else None
 
     @property
     def fencing_token(self) -> int | None:
-        """See :attr:`Lock.fencing_token`."""
+        """See [`Lock.fencing_token`][]."""
         hold = self._hold()
         return hold.lock.fencing_token if hold else None
 
     @property
     def validity(self) -> float:
-        """See :attr:`Lock.validity`."""
+        """See [`Lock.validity`][]."""
         hold = self._hold()
         return hold.lock.validity if hold else 0.0
 
     @property
     def lost(self) -> Any:
-        """The event that is set when what the caller holds is lost; see :attr:`Lock.lost`."""
+        """The event that is set when what the caller holds is lost; see [`Lock.lost`][]."""
         return self._mine().lock.lost
 
     def locked(self) -> bool:
@@ -174,18 +174,19 @@ def _for(whole: weakref.ref[Any], on_lost: Callable[[Any, str], Any] | None) -> 
 
 
 class RLock(Reentrant):
-    """A reentrant lock on one resource, made by :meth:`FastRedlock.rlock`; as ``threading.RLock``.
+    """A reentrant lock on one resource, made by [`FastRedlock.rlock`][]; as ``threading.RLock``.
 
     One object is shared by all threads. Each thread that holds it may enter it again, and has to leave it
     as often; the others wait. All levels have one lease and one fencing token. All times are in seconds.
+    It counts in the client: messages that are lost cannot make the counts of masters drift apart.
     """
 
     def acquire(self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None) -> bool:
-        """Enter: as :meth:`Lock.acquire` for the first level.
+        """Enter: as [`Lock.acquire`][] for the first level.
 
         Every further level sends nothing, unless less than ``min_validity`` is left, or less than the
         ``ttl`` that is asked for here: then the lease is extended, and leaving never shortens it. It raises
-        LockLost when the lease has ended, what :meth:`Lock.extend` raises, and RecursionError beyond 1,000
+        LockLost when the lease has ended, what [`Lock.extend`][] raises, and RecursionError beyond 1,000
         levels; then that level is not entered.
         """
         hold = self._hold()
@@ -204,10 +205,9 @@ class RLock(Reentrant):
             raise
 
     def release(self) -> bool:
-        """Leave a level; the first one releases the lock. As :meth:`Lock.release`, but raises RuntimeError
-        where the caller holds nothing.
+        """Leave a level; leaving the first one releases the lock, as [`Lock.release`][].
 
-        Returns False if the lease had ended.
+        Returns False if the lease had ended. Raises RuntimeError where the caller holds nothing.
         """
         hold = self._mine()
         try:
@@ -218,7 +218,7 @@ class RLock(Reentrant):
                 self._forget(hold.lock)
 
     def extend(self, ttl: float | None = None) -> float:
-        """Make the lease last ``ttl`` seconds from now, for all levels; see :meth:`Lock.extend`."""
+        """Make the lease last ``ttl`` seconds from now, for all levels; see [`Lock.extend`][]."""
         validity: float = self._held().lock.extend(ttl)
         return validity
 
