@@ -22,8 +22,8 @@ lint:
 	$(PYTHON) -m mypy
 	$(PYTHON) -m mypy.stubtest redlock_fast._native
 
-docs:  ## the site, in site/: a link, a name or a reference that leads nowhere fails
-	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+docs:  ## the site, in site/: a link, a name or a reference that leads nowhere fails (not so with --quiet)
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 
 coverage:  ## the whole suite in two parts, of which the first tells the lines of redlock_fast/
 	$(PYTHON) -m pytest -n 4 --dist worksteal --cov --cov-report=term-missing:skip-covered --cov-fail-under=95 \
