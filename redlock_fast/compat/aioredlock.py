@@ -47,6 +47,7 @@ class Lock:
 
     @property
     def valid(self) -> bool:
+        """Whether it is held now: by this process's clock, without asking the masters."""
         return not self.released and self.held.locked()
 
     async def extend(self) -> None:

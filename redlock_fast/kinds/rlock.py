@@ -53,7 +53,8 @@ class Reentrant:
     def owned_by(self, owner: Hashable) -> Self:
         """This lock for an owner with a name, whichever thread or task calls: to hand it on, for instance.
 
-        The same name is the same owner. What it holds is renewed as long as this lock is there.
+        The same name (anything hashable) is the same owner. What it holds is renewed as long as this lock is
+        there. No I/O.
         """
         view = copy.copy(self)
         view._owner = Named(self._names, owner)
@@ -70,19 +71,21 @@ class Reentrant:
 
     @property
     def token(self) -> bytes | None:
-        """See [`Lock.token`][]: the same at all levels, as all of these."""
+        """The random value that is ours on the masters, the same at all levels; see [`Lock.token`][]."""
         hold = self._hold()
         return hold.lock.token if hold else None
 
     @property
     def fencing_token(self) -> int | None:
-        """See [`Lock.fencing_token`][]."""
+        """A number larger than that of every holder before, the same at all levels; see
+        [`Lock.fencing_token`][].
+        """
         hold = self._hold()
         return hold.lock.fencing_token if hold else None
 
     @property
     def validity(self) -> float:
-        """See [`Lock.validity`][]."""
+        """Seconds of lease that were left when it was granted or last extended; see [`Lock.validity`][]."""
         hold = self._hold()
         return hold.lock.validity if hold else 0.0
 

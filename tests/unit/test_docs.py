@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from support.pages import PAGES, ROOT, blocks, name_of
 
+import redlock_fast
 from redlock_fast import FastRedlock
 from redlock_fast.cli.arguments import parse
 from redlock_fast.cli.settings import load
@@ -57,6 +58,13 @@ def test_every_fence_is_understood(page: Path) -> None:
 
 def test_there_are_blocks_to_be_run() -> None:
     assert sum(len(blocks(page, "python")) for page in PAGES) > 15
+
+
+@pytest.mark.parametrize("name", redlock_fast.__all__)
+def test_every_public_name_is_in_the_reference(name: str) -> None:
+    reference = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    assert f"::: redlock_fast.{name}\n" in reference or hasattr(redlock_fast.errors, name)
+    assert "::: redlock_fast.errors\n" in reference
 
 
 def commands(page: Path) -> Iterator[list[str]]:
