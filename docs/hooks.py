@@ -1,4 +1,4 @@
-"""What mkdocs is told besides mkdocs.yml: links from names in docstrings, and the help of the command line."""
+"""What mkdocs does besides: names of pages in docstrings become links, and commands tell their options."""
 
 from __future__ import annotations
 

@@ -82,7 +82,8 @@ class ShardedRedlock(Sharding[FastRedlock]):
     def acquire_many(self, resources: Sequence[str | bytes], ttl: float | None = None) -> list[Lock | None]:
         """As [`FastRedlock.acquire_many`][], one group after the other.
 
-        The result is in the order of ``resources``. If one group raises (QuorumUnavailable), what the others granted is given back.
+        The result is in the order of ``resources``. If one group raises (QuorumUnavailable), what the others
+        granted is given back.
         """
         shares = self._spread(resources, ttl)
         locks: list[Lock | None] = [None] * len(resources)
