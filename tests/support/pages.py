@@ -42,6 +42,7 @@ class Page:
 
     def __init__(self, page: Path, masters: Masters) -> None:
         self.skipped: list[str] = []
+        self._runner = asyncio.Runner()
         self._masters = masters
         self._document = Document.parse(
             str(page), CodeBlockParser("python", evaluator=self._evaluate), SkipParser()
@@ -50,7 +51,7 @@ class Page:
 
     def run(self) -> None:
         """Raises what a block raises, with its line in the page. At the end all clients are closed."""
-        with asyncio.Runner() as self._loop:
+        with self._runner:
             try:
                 for example in self._document:
                     try:
@@ -65,7 +66,7 @@ class Page:
         code = compile(source, example.path, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         awaited = eval(code, example.namespace)
         if code.co_flags & inspect.CO_COROUTINE:
-            self._loop.run(awaited)
+            self._runner.run(awaited)
 
     def _on_this_machine(self, source: str) -> str:
         def url(match: re.Match[str]) -> str:
@@ -77,7 +78,7 @@ class Page:
     def _close(self) -> None:
         for value in list(self._document.namespace.values()):
             if isinstance(value, (Core, Sharding)):
-                self._loop.run(_closed(value))
+                self._runner.run(_closed(value))
 
 
 async def _closed(client: Any) -> None:

@@ -49,11 +49,13 @@ def test_links_lead_somewhere_on_github_and_in_the_site(page: Path) -> None:
 
 @every_page
 def test_every_fence_is_understood(page: Path) -> None:
-    """What the runner would pass over because it is called otherwise, or not closed."""
+    """Nothing is passed over because it is called otherwise, or not closed, or left out without a reason."""
     opened = re.findall(r"^ *```+ *(py.*)$", page.read_text(), re.MULTILINE)
     hidden = re.findall(r"^<!-- invisible-code-block: (.*)$", page.read_text(), re.MULTILINE)
     assert {*opened, *hidden} <= {"python"}
     assert len(blocks(page, "python")) == len(opened) + len(hidden)
+    for left_out in re.findall(r"<!--.*\bskip:(.*)-->", page.read_text()):
+        assert re.fullmatch(r' next "[^"]{10,}" ', left_out), 'say why: <!-- skip: next "needs a cluster" -->'
 
 
 def test_there_are_blocks_to_be_run() -> None:
