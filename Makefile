@@ -9,7 +9,7 @@ UNTRACED = native or fork or child or test_helper or test_loop_mixed or test_thr
 RUNS ?= 200000
 STEPS ?= 50
 
-.PHONY: build test lint coverage coverage-native simulate chaos soak fuzz asan tsan bench bench-quick clean
+.PHONY: build test lint docs coverage coverage-native simulate chaos soak fuzz asan tsan bench bench-quick clean
 
 build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
@@ -21,6 +21,9 @@ lint:
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	$(PYTHON) -m mypy.stubtest redlock_fast._native
+
+docs:  ## the site, in site/: a link, a name or a reference that leads nowhere fails (not so with --quiet)
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 
 coverage:  ## the whole suite in two parts, of which the first tells the lines of redlock_fast/
 	$(PYTHON) -m pytest -n 4 --dist worksteal --cov --cov-report=term-missing:skip-covered --cov-fail-under=95 \

@@ -46,8 +46,8 @@ def __getattr__(name: str) -> object:
 
 __version__ = "0.1.0"
 
-#: Which engine ``engine="auto"`` is in this process: "native" or "python".
 ENGINE = "native" if _load().__name__ == "NativeEngine" else "python"
+"""Which engine ``engine="auto"`` is in this process: "native" or "python"."""
 
 __all__ = [
     "ENGINE",

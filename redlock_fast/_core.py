@@ -218,11 +218,11 @@ class Core:
     # --- the same for every client ---
 
     def health(self) -> list[MasterHealth]:
-        """The masters as this client sees them, in the order of the configuration. No I/O."""
+        """The masters as this client sees them, in the order of the configuration. No I/O, never raises."""
         return self.masters.health()
 
     def stats(self) -> Stats:
-        """What this client has done so far, as counts."""
+        """What this client has done so far, as counts: a copy. No I/O, never raises."""
         with self.masters.mutex:
             stats = self.counts.copy()
         stats.faults = sum(seat.faults for seat in self.masters.seats)

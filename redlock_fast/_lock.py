@@ -79,7 +79,7 @@ class LockState:
 
     @property
     def token(self) -> bytes | None:
-        """The random value that is ours on the masters; None when nothing is held."""
+        """The random value (160 bits) that is ours on the masters; None when nothing is held."""
         lease = self._held()
         return lease.token if lease else None
 
@@ -88,7 +88,8 @@ class LockState:
         """A number larger than that of every holder before; None when not held, or without ``fencing``.
 
         For the protected resource to compare: it must refuse a token that is lower than one it has seen.
-        It stays the same when the lease is extended.
+        It stays the same when the lease is extended. See docs/fencing.md. Source: Kleppmann, "How to do
+        distributed locking", 2016.
         """
         lease = self._held()
         return lease.fencing if lease else None
@@ -104,12 +105,12 @@ class LockState:
         return self.remaining() > 0.0
 
     def remaining(self) -> float:
-        """Seconds for which the lock is still ours; 0.0 when it is not."""
+        """Seconds for which the lock is still ours; 0.0 when it is not. Asks nobody, and never raises."""
         lease = self._held()
         return max(0.0, lease.deadline - self._core.rules.clock()) if lease else 0.0
 
     def check(self) -> None:
-        """Raise LockLost unless the lock is held now."""
+        """Raise LockLost unless the lock is held now: at once and without I/O, so it may be called often."""
         if not self.locked():
             raise LockLost(f"{self.key!r} is not held: the lease has ended, or was never granted")
 

@@ -53,11 +53,15 @@ def milliseconds(ttl: float) -> int:
 class Retry:
     """When to try again after a refusal.
 
-    Delays are uniformly random between a lower end and an upper end that doubles
-    with every attempt, from ``min_delay`` up to ``max_delay`` seconds. The lower end
-    is never below the time that the last round took: shorter than that, two
-    clients that split the votes would only split them again. ``max_attempts``
-    bounds the number of rounds (None: only time does).
+    Delays are uniformly random between a lower end and an upper end that doubles with every attempt. The
+    lower end is never below the time that the last round took: shorter than that, two clients that split
+    the votes would only split them again. Where masters tell when a lock is free (``wait="push"``), a delay
+    is the most that is waited. Source: the Redlock document, "Retry on failure".
+
+    Args:
+        min_delay: Seconds.
+        max_delay: Seconds, up to which the upper end doubles.
+        max_attempts: How many rounds there may be; None: only time bounds them.
     """
 
     min_delay: float = 0.005

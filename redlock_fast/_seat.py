@@ -34,15 +34,30 @@ ERRORS = frozenset(
 class MasterHealth:
     """One master as this client sees it.
 
-    ``state``: "connected", "lagging" (replies are overdue), "connecting" or "down". ``release_path``:
-    DELIFEQ, DELEX or EVALSHA. ``round_trip``: smoothed, seconds. ``owed``: replies due. ``faults``:
-    failed votes so far; ``causes``: the same by cause (see docs/telemetry.md). ``skipped``: how often it was
-    passed over, by reason. ``connections``: how often it was connected. ``error``: the last trouble.
-    ``kept``: releases sent again after a reconnect; ``dropped``: those that could not be kept.
-    ``persistence``: "aof always", "aof everysec", "aof no", "no aof", or "" where it may not be asked:
-    only the first survives every restart. ``eviction``: its policy; only "noeviction" keeps locks.
-    ``guard``: for how many seconds more it casts no vote, because it may have forgotten locks.
-    ``push``: it tells who waits when a lock is free; False: who waits has to ask it again and again.
+    Attributes:
+        name: Its address with the database, never a user or a password.
+        state: "connected", "lagging" (replies are overdue), "connecting" or "down".
+        server: What it calls itself: "valkey" or "redis".
+        version: The server's.
+        role: "master", or "" where it may not be asked.
+        run_id: Of the server's process: another one means that it was restarted.
+        uptime: Seconds that it had run for when it was connected.
+        protocol: RESP 2 or 3.
+        release_path: How it deletes a lock: DELIFEQ, DELEX or EVALSHA.
+        round_trip: Smoothed, in seconds.
+        owed: Replies that are due.
+        faults: Votes that were failures, so far.
+        connections: How often it was connected.
+        error: The last trouble, in words.
+        kept: Releases that were sent again after a reconnect.
+        dropped: Releases that could not be kept for that.
+        persistence: "aof always", "aof everysec", "aof no", "no aof", or "" where it may not be asked. Only
+            the first survives every restart.
+        eviction: Its policy; only "noeviction" keeps locks.
+        guard: For how many seconds more it casts no vote, because it may have forgotten locks.
+        push: Whether it tells who waits when a lock is free; else who waits has to ask again and again.
+        causes: ``faults`` by cause, see docs/telemetry.md.
+        skipped: How often it was passed over, by reason.
     """
 
     name: str

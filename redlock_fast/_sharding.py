@@ -32,7 +32,10 @@ class Sharding(Generic[Client]):
         self._hashes = {name: hash_of(name) for name in checked}
 
     def group_of(self, resource: str | bytes) -> str:
-        """The name of the group that ``resource`` belongs to. No I/O; raises ConfigError."""
+        """The name of the group that ``resource`` belongs to. No I/O; raises ConfigError.
+
+        It depends on the groups' names and on nothing else: docs/scaling.md has the arithmetic.
+        """
         key = encoded("resource", resource)
 
         def weight(name: str) -> bytes:

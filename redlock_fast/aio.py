@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 class AsyncLock(LockState):
-    """A distributed lock on one resource, made by :meth:`AsyncFastRedlock.lock`.
+    """A distributed lock on one resource, made by [`AsyncFastRedlock.lock`][].
 
     It belongs to this object, by a random token that only it has: not to a task. Use one object for
     each holder. All times are in seconds. Every method may be cancelled: a cancelled acquire leaves
@@ -43,29 +43,29 @@ class AsyncLock(LockState):
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set when the lock is lost; see :attr:`redlock_fast.Lock.lost`."""
+        """Set when the lock is lost; see [`Lock.lost`][redlock_fast.Lock.lost]."""
         if self._keeper is None:
             raise AttributeError("lost: only a lock with auto_extend=True is told of its loss")
         event: asyncio.Event = self._keeper.lost
         return event
 
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire the lock; see :meth:`redlock_fast.Lock.acquire`.
+        """Acquire the lock; see [`Lock.acquire`][].
 
         Raises WrongLoop besides, in another loop than the client's.
         """
         return self._acquired(await acquire(self, blocking, timeout, self._core.pump()))
 
     async def release(self) -> bool:
-        """Delete our key on all masters that may have it; see :meth:`redlock_fast.Lock.release`."""
+        """Delete our key on all masters that may have it; see [`Lock.release`][]."""
         return await release(self, self._core.pump())
 
     async def extend(self, ttl: float | None = None) -> float:
-        """Make the lease last ``ttl`` seconds from now; see :meth:`redlock_fast.Lock.extend`."""
+        """Make the lease last ``ttl`` seconds from now; see [`Lock.extend`][]."""
         return await drive(self._extend(ttl), self._core.pump())
 
     async def downgrade(self) -> float:
-        """Make a held write lock a read lock; see :meth:`redlock_fast.Lock.downgrade`."""
+        """Make a held write lock a read lock; see [`Lock.downgrade`][]."""
         return await drive(downgrade(self._core, self), self._core.pump())
 
     async def __aenter__(self) -> AsyncLock:
@@ -91,7 +91,7 @@ class AsyncLock(LockState):
 class AsyncFastRedlock(Core):
     """A client for distributed locks over N independent masters, for the tasks of one event loop.
 
-    Settings are those of :class:`redlock_fast.FastRedlock`. The client belongs to the loop of its
+    Settings are those of [`FastRedlock`][]. The client belongs to the loop of its
     first ``await``. Share one client among all tasks: they use the same connections, and what they
     ask for in one iteration of the loop is sent together. Close it with ``await client.close()`` or
     ``async with``.
@@ -117,7 +117,7 @@ class AsyncFastRedlock(Core):
         cancel_on_loss: bool = True,
         **unknown: Any,
     ) -> AsyncLock:
-        """A lock on ``resource``, not acquired yet; no I/O. See :meth:`redlock_fast.FastRedlock.lock`.
+        """A lock on ``resource``, not acquired yet; no I/O. See [`FastRedlock.lock`][].
 
         ``on_lost`` runs in the loop, and may be a coroutine function. On a loss the body of ``async with``
         is cancelled, too, unless ``cancel_on_loss`` is False; ``async with`` then raises LockLost.
@@ -138,14 +138,14 @@ class AsyncFastRedlock(Core):
     def rwlock(
         self, resource: str | bytes, ttl: float | None = None, **options: Any
     ) -> ReadWriteLock[AsyncLock]:
-        """A read-write lock on ``resource``; see :meth:`redlock_fast.FastRedlock.rwlock`."""
+        """A read-write lock on ``resource``; see [`FastRedlock.rwlock`][]."""
         make = functools.partial(self._of_kind, resource, ttl, options)
         return ReadWriteLock(self.check_key(resource), self.rules, make)
 
     def semaphore(
         self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
     ) -> AsyncLock:
-        """A lock that up to ``permits`` holders have; see :meth:`redlock_fast.FastRedlock.semaphore`."""
+        """A lock that up to ``permits`` holders have; see [`FastRedlock.semaphore`][]."""
         claim = slots(self.check_key(resource), permits, self.rules)
         return self._of_kind(resource, ttl, options, claim)
 
@@ -169,7 +169,7 @@ class AsyncFastRedlock(Core):
         cancel_on_loss: bool = True,
         **unknown: Any,
     ) -> AsyncRLock:
-        """A reentrant lock on ``resource``, one for all tasks; see :meth:`redlock_fast.FastRedlock.rlock`.
+        """A reentrant lock on ``resource``, one for all tasks; see [`FastRedlock.rlock`][].
 
         On a loss the body of the outermost ``async with`` is cancelled, unless ``cancel_on_loss`` is False.
         """
@@ -195,7 +195,7 @@ class AsyncFastRedlock(Core):
         cancel_on_loss: bool = True,
         **unknown: Any,
     ) -> AsyncLock:
-        """One lock on all of ``resources``, or on none; see :meth:`redlock_fast.FastRedlock.multilock`."""
+        """One lock on all of ``resources``, or on none; see [`FastRedlock.multilock`][]."""
         if unknown:
             refuse_unknown("multilock()", unknown, AsyncFastRedlock.multilock)
         keeper = None
@@ -212,28 +212,31 @@ class AsyncFastRedlock(Core):
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> AsyncLock | None:
-        """The short way: an acquired lock, or None when others hold it. Raises as AsyncLock.acquire."""
+        """The short way: an acquired lock, or None when others hold it. Raises as [`AsyncLock.acquire`][]."""
         lock = self.lock(resource, ttl)
         return lock if await lock.acquire(blocking, timeout) else None
 
     async def acquire_many(
         self, resources: Sequence[str | bytes], ttl: float | None = None
     ) -> list[AsyncLock | None]:
-        """One attempt for each of many resources; see :meth:`redlock_fast.FastRedlock.acquire_many`."""
+        """One attempt for each of many resources; see [`FastRedlock.acquire_many`][]."""
         return await drive(acquire_many(self, AsyncLock, resources, ttl), self.pump())
 
     async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
-        """As :meth:`AsyncLock.release` for each of many locks of this client, in the same order."""
+        """As [`AsyncLock.release`][] for each of many locks; see [`FastRedlock.release_many`][].
+
+        Cancelled, it still releases them all.
+        """
         return await drive(release_many(self, locks), self.pump())
 
     async def extend_many(self, locks: Sequence[AsyncLock], ttl: float | None = None) -> list[bool]:
-        """Extend many leases; see :meth:`redlock_fast.FastRedlock.extend_many`."""
+        """Extend many leases; see [`FastRedlock.extend_many`][]."""
         return await drive(extend_many(self, locks, ttl), self.pump())
 
     def synchronized(
         self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
-        """Decorator for async functions; see :meth:`redlock_fast.FastRedlock.synchronized`."""
+        """Decorator for async functions; see [`FastRedlock.synchronized`][]."""
         if not callable(resource):
             self.lock(resource, ttl, **options)  # bad settings show where they are written
 
@@ -251,7 +254,8 @@ class AsyncFastRedlock(Core):
     async def locked(self, resource: str | bytes) -> bool:
         """Whether anybody holds ``resource`` now: asked of the masters, true when a quorum has the key.
 
-        Raises QuorumUnavailable when too few masters answer. Old by the time that you read it.
+        Old by the time that you read it; see [`FastRedlock.locked`][]. Raises QuorumUnavailable when too few
+        masters answer.
         """
         self.check_open()
         key = self.check_key(resource)
@@ -262,13 +266,14 @@ class AsyncFastRedlock(Core):
     async def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected. False if ``timeout`` (seconds) came first.
 
-        Never needed: the first call waits by itself, for ``connect_timeout``.
+        Never needed: the first call waits by itself. ``timeout``: ``connect_timeout`` by default. Raises
+        ClientClosed and WrongLoop.
         """
         self.check_open()
         return await self.pump().wait_for_quorum(self.connect_timeout if timeout is None else timeout)
 
     async def close(self) -> None:
-        """Close all connections, and end renewal. Locks that are held stay held until their leases end."""
+        """Close all connections, and end renewal; see [`FastRedlock.close`][]."""
         pump = self.bound
         if pump is not None and pump.alive():
             pump = self.pump()

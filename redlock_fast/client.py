@@ -30,17 +30,25 @@ R = TypeVar("R")
 
 
 class Lock(LockState):
-    """A distributed lock on one resource, made by :meth:`FastRedlock.lock`.
+    """A distributed lock on one resource, made by [`FastRedlock.lock`][].
 
     It belongs to this object, by a random token that only it has: not to a thread. Use one object
     for each holder. All times are in seconds.
+
+    ``with lock:`` acquires it, waiting for the ``timeout`` of [`FastRedlock.lock`][], and releases it at
+    its end. The body never runs unlocked: without the lock it raises Contended or QuorumUnavailable, and
+    LockAlreadyHeld if this object holds it. At the end it raises LockLost if the lease had ended before,
+    unless another exception is on its way.
     """
 
     __slots__ = ()
 
     @property
     def lost(self) -> threading.Event:
-        """Set when the lock is lost: only for ``auto_extend=True``. Each hold has an event of its own."""
+        """Set when the lock is lost: only for ``auto_extend=True``, AttributeError otherwise.
+
+        Each hold has an event of its own: fetch it while you hold the lock.
+        """
         if self._keeper is None:
             raise AttributeError("lost: only a lock with auto_extend=True is told of its loss")
         event: threading.Event = self._keeper.lost
@@ -54,9 +62,11 @@ class Lock(LockState):
         ``blocking=False``: one attempt.
 
         Returns True when a majority of the masters granted the lease and validity is left (see
-        :attr:`validity`), False when others hold it. Raises QuorumUnavailable when masters are down,
-        LockAlreadyHeld when this object holds the lock already. After a failure nothing of ours is
-        left on the masters. Source: the Redlock document, steps 1 to 5.
+        [`Lock.validity`][]), False when others hold it. Raises QuorumUnavailable when masters are down,
+        LockAlreadyHeld when this object holds the lock already, ClientClosed, ConfigError for a timeout
+        that means nothing. After a failure nothing of ours is left on the masters.
+
+        Source: the Redlock document, steps 1 to 5; how it waits: docs/waiting.md.
         """
         return self._acquired(drive(self._attempt(blocking, timeout), self._core.masters))
 
@@ -66,6 +76,9 @@ class Lock(LockState):
         Returns False if there was nothing to release: not held, or the lease had ended on a quorum
         before. Never raises for masters: those that cannot be reached now are sent the release when
         they are back.
+
+        Source: the Redlock document, "Correct implementation with a single instance": compare the token,
+        then delete; by Valkey's DELIFEQ, Redis' DELEX or a script.
         """
         return drive(self._release(), self._core.masters)
 
@@ -74,17 +87,20 @@ class Lock(LockState):
 
         Returns the new validity in seconds. Raises LockLost when the lease has ended (it is never
         acquired anew), TooManyExtensions after ``max_extensions``, QuorumUnavailable when too few
-        masters answered: then the lock is still held until the deadline that it had. A lease is
-        never shortened. Source: the Redlock document, "Making the algorithm more reliable".
+        masters answered: then the lock is still held until the deadline that it had; ConfigError for a
+        ttl above the client's ``max_ttl``. A lease is never shortened.
+
+        Source: the Redlock document, "Making the algorithm more reliable: extending the lock".
         """
         return drive(self._extend(ttl), self._core.masters)
 
     def downgrade(self) -> float:
-        """Make a held write lock of :meth:`FastRedlock.rwlock` a read lock, with its whole ttl from now.
+        """Make a held write lock of [`FastRedlock.rwlock`][] a read lock, with its whole ttl from now.
 
         No writer gets in between, and readers may come in from now on: from the moment that it starts,
-        whatever it raises. Returns the new validity in seconds. Raises as :meth:`extend`, and ConfigError
-        where this is no write lock. There is no way back: see docs/kinds.md.
+        whatever it raises. Returns the new validity in seconds. Raises as [`extend`][], and ConfigError
+        where this is no write lock. There is no way back: two readers that both wanted to write would wait
+        for each other for ever. See docs/kinds.md.
         """
         return drive(downgrade(self._core, self), self._core.masters)
 
@@ -113,32 +129,43 @@ class Lock(LockState):
 class FastRedlock(Core):
     """A client for distributed locks over N independent Redis or Valkey masters.
 
-    ``masters``: URLs (``redis://``, ``rediss://``, ``unix://``), or redis.Redis clients to take the
-    settings from; an odd number of masters that share nothing. Making a client does no I/O; the
-    masters connect in the background from the first use on. Share one client among all threads: they
-    use the same connections, and gain from it.
+    Making one does no I/O: the masters connect in the background from the first use on. Share one client
+    among all threads: they use the same connections, and gain from it. Close it with [`close`][], or use it
+    in ``with``. Locks that are held when it is closed stay held until their leases end.
 
-    All times in seconds:
-    ``ttl``: the lease that is asked for by default. ``node_timeout``: how long one attempt waits for
-    masters; well below ``ttl``. ``connect_timeout``: for each connection, and how long the first call
-    waits for a quorum of them. ``socket_timeout``: a master silent for longer is connected anew.
-    ``retry``: the pauses between attempts. ``drift_factor``: share of the ttl that clocks may disagree
-    by. ``key_prefix``: put before each resource. ``decide``: "quorum" returns as soon as the outcome
-    is certain, "all" waits for every master. ``max_ttl``: the longest lease that anybody in the fleet
-    asks for. ``wait``: how to wait for a lock that others hold: "push" has the masters tell when it is
-    free (RESP3 client tracking), and asks nobody meanwhile; "poll" tries again after random pauses, see
-    ``retry``; "auto" is "push" with those masters that can.
-    ``restart_guard``: what to do about masters that may have forgotten locks, see docs/guarantees.md:
-    "auto" keeps a master that this client saw restart without its data out of votes for ``max_ttl``;
-    "strict" does so at first contact, too; "marker" keeps a marker on each master, for all clients
-    together; "off". ``assume_fresh``: with "marker", what has none at the first contact is new: for the
-    first start of a cluster, not for every day. ``refill``: extensions put the key back on masters that
-    lost it, see docs/renewal.md; None: yes, unless the restart guard is off.
-    ``fencing_retention``: how long a counter of fencing tokens outlives its last use.
-    ``release_at_exit``: what is held when the interpreter ends is released (not so when it is killed).
-    ``engine``: "native", "python" or "auto". ``clock``: the lease clock.
+    All times are in seconds. Raises ConfigError for bad settings, before any I/O.
 
-    Raises ConfigError for bad settings, before any I/O.
+    Args:
+        masters: An odd number of masters that share nothing, three or five: URLs (``redis://``,
+            ``rediss://``, ``unix://``, ``redis+sentinel://``), or redis.Redis clients to take the settings
+            from.
+        ttl: The lease that is asked for by default.
+        node_timeout: How long one attempt waits for masters: well below ``ttl``, and several round trips.
+        connect_timeout: For each connection; and how long the first call waits for a quorum of them.
+        socket_timeout: A master that is silent for longer while it owes a reply is connected anew.
+        retry: The pauses between attempts, and how many there may be.
+        drift_factor: The share of a ttl that clocks may disagree by; 2 ms are added. It is taken off each
+            lease on this side.
+        key_prefix: Put before each resource, to give the key on the masters.
+        decide: "quorum" returns as soon as the outcome is certain, "all" waits for every master.
+        max_ttl: The longest lease that anybody in the whole fleet asks for: so long does the restart guard
+            keep a master out of votes.
+        wait: How to wait for a lock that others hold. "push" has the masters tell when it is free (RESP3
+            client tracking), and asks nobody meanwhile; "poll" tries again after random pauses, see
+            ``retry``; "auto" is "push" with those masters that can. See docs/waiting.md.
+        restart_guard: What to do about masters that may have forgotten locks. "auto" keeps a master that
+            this client saw restart without its data out of votes for ``max_ttl``; "strict" does so at first
+            contact, too; "marker" keeps a marker on each master, for all clients together; "off". See
+            docs/guarantees.md.
+        assume_fresh: With "marker": a master without one at the first contact is new. For the first start
+            of a cluster, not for every day.
+        refill: Whether extensions put the key back on masters that lost it; None: yes, unless the restart
+            guard is off. See docs/renewal.md.
+        fencing_retention: How long a counter of fencing tokens outlives its last use.
+        release_at_exit: Whether what is held when the interpreter ends is released. (Nothing is when the
+            process is killed.)
+        engine: "native", "python" or "auto". Asked for by name, one that is not built is a ConfigError.
+        clock: The lease clock: seconds that also go by while the machine sleeps.
     """
 
     _renewal: ThreadRenewal | None = None
@@ -157,20 +184,22 @@ class FastRedlock(Core):
         max_hold: float | None = None,
         **unknown: Any,
     ) -> Lock:
-        """A lock on ``resource`` (1 byte to 64 kB), not acquired yet; no I/O.
+        """A lock on ``resource``, not acquired yet; no I/O. Raises ConfigError.
 
-        ``ttl``: the lease, in seconds. ``timeout``: how long ``with`` and ``acquire()`` try, in seconds;
-        None: without end while others hold it. ``max_extensions``: how often it may be extended; None:
-        without bound. ``fencing``: count a fencing token for each grant, see :attr:`Lock.fencing_token`.
-        ``fair``: who came first is served first, see docs/kinds.md.
-
-        ``auto_extend``: extend it in the background from a third of the lease on, as long as it is held and
-        somebody has this object: ``max_extensions`` times (by default 100, which is 5.5 minutes at a ttl of
-        10 s), or with ``max_hold`` until so many seconds after the grant. Then, or when it cannot be
-        extended, the lease ends and the loss is told: ``on_lost(lock, reason)`` is called once, in a thread
-        of the client, :attr:`Lock.lost` is set, :meth:`Lock.check` raises. See docs/renewal.md.
-
-        Raises ConfigError.
+        Args:
+            resource: What is locked: 1 byte to 64 kB; text as UTF-8.
+            ttl: The lease, in seconds; None: the client's.
+            timeout: How many seconds ``with`` and ``acquire()`` try; None: without end while others hold it.
+            max_extensions: How often it may be extended, by hand and by renewal; None: without bound.
+            fencing: Whether each grant counts a fencing token, [`Lock.fencing_token`][]. See docs/fencing.md.
+            fair: Who came first is served first, across processes. See docs/kinds.md.
+            auto_extend: Extend it in the background from a third of the lease on, as long as it is held and
+                somebody has this object: ``max_extensions`` times (by default 100, which is 5.5 minutes at
+                a ttl of 10 s), or until ``max_hold``. Then, or when it cannot be extended, the lease ends
+                and the loss is told: [`Lock.lost`][] is set, [`Lock.check`][] raises. See docs/renewal.md.
+            on_lost: With ``auto_extend``: ``on_lost(lock, reason)`` is called once for each hold that is
+                lost, in a thread of the client.
+            max_hold: With ``auto_extend``: seconds after the grant at which the lease ends at the latest.
         """
         if unknown:
             refuse_unknown("lock()", unknown, FastRedlock.lock)
@@ -186,7 +215,7 @@ class FastRedlock(Core):
         """A read-write lock on ``resource``: ``.read()`` and ``.write()`` make a new lock for each holder.
 
         Any number of readers hold it together, or one writer alone; a writer that waits goes before readers
-        that come later. Options are those of :meth:`lock` without ``fencing``. It has nothing to do with
+        that come later. Options are those of [`lock`][] without ``fencing``. It has nothing to do with
         the plain lock on the same resource. See docs/kinds.md. Raises ConfigError. No I/O.
         """
         make = functools.partial(self._of_kind, resource, ttl, options)
@@ -198,7 +227,7 @@ class FastRedlock(Core):
         """A lock that up to ``permits`` (1 to 1024) holders have at the same time; not acquired yet, no I/O.
 
         All clients must say the same number: where they differ, the largest one holds. Options are those of
-        :meth:`lock` without ``fencing``. It has nothing to do with the plain lock on the same resource. See
+        [`lock`][] without ``fencing``. It has nothing to do with the plain lock on the same resource. See
         docs/kinds.md. Raises ConfigError.
         """
         claim = slots(self.check_key(resource), permits, self.rules)
@@ -223,12 +252,12 @@ class FastRedlock(Core):
         max_hold: float | None = None,
         **unknown: Any,
     ) -> RLock:
-        """A reentrant lock on ``resource``: one object for all threads, where a thread that holds it may
-        enter it again. For others it is a lock on ``resource`` like any.
+        """A reentrant lock on ``resource``: one object for all threads; whoever holds it may enter it again.
 
+        For others it is a lock on ``resource`` like any. Options are those of [`lock`][];
+        ``max_extensions`` and ``max_hold`` are for each hold, from its first level to its last.
         ``min_validity``: seconds of lease that must be left for entering it again; where they are not, it
-        is extended. All else as for :meth:`lock`. ``max_extensions`` and ``max_hold`` are for each hold,
-        from its first level to its last. Raises ConfigError.
+        is extended. See docs/kinds.md. Raises ConfigError. No I/O.
         """
         if unknown:
             refuse_unknown("rlock()", unknown, FastRedlock.rlock)
@@ -254,8 +283,8 @@ class FastRedlock(Core):
 
         While it waits it keeps none of them, so sets that overlap never wait for each other in a circle. For
         others each resource is locked as by a lock of its own. It is held as long as every resource has a
-        quorum of masters. Options are those of :meth:`lock`; fencing tokens are for one resource. Raises
-        ConfigError.
+        quorum of masters. Options are those of [`lock`][], without ``fencing`` and ``fair``: a token is of
+        one resource. See docs/kinds.md. Raises ConfigError. No I/O.
         """
         if unknown:
             refuse_unknown("multilock()", unknown, FastRedlock.multilock)
@@ -268,7 +297,11 @@ class FastRedlock(Core):
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> Lock | None:
-        """The short way: an acquired lock, or None when others hold it. Raises as Lock.acquire does."""
+        """The short way: an acquired lock, or None when others hold it.
+
+        ``ttl``: the lease in seconds. ``blocking`` and ``timeout``, and what is raised: as for
+        [`Lock.acquire`][].
+        """
         lock = self.lock(resource, ttl)
         return lock if lock.acquire(blocking, timeout) else None
 
@@ -282,14 +315,18 @@ class FastRedlock(Core):
         return drive(acquire_many(self, Lock, resources, ttl), self.masters)
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
-        """As :meth:`Lock.release` for each of many locks of this client, in the same order."""
+        """As [`Lock.release`][] for each of many locks of this client, in one exchange with the masters.
+
+        Returns in the same order what ``release()`` would. Never raises for masters; ConfigError for what
+        is no lock of this client, or there twice.
+        """
         return drive(release_many(self, locks), self.masters)
 
     def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:
-        """Make each lease last ``ttl`` seconds from now (default: the client's).
+        """Make each lease last ``ttl`` seconds from now (default: the client's), in one exchange.
 
         Returns True for each lock that was extended. For the others nothing has changed, by
-        :meth:`Lock.remaining`: that is 0.0 where the lock is lost. They are not held, were extended
+        [`Lock.remaining`][]: that is 0.0 where the lock is lost. They are not held, were extended
         ``max_extensions`` times, or too few masters answered. Raises ConfigError.
         """
         return drive(extend_many(self, locks, ttl), self.masters)
@@ -299,7 +336,7 @@ class FastRedlock(Core):
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Decorator: the function runs only while it holds the lock on ``resource``.
 
-        ``resource`` may be a function of the call's arguments. Options are those of :meth:`lock`. Each
+        ``resource`` may be a function of the call's arguments. Options are those of [`lock`][]. Each
         call raises what ``with client.lock(...)`` raises.
         """
         if not callable(resource):
@@ -319,7 +356,9 @@ class FastRedlock(Core):
     def locked(self, resource: str | bytes) -> bool:
         """Whether anybody holds ``resource`` now: asked of the masters, true when a quorum has the key.
 
-        Raises QuorumUnavailable when too few masters answer. Old by the time that you read it.
+        Old by the time that you read it: for people, not for decisions. It looks for the key ``resource``,
+        which read-write locks and semaphores do not have. Raises QuorumUnavailable when too few masters
+        answer, and ClientClosed.
         """
         self.check_open()
         key = self.check_key(resource)
@@ -330,13 +369,18 @@ class FastRedlock(Core):
     def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected. False if ``timeout`` (seconds) came first.
 
-        Never needed: the first call waits by itself, for ``connect_timeout``.
+        Never needed: the first call waits by itself. ``timeout``: ``connect_timeout`` by default. Raises
+        ClientClosed.
         """
         self.check_open()
         return self.masters.wait_for_quorum(self.connect_timeout if timeout is None else timeout)
 
     def close(self) -> None:
-        """Close all connections, and end renewal. Locks that are held stay held until their leases end."""
+        """Close all connections, and end renewal. Locks that are held stay held until their leases end.
+
+        Who waits for a lock gets ClientClosed, and so does every later call, but ``release()``: it returns
+        False. May be called more than once.
+        """
         self.masters.close()
         if self._renewal is not None:
             self._renewal.end()

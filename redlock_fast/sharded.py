@@ -22,9 +22,6 @@ Groups = Mapping[str, Sequence[Any]] | Sequence[Sequence[Any]]
 class ShardedRedlock(Sharding[FastRedlock]):
     """A client for more locks than one group of masters can serve: each resource is on one group.
 
-    ``groups``: a list of groups, each a list of masters as for :class:`FastRedlock`; or a dict of such
-    lists by name. ``options``: those of FastRedlock, the same for every group.
-
     **Every process must map a resource to the same group, or two may hold its lock.** What decides is
     the groups' names. Without a dict a group's name is made of its masters' addresses: those must then
     be written alike everywhere (``localhost`` is not ``127.0.0.1``). With a dict the names are yours,
@@ -35,48 +32,58 @@ class ShardedRedlock(Sharding[FastRedlock]):
     is not seen by the new one. Stop every process that uses the old map, wait ``max_ttl`` seconds (or
     until all have released), start the new ones; docs/scaling.md has a way that stops nobody.
 
-    Raises ConfigError for bad settings, before any I/O.
+    Raises ConfigError for bad settings, before any I/O. Source: rendezvous hashing, Thaler and Ravishankar,
+    1998; why by group and not by master: docs/scaling.md.
+
+    Args:
+        groups: A dict of groups by name, each a list of masters as for [`FastRedlock`][]; or a list of such
+            lists.
+        **options: Those of [`FastRedlock`][], the same for every group.
     """
 
     def __init__(self, groups: Groups, **options: Any) -> None:
         super().__init__(groups, FastRedlock, options)
 
     def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> Lock:
-        """A lock on ``resource``, not acquired yet; no I/O. As FastRedlock.lock."""
+        """A lock on ``resource``, not acquired yet; no I/O. As [`FastRedlock.lock`][]."""
         return self._client(resource).lock(resource, ttl, **options)
 
     def rwlock(
         self, resource: str | bytes, ttl: float | None = None, **options: Any
     ) -> ReadWriteLock[Lock]:
-        """A read-write lock on ``resource``; no I/O. As FastRedlock.rwlock."""
+        """A read-write lock on ``resource``; no I/O. As [`FastRedlock.rwlock`][]."""
         return self._client(resource).rwlock(resource, ttl, **options)
 
     def semaphore(
         self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
     ) -> Lock:
-        """A lock that up to ``permits`` holders have; no I/O. As FastRedlock.semaphore."""
+        """A lock that up to ``permits`` holders have; no I/O. As [`FastRedlock.semaphore`][]."""
         return self._client(resource).semaphore(resource, permits, ttl, **options)
 
     def rlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> RLock:
-        """A reentrant lock on ``resource``. As FastRedlock.rlock."""
+        """A reentrant lock on ``resource``. As [`FastRedlock.rlock`][]."""
         return self._client(resource).rlock(resource, ttl, **options)
 
     def multilock(
         self, resources: Sequence[str | bytes], ttl: float | None = None, **options: Any
     ) -> Lock:
-        """One lock on all of ``resources``, which must belong to one group. As FastRedlock.multilock."""
+        """One lock on all of ``resources``; ConfigError if they belong to several groups. No I/O.
+
+        As [`FastRedlock.multilock`][]; [`ShardedRedlock.group_of`][] tells.
+        """
         return self._common(resources).multilock(resources, ttl, **options)
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> Lock | None:
-        """The short way: an acquired lock, or None when others hold it. Raises as Lock.acquire does."""
+        """The short way: an acquired lock, or None when others hold it. Raises as [`Lock.acquire`][]."""
         return self._client(resource).acquire(resource, ttl, blocking, timeout)
 
     def acquire_many(self, resources: Sequence[str | bytes], ttl: float | None = None) -> list[Lock | None]:
-        """As FastRedlock.acquire_many, one group after the other; the result in the order of ``resources``.
+        """As [`FastRedlock.acquire_many`][], one group after the other.
 
-        If one group raises (QuorumUnavailable), what the others granted is given back.
+        The result is in the order of ``resources``. If one group raises (QuorumUnavailable), what the others
+        granted is given back.
         """
         shares = self._spread(resources, ttl)
         locks: list[Lock | None] = [None] * len(resources)
@@ -91,7 +98,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
         return locks
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
-        """As FastRedlock.release_many, one group after the other."""
+        """As [`FastRedlock.release_many`][], one group after the other."""
         shares = self._sort(locks)
         released = [False] * len(locks)
 
@@ -104,7 +111,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
         return released
 
     def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:
-        """As FastRedlock.extend_many, one group after the other."""
+        """As [`FastRedlock.extend_many`][], one group after the other."""
         self._checked(ttl)
         shares = self._sort(locks)
         extended = [False] * len(locks)
@@ -115,16 +122,19 @@ class ShardedRedlock(Sharding[FastRedlock]):
     def synchronized(
         self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-        """Decorator: the function runs only while it holds the lock. As FastRedlock.synchronized."""
+        """Decorator: the function runs only while it holds the lock. As [`FastRedlock.synchronized`][]."""
         # Which needs nothing of a client but its lock(), and this one's finds the group for each call.
         return FastRedlock.synchronized(cast(FastRedlock, self), resource, ttl, **options)
 
     def locked(self, resource: str | bytes) -> bool:
-        """Whether anybody holds ``resource`` now: asked of its group. As FastRedlock.locked."""
+        """Whether anybody holds ``resource`` now: asked of its group. As [`FastRedlock.locked`][]."""
         return self._client(resource).locked(resource)
 
     def connect(self, timeout: float | None = None) -> bool:
-        """Wait until every group has a quorum connected. False if ``timeout`` (seconds) came first."""
+        """Wait until every group has a quorum connected. False if ``timeout`` (seconds) came first.
+
+        ``timeout``: ``connect_timeout`` by default. Raises ClientClosed.
+        """
         return all(client.connect(left) for client, left in self._connecting(timeout))
 
     def close(self) -> None:
@@ -141,35 +151,38 @@ class ShardedRedlock(Sharding[FastRedlock]):
 
 
 class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
-    """:class:`ShardedRedlock` for asyncio: the same arguments and warnings, the same names with ``await``."""
+    """[`ShardedRedlock`][] for asyncio: the same arguments and warnings, the same names with ``await``."""
 
     def __init__(self, groups: Groups, **options: Any) -> None:
         super().__init__(groups, AsyncFastRedlock, options)
 
     def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncLock:
-        """A lock on ``resource``, not acquired yet; no I/O. As AsyncFastRedlock.lock."""
+        """A lock on ``resource``, not acquired yet; no I/O. As [`AsyncFastRedlock.lock`][]."""
         return self._client(resource).lock(resource, ttl, **options)
 
     def rwlock(
         self, resource: str | bytes, ttl: float | None = None, **options: Any
     ) -> ReadWriteLock[AsyncLock]:
-        """A read-write lock on ``resource``; no I/O. As AsyncFastRedlock.rwlock."""
+        """A read-write lock on ``resource``; no I/O. As [`AsyncFastRedlock.rwlock`][]."""
         return self._client(resource).rwlock(resource, ttl, **options)
 
     def semaphore(
         self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
     ) -> AsyncLock:
-        """A lock that up to ``permits`` holders have; no I/O. As AsyncFastRedlock.semaphore."""
+        """A lock that up to ``permits`` holders have; no I/O. As [`AsyncFastRedlock.semaphore`][]."""
         return self._client(resource).semaphore(resource, permits, ttl, **options)
 
     def rlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncRLock:
-        """A reentrant lock on ``resource``. As AsyncFastRedlock.rlock."""
+        """A reentrant lock on ``resource``. As [`AsyncFastRedlock.rlock`][]."""
         return self._client(resource).rlock(resource, ttl, **options)
 
     def multilock(
         self, resources: Sequence[str | bytes], ttl: float | None = None, **options: Any
     ) -> AsyncLock:
-        """One lock on all of ``resources``, which must belong to one group. As AsyncFastRedlock.multilock."""
+        """One lock on all of ``resources``; ConfigError if they belong to several groups. No I/O.
+
+        As [`AsyncFastRedlock.multilock`][]; [`ShardedRedlock.group_of`][] tells.
+        """
         return self._common(resources).multilock(resources, ttl, **options)
 
     async def acquire(
@@ -181,7 +194,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     async def acquire_many(
         self, resources: Sequence[str | bytes], ttl: float | None = None
     ) -> list[AsyncLock | None]:
-        """As ShardedRedlock.acquire_many; cancelled, it gives back what it was granted."""
+        """As [`ShardedRedlock.acquire_many`][]; cancelled, it gives back what it was granted."""
         shares = self._spread(resources, ttl)
         locks: list[AsyncLock | None] = [None] * len(resources)
         try:
@@ -195,7 +208,10 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         return locks
 
     async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
-        """As AsyncFastRedlock.release_many, one group after the other; cancelled, it still releases all."""
+        """As [`AsyncFastRedlock.release_many`][], one group after the other.
+
+        Cancelled, it still releases all.
+        """
         shares = self._sort(locks)
         released = [False] * len(locks)
 
@@ -208,7 +224,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         return released
 
     async def extend_many(self, locks: Sequence[AsyncLock], ttl: float | None = None) -> list[bool]:
-        """As AsyncFastRedlock.extend_many, one group after the other."""
+        """As [`AsyncFastRedlock.extend_many`][], one group after the other."""
         self._checked(ttl)
         shares = self._sort(locks)
         extended = [False] * len(locks)
@@ -223,11 +239,14 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         return AsyncFastRedlock.synchronized(cast(AsyncFastRedlock, self), resource, ttl, **options)
 
     async def locked(self, resource: str | bytes) -> bool:
-        """Whether anybody holds ``resource`` now: asked of its group. As AsyncFastRedlock.locked."""
+        """Whether anybody holds ``resource`` now: asked of its group. As [`AsyncFastRedlock.locked`][]."""
         return await self._client(resource).locked(resource)
 
     async def connect(self, timeout: float | None = None) -> bool:
-        """Wait until every group has a quorum connected. False if ``timeout`` (seconds) came first."""
+        """Wait until every group has a quorum connected. False if ``timeout`` (seconds) came first.
+
+        ``timeout``: ``connect_timeout`` by default. Raises ClientClosed.
+        """
         for client, left in self._connecting(timeout):
             if not await client.connect(left):
                 return False

@@ -35,11 +35,18 @@ EVENTS = (
 class Stats:
     """What a client has done so far, as counts.
 
-    ``acquired``, ``contended``, ``unavailable``: how acquires ended. ``released``: releases that
-    found the lease alive; ``expired``: releases that came after its end. ``extended``,
-    ``inconclusive``, ``lost``: how extensions ended; ``lost`` also counts auto-extended leases that ended
-    otherwise before their release. ``renewed``: of the extensions, those by renewal. ``faults``: votes that
-    were failures, all masters together; ``health()`` has them for each.
+    Attributes:
+        acquired: Acquires that got the lock.
+        contended: Acquires that did not, as others held it.
+        unavailable: Acquires that did not, as too few masters answered.
+        released: Releases that found the lease alive.
+        expired: Releases that came after its end.
+        extended: Extensions that were confirmed.
+        inconclusive: Extensions that too few masters answered: the lease is what it was.
+        lost: Extensions that found the lock lost; and auto-extended leases that ended otherwise before
+            their release.
+        renewed: Of the extensions, those by renewal.
+        faults: Votes that were failures, all masters together; ``health()`` has them for each.
     """
 
     acquired: int = 0
@@ -54,6 +61,7 @@ class Stats:
     faults: int = 0
 
     def copy(self) -> Stats:
+        """As they are now; the client's go on."""
         return Stats(*(getattr(self, field.name) for field in fields(self)))
 
 

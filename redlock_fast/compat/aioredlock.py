@@ -47,18 +47,19 @@ class Lock:
 
     @property
     def valid(self) -> bool:
+        """Whether it is held now: by this process's clock, without asking the masters."""
         return not self.released and self.held.locked()
 
     async def extend(self) -> None:
-        """See :meth:`Aioredlock.extend`."""
+        """See [`Aioredlock.extend`][]."""
         await self.lock_manager.extend(self)
 
     async def release(self) -> None:
-        """See :meth:`Aioredlock.unlock`."""
+        """See [`Aioredlock.unlock`][]."""
         await self.lock_manager.unlock(self)
 
     async def is_locked(self) -> bool:
-        """See :meth:`Aioredlock.is_locked`."""
+        """See [`Aioredlock.is_locked`][]."""
         return await self.lock_manager.is_locked(self)
 
     def __repr__(self) -> str:

@@ -161,7 +161,7 @@ class AIORedlock(_Settings):
     async def acquire(
         self, *, blocking: bool = True, timeout: float = -1, raise_on_redis_errors: bool | None = None
     ) -> bool:
-        """See :meth:`Redlock.acquire`. A cancelled acquire leaves nothing behind."""
+        """See [`Redlock.acquire`][]. A cancelled acquire leaves nothing behind."""
         client = shared_aio(self.masters, self._options)
         lock = client.lock(self.key, self.auto_release_time, max_extensions=self.num_extensions)
         try:
@@ -174,11 +174,11 @@ class AIORedlock(_Settings):
         return granted
 
     async def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
-        """See :meth:`Redlock.locked`."""
+        """See [`Redlock.locked`][]."""
         return self._lock.remaining() if self._lock is not None else 0
 
     async def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
-        """See :meth:`Redlock.extend`."""
+        """See [`Redlock.extend`][]."""
         if self._lock is None:
             raise self._error(ExtendUnlockedLock)
         try:
@@ -187,7 +187,7 @@ class AIORedlock(_Settings):
             raise self._not_extended(error) from error
 
     async def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
-        """See :meth:`Redlock.release`."""
+        """See [`Redlock.release`][]."""
         lock, self._lock = self._lock, None
         if lock is None or not await lock.release():
             raise self._error(ReleaseUnlockedLock)

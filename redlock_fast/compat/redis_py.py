@@ -84,7 +84,7 @@ class _Settings:
 
 
 class QuorumLock(_Settings):
-    """Made by :func:`lock_class`. The methods of ``redis.lock.Lock``, and its errors."""
+    """Made by [`lock_class`][]. The methods of ``redis.lock.Lock``, and its errors."""
 
     def __init__(self, redis: Any, name: str | bytes, *args: Any, **settings: Any) -> None:
         super().__init__(redis, name, *args, **settings)
@@ -169,7 +169,7 @@ class QuorumLock(_Settings):
 
 
 class AsyncQuorumLock(_Settings):
-    """Made by :func:`async_lock_class`. The methods of ``redis.asyncio.lock.Lock``, and its errors.
+    """Made by [`async_lock_class`][]. The methods of ``redis.asyncio.lock.Lock``, and its errors.
 
     With ``thread_local``, which is the default, what a task acquired only that task can release.
     """
@@ -181,7 +181,7 @@ class AsyncQuorumLock(_Settings):
     async def acquire(
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: None = None
     ) -> bool:
-        """See :meth:`QuorumLock.acquire`. A cancelled acquire leaves nothing behind."""
+        """See [`QuorumLock.acquire`][]. A cancelled acquire leaves nothing behind."""
         wishes = self._wishes(blocking, blocking_timeout, token)
         lock = shared_aio(self.masters, self.options).lock(self.name, **self._kept())
         try:
@@ -193,19 +193,19 @@ class AsyncQuorumLock(_Settings):
         return granted
 
     async def release(self) -> None:
-        """See :meth:`QuorumLock.release`."""
+        """See [`QuorumLock.release`][]."""
         held = self._held()
         del self._locks[self._owner()]
         if not await held.release():
             raise self._lost()
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Awaitable[bool]:
-        """See :meth:`QuorumLock.extend`."""
+        """See [`QuorumLock.extend`][]."""
         held = self._held()
         return self._extend(held, self._new_ttl(held, additional_time, replace_ttl))
 
     def reacquire(self) -> Awaitable[bool]:
-        """See :meth:`QuorumLock.reacquire`."""
+        """See [`QuorumLock.reacquire`][]."""
         return self._extend(self._held(), self._new_ttl(self._held(), self.timeout or 0, True))
 
     async def _extend(self, held: AsyncLock, ttl: float) -> bool:
@@ -218,14 +218,14 @@ class AsyncQuorumLock(_Settings):
         return True
 
     async def locked(self) -> bool:
-        """See :meth:`QuorumLock.locked`."""
+        """See [`QuorumLock.locked`][]."""
         try:
             return await shared_aio(self.masters, self.options).locked(self.name)
         except QuorumUnavailable as error:
             raise self._down(error) from error
 
     async def owned(self) -> bool:
-        """See :meth:`QuorumLock.owned`."""
+        """See [`QuorumLock.owned`][]."""
         held = self._locks.get(self._owner())
         return held is not None and held.locked()
 

@@ -53,7 +53,8 @@ class Reentrant:
     def owned_by(self, owner: Hashable) -> Self:
         """This lock for an owner with a name, whichever thread or task calls: to hand it on, for instance.
 
-        The same name is the same owner. What it holds is renewed as long as this lock is there.
+        The same name (anything hashable) is the same owner. What it holds is renewed as long as this lock is
+        there. No I/O.
         """
         view = copy.copy(self)
         view._owner = Named(self._names, owner)
@@ -70,25 +71,27 @@ class Reentrant:
 
     @property
     def token(self) -> bytes | None:
-        """See :attr:`Lock.token`: the same at all levels, as all of these."""
+        """The random value that is ours on the masters, the same at all levels; see [`Lock.token`][]."""
         hold = self._hold()
         return hold.lock.token if hold else None
 
     @property
     def fencing_token(self) -> int | None:
-        """See :attr:`Lock.fencing_token`."""
+        """A number larger than that of every holder before, the same at all levels; see
+        [`Lock.fencing_token`][].
+        """
         hold = self._hold()
         return hold.lock.fencing_token if hold else None
 
     @property
     def validity(self) -> float:
-        """See :attr:`Lock.validity`."""
+        """Seconds of lease that were left when it was granted or last extended; see [`Lock.validity`][]."""
         hold = self._hold()
         return hold.lock.validity if hold else 0.0
 
     @property
     def lost(self) -> Any:
-        """The event that is set when what the caller holds is lost; see :attr:`Lock.lost`."""
+        """The event that is set when what the caller holds is lost; see [`Lock.lost`][]."""
         return self._mine().lock.lost
 
     def locked(self) -> bool:
@@ -174,18 +177,19 @@ def _for(whole: weakref.ref[Any], on_lost: Callable[[Any, str], Any] | None) -> 
 
 
 class RLock(Reentrant):
-    """A reentrant lock on one resource, made by :meth:`FastRedlock.rlock`; as ``threading.RLock``.
+    """A reentrant lock on one resource, made by [`FastRedlock.rlock`][]; as ``threading.RLock``.
 
     One object is shared by all threads. Each thread that holds it may enter it again, and has to leave it
     as often; the others wait. All levels have one lease and one fencing token. All times are in seconds.
+    It counts in the client: messages that are lost cannot make the counts of masters drift apart.
     """
 
     def acquire(self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None) -> bool:
-        """Enter: as :meth:`Lock.acquire` for the first level.
+        """Enter: as [`Lock.acquire`][] for the first level.
 
         Every further level sends nothing, unless less than ``min_validity`` is left, or less than the
         ``ttl`` that is asked for here: then the lease is extended, and leaving never shortens it. It raises
-        LockLost when the lease has ended, what :meth:`Lock.extend` raises, and RecursionError beyond 1,000
+        LockLost when the lease has ended, what [`Lock.extend`][] raises, and RecursionError beyond 1,000
         levels; then that level is not entered.
         """
         hold = self._hold()
@@ -204,10 +208,9 @@ class RLock(Reentrant):
             raise
 
     def release(self) -> bool:
-        """Leave a level; the first one releases the lock. As :meth:`Lock.release`, but raises RuntimeError
-        where the caller holds nothing.
+        """Leave a level; leaving the first one releases the lock, as [`Lock.release`][].
 
-        Returns False if the lease had ended.
+        Returns False if the lease had ended. Raises RuntimeError where the caller holds nothing.
         """
         hold = self._mine()
         try:
@@ -218,7 +221,7 @@ class RLock(Reentrant):
                 self._forget(hold.lock)
 
     def extend(self, ttl: float | None = None) -> float:
-        """Make the lease last ``ttl`` seconds from now, for all levels; see :meth:`Lock.extend`."""
+        """Make the lease last ``ttl`` seconds from now, for all levels; see [`Lock.extend`][]."""
         validity: float = self._held().lock.extend(ttl)
         return validity
 

@@ -51,16 +51,16 @@ def _task() -> asyncio.Task[Any] | None:
 
 
 class AsyncRLock(Reentrant):
-    """A reentrant lock on one resource, made by :meth:`AsyncFastRedlock.rlock`.
+    """A reentrant lock on one resource, made by [`AsyncFastRedlock.rlock`][].
 
     One object is shared by all tasks of the client. Each task that holds it may enter it again, and has
-    to leave it as often; the others wait, those that it started too. See :class:`RLock`.
+    to leave it as often; the others wait, those that it started too. See [`RLock`][].
     """
 
     async def acquire(
         self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None
     ) -> bool:
-        """Enter; see :meth:`RLock.acquire`. Cancelled, it has not entered."""
+        """Enter; see [`RLock.acquire`][]. Cancelled, it has not entered."""
         hold = self._hold()
         if hold is not None:
             hold.lock._waiting_time(blocking, timeout)  # checks them
@@ -73,7 +73,7 @@ class AsyncRLock(Reentrant):
         return granted
 
     async def release(self) -> bool:
-        """Leave a level; see :meth:`RLock.release`. Cancelled, it has left all the same."""
+        """Leave a level; see [`RLock.release`][]. Cancelled, it has left all the same."""
         hold = self._mine()
         if not self._last(hold):
             locked: bool = hold.lock.locked()
@@ -85,7 +85,7 @@ class AsyncRLock(Reentrant):
             self._drop(hold.lock)
 
     async def extend(self, ttl: float | None = None) -> float:
-        """Make the lease last ``ttl`` seconds from now, for all levels; see :meth:`Lock.extend`."""
+        """Make the lease last ``ttl`` seconds from now, for all levels; see [`Lock.extend`][]."""
         validity: float = await self._held().lock.extend(ttl)
         return validity
 

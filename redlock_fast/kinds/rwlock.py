@@ -144,7 +144,11 @@ def _exchange(
 
 
 class ReadWriteLock(Generic[L]):
-    """What ``client.rwlock()`` gives: makes the read locks and the write locks of one resource. No I/O."""
+    """Makes the read locks and the write locks of one resource, one for each holder. No I/O.
+
+    Made by [`FastRedlock.rwlock`][] and [`AsyncFastRedlock.rwlock`][]. Each lock is a [`Lock`][] or an
+    [`AsyncLock`][], with a lease of its own.
+    """
 
     __slots__ = ("_key", "_make", "_rules")
 
@@ -155,11 +159,14 @@ class ReadWriteLock(Generic[L]):
         self.read()  # bad settings show at once
 
     def read(self) -> L:
-        """A new lock that readers share. It waits for writers, also for those that wait themselves."""
+        """A new lock that readers share. Its acquire waits for writers, those too that wait themselves."""
         return self._make(Reader(self._key))
 
     def write(self) -> L:
-        """A new lock that excludes everybody. It waits for readers that are in, and for the writer."""
+        """A new lock that excludes everybody. Its acquire waits for readers that are in, and for the writer.
+
+        [`Lock.downgrade`][] makes it a reader without letting another writer in between.
+        """
         return self._make(Writer(self._key, intent(self._rules)))
 
     def __repr__(self) -> str:

@@ -205,7 +205,7 @@ def test_tokens_rise_over_hand_overs_between_processes_while_masters_are_killed(
 
 
 class Account:
-    """The worked example of docs/guarantees.md: a table that remembers the highest token it has seen."""
+    """What docs/fencing.md says: a table that remembers the highest token it has seen."""
 
     def __init__(self, path: Path) -> None:
         self.db = sqlite3.connect(path, isolation_level=None)

@@ -1,25 +1,110 @@
-"""What the documents name is there."""
+"""What the documents name is there: files, tests, commands, settings. Their Python is run elsewhere, in
+``tests/real/test_docs.py``.
+"""
 
 from __future__ import annotations
 
+import argparse
 import re
+import shlex
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.pages import PAGES, ROOT, blocks, name_of
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+import redlock_fast
+from redlock_fast import FastRedlock
+from redlock_fast.cli.arguments import parse
+from redlock_fast.cli.settings import load
+
+#: Files that the text names. They are no links, as the site has only docs/. (Results come and go.)
+NAMED = r"`((?:tests|benchmarks(?!/results)|deploy|docs|redlock_fast|src|\.ci)/[^`\s]+)`"
+#: Where the command stands in a line: of a shell, behind assignments; of a crontab; of a systemd unit.
+COMMAND = re.compile(
+    r"^(?:ExecStart=|(?:[\d*/,-]+\s+){5}|.*&&\s+)?(?:\w+=\S+\s+)*(?:\S*/)?redlock-fast\s+(?P<words>.+)$"
+)
+#: Ends a command, unless it belongs to the one that ``exec`` runs, which takes all words there are.
+OPERATORS = ("|", "||", "&", "&&", ";", ">", "<")
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_tests_that_are_named_exist(document: Path) -> None:
-    for name in re.findall(r"`(tests/[^`\s]+)`", document.read_text()):
+@every_page
+def test_files_and_tests_that_are_named_exist(page: Path) -> None:
+    for name in re.findall(NAMED, page.read_text()):
         path, _, function = name.partition("::")
-        assert (ROOT / path).exists(), name
+        assert any(ROOT.glob(path.rstrip("/"))), name
         assert not function or f"def {function}(" in (ROOT / path).read_text(), name
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_between_documents_lead_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", document.read_text()):
-        assert (document.parent / target).exists(), target
+@every_page
+def test_links_lead_somewhere_on_github_and_in_the_site(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
+        path = (page.parent / target).resolve()
+        assert path.exists(), target
+        assert page.parent == ROOT or path.is_relative_to(ROOT / "docs"), f"{target}: the site has only docs/"
+
+
+@every_page
+def test_every_fence_is_understood(page: Path) -> None:
+    """Nothing is passed over because it is called otherwise, or not closed, or left out without a reason."""
+    opened = re.findall(r"^ *```+ *(py.*)$", page.read_text(), re.MULTILINE)
+    hidden = re.findall(r"^<!-- invisible-code-block: (.*)$", page.read_text(), re.MULTILINE)
+    assert {*opened, *hidden} <= {"python"}
+    assert len(blocks(page, "python")) == len(opened) + len(hidden)
+    for left_out in re.findall(r"<!--.*\bskip:(.*)-->", page.read_text()):
+        assert re.fullmatch(r' next "[^"]{10,}" ', left_out), 'say why: <!-- skip: next "needs a cluster" -->'
+
+
+def test_there_are_blocks_to_be_run() -> None:
+    assert sum(len(blocks(page, "python")) for page in PAGES) > 15
+
+
+@pytest.mark.parametrize("name", redlock_fast.__all__)
+def test_every_public_name_is_in_the_reference(name: str) -> None:
+    reference = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    assert f"::: redlock_fast.{name}\n" in reference or hasattr(redlock_fast.errors, name)
+    assert "::: redlock_fast.errors\n" in reference
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The arguments of each ``redlock-fast`` in a page's blocks."""
+    for language in ("sh", "crontab", "ini"):
+        for line in "".join(blocks(page, language)).replace("\\\n", " ").splitlines():
+            found = COMMAND.match(line)
+            if found:
+                words = shlex.shlex(found["words"], posix=True, punctuation_chars=True)
+                words.whitespace_split = True
+                yield list(words)
+
+
+@every_page
+def test_commands_are_understood(page: Path) -> None:
+    for words in commands(page):
+        end = next((place for place, word in enumerate(words) if word in OPERATORS), len(words))
+        assert exit_code(words[:end]) == 0, f"redlock-fast {shlex.join(words)}"
+
+
+def exit_code(words: list[str]) -> object:
+    """What the parser ends with."""
+    try:
+        parse(words)
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+def test_there_are_commands() -> None:
+    assert sum(1 for page in PAGES for _ in commands(page)) > 5
+
+
+@every_page
+def test_settings_in_files_are_understood(page: Path, tmp_path: Path) -> None:
+    for block in blocks(page, "toml"):
+        if "redlock-fast" in tomllib.loads(block):
+            file = tmp_path / "settings.toml"
+            file.write_text(block)
+            settings = load(argparse.Namespace(config=str(file), masters=None))
+            FastRedlock(**settings.client()).close()

@@ -1,0 +1,45 @@
+"""Every Python block of every page runs, on real masters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import prometheus_client
+import pytest
+from support.pages import PAGES, Page, blocks, name_of
+
+from redlock_fast._core import Core
+from redlock_fast.compat import close_all
+from redlock_fast.embedded import Masters
+
+from .conftest import PATIENT
+
+
+@pytest.fixture(autouse=True)
+def settings_of_a_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pages say nothing of patience, which a busy machine needs, and name ports, which may be taken."""
+    for option, value in PATIENT.items():
+        assert Core.__init__.__kwdefaults__ is not None
+        monkeypatch.setitem(Core.__init__.__kwdefaults__, option, value)
+    served = []
+
+    def serve(port: int) -> None:
+        served.append(original(0))
+
+    original = prometheus_client.start_http_server
+    monkeypatch.setattr(prometheus_client, "start_http_server", serve)
+    yield
+    close_all()
+    for server, thread in served:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize("path", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+def test_the_blocks_of_a_page_run(path: Path, valkey: Masters) -> None:
+    page = Page(path, valkey)
+    page.run()
+    if page.skipped:
+        pytest.skip(f"all but {len(page.skipped)} ran: {'; '.join(page.skipped)}")
