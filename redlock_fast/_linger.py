@@ -1,7 +1,6 @@
 """Half-closed connections, until the master has read what was written last.
 
-Closed earlier they may be reset, and the releases that were written behind owed acquires be lost
-(PROTOCOLS.md, §12).
+Closed earlier they may be reset, and the releases that were written behind owed acquires be lost.
 """
 
 from __future__ import annotations

@@ -27,9 +27,8 @@ def fencing_token(counters: Sequence[int], masters: int) -> int:
     """The q-th smallest of the counters that decided a grant, for a quorum of q.
 
     Large enough: every earlier holder had raised the counters of a quorum to its token at least, so fewer
-    than q of these can be as low as that. Small enough: a quorum can be raised to it. With an odd number
-    of masters this is the k-th largest of PROTOCOLS.md, section 10, which has the models; with an even
-    number that one is a rank lower, where no quorum may ever meet.
+    than q of these can be as low as that. Small enough: a quorum can be raised to it. (Counted
+    from the largest, with an even number of masters, it would be a rank lower, where no quorum may meet.)
     """
     return sorted(counters)[quorum(masters) - 1]
 
@@ -79,7 +78,8 @@ class Stagger:
     """How long one that was told "it is free" lets others go first: all of them were told at once.
 
     Uniformly random within a window, which doubles each time that the votes were split: that is, others
-    try at the same time. PROTOCOLS.md, section 1, has what was simulated.
+    try at the same time. (In simulation a fixed window, or none, had herds of waiters split their votes
+    again and again.)
     """
 
     FIRST, LAST, ROUND_TRIPS = 0.002, 0.064, 4

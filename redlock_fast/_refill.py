@@ -1,7 +1,7 @@
 """Refill: a lease's key is put back on masters that have lost it, or never had it.
 
 Without it a lease that is extended for hours dies by attrition: each master that restarts empty, or was
-away at the acquire, is one vote less. The rules, PROTOCOLS.md, section 7: only after an extension that a
+away at the acquire, is one vote less. The rules: only after an extension that a
 quorum confirmed in time; only where the key is missing (SET NX); nobody waits for it, and it does not
 count before a later extension finds it there. Others are not misled: a master that forgot locks is
 guarded against by them, and all that a refill adds is a key of who holds the lock anyway.

@@ -1,7 +1,7 @@
 """The Lua of locks that are more than one SET: what the scripts of ``_commands`` are put together from.
 
 Each returns one number, as every command does: more than 0 grants, all else refuses. A script must refuse
-whatever conflicts with what its master holds; a quorum does the rest. PROTOCOLS.md has the models.
+whatever conflicts with what its master holds; a quorum does the rest.
 """
 
 from __future__ import annotations

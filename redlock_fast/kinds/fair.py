@@ -3,8 +3,8 @@
 On each master there is a queue beside the lock's own key. Who is refused takes a ticket, 1 + the largest
 that it has seen, and is in all queues with it from then on (Lamport's order: no clock, no coordination).
 A master grants the key only to the head of its queue. The key alone decides who holds: whatever happens to
-the queues, there are never two holders, and a plain lock on the same key excludes, too. PROTOCOLS.md,
-section 4, has the models, and what goes wrong with clocks or with the order of arrival.
+the queues, there are never two holders, and a plain lock on the same key excludes, too. (Clocks, or
+the order of arrival at each master, would give queues that disagree, and heads that wait for each other.)
 """
 
 from __future__ import annotations

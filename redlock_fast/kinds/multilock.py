@@ -2,7 +2,7 @@
 
 Whoever waits keeps nothing meanwhile, so sets that overlap cannot wait for each other in a circle. Once
 granted, each resource is a lock of its own with the same token: the lease is held as long as each of them has
-a quorum of masters, though not all of them the same one. Source: PROTOCOLS.md, section 6.
+a quorum of masters, though not all of them the same one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The reentrant lock: who holds it may enter it again. It counts in the client; masters know one plain lock.
 
-Counts on the masters drift apart when messages are lost, without any crash (PROTOCOLS.md, section 5). Here
+Counts on the masters drift apart when messages are lost, without any crash (docs/kinds.md). Here
 nothing is sent between the first enter and the last leave, unless the lease has to be extended.
 """
 

@@ -2,7 +2,7 @@
 
 On each master three keys: ``{name}:w`` has the writer, ``{name}:r`` the readers, each with an end of its own,
 ``{name}:i`` the writers that wait. Every master refuses what conflicts with what it has, and any two quorums
-share a master: PROTOCOLS.md, section 2, has the proof and the models.
+share a master; so no conflicting two ever have quorums at once.
 """
 
 from __future__ import annotations

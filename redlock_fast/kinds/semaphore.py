@@ -1,7 +1,7 @@
 """Semaphore: one of ``permits`` slots, each a plain lock on a key of its own, ``{name}:0`` and so on.
 
 So there are never more holders than slots, by construction. (A majority of masters that count holders would
-let more in: PROTOCOLS.md, section 3, has the schedule.) What is granted is the plain lock of the slot.
+let more in: docs/kinds.md has the schedule.) What is granted is the plain lock of the slot.
 """
 
 from __future__ import annotations

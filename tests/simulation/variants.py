@@ -184,7 +184,7 @@ def kth_largest_counter() -> list[Change]:
     return [(_procedures, "fencing_token", kth_largest)]
 
 
-# --- waiting: the counterexamples of PROTOCOLS.md, section 1.4 --------------------------------------
+# --- waiting: counterexamples of a model checker --------------------------------------
 
 
 def look_then_track() -> list[Change]:

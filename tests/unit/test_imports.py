@@ -1,4 +1,4 @@
-"""Imports point one way: each module imports only from floors below its own. DESIGN.md draws the house."""
+"""Imports point one way: each module imports only from floors below its own. docs/architecture.md draws the house."""
 
 from __future__ import annotations
 
