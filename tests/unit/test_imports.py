@@ -1,4 +1,4 @@
-"""Imports point one way: each module imports only from floors below its own. docs/architecture.md draws the house."""
+"""Imports point one way: each module imports only from floors below its own; see docs/architecture.md."""
 
 from __future__ import annotations
 
