@@ -114,6 +114,14 @@ class Import(Contestant):
 
 
 @dataclass(frozen=True)
+class Waiting(Contestant):
+    """A waiter in another process, told by push; on masters of its own."""
+
+    def command(self, job: Job, fleet: Fleet) -> list[str]:
+        return [sys.executable, str(HERE / "waiting.py"), "--json", "--rounds", str(job["rounds"])]
+
+
+@dataclass(frozen=True)
 class Peer(Contestant):
     """Another library as released; with hiredis, as we have."""
 

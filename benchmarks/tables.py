@@ -30,6 +30,7 @@ def markdown(result: dict[str, Any]) -> str:
         section(
             "Contention: 8 processes, one lock, kept for 1 ms", plain_table(scenes, "contention", CONTENTION)
         ),
+        section("Waiting for a lock that is released", plain_table(scenes, "waiting", HAND_OVER)),
         section("Memory", plain_table(scenes, "memory", MEMORY)),
         section("Import", import_table(scenes)),
         section("Not measured", [f"- {name}: {why}" for name, why in result["missing"].items()]),
@@ -164,6 +165,7 @@ CONTENTION: Columns = {
     "wait p99 µs": ("p99", amount),
     "fewest, of a fair share": ("share", amount),
 }
+HAND_OVER: Columns = {"release to the next grant in another process, ms": ("ms", amount)}
 MEMORY: Columns = {"bytes per held lock": ("per lock", amount), "kB per client": ("per client kB", amount)}
 
 

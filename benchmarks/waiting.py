@@ -1,9 +1,10 @@
 """From a release to the next grant, in another process; and from a holder's death.
 
-    python benchmarks/waiting.py [--rounds 200] [--waiters 1] [--wait push] [--engine native]
+    python benchmarks/waiting.py [--rounds 200] [--waiters 1] [--wait push] [--engine native] [--json]
 
 Five masters, one holder, ``--waiters`` processes that want the same lock. Prints for both ends of a hold
-how long it took until the next one had the lock, and how many commands that cost.
+how long it took until the next one had the lock, and how many commands that cost. With ``--json`` only
+the first, for compare.py.
 """
 
 from __future__ import annotations
@@ -107,6 +108,10 @@ def measure(options: argparse.Namespace) -> None:
             with FastRedlock(masters.urls, engine=options.engine) as client:
                 client.connect()
                 hand_over(client, waiters)  # everybody is connected
+                if options.json:
+                    spent = [1e3 * hand_over(client, waiters) for _ in range(options.rounds)]
+                    print(json.dumps({"numbers": {"ms": statistics.median(spent)}, "info": {}}))
+                    return
                 before = executed(nodes)
                 row("release -> next grant", [hand_over(client, waiters) for _ in range(options.rounds)])
                 commands = (executed(nodes) - before) / len(nodes) / options.rounds
@@ -126,6 +131,7 @@ def main() -> None:
     parser.add_argument("--wait", default="push", choices=("auto", "push", "poll"))
     parser.add_argument("--engine", default="native", choices=("native", "python"))
     parser.add_argument("--server", default="valkey")
+    parser.add_argument("--json", action="store_true")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
