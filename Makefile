@@ -9,7 +9,7 @@ UNTRACED = native or fork or child or test_helper or test_loop_mixed or test_thr
 RUNS ?= 200000
 STEPS ?= 50
 
-.PHONY: build test lint docs coverage coverage-native simulate chaos soak fuzz asan tsan bench bench-quick clean
+.PHONY: build test lint docs coverage coverage-native simulate chaos soak fuzz asan tsan bench bench-quick wheel clean
 
 build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
@@ -56,6 +56,9 @@ bench:  ## against the C floor and the peers, into docs/; some 12 minutes. ARGS=
 
 bench-quick:  ## the same, small: does it run?
 	$(PYTHON) benchmarks/compare.py --quick
+
+wheel:  ## the source archive and this platform's wheel, into dist/, tried where no compiler is; a minute
+	$(PYTHON) -m tests.shipping $(ARGS)
 
 clean:
 	rm -rf build dist *.egg-info src/_native.c redlock_fast/*.so

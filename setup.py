@@ -1,13 +1,17 @@
 """Builds the native engine where it can: REDLOCK_FAST_BUILD_NATIVE=yes|no|auto (default auto).
 
 REDLOCK_FAST_TRACE=1 makes a slow build whose .pyx lines coverage can see; REDLOCK_FAST_CFLAGS adds
-compiler and linker options (sanitizers).
+compiler and linker options (sanitizers, -g for a debugger). With SOURCE_DATE_EPOCH builds are reproducible.
 """
 
+import gzip
 import os
 import sys
+import tarfile
+import time
 
 from setuptools import Extension, setup
+from setuptools.command.sdist import sdist
 
 CHOICE = os.environ.get("REDLOCK_FAST_BUILD_NATIVE", "auto")
 if CHOICE not in ("yes", "no", "auto"):
@@ -25,11 +29,31 @@ native = Extension(
     depends=[f"src/{name}.h" for name in HEADERS],
     include_dirs=["src"],
     define_macros=[("_GNU_SOURCE", None), *([("CYTHON_TRACE_NOGIL", "1")] if TRACE else [])],
-    extra_compile_args=["-std=c11", "-O2", *FLAGS],
+    # -g0: what Python's own flags add for debuggers is half of a wheel, and has the paths of the build in it.
+    extra_compile_args=["-std=c11", "-O2", "-g0", *FLAGS],
     extra_link_args=FLAGS,
     optional=CHOICE == "auto",
 )
 if TRACE:
     native.cython_directives = {"linetrace": True}
 
-setup(ext_modules=[] if CHOICE == "no" else [native])
+
+class Sdist(sdist):
+    """The same bytes for the same files, whoever packs them, where and when."""
+
+    def make_archive(self, base_name, format, root_dir=None, base_dir=None, **_):
+        when = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
+
+        def anonymous(member):
+            member.uid, member.gid, member.uname, member.gname = 0, 0, "", ""
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            member.mtime = when
+            return member
+
+        path = f"{base_name}.tar.gz"
+        with gzip.GzipFile(path, "wb", mtime=when) as file, tarfile.open(fileobj=file, mode="w") as archive:
+            archive.add(base_dir, filter=anonymous)
+        return path
+
+
+setup(ext_modules=[] if CHOICE == "no" else [native], cmdclass={"sdist": Sdist})

@@ -1,0 +1,81 @@
+"""The source archive and the wheels that are made of it, and what must be in them."""
+
+from __future__ import annotations
+
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+from .places import ROOT, Environment, Failed
+
+#: Of the repository only: no user of an archive misses them.
+NOT_IN_THE_ARCHIVE = (".ci/", ".git")
+IN_THE_WHEEL = (".py", ".pyi", "py.typed")
+
+
+def build_requirements() -> list[str]:
+    required: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    return required
+
+
+def source_archive(tools: Environment, tree: Path, folder: Path) -> Path:
+    tools.run("python", "-m", "build", "--no-isolation", "--sdist", "--outdir", folder, tree, cwd=tree)
+    return only(folder, "*.tar.gz")
+
+
+def wheel(tools: Environment, tree: Path, folder: Path, native: str, **variables: str) -> Path:
+    """``native``: for REDLOCK_FAST_BUILD_NATIVE."""
+    words = ("wheel", "--no-build-isolation", "--no-deps", "--no-cache-dir", "--wheel-dir", folder, tree)
+    tools.pip(*words, REDLOCK_FAST_BUILD_NATIVE=native, **variables)
+    return only(folder, "*.whl")
+
+
+def wheel_without_binaries(tools: Environment, archive: Path, folder: Path) -> Path:
+    """As somebody gets it who forbids binaries; of our name and index there is nothing but this archive."""
+    found = ("--no-index", "--find-links", archive.parent, "--no-binary", "redlock-fast", "redlock-fast")
+    words = ("wheel", "--no-build-isolation", "--no-deps", "--no-cache-dir", "--wheel-dir", folder, *found)
+    tools.pip(*words, REDLOCK_FAST_BUILD_NATIVE="yes")
+    return only(folder, "*.whl")
+
+
+def only(folder: Path, pattern: str) -> Path:
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        raise Failed(f"one {pattern} expected in {folder}, there are {[path.name for path in found]}")
+    return found[0]
+
+
+def same_bytes(one: Path, other: Path) -> None:
+    if one.read_bytes() != other.read_bytes():
+        raise Failed(f"{one} and {other} are built of the same sources, and differ")
+
+
+def archive_is_complete(archive: Path, expected: set[str]) -> None:
+    """All that the tree had, and of what was made since only what every archive has."""
+    with tarfile.open(archive) as file:
+        there = {member.name.partition("/")[2] for member in file if member.isfile()}
+    made = {name for name in there if name in ("PKG-INFO", "setup.cfg") or ".egg-info/" in name}
+    _same_names(archive.name, expected, there - made)
+
+
+def wheel_is_complete(path: Path, tree: Path, *, native: bool) -> None:
+    """The package and nothing else: no tests, no C, and one compiled module or none."""
+    expected = {name for name in files_below(tree / "redlock_fast") if name.endswith(IN_THE_WHEEL)}
+    with zipfile.ZipFile(path) as file:
+        there = {name for name in file.namelist() if ".dist-info/" not in name}
+    compiled = {name for name in there if name.startswith("redlock_fast/_native.") and name.endswith(".so")}
+    if len(compiled) != native:
+        raise Failed(f"{path.name}: {native:d} compiled modules expected, there are {sorted(compiled)}")
+    _same_names(path.name, {f"redlock_fast/{name}" for name in expected}, there - compiled)
+
+
+def files_below(tree: Path) -> set[str]:
+    names = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}
+    return {name for name in names if not name.startswith(NOT_IN_THE_ARCHIVE)}
+
+
+def _same_names(what: str, expected: set[str], there: set[str]) -> None:
+    if expected != there:
+        missing, needless = sorted(expected - there), sorted(there - expected)
+        raise Failed(f"{what}: missing {missing}, needless {needless}")
