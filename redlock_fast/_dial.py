@@ -131,7 +131,7 @@ def target(master: Any) -> Target:
 
 
 def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
-    from redis.connection import Connection, parse_url
+    from redis.connection import Connection, SSLConnection, parse_url
 
     for scheme, same in _SCHEMES.items():
         if url.startswith(scheme):
@@ -145,7 +145,10 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
             "rediss://host:port/db (TLS), unix:///path or redis+sentinel://host:port/service/db; "
             "write special characters in a password as %XX"
         ) from None
-    return settings.pop("connection_class", Connection), settings, service
+    connection_class = settings.pop("connection_class", Connection)
+    if issubclass(connection_class, SSLConnection):  # redis-py before 6 takes the certificate of any host
+        settings.setdefault("ssl_check_hostname", settings.get("ssl_cert_reqs") != "none")
+    return connection_class, settings, service
 
 
 def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:

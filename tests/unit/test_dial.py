@@ -119,6 +119,13 @@ def test_settings_of_a_tls_url() -> None:
     assert (connection.ca_certs, connection.certfile, connection.keyfile) == ("/ca.crt", "/me.crt", "/me.key")
 
 
+@pytest.mark.parametrize(
+    ("query", "checked"), [("", True), ("?ssl_cert_reqs=none", False), ("?ssl_check_hostname=false", False)]
+)
+def test_the_host_of_a_certificate_is_checked(query: str, checked: bool) -> None:
+    assert target(f"rediss://host{query}").connect(1.0, 2).check_hostname is checked
+
+
 def test_settings_of_a_unix_url() -> None:
     connection = settings(f"unix://user:{SECRET}@/run/valkey.sock?db=2")
     assert (connection.path, connection.db) == ("/run/valkey.sock", 2)
