@@ -134,6 +134,7 @@ def everything_said(one: FastRedlock, log: pytest.LogCaptureFixture) -> str:
 
 def ways(port: int, stack: contextlib.ExitStack) -> list[tuple[str, Any]]:
     """A master's address with the secret in it, in every way that there is."""
+    sentinel = f"redis+sentinel://user:{SECRET}@127.0.0.1:{port}/service?sentinel_password={SECRET}"
     provider = redis.UsernamePasswordCredentialProvider("user", SPOKEN)
 
     def made(**options: Any) -> redis.Redis:
@@ -146,10 +147,11 @@ def ways(port: int, stack: contextlib.ExitStack) -> list[tuple[str, Any]]:
         ("client", made(username="user", password=SPOKEN)),
         ("client by URL", stack.enter_context(redis.Redis.from_url(f"redis://:{SECRET}@127.0.0.1:{port}"))),
         ("provider", made(credential_provider=provider)),
+        ("Sentinel", sentinel),
     ]
 
 
-@pytest.mark.parametrize("way", range(6))
+@pytest.mark.parametrize("way", range(7))
 @pytest.mark.parametrize("where", ["refused", "repeated"])
 def test_no_secret_is_told(
     locked_up: Masters, client: MakeClient, log: pytest.LogCaptureFixture, where: str, way: int

@@ -24,7 +24,7 @@ from redlock_fast._sharding import Sharding
 from redlock_fast.embedded import Masters
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def name_of(page: Path) -> str:
