@@ -7,10 +7,10 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-from .places import ROOT, Environment, Failed
+from .places import MADE, ROOT, Environment, Failed
 
-#: Of the repository only: no user of an archive misses them.
-NOT_IN_THE_ARCHIVE = (".ci/", ".git")
+#: Of the repository only; all else is there, so that whoever has the archive can run all tests.
+NOT_IN_THE_ARCHIVE = ".git"
 IN_THE_WHEEL = (".py", ".pyi", "py.typed")
 
 
@@ -55,7 +55,7 @@ def archive_is_complete(archive: Path, expected: set[str]) -> None:
     """All that the tree had, and of what was made since only what every archive has."""
     with tarfile.open(archive) as file:
         there = {member.name.partition("/")[2] for member in file if member.isfile()}
-    made = {name for name in there if name in ("PKG-INFO", "setup.cfg") or ".egg-info/" in name}
+    made = {name for name in there if name in MADE or ".egg-info/" in name}
     _same_names(archive.name, expected, there - made)
 
 

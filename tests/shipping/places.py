@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+#: Every archive has these, and makes them anew.
+MADE = ("PKG-INFO", "setup.cfg")
 #: Of an unpacked sdist in which somebody has worked.
-LITTER = (".*", "*.so", "*.egg-info", "__pycache__", "_native.c", "build", "dist", "PKG-INFO", "setup.cfg")
+LITTER = ("*.so", "*.egg-info", "_native.c", "__pycache__", ".[!c]*", ".coverage*", "build", "dist", "site")
 #: Variables that would make a build, or an engine, another one than it is for everybody else.
 NOT_OURS = ("PYTHON", "REDLOCK_FAST_")
 TAIL = 4000
@@ -71,7 +73,7 @@ def copy_of_the_tree(folder: Path) -> Path:
         check=False,
     )
     if known.returncode or not (ROOT / ".git").exists():
-        return Path(shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*LITTER)))
+        return Path(shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*LITTER, *MADE)))
     for name in filter(None, known.stdout.split("\0")):
         if (ROOT / name).exists():  # one that is deleted is known until the commit
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
