@@ -13,8 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 #: Every archive has these, and makes them anew.
 MADE = ("PKG-INFO", "setup.cfg")
+NOT_SOURCES = ("*.so", "*.egg-info", "_native.c", "__pycache__", "build", "dist", "site")
 #: Of an unpacked sdist in which somebody has worked.
-LITTER = ("*.so", "*.egg-info", "_native.c", "__pycache__", ".[!c]*", ".coverage*", "build", "dist", "site")
+LITTER = (*MADE, *NOT_SOURCES, ".[!c]*", ".coverage*", "secrets")
 #: Variables that would make a build, or an engine, another one than it is for everybody else.
 NOT_OURS = ("PYTHON", "REDLOCK_FAST_")
 TAIL = 4000
@@ -73,7 +74,7 @@ def copy_of_the_tree(folder: Path) -> Path:
         check=False,
     )
     if known.returncode or not (ROOT / ".git").exists():
-        return Path(shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*LITTER, *MADE)))
+        return Path(shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*LITTER)))
     for name in filter(None, known.stdout.split("\0")):
         if (ROOT / name).exists():  # one that is deleted is known until the commit
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
