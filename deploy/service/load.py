@@ -110,7 +110,9 @@ def tell(report: Report, database: Path) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("urls", nargs="+")
     parser.add_argument("--database", type=Path, required=True, help="the file that the service writes")
     parser.add_argument("--seconds", type=float, default=10.0)

@@ -1,4 +1,4 @@
-"""Everything on this machine: five real masters, the service in two processes, load; one master dies half-way.
+"""All on this machine: five real masters, the service in two processes, load; one master dies half-way.
 
     pip install -r requirements.txt 'redlock-fast[embedded]'
     python rehearsal.py --seconds 20
@@ -32,9 +32,7 @@ def serving(environment: Mapping[str, str]) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         command = [sys.executable, "-m", "uvicorn", "service:app", "--app-dir", str(HERE)]
         command += ["--fd", str(listener.fileno()), "--log-level", "warning"]
-        process = subprocess.Popen(
-            command, env={**os.environ, **environment}, pass_fds=[listener.fileno()]
-        )
+        process = subprocess.Popen(command, env={**os.environ, **environment}, pass_fds=[listener.fileno()])
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
@@ -57,7 +55,9 @@ async def with_a_failure(masters: Masters, urls: Sequence[str], seconds: float, 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--services", type=int, default=2)
     parser.add_argument("--clients", type=int, default=50)

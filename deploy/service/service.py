@@ -2,7 +2,7 @@
 
     REDLOCK_FAST_MASTERS="redis://10.0.0.1 redis://10.0.0.2 redis://10.0.0.3" uvicorn service:app
 
-One process for each container or unit, and as many of these as you like: they share the masters and the database.
+One process for each container or unit, and as many of these as you like, with the same masters and database.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -82,22 +82,19 @@ class Counters:
         )
 
     async def read(self, name: str) -> int:
-        return await self._in_thread(self._read, name)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, name)
 
     async def write(self, name: str, value: int, fence: int) -> bool:
         """False: somebody who got the lock later has written; nothing was changed."""
-        return await self._in_thread(self._write, name, value, fence)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._write, name, value, fence)
 
     async def close(self) -> None:
-        await self._in_thread(self._database.close)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._database.close)
         self._thread.shutdown()
-
-    async def _in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     def _read(self, name: str) -> int:
         row = self._database.execute("SELECT value FROM counter WHERE name = ?", (name,)).fetchone()
-        return row[0] if row else 0
+        return int(row[0]) if row else 0
 
     def _write(self, name: str, value: int, fence: int) -> bool:
         done = self._database.execute(
@@ -145,15 +142,15 @@ app = FastAPI(title="Exact counters", lifespan=lifespan)
 @app.post("/counters/{name}")
 async def increment(name: str, here: Here) -> dict[str, Any]:
     """Read, think, write: one request at a time, whatever process it is in."""
-    lock = here.client.lock(
-        f"counter:{name}", timeout=here.settings.timeout, auto_extend=True, fencing=True
-    )
+    lock = here.client.lock(f"counter:{name}", timeout=here.settings.timeout, auto_extend=True, fencing=True)
     async with lock:
         value = await here.counters.read(name) + 1
         await asyncio.sleep(here.settings.work)
-        if not await here.counters.write(name, value, lock.fencing_token):
+        fence = lock.fencing_token
+        assert fence is not None  # it is held
+        if not await here.counters.write(name, value, fence):
             raise LockLost(f"{name}: somebody who got the lock later has written")
-        return {"name": name, "value": value, "fence": lock.fencing_token}
+        return {"name": name, "value": value, "fence": fence}
 
 
 @app.get("/metrics")
