@@ -12,6 +12,7 @@ import asyncio
 import random
 import secrets
 import sqlite3
+import ssl
 import sys
 import time
 from collections import Counter
@@ -72,14 +73,16 @@ async def load(urls: Sequence[str], *, seconds: float, clients: int, counters: i
     names = [f"{run}-{number}" for number in range(counters)]
     began = time.monotonic()
 
-    async def client(session: httpx.AsyncClient, number: int) -> None:
-        chance, url = random.Random(number), urls[number % len(urls)]
-        while time.monotonic() < began + seconds:
-            await ask(session, url, chance.choice(names), report)
+    context = ssl.create_default_context()
 
-    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
-    async with httpx.AsyncClient(limits=limits, timeout=30.0, trust_env=False) as session:
-        await asyncio.gather(*(client(session, number) for number in range(clients)))
+    async def client(number: int) -> None:
+        chance, url = random.Random(number), urls[number % len(urls)]
+        # A session for each: one that all share looks through all its connections for every request.
+        async with httpx.AsyncClient(timeout=60.0, trust_env=False, verify=context) as session:
+            while time.monotonic() < began + seconds:
+                await ask(session, url, chance.choice(names), report)
+
+    await asyncio.gather(*(client(number) for number in range(clients)))
     report.seconds = time.monotonic() - began
     return report
 

@@ -30,6 +30,8 @@ HERE = Path(__file__).parent
 def serving(environment: Mapping[str, str]) -> Iterator[str]:
     """A process of the service; its URL. It can be asked at once: connections wait until it is up."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        # Connections inherit it. uvicorn takes what --fd gives it for a unix socket, and would leave it out.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         command = [sys.executable, "-m", "uvicorn", "service:app", "--app-dir", str(HERE)]
         command += ["--fd", str(listener.fileno()), "--log-level", "warning"]
         process = subprocess.Popen(command, env={**os.environ, **environment}, pass_fds=[listener.fileno()])
