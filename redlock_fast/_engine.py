@@ -310,10 +310,11 @@ class Engine(Protocol):
     def link(self, master: int) -> Link:
         """The state of one connection."""
 
-    def close(self) -> None:
-        """Close all connections, as ``detach`` does; every request under way gets its faults at once.
+    def close(self, let_go: Callable[[socket.socket], object] = socket.socket.close) -> None:
+        """End all connections, as ``detach`` does; every request under way gets its faults at once.
 
-        What had too few grants by then is undone on the masters that granted it, too.
+        What had too few grants by then is undone on the masters that granted it, too. ``let_go`` is
+        called with each socket that ``detach`` would have given back.
         """
 
     def abandon(self) -> None:

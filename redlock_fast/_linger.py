@@ -6,6 +6,7 @@ Closed earlier they may be reset, and the releases that were written behind owed
 from __future__ import annotations
 
 import os
+import select
 import socket
 import time
 
@@ -45,10 +46,26 @@ class Lingering:
                 sock.close()
         self._open = staying
 
-    def close(self) -> None:
+    def close(self, timeout: float = 0.0) -> None:
+        """Close them all: each when the master has read it to the end, or after ``timeout`` seconds."""
+        end = time.monotonic() + timeout
+        try:
+            self.reap(time.monotonic())
+            while self._open and (left := end - time.monotonic()) > 0:
+                self._wait(left)
+                self.reap(time.monotonic())
+        finally:
+            for _, sock in self._open:
+                sock.close()
+            self._open.clear()
+
+    def _wait(self, timeout: float) -> None:
+        """Until there is something to read."""
+        poll = select.poll()
         for _, sock in self._open:
-            sock.close()
-        self._open.clear()
+            if (fd := sock.fileno()) >= 0:  # not closed by a connector that did not end in time
+                poll.register(fd, select.POLLIN)
+        poll.poll(timeout * 1000)
 
     def abandon(self) -> None:
         """In a child of fork."""

@@ -212,7 +212,8 @@ class Masters:
         return [seat.health(self.engine.link(master)) for master, seat in enumerate(self.seats)]
 
     def close(self, timeout: float = 1.0) -> None:
-        """Wait up to ``timeout`` seconds for owed replies, then close everything."""
+        """Wait up to ``timeout`` seconds until the masters have done all that they were sent, then close."""
+        end = time.monotonic() + timeout
         with self._change:
             if self.closed:
                 return
@@ -223,13 +224,15 @@ class Masters:
         self._wake.put(None)
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
-        self.engine.drain(timeout)
-        self.engine.close()  # all at once: what others have under way is taken back
+        self.engine.drain(max(0.0, end - time.monotonic()))
+        self.engine.close(self._lingering.add)  # all at once: what others have under way is taken back
         for master in range(len(self.seats)):
             self._retire(master, "closed")
         self.held.clear()
         holders.discard(self)
-        self._lingering.close()
+        # A master that lags has requests before it still. Its first reply to a socket that is closed would
+        # reset the connection, and it would drop the rest: the releases that are behind acquires.
+        self._lingering.close(end - time.monotonic())
 
     # --- the connector ---
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import socket
+from collections.abc import Callable
 from time import monotonic
 
 from ._commands import Dialect
@@ -63,8 +64,9 @@ class PureEngine(Desk):
         self._open.discard(sock)
         return sock
 
-    def close(self) -> None:
+    def close(self, let_go: Callable[[socket.socket], object] = socket.socket.close) -> None:
         ended: list[socket.socket] = []
+        kick: list[socket.socket] = []
 
         def close() -> None:
             self._call_off()
@@ -78,15 +80,17 @@ class PureEngine(Desk):
                 if lane.remains is not None:
                     ended.append(lane.remains.sock)
                 lane.remains, lane.broken = None, ""
-            ended.extend(self._kick or ())
+            kick.extend(self._kick or ())
             self._kick = None
             self._poller = self._new_poller()
 
         self._alone(close)
+        for sock in kick:
+            sock.close()
         for sock in ended:
             _half_close(sock)
-            sock.close()
             self._open.discard(sock)
+            let_go(sock)
 
     def _call_off(self) -> None:
         """What is under way will fail: its undo goes also to those that have granted it."""

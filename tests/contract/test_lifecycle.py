@@ -157,6 +157,22 @@ def test_close_keeps_the_votes_that_came(fleet: MakeFleet) -> None:
     assert future.result(SOON).values == (FAULT, 5, FAULT)
 
 
+def test_close_lets_go_of_sockets_that_can_still_be_read(fleet: MakeFleet) -> None:
+    """Catches: a reply that comes behind the end, to a socket that is closed, which resets the connection."""
+    f = fleet(silent, silent)
+    remains: list[socket.socket] = []
+    f.engine.close(remains.append)
+    assert len(remains) == 2
+    for master, sock in enumerate(remains):
+        with sock:
+            assert f.session(master).ended.wait(DEADLINE), "it is half-closed"
+            f.session(master).send(b"+OK\r\n")
+            sock.settimeout(DEADLINE)
+            assert sock.recv(5) == b"+OK\r\n", "and open until its owner closes it"
+    f.engine.close(remains.append)
+    assert len(remains) == 2
+
+
 def test_closed_engine_answers_with_faults(fleet: MakeFleet) -> None:
     f = fleet(granting, granting)
     f.engine.close()

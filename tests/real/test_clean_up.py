@@ -89,6 +89,19 @@ def test_closed_while_a_reply_is_owed(
     assert sum(node.dbsize() for node in nodes[:-1]) >= 3 * TRIALS, "who granted it keeps it, as documented"
 
 
+def test_closed_while_much_is_owed(masters: Masters, connected: MakeClient) -> None:
+    """More than a master reads at once. Catches: a socket that is closed before: the master's first reply
+    resets the connection, and it drops the releases that it has not read yet.
+    """
+    c = connected(masters, socket_timeout=NEVER)
+    with paused(masters, 4):
+        assert all(c.release_many([lock for lock in c.acquire_many(names(500), TTL) if lock]))
+        closing = start(lambda: c.masters.close(NEVER))
+        eventually(lambda: not c.masters.connected(), "all is said")
+    closing.result(DEADLINE)
+    nothing_left(masters)
+
+
 def test_given_up_while_a_reply_is_owed(
     masters: Masters, silent: Silent, connected: MakeClient, raw: Raw
 ) -> None:

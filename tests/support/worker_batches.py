@@ -81,6 +81,8 @@ def main() -> None:
             client.connect()
             time.sleep(0.001)
         print(json.dumps(work(client, setting)))
+        while any(master.owed for master in client.health()):  # close() would not wait long for one that lags
+            time.sleep(0.001)
 
 
 if __name__ == "__main__":

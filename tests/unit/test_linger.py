@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast._linger import LINGER, MOST, Lingering, at_end
 
@@ -63,6 +64,20 @@ def test_the_oldest_make_room(pairs: list[Pair]) -> None:
     assert [closed(theirs) for _, theirs in pairs] == [True] + [False] * 2 * MOST
     lingering.close()
     assert all(closed(theirs) for _, theirs in pairs)
+
+
+def test_closing_waits_for_the_other_side(pairs: list[Pair]) -> None:
+    lingering = Lingering(2)
+    for ours, theirs in pairs[:2]:
+        lingering.add(ours)
+        theirs.sendall(b"+OK\r\n")
+    pairs[0][1].shutdown(socket.SHUT_WR)
+    closing = start(lambda: lingering.close(DEADLINE))
+    eventually(lambda: len(lingering) == 1, "the first is closed")
+    assert not closed(pairs[1][1])
+    pairs[1][1].shutdown(socket.SHUT_WR)
+    closing.result(DEADLINE)
+    assert closed(pairs[1][1])
 
 
 class Endless(socket.socket):
