@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from support.engines import engines
 
 from redlock_fast._engine import Engine, load
+
+
+def pytest_collection_finish() -> None:
+    """All that is there by now stays: who collects garbage in a test need not look at it, each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", params=engines())

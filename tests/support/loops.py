@@ -7,13 +7,12 @@ import functools
 import gc
 import inspect
 import os
-import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
 from support.keys import with_keys
-from support.waiting import DEADLINE, eventually
+from support.waiting import DEADLINE, eventually, pauses
 
 from redlock_fast import AsyncFastRedlock
 from redlock_fast._answer import Answer
@@ -79,10 +78,10 @@ def on_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
 
 async def until(condition: Callable[[], object], what: str, *, deadline: float = DEADLINE) -> None:
     """As ``waiting.eventually``, for tasks: others go on meanwhile."""
-    end = time.monotonic() + deadline
-    while not condition():
-        assert time.monotonic() < end, f"never happened: {what}"
-        await asyncio.sleep(0.0005)
+    for pause in pauses(what, deadline):
+        if condition():
+            return
+        await asyncio.sleep(pause)
 
 
 class Plain:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -16,10 +16,21 @@ DEADLINE = 20.0
 
 def eventually(condition: Callable[[], object], what: str, *, deadline: float = DEADLINE) -> None:
     """Poll until ``condition`` holds."""
+    for pause in pauses(what, deadline):
+        if condition():
+            return
+        time.sleep(pause)
+
+
+def pauses(what: str, deadline: float) -> Iterator[float]:
+    """Seconds until the next look, ever more of them: who waits for long must not keep others from work."""
     end = time.monotonic() + deadline
-    while not condition():
-        assert time.monotonic() < end, f"never happened: {what}"
-        time.sleep(0.0005)
+    pause = 0.0005
+    while time.monotonic() < end:
+        yield pause
+        pause = min(1.2 * pause, 0.01)
+    yield 0.0  # a last look: the machine may have slept through the rest
+    raise AssertionError(f"never happened: {what}")
 
 
 def start(call: Callable[[], T]) -> Future[T]:
