@@ -104,7 +104,7 @@ def test_timeouts_of_all_lengths(fleet: MakeFleet) -> None:
         with Stopwatch() as watch:
             votes = f.ask(acquire(b"%d" % thread, f.all), 2, timeout=timeout)
         assert timeout <= watch.seconds < SOON
-        assert votes.values == (SILENT, 1)
+        assert votes.values in ((SILENT, 1), (SILENT, SILENT)), "a busy machine may need more than 20 ms"
 
     for future in [start(lambda thread=n: work(thread)) for n in range(8)]:  # type: ignore[misc]
         future.result(DEADLINE)

@@ -16,6 +16,7 @@ from support.forking import exit_code, fork_child
 from support.keys import TTL, nothing_left, occupy, paused, values
 from support.loops import (
     MakeLoop,
+    at_full_strength,
     clean,
     each_loop,
     on_loops,
@@ -299,6 +300,7 @@ def test_loop_that_is_closed_while_tasks_wait(
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.usefixtures("all_masters")
 @each_loop
 def test_fork_while_the_loop_runs(valkey: Masters, aclient: MakeAio, raw: Raw, make_loop: MakeLoop) -> None:
     """The child makes its own loop and client, and has none of the parent's locks; the parent goes on."""
@@ -310,6 +312,7 @@ def test_fork_while_the_loop_runs(valkey: Masters, aclient: MakeAio, raw: Raw, m
 
     async def main() -> None:
         async with aclient(valkey) as c:
+            await at_full_strength(c)
             lock = await c.acquire("parents", TTL)
             assert lock
             await until(lambda: values(raw(valkey), "parents") == [lock.token] * 5, "all have the key")
