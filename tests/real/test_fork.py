@@ -14,6 +14,7 @@ from types import FrameType
 
 import pytest
 import redis
+from support.engines import each_once
 from support.forking import exit_code, fork_child
 from support.waiting import DEADLINE, eventually, start
 
@@ -178,6 +179,7 @@ def test_both_go_on_at_the_same_time(valkey: Masters, connected: MakeClient) -> 
     nothing_left(valkey)
 
 
+@each_once
 def test_fork_in_the_middle_of_exchanges(masters: Masters, connected: MakeClient) -> None:
     """Thirty times, while threads wait for replies. Catches: a child that waits for a thread that it
     does not have, and a parent whose threads lose their replies.

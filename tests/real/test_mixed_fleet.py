@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 from support.counting import begin, counting, end
+from support.engines import each_once
 from support.keys import TTL, nothing_left
 from support.waiting import DEADLINE, eventually, start
 
@@ -73,6 +74,7 @@ def test_its_release_is_told(
     assert lock.release()
 
 
+@each_once
 def test_a_counter_of_both_is_exact(masters: Masters, engine_name: str, tmp_path: Path) -> None:
     """Three processes of each kind. Catches: a key, or a token, that the other does not understand."""
     counter = tmp_path / "counter"

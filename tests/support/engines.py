@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 
+import pytest
+
 
 def engines() -> list[str]:
     """All that are built, or those of REDLOCK_FAST_TEST_ENGINES: their tests fail where one is not."""
@@ -13,3 +15,11 @@ def engines() -> list[str]:
         return [name.strip() for name in required.split(",")]
     built = importlib.util.find_spec("redlock_fast._native") is not None
     return ["python", "native"] if built else ["python"]
+
+
+#: For what takes long: each engine and each kind of server once, and not each engine on each of them.
+each_once = pytest.mark.parametrize(
+    ("engine_name", "masters"),
+    [(engines()[0], "valkey"), (engines()[-1], "redis7")],
+    indirect=True,
+)
