@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 import redis
+from support.engines import each_once
 from support.keys import calls, nothing_left
 from support.loops import Plain, until
 from support.signalling import handling, interrupt, to_main
@@ -81,6 +82,7 @@ def next_in_line(nodes: list[redis.Redis], mine: bytes) -> bytes:
     return found[0]
 
 
+@each_once
 @pytest.mark.usefixtures("patient")
 def test_twelve_clients_have_equal_shares_in_the_order_of_the_queue(
     masters: Masters, connected: MakeClient, raw: Raw, wait: str
@@ -207,8 +209,11 @@ def test_cancelled_while_it_waits(masters: Masters, aclient: MakeAio, raw: Raw, 
     asyncio.run(main())
 
 
-def test_closed_while_it_waits(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+def test_closed_while_it_waits(
+    masters: Masters, connected: MakeClient, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As one that dies: nothing can be sent any more, and its place goes with its lease."""
+    monkeypatch.setattr(fair, "STAY", 1.0)
     nodes, c = raw(masters), connected(masters)
     with held(c):
         other = connected(masters)

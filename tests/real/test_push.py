@@ -338,13 +338,15 @@ async def test_the_end_of_a_lease_wakes_while_nothing_else_happens(
 @pytest.mark.usefixtures("all_masters")
 @on_loops
 async def test_five_thousand_waits_leave_nothing(valkey: Masters, aclient: MakeAsync, raw: Raw) -> None:
-    """No watch on a master, no handler, no future, no timer, no file."""
+    """With both engines and both loops together. No watch on a master, no handler, no future, no timer,
+    no file.
+    """
     nodes = raw(valkey)
     async with aclient(valkey) as a, aclient(valkey) as b:
         await at_full_strength(a)
         await at_full_strength(b)
         before = None
-        for _ in range(11):
+        for _ in range(4):
             held = await a.acquire_many([f"r:{number}" for number in range(500)], TTL)
             tasks = [asyncio.create_task(b.acquire(f"r:{number}", TTL)) for number in range(500)]
             await until(lambda: len(b.rules.line.waiting) == 500, "all wait")
