@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from redlock_fast import _refill, _tries
+from redlock_fast import _pure_vigil, _refill, _tries
 from redlock_fast._engine import Wait
 from redlock_fast._guard import Electorate, Guard
 from redlock_fast._lock import LockState
@@ -191,6 +191,11 @@ class Scenario:
 
 
 def run(choices: Choices, tracing: bool = False, careless: bool = False) -> Result:
-    # Leases of a simulation are not extended often enough for what happens at every eighth extension.
-    with patch.object(_tries, "REARM", NEVER), patch.object(_refill, "UNHEARD_EVERY", 2):
+    with (
+        patch.object(_tries, "REARM", NEVER),
+        # Leases of a simulation are not extended often enough for what happens at every eighth extension.
+        patch.object(_refill, "UNHEARD_EVERY", 2),
+        # For three resources, and many engines that are looked through at each connection.
+        patch.object(_pure_vigil, "PLACES", 4),
+    ):
         return Scenario(choices, tracing, careless).run()
