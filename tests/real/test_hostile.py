@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.certificates import Certificates
+from support.engines import engines
 from support.hostile import ATTACKS, BIG, FATAL, SLOW, Hostile
 
 from redlock_fast.embedded import Masters
@@ -42,7 +43,9 @@ def attacked(valkey: Masters, engine_name: str) -> Iterator[Attacked]:
     """``attacked(attacks, trigger)``: what support.worker_hostile measured."""
     with contextlib.ExitStack() as stack:
 
-        def run(attacks: list[str], trigger: bytes, tls: Certificates | None = None) -> dict[str, Any]:
+        def run(
+            attacks: list[str], trigger: bytes, error: str = "", tls: Certificates | None = None
+        ) -> dict[str, Any]:
             bad = [Hostile({**ATTACKS, **BIG}[name], trigger, tls and tls.server()) for name in attacks]
             for one in bad:
                 stack.callback(one.close)
@@ -56,6 +59,7 @@ def attacked(valkey: Masters, engine_name: str) -> Iterator[Attacked]:
                 "bad": [url.format(one.port) for one in bad],
                 "engine": engine_name,
                 "patience": PATIENCE,
+                "error": error,
                 "seconds": 30 if attacks[0] not in BIG else 3,
             }
             done = subprocess.run(
@@ -72,21 +76,25 @@ def attacked(valkey: Masters, engine_name: str) -> Iterator[Attacked]:
         yield run
 
 
-def check(numbers: dict[str, Any]) -> list[str]:
-    """What is known to be wrong with each hostile master."""
+def check(numbers: dict[str, Any]) -> None:
     assert numbers["grown"] < MOST, numbers
     assert numbers["slowest"] < SOON, numbers
-    return [error for *_, error in numbers["health"]]
+
+
+def check_errors(numbers: dict[str, Any], error: str = "") -> None:
+    """``error`` was wrong with each hostile master at some time; a busy machine may fail to dial it later."""
+    check(numbers)
+    assert all(any(error in one for one in found) for found in numbers["errors"].values()), numbers
 
 
 @pytest.mark.parametrize("attacks", groups(FATAL), ids=" + ".join)
 def test_attack_in_place_of_a_reply(attacked: Attacked, attacks: list[str]) -> None:
-    assert all("protocol error" in error for error in check(attacked(attacks, b"ACQUIRE")))
+    check_errors(attacked(attacks, b"ACQUIRE", "protocol error"), "protocol error")
 
 
 @pytest.mark.parametrize("attacks", groups(SLOW), ids=" + ".join)
 def test_noise_in_place_of_a_reply(attacked: Attacked, attacks: list[str]) -> None:
-    assert all("no reply for" in error for error in check(attacked(attacks, b"ACQUIRE")))
+    check_errors(attacked(attacks, b"ACQUIRE", "no reply for"), "no reply for")
 
 
 def test_replies_as_long_as_they_may_be(attacked: Attacked) -> None:
@@ -96,10 +104,15 @@ def test_replies_as_long_as_they_may_be(attacked: Attacked) -> None:
 
 @pytest.mark.parametrize("attacks", [["endless replies", "pushes", "dribble"]], ids=" + ".join)
 def test_attack_over_tls(attacked: Attacked, authority: Certificates, attacks: list[str]) -> None:
-    assert all(check(attacked(attacks, b"ACQUIRE", authority)))
+    check_errors(attacked(attacks, b"ACQUIRE", tls=authority))
 
 
-@pytest.mark.parametrize("trigger", [b"HELLO", b"ROLE"], ids=bytes.decode)
+@pytest.mark.parametrize(
+    ("trigger", "engine_name"),  # no engine takes part in dialling
+    [(b"HELLO", engines()[0]), (b"ROLE", engines()[-1])],
+    indirect=["engine_name"],
+    ids=["HELLO", "ROLE"],
+)
 @pytest.mark.parametrize("attacks", groups(ATTACKS), ids=" + ".join)
 def test_attack_while_it_is_dialled(attacked: Attacked, trigger: bytes, attacks: list[str]) -> None:
-    assert all(check(attacked(attacks, trigger)))
+    check_errors(attacked(attacks, trigger))
