@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import gc
 
+import hypothesis
 import pytest
 from support.engines import engines
 
 from redlock_fast._engine import Engine, load
+
+# A busy machine may take longer for an example than any time that could be set.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 def pytest_collection_finish() -> None:
