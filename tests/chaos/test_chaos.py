@@ -18,7 +18,7 @@ from chaos.stage import Cast, workers
 from chaos.verdict import GENEROUS, Verdict
 from support.engines import engines
 
-SECONDS = 1.5
+SECONDS = 1.0
 SERVERS = ["valkey", "redis"] if shutil.which("redis-server") else ["valkey"]
 SEED = int(os.environ.get("CHAOS_SEED", random.randrange(1 << 30)))
 
