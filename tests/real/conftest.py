@@ -38,8 +38,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _places(item: pytest.Item) -> list[int]:
     """Which of its kind are this test's engine, masters and loop; of those that it has."""
-    indices = item.callspec.indices if hasattr(item, "callspec") else {}
-    return [indices[name] for name in ("engine_name", "masters", "plain", "make_loop") if name in indices]
+    if not hasattr(item, "callspec"):
+        return []
+    engine, indices = item.callspec.params.get("engine_name"), item.callspec.indices
+    places = [indices[name] for name in ("masters", "plain", "make_loop") if name in indices]
+    return [("python", "native").index(engine), *places] if engine else places
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,6 @@ def engines() -> list[str]:
 #: For what takes long: each engine and each kind of server once, and not each engine on each of them.
 each_once = pytest.mark.parametrize(
     ("engine_name", "masters"),
-    [(engines()[0], "valkey"), (engines()[-1], "redis7")],
+    [(min(engines()), "valkey"), (max(engines()), "redis7")],
     indirect=True,
 )
