@@ -1,11 +1,13 @@
 # What people use every day; .ci/run calls the same targets.
 PYTHON ?= python
 SECONDS ?= 60
-# By name. Crowds, storms, what is large, simulation and chaos would only wait for the tracer; the native
-# engine's tests run the Python lines that the other's do. And children of fork hang under it: coverage has a
-# lock that another thread of the parent may hold at that moment, and that the child waits for ever for.
-UNTRACED = native or fork or child or test_helper or test_loop_mixed or test_threads or simulation or chaos \
-    or storm or large or memory
+# By name. The native engine, the other kind of server and the other loop run the same Python lines; crowds,
+# storms, models, what is large, simulation and chaos would only wait for the tracer, which takes as long as
+# the lines themselves. And children of fork hang under it: coverage has a lock that another thread of the
+# parent may hold at that moment, and that the child waits for ever for.
+UNTRACED = native or uvloop or (redis7 and not asyncio) or fork or child or test_helper or test_loop_mixed \
+    or test_threads or simulation or chaos or storm or large or thousand or memory or leaks or hostile or model \
+    or demo_passes
 RUNS ?= 200000
 STEPS ?= 50
 
