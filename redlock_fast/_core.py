@@ -17,6 +17,7 @@ from ._guard import MODES, Electorate, Guard
 from ._lease import Lease, Refusal
 from ._line import Line
 from ._masters import Masters
+from ._places import Places
 from ._quorum import Retry, drift, impossible, quorum
 from ._rules import Rules
 from ._seat import MasterHealth
@@ -82,7 +83,7 @@ class Core:
         self.key_prefix = encoded("key_prefix", key_prefix)
         self.connect_timeout = number("connect_timeout", connect_timeout, above=0.0)
         retention = number("fencing_retention", fencing_retention, low=self.max_ttl, high=MAX_RETENTION)
-        electorate, line = Electorate(len(targets)), Line()
+        electorate, line, places = Electorate(len(targets)), Line(), Places()
         self.rules = Rules(
             masters=len(targets),
             need=quorum(len(targets)),
@@ -97,6 +98,7 @@ class Core:
             push=wait != "poll",
             refill=restart_guard != "off" if refill is None else refill,
             line=line,
+            places=places,
         )
         self.masters = Masters(
             targets,
@@ -108,6 +110,7 @@ class Core:
             guard=Guard(restart_guard, self.max_ttl, bool(assume_fresh)),
             electorate=electorate,
             line=line,
+            places=places,
             wait=wait,
             clock=clock,
             release_at_exit=bool(release_at_exit),

@@ -21,6 +21,7 @@ from ._engine import FAULT, Engine, Votes
 from ._guard import Electorate, Guard
 from ._line import Line, Place
 from ._linger import Lingering
+from ._places import Places
 from ._seat import SKIPPED, MasterHealth, Seat, fault_cause, fault_text
 from .errors import ClientClosed, ConfigError
 from .telemetry import EventLog, log_error
@@ -52,6 +53,7 @@ class Masters:
         guard: Guard,
         electorate: Electorate,
         line: Line,
+        places: Places,
         wait: str,
         clock: Clock,
         release_at_exit: bool,
@@ -63,6 +65,7 @@ class Masters:
         self.guard = guard
         self.electorate = electorate
         self.line = line
+        self.places = places
         self.wait = wait
         self.clock = clock
         self.release_at_exit = release_at_exit
@@ -212,7 +215,10 @@ class Masters:
         return [seat.health(self.engine.link(master)) for master, seat in enumerate(self.seats)]
 
     def close(self, timeout: float = 1.0) -> None:
-        """Wait up to ``timeout`` seconds for owed replies, then close everything."""
+        """Give back what those keep that wait, and close everything.
+
+        ``timeout``: how many seconds to wait for each: what is under way, the connector, owed replies.
+        """
         with self._change:
             if self.closed:
                 return
@@ -221,6 +227,7 @@ class Masters:
             thread = self._thread
         self.line.wake_all()
         self._wake.put(None)
+        self._give_back(timeout)
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
         self.engine.drain(timeout)
@@ -230,6 +237,13 @@ class Masters:
         self.held.clear()
         holders.discard(self)
         self._lingering.close()
+
+    def _give_back(self, timeout: float) -> None:
+        """The places of those that wait, which nobody else should have to wait for."""
+        undo = self.places.close()
+        if undo:
+            self.engine.exchange(undo, 0, 0.0)
+        self.places.wait_for_rounds(timeout)
 
     # --- the connector ---
 
@@ -377,6 +391,7 @@ class Masters:
         """The child has none of the parent's threads, connections or locks."""
         self.generation += 1
         self.line.abandon()
+        self.places.abandon()
         self.on_change = nothing
         engine, lingering = self.engine, self._lingering
         now = time.monotonic()

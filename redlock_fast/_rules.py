@@ -10,6 +10,7 @@ from ._clock import Clock, lease_clock
 from ._engine import Votes, Wait
 from ._guard import Electorate
 from ._line import Line
+from ._places import Places
 from ._quorum import Retry, impossible
 from ._tokens import new_token, new_tokens
 
@@ -22,7 +23,7 @@ class Rules:
     ``wait``: what decides an acquire; all else waits for certainty at least. ``electorate``: whose yes
     counts. ``retention``: how long a counter of fencing tokens outlives its last use, for the wire.
     ``refill``: extensions put the key back on masters that lost it. ``push``: who waits has masters tell
-    when the lock may be free. ``line``: who else of this client waits.
+    when the lock may be free. ``line``: who else of this client waits. ``places``: what those keep meanwhile.
     """
 
     masters: int
@@ -41,6 +42,7 @@ class Rules:
     push: bool = False
     refill: bool = False
     line: Line = field(default_factory=Line)
+    places: Places = field(default_factory=Places)
     #: The mask of all masters.
     everyone: int = field(init=False)
     #: Where a failing master must not pass for one that refused.

@@ -15,7 +15,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "_quorum", "_clock", "_tokens", "_scripts"),
     ("_commands", "_resp"),
     ("_engine", "_bounded", "_linger"),
-    ("_guard", "_claim", "_line", "_sentinel"),
+    ("_guard", "_claim", "_line", "_places", "_sentinel"),
     ("_pure_op", "_pure_watch", "_dial", "telemetry"),
     ("_pure_vigil",),
     ("_pure_link", "_seat"),
