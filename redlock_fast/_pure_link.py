@@ -12,7 +12,7 @@ from collections import deque
 from time import monotonic
 
 from ._commands import Dialect
-from ._engine import FAULT, LAG_ROUND_TRIPS, MAX_DETAIL, Link, Request
+from ._engine import FAULT, LAG_ROUND_TRIPS, MAX_DETAIL, NOT_NOW, RETRY_AFTER, Link, Request
 from ._pure_op import SKIPPED, Op, Template, compiled
 from ._pure_vigil import Vigils
 from ._resp import PARTIAL, ProtocolError, frame
@@ -47,10 +47,12 @@ class Lane:
         "kept",
         "lag_after",
         "late",
+        "postponed",
         "purge_at",
         "pushes",
         "remains",
         "replayed",
+        "retry_at",
         "vigils",
     )
 
@@ -64,6 +66,8 @@ class Lane:
         self.broken = ""
         self.kept: deque[Op] = deque()
         self.purge_at = 0.0  # none of the kept ends before
+        self.postponed: deque[Op] = deque()  # kept, because the master cannot do it now
+        self.retry_at = 0.0  # not before then is one of these sent again
         self.late = self.replayed = self.dropped = self.pushes = 0
 
     def keep(self, op: Op, now: float) -> None:
@@ -87,6 +91,34 @@ class Lane:
                     kept.append(op)
                     soonest = min(soonest, op.until)
         self.purge_at = soonest
+
+    def postpone(self, op: Op, now: float) -> None:
+        """Until the master can do it, while it is worth it."""
+        self._forget_expired(now)
+        if len(self.postponed) >= self.bounds[2]:
+            self.dropped += 1
+        elif op.until > now:
+            self.postponed.append(op)
+
+    def retry(self, now: float) -> bool:
+        """Whether it is time to see if the master can now: with the oldest, the others follow its answer."""
+        if not self.postponed or self.connection is None or now < self.retry_at:
+            return False
+        self.retry_at = now + RETRY_AFTER
+        self._forget_expired(now)
+        self.resume(1)
+        return True
+
+    def resume(self, most: int | None = None) -> None:
+        """What is postponed goes out with the next replay, or so much of it at most."""
+        with contextlib.suppress(IndexError):  # others may take from it too
+            for _ in range(len(self.postponed) if most is None else most):
+                self.kept.append(self.postponed.popleft())
+
+    def _forget_expired(self, now: float) -> None:
+        with contextlib.suppress(IndexError):
+            while self.postponed[0].until <= now:
+                self.postponed.popleft()
 
     def replay(self, connection: Connection, now: float) -> None:
         """Send what is kept, as far as there is room."""
@@ -300,12 +332,21 @@ class Connection:
             else:
                 op.vote(self.lane.index, value, detail, self.read_at)
             op.settle()
+            if op.request.keep:
+                self._done(slot, detail)
         if self.turn == turn:
             del self.incoming[:end]  # together
             self.head += 1
             self.turn = turn + 1
             self.line += again
             self.lane.late += late and not (again or skipped)
+
+    def _done(self, slot: Slot, detail: str | bytes) -> None:
+        """It was answered: done, or to be done later."""
+        if not detail:
+            self.lane.resume()
+        elif slot[1].undo is None and isinstance(detail, bytes) and _code(detail) in NOT_NOW:
+            self.lane.postpone(slot[0], self.read_at)
 
     def _measure(self, slot: Slot) -> None:
         """It was answered: how long that took, and the master does not lag."""
@@ -390,6 +431,12 @@ def _read(incoming: bytearray) -> tuple[int, int, int, str | bytes]:
     if end > MAX_DETAIL:  # there may be one for every request
         return end, REPLY, FAULT, f"unexpected reply of {end} bytes"
     return end, REPLY, FAULT, data[:end]
+
+
+def _code(reply: bytes) -> bytes:
+    """Which error it is."""
+    words = reply.split(None, 1)
+    return words[0][1:] if reply.startswith(b"-") and words else b""
 
 
 def on_line(op: Op, template: Template, data: bytes, when: float) -> tuple[Slot, ...]:

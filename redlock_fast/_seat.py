@@ -49,7 +49,7 @@ class MasterHealth:
         faults: Votes that were failures, so far.
         connections: How often it was connected.
         error: The last trouble, in words.
-        kept: Releases that were sent again after a reconnect.
+        kept: Releases that were sent again: after a reconnect, or where the master could not do it at first.
         dropped: Releases that could not be kept for that.
         persistence: "aof always", "aof everysec", "aof no", "no aof", or "" where it may not be asked. Only
             the first survives every restart.
