@@ -133,8 +133,12 @@ class Body:
         return self._task.uncancel() <= self._before and kind is asyncio.CancelledError
 
 
-def loop_keeper(core: Any, auto_extend: Any, on_lost: Any, max_hold: Any, cancel_on_loss: Any) -> Keeper:
-    """Raises ConfigError."""
+def loop_keeper(
+    core: Any, auto_extend: Any, on_lost: Any, max_hold: Any, cancel_on_loss: Any
+) -> Keeper | None:
+    """For a lock that is renewed; None for others. Raises ConfigError."""
+    if auto_extend is False and on_lost is None and max_hold is None and cancel_on_loss is True:
+        return None
     longest = check_terms(auto_extend, on_lost, max_hold)
     if not isinstance(cancel_on_loss, bool):
         raise ConfigError(f"cancel_on_loss must be True or False, not {cancel_on_loss!r}")
