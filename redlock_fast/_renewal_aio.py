@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import weakref
 from collections.abc import Awaitable
 from typing import Any
 
@@ -111,26 +112,31 @@ async def _finish(told: Awaitable[Any]) -> None:
 
 
 class Body:
-    """The body of an ``async with``, to be cancelled on a loss; done as ``asyncio.timeout`` does it."""
+    """The body of an ``async with``, to be cancelled on a loss; done as ``asyncio.timeout`` does it.
+
+    It does not keep its task: one that nobody waits for, nor anything else knows, is to be collected.
+    """
 
     def __init__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._task = task
+        self._task = weakref.ref(task)
         self._before = task.cancelling()
         self._cancelled = False
 
     def cancel(self, why: str) -> None:
         """Not where the task itself found out: an exception tells it."""
-        if not self._cancelled and self._task is not asyncio.current_task():
+        task = self._task()
+        if not self._cancelled and task is not None and task is not asyncio.current_task():
             self._cancelled = True
-            self._task.cancel(why)
+            task.cancel(why)
 
     def left(self, kind: type[BaseException] | None) -> bool:
         """The body is over; whether by our cancellation and nobody else's."""
-        if not self._cancelled:
+        task = self._task()
+        if not self._cancelled or task is None:
             return False
-        return self._task.uncancel() <= self._before and kind is asyncio.CancelledError
+        return task.uncancel() <= self._before and kind is asyncio.CancelledError
 
 
 def loop_keeper(
