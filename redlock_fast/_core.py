@@ -11,7 +11,6 @@ from typing import Any
 
 from ._claim import Claim, Fenced, wire_ttl
 from ._clock import Clock, lease_clock
-from ._dial import target
 from ._engine import FAULT, MAX_MASTERS, SILENT, Votes, Wait, load
 from ._guard import MODES, Electorate, Guard
 from ._lease import Lease, Refusal
@@ -21,6 +20,7 @@ from ._places import Places
 from ._quorum import Retry, drift, impossible, quorum
 from ._rules import Rules
 from ._seat import MasterHealth
+from ._target import target
 from .errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
 from .telemetry import Stats
 

@@ -16,13 +16,15 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ._clock import Clock
-from ._dial import CannotConnect, Server, Target, dial
+from ._dial import dial
 from ._engine import FAULT, Engine, Votes
 from ._guard import Electorate, Guard
+from ._interview import CannotConnect, Server
 from ._line import Line, Place
 from ._linger import Lingering
 from ._places import Places
 from ._seat import SKIPPED, MasterHealth, Seat, fault_cause, fault_text
+from ._target import Target
 from .errors import ClientClosed, ConfigError
 from .telemetry import EventLog, log_error
 

@@ -7,10 +7,11 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ._dial import Server, Target
 from ._engine import Link
 from ._guard import Guard
+from ._interview import Server
 from ._resp import ProtocolError, decode, without_arguments
+from ._target import Target
 from .telemetry import EventLog
 
 #: Seconds between attempts to reconnect, doubled each time, with jitter.
