@@ -12,7 +12,7 @@ from support.kinds import Make
 from support.loops import Plain
 from support.waiting import eventually
 
-from redlock_fast import _masters
+from redlock_fast import _connector
 from redlock_fast.embedded import Masters
 
 MakePlain = Callable[..., Plain]
@@ -41,7 +41,7 @@ def unwilling(node: redis.Redis) -> Iterator[None]:
 def test_released_when_it_can(
     masters: Masters, plain: MakePlain, raw: Raw, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_masters, "IDLE_TICK", 0.1)  # so often the connector looks
+    monkeypatch.setattr(_connector, "IDLE_TICK", 0.1)  # so often the connector looks
     c, last = plain(masters).at_full_strength(), raw(masters)[-1]
     lock = LOCKS[kind](c.client)
     assert c.wait(lock.acquire())

@@ -20,7 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_pure_vigil", "_dial"),
     ("_pure_link", "_seat"),
     ("_pure_tls", "_pure_hub"),
-    ("_pure_desk",),
+    ("_pure_desk", "_connector"),
     ("_pure", "_native", "_masters"),
     ("_effects", "_lease", "_rules"),
     ("_tries", "_refill"),
