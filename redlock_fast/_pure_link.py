@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections import deque
 from time import monotonic
 
 from ._commands import Dialect
-from ._engine import FAULT, LAG_ROUND_TRIPS, MAX_DETAIL, NOT_NOW, RETRY_AFTER, Link, Request
+from ._engine import FAULT, LAG_ROUND_TRIPS, MAX_DETAIL, NOT_NOW, Link, Request
+from ._pure_kept import Kept
 from ._pure_op import SKIPPED, Op, Template, compiled
 from ._pure_vigil import Vigils
 from ._resp import PARTIAL, ProtocolError, frame
@@ -35,90 +35,32 @@ REPLY, PUSH, ATTRIBUTE, PARTIAL_REPLY, MALFORMED = range(5)
 Slot = tuple[Op, Template, bytes, float]
 
 
-class Lane:
+class Lane(Kept):
     """What the engine has for one master as long as it lives: counters, and what is kept."""
 
     __slots__ = (
         "bounds",
         "broken",
         "connection",
-        "dropped",
         "index",
-        "kept",
         "lag_after",
         "late",
-        "postponed",
-        "purge_at",
         "pushes",
         "remains",
         "replayed",
-        "retry_at",
         "vigils",
     )
 
     def __init__(self, index: int, bounds: tuple[int, int, int], lag_after: float, vigils: Vigils) -> None:
+        super().__init__(bounds[2])
         self.index = index
         self.vigils = vigils  # those of all masters
         self.lag_after = lag_after
-        self.bounds = bounds  # of replies owed, of bytes to send, of requests kept
+        self.bounds = bounds[:2]  # of replies owed, of bytes to send
         self.connection: Connection | None = None
         self.remains: Connection | None = None  # broken, and not yet detached
         self.broken = ""
-        self.kept: deque[Op] = deque()
-        self.purge_at = 0.0  # none of the kept ends before
-        self.postponed: deque[Op] = deque()  # kept, because the master cannot do it now
-        self.retry_at = 0.0  # not before then is one of these sent again
-        self.late = self.replayed = self.dropped = self.pushes = 0
-
-    def keep(self, op: Op, now: float) -> None:
-        """For the next connection, while it is worth it."""
-        if op.until <= now:
-            return
-        kept, bound = self.kept, self.bounds[2]
-        if len(kept) >= bound and now >= self.purge_at:
-            self._purge(now)
-        if len(kept) >= bound:
-            self.dropped += 1
-        else:
-            kept.append(op)
-
-    def _purge(self, now: float) -> None:
-        kept, soonest = self.kept, float("inf")
-        for _ in range(len(kept)):
-            with contextlib.suppress(IndexError):  # others may take from it too
-                op = kept.popleft()
-                if op.until > now:
-                    kept.append(op)
-                    soonest = min(soonest, op.until)
-        self.purge_at = soonest
-
-    def postpone(self, op: Op, now: float) -> None:
-        """Until the master can do it, while it is worth it."""
-        self._forget_expired(now)
-        if len(self.postponed) >= self.bounds[2]:
-            self.dropped += 1
-        elif op.until > now:
-            self.postponed.append(op)
-
-    def retry(self, now: float) -> bool:
-        """Whether it is time to see if the master can now: with the oldest, the others follow its answer."""
-        if not self.postponed or self.connection is None or now < self.retry_at:
-            return False
-        self.retry_at = now + RETRY_AFTER
-        self._forget_expired(now)
-        self.resume(1)
-        return True
-
-    def resume(self, most: int | None = None) -> None:
-        """What is postponed goes out with the next replay, or so much of it at most."""
-        with contextlib.suppress(IndexError):  # others may take from it too
-            for _ in range(len(self.postponed) if most is None else most):
-                self.kept.append(self.postponed.popleft())
-
-    def _forget_expired(self, now: float) -> None:
-        with contextlib.suppress(IndexError):
-            while self.postponed[0].until <= now:
-                self.postponed.popleft()
+        self.late = self.replayed = self.pushes = 0
 
     def replay(self, connection: Connection, now: float) -> None:
         """Send what is kept, as far as there is room."""
@@ -222,7 +164,7 @@ class Connection:
 
     def full(self, size: int, skip: int) -> str:
         """Why there is no room for a request of that many bytes, with replies to skip, or nothing."""
-        owed, buffered, _ = self.lane.bounds
+        owed, buffered = self.lane.bounds
         if len(self.line) - self.head + skip >= owed:
             return "too many replies owed"
         if len(self.out) + self.queued + size > buffered:

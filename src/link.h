@@ -24,6 +24,7 @@ typedef struct {
     hub_op **kept;                              /* to be sent again: when it can, or on the next connection */
     size_t kept_size, kept_capacity;
     int64_t retry_at;                           /* no look whether it can before then */
+    int64_t purge_at;                           /* none of the kept ends before */
     int64_t lagging_since, round_trip; /* 0: is not lagging; is not known */
     uint64_t late, replayed, dropped, pushes;
     char broken[128];

@@ -17,7 +17,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_engine", "_bounded", "_linger"),
     ("_guard", "_claim", "_line", "_places", "_sentinel", "_interview"),
     ("_pure_op", "_pure_watch", "_target", "telemetry"),
-    ("_pure_vigil", "_dial"),
+    ("_pure_vigil", "_pure_kept", "_dial"),
     ("_pure_link", "_seat"),
     ("_pure_tls", "_pure_hub"),
     ("_pure_desk", "_connector"),
