@@ -11,15 +11,16 @@ from typing import Any
 
 from ._claim import Claim, Fenced, wire_ttl
 from ._clock import Clock, lease_clock
-from ._dial import target
 from ._engine import FAULT, MAX_MASTERS, SILENT, Votes, Wait, load
 from ._guard import MODES, Electorate, Guard
 from ._lease import Lease, Refusal
 from ._line import Line
 from ._masters import Masters
+from ._places import Places
 from ._quorum import Retry, drift, impossible, quorum
 from ._rules import Rules
 from ._seat import MasterHealth
+from ._target import target
 from .errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
 from .telemetry import Stats
 
@@ -82,7 +83,7 @@ class Core:
         self.key_prefix = encoded("key_prefix", key_prefix)
         self.connect_timeout = number("connect_timeout", connect_timeout, above=0.0)
         retention = number("fencing_retention", fencing_retention, low=self.max_ttl, high=MAX_RETENTION)
-        electorate, line = Electorate(len(targets)), Line()
+        electorate, line, places = Electorate(len(targets)), Line(), Places()
         self.rules = Rules(
             masters=len(targets),
             need=quorum(len(targets)),
@@ -90,13 +91,14 @@ class Core:
             drift_factor=drift_factor,
             patience=connect_timeout,
             retry=retry,
+            electorate=electorate,
             wait=Wait.ALL if decide == "all" else Wait.EARLY,
             clock=clock,
-            electorate=electorate,
             retention=wire_ttl(retention),
             push=wait != "poll",
             refill=restart_guard != "off" if refill is None else refill,
             line=line,
+            places=places,
         )
         self.masters = Masters(
             targets,
@@ -108,6 +110,7 @@ class Core:
             guard=Guard(restart_guard, self.max_ttl, bool(assume_fresh)),
             electorate=electorate,
             line=line,
+            places=places,
             wait=wait,
             clock=clock,
             release_at_exit=bool(release_at_exit),

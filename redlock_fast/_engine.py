@@ -15,7 +15,10 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
 6. A connection that breaks makes every reply that it owes a FAULT, at once. It is not used again;
    its socket is closed by ``detach``.
 7. A request with ``keep`` must arrive: it goes to lagging masters too; where the connection is
-   gone or breaks before the reply, it is sent again on the next one, for ``keep`` seconds.
+   gone or breaks before the reply, it is sent again on the next one, for ``keep`` seconds. So it is,
+   unless its command has an ``undo``, where the master answers with an error of ``NOT_NOW``: one of
+   those at a time, by ``tend``, not more often than every ``RETRY_AFTER``; all others behind it as
+   soon as a request with ``keep`` has been done there.
    All others are sent at most once.
 8. A lagging master is sent nothing else while ``need`` healthy masters remain.
 9. Every buffer and queue has a bound; beyond it the vote is FAULT.
@@ -57,6 +60,13 @@ MAX_BUFFER = 16 << 20
 MAX_REPLAY = 10_000
 #: Bytes of a reply that is kept as the reason for a fault; of a longer one only its size.
 MAX_DETAIL = 1024
+
+#: The errors that say that a master can do it later: it does nothing or writes nothing for now.
+NOT_NOW = frozenset(
+    (b"BUSY", b"LOADING", b"MASTERDOWN", b"MISCONF", b"NOREPLICAS", b"OOM", b"READONLY", b"TRYAGAIN")
+)
+#: Seconds, at least, between two looks whether it can.
+RETRY_AFTER = 0.1
 
 #: A master lags when its oldest owed reply is older than this (seconds) and than LAG_ROUND_TRIPS, until
 #: it answers: pushes and pieces of a reply are no answer.
@@ -192,8 +202,8 @@ class Link(NamedTuple):
     ``attached``: in use. ``broken``: why it is not, where it broke by itself, else "".
     ``owed``: replies due. ``lag``: how long (seconds) the master has been lagging, 0.0 if it is not.
     ``round_trip``: smoothed, in seconds, 0.0 if unknown. ``late``: replies that came after the
-    decision. ``replayed``: requests sent again on a new connection. ``dropped``: requests with
-    ``keep`` that could not be kept. ``pushes``: RESP3 pushes received.
+    decision. ``replayed``: requests sent again, see rule 7. ``dropped``: requests with ``keep`` that
+    could not be kept. ``pushes``: RESP3 pushes received.
     """
 
     attached: bool
@@ -302,7 +312,9 @@ class Engine(Protocol):
         """In how many seconds the time of what was submitted may end, if nothing comes; None: never."""
 
     def tend(self) -> None:
-        """Read what is there, send what is left, notice broken and lagging masters; never waits."""
+        """Read what is there, send what is left, try again what a master could not do, notice broken and
+        lagging masters; never waits.
+        """
 
     def drain(self, timeout: float) -> bool:
         """Wait until no master but the lagging owes a reply; False if ``timeout`` came first."""

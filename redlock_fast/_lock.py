@@ -159,11 +159,7 @@ class LockState:
         except GeneratorExit:
             raise
         except BaseException:
-            lease = self._lease
-            if lease is not None:
-                self._stop_renewal()
-                self.let_go(lease)
-                yield from procedures.undo_lease(lease)
+            yield from self._drop()
             raise
         finally:
             self._acquiring = False
@@ -244,10 +240,6 @@ class LockState:
         if self._keeper is not None:
             self._keeper.begin(self, lease)
 
-    def _stop_renewal(self) -> None:
-        if self._keeper is not None:
-            self._keeper.stop()
-
     def _leaving(self) -> Lease | None:
         """What there is to release."""
         lease = self._held()
@@ -279,9 +271,10 @@ class LockState:
         """Release without waiting for an answer."""
         lease = self._held()
         if lease is not None:
-            self._stop_renewal()
-            yield from procedures.undo_lease(lease)
+            if self._keeper is not None:
+                self._keeper.stop()
             self.let_go(lease)
+            yield from procedures.undo_lease(lease)
 
     def _leave(self, failing: bool) -> Generator[Effect, Any, None]:
         """For ``with``: a lease that ended before the body did must not pass unnoticed."""

@@ -57,7 +57,7 @@ METRICS = (
     Metric("master_connections", "counter", ("master",), "How often it was connected."),
     Metric("master_faults", "counter", ("master", "cause"), "Votes that were failures."),
     Metric("master_skipped", "counter", ("master", "reason"), "Votes without it: lagging, not connected."),
-    Metric("master_replayed", "counter", ("master",), "Releases sent again after a reconnect."),
+    Metric("master_replayed", "counter", ("master",), "Releases sent again, which were not done at first."),
     Metric("master_dropped", "counter", ("master",), "Releases that could not be kept for a reconnect."),
     Metric(
         "master_info",

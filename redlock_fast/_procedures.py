@@ -82,7 +82,7 @@ def acquire(
             yield from send_surely(claim.retreat(token, masters, ttl))
             if claim.anew or not claim.lasting:
                 token = rules.token()
-            if not (yield from tries.wait(votes)):
+            if not (yield from tries.wait(votes, claim.undo(token, sent, ttl) if claim.lasting else None)):
                 masters, sent = sent, 0
                 yield from undo(claim, token, masters, ttl)
                 return tries.refusal

@@ -34,6 +34,7 @@ class PureEngine(Desk):
             if self._kick is None:
                 self._kick = _new_kick()
                 self._open.update(self._kick)
+            lane.resume()
             lane.replay(connection, monotonic())
             lane.connection = connection
             self._poller = self._new_poller()

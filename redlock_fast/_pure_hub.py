@@ -85,6 +85,10 @@ class Hub:
                 self._flush()
                 self._poll(0.0)
 
+        now = monotonic()
+        if [lane for lane in self._lanes if lane.connection and lane.retry(now)]:
+            self._news = True
+            self._kick_leader()
         if not self._lead.holder:
             self._run(me, tend)
 

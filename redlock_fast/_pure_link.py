@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections import deque
 from time import monotonic
 
 from ._commands import Dialect
-from ._engine import FAULT, LAG_ROUND_TRIPS, MAX_DETAIL, Link, Request
+from ._engine import FAULT, LAG_ROUND_TRIPS, MAX_DETAIL, NOT_NOW, Link, Request
+from ._pure_kept import Kept
 from ._pure_op import SKIPPED, Op, Template, compiled
 from ._pure_vigil import Vigils
 from ._resp import PARTIAL, ProtocolError, frame
@@ -35,19 +35,16 @@ REPLY, PUSH, ATTRIBUTE, PARTIAL_REPLY, MALFORMED = range(5)
 Slot = tuple[Op, Template, bytes, float]
 
 
-class Lane:
+class Lane(Kept):
     """What the engine has for one master as long as it lives: counters, and what is kept."""
 
     __slots__ = (
         "bounds",
         "broken",
         "connection",
-        "dropped",
         "index",
-        "kept",
         "lag_after",
         "late",
-        "purge_at",
         "pushes",
         "remains",
         "replayed",
@@ -55,38 +52,15 @@ class Lane:
     )
 
     def __init__(self, index: int, bounds: tuple[int, int, int], lag_after: float, vigils: Vigils) -> None:
+        super().__init__(bounds[2])
         self.index = index
         self.vigils = vigils  # those of all masters
         self.lag_after = lag_after
-        self.bounds = bounds  # of replies owed, of bytes to send, of requests kept
+        self.bounds = bounds[:2]  # of replies owed, of bytes to send
         self.connection: Connection | None = None
         self.remains: Connection | None = None  # broken, and not yet detached
         self.broken = ""
-        self.kept: deque[Op] = deque()
-        self.purge_at = 0.0  # none of the kept ends before
-        self.late = self.replayed = self.dropped = self.pushes = 0
-
-    def keep(self, op: Op, now: float) -> None:
-        """For the next connection, while it is worth it."""
-        if op.until <= now:
-            return
-        kept, bound = self.kept, self.bounds[2]
-        if len(kept) >= bound and now >= self.purge_at:
-            self._purge(now)
-        if len(kept) >= bound:
-            self.dropped += 1
-        else:
-            kept.append(op)
-
-    def _purge(self, now: float) -> None:
-        kept, soonest = self.kept, float("inf")
-        for _ in range(len(kept)):
-            with contextlib.suppress(IndexError):  # others may take from it too
-                op = kept.popleft()
-                if op.until > now:
-                    kept.append(op)
-                    soonest = min(soonest, op.until)
-        self.purge_at = soonest
+        self.late = self.replayed = self.pushes = 0
 
     def replay(self, connection: Connection, now: float) -> None:
         """Send what is kept, as far as there is room."""
@@ -190,7 +164,7 @@ class Connection:
 
     def full(self, size: int, skip: int) -> str:
         """Why there is no room for a request of that many bytes, with replies to skip, or nothing."""
-        owed, buffered, _ = self.lane.bounds
+        owed, buffered = self.lane.bounds
         if len(self.line) - self.head + skip >= owed:
             return "too many replies owed"
         if len(self.out) + self.queued + size > buffered:
@@ -300,12 +274,21 @@ class Connection:
             else:
                 op.vote(self.lane.index, value, detail, self.read_at)
             op.settle()
+            if op.request.keep:
+                self._done(slot, detail)
         if self.turn == turn:
             del self.incoming[:end]  # together
             self.head += 1
             self.turn = turn + 1
             self.line += again
             self.lane.late += late and not (again or skipped)
+
+    def _done(self, slot: Slot, detail: str | bytes) -> None:
+        """It was answered: done, or to be done later."""
+        if not detail:
+            self.lane.resume()
+        elif slot[1].undo is None and isinstance(detail, bytes) and _code(detail) in NOT_NOW:
+            self.lane.postpone(slot[0], self.read_at)
 
     def _measure(self, slot: Slot) -> None:
         """It was answered: how long that took, and the master does not lag."""
@@ -390,6 +373,12 @@ def _read(incoming: bytearray) -> tuple[int, int, int, str | bytes]:
     if end > MAX_DETAIL:  # there may be one for every request
         return end, REPLY, FAULT, f"unexpected reply of {end} bytes"
     return end, REPLY, FAULT, data[:end]
+
+
+def _code(reply: bytes) -> bytes:
+    """Which error it is."""
+    words = reply.split(None, 1)
+    return words[0][1:] if reply.startswith(b"-") and words else b""
 
 
 def on_line(op: Op, template: Template, data: bytes, when: float) -> tuple[Slot, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import weakref
 from collections.abc import Awaitable
 from typing import Any
 
@@ -111,30 +112,39 @@ async def _finish(told: Awaitable[Any]) -> None:
 
 
 class Body:
-    """The body of an ``async with``, to be cancelled on a loss; done as ``asyncio.timeout`` does it."""
+    """The body of an ``async with``, to be cancelled on a loss; done as ``asyncio.timeout`` does it.
+
+    It does not keep its task: one that nobody waits for, nor anything else knows, is to be collected.
+    """
 
     def __init__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._task = task
+        self._task = weakref.ref(task)
         self._before = task.cancelling()
         self._cancelled = False
 
     def cancel(self, why: str) -> None:
         """Not where the task itself found out: an exception tells it."""
-        if not self._cancelled and self._task is not asyncio.current_task():
+        task = self._task()
+        if not self._cancelled and task is not None and task is not asyncio.current_task():
             self._cancelled = True
-            self._task.cancel(why)
+            task.cancel(why)
 
     def left(self, kind: type[BaseException] | None) -> bool:
         """The body is over; whether by our cancellation and nobody else's."""
-        if not self._cancelled:
+        task = self._task()
+        if not self._cancelled or task is None:
             return False
-        return self._task.uncancel() <= self._before and kind is asyncio.CancelledError
+        return task.uncancel() <= self._before and kind is asyncio.CancelledError
 
 
-def loop_keeper(core: Any, auto_extend: Any, on_lost: Any, max_hold: Any, cancel_on_loss: Any) -> Keeper:
-    """Raises ConfigError."""
+def loop_keeper(
+    core: Any, auto_extend: Any, on_lost: Any, max_hold: Any, cancel_on_loss: Any
+) -> Keeper | None:
+    """For a lock that is renewed; None for others. Raises ConfigError."""
+    if auto_extend is False and on_lost is None and max_hold is None and cancel_on_loss is True:
+        return None
     longest = check_terms(auto_extend, on_lost, max_hold)
     if not isinstance(cancel_on_loss, bool):
         raise ConfigError(f"cancel_on_loss must be True or False, not {cancel_on_loss!r}")

@@ -122,8 +122,10 @@ def _renew(renewal: weakref.ref[ThreadRenewal], wake: queue.SimpleQueue[None]) -
                 wake.get_nowait()
 
 
-def thread_keeper(core: Any, auto_extend: Any, on_lost: Any, max_hold: Any) -> Keeper:
-    """Raises ConfigError."""
+def thread_keeper(core: Any, auto_extend: Any, on_lost: Any, max_hold: Any) -> Keeper | None:
+    """For a lock that is renewed; None for others. Raises ConfigError."""
+    if auto_extend is False and on_lost is None and max_hold is None:
+        return None
     longest = check_terms(auto_extend, on_lost, max_hold)
     if inspect.iscoroutinefunction(on_lost):
         raise ConfigError("on_lost must be a plain function: nobody would await it; AsyncFastRedlock does")

@@ -7,10 +7,11 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ._dial import Server, Target
 from ._engine import Link
 from ._guard import Guard
+from ._interview import Server
 from ._resp import ProtocolError, decode, without_arguments
+from ._target import Target
 from .telemetry import EventLog
 
 #: Seconds between attempts to reconnect, doubled each time, with jitter.
@@ -49,7 +50,7 @@ class MasterHealth:
         faults: Votes that were failures, so far.
         connections: How often it was connected.
         error: The last trouble, in words.
-        kept: Releases that were sent again after a reconnect.
+        kept: Releases that were sent again: after a reconnect, or where the master could not do it at first.
         dropped: Releases that could not be kept for that.
         persistence: "aof always", "aof everysec", "aof no", "no aof", or "" where it may not be asked. Only
             the first survives every restart.

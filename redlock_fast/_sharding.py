@@ -13,10 +13,10 @@ from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
 from ._core import Core, check_masters, encoded
-from ._dial import Target
 from ._lock import LockState
 from ._many import check_resources
 from ._seat import MasterHealth
+from ._target import Target
 from .errors import ConfigError, QuorumUnavailable
 from .telemetry import Stats
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ._claim import Claim
 from ._effects import Effect, Pause, Turn, Watch
-from ._engine import SILENT, Votes
+from ._engine import SILENT, Request, Votes
 from ._lease import Refusal
 from ._line import Place
 from ._quorum import Stagger, impossible
@@ -47,6 +47,8 @@ class Tries:
     def over(self, votes: Votes, start: float) -> bool:
         """After a round that began at ``start`` and got no lease: whether it was the last."""
         rules, now = self.rules, self.rules.clock()
+        if self.claim.lasting:
+            rules.places.busy(self)
         self.took = now - start
         self._note(votes, start)
         hopeful = self.claim.hopeful and not self.refusal.unavailable
@@ -75,8 +77,19 @@ class Tries:
 
     # --- when ---
 
-    def wait(self, votes: Votes) -> Generator[Effect, list[Votes], bool]:
-        """Until the next round. False: the time has gone by in the line."""
+    def wait(self, votes: Votes, undo: list[Request] | None = None) -> Generator[Effect, list[Votes], bool]:
+        """Until the next round. False: the time has gone by in the line.
+
+        ``undo``: what gives back the place that is kept meanwhile, where there is one.
+        """
+        if undo is None:
+            return (yield from self._wait(votes))
+        self.rules.places.rest(self, undo)
+        again = yield from self._wait(votes)
+        self.rules.places.busy(self)
+        return again
+
+    def _wait(self, votes: Votes) -> Generator[Effect, list[Votes], bool]:
         rules = self.rules
         if self.claim.hopeful and not self.refusal.unavailable:
             yield Pause(min(self.spare, self._stagger(votes)))
@@ -123,6 +136,8 @@ class Tries:
 
     def leave(self) -> None:
         """Whatever came of it."""
+        if self.claim.lasting:
+            self.rules.places.leave(self)
         if self.place is not None:
             self.place.leave()
 

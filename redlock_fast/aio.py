@@ -124,14 +124,7 @@ class AsyncFastRedlock(Core):
         """
         if unknown:
             refuse_unknown("lock()", unknown, AsyncFastRedlock.lock)
-        keeper = None
-        if (
-            auto_extend is not False
-            or on_lost is not None
-            or max_hold is not None
-            or cancel_on_loss is not True
-        ):
-            keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
+        keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
         claim = fair_claim(self.check_key(resource), fencing) if fair else self.claim(resource, fencing)
         return AsyncLock(self, resource, claim, ttl, timeout, max_extensions, keeper)
 
@@ -198,14 +191,7 @@ class AsyncFastRedlock(Core):
         """One lock on all of ``resources``, or on none; see [`FastRedlock.multilock`][]."""
         if unknown:
             refuse_unknown("multilock()", unknown, AsyncFastRedlock.multilock)
-        keeper = None
-        if (
-            auto_extend is not False
-            or on_lost is not None
-            or max_hold is not None
-            or cancel_on_loss is not True
-        ):
-            keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
+        keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
         claim = claim_all(self, resources)
         return AsyncLock(self, tuple(resources), claim, ttl, timeout, max_extensions, keeper)
 

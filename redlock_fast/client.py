@@ -203,9 +203,7 @@ class FastRedlock(Core):
         """
         if unknown:
             refuse_unknown("lock()", unknown, FastRedlock.lock)
-        keeper = None
-        if auto_extend is not False or on_lost is not None or max_hold is not None:
-            keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
+        keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
         claim = fair_claim(self.check_key(resource), fencing) if fair else self.claim(resource, fencing)
         return Lock(self, resource, claim, ttl, timeout, max_extensions, keeper)
 
@@ -288,9 +286,7 @@ class FastRedlock(Core):
         """
         if unknown:
             refuse_unknown("multilock()", unknown, FastRedlock.multilock)
-        keeper = None
-        if auto_extend is not False or on_lost is not None or max_hold is not None:
-            keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
+        keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
         claim = claim_all(self, resources)
         return Lock(self, tuple(resources), claim, ttl, timeout, max_extensions, keeper)
 

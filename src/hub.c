@@ -8,6 +8,8 @@
 #include <sys/eventfd.h>
 #endif
 
+/* Between two looks whether a master can do what it could not. */
+#define RETRY_AFTER (100 * MS)
 /* Seconds; multiples of it still are numbers. */
 #define MOST_LAG 1e8
 
@@ -41,17 +43,7 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     h->up |= BIT(master);
     h->helper.transports += transport != NULL;
     hub_watch_link(h, l, 1);
-    int64_t now = hub_now();
-    hub_op **kept = l->kept;
-    size_t size = l->kept_size;
-    l->kept = NULL;
-    l->kept_size = l->kept_capacity = 0;
-    for (size_t i = 0; i < size; i++) {
-        hub_copy none = {NULL, 0};
-        if (kept[i]->until > now && hub_append(h, l, kept[i], now, &none) == REASON_NONE) l->replayed++;
-        hub_op_release(kept[i]);
-    }
-    free(kept);
+    hub_replay(h, l, hub_now(), SIZE_MAX);
     hub_end_vigils(h);
     if (h->looking) hub_kick(h); /* to look at this one, too */
     unseize(h);
@@ -132,8 +124,21 @@ void hub_close(hub *h, int *fds) {
     unseize(h);
 }
 
+/* One of what a master could not do, to see whether it can now: the others follow its answer. */
+static void retry(hub *h) {
+    int64_t now = hub_now();
+    for (int i = 0; i < h->masters; i++) {
+        hub_link *l = &h->links[i];
+        if (l->state != LINK_UP || !l->kept_size || now < l->retry_at) continue;
+        l->retry_at = now + RETRY_AFTER;
+        hub_replay(h, l, now, 1);
+        if (h->leading) hub_kick(h);
+    }
+}
+
 void hub_tend(hub *h) {
     pthread_mutex_lock(&h->mutex);
+    retry(h);
     if (!h->leading && !h->seizing) {
         hub_take_lead(h);
         hub_round(h, 0);

@@ -144,6 +144,8 @@ typedef struct {
     size_t size;
 } hub_copy;
 enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now, hub_copy *copy);
+/* So many of the kept are sent again, the oldest first, as far as there is room. */
+void hub_replay(hub *h, hub_link *l, int64_t now, size_t most);
 void hub_fail_owed(hub *h, int master, const char *why);
 int hub_round(hub *h, int64_t longest); /* 0 if a signal wants attention */
 void hub_flush_now(hub *h);

@@ -104,10 +104,17 @@ int link_copy(hub_link *l, const hub_link *from, size_t size) {
 /* --- kept requests ----------------------------------------------------------------------- */
 
 static void forget_expired(hub_link *l, int64_t now) {
+    if (now < l->purge_at) return; /* or a full queue would be looked through for each that is refused */
     size_t stay = 0;
+    l->purge_at = INT64_MAX;
     for (size_t i = 0; i < l->kept_size; i++) {
-        if (l->kept[i]->until > now) l->kept[stay++] = l->kept[i];
-        else hub_op_release(l->kept[i]);
+        hub_op *op = l->kept[i];
+        if (op->until > now) {
+            l->kept[stay++] = op;
+            if (op->until < l->purge_at) l->purge_at = op->until;
+        } else {
+            hub_op_release(op);
+        }
     }
     l->kept_size = stay;
 }
@@ -129,6 +136,7 @@ void link_keep(hub_link *l, hub_op *op, int64_t now, size_t bound) {
     }
     __atomic_add_fetch(&op->references, 1, __ATOMIC_RELAXED);
     l->kept[l->kept_size++] = op;
+    if (op->until < l->purge_at) l->purge_at = op->until;
 }
 
 /* --- bytes ------------------------------------------------------------------------------- */

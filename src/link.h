@@ -21,8 +21,10 @@ typedef struct {
     link_slot *ring;                            /* owed replies, oldest at ring_head */
     size_t ring_head, ring_size, ring_capacity; /* capacity is a power of two */
     size_t asked;                               /* how many of the owed have begun to go out */
-    hub_op **kept;                              /* to be sent again on the next connection */
+    hub_op **kept;                              /* to be sent again: when it can, or on the next connection */
     size_t kept_size, kept_capacity;
+    int64_t retry_at;                           /* no look whether it can before then */
+    int64_t purge_at;                           /* none of the kept ends before */
     int64_t lagging_since, round_trip; /* 0: is not lagging; is not known */
     uint64_t late, replayed, dropped, pushes;
     char broken[128];
@@ -43,7 +45,7 @@ int link_encode(hub_link *l, const hub_template *t, const hub_op *op);
 int link_copy(hub_link *l, const hub_link *from, size_t size);
 /* The op is owed the replies of this command from now on, and keeps a reference for each. 0 without memory. */
 int link_owe(hub_link *l, const hub_template *t, hub_op *op, int64_t sent, enum link_turn turn);
-/* Keep for the next connection, while it is worth it. */
+/* Keep to be sent again, while it is worth it. */
 void link_keep(hub_link *l, hub_op *op, int64_t now, size_t bound);
 
 /* leader: move bytes; what goes wrong is in `failure`. 0 if a signal wants attention. */

@@ -28,6 +28,23 @@ enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now, hub_cop
     return REASON_NONE;
 }
 
+void hub_replay(hub *h, hub_link *l, int64_t now, size_t most) {
+    size_t done = 0;
+    for (; done < l->kept_size && most; done++) {
+        hub_op *op = l->kept[done];
+        if (op->until > now) {
+            hub_copy none = {NULL, 0};
+            enum hub_reason reason = hub_append(h, l, op, now, &none);
+            if (reason == REASON_OWED || reason == REASON_BUFFER) break;
+            l->replayed += reason == REASON_NONE;
+            most--;
+        }
+        hub_op_release(op);
+    }
+    l->kept_size -= done;
+    if (done) memmove(l->kept, l->kept + done, l->kept_size * sizeof *l->kept);
+}
+
 void hub_fail_owed(hub *h, int master, const char *why) {
     hub_link *l = &h->links[master];
     l->state = LINK_BROKEN;
@@ -137,6 +154,29 @@ static void measure(hub *h, hub_link *l, const link_slot *slot, int64_t now) {
 
 static int is_noscript(reply_bytes reply) { return reply.size > 9 && !memcmp(reply.data, "-NOSCRIPT", 9); }
 
+/* The errors of NOT_NOW in the contract. */
+static int is_not_now(reply_bytes reply) {
+    static const char *const codes[] = {"BUSY",       "LOADING", "MASTERDOWN", "MISCONF",
+                                        "NOREPLICAS", "OOM",     "READONLY",   "TRYAGAIN"};
+    if (reply.data[0] != '-') return 0;
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        size_t size = strlen(codes[i]);
+        if (reply.size > size + 1 && !memcmp(reply.data + 1, codes[i], size) &&
+            (reply.data[size + 1] == ' ' || reply.data[size + 1] == '\r'))
+            return 1;
+    }
+    return 0;
+}
+
+/* A request that must arrive was answered: done, or to be done later. */
+static void done(hub *h, hub_link *l, hub_op *op, enum reply_kind kind, reply_bytes reply, int64_t now) {
+    if (kind == REPLY_NUMBER) {
+        if (l->kept_size) hub_replay(h, l, now, SIZE_MAX);
+    } else if (l->dialect[op->verb]->undo < 0 && is_not_now(reply)) {
+        link_keep(l, op, now, h->max_replay);
+    }
+}
+
 /* Of a reply that is no vote, for people; not all of a long one, as there may be one for every request. */
 static void fault_reply(hub_op *op, int master, reply_bytes reply) {
     char text[64];
@@ -177,6 +217,7 @@ static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, i
     } else if (kind == REPLY_NUMBER) hub_count(op, master, number);
     else fault_reply(op, master, reply);
     hub_conclude(h, op);
+    if (op->keep) done(h, l, op, kind, reply, now);
     hub_op_release(op);
     return 1;
 }

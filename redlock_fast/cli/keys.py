@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .._dial import MAX_TEXT, Target, ask
+from .._dial import MAX_TEXT
+from .._interview import ask
 from .._resp import without_arguments
+from .._target import Target
 
 #: So many keys in one round trip.
 OF_STRINGS = (b"COUNT", b"1000", b"TYPE", b"string")

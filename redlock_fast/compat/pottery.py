@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -11,6 +12,7 @@ from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
 from .. import TooManyExtensions as OurTooManyExtensions
 from ..errors import ConfigError
 from ._clients import shared, shared_aio
+from ._errors import translated
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -90,13 +92,15 @@ class _Settings:
         if self.raise_on_redis_errors if loud is None else loud:
             raise self._error(QuorumIsImpossible, error) from error
 
-    def _not_extended(self, error: Exception) -> PrimitiveError:
-        kinds: dict[type[Exception], type[PrimitiveError]] = {
-            LockLost: ExtendUnlockedLock,
-            OurTooManyExtensions: TooManyExtensions,
-            QuorumUnavailable: QuorumNotAchieved,
-        }
-        return self._error(kinds[type(error)], error)
+    def _extending(self) -> AbstractContextManager[None]:
+        """What their ``extend`` raises for our errors."""
+        return translated(
+            {
+                LockLost: partial(self._error, ExtendUnlockedLock),
+                OurTooManyExtensions: partial(self._error, TooManyExtensions),
+                QuorumUnavailable: partial(self._error, QuorumNotAchieved),
+            }
+        )
 
 
 class Redlock(_Settings):
@@ -127,10 +131,8 @@ class Redlock(_Settings):
         """Another ``auto_release_time``. Raises ExtendUnlockedLock, TooManyExtensions, QuorumNotAchieved."""
         if self._lock is None:
             raise self._error(ExtendUnlockedLock)
-        try:
+        with self._extending():
             self._lock.extend()
-        except (LockLost, OurTooManyExtensions, QuorumUnavailable) as error:
-            raise self._not_extended(error) from error
 
     def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
         """Raises ReleaseUnlockedLock where nothing is held, or the lease had ended."""
@@ -181,10 +183,8 @@ class AIORedlock(_Settings):
         """See [`Redlock.extend`][]."""
         if self._lock is None:
             raise self._error(ExtendUnlockedLock)
-        try:
+        with self._extending():
             await self._lock.extend()
-        except (LockLost, OurTooManyExtensions, QuorumUnavailable) as error:
-            raise self._not_extended(error) from error
 
     async def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
         """See [`Redlock.release`][]."""
@@ -218,10 +218,10 @@ def synchronize(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorator: the function runs only while it holds the lock on ``key``, or raises QuorumNotAchieved."""
     settings |= {"context_manager_blocking": blocking, "context_manager_timeout": timeout}
-    made = functools.partial(Redlock, key=key, masters=frozenset(masters), **settings)
+    made = partial(Redlock, key=key, masters=frozenset(masters), **settings)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
+        @wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
             with made():  # an object for each call: any number of threads may
                 return function(*args, **kwargs)

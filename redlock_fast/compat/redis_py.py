@@ -11,6 +11,7 @@ import logging
 import threading
 import weakref
 from collections.abc import Awaitable, Iterable
+from contextlib import AbstractContextManager
 from types import SimpleNamespace, TracebackType
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
 from .._core import check_masters
 from ..errors import ConfigError
 from ._clients import shared, shared_aio
+from ._errors import translated
 from ._masters import given
 
 logger = logging.getLogger("redlock_fast")
@@ -82,6 +84,10 @@ class _Settings:
     def _down(self, error: QuorumUnavailable) -> Exception:
         return self._error("ConnectionError", str(error))
 
+    def _theirs(self) -> AbstractContextManager[None]:
+        """Their errors for ours."""
+        return translated({LockLost: lambda _: self._lost(), QuorumUnavailable: self._down})
+
 
 class QuorumLock(_Settings):
     """Made by [`lock_class`][]. The methods of ``redis.lock.Lock``, and its errors."""
@@ -101,10 +107,8 @@ class QuorumLock(_Settings):
         """False: others hold it. Raises ConnectionError where masters are down."""
         wishes = self._wishes(blocking, blocking_timeout, token)
         lock = self._client.lock(self.name, **self._kept())
-        try:
+        with self._theirs():
             granted = lock.acquire(*wishes)
-        except QuorumUnavailable as error:
-            raise self._down(error) from error
         if granted:
             self._local.lock = lock
         return granted
@@ -126,20 +130,14 @@ class QuorumLock(_Settings):
         return self._extend(self._held(), self._new_ttl(self._held(), self.timeout or 0, True))
 
     def _extend(self, held: Lock, ttl: float) -> bool:
-        try:
+        with self._theirs():
             held.extend(ttl)
-        except LockLost as error:
-            raise self._lost() from error
-        except QuorumUnavailable as error:
-            raise self._down(error) from error
         return True
 
     def locked(self) -> bool:
         """Whether anybody holds it: asked of the masters."""
-        try:
+        with self._theirs():
             return self._client.locked(self.name)
-        except QuorumUnavailable as error:
-            raise self._down(error) from error
 
     def owned(self) -> bool:
         """Whether this object holds it (in this thread, if it is ``thread_local``)."""
@@ -184,10 +182,8 @@ class AsyncQuorumLock(_Settings):
         """See [`QuorumLock.acquire`][]. A cancelled acquire leaves nothing behind."""
         wishes = self._wishes(blocking, blocking_timeout, token)
         lock = shared_aio(self.masters, self.options).lock(self.name, **self._kept())
-        try:
+        with self._theirs():
             granted = await lock.acquire(*wishes)
-        except QuorumUnavailable as error:
-            raise self._down(error) from error
         if granted:
             self._locks[self._owner()] = lock
         return granted
@@ -209,20 +205,14 @@ class AsyncQuorumLock(_Settings):
         return self._extend(self._held(), self._new_ttl(self._held(), self.timeout or 0, True))
 
     async def _extend(self, held: AsyncLock, ttl: float) -> bool:
-        try:
+        with self._theirs():
             await held.extend(ttl)
-        except LockLost as error:
-            raise self._lost() from error
-        except QuorumUnavailable as error:
-            raise self._down(error) from error
         return True
 
     async def locked(self) -> bool:
         """See [`QuorumLock.locked`][]."""
-        try:
+        with self._theirs():
             return await shared_aio(self.masters, self.options).locked(self.name)
-        except QuorumUnavailable as error:
-            raise self._down(error) from error
 
     async def owned(self) -> bool:
         """See [`QuorumLock.owned`][]."""

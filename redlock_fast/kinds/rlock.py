@@ -134,9 +134,11 @@ class Reentrant:
         """For a first level."""
         return self._make(self.resource, self.ttl if ttl is None else ttl, **self._options)
 
-    def _keep(self, lock: Any) -> None:
+    def _keep(self, lock: Any) -> Hold:
         """The first level is entered."""
-        self._owner.put(Hold(lock, self._core.masters.generation))
+        hold = Hold(lock, self._core.masters.generation)
+        self._owner.put(hold)
+        return hold
 
     def _wanted(self, hold: Hold, ttl: float | None) -> float | None:
         """For how long to extend it before another level is entered; None: it lasts long enough.

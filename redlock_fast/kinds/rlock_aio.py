@@ -57,6 +57,11 @@ class AsyncRLock(Reentrant):
     to leave it as often; the others wait, those that it started too. See [`RLock`][].
     """
 
+    def __init__(self, *settings: Any) -> None:
+        super().__init__(*settings)
+        #: What the bodies of ``async with`` hold, and whose they are: at their end that task may be gone.
+        self._bodies: list[tuple[weakref.ref[asyncio.Task[Any]], Hold]] = []
+
     async def acquire(
         self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None
     ) -> bool:
@@ -93,19 +98,22 @@ class AsyncRLock(Reentrant):
         hold = self._hold()
         if hold is not None:
             await self._again(hold, None)
-            return self
-        lock = self._lock(None)
-        await lock.__aenter__()
-        self._keep(lock)
+        else:
+            lock = self._lock(None)
+            await lock.__aenter__()
+            hold = self._keep(lock)
+        task = asyncio.current_task()
+        if task is not None:
+            self._bodies.append((weakref.ref(task), hold))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        hold = self._hold()
+        hold = self._left(kind) or self._hold()
         if hold is None and error is not None:
             return
-        hold = self._mine()
+        hold = hold or self._mine()
         if not self._last(hold):
             if error is None:
                 hold.lock.check()
@@ -114,6 +122,24 @@ class AsyncRLock(Reentrant):
             await hold.lock.__aexit__(kind, error, trace)
         finally:
             self._drop(hold.lock)
+
+    def _left(self, kind: type[BaseException] | None) -> Hold | None:
+        """What the body that has ended held, if that is known.
+
+        A task that is destroyed, or an async generator that nobody went on with, ends in whichever task runs
+        then. No two bodies of one lock belong to different owners, unless one of them has lost it.
+        """
+        task, owners = _task(), [ref() for ref, _ in self._bodies]
+        if kind is GeneratorExit and None in owners:
+            number = owners.index(None)
+        elif task in owners:
+            number = owners.index(task)
+        elif kind is GeneratorExit and owners:
+            number = 0
+        else:
+            return None
+        hold = self._bodies.pop(number)[1]
+        return hold if hold.depth and hold.generation == self._core.masters.generation else None
 
     async def _again(self, hold: Hold, ttl: float | None) -> None:
         more = self._wanted(hold, ttl)

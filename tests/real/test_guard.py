@@ -158,7 +158,7 @@ def test_a_child_of_fork_knows_what_its_parent_saw(valkey: Masters, connected: M
     c = connected(valkey, max_ttl=TTL)
     restart(valkey, 0, 1, 2)
     back(c, 0, 1, 2)
-    c.masters._after_fork()  # as in a child: see test_fork.py for the real one
+    c.masters.abandon()  # as in a child: see test_fork.py for the real one
     assert c.connect()
     eventually(lambda: all(m.state == "connected" for m in c.health()), "the child connects")
     assert guarded(c) == [True, True, True, False, False]

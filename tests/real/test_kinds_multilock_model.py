@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from support.rough import ALIVE, TTL, UNHEARD, Rough, Unheard, bounded, run
+from hypothesis.stateful import invariant, rule
+from support.rough import ALIVE, TTL, UNHEARD, RoughModel, Unheard, bounded, check
 from support.waiting import DEADLINE
 
 from redlock_fast import Lock, LockAlreadyHeld, LockLost, QuorumUnavailable
@@ -18,21 +18,17 @@ SETS = [(0, "ab"), (0, "bc"), (1, "ca"), (1, "abcd"), (0, "d"), (1, "b")]
 LOCKS = st.integers(0, len(SETS) - 1)
 
 
-class Model(RuleBasedStateMachine):
+class Model(RoughModel):
     """``held``: which locks. ``touched``: what was deleted on one master while it was held."""
 
-    rough: Rough
-
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        rough = self.rough
-        rough.examples += 1
-        self.names = [[f"{letter}:{rough.examples}" for letter in letters] for _, letters in SETS]
+        super().__init__()
+        self.names = [[f"{letter}:{self.number}" for letter in letters] for _, letters in SETS]
         self.locks: list[Lock] = [
-            rough.clients[client].multilock(names, TTL, max_extensions=None)
+            self.rough.clients[client].multilock(names, TTL, max_extensions=None)
             for (client, _), names in zip(SETS[:-1], self.names, strict=False)
         ]
-        self.locks.append(rough.clients[SETS[-1][0]].lock(self.names[-1][0], TTL, max_extensions=None))
+        self.locks.append(self.rough.clients[SETS[-1][0]].lock(self.names[-1][0], TTL, max_extensions=None))
         self.held: set[int] = set()
         self.touched: set[str] = set()
 
@@ -74,7 +70,7 @@ class Model(RuleBasedStateMachine):
     @rule(master=st.integers(0, ALIVE - 1), letter=st.sampled_from("abcd"))
     def delete_on_one(self, master: int, letter: str) -> None:
         """Not the same master for each resource: no master may have the whole set then."""
-        name = f"{letter}:{self.rough.examples}"
+        name = f"{letter}:{self.number}"
         if name in self._taken() - self.touched:
             self.rough.steps += 1
             self.rough.delete(name, master)
@@ -82,7 +78,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(letter=st.sampled_from("abcd"))
     def lose(self, letter: str) -> None:
-        name = f"{letter}:{self.rough.examples}"
+        name = f"{letter}:{self.number}"
         for which in [which for which in self.held if name in self.names[which]]:
             self.rough.steps += 1
             self.rough.settled()
@@ -106,8 +102,4 @@ class Model(RuleBasedStateMachine):
 @bounded
 @pytest.mark.usefixtures("all_masters")
 def test_as_the_model_says(valkey: Masters, engine_name: str) -> None:
-    rough = Rough(valkey, engine_name, clients=2)
-    try:
-        run(rough, type("Run", (Model,), {"rough": rough}))
-    finally:
-        rough.close()
+    check(Model, valkey, engine_name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -12,9 +12,9 @@ import pytest
 import redis
 from support.cancelling import Aim
 from support.clocks import Jumping
-from support.keys import TTL, calls, values
+from support.keys import TTL, calls, nothing_left, values, with_keys
 from support.loops import at_full_strength, clean, on_loops, until
-from support.waiting import DEADLINE
+from support.waiting import DEADLINE, eventually
 
 from redlock_fast import AsyncFastRedlock, AsyncRLock, AsyncShardedRedlock, LockLost
 from redlock_fast.embedded import Masters
@@ -115,6 +115,75 @@ async def test_nothing_is_left_with_a_task_that_goes_on(valkey: Masters, aclient
                 pass
         assert not lock._owner._holds  # type: ignore[attr-defined]
         assert task.remove_done_callback(lock._owner._ended) == 0  # type: ignore[attr-defined]
+
+
+def nobody_waits() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("options", [{}, {"auto_extend": True}], ids=["plain", "renewed"])
+@pytest.mark.parametrize("closed", [False, True], ids=["running loop", "closed loop"])
+def test_a_task_that_is_destroyed_releases_it(
+    valkey: Masters, aclient: MakeAio, options: dict[str, bool], closed: bool
+) -> None:
+    """Whoever runs when it is collected, and none of its levels before its body has cleaned up."""
+    c, loop, seen = aclient(valkey), asyncio.new_event_loop(), []
+    loop.set_exception_handler(lambda *_: None)  # it says that a pending task was destroyed
+
+    async def body() -> None:
+        async with lock:
+            try:
+                async with lock:
+                    await nobody_waits()
+            finally:
+                seen.append(with_keys(valkey))
+
+    def destroyed() -> bool:
+        gc.collect()
+        return bool(seen)
+
+    async def main() -> None:
+        await at_full_strength(c)
+        task = asyncio.create_task(body())
+        await until(lambda: with_keys(valkey) == [0, 1, 2, 3, 4], "it holds it")
+        del task
+        if not closed:
+            await until(destroyed, "it is destroyed")
+            await clean(valkey)
+            async with lock:
+                assert lock.depth == 1
+
+    lock = c.rlock("r", TTL, **options)
+    loop.run_until_complete(main())
+    if not closed:
+        loop.run_until_complete(c.close())
+    loop.close()
+    eventually(destroyed, "it is destroyed")
+    assert seen == [[0, 1, 2, 3, 4]]
+    nothing_left(valkey)
+    c.masters.close()
+
+
+@on_loops
+async def test_an_async_generator_that_is_left_releases_it(valkey: Masters, aclient: MakeAio) -> None:
+    """The loop closes it in a task of its own."""
+    async with aclient(valkey) as c:
+        await at_full_strength(c)
+        lock = c.rlock("r", TTL)
+
+        async def numbers() -> AsyncIterator[int]:
+            async with lock:
+                yield 1
+
+        async for number in numbers():
+            assert number == lock.depth == 1
+            break
+        gc.collect()
+        await clean(valkey)
+        assert lock.depth == 0
+        async with lock, lock:
+            assert lock.depth == 2
+        await clean(valkey)
 
 
 async def whole(lock: AsyncRLock) -> None:

@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from support.rough import ALIVE, TTL, UNHEARD, Rough, Unheard, bounded, run
+from hypothesis.stateful import invariant, rule
+from support.rough import ALIVE, TTL, UNHEARD, RoughModel, Unheard, bounded, check
 from support.waiting import DEADLINE
 
 from redlock_fast import LockLost, QuorumUnavailable, RLock
@@ -17,17 +17,13 @@ from redlock_fast.embedded import Masters
 OWNERS = st.sampled_from(["thread", "named", "other"])
 
 
-class Model(RuleBasedStateMachine):
+class Model(RoughModel):
     """``depth`` of each owner; ``lost``: who has levels to leave of a lock that is lost."""
 
-    rough: Rough
-
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        rough = self.rough
-        rough.examples += 1
-        self.key = f"r:{rough.examples}"
-        here, there = (client.rlock(self.key, TTL, max_extensions=None) for client in rough.clients)
+        super().__init__()
+        self.key = f"r:{self.number}"
+        here, there = (client.rlock(self.key, TTL, max_extensions=None) for client in self.rough.clients)
         self.locks: dict[str, RLock] = {"thread": here, "named": here.owned_by("n"), "other": there}
         self.depth = dict.fromkeys(self.locks, 0)
         self.lost: set[str] = set()
@@ -129,8 +125,4 @@ class Model(RuleBasedStateMachine):
 @bounded
 @pytest.mark.usefixtures("all_masters")
 def test_as_the_model_says(valkey: Masters, engine_name: str) -> None:
-    rough = Rough(valkey, engine_name, clients=2)
-    try:
-        run(rough, type("Run", (Model,), {"rough": rough}))
-    finally:
-        rough.close()
+    check(Model, valkey, engine_name)

@@ -12,15 +12,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from redlock_fast._commands import WATCH_KEY, Verb
-from redlock_fast._dial import Server as Introduction
-from redlock_fast._dial import Target
 from redlock_fast._effects import Exchange
 from redlock_fast._engine import FAULT, LAG_AFTER, Batch, Request
 from redlock_fast._guard import Guard
+from redlock_fast._interview import Server as Introduction
 from redlock_fast._pure_desk import answers
 from redlock_fast._pure_op import Op, Vigil, Waiter
 from redlock_fast._pure_vigil import Vigils
 from redlock_fast._seat import Seat
+from redlock_fast._target import Target
 
 from .commands import look
 from .network import BROKEN, Connection

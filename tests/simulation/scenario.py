@@ -104,12 +104,12 @@ class Scenario:
             drift_factor=self.drift,
             patience=0.3,
             retry=Retry(0.005, 0.1),
+            electorate=Electorate(self.masters),
             wait=self.wait,
             clock=process.clock,
             chance=self.world.chance,
             token=process.token,
             tokens=process.draw_tokens,
-            electorate=Electorate(self.masters),
             push=self.waiting != "poll",
             refill=self.refill,
         )

@@ -20,7 +20,7 @@ from simulation.world import World
 from redlock_fast._commands import Verb
 from redlock_fast._effects import Exchange, Watch
 from redlock_fast._engine import FAULT, SILENT, Request, Votes, Wait
-from redlock_fast._guard import Guard
+from redlock_fast._guard import Electorate, Guard
 from redlock_fast._quorum import Retry, quorum
 from redlock_fast._rules import Rules
 
@@ -66,7 +66,10 @@ class Stage:
         self.witness = Witness(self.world, masters)
         self.servers = [Server(self.world, self.witness, n, 1.0, False, push=True) for n in range(masters)]
         self.process = Process(self.world, self.witness, "client", 1.0, self.servers, Guard(guard, MAX_TTL))
-        rules = Rules(masters, quorum(masters), NODE_TIMEOUT, 0.01, 0.3, Retry(), clock=self.process.clock)
+        electorate = Electorate(masters)
+        rules = Rules(
+            masters, quorum(masters), NODE_TIMEOUT, 0.01, 0.3, Retry(), electorate, clock=self.process.clock
+        )
         self.process.core = SimulatedCore(rules, 0.2, MAX_TTL)
         self.process.connect()
         self.world.wait(0.01)

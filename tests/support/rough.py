@@ -54,13 +54,16 @@ class Rough:
         self.settled()
 
     def settled(self) -> None:
-        """All who are alive are connected."""
+        """All who are alive are connected, and have executed everything: what is put back comes late."""
         for client in self.clients:
             client.connect()
-        eventually(
-            lambda: all(m.state == "connected" for c in self.clients for m in c.health()[:ALIVE]),
-            "all masters that are alive are connected",
-        )
+        eventually(self._settled, "all masters that are alive are connected, and owe nothing")
+
+    def _settled(self) -> bool:
+        for client in self.clients:
+            client.masters.engine.tend()  # replies are read when somebody works
+        health = [one for client in self.clients for one in client.health()[:ALIVE]]
+        return all(one.state == "connected" and not one.owed for one in health)
 
     @contextlib.contextmanager
     def unheard(self, which: Unheard) -> Iterator[None]:
@@ -99,6 +102,26 @@ class Rough:
 
     def close(self) -> None:
         self._stack.close()
+
+
+class RoughModel(RuleBasedStateMachine):
+    """A state machine over such a network. ``number``: of the example, for names of its own."""
+
+    rough: Rough
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.rough.examples += 1
+        self.number = self.rough.examples
+
+
+def check(model: type[RoughModel], masters: Masters, engine: str, clients: int = 2) -> None:
+    """Whether locks do as the model says."""
+    rough = Rough(masters, engine, clients)
+    try:
+        run(rough, type("Run", (model,), {"rough": rough}))
+    finally:
+        rough.close()
 
 
 def run(rough: Rough, machine: Callable[[], RuleBasedStateMachine]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from redlock_fast._claim import Claim
 from redlock_fast._commands import Verb
 from redlock_fast._engine import FAULT, SILENT, Votes
+from redlock_fast._guard import Electorate
 from redlock_fast._quorum import Retry
 from redlock_fast._rules import Rules
 from redlock_fast.errors import ConfigError
@@ -22,7 +23,7 @@ KEYS = (b"{r}:w", b"{r}:r", b"{r}:i")
 
 def rules(**changes: Any) -> Rules:
     settings: dict[str, Any] = {"masters": 5, "need": 3, "node_timeout": 0.05, "drift_factor": 0.01}
-    return Rules(**{**settings, "patience": 1.0, "retry": Retry(), **changes})
+    return Rules(**{**settings, "patience": 1.0, "retry": Retry(), "electorate": Electorate(5), **changes})
 
 
 def votes(*values: int) -> Votes:

@@ -14,6 +14,7 @@ from redlock_fast import _procedures as procedures
 from redlock_fast._claim import Claim
 from redlock_fast._commands import Verb
 from redlock_fast._engine import FAULT, MAX_OWED, SILENT, Votes
+from redlock_fast._guard import Electorate
 from redlock_fast._lease import Extension, Lease
 from redlock_fast._quorum import Retry
 from redlock_fast._rules import Rules
@@ -31,7 +32,7 @@ def votes(*values: int) -> Votes:
 
 
 def rules() -> Rules:
-    return Rules(3, 2, node_timeout=1.0, drift_factor=0.01, patience=1.0, retry=Retry(), clock=lambda: 100.0)
+    return Rules(3, 2, 1.0, 0.01, 1.0, Retry(), Electorate(3), clock=lambda: 100.0)
 
 
 def lease_of(claim: Claim) -> Lease:

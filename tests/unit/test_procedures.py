@@ -61,6 +61,7 @@ class World:
             "drift_factor": 0.01,
             "patience": 1.0,
             "retry": Retry(0.01, 0.1, None),
+            "electorate": Electorate(N),
             "clock": lambda: self.now,
             "chance": lambda: 0.5,
             "token": self.token,

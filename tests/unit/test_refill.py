@@ -13,6 +13,7 @@ from redlock_fast import _procedures as procedures
 from redlock_fast._claim import Claim
 from redlock_fast._commands import Verb
 from redlock_fast._engine import FAULT, SILENT, Batch, Tally, Votes, Wait
+from redlock_fast._guard import Electorate
 from redlock_fast._lease import Extension, Lease
 from redlock_fast._quorum import Retry
 from redlock_fast._refill import UNHEARD_EVERY
@@ -38,7 +39,7 @@ def time() -> Time:
 
 @pytest.fixture
 def rules(time: Time) -> Rules:
-    return Rules(N, 3, 0.05, 0.01, 1.0, Retry(), clock=time, refill=True)
+    return Rules(N, 3, 0.05, 0.01, 1.0, Retry(), Electorate(N), clock=time, refill=True)
 
 
 def held(time: Time, sent: int = EVERYONE, extensions: int = 0) -> Lease:
@@ -134,7 +135,7 @@ def test_the_unheard_are_sent_it_now_and_then(rules: Rules, time: Time) -> None:
 
 
 def test_off(time: Time) -> None:
-    rules = Rules(N, 3, 0.05, 0.01, 1.0, Retry(), clock=time)
+    rules = Rules(N, 3, 0.05, 0.01, 1.0, Retry(), Electorate(N), clock=time)
     assert extend(rules, held(time, extensions=3), votes(OK, OK, OK, NO, SILENT)) == (Extension.EXTENDED, [])
 
 

@@ -17,6 +17,7 @@ from redlock_fast import ConfigError, FastRedlock
 from redlock_fast._claim import Claim
 from redlock_fast._effects import Exchange
 from redlock_fast._engine import Tally, Votes
+from redlock_fast._guard import Electorate
 from redlock_fast._keeper import Keeper, Renewal
 from redlock_fast._lease import Lease
 from redlock_fast._quorum import Retry, drift
@@ -327,7 +328,7 @@ class Still(Renewal):
             ending=False,
             engine=SimpleNamespace(link=lambda master: SimpleNamespace(round_trip=0.002)),
         )
-        rules = Rules(5, 3, 0.05, DRIFT, 1.0, Retry(), clock=lambda: self.now)
+        rules = Rules(5, 3, 0.05, DRIFT, 1.0, Retry(), Electorate(5), clock=lambda: self.now)
         core: Any = SimpleNamespace(masters=masters, rules=rules, counts=Stats())
         super().__init__(core)
 

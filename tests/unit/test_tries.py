@@ -13,6 +13,7 @@ from redlock_fast._claim import Claim
 from redlock_fast._commands import Verb
 from redlock_fast._effects import Effect, Exchange, Pause, Turn, Watch
 from redlock_fast._engine import FAULT, SILENT, Request, Votes
+from redlock_fast._guard import Electorate
 from redlock_fast._lease import Refusal
 from redlock_fast._procedures import acquire
 from redlock_fast._quorum import Stagger
@@ -59,7 +60,15 @@ class Waiter:
         self.meanwhile: Callable[[], object] = lambda: None
         settings: dict[str, Any] = {"retry": Retry(0.01, 0.1), "push": True, **rules}
         self.rules = Rules(
-            N, NEED, NODE_TIMEOUT, 0.01, 1.0, clock=lambda: self.now, chance=lambda: self.chance, **settings
+            N,
+            NEED,
+            NODE_TIMEOUT,
+            0.01,
+            1.0,
+            electorate=Electorate(N),
+            clock=lambda: self.now,
+            chance=lambda: self.chance,
+            **settings,
         )
         give_up_at = None if seconds is None else self.now + seconds
         self.tries = Tries(self.rules, claim or Claim(KEY), give_up_at, rounds)

@@ -1,0 +1,125 @@
+"""From a URL, or a redis.Redis client, to the settings of one master. redis-py reads both; no I/O.
+
+It is imported when the first client is made, not with this package.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ._sentinel import SENTINEL_SCHEMES, Discovery, Service, parse_sentinel_url
+from .errors import ConfigError
+
+#: redis-py's pools put these into connection settings; they belong to the pool, not to us.
+_POOL_SETTINGS = ("maint", "oss_cluster", "orig_", "himport", "retry", "health_check")
+
+_SCHEMES = {
+    "valkey://": "redis://",
+    "valkeys://": "rediss://",
+    "valkey+sentinel://": "redis+sentinel://",
+    "valkeys+sentinel://": "rediss+sentinel://",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One configured master. ``name`` is for people and holds no secrets; ``address`` tells servers apart."""
+
+    name: str
+    address: tuple[Any, ...]
+    connect: Callable[[float, int], Any]  # (timeout, protocol) -> redis-py Connection, not connected
+    protocol: int | None
+
+
+def target(master: Any) -> Target:
+    """Settings from a URL, or from a redis.Redis client. ConfigError for anything else; no I/O."""
+    service = None
+    if isinstance(master, str):
+        connection_class, settings, service = _from_url(master)
+    else:
+        connection_class, settings = _from_client(master)
+    settings = {k: v for k, v in settings.items() if not k.startswith(_POOL_SETTINGS)}
+    protocol = settings.pop("protocol", None)
+    if protocol is not None:
+        if str(protocol) not in ("2", "3"):
+            raise ConfigError(f"masters: {_redacted(master)} asks for protocol {protocol!r}, not 2 or 3")
+        protocol = int(protocol)  # older versions of redis-py leave it as text
+
+    def connect(timeout: float, protocol: int, **address: Any) -> Any:
+        return connection_class(
+            **{
+                **settings,
+                **address,
+                "decode_responses": False,
+                "socket_timeout": timeout,
+                "socket_connect_timeout": timeout,
+                "protocol": protocol,
+            }
+        )
+
+    try:
+        connection = connect(1.0, 2)
+    except Exception as error:
+        # Only a TypeError's text is safe to show: it names an option. Others may quote a secret.
+        why = f": {error}" if isinstance(error, TypeError) else ""
+        raise ConfigError(f"masters: {_redacted(master)} has settings that redis-py refuses{why}") from None
+    path = getattr(connection, "path", None)
+    db = getattr(connection, "db", 0)
+    if path is not None:
+        return Target(f"unix:{path}/{db}", (path,), connect, protocol)
+    if service is not None:
+        discovery = Discovery(service, connection_class, settings)
+        address = (service.name, *sorted(service.sentinels))
+        return Target(
+            f"{service}/{db}", address, lambda t, p: connect(t, p, **discovery.master(t)), protocol
+        )
+    host, port = connection.host, connection.port
+    return Target(f"{host}:{port}/{db}", (host, port), connect, protocol)
+
+
+def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
+    from redis.connection import Connection, SSLConnection, parse_url
+
+    for scheme, same in _SCHEMES.items():
+        if url.startswith(scheme):
+            url = same + url.removeprefix(scheme)
+    try:
+        service = parse_sentinel_url(url) if url.startswith(SENTINEL_SCHEMES) else None
+        settings = dict(parse_url(service.url if service else url))  # type: ignore[no-untyped-call]
+    except ValueError:  # its text may quote the password
+        raise ConfigError(
+            f"masters: {_redacted(url)} is no URL of a master: use redis://host:port/db, "
+            "rediss://host:port/db (TLS), unix:///path or redis+sentinel://host:port/service/db; "
+            "write special characters in a password as %XX"
+        ) from None
+    connection_class = settings.pop("connection_class", Connection)
+    if issubclass(connection_class, SSLConnection):  # redis-py before 6 takes the certificate of any host
+        settings.setdefault("ssl_check_hostname", settings.get("ssl_cert_reqs") != "none")
+    return connection_class, settings, service
+
+
+def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:
+    pool = getattr(client, "connection_pool", None)
+    connection_class = getattr(pool, "connection_class", None)
+    if pool is None or connection_class is None or ".asyncio" in connection_class.__module__:
+        raise ConfigError(
+            f"masters: each must be a URL or a (blocking) redis.Redis client, not {type(client).__name__}"
+        )
+    if hasattr(pool, "sentinel_manager"):
+        raise ConfigError(
+            "masters: a Sentinel's client names a service: use a URL, redis+sentinel://host:port/service"
+        )
+    return connection_class, dict(pool.connection_kwargs)
+
+
+def _redacted(master: Any) -> str:
+    """What of a URL, even of a broken one, is no secret: its host, port and path."""
+    if not isinstance(master, str):
+        return type(master).__name__
+    before, at, rest = master.rpartition("@")
+    scheme = re.match(r"[\w+]+://", before)
+    start = (scheme.group() if scheme else "") + "***@" if at else ""
+    return repr(start + re.split("[?#]", rest)[0])
