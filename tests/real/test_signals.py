@@ -119,7 +119,7 @@ def test_interrupts_of_a_free_lock(
     """At any instruction, alone or while other threads read the replies. Catches: a moment in which nobody
     knows of a token that is on its way or was granted.
     """
-    w = worker(use, 1500, threads=threads)
+    w = worker(use, 800, threads=threads)
     result = w.work()
     assert result["interrupted"] > 150, "the signals came too late to test anything"
     assert result["slowest"] < PROMPT
