@@ -211,7 +211,7 @@ def few_are_asked() -> list[Change]:
         ("Watch([watch], rules.need, longest)", "Watch([watch], 1, longest)"),
         ("impossible(rules.masters, rules.need, 0, seen.faulty)", "seen.faulty == rules.masters"),
     )
-    return [(Tries, "wait", rewritten(Tries.wait, *edits))]
+    return [(Tries, "_wait", rewritten(Tries._wait, *edits))]
 
 
 def pushes_alone_count() -> list[Change]:
