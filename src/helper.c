@@ -9,26 +9,31 @@
 #define RELAY (80 * US)
 #define MOST_STALLS 5
 /* So many requests are worth a write. */
-#define ENOUGH 16
+#define ENOUGH 8
 
 /* Masters pay for every write, whatever is in it. So a few requests wait for those that are about to come:
  * of threads that were told something, and that wake one another. */
 int hub_held(const hub *h) {
-    return h->helper.leading && h->relayed && h->stalls < 2 && h->unwoken && h->unsent < ENOUGH;
+    return h->helper.leading && h->awake && h->stalls < 2 && h->unsent < ENOUGH;
 }
 
 /* Who is woken has to wait for the GIL, so one at a time is enough: it wakes the next when it is back here
  * (hub_exchange), and has let go of the GIL. Those that work on something else meanwhile are not back for
  * RELAY: then the next are woken all the same, more each time. */
 static void lead(hub *h) {
-    hub_round(h, h->relayed && h->unwoken ? RELAY : SLICE);
+    hub_round(h, h->awake && (h->unwoken || h->unsent) ? RELAY : SLICE);
     if (h->parallel) {
         hub_wake_finished(h);
-    } else if (h->unwoken && !h->relayed) {
-        hub_wake_next(h);
-    } else if (h->unwoken && h->polled - h->relayed >= RELAY) {
+        return;
+    }
+    int more = h->unwoken && !h->awake;
+    if (h->awake && h->polled - h->relayed >= RELAY) {
+        h->awake = 0;
         if (h->stalls < MOST_STALLS) h->stalls++;
-        for (int more = 1 << h->stalls; more && hub_wake_next(h);) more--;
+        more = 1 << h->stalls;
+    }
+    if (more) h->relayed = h->polled;
+    while (more-- > 0 && hub_wake_next(h)) {
     }
 }
 

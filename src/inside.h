@@ -62,8 +62,9 @@ struct hub {
     size_t listed;              /* how many those are */
     hub_waiters finished;       /* threads that are decided, not yet woken */
     int unwoken;                /* how many those are */
-    int64_t relayed;            /* when the last was woken; 0: nobody who was is still on the way back */
-    int stalls;                 /* how often in a row it was not back in time */
+    int awake;                  /* threads that were told, and are not back */
+    int64_t relayed;            /* when the last was told, or came back */
+    int stalls;                 /* how often in a row none was back in time */
     unsigned unsent;            /* requests since the last flush */
     hub_helper helper;
     hub_loop loop;

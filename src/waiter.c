@@ -80,8 +80,8 @@ void hub_decide(hub *h, hub_op *op) {
 
 static hub_waiter *pick_next(hub *h) {
     hub_waiter *w = h->finished.first;
-    h->relayed = w ? hub_now() : 0;
     if (!w) return NULL;
+    h->awake++;
     leave_queue(h, w);
     if (w == h->lookout && h->looking) hub_kick(h);
     return w;
@@ -93,10 +93,13 @@ int hub_wake_next(hub *h) {
     return w != NULL;
 }
 
-/* The same, by ring_called: a thread that is about to wait wakes the next when it is done with the mutex. */
+/* A thread is back. If it is the last that was awake the next is to be told, by ring_called, when this one is
+ * done with the mutex: two would only wait for the GIL, and be woken twice. */
 static hub_waiter *call_next(hub *h) {
-    hub_waiter *w = pick_next(h);
     h->stalls = 0;
+    h->relayed = hub_now();
+    if (h->awake && --h->awake) return NULL;
+    hub_waiter *w = pick_next(h);
     if (w && !w->present) bell_ring(&w->bell, TOLD); /* it looks after signals, and may leave */
     else if (w) w->called = 1;
     return w && w->called ? w : NULL;
@@ -110,6 +113,7 @@ static void ring_called(hub_waiter **w) {
 void hub_wake_finished(hub *h) {
     while (hub_wake_next(h)) {
     }
+    h->awake = 0; /* nobody counts on their coming back */
 }
 
 /* When the time of this request ends. */
