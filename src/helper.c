@@ -21,7 +21,7 @@ int hub_held(const hub *h) {
  * (hub_exchange), and has let go of the GIL. Those that work on something else meanwhile are not back for
  * RELAY: then the next are woken all the same, more each time. */
 static void lead(hub *h) {
-    hub_round(h, h->awake && (h->unwoken || h->unsent) ? RELAY : SLICE);
+    hub_round(h, h->awake ? RELAY : SLICE);
     if (h->parallel) {
         hub_wake_finished(h);
         return;
