@@ -240,9 +240,13 @@ static enum hub_state wait_decided(hub *h, hub_waiter *w, hub_waiter *called) {
     int64_t look = hub_now() + SLICE;
     w->present = 1;
     while (w->called || (w->undecided && state == HUB_DONE)) {
+        if (w->called && h->lookout == w) { /* I shall be told without the mutex: others look out from now on */
+            h->lookout = NULL;
+            pass_lead(h);
+        }
         int watching = w->queue == &h->watching;
         if (watching && !h->lookout) h->lookout = w;
-        if (h->lookout == w && !w->called) {
+        if (h->lookout == w) {
             ring_called(&called);
             state = hub_look_out(h, w, look);
             continue;
