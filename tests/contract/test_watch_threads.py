@@ -72,6 +72,31 @@ def test_others_work_beside_them(fleet: MakeFleet) -> None:
         assert future.result(SOON).values == (1, 1)
 
 
+def test_some_are_told_by_a_crowd_that_works(fleet: MakeFleet) -> None:
+    """Catches: one was on the lookout when another thread told it, and nobody looks out from then on."""
+    f = fleet(busy, busy, commands=WATCHING)
+    names = names_of(2 * CROWD)
+    futures = [f.ask_meanwhile(watch(name, f.all), need=2) for name in names]
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            assert f.ask(get(b"k", f.all), need=2).values == (1, 1)
+
+    workers = [start(work) for _ in range(CROWD)]
+    for name, future in list(zip(names, futures, strict=True))[:-2]:
+        for master in range(2):
+            f.session(master).send(invalidate(name))
+        assert future.result(SOON).values == (1, 1)
+    over.set()
+    for worker in workers:
+        worker.result(SOON)
+    for master in range(2):
+        f.session(master).send(EVERYTHING)
+    for future in futures[-2:]:
+        assert future.result(SOON).values == (1, 1)
+
+
 def test_while_a_thread_waits_for_a_slow_master(fleet: MakeFleet) -> None:
     # That thread leads: it reads for those that watch, and their times end all the same.
     f = fleet(silent, expiring(50), commands=WATCHING, lag_after=1e6)
