@@ -63,4 +63,4 @@ wheel:  ## the source archive and this platform's wheel, into dist/, tried where
 	$(PYTHON) -m tests.shipping $(ARGS)
 
 clean:
-	rm -rf build dist *.egg-info src/_native.c redlock_fast/*.so
+	rm -rf build dist *.egg-info src/_native.c redlock_fast/*.c redlock_fast/*.so
