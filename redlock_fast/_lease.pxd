@@ -1,7 +1,7 @@
 # How _lease.py is compiled: the same source, with fields that C can reach.
 
 cdef class Lease:
-    cdef readonly object claim
+    cdef public object claim
     cdef readonly bytes token
     cdef public unsigned long long sent
     cdef public double ttl

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -72,6 +73,58 @@ class Lease:
         """It stays with its lock until the release, which takes back what a minority may still have."""
         self.lost = True
         self.deadline = min(self.deadline, now)
+
+
+def leases_of(
+    keys: Sequence[bytes],
+    tokens: Sequence[bytes],
+    granted: Sequence[int],
+    sent: Sequence[int],
+    need: int,
+    ttl: float,
+    end: float,
+    validity: float,
+) -> list[Lease | None]:
+    """What plain locks got that were asked for together; None where too few granted."""
+    return [
+        Lease(Claim(key), token, to, ttl, end, validity) if yes >= need else None
+        for key, token, yes, to in zip(keys, tokens, granted, sent, strict=True)
+    ]
+
+
+def all_plain(leases: Iterable[Lease]) -> bool:
+    """Whether what releases and extends them may go out as columns; see ``Claim.plain``."""
+    for lease in leases:  # no generator: this is as long as all else that a release does here
+        if not lease.claim.plain:
+            return False
+    return True
+
+
+def keys_of(leases: Iterable[Lease]) -> list[bytes]:
+    return [lease.claim.key for lease in leases]
+
+
+def begin_release(leases: Iterable[Lease]) -> float:
+    """To be called before any of their releases goes out; the longest ttl of them."""
+    longest = 0.0
+    for lease in leases:
+        lease.released = True
+        longest = max(longest, lease.ttl)
+    return longest
+
+
+Columns = tuple[list[bytes], list[bytes], list[int], list[float]]
+
+
+def columns(leases: Sequence[Lease]) -> Columns:
+    """Of plain leases the keys, the tokens, who was sent them, and the ttls."""
+    keys, tokens, sent, ttls = [], [], [], []
+    for lease in leases:
+        keys.append(lease.claim.key)
+        tokens.append(lease.token)
+        sent.append(lease.sent)
+        ttls.append(lease.ttl)
+    return keys, tokens, sent, ttls
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ to them: what may be done in which state is decided here, once.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Self
 
 from . import _procedures as procedures
@@ -329,7 +329,6 @@ class LockState:
     ) -> list[Self | None]:
         """A lock for each lease, and None where there is none."""
         new, generation = cls.__new__, core.masters.generation
-        hold = core.masters.hold
         locks: list[Self | None] = []
         for resource, lease in zip(resources, leases, strict=True):
             if lease is None:
@@ -346,8 +345,8 @@ class LockState:
             lock._lease = lease
             lock._acquiring = False
             lock._generation = generation
-            hold(lease)
             locks.append(lock)
+        core.masters.hold_all([lease for lease in leases if lease is not None])
         return locks
 
     @property
@@ -359,9 +358,6 @@ class LockState:
     def lease(self) -> Lease | None:
         return self._held()
 
-    def belongs_to(self, core: Core) -> bool:
-        return self._core is core
-
     def becomes(self, claim: Claim) -> Self:
         """Of another kind than it was made."""
         self._claim = claim
@@ -372,6 +368,14 @@ class LockState:
         if self._lease is lease:
             self._lease = None
             self._core.masters.let_go(lease)
+
+    @staticmethod
+    def let_go_all(core: Core, held: Mapping[LockState, Lease]) -> None:
+        """The same of many."""
+        for lock, lease in held.items():
+            if lock._lease is lease:
+                lock._lease = None
+        core.masters.let_go(*held.values())
 
     def may_be_extended(self, lease: Lease) -> bool:
         return self._max_extensions is None or lease.extensions < self._max_extensions

@@ -115,10 +115,16 @@ class Masters(Connector):
             holders.add(self)
         held.add(lease)
 
-    def let_go(self, lease: Lasting) -> None:
+    def hold_all(self, leases: Sequence[Lasting]) -> None:
+        """The same of many."""
+        if leases:
+            holders.add(self)
+            self.held.update(leases)
+
+    def let_go(self, *leases: Lasting) -> None:
         """Released."""
         held = self.held
-        held.discard(lease)
+        held.difference_update(leases)
         if not held:
             holders.discard(self)
 
