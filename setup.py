@@ -24,7 +24,7 @@ PARTS = ("helper", "hub", "link", "lookout", "loop", "request", "round", "vigil"
 HEADERS = ("bell", "buffer", "hub", "inside", "link", "push", "reply", "watch")
 
 #: What every lock makes, in C from the same source; with the engine or not at all, for it reaches into them.
-VALUES = ("_claim", "_lease", "_messages")
+VALUES = ("_answer", "_claim", "_lease", "_messages")
 
 
 def extension(name, sources, **more):

@@ -346,7 +346,7 @@ class LockState:
             lock._acquiring = False
             lock._generation = generation
             locks.append(lock)
-        core.masters.hold_all([lease for lease in leases if lease is not None])
+        core.masters.hold(*filter(None, leases))
         return locks
 
     @property

@@ -108,18 +108,12 @@ class Masters(Connector):
         if self.misconfigured:
             raise ConfigError(self.misconfigured)
 
-    def hold(self, lease: Lasting) -> None:
+    def hold(self, *leases: Lasting) -> None:
         """Granted: while there is any, the client is there, also if all have forgotten it."""
         held = self.held
-        if not held:
+        if leases and not held:
             holders.add(self)
-        held.add(lease)
-
-    def hold_all(self, leases: Sequence[Lasting]) -> None:
-        """The same of many."""
-        if leases:
-            holders.add(self)
-            self.held.update(leases)
+        held.update(leases)
 
     def let_go(self, *leases: Lasting) -> None:
         """Released."""

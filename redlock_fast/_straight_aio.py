@@ -29,14 +29,15 @@ async def acquire(lock: LockState, blocking: bool, timeout: float | None, pump: 
     rules = lock._core.rules
     try:
         requests = [lock._claim.ask(first[1], wire_ttl(lock._ttl), first[2])]
-        answers = await pump.ask(requests, rules.need, rules.node_timeout, rules.wait)
-        lease = lock._settle(first, answers[0])
+        answer = pump.ask(requests, rules.need, rules.node_timeout, rules.wait)
+        await answer
+        lease = lock._settle(first, answer.answers[0])
         if lease is not None:
             return lease
     except BaseException as error:
         await interrupted(lock._attempt(blocking, timeout, first), pump, error)
         raise
-    return await drive(lock._attempt(blocking, timeout, first), pump, answers)
+    return await drive(lock._attempt(blocking, timeout, first), pump, answer.answers)
 
 
 async def release(lock: LockState, pump: Pump) -> bool:
@@ -46,8 +47,9 @@ async def release(lock: LockState, pump: Pump) -> bool:
     rules = lock._core.rules
     try:
         requests = lease.claim.undo(lease.token, lease.sent, lease.ttl)
-        answers = await pump.ask(requests, rules.need, rules.node_timeout, rules.certain)
-        return lock.note_release(lease, released(rules, lease, answers))
+        answer = pump.ask(requests, rules.need, rules.node_timeout, rules.certain)
+        await answer
+        return lock.note_release(lease, released(rules, lease, answer.answers))
     except BaseException as error:
         await interrupted(lock._release(), pump, error)
         raise
