@@ -25,6 +25,8 @@ HEADERS = ("bell", "buffer", "hub", "inside", "link", "push", "reply", "watch")
 
 #: What every lock makes, in C from the same source; with the engine or not at all, for it reaches into them.
 VALUES = ("_answer", "_claim", "_lease", "_messages")
+#: The types of fields are in the .pxd files; annotations are for people.
+DIRECTIVES = {"annotation_typing": False, "auto_pickle": False, "freethreading_compatible": True}
 
 
 def extension(name, sources, **more):
@@ -38,7 +40,7 @@ def extension(name, sources, **more):
         optional=CHOICE == "auto",
         **more,
     )
-    made.cython_directives = {"annotation_typing": False, "auto_pickle": False, "freethreading_compatible": True, "linetrace": TRACE}
+    made.cython_directives = {**DIRECTIVES, "linetrace": TRACE}
     return made
 
 
@@ -48,7 +50,9 @@ native = extension(
     depends=[f"src/{name}.h" for name in HEADERS],
     include_dirs=["src"],
 )
-values = [extension(name, [f"redlock_fast/{name}.py"], depends=[f"redlock_fast/{name}.pxd"]) for name in VALUES]
+values = [
+    extension(name, [f"redlock_fast/{name}.py"], depends=[f"redlock_fast/{name}.pxd"]) for name in VALUES
+]
 
 
 class Sdist(sdist):

@@ -191,7 +191,7 @@ def _missing(
     """Which of them to put back where. ``heard``: every master was waited for."""
     each = _each(rules, leases, requests, answers)
     for number, (lease, good, (granted, votes)) in enumerate(zip(leases, confirmed, each, strict=True)):
-        if not good or not lease.claim.plain:
+        if not good or not lease.plain:
             continue
         if votes is None:
             everybody = granted == answers.sent[number].bit_count()

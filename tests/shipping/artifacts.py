@@ -60,7 +60,7 @@ def archive_is_complete(archive: Path, expected: set[str]) -> None:
 
 
 def wheel_is_complete(path: Path, tree: Path, *, native: bool) -> None:
-    """The package and nothing else: no tests, no C; compiled are the engine and what has a .pxd, or nothing."""
+    """The package and nothing else: no tests, no C. Compiled: the engine and what has a .pxd, or nothing."""
     expected = {name for name in files_below(tree / "redlock_fast") if name.endswith(IN_THE_WHEEL)}
     with zipfile.ZipFile(path) as file:
         there = {name for name in file.namelist() if ".dist-info/" not in name}

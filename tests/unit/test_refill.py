@@ -14,7 +14,7 @@ from redlock_fast._claim import Claim
 from redlock_fast._commands import Verb
 from redlock_fast._engine import FAULT, SILENT, Batch, Tally, Votes, Wait
 from redlock_fast._guard import Electorate
-from redlock_fast._lease import Extension, Lease
+from redlock_fast._lease import Extension, Lease, lease_of
 from redlock_fast._quorum import Retry
 from redlock_fast._refill import UNHEARD_EVERY
 from redlock_fast._rules import Rules
@@ -43,7 +43,7 @@ def rules(time: Time) -> Rules:
 
 
 def held(time: Time, sent: int = EVERYONE, extensions: int = 0, claim: type[Claim] = Claim) -> Lease:
-    lease = Lease(claim(b"r"), b"token", sent, TTL, 100.0 + TTL, TTL)
+    lease = lease_of(claim(b"r"), b"token", sent, TTL, 100.0 + TTL, TTL)
     lease.extensions = extensions
     time.now = 104.0
     return lease
