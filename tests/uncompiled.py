@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 #: What was built, or is nobody's source.
-NOT_COPIED = (".*", "*.so", "_*.c", "build", "dist", "site", "*.egg-info", "__pycache__")
+NOT_COPIED = (".[!c]*", ".coverage*", "*.so", "_*.c", "build", "dist", "site", "*.egg-info", "__pycache__")
 
 
 @contextlib.contextmanager
