@@ -32,7 +32,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_core",),
     ("_keeper",),
     ("_lock", "_renewal_threads", "_renewal_aio"),
-    ("_many", "_straight_aio"),
+    ("_many", "_straight", "_straight_aio"),
     ("_sharding", "_latency"),
     ("kinds",),
     ("client", "aio"),
