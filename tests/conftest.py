@@ -23,7 +23,8 @@ def pytest_configure() -> None:
     for types in Path(redlock_fast.__file__).parent.glob("*.pxd"):
         source = types.with_suffix(".py")
         spec = find_spec(f"redlock_fast.{types.stem}")
-        assert spec is not None and spec.origin is not None
+        assert spec is not None
+        assert spec.origin is not None
         built = Path(spec.origin).stat().st_mtime
         if built < max(source.stat().st_mtime, types.stat().st_mtime):
             raise pytest.UsageError(f"{source.name} was changed after it was compiled: make build")

@@ -249,7 +249,7 @@ def test_interrupted_at_any_moment(
         assert lock.acquire(blocking=False) is free, number
         assert lock.release() is free, number
     lock.release()
-    assert number > 20
+    assert number > 10, "there were moments to interrupt it at"
     assert before == BEFORE.get(use, 0)
     if free:
         nothing_left(valkey)
