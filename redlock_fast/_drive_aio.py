@@ -273,7 +273,7 @@ async def drive(procedure: Generator[Effect, Any, Result], pump: Pump, made: Any
         except BaseException as error:
             if procedure.gi_frame is None:  # type: ignore[attr-defined]
                 raise  # the procedure has ended: this is its own
-            resume, argument = procedure.throw, error
+            resume, argument, made = procedure.throw, error, None
 
 
 async def _wait(effect: Effect, pump: Pump) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import inspect
 import sys
@@ -16,8 +17,10 @@ PACKAGE = str(Path(redlock_fast.__file__).parent)
 RESUME = dis.opmap["RESUME"]
 
 
-def interrupted(action: Callable[[], object], number: int, *, spared: tuple[str, ...] = ()) -> bool:
-    """Do this, with a KeyboardInterrupt in its moment ``number``, from 0. False: it has not so many.
+def interrupted(action: Callable[[], object], number: int, *, spared: tuple[str, ...] = ()) -> str | None:
+    """Do this, with a KeyboardInterrupt in its moment ``number``, from 0. None: it has not so many.
+
+    Returns which moment that was: "call", "return" or "c_return", and in which function.
 
     Moments are those at which Python looks for signals: where a function begins and where a generator goes
     on, and after a call of a function in C. And after one of a function in Python, at which Python looks
@@ -26,23 +29,24 @@ def interrupted(action: Callable[[], object], number: int, *, spared: tuple[str,
     when they return, so that what comes then is for their callers.
     """
     left = number
+    which = None
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal left
+        nonlocal left, which
         if is_moment(frame, event, spared):
             if left == 0:
+                which = f"{event} {frame.f_code.co_name}"
                 raise KeyboardInterrupt  # which ends the profiling
             left -= 1
 
     before = sys.getprofile()
     sys.setprofile(profile)
     try:
-        action()
-    except KeyboardInterrupt:
-        return True
+        with contextlib.suppress(KeyboardInterrupt):
+            action()
     finally:
         sys.setprofile(before)
-    return False
+    return which
 
 
 def is_moment(frame: FrameType, event: str, spared: tuple[str, ...]) -> bool:
