@@ -27,9 +27,9 @@ lint:
 docs:  ## the site, in site/: a link, a name or a reference that leads nowhere fails (not so with --quiet)
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 
-coverage:  ## the whole suite in two parts, of which the first tells the lines of redlock_fast/
-	$(PYTHON) -m pytest -n 4 --dist worksteal --cov --cov-report=term-missing:skip-covered --cov-fail-under=95 \
-	    -k 'not ($(UNTRACED))'
+coverage:  ## the whole suite in two parts; the first tells the lines of redlock_fast/, with nothing compiled
+	$(PYTHON) tests/uncompiled.py -m pytest -n 4 --dist worksteal \
+	    --cov --cov-report=term-missing:skip-covered --cov-fail-under=95 -k 'not ($(UNTRACED))'
 	$(PYTHON) -m pytest -n 4 --dist worksteal -k '$(UNTRACED)'
 
 coverage-native:  ## lines of the .pyx: a traced build in a copy of this tree
@@ -63,4 +63,4 @@ wheel:  ## the source archive and this platform's wheel, into dist/, tried where
 	$(PYTHON) -m tests.shipping $(ARGS)
 
 clean:
-	rm -rf build dist *.egg-info src/_native.c redlock_fast/*.so
+	rm -rf build dist *.egg-info src/_native.c redlock_fast/*.c redlock_fast/*.so

@@ -23,19 +23,36 @@ TRACE = os.environ.get("REDLOCK_FAST_TRACE") == "1"
 PARTS = ("helper", "hub", "link", "lookout", "loop", "request", "round", "vigil", "waiter")
 HEADERS = ("bell", "buffer", "hub", "inside", "link", "push", "reply", "watch")
 
-native = Extension(
-    "redlock_fast._native",
-    sources=["src/_native.pyx", *(f"src/{name}.c" for name in PARTS)],
+#: What every lock makes, in C from the same source; with the engine or not at all, for it reaches into them.
+VALUES = ("_answer", "_claim", "_lease", "_messages")
+#: The types of fields are in the .pxd files; annotations are for people.
+DIRECTIVES = {"annotation_typing": False, "auto_pickle": False, "freethreading_compatible": True}
+
+
+def extension(name, sources, **more):
+    made = Extension(
+        f"redlock_fast.{name}",
+        sources,
+        define_macros=[("_GNU_SOURCE", None), *([("CYTHON_TRACE_NOGIL", "1")] if TRACE else [])],
+        # -g0: what Python's own flags add for debuggers is half of a wheel, and has the build's paths in it.
+        extra_compile_args=["-std=c11", "-O2", "-g0", *FLAGS],
+        extra_link_args=FLAGS,
+        optional=CHOICE == "auto",
+        **more,
+    )
+    made.cython_directives = {**DIRECTIVES, "linetrace": TRACE}
+    return made
+
+
+native = extension(
+    "_native",
+    ["src/_native.pyx", *(f"src/{name}.c" for name in PARTS)],
     depends=[f"src/{name}.h" for name in HEADERS],
     include_dirs=["src"],
-    define_macros=[("_GNU_SOURCE", None), *([("CYTHON_TRACE_NOGIL", "1")] if TRACE else [])],
-    # -g0: what Python's own flags add for debuggers is half of a wheel, and has the paths of the build in it.
-    extra_compile_args=["-std=c11", "-O2", "-g0", *FLAGS],
-    extra_link_args=FLAGS,
-    optional=CHOICE == "auto",
 )
-if TRACE:
-    native.cython_directives = {"linetrace": True}
+values = [
+    extension(name, [f"redlock_fast/{name}.py"], depends=[f"redlock_fast/{name}.pxd"]) for name in VALUES
+]
 
 
 class Sdist(sdist):
@@ -56,4 +73,4 @@ class Sdist(sdist):
         return path
 
 
-setup(ext_modules=[] if CHOICE == "no" else [native], cmdclass={"sdist": Sdist})
+setup(ext_modules=[] if CHOICE == "no" else [*values, native], cmdclass={"sdist": Sdist})

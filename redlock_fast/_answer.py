@@ -6,47 +6,67 @@ exchange does in Python. This one is for one task only, and wakes it at once.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 from collections.abc import Callable, Generator
-from typing import Any, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
 
 class Asked(Protocol):
     """Who was asked."""
 
-    loop: asyncio.AbstractEventLoop
+    loop: Any
 
     def forget(self, ticket: object) -> None: ...
 
 
 class Answer:
-    """An asyncio.Future, as far as its task uses one; to be awaited once, by whoever asked."""
+    """An asyncio.Future, as far as its task uses one; to be awaited once, by whoever asked.
+
+    What came of it is in ``answers`` then.
+    """
 
     __slots__ = ("_asked", "_asyncio_future_blocking", "_context", "_loop", "_wakeup", "answers", "ticket")
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
         self._loop = asked.loop  # that of the task has to be the same
-        self._wakeup: Callable[[Any], object] = _nothing
+        self._asyncio_future_blocking = False
+        self._wakeup: Callable[[Any], object] | None = None  # nobody waits yet, or any more
         self._context: contextvars.Context | None = None
-        #: What came of it; None until then, an exception where nobody waits any more.
+        #: None until it is told, an exception where nobody waits any more.
         self.answers: Any = None
         #: The engine's, by which it is forgotten.
         self.ticket: object = None
 
-    def __await__(self) -> Generator[Self, None, Any]:
+    # --- for the coroutine: an iterator that pauses once ---
+
+    def __await__(self) -> Generator[Self, None, None]:
+        return self  # type: ignore[return-value]  # as much of a generator as a coroutine needs
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Self:
         if self.answers is None:
             self._asyncio_future_blocking = True
-            try:
-                yield self
-            except BaseException:
-                self.drop()
-                raise
-        return self.answers
+            return self
+        raise StopIteration
+
+    def throw(self, kind: Any, error: Any = None, trace: Any = None) -> NoReturn:
+        """The coroutine is cancelled, or given up."""
+        self.drop()
+        raise kind if error is None else error
+
+    def close(self) -> None:
+        """The coroutine is destroyed."""
+        self.drop()
+
+    # --- for who was asked ---
 
     def wake(self) -> None:
         """Its task goes on, in here. Not while a task runs."""
+        if self._wakeup is None:
+            return
         if self._context is not None:
             self._context.run(self._wakeup, self)
         else:  # not a task: somebody steps the coroutine by hand
@@ -55,7 +75,9 @@ class Answer:
     def drop(self, *why: object) -> None:
         """Nobody waits any more."""
         if self.answers is None:
-            self.answers = asyncio.CancelledError(*why)
+            from asyncio import CancelledError
+
+            self.answers = CancelledError(*why)
             self._asked.forget(self.ticket)
 
     # --- for the task ---
@@ -67,7 +89,7 @@ class Answer:
         self._context = context
 
     def remove_done_callback(self, wakeup: Callable[[Any], object]) -> None:
-        self._wakeup, self._context = _nothing, None
+        self._wakeup = self._context = None
 
     def done(self) -> bool:
         return self.answers is not None
@@ -81,10 +103,6 @@ class Answer:
         return True
 
     def result(self) -> Any:
-        if type(self.answers) is asyncio.CancelledError:
+        if isinstance(self.answers, BaseException):
             raise self.answers
         return self.answers
-
-
-def _nothing(_: object) -> None:
-    """Nobody waits yet, or any more."""

@@ -12,10 +12,10 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
-from ._claim import ACQUIRE, EXTEND, RELEASE, Claim, wire_ttl
+from ._claim import ACQUIRE, EXTEND, RELEASE, wire_ttl
 from ._effects import Effect, Exchange, send_surely
 from ._engine import FAULT, Batch, Request, Tally, Votes, Wait
-from ._lease import Extension, Lease
+from ._lease import Extension, Lease, all_plain, begin_release, columns, keys_of, leases_of
 from ._procedures import extended, extended_already, still_alive, weakest
 from ._quorum import deadline
 from ._refill import lacking, lacking_of_many, refill
@@ -63,10 +63,7 @@ def acquire(
         late = validity <= 0
         forgetful = asked & ~rules.electorate.mask  # restarted meanwhile: no lease counts on their grants
         need = rules.masters + 1 if late or forgetful else rules.need
-        leases = [
-            Lease(Claim(key), token, sent, ttl, end, validity) if granted >= need else None
-            for key, token, granted, sent in zip(keys, tokens, tally.granted, tally.sent, strict=True)
-        ]
+        leases = leases_of(keys, tokens, tally.granted, tally.sent, need, ttl, end, validity)
         held += leases
     except GeneratorExit:
         raise
@@ -102,7 +99,7 @@ def undo(
 
 def parts_of(leases: Sequence[Lease]) -> Iterator[slice]:
     """The same of leases, some of which may take many requests each."""
-    if all(lease.claim.plain for lease in leases):
+    if all_plain(leases):
         yield from parts(keys_of(leases))
         return
     start = count = size = 0
@@ -115,13 +112,10 @@ def parts_of(leases: Sequence[Lease]) -> Iterator[slice]:
     yield slice(start, len(leases))
 
 
-def keys_of(leases: Sequence[Lease]) -> list[bytes]:
-    return [lease.claim.key for lease in leases]
-
-
 def undo_leases(leases: Sequence[Lease]) -> Generator[Effect, Any, None]:
     """The same for what was granted."""
     for part in parts_of(leases):
+        begin_release(leases[part])
         yield from send_surely(_releases(leases[part]))
 
 
@@ -130,9 +124,11 @@ def release(rules: Rules, leases: Sequence[Lease]) -> Generator[Effect, Any, lis
 
     What interrupts it is for the caller to undo.
     """
-    longest = max(lease.ttl for lease in leases)
+    longest = begin_release(leases)
     requests = _releases(leases)
     answers = yield Exchange(requests, rules.need, longest, rules.certain, rules.node_timeout)
+    if type(answers) is Tally and not answers.votes:  # a quorum of each, and no master failed
+        return [not lease.lost for lease in leases]
     alive = []
     for lease, (granted, votes) in zip(leases, _each(rules, leases, requests, answers), strict=True):
         ours = granted >= rules.need or (votes is not None and still_alive(rules, lease, votes))
@@ -141,17 +137,11 @@ def release(rules: Rules, leases: Sequence[Lease]) -> Generator[Effect, Any, lis
 
 
 def _releases(leases: Sequence[Lease]) -> list[Request] | Batch:
-    for lease in leases:
-        lease.released = True
-    if not all(lease.claim.plain for lease in leases):
+    if not all_plain(leases):
         undone = (lease.claim.undo(lease.token, lease.sent, lease.ttl) for lease in leases)
         return list(itertools.chain.from_iterable(undone))
-    tokens, sent, ttls = [], [], []
-    for lease in leases:
-        tokens.append(lease.token)
-        sent.append(lease.sent)
-        ttls.append(lease.ttl)
-    return Batch(RELEASE, (keys_of(leases), tokens), len(tokens), _same(sent), _same(ttls))
+    keys, tokens, sent, ttls = columns(leases)
+    return Batch(RELEASE, (keys, tokens), len(keys), _same(sent), _same(ttls))
 
 
 def extend(
@@ -201,7 +191,7 @@ def _missing(
     """Which of them to put back where. ``heard``: every master was waited for."""
     each = _each(rules, leases, requests, answers)
     for number, (lease, good, (granted, votes)) in enumerate(zip(leases, confirmed, each, strict=True)):
-        if not good or not lease.claim.plain:
+        if not good or not lease.plain:
             continue
         if votes is None:
             everybody = granted == answers.sent[number].bit_count()
@@ -214,10 +204,9 @@ def _missing(
 
 def _extensions(leases: Sequence[Lease], ttls: list[float]) -> list[Request] | Batch:
     wires = [wire_ttl(ttl) for ttl in ttls]
-    sent = [lease.sent for lease in leases]
-    if all(lease.claim.plain for lease in leases):
-        tokens = [lease.token for lease in leases]
-        return Batch(EXTEND, (keys_of(leases), tokens, _same(wires)), len(leases), _same(sent))
+    if all_plain(leases):
+        keys, tokens, sent, _ = columns(leases)
+        return Batch(EXTEND, (keys, tokens, _same(wires)), len(keys), _same(sent))
     pairs = zip(leases, wires, strict=True)
     more = (lease.claim.more(lease.token, wire, lease.sent) for lease, wire in pairs)
     return list(itertools.chain.from_iterable(more))

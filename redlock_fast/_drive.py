@@ -44,11 +44,12 @@ def note_faults(answers: list[Votes] | Tally, fleet: Fleet) -> None:
             fleet.note_faults(votes)
 
 
-def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet) -> Result:
+def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet, made: Any = None) -> Result:
     """Run ``procedure`` to its end and return its result.
 
     Whatever is raised while an effect is performed is thrown into the procedure, which may clean
     up with further effects before it lets the exception go.
+    ``made``: what came of its first effect, where that was performed already: answers, or an exception.
     """
     resume: Any = procedure.send
     argument: Any = None
@@ -57,7 +58,10 @@ def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet) -> Result:
             while True:  # in here, so that what a signal handler raises between two steps is caught too
                 effect = resume(argument)
                 resume, argument = procedure.send, None
-                if type(effect) is Exchange:
+                if made is not None:
+                    resume = procedure.throw if isinstance(made, BaseException) else procedure.send
+                    argument, made = made, None
+                elif type(effect) is Exchange:
                     argument = exchange(effect, fleet)
                 elif type(effect) is Pause:
                     fleet.pause(effect.seconds)
@@ -72,4 +76,4 @@ def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet) -> Result:
         except BaseException as error:
             if procedure.gi_frame is None:  # type: ignore[attr-defined]
                 raise  # the procedure has ended: this is its own
-            resume, argument = procedure.throw, error
+            resume, argument, made = procedure.throw, error, None

@@ -50,7 +50,7 @@ class Pump:
     def ask(
         self, requests: list[Request] | Batch, need: int, timeout: float, wait: int, stall: float = 0.0
     ) -> Answer:
-        """To be awaited at once: what the engine answers."""
+        """To be awaited at once; then it has what the engine answered."""
         if self._fd < 0:
             self.masters.check_open()  # nobody would tell
         answer = Answer(self)
@@ -139,11 +139,17 @@ class Pump:
 
     # --- waiting ---
 
+    async def exchange(self, effect: Exchange) -> Any:
+        """What came of it."""
+        answer = self.ask(effect.requests, effect.need, effect.timeout, effect.wait, effect.stall)
+        await answer
+        return answer.answers
+
     async def watch(self, effect: Watch) -> Any:
         """What came of it; this may take long."""
         self._watching += 1
         try:
-            return await self.ask(effect.requests, effect.need, effect.timeout, effect.wait, effect.stall)
+            return await self.exchange(effect)
         finally:
             self._watching -= 1
 
@@ -256,9 +262,7 @@ async def drive(procedure: Generator[Effect, Any, Result], pump: Pump, made: Any
                 elif type(effect) is not Exchange:
                     argument = await _wait(effect, pump)
                 elif effect.need:
-                    argument = await pump.ask(
-                        effect.requests, effect.need, effect.timeout, effect.wait, effect.stall
-                    )
+                    argument = await pump.exchange(effect)
                 else:
                     pump.send(effect)
         except StopIteration as done:
@@ -269,7 +273,7 @@ async def drive(procedure: Generator[Effect, Any, Result], pump: Pump, made: Any
         except BaseException as error:
             if procedure.gi_frame is None:  # type: ignore[attr-defined]
                 raise  # the procedure has ended: this is its own
-            resume, argument = procedure.throw, error
+            resume, argument, made = procedure.throw, error, None
 
 
 async def _wait(effect: Effect, pump: Pump) -> Any:

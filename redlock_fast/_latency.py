@@ -39,13 +39,14 @@ class TimedMasters(Masters):
     grants: Buckets
     left: float
 
-    def hold(self, lease: Any) -> None:
-        Masters.hold(self, lease)
-        # On the way of every lock, so in one piece: ttl - drift(ttl, factor) - validity.
-        seconds = lease.ttl * self.left - EXPIRY_GRANULARITY - lease.validity
+    def hold(self, *leases: Any) -> None:
+        Masters.hold(self, *leases)
         grants = self.grants
-        grants.counts[bisect_left(BOUNDS, seconds)] += 1
-        grants.total += seconds
+        for lease in leases:
+            # On the way of every lock, so in one piece: ttl - drift(ttl, factor) - validity.
+            seconds = lease.ttl * self.left - EXPIRY_GRANULARITY - lease.validity
+            grants.counts[bisect_left(BOUNDS, seconds)] += 1
+            grants.total += seconds
 
 
 def time_grants(core: Core) -> None:

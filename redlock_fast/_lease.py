@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -12,17 +13,16 @@ from ._engine import Votes
 class Lease:
     """What a grant gives: ``token`` on the masters of the mask ``sent``, valid until ``deadline``.
 
-    ``claim``: what was granted. ``fencing``: larger than that of every earlier holder; None where it was
-    not asked for.
+    Of a plain lock on ``key``. Of such there may be many, so they are small, and compiled they refer to
+    nothing that a garbage collector would have to look at.
     """
 
     __slots__ = (
         "_asked",
         "_asking",
-        "claim",
         "deadline",
         "extensions",
-        "fencing",
+        "key",
         "lost",
         "released",
         "sent",
@@ -31,28 +31,33 @@ class Lease:
         "validity",
     )
 
+    #: Larger than that of every earlier holder; None where it was not asked for.
+    fencing: int | None = None
+
     def __init__(
-        self,
-        claim: Claim,
-        token: bytes,
-        sent: int,
-        ttl: float,
-        end: float,
-        validity: float,
-        fencing: int | None = None,
+        self, key: bytes, token: bytes, sent: int, ttl: float, end: float, validity: float
     ) -> None:
-        self.claim = claim
+        self.key = key
         self.token = token
         self.sent = sent
         self.ttl = ttl
         self.deadline = end
         self.validity = validity
         self.extensions = 0
-        self.fencing = fencing
         self.lost = False  # for good, whatever a master says later
         self.released = False  # or about to be: set before the first release goes out
         self._asking = 0  # how many extensions are under way
         self._asked = 0.0  # what for
+
+    @property
+    def claim(self) -> Claim:
+        """What was granted."""
+        return Claim(self.key)
+
+    @property
+    def plain(self) -> bool:
+        """Whether what releases and extends it may go out as columns; see ``Claim.plain``."""
+        return True
 
     def ask(self, ttl: float) -> bool:
         """Whether an extension for ``ttl`` may begin now; then ``answered`` must follow.
@@ -72,6 +77,95 @@ class Lease:
         """It stays with its lock until the release, which takes back what a minority may still have."""
         self.lost = True
         self.deadline = min(self.deadline, now)
+
+
+class KindLease(Lease):
+    """The same of a lock of another kind, or one that counts fencing tokens."""
+
+    __slots__ = ("claim", "fencing")
+
+    claim: Claim
+
+    def __init__(
+        self,
+        claim: Claim,
+        token: bytes,
+        sent: int,
+        ttl: float,
+        end: float,
+        validity: float,
+        fencing: int | None = None,
+    ) -> None:
+        super().__init__(claim.key, token, sent, ttl, end, validity)
+        self.claim = claim
+        self.fencing = fencing
+
+    @property
+    def plain(self) -> bool:
+        return self.claim.plain
+
+
+def lease_of(
+    claim: Claim,
+    token: bytes,
+    sent: int,
+    ttl: float,
+    end: float,
+    validity: float,
+    fencing: int | None = None,
+) -> Lease:
+    """What was granted to ``claim``."""
+    if type(claim) is Claim:
+        return Lease(claim.key, token, sent, ttl, end, validity)
+    return KindLease(claim, token, sent, ttl, end, validity, fencing)
+
+
+def leases_of(
+    keys: Sequence[bytes],
+    tokens: Sequence[bytes],
+    granted: Sequence[int],
+    sent: Sequence[int],
+    need: int,
+    ttl: float,
+    end: float,
+    validity: float,
+) -> list[Lease | None]:
+    """What plain locks got that were asked for together; None where too few granted."""
+    return [
+        Lease(key, token, to, ttl, end, validity) if yes >= need else None
+        for key, token, yes, to in zip(keys, tokens, granted, sent, strict=True)
+    ]
+
+
+def all_plain(leases: Iterable[Lease]) -> bool:
+    return all(lease.plain for lease in leases)
+
+
+def keys_of(leases: Iterable[Lease]) -> list[bytes]:
+    return [lease.key for lease in leases]
+
+
+def begin_release(leases: Iterable[Lease]) -> float:
+    """To be called before any of their releases goes out; the longest ttl of them."""
+    longest = 0.0
+    for lease in leases:
+        lease.released = True
+        longest = max(longest, lease.ttl)
+    return longest
+
+
+Columns = tuple[list[bytes], list[bytes], list[int], list[float]]
+
+
+def columns(leases: Sequence[Lease]) -> Columns:
+    """Of plain leases the keys, the tokens, who was sent them, and the ttls."""
+    keys, tokens, sent, ttls = [], [], [], []
+    for lease in leases:
+        keys.append(lease.key)
+        tokens.append(lease.token)
+        sent.append(lease.sent)
+        ttls.append(lease.ttl)
+    return keys, tokens, sent, ttls
 
 
 @dataclass(frozen=True, slots=True)

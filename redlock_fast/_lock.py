@@ -7,7 +7,7 @@ to them: what may be done in which state is decided here, once.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Self
 
 from . import _procedures as procedures
@@ -67,7 +67,7 @@ class LockState:
         if keeper is not None and keeper.max_hold < math.inf and max_extensions is MAX_EXTENSIONS:
             self._max_extensions = None  # one bound is enough
         self._lease: Lease | None = None
-        self._acquiring = False
+        self._acquiring: object = None  # what the acquire that is under way is known by
         self._generation = core.masters.generation
 
     # --- what it is ---
@@ -127,7 +127,7 @@ class LockState:
     def _attempt(
         self, blocking: bool, timeout: float | None, first: First | None = None
     ) -> Generator[Effect, Any, Lease | Refusal]:
-        """``first``: it was begun by ``_open``."""
+        """``first``: the caller has begun it with that, and will end it."""
         core, rules = self._core, self._core.rules
         if first is None and core.masters.closed:
             core.check_open()
@@ -139,8 +139,9 @@ class LockState:
             blocking, wait = False, None
         give_up_at = None if wait is None else rules.clock() + wait
         rounds = rules.retry.max_attempts if blocking else 1
-        ended = self._begin() if first is None else None
+        me = first or object()
         try:
+            ended = self._begin(me) if first is None else None
             if ended is not None:
                 self.note_loss(ended)
                 yield from procedures.undo_lease(ended)
@@ -159,13 +160,19 @@ class LockState:
         except GeneratorExit:
             raise
         except BaseException:
-            yield from self._drop()
+            if self._acquiring is me:  # or what there is may be another acquire's
+                yield from self._drop()
             raise
         finally:
-            self._acquiring = False
+            if first is None and self._acquiring is me:
+                self._acquiring = None
 
-    def _open(self, blocking: bool, timeout: float | None) -> First | None:
-        """Begin an acquire that one exchange may decide, and then ``_settle`` it; None: use ``_attempt``."""
+    def _first(self, blocking: bool, timeout: float | None) -> First | None:
+        """What to ``_begin`` an acquire with that one exchange may decide; None: use ``_attempt``.
+
+        Its votes are to be ``_settle``d. Who began ends it, whatever came of it: the last step is to set
+        ``_acquiring`` to None.
+        """
         core = self._core
         masters, rules, claim = core.masters, core.rules, self._claim
         if (
@@ -178,9 +185,7 @@ class LockState:
             or masters.closed
         ):
             return None
-        first = rules.clock(), rules.token(), rules.electorate.mask
-        self._begin()
-        return first
+        return rules.clock(), rules.token(), rules.electorate.mask
 
     def _settle(self, first: First, votes: Votes) -> Lease | None:
         """What came of it; None: it was not all, ``_attempt`` has to go on."""
@@ -193,7 +198,6 @@ class LockState:
         if lease is not None:
             self._keep(lease)
             core.counts.acquired += 1
-            self._acquiring = False
         return lease
 
     def _acquired(self, outcome: Lease | Refusal) -> bool:
@@ -216,20 +220,23 @@ class LockState:
             return None
         return self._timeout if timeout is None else timeout
 
-    def _begin(self) -> Lease | None:
-        """Nobody else acquires with this object from here on. Returns a lease that has ended."""
+    def _begin(self, me: object) -> Lease | None:
+        """Nobody else acquires with this object from here on. Returns a lease that has ended.
+
+        It has begun when ``_acquiring`` is ``me``: so one can tell, whatever interrupted this.
+        """
         core = self._core
         with core.masters.mutex:
             if self._generation != core.masters.generation:  # whoever acquired or held it is our parent
                 self._generation = core.masters.generation
-                self._acquiring, self._lease = False, None
+                self._acquiring, self._lease = None, None
             lease = self._lease
             if self._acquiring or (lease and core.rules.clock() < lease.deadline):
                 raise LockAlreadyHeld(
                     f"{self.key!r}: this lock object holds the lock, or is acquiring it; "
                     "use one object for each holder"
                 )
-            self._acquiring = True
+            self._acquiring = me
         if lease is not None:
             self.let_go(lease)
         return lease
@@ -276,11 +283,8 @@ class LockState:
             self.let_go(lease)
             yield from procedures.undo_lease(lease)
 
-    def _leave(self, failing: bool) -> Generator[Effect, Any, None]:
-        """For ``with``: a lease that ended before the body did must not pass unnoticed."""
-        self._left((yield from self._release()), failing)
-
     def _left(self, alive: bool, failing: bool) -> None:
+        """For ``with``: a lease that ended before the body did must not pass unnoticed."""
         if not alive and not failing:
             raise LockLost(
                 f"{self.key!r}: the lease ended before the body did; others may have held the lock meanwhile"
@@ -329,7 +333,6 @@ class LockState:
     ) -> list[Self | None]:
         """A lock for each lease, and None where there is none."""
         new, generation = cls.__new__, core.masters.generation
-        hold = core.masters.hold
         locks: list[Self | None] = []
         for resource, lease in zip(resources, leases, strict=True):
             if lease is None:
@@ -344,10 +347,10 @@ class LockState:
             lock._max_extensions = MAX_EXTENSIONS
             lock._keeper = None
             lock._lease = lease
-            lock._acquiring = False
+            lock._acquiring = None
             lock._generation = generation
-            hold(lease)
             locks.append(lock)
+        core.masters.hold(*filter(None, leases))
         return locks
 
     @property
@@ -359,9 +362,6 @@ class LockState:
     def lease(self) -> Lease | None:
         return self._held()
 
-    def belongs_to(self, core: Core) -> bool:
-        return self._core is core
-
     def becomes(self, claim: Claim) -> Self:
         """Of another kind than it was made."""
         self._claim = claim
@@ -369,9 +369,17 @@ class LockState:
 
     def let_go(self, lease: Lease) -> None:
         """It is released, or over."""
-        if self._lease is lease:
+        self._core.masters.let_go(lease)
+        if self._lease is lease:  # to the end: who is interrupted above finds it, and does this again
             self._lease = None
-            self._core.masters.let_go(lease)
+
+    @staticmethod
+    def let_go_all(core: Core, held: Mapping[LockState, Lease]) -> None:
+        """The same of many."""
+        for lock, lease in held.items():
+            if lock._lease is lease:
+                lock._lease = None
+        core.masters.let_go(*held.values())
 
     def may_be_extended(self, lease: Lease) -> bool:
         return self._max_extensions is None or lease.extensions < self._max_extensions

@@ -75,8 +75,7 @@ def release_many(core: Core, locks: Sequence[LockState]) -> Generator[Effect, An
         yield from batches.undo_leases(list(held.values()))
         raise
     finally:
-        for lock, lease in held.items():
-            lock.let_go(lease)
+        LockState.let_go_all(core, held)
     core.count("released", sum(alive))
     core.count("expired", len(alive) - sum(alive))
     if not all(alive):
@@ -150,8 +149,9 @@ def leases_of(core: Core, locks: Sequence[LockState]) -> dict[LockState, Lease]:
     if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
         raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")
     for lock in locks:
-        if not isinstance(lock, LockState) or not lock.belongs_to(core):
+        if not isinstance(lock, LockState) or lock._core is not core:
             raise ConfigError(f"locks: {lock!r} is no lock of this client")
-    if len(set(locks)) < len(locks):
+    held = {lock: lease for lock in locks if (lease := lock.lease) is not None}
+    if len(held) < len(locks) and len(set(locks)) < len(locks):
         raise ConfigError("locks: one of them is there twice")
-    return {lock: lease for lock in locks if (lease := lock.lease) is not None}
+    return held

@@ -108,17 +108,17 @@ class Masters(Connector):
         if self.misconfigured:
             raise ConfigError(self.misconfigured)
 
-    def hold(self, lease: Lasting) -> None:
+    def hold(self, *leases: Lasting) -> None:
         """Granted: while there is any, the client is there, also if all have forgotten it."""
         held = self.held
-        if not held:
+        if leases and not held:
             holders.add(self)
-        held.add(lease)
+        held.update(leases)
 
-    def let_go(self, lease: Lasting) -> None:
+    def let_go(self, *leases: Lasting) -> None:
         """Released."""
         held = self.held
-        held.discard(lease)
+        held.difference_update(leases)
         if not held:
             holders.discard(self)
 

@@ -15,7 +15,7 @@ from typing import Any
 from ._claim import EXISTS, Claim, Fenced, wire_ttl
 from ._effects import Effect, Exchange, send_surely
 from ._engine import Request, Votes
-from ._lease import Extension, Lease, Refusal
+from ._lease import Extension, Lease, Refusal, lease_of
 from ._quorum import deadline, fencing_token
 from ._refill import lacking, refill
 from ._rules import Rules
@@ -110,7 +110,7 @@ def granted_lease(
     end = deadline(start, ttl, rules.drift_factor)
     validity = end - rules.clock()
     if granted >= rules.need and validity > 0:
-        return Lease(claim.granted(), token, sent, ttl, end, validity, fencing)
+        return lease_of(claim.granted(), token, sent, ttl, end, validity, fencing)
     return None
 
 
@@ -196,7 +196,7 @@ def extend(
     timeout = min(rules.node_timeout, lease.deadline - start)
     votes = weakest(rules, (yield Exchange(requests, rules.need, timeout, rules.certain)))
     outcome = extended(rules, lease, ttl, start, votes.granted, votes)
-    if rules.refill and outcome is Extension.EXTENDED and lease.claim.plain:
+    if rules.refill and outcome is Extension.EXTENDED and lease.plain:
         missing = lacking(rules, lease, votes)
         if missing:
             yield from refill([(lease, missing)])

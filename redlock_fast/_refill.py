@@ -74,5 +74,5 @@ def _take_back(found: Sequence[tuple[Lease, int]]) -> Generator[Effect, Any, Non
 def _columns(
     found: Sequence[tuple[Lease, int]],
 ) -> tuple[list[bytes], list[bytes], list[int], list[float]]:
-    keys, tokens = [lease.claim.key for lease, _ in found], [lease.token for lease, _ in found]
+    keys, tokens = [lease.key for lease, _ in found], [lease.token for lease, _ in found]
     return keys, tokens, [mask for _, mask in found], [lease.ttl for lease, _ in found]

@@ -23,20 +23,27 @@ Result = TypeVar("Result")
 
 
 async def acquire(lock: LockState, blocking: bool, timeout: float | None, pump: Pump) -> Lease | Refusal:
-    first = lock._open(blocking, timeout)
+    first = lock._first(blocking, timeout)
     if first is None:
         return await drive(lock._attempt(blocking, timeout), pump)
     rules = lock._core.rules
     try:
+        lock._begin(first)
         requests = [lock._claim.ask(first[1], wire_ttl(lock._ttl), first[2])]
-        answers = await pump.ask(requests, rules.need, rules.node_timeout, rules.wait)
-        lease = lock._settle(first, answers[0])
-        if lease is not None:
-            return lease
+        answer = pump.ask(requests, rules.need, rules.node_timeout, rules.wait)
+        await answer
+        outcome: Lease | Refusal | None = lock._settle(first, answer.answers[0])
+        if outcome is None:
+            outcome = await drive(lock._attempt(blocking, timeout, first), pump, answer.answers)
+        lock._acquiring = None
+        return outcome
     except BaseException as error:
-        await interrupted(lock._attempt(blocking, timeout, first), pump, error)
+        if lock._acquiring is first:
+            try:
+                await interrupted(lock._attempt(blocking, timeout, first), pump, error)
+            finally:
+                lock._acquiring = None
         raise
-    return await drive(lock._attempt(blocking, timeout, first), pump, answers)
 
 
 async def release(lock: LockState, pump: Pump) -> bool:
@@ -46,8 +53,9 @@ async def release(lock: LockState, pump: Pump) -> bool:
     rules = lock._core.rules
     try:
         requests = lease.claim.undo(lease.token, lease.sent, lease.ttl)
-        answers = await pump.ask(requests, rules.need, rules.node_timeout, rules.certain)
-        return lock.note_release(lease, released(rules, lease, answers))
+        answer = pump.ask(requests, rules.need, rules.node_timeout, rules.certain)
+        await answer
+        return lock.note_release(lease, released(rules, lease, answer.answers))
     except BaseException as error:
         await interrupted(lock._release(), pump, error)
         raise

@@ -200,7 +200,7 @@ class AsyncFastRedlock(Core):
     ) -> AsyncLock | None:
         """The short way: an acquired lock, or None when others hold it. Raises as [`AsyncLock.acquire`][]."""
         lock = self.lock(resource, ttl)
-        return lock if await lock.acquire(blocking, timeout) else None
+        return lock if lock._acquired(await acquire(lock, blocking, timeout, self.pump())) else None
 
     async def acquire_many(
         self, resources: Sequence[str | bytes], ttl: float | None = None

@@ -16,6 +16,7 @@ from ._drive import drive
 from ._lock import MAX_EXTENSIONS, LockState
 from ._many import acquire_many, extend_many, release_many
 from ._renewal_threads import ThreadRenewal, thread_keeper
+from ._straight import acquire, release
 from .errors import LockAlreadyHeld, LockLost
 from .kinds import check_options
 from .kinds.fair import fair as fair_claim
@@ -68,7 +69,9 @@ class Lock(LockState):
 
         Source: the Redlock document, steps 1 to 5; how it waits: docs/waiting.md.
         """
-        return self._acquired(drive(self._attempt(blocking, timeout), self._core.masters))
+        outcome = acquire(self, blocking, timeout, self._core.masters)
+        # No call where it was granted: a signal handler may raise in any.
+        return self._lease is outcome or self._acquired(outcome)
 
     def release(self) -> bool:
         """Delete our key on all masters that may have it, and nobody else's.
@@ -80,7 +83,7 @@ class Lock(LockState):
         Source: the Redlock document, "Correct implementation with a single instance": compare the token,
         then delete; by Valkey's DELIFEQ, Redis' DELEX or a script.
         """
-        return drive(self._release(), self._core.masters)
+        return release(self, self._core.masters)
 
     def extend(self, ttl: float | None = None) -> float:
         """Make the lease last ``ttl`` seconds from now (default: the lock's own ttl).
@@ -106,23 +109,23 @@ class Lock(LockState):
 
     def __enter__(self) -> Lock:
         try:
-            self._entered(drive(self._attempt(True, None), self._core.masters))
+            self._entered(acquire(self, True, None, self._core.masters))
             return self
         except LockAlreadyHeld:
             raise
         except BaseException:
-            drive(self._release(), self._core.masters)  # acquired, but interrupted before it was told
+            release(self, self._core.masters)  # acquired, but interrupted before it was told
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            drive(self._leave(failing=error is not None), self._core.masters)
+            self._left(release(self, self._core.masters), failing=error is not None)
         except LockLost:
             raise
         except BaseException:
-            drive(self._release(), self._core.masters)  # it was interrupted, perhaps before it began
+            release(self, self._core.masters)  # it was interrupted, perhaps before it began
             raise
 
 

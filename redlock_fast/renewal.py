@@ -65,7 +65,7 @@ class Hold:
         self.until = until
         self.failures = 0  # since it was last extended
         self.stopped = ""  # why it is not extended any more
-        self.over = False  # released, lost or abandoned: of no interest any more
+        self.over = True  # of no interest: released, lost or abandoned; or not in the schedule yet
         self.told = False  # that it is lost
 
     def lock(self) -> Renewable | None:
@@ -113,6 +113,7 @@ class Schedule:
 
     def add(self, hold: Hold) -> None:
         self._count += 1
+        hold.over = False  # so that whoever is interrupted, here or before, may drop it: it is counted or not
         self._push(self._ends, hold.lease.deadline, hold)
         self._push(self._dues, hold.due(), hold)
 

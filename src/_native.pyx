@@ -11,12 +11,14 @@ from libc.errno cimport EAGAIN, EINTR, EIO
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 
+from redlock_fast._messages cimport Request, Votes
+
 import socket
 import sys
 import time
 
 from redlock_fast._engine import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
-from redlock_fast._engine import Batch, Link, Tally, Votes
+from redlock_fast._engine import Batch, Link, Tally
 from redlock_fast._engine import FAULT as _FAULT
 from redlock_fast._engine import SILENT as _SILENT
 
@@ -226,6 +228,7 @@ cdef class _Ticket:
         cdef const char *data[HUB_MAX_ARGS]
         cdef size_t sizes[HUB_MAX_ARGS]
         cdef Py_ssize_t j, count = len(requests)
+        cdef Request request
         cdef tuple args
         for request in requests:
             args = request.args
@@ -646,8 +649,14 @@ cdef class NativeEngine:
                 whole = op.reasons[detail.master] == REASON_REPLY
                 details[detail.master] = text if whole else text.decode("utf-8", "replace")
                 detail = detail.next
-        values = tuple([vote(op.values[i]) for i in range(self._masters)])
-        return Votes(values, op.sent, op.granted, op.refused, op.faulty, details)
+        cdef Votes votes = Votes.__new__(Votes)
+        votes.values = tuple([vote(op.values[i]) for i in range(self._masters)])
+        votes.sent = op.sent
+        votes.granted = op.granted
+        votes.refused = op.refused
+        votes.faulty = op.faulty
+        votes.details = details
+        return votes
 
     cdef int _tell(self) except -1:
         cdef uint64_t breaks = hub_breaks(self._hub)

@@ -192,6 +192,7 @@ static enum hub_state lead(hub *h, hub_waiter *w) {
         if (w->undecided) hub_wake_finished(h);
     }
     if (!calm && w->undecided) w->present = 0;
+    if (!w->undecided) leave_queue(h, w); /* nobody has to wake me */
     hub_hand_on(h);
     return calm || !w->undecided ? HUB_DONE : HUB_SIGNALS;
 }

@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from uncompiled import copied
+
 TESTS = ("tests/contract", "tests/real/test_lock.py", "tests/real/test_servers.py")
 #: Coverage's own Python code runs inside ours here: an interrupt may be raised in that, and is lost. Crowds
 #: of threads only wait for it, and a child of fork may wait for ever: see the Makefile.
@@ -23,10 +21,7 @@ SETTINGS = "[run]\nplugins = Cython.Coverage\nsource = src\nparallel = true\n"
 
 
 def main(fewest: str = "80") -> int:
-    with tempfile.TemporaryDirectory() as scratch:
-        tree = Path(scratch) / "tree"
-        skip = shutil.ignore_patterns(".*", "*.so", "build", "dist", "*.egg-info", "__pycache__", "_native.c")
-        shutil.copytree(ROOT, tree, ignore=skip)
+    with copied() as tree:
         (tree / "coverage.cfg").write_text(SETTINGS)
         env = {
             **os.environ,

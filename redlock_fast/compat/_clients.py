@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
-from .._claim import Claim
 from .._core import Core
 from .._lease import Lease
 from .._lock import LockState
@@ -117,8 +116,7 @@ def handed_over(
     How much is left of it nobody knows here: at most ``ttl`` seconds.
     """
     rules = client.rules
-    claim = Claim(client.check_key(resource))
-    lease = Lease(claim, token, rules.everyone, ttl, rules.clock() + ttl, ttl)
+    lease = Lease(client.check_key(resource), token, rules.everyone, ttl, rules.clock() + ttl, ttl)
     (lock,) = kind.of_leases(client, [resource], [lease])
     assert lock is not None
     return lock

@@ -15,7 +15,7 @@ from .._commands import Verb
 from .._core import TURN, Core
 from .._effects import Effect, Exchange, Pause
 from .._engine import Request, Votes
-from .._lease import Extension, Lease
+from .._lease import Extension, KindLease
 from .._lock import LockState
 from .._procedures import extended
 from .._rules import Rules
@@ -119,7 +119,7 @@ def downgrade(core: Core, lock: LockState) -> Generator[Effect, Any, float]:
     if lease is None:
         raise LockLost(f"{lock.key!r}: nothing to downgrade: the lock is not held")
     writer = lease.claim
-    if not isinstance(writer, Writer):
+    if not isinstance(lease, KindLease) or not isinstance(writer, Writer):
         raise ConfigError(f"{lock.key!r}: only a write lock, from rwlock(...).write(), can be downgraded")
     while not core.ask([lease], ttl := lease.ttl):
         yield Pause(TURN)
@@ -131,7 +131,7 @@ def downgrade(core: Core, lock: LockState) -> Generator[Effect, Any, float]:
 
 
 def _exchange(
-    rules: Rules, lease: Lease, writer: Writer, ttl: float
+    rules: Rules, lease: KindLease, writer: Writer, ttl: float
 ) -> Generator[Effect, list[Votes], tuple[Extension, Votes | None]]:
     start = rules.clock()
     if lease.lost or start >= lease.deadline:

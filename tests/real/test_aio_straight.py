@@ -9,25 +9,17 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import redis
 from support.clocks import Jumping
+from support.detours import no_detours
 from support.keys import TTL, occupy, paused, sizes, values
 from support.loops import at_full_strength, clean, on_loops, until
 
 from redlock_fast import AsyncFastRedlock, AsyncLock, ClientClosed, Contended, QuorumUnavailable, Retry
-from redlock_fast._lock import LockState
 from redlock_fast.embedded import Masters
 
 MakeAio = Callable[..., AsyncFastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
 
 ALL = range(5)
-
-
-def no_detours(monkeypatch: pytest.MonkeyPatch) -> None:
-    def detour(*_: object) -> None:
-        raise AssertionError("a procedure was run")
-
-    for name in ("_attempt", "_release", "_leave"):
-        monkeypatch.setattr(LockState, name, detour)
 
 
 async def begun(task: asyncio.Task[bool]) -> None:
@@ -97,7 +89,7 @@ async def test_refused_once(valkey: Masters, aclient: MakeAio, raw: Raw) -> None
         lock = c.lock("taken", TTL)
         task = asyncio.create_task(lock.acquire())
         await until(lambda: bool(c.rules.line.waiting) or task.done(), "it waits")
-        assert c.lock("taken", TTL)._open(True, -1) is None, "who comes now has to queue"
+        assert c.lock("taken", TTL)._first(True, -1) is None, "who comes now has to queue"
         for node in nodes:
             node.delete("taken")
         assert await task is True

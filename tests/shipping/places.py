@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 #: Every archive has these, and makes them anew.
 MADE = ("PKG-INFO", "setup.cfg")
-NOT_SOURCES = ("*.so", "*.egg-info", "_native.c", "__pycache__", "build", "dist", "site")
+NOT_SOURCES = ("*.so", "*.egg-info", "_*.c", "__pycache__", "build", "dist", "site")
 #: Of an unpacked sdist in which somebody has worked.
 LITTER = (*MADE, *NOT_SOURCES, ".[!c]*", ".coverage*", "secrets")
 #: Variables that would make a build, or an engine, another one than it is for everybody else.

@@ -39,9 +39,12 @@ class Timer:
     def __init__(self) -> None:
         self.raised = 0
         self.slowest = 0.0
+        self.armed = False
         signal.signal(signal.SIGALRM, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if not self.armed:
+            return  # another thread got the signal, and Python was late to tell this one
         self.raised += 1
         raise KeyboardInterrupt if self.raised % 2 else Alarm
 
@@ -50,10 +53,13 @@ class Timer:
         due = time.monotonic() + delay
         try:
             # Again and again: Python swallows what is raised in a finalizer, whosever that is.
+            self.armed = True
             signal.setitimer(signal.ITIMER_REAL, delay, AGAIN)
             action()
+            self.armed = False
             signal.setitimer(signal.ITIMER_REAL, 0)
         except (KeyboardInterrupt, Alarm):
+            self.armed = False
             signal.setitimer(signal.ITIMER_REAL, 0)
             self.slowest = max(self.slowest, time.monotonic() - due)
 

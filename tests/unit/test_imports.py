@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "redlock_fast"
 #: From the ground up. A new file gets its floor here; a package has one floor for all its files.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("errors", "_quorum", "_clock", "_tokens", "_scripts"),
-    ("_commands", "_resp"),
+    ("_commands", "_resp", "_messages"),
     ("_engine", "_bounded", "_linger"),
     ("_guard", "_claim", "_line", "_places", "_sentinel", "_interview"),
     ("_pure_op", "_pure_watch", "_target", "telemetry"),
@@ -32,7 +32,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("_core",),
     ("_keeper",),
     ("_lock", "_renewal_threads", "_renewal_aio"),
-    ("_many", "_straight_aio"),
+    ("_many", "_straight", "_straight_aio"),
     ("_sharding", "_latency"),
     ("kinds",),
     ("client", "aio"),

@@ -15,7 +15,7 @@ from redlock_fast._claim import Claim
 from redlock_fast._commands import Verb
 from redlock_fast._engine import FAULT, MAX_OWED, SILENT, Votes
 from redlock_fast._guard import Electorate
-from redlock_fast._lease import Extension, Lease
+from redlock_fast._lease import Extension, Lease, lease_of
 from redlock_fast._quorum import Retry
 from redlock_fast._rules import Rules
 from redlock_fast.kinds.multilock import MOST_BYTES, MOST_RESOURCES, All, Each, claim_all
@@ -35,8 +35,8 @@ def rules() -> Rules:
     return Rules(3, 2, 1.0, 0.01, 1.0, Retry(), Electorate(3), clock=lambda: 100.0)
 
 
-def lease_of(claim: Claim) -> Lease:
-    return Lease(claim, b"token", 0b111, TTL, 105.0, 5.0)
+def granted(claim: Claim) -> Lease:
+    return lease_of(claim, b"token", 0b111, TTL, 105.0, 5.0)
 
 
 def answered(procedure: Generator[Any, Any, Any], answers: list[Votes]) -> Any:
@@ -92,10 +92,10 @@ def test_held_while_each_resource_has_a_quorum(pattern: tuple[int, ...]) -> None
     held = all(sum(one) >= 2 for one in ours)
     answers = [votes(*one) for one in ours]
     two = Each(b"ab", (b"a", b"b"))
-    outcome, _ = answered(procedures.extend(rules(), lease_of(two), TTL), answers)
+    outcome, _ = answered(procedures.extend(rules(), granted(two), TTL), answers)
     assert outcome is (Extension.EXTENDED if held else Extension.LOST)
-    assert answered(procedures.release(rules(), lease_of(two)), answers) == held
-    leases = [lease_of(Claim(b"p")), lease_of(two)]
+    assert answered(procedures.release(rules(), granted(two)), answers) == held
+    leases = [granted(Claim(b"p")), granted(two)]
     assert answered(batches.extend(rules(), leases, [TTL, TTL]), [votes(1, 1, 1), *answers]) == [
         Extension.EXTENDED,
         outcome,
@@ -104,7 +104,7 @@ def test_held_while_each_resource_has_a_quorum(pattern: tuple[int, ...]) -> None
 
 
 def test_too_few_answers_for_one_resource_decide_nothing() -> None:
-    lease = lease_of(Each(b"ab", (b"a", b"b")))
+    lease = granted(Each(b"ab", (b"a", b"b")))
     answers = [votes(1, 1, 1), votes(1, FAULT, FAULT)]
     outcome, _ = answered(procedures.extend(rules(), lease, TTL), answers)
     assert outcome is Extension.INCONCLUSIVE
@@ -113,13 +113,13 @@ def test_too_few_answers_for_one_resource_decide_nothing() -> None:
 
 def test_batches_stay_within_what_an_engine_carries() -> None:
     keys = tuple(b"%d" % number for number in range(MOST_RESOURCES))
-    large = lease_of(Each(b"large", keys))
-    plain = lease_of(Claim(b"p"))
+    large = granted(Each(b"large", keys))
+    plain = granted(Claim(b"p"))
     leases = [plain, *[large] * 100, plain]
     parts = list(batches.parts_of(leases))
     assert [lease for part in parts for lease in leases[part]] == leases
     assert max(sum(lease.claim.parts for lease in leases[part]) for part in parts) <= batches.MOST < MAX_OWED
-    wide = lease_of(Each(b"wide", (b"x" * MOST_BYTES,)))
+    wide = granted(Each(b"wide", (b"x" * MOST_BYTES,)))
     assert [part.stop - part.start for part in batches.parts_of([wide] * 9)] == [4, 4, 1]
     assert list(batches.parts_of([])) == []
 

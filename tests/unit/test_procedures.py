@@ -112,7 +112,7 @@ def acquire(
 
 
 def held(world: World, ttl: float = 10.0, sent: int = 0b11111) -> Lease:
-    return Lease(Claim(KEY), b"t" * 20, sent, ttl, world.now + ttl - drift(ttl, 0.01), ttl)
+    return Lease(KEY, b"t" * 20, sent, ttl, world.now + ttl - drift(ttl, 0.01), ttl)
 
 
 # --- acquire --------------------------------------------------------------------------------------

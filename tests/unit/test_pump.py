@@ -198,13 +198,14 @@ def test_answer_that_is_there(loop: asyncio.AbstractEventLoop) -> None:
         def forget(self, ticket: object) -> None:
             raise AssertionError
 
-    async def main() -> object:
+    async def main() -> Any:
         answer = Answer(Asked())
         answer.answers = GRANTED
         assert answer.done()
         assert answer.cancel() is False
         answer.drop()
         answer.wake()  # nobody waits
-        return await answer
+        await answer
+        return answer.answers
 
     assert loop.run_until_complete(main()) is GRANTED

@@ -14,7 +14,7 @@ from redlock_fast._claim import Claim
 from redlock_fast._commands import Verb
 from redlock_fast._engine import FAULT, SILENT, Batch, Tally, Votes, Wait
 from redlock_fast._guard import Electorate
-from redlock_fast._lease import Extension, Lease
+from redlock_fast._lease import Extension, Lease, lease_of
 from redlock_fast._quorum import Retry
 from redlock_fast._refill import UNHEARD_EVERY
 from redlock_fast._rules import Rules
@@ -42,8 +42,8 @@ def rules(time: Time) -> Rules:
     return Rules(N, 3, 0.05, 0.01, 1.0, Retry(), Electorate(N), clock=time, refill=True)
 
 
-def held(time: Time, sent: int = EVERYONE, extensions: int = 0) -> Lease:
-    lease = Lease(Claim(b"r"), b"token", sent, TTL, 100.0 + TTL, TTL)
+def held(time: Time, sent: int = EVERYONE, extensions: int = 0, claim: type[Claim] = Claim) -> Lease:
+    lease = lease_of(claim(b"r"), b"token", sent, TTL, 100.0 + TTL, TTL)
     lease.extensions = extensions
     time.now = 104.0
     return lease
@@ -139,9 +139,13 @@ def test_off(time: Time) -> None:
     assert extend(rules, held(time, extensions=3), votes(OK, OK, OK, NO, SILENT)) == (Extension.EXTENDED, [])
 
 
-def test_other_kinds_are_left_alone(rules: Rules, time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Claim, "plain", False)
-    assert extend(rules, held(time), votes(OK, OK, OK, NO, NO)) == (Extension.EXTENDED, [])
+class OtherKind(Claim):
+    plain = False
+
+
+def test_other_kinds_are_left_alone(rules: Rules, time: Time) -> None:
+    lease = held(time, claim=OtherKind)
+    assert extend(rules, lease, votes(OK, OK, OK, NO, NO)) == (Extension.EXTENDED, [])
 
 
 @pytest.mark.parametrize("trouble", [None, KeyboardInterrupt()])

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redlock_fast import ConfigError, FastRedlock
-from redlock_fast._claim import Claim
 from redlock_fast._effects import Exchange
 from redlock_fast._engine import Tally, Votes
 from redlock_fast._guard import Electorate
@@ -49,7 +48,7 @@ class FakeLock:
         self.ttl = ttl
         self.most = most
         end = now + ttl - drift(ttl, DRIFT)
-        self.lease: Lease | None = Lease(Claim(b"k"), b"t" * 20, 0b11111, ttl, end, ttl)
+        self.lease: Lease | None = Lease(b"k", b"t" * 20, 0b11111, ttl, end, ttl)
         self._keeper: Keeper | None = None
 
     def may_be_extended(self, lease: Lease) -> bool:

@@ -1,0 +1,10 @@
+# How _answer.py is compiled: the same source, with fields that C can reach.
+
+cdef class Answer:
+    cdef object _asked
+    cdef public bint _asyncio_future_blocking
+    cdef object _context
+    cdef readonly object _loop
+    cdef object _wakeup
+    cdef public object answers
+    cdef public object ticket

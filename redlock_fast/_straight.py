@@ -1,0 +1,57 @@
+"""Acquire and release without detours, for threads: one exchange decides, as it nearly always does.
+
+The twin of ``_straight_aio``, which says why. But here a signal handler may raise between any two steps: so
+all of them from the first change on stand in a ``try``, and the lock itself says how far they came.
+"""
+
+from __future__ import annotations
+
+from ._claim import wire_ttl
+from ._drive import Fleet, drive
+from ._lease import Lease, Refusal
+from ._lock import LockState
+from ._procedures import released
+
+
+def acquire(lock: LockState, blocking: bool, timeout: float | None, fleet: Fleet) -> Lease | Refusal:
+    first = lock._first(blocking, timeout)
+    if first is None:
+        return drive(lock._attempt(blocking, timeout), fleet)
+    rules = lock._core.rules
+    try:
+        lock._begin(first)
+        requests = [lock._claim.ask(first[1], wire_ttl(lock._ttl), first[2])]
+        answers = fleet.engine.exchange(requests, rules.need, rules.node_timeout, rules.wait)
+        if answers[0].faulty:
+            fleet.note_faults(answers[0])
+        outcome: Lease | Refusal | None = lock._settle(first, answers[0])
+        if outcome is None:
+            outcome = drive(lock._attempt(blocking, timeout, first), fleet, answers)
+        lock._acquiring = None
+        return outcome
+    except BaseException as error:
+        if lock._acquiring is first:
+            try:
+                drive(lock._attempt(blocking, timeout, first), fleet, error)
+            finally:
+                lock._acquiring = None
+        raise
+
+
+def release(lock: LockState, fleet: Fleet) -> bool:
+    lease = lock._lease
+    try:
+        lease = lock._leaving()
+        if lease is None:
+            return False
+        rules = lock._core.rules
+        requests = lease.claim.undo(lease.token, lease.sent, lease.ttl)
+        answers = fleet.engine.exchange(requests, rules.need, rules.node_timeout, rules.certain)
+        for votes in answers:
+            if votes.faulty:
+                fleet.note_faults(votes)
+        return lock.note_release(lease, released(rules, lease, answers))
+    except BaseException as error:
+        if lease is not None and lock._lease is lease:  # another thread may have acquired with it since
+            drive(lock._release(), fleet, error)
+        raise
