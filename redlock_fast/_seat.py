@@ -152,6 +152,8 @@ class Seat:
         elif guard.mode == "off" and not server.durable:
             why = server.persistence or "persistence unknown"
             events.warn("master-may-forget", name, f"a restart loses locks ({why}), and restart_guard is off")
+        if not server.run_id and guard.mode in ("auto", "strict") and not server.durable:
+            events.warn("master-anonymous", name, "no INFO for this user: each reconnect counts as a restart")
 
     def health(self, link: Link) -> MasterHealth:
         """As it is now, with what the engine says of its connection."""

@@ -18,6 +18,7 @@ LOG_INTERVAL = 10.0
 EVENTS = (
     "master-connected",
     "master-trusted",
+    "master-anonymous",
     "master-fault",
     "master-guarded",
     "master-lost",

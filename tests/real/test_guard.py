@@ -312,6 +312,28 @@ def test_warnings_say_who_could_forget(
         evicting.config_set("maxmemory", "0")
 
 
+@pytest.mark.parametrize(("mode", "warned"), [("auto", True), ("off", False)])
+def test_a_master_that_does_not_say_who_it_is(
+    valkey: Masters,
+    connected: MakeClient,
+    raw: Raw,
+    caplog: pytest.LogCaptureFixture,
+    mode: str,
+    warned: bool,
+) -> None:
+    """Its reconnects count as restarts, for better safe than sorry: that must not be a surprise."""
+    caplog.set_level(logging.INFO, "redlock_fast")
+    name, user = valkey[0].url.removeprefix("redis://"), f"anonymous-{mode}"
+    raw(valkey)[0].acl_setuser(
+        user, enabled=True, passwords=["+secret"], keys=["*"], categories=["+@all"], commands=["-info"]
+    )
+    c = connected([f"redis://{user}:secret@{name}", *valkey.urls[1:]], restart_guard=mode)
+    assert [bool(master.run_id) for master in c.health()] == [False, True, True, True, True]
+    eventually(lambda: caplog.text.count("master-connected") == 5, "and said so")
+    found = [r.getMessage() for r in caplog.records if "master-anonymous" in r.getMessage()]
+    assert [name in line for line in found] == [True] * warned
+
+
 def test_a_promoted_replica_may_have_missed_what_its_master_promised(
     connected: MakeClient, raw: Raw
 ) -> None:
