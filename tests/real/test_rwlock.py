@@ -350,9 +350,8 @@ def test_a_vote_that_is_there_already_is_refreshed(masters: Masters, connected: 
     rw = c.rwlock("r")
     writer, reader = claim_of(rw.write()), claim_of(rw.read())
     assert isinstance(writer, Writer)
-    again = writer.ask(b"t" * 20, b"1000", EVERYONE)
+    again = writer.ask(b"t" * 20, b"60000", EVERYONE)
     longer = Reader.more(writer, b"t" * 20, b"60000", EVERYONE)
-    again.args = (*again.args[:-1], b"60000")
     assert values(c, again, again, *longer) == [(1,) * 5] * 3
     assert all(node.pttl(W) > 50_000 for node in nodes)
     down = writer.downgrade(b"t" * 20, b"60000", EVERYONE, 0.0)

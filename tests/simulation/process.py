@@ -49,11 +49,11 @@ class SimulatedMasters:
     def check_open(self) -> None:
         pass
 
-    def hold(self, lease: Lease) -> None:
-        self.held.add(lease)
+    def hold(self, *leases: Lease) -> None:
+        self.held.update(leases)
 
-    def let_go(self, lease: Lease) -> None:
-        self.held.discard(lease)
+    def let_go(self, *leases: Lease) -> None:
+        self.held.difference_update(leases)
 
 
 class SimulatedCore(Core):

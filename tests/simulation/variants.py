@@ -14,7 +14,7 @@ from textwrap import dedent
 from typing import Any
 from unittest.mock import patch
 
-from redlock_fast import _batches, _claim, _commands, _procedures, _quorum, _refill
+from redlock_fast import _batches, _claim, _commands, _core, _procedures, _quorum, _refill
 from redlock_fast._commands import KEY, TOKEN, TTL, Verb, command
 from redlock_fast._line import Line
 from redlock_fast._pure_op import Op
@@ -152,7 +152,10 @@ def clocks_agree() -> list[Change]:
 
 
 def one_token_for_all_rounds() -> list[Change]:
-    return [(_claim.Claim, "lasting", True)]
+    class Lasting(_claim.Claim):
+        lasting = True
+
+    return [(_core, "Claim", Lasting)]
 
 
 def silence_is_a_yes() -> list[Change]:
