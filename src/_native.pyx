@@ -21,6 +21,10 @@ from redlock_fast._engine import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, M
 from redlock_fast._engine import Batch, Link, Tally
 from redlock_fast._engine import FAULT as _FAULT
 from redlock_fast._engine import SILENT as _SILENT
+from redlock_fast import _messages
+
+if _messages.__file__.endswith(".py"):
+    raise ImportError("redlock_fast._native is compiled, and redlock_fast._messages, which it reaches into, is not")
 
 
 cdef extern from "sys/types.h" nogil:
