@@ -130,7 +130,8 @@ def caller_scene() -> Scene:
 def threads_scene(callers: int) -> Scene:
     parts = [Part(who, threads(callers)) for who in (floor(callers), NATIVE, PYTHON, *PEERS)]
     parts.insert(1, Part(OWN, threads(callers, own=True)))
-    return Scene(f"threads-{callers}", tuple(parts), peer_rounds=3, quick=callers == 8)
+    # Turns differ by a factor of two: it depends on the cores that the system wakes the threads on.
+    return Scene(f"threads-{callers}", tuple(parts), rounds=11, peer_rounds=3, quick=callers == 8)
 
 
 def tasks_scene(callers: int) -> Scene:
@@ -146,7 +147,8 @@ def tasks_scene(callers: int) -> Scene:
 
 def batch_scene(size: int) -> Scene:
     parts = tuple(Part(who, batch(size)) for who in (floor(size), NATIVE, PYTHON))
-    return Scene(f"batch-{size}", parts, seconds=SECONDS if size < 4096 else 1.5, quick=size == 64)
+    seconds = SECONDS if size < 4096 else 1.5
+    return Scene(f"batch-{size}", parts, rounds=7, seconds=seconds, quick=size == 64)
 
 
 def masters_scene(n: int) -> Scene:
