@@ -41,13 +41,14 @@ def extension(name, sources, **more):
         **more,
     )
     made.cython_directives = {**DIRECTIVES, "linetrace": TRACE}
+    made.cython_include_dirs = ["."]  # where redlock_fast/*.pxd are; a build backend has no path to them
     return made
 
 
 native = extension(
     "_native",
     ["src/_native.pyx", *(f"src/{name}.c" for name in PARTS)],
-    depends=[f"src/{name}.h" for name in HEADERS],
+    depends=[*(f"src/{name}.h" for name in HEADERS), "redlock_fast/_messages.pxd"],
     include_dirs=["src"],
 )
 values = [

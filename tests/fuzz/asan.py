@@ -67,7 +67,7 @@ def environment(tree: Path, reports: Path) -> dict[str, str]:
 
 
 def build(tree: Path) -> None:
-    skip = shutil.ignore_patterns(".*", "*.so", "build", "dist", "*.egg-info", "__pycache__", "_native.c")
+    skip = shutil.ignore_patterns(".*", "*.so", "_*.c", "build", "dist", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, tree, ignore=skip)
     (tree / "sitecustomize.py").write_text(ONLY_PYTHON)
     env = {**os.environ, "REDLOCK_FAST_CFLAGS": FLAGS, "REDLOCK_FAST_BUILD_NATIVE": "yes"}
