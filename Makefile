@@ -7,7 +7,7 @@ SECONDS ?= 60
 # parent may hold at that moment, and that the child waits for ever for.
 UNTRACED = native or uvloop or (redis7 and not asyncio) or fork or child or test_helper or test_loop_mixed \
     or test_threads or simulation or chaos or storm or large or thousand or memory or leaks or hostile or model \
-    or demo_passes
+    or demo_passes or engines_agree
 RUNS ?= 200000
 STEPS ?= 50
 

@@ -376,10 +376,10 @@ class LockState:
     @staticmethod
     def let_go_all(core: Core, held: Mapping[LockState, Lease]) -> None:
         """The same of many."""
+        core.masters.let_go(*held.values())
         for lock, lease in held.items():
             if lock._lease is lease:
                 lock._lease = None
-        core.masters.let_go(*held.values())
 
     def may_be_extended(self, lease: Lease) -> bool:
         return self._max_extensions is None or lease.extensions < self._max_extensions
