@@ -130,7 +130,7 @@ def caller_scene() -> Scene:
 def threads_scene(callers: int) -> Scene:
     parts = [Part(who, threads(callers)) for who in (floor(callers), NATIVE, PYTHON, *PEERS)]
     parts.insert(1, Part(OWN, threads(callers, own=True)))
-    # Turns differ by a factor of two: it depends on the cores that the system wakes the threads on.
+    # Turns differ by a factor of two, probably by the cores that the system wakes the threads on.
     return Scene(f"threads-{callers}", tuple(parts), rounds=11, peer_rounds=3, quick=callers == 8)
 
 
