@@ -6,6 +6,7 @@ exchange does in Python. This one is for one task only, and wakes it at once.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 from collections.abc import Callable, Generator
 from typing import Any, NoReturn, Protocol, Self
@@ -14,7 +15,7 @@ from typing import Any, NoReturn, Protocol, Self
 class Asked(Protocol):
     """Who was asked."""
 
-    loop: Any
+    loop: asyncio.AbstractEventLoop
 
     def forget(self, ticket: object) -> None: ...
 
@@ -42,9 +43,6 @@ class Answer:
 
     def __await__(self) -> Generator[Self, None, None]:
         return self  # type: ignore[return-value]  # as much of a generator as a coroutine needs
-
-    def __iter__(self) -> Self:
-        return self
 
     def __next__(self) -> Self:
         if self.answers is None:
@@ -75,9 +73,7 @@ class Answer:
     def drop(self, *why: object) -> None:
         """Nobody waits any more."""
         if self.answers is None:
-            from asyncio import CancelledError
-
-            self.answers = CancelledError(*why)
+            self.answers = asyncio.CancelledError(*why)
             self._asked.forget(self.ticket)
 
     # --- for the task ---
@@ -103,6 +99,6 @@ class Answer:
         return True
 
     def result(self) -> Any:
-        if isinstance(self.answers, BaseException):
+        if type(self.answers) is asyncio.CancelledError:
             raise self.answers
         return self.answers

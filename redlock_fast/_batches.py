@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ._claim import ACQUIRE, EXTEND, RELEASE, wire_ttl
 from ._effects import Effect, Exchange, send_surely
 from ._engine import FAULT, Batch, Request, Tally, Votes, Wait
-from ._lease import Extension, Lease, all_plain, begin_release, columns, keys_of, leases_of
+from ._lease import Extension, Lease, all_plain, begin_release, columns, granted_leases, keys_of
 from ._procedures import extended, extended_already, still_alive, weakest
 from ._quorum import deadline
 from ._refill import lacking, lacking_of_many, refill
@@ -63,7 +63,7 @@ def acquire(
         late = validity <= 0
         forgetful = asked & ~rules.electorate.mask  # restarted meanwhile: no lease counts on their grants
         need = rules.masters + 1 if late or forgetful else rules.need
-        leases = leases_of(keys, tokens, tally.granted, tally.sent, need, ttl, end, validity)
+        leases = granted_leases(keys, tokens, tally.granted, tally.sent, need, ttl, end, validity)
         held += leases
     except GeneratorExit:
         raise

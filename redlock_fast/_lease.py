@@ -120,7 +120,7 @@ def lease_of(
     return KindLease(claim, token, sent, ttl, end, validity, fencing)
 
 
-def leases_of(
+def granted_leases(
     keys: Sequence[bytes],
     tokens: Sequence[bytes],
     granted: Sequence[int],

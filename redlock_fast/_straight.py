@@ -7,7 +7,7 @@ all of them from the first change on stand in a ``try``, and the lock itself say
 from __future__ import annotations
 
 from ._claim import wire_ttl
-from ._drive import Fleet, drive
+from ._drive import Fleet, drive, note_faults
 from ._lease import Lease, Refusal
 from ._lock import LockState
 from ._procedures import released
@@ -22,8 +22,7 @@ def acquire(lock: LockState, blocking: bool, timeout: float | None, fleet: Fleet
         lock._begin(first)
         requests = [lock._claim.ask(first[1], wire_ttl(lock._ttl), first[2])]
         answers = fleet.engine.exchange(requests, rules.need, rules.node_timeout, rules.wait)
-        if answers[0].faulty:
-            fleet.note_faults(answers[0])
+        note_faults(answers, fleet)
         outcome: Lease | Refusal | None = lock._settle(first, answers[0])
         if outcome is None:
             outcome = drive(lock._attempt(blocking, timeout, first), fleet, answers)
@@ -47,9 +46,7 @@ def release(lock: LockState, fleet: Fleet) -> bool:
         rules = lock._core.rules
         requests = lease.claim.undo(lease.token, lease.sent, lease.ttl)
         answers = fleet.engine.exchange(requests, rules.need, rules.node_timeout, rules.certain)
-        for votes in answers:
-            if votes.faulty:
-                fleet.note_faults(votes)
+        note_faults(answers, fleet)
         return lock.note_release(lease, released(rules, lease, answers))
     except BaseException as error:
         if lease is not None and lock._lease is lease:  # another thread may have acquired with it since
