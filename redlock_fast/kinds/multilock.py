@@ -7,7 +7,6 @@ a quorum of masters, though not all of them the same one.
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Sequence
 from typing import Self
@@ -65,7 +64,7 @@ class All(Claim):
         return None
 
     def begin(self) -> Self:
-        return copy.copy(self)
+        return type(self)(self.keys)
 
     def ask(self, token: bytes, ttl: bytes, masters: int) -> Request:
         return Request(ACQUIRE_ALL, (*self._words, token, ttl), masters)
