@@ -7,8 +7,11 @@ compiler and linker options (sanitizers, -g for a debugger). With SOURCE_DATE_EP
 import gzip
 import os
 import sys
+import sysconfig
 import tarfile
 import time
+from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.sdist import sdist
@@ -23,10 +26,22 @@ TRACE = os.environ.get("REDLOCK_FAST_TRACE") == "1"
 PARTS = ("helper", "hub", "link", "lookout", "loop", "request", "round", "vigil", "waiter")
 HEADERS = ("bell", "buffer", "hub", "inside", "link", "push", "reply", "watch")
 
-#: What every lock makes, in C from the same source; with the engine or not at all, for it reaches into them.
-VALUES = ("_answer", "_claim", "_lease", "_messages")
-#: The types of fields are in the .pxd files; annotations are for people.
-DIRECTIVES = {"annotation_typing": False, "auto_pickle": False, "freethreading_compatible": True}
+#: What every lock makes and runs through, in C from the same source: all with a .pxd. With the engine or not
+#: at all, for it reaches into them, and they into each other.
+TYPES = sorted(glob("redlock_fast/*.pxd"))
+#: Threads that share a lock change its fields. C leaves it to the GIL to protect them; so where there is none
+#: the lock stays with the interpreter, which does.
+NEEDS_GIL = {"_holder", "_straight", "_straight_aio"}
+NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+#: The types of fields are in the .pxd files; annotations are for people. Where an object was never made (its
+#: __init__ raised, say) such a field is None: to use one is an AttributeError, as in Python, and not whatever
+#: the memory behind None has.
+DIRECTIVES = {
+    "annotation_typing": False,
+    "auto_pickle": False,
+    "freethreading_compatible": True,
+    "nonecheck": True,
+}
 
 
 def extension(name, sources, **more):
@@ -48,11 +63,13 @@ def extension(name, sources, **more):
 native = extension(
     "_native",
     ["src/_native.pyx", *(f"src/{name}.c" for name in PARTS)],
-    depends=[*(f"src/{name}.h" for name in HEADERS), "redlock_fast/_messages.pxd"],
+    depends=[*(f"src/{name}.h" for name in HEADERS), *TYPES],
     include_dirs=["src"],
 )
 values = [
-    extension(name, [f"redlock_fast/{name}.py"], depends=[f"redlock_fast/{name}.pxd"]) for name in VALUES
+    extension(name, [f"redlock_fast/{name}.py"], depends=TYPES)
+    for name in (Path(types).stem for types in TYPES)
+    if not (NO_GIL and name in NEEDS_GIL)
 ]
 
 

@@ -1,5 +1,7 @@
 # How _answer.py is compiled: the same source, with fields that C can reach.
 
+cimport cython
+
 cdef class Answer:
     cdef object _asked
     cdef public bint _asyncio_future_blocking
@@ -8,3 +10,8 @@ cdef class Answer:
     cdef object _wakeup
     cdef public object answers
     cdef public object ticket
+
+    cpdef object wake(self)
+
+@cython.locals(made=Answer)
+cpdef Answer answer_of(object asked)

@@ -20,6 +20,15 @@ class Asked(Protocol):
     def forget(self, ticket: object) -> None: ...
 
 
+def answer_of(asked: Asked) -> Answer:
+    """An Answer, made in half the time where this is compiled."""
+    made = Answer.__new__(Answer)
+    made._asked, made._loop = asked, asked.loop
+    made._asyncio_future_blocking = False
+    made._wakeup = made._context = made.answers = made.ticket = None
+    return made
+
+
 class Answer:
     """An asyncio.Future, as far as its task uses one; to be awaited once, by whoever asked.
 

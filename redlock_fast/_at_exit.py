@@ -8,11 +8,12 @@ from typing import Any
 
 from ._batches import undo_leases
 from ._drive import drive
-from ._masters import holders
+from ._ledger import holders
 
 
 def release_held() -> None:
     """Release every lock of this process. A client that held some is closed: a second at most."""
+    masters: Any
     for masters in list(holders):
         held: list[Any] = list(masters.held)
         if held and masters.release_at_exit and not masters.closed:

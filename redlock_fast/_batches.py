@@ -16,11 +16,12 @@ from ._claim import ACQUIRE, EXTEND, RELEASE, wire_ttl
 from ._effects import Effect, Exchange, send_surely
 from ._engine import FAULT, Batch, Request, Tally, Votes, Wait
 from ._lease import Extension, Lease, all_plain, begin_release, columns, granted_leases, keys_of
-from ._procedures import extended, extended_already, still_alive, weakest
+from ._procedures import extended, extended_already
 from ._quorum import deadline
 from ._refill import lacking, lacking_of_many, refill
 from ._rules import Rules
 from ._tries import unavailable
+from ._verdict import still_alive, weakest
 
 #: What one part of a batch has at most.
 MOST, MOST_BYTES = 4096, 4 << 20
@@ -138,7 +139,7 @@ def release(rules: Rules, leases: Sequence[Lease]) -> Generator[Effect, Any, lis
 
 def _releases(leases: Sequence[Lease]) -> list[Request] | Batch:
     if not all_plain(leases):
-        undone = (lease.claim.undo(lease.token, lease.sent, lease.ttl) for lease in leases)
+        undone = (lease.undo() for lease in leases)
         return list(itertools.chain.from_iterable(undone))
     keys, tokens, sent, ttls = columns(leases)
     return Batch(RELEASE, (keys, tokens), len(keys), _same(sent), _same(ttls))

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import ClassVar, Self
 
 from ._commands import Verb
-from ._engine import Request, Votes
+from ._messages import Request, Votes, request
 from ._quorum import milliseconds
 
 #: As plain numbers, for the hot path.
@@ -63,7 +63,7 @@ class Claim:
 
     def ask(self, token: bytes, ttl: bytes, masters: int) -> Request:
         """One attempt."""
-        return Request(ACQUIRE, (self.key, token, ttl), masters)
+        return request(ACQUIRE, (self.key, token, ttl), masters, 0.0)
 
     def learn(self, votes: Votes) -> None:
         """What a round that got no lease has shown. ``retreat`` or ``undo`` of that round comes after it."""
@@ -78,7 +78,7 @@ class Claim:
 
     def undo(self, token: bytes, masters: int, keep: float) -> list[Request]:
         """Take everything back."""
-        return [Request(RELEASE, (self.key, token), masters, keep)]
+        return [request(RELEASE, (self.key, token), masters, keep)]
 
     def more(self, token: bytes, ttl: bytes, masters: int) -> list[Request]:
         """Extend: all of these together."""

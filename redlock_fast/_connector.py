@@ -17,6 +17,7 @@ from ._dial import dial
 from ._engine import Engine
 from ._guard import Electorate, Guard
 from ._interview import CannotConnect, Server
+from ._ledger import Ledger
 from ._linger import Lingering
 from ._seat import Seat
 from ._target import Target
@@ -26,7 +27,7 @@ from .telemetry import EventLog, log_error
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
 
 
-class Connector:
+class Connector(Ledger):
     """The masters' seats, the engine that serves them, and who sits where."""
 
     def __init__(
@@ -41,7 +42,7 @@ class Connector:
         electorate: Electorate,
         wait: str,
     ) -> None:
-        self.closed = False
+        super().__init__()
         self.misconfigured = ""
         self.guard = guard
         self.electorate = electorate
@@ -52,8 +53,6 @@ class Connector:
         self._socket_timeout = socket_timeout
         self._key_prefix = key_prefix
         self.seats = [Seat(target) for target in targets]
-        #: One for each process: what a parent of fork held is not the child's.
-        self.generation = 0
         #: Called from any thread when a master connected or failed to, on close(), and now and then while
         #: something is held: an event loop's.
         self.on_change: Callable[[], None] = nothing
@@ -61,7 +60,6 @@ class Connector:
 
     def _begin(self) -> None:
         """In a new process."""
-        self.ready = False  # a first quorum was there, or was waited for
         self._change = threading.Condition()
         # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -78,6 +76,7 @@ class Connector:
     def abandon(self) -> None:
         """In a child of fork, which has none of the parent's threads, connections or locks."""
         self.generation += 1
+        self.open()
         self.on_change = nothing
         engine, lingering = self.engine, self._lingering
         now = time.monotonic()

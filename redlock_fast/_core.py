@@ -13,6 +13,7 @@ from ._claim import Claim, Fenced, wire_ttl
 from ._clock import Clock, lease_clock
 from ._engine import FAULT, MAX_MASTERS, SILENT, Votes, Wait, load
 from ._guard import MODES, Electorate, Guard
+from ._keys import encoded, key_of
 from ._lease import Lease, Refusal
 from ._line import Line
 from ._masters import Masters
@@ -24,7 +25,6 @@ from ._target import target
 from .errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
 from .telemetry import Stats
 
-MAX_RESOURCE = 64 << 10
 #: How those wait who find a lock taken.
 WAITS = ("auto", "push", "poll")
 #: Seconds; ten years.
@@ -129,28 +129,16 @@ class Core:
             )
         return ttl
 
-    def check_key(self, resource: str | bytes) -> bytes:
-        if type(resource) is str and resource.isascii():
-            name = resource.encode()
-        else:
-            name = encoded("resource", resource)
-        if not 1 <= len(name) <= MAX_RESOURCE:
-            raise ConfigError(f"resource must have 1 to {MAX_RESOURCE} bytes, not {len(name)}")
-        return self.key_prefix + name
+    def ttl_of(self, ttl: float | None) -> float:
+        """The one that was asked for, or the client's own."""
+        return self.default_ttl if ttl is None else self.check_ttl(ttl)
 
-    def check_keys(self, resources: Sequence[str | bytes]) -> list[bytes]:
-        """As check_key for each of many."""
-        try:
-            names = [one.encode() if type(one) is str else encoded("resource", one) for one in resources]
-        except UnicodeEncodeError:
-            return [self.check_key(one) for one in resources]  # which says what is wrong
-        if names and not 1 <= min(map(len, names)) <= max(map(len, names)) <= MAX_RESOURCE:
-            return [self.check_key(one) for one in resources]
-        return [self.key_prefix + name for name in names] if self.key_prefix else names
+    def check_key(self, resource: str | bytes) -> bytes:
+        return key_of(self.key_prefix, resource)
 
     def claim(self, resource: str | bytes, fencing: bool = False) -> Claim:
         """What a lock on ``resource`` asks of the masters."""
-        key = self.check_key(resource)
+        key = key_of(self.key_prefix, resource)
         return Fenced(key, self.rules.retention) if fencing else Claim(key)
 
     def check_open(self) -> None:
@@ -250,16 +238,6 @@ def number(
     if not (enough and value <= high and math.isfinite(value)):
         raise ConfigError(f"{name} must be {allowed}, not {value!r}")
     return float(value)
-
-
-def encoded(name: str, value: Any) -> bytes:
-    """``value`` as it stands in a key: str as UTF-8."""
-    if not isinstance(value, (str, bytes)):
-        raise ConfigError(f"{name} must be str or bytes, not {type(value).__name__}")
-    try:
-        return value.encode() if isinstance(value, str) else value
-    except UnicodeEncodeError as error:
-        raise ConfigError(f"{name} cannot be encoded as UTF-8: {error}") from None
 
 
 def check_timeout(timeout: float | None) -> float | None:

@@ -39,14 +39,17 @@ class TimedMasters(Masters):
     grants: Buckets
     left: float
 
-    def hold(self, *leases: Any) -> None:
-        Masters.hold(self, *leases)
+    def hold(self, lease: Any) -> None:
+        super().hold(lease)
+        # On the way of every lock, so in one piece: ttl - drift(ttl, factor) - validity.
+        seconds = lease.ttl * self.left - EXPIRY_GRANULARITY - lease.validity
         grants = self.grants
+        grants.counts[bisect_left(BOUNDS, seconds)] += 1
+        grants.total += seconds
+
+    def hold_all(self, leases: Any) -> None:
         for lease in leases:
-            # On the way of every lock, so in one piece: ttl - drift(ttl, factor) - validity.
-            seconds = lease.ttl * self.left - EXPIRY_GRANULARITY - lease.validity
-            grants.counts[bisect_left(BOUNDS, seconds)] += 1
-            grants.total += seconds
+            self.hold(lease)
 
 
 def time_grants(core: Core) -> None:

@@ -1,5 +1,9 @@
 # How _lease.py is compiled: the same source, with fields that C can reach.
 
+cimport cython
+
+from redlock_fast._claim cimport Claim
+
 cdef class Lease:
     cdef readonly bytes key
     cdef readonly bytes token
@@ -13,6 +17,20 @@ cdef class Lease:
     cdef int _asking
     cdef double _asked
 
+    cpdef object undo(self)
+
 cdef class KindLease(Lease):
     cdef public object claim
     cdef readonly object fencing
+
+cpdef Lease lease_of(
+    Claim claim, bytes token, unsigned long long sent, double ttl, double end, double validity,
+    object fencing=*)
+
+@cython.locals(made=Lease)
+cpdef Lease plain_lease(
+    bytes key, bytes token, unsigned long long sent, double ttl, double end, double validity)
+
+@cython.locals(need=int, yes=int, to=cython.ulonglong, ttl=double, end=double, validity=double)
+cpdef list granted_leases(
+    object keys, object tokens, object granted, object sent, int need, double ttl, double end, double validity)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ._claim import Claim
-from ._engine import Votes
+from ._engine import Request, Votes
 
 
 class Lease:
@@ -59,6 +59,10 @@ class Lease:
         """Whether what releases and extends it may go out as columns; see ``Claim.plain``."""
         return True
 
+    def undo(self) -> list[Request]:
+        """What takes it back, from all masters that may have it."""
+        return Claim(self.key).undo(self.token, self.sent, self.ttl)
+
     def ask(self, ttl: float) -> bool:
         """Whether an extension for ``ttl`` may begin now; then ``answered`` must follow.
 
@@ -104,6 +108,20 @@ class KindLease(Lease):
     def plain(self) -> bool:
         return self.claim.plain
 
+    def undo(self) -> list[Request]:
+        return self.claim.undo(self.token, self.sent, self.ttl)
+
+
+def plain_lease(key: bytes, token: bytes, sent: int, ttl: float, end: float, validity: float) -> Lease:
+    """A Lease, made in half the time where this is compiled."""
+    made = Lease.__new__(Lease)
+    made.key, made.token, made.sent, made.ttl = key, token, sent, ttl
+    made.deadline, made.validity = end, validity
+    made.extensions = made._asking = 0
+    made.lost = made.released = False
+    made._asked = 0.0
+    return made
+
 
 def lease_of(
     claim: Claim,
@@ -116,7 +134,7 @@ def lease_of(
 ) -> Lease:
     """What was granted to ``claim``."""
     if type(claim) is Claim:
-        return Lease(claim.key, token, sent, ttl, end, validity)
+        return plain_lease(claim.key, token, sent, ttl, end, validity)
     return KindLease(claim, token, sent, ttl, end, validity, fencing)
 
 
@@ -132,7 +150,7 @@ def granted_leases(
 ) -> list[Lease | None]:
     """What plain locks got that were asked for together; None where too few granted."""
     return [
-        Lease(key, token, to, ttl, end, validity) if yes >= need else None
+        plain_lease(key, token, to, ttl, end, validity) if yes >= need else None
         for key, token, yes, to in zip(keys, tokens, granted, sent, strict=True)
     ]
 

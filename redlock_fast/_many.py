@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from . import _batches as batches
 from ._core import TURN, Core
 from ._effects import Connect, Effect, Pause
+from ._holder import held_by, let_go_all, locks_of
+from ._keys import many_keys
 from ._lease import Extension, Lease, Refusal
 from ._lock import LockState
 from ._rules import Rules
@@ -24,7 +26,7 @@ def acquire_many(
 ) -> Generator[Effect, Any, list[L | None]]:
     """One attempt for each; None for those that others hold. QuorumUnavailable: nothing is held."""
     core.check_open()
-    ttl = core.default_ttl if ttl is None else core.check_ttl(ttl)
+    ttl = core.ttl_of(ttl)
     keys = check_resources(core, resources)
     if keys and not core.masters.ready:
         yield Connect(core.connect_timeout)
@@ -37,7 +39,7 @@ def acquire_many(
                 core.count("unavailable")
                 raise core.refused(keys[part][0], Refusal(votes, True, 1))
         _check_time(core, held)
-        locks = kind.of_leases(core, resources, held)
+        locks = locks_of(kind, core, resources, held)
         core.count("acquired", len(locks) - locks.count(None))
         core.count("contended", locks.count(None))
         return locks
@@ -75,7 +77,7 @@ def release_many(core: Core, locks: Sequence[LockState]) -> Generator[Effect, An
         yield from batches.undo_leases(list(held.values()))
         raise
     finally:
-        LockState.let_go_all(core, held)
+        let_go_all(core, held)
     core.count("released", sum(alive))
     core.count("expired", len(alive) - sum(alive))
     if not all(alive):
@@ -90,7 +92,7 @@ def extend_many(
 ) -> Generator[Effect, Any, list[bool]]:
     """True for each lock that was extended; the others are as they were, or lost."""
     core.check_open()
-    ttl = core.default_ttl if ttl is None else core.check_ttl(ttl)
+    ttl = core.ttl_of(ttl)
     held = {lock: lease for lock, lease in leases_of(core, locks).items() if lock.may_be_extended(lease)}
     leases = list(held.values())
     while not core.ask(leases, ttl):
@@ -137,7 +139,7 @@ def _for_each(locks: Sequence[LockState], held: dict[LockState, Lease], done: li
 def check_resources(core: Core, resources: Sequence[str | bytes]) -> list[bytes]:
     if isinstance(resources, (str, bytes)) or not isinstance(resources, Sequence):
         raise ConfigError(f"resources must be a list of str or bytes, not {type(resources).__name__}")
-    keys = core.check_keys(resources)
+    keys = many_keys(core.key_prefix, resources)
     if len(set(keys)) < len(keys):
         twice = next(one for one, other in pairwise(sorted(keys)) if one == other)
         raise ConfigError(f"resources: {twice!r} is there twice")
@@ -151,7 +153,7 @@ def leases_of(core: Core, locks: Sequence[LockState]) -> dict[LockState, Lease]:
     for lock in locks:
         if not isinstance(lock, LockState) or lock._core is not core:
             raise ConfigError(f"locks: {lock!r} is no lock of this client")
-    held = {lock: lease for lock in locks if (lease := lock.lease) is not None}
+    held = held_by(core, locks)
     if len(held) < len(locks) and len(set(locks)) < len(locks):
         raise ConfigError("locks: one of them is there twice")
     return held

@@ -7,13 +7,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from ._clock import Clock
 from ._connector import Connector
 from ._connector import nothing as nothing
 from ._engine import FAULT, Engine, Votes
 from ._guard import Electorate, Guard
+from ._ledger import holders
 from ._line import Line, Place
 from ._places import Places
 from ._seat import SKIPPED, MasterHealth, fault_cause, fault_text
@@ -23,12 +23,6 @@ from .telemetry import log_error
 
 #: How long (seconds) the first call waits for more masters than a quorum.
 GRACE = 0.05
-
-
-class Lasting(Protocol):
-    """Something that ends by the lease clock."""
-
-    deadline: float
 
 
 class Masters(Connector):
@@ -69,14 +63,6 @@ class Masters(Connector):
         self.release_at_exit = release_at_exit
         _all_masters.add(self)
 
-    def _begin(self) -> None:
-        super()._begin()
-        #: What is held; also what nobody refers to any more, until its lease has ended.
-        self.held: set[Lasting] = set()
-        #: Guards the client's counters and what its locks hold: for a few instructions, never across
-        #: I/O. Reentrant: a signal handler may use the client while its own thread is inside.
-        self.mutex = threading.RLock()
-
     def wait_for_quorum(self, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds for a quorum of connections; remembers that it was waited for."""
         self.start()
@@ -107,20 +93,6 @@ class Masters(Connector):
             raise ClientClosed("this client was closed; make a new one")
         if self.misconfigured:
             raise ConfigError(self.misconfigured)
-
-    def hold(self, *leases: Lasting) -> None:
-        """Granted: while there is any, the client is there, also if all have forgotten it."""
-        held = self.held
-        if leases and not held:
-            holders.add(self)
-        held.update(leases)
-
-    def let_go(self, *leases: Lasting) -> None:
-        """Released."""
-        held = self.held
-        held.difference_update(leases)
-        if not held:
-            holders.discard(self)
 
     def pause(self, seconds: float) -> None:
         """Sleep; raises ClientClosed as soon as the client is closed."""
@@ -214,9 +186,6 @@ class Masters(Connector):
         self.places.abandon()
         super().abandon()
 
-
-#: The clients that hold something.
-holders: set[Masters] = set()
 
 _all_masters: weakref.WeakSet[Masters] = weakref.WeakSet()
 

@@ -22,6 +22,13 @@ class Request:
         self.keep = keep
 
 
+def request(verb: int, args: tuple[bytes, ...], masters: int, keep: float) -> Request:
+    """A Request, made in half the time where this is compiled."""
+    made = Request.__new__(Request)
+    made.verb, made.args, made.masters, made.keep = verb, args, masters, keep
+    return made
+
+
 class Batch:
     """Many requests of one verb, as columns: each is decided by itself.
 

@@ -15,11 +15,12 @@ from typing import Any
 from ._claim import EXISTS, Claim, Fenced, wire_ttl
 from ._effects import Effect, Exchange, send_surely
 from ._engine import Request, Votes
-from ._lease import Extension, Lease, Refusal, lease_of
+from ._lease import Extension, Lease, Refusal
 from ._quorum import deadline, fencing_token
 from ._refill import lacking, refill
 from ._rules import Rules
 from ._tries import Tries
+from ._verdict import granted_lease, released, weakest
 
 #: How a round was begun: when, with which token, asking which masters.
 First = tuple[float, bytes, int]
@@ -96,24 +97,6 @@ def acquire(
             tries.leave()
 
 
-def granted_lease(
-    rules: Rules,
-    claim: Claim,
-    start: float,
-    token: bytes,
-    sent: int,
-    ttl: float,
-    granted: int,
-    fencing: int | None = None,
-) -> Lease | None:
-    """What comes of a round that began at ``start`` and that so many masters granted."""
-    end = deadline(start, ttl, rules.drift_factor)
-    validity = end - rules.clock()
-    if granted >= rules.need and validity > 0:
-        return lease_of(claim.granted(), token, sent, ttl, end, validity, fencing)
-    return None
-
-
 def fence(
     rules: Rules, claim: Fenced, token: bytes, values: Sequence[int], timeout: float
 ) -> Generator[Effect, list[Votes], tuple[int, int]]:
@@ -156,27 +139,9 @@ def release(rules: Rules, lease: Lease) -> Generator[Effect, list[Votes], bool]:
     What interrupts it is for the caller to undo, who knows of the lease before the first step.
     """
     lease.released = True
-    requests = lease.claim.undo(lease.token, lease.sent, lease.ttl)
+    requests = lease.undo()
     answers = yield Exchange(requests, rules.need, rules.node_timeout, rules.certain)
     return released(rules, lease, answers)
-
-
-def released(rules: Rules, lease: Lease, answers: list[Votes]) -> bool:
-    """Whether the lease had not ended before its release."""
-    votes = answers[0] if len(answers) == 1 else weakest(rules, answers)
-    return not lease.lost and (votes.granted >= rules.need or still_alive(rules, lease, votes))
-
-
-def weakest(rules: Rules, answers: list[Votes]) -> Votes:
-    """Of what was asked together, the part that decides: all must be ours."""
-    if len(answers) == 1:
-        return answers[0]
-    return min(answers, key=lambda votes: (not rules.hopeless(votes), votes.granted))
-
-
-def still_alive(rules: Rules, lease: Lease, votes: Votes) -> bool:
-    """Whether a lease had not ended, as far as fewer than a quorum can tell."""
-    return not rules.hopeless(votes) and rules.clock() < lease.deadline
 
 
 def extend(

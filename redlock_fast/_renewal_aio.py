@@ -10,8 +10,9 @@ from collections.abc import Awaitable
 from typing import Any
 
 from ._core import Core
-from ._drive_aio import TIMER, Pump, drive
+from ._drive_aio import drive
 from ._keeper import Keeper, Kept, Renewal, check_terms
+from ._pump import TIMER, Pump
 from .errors import ConfigError
 from .renewal import FIRST_PAUSE, Hold
 from .telemetry import log_error

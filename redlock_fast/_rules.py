@@ -15,9 +15,9 @@ from ._quorum import Retry, impossible
 from ._tokens import new_token, new_tokens
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, repr=False)
 class Rules:
-    """What all procedures of one client go by. Times in seconds.
+    """What all procedures of one client go by. Times in seconds. Made once, and never changed.
 
     ``patience``: how long an acquire without a deadline bears with masters that form no quorum.
     ``electorate``: whose yes counts. ``wait``: what decides an acquire; all else waits for certainty at
@@ -49,8 +49,8 @@ class Rules:
     certain: Wait = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "everyone", (1 << self.masters) - 1)
-        object.__setattr__(self, "certain", max(self.wait, Wait.CERTAIN))
+        self.everyone = (1 << self.masters) - 1
+        self.certain = max(self.wait, Wait.CERTAIN)
 
     def hopeless(self, votes: Votes) -> bool:
         """Whether so many masters refused that others hold, or ours is lost, for certain."""

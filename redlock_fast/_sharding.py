@@ -12,7 +12,8 @@ from dataclasses import fields
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
-from ._core import Core, check_masters, encoded
+from ._core import Core, check_masters
+from ._keys import encoded
 from ._lock import LockState
 from ._many import check_resources
 from ._seat import MasterHealth

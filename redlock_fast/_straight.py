@@ -10,19 +10,20 @@ from ._claim import wire_ttl
 from ._drive import Fleet, drive, note_faults
 from ._lease import Lease, Refusal
 from ._lock import LockState
-from ._procedures import released
+from ._verdict import any_faulty, released
 
 
 def acquire(lock: LockState, blocking: bool, timeout: float | None, fleet: Fleet) -> Lease | Refusal:
     first = lock._first(blocking, timeout)
     if first is None:
         return drive(lock._attempt(blocking, timeout), fleet)
-    rules = lock._core.rules
+    rules = lock._rules
     try:
         lock._begin(first)
         requests = [lock._claim.ask(first[1], wire_ttl(lock._ttl), first[2])]
         answers = fleet.engine.exchange(requests, rules.need, rules.node_timeout, rules.wait)
-        note_faults(answers, fleet)
+        if any_faulty(answers):
+            note_faults(answers, fleet)
         outcome: Lease | Refusal | None = lock._settle(first, answers[0])
         if outcome is None:
             outcome = drive(lock._attempt(blocking, timeout, first), fleet, answers)
@@ -43,10 +44,11 @@ def release(lock: LockState, fleet: Fleet) -> bool:
         lease = lock._leaving()
         if lease is None:
             return False
-        rules = lock._core.rules
-        requests = lease.claim.undo(lease.token, lease.sent, lease.ttl)
+        rules = lock._rules
+        requests = lease.undo()
         answers = fleet.engine.exchange(requests, rules.need, rules.node_timeout, rules.certain)
-        note_faults(answers, fleet)
+        if any_faulty(answers):
+            note_faults(answers, fleet)
         return lock.note_release(lease, released(rules, lease, answers))
     except BaseException as error:
         if lease is not None and lock._lease is lease:  # another thread may have acquired with it since

@@ -10,32 +10,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Generator
-from typing import Any, TypeVar
+from typing import Any
 
+from ._answer import Answer
 from ._claim import wire_ttl
-from ._drive_aio import Pump, drive, drive_now
+from ._drive_aio import drive, drive_now
 from ._effects import Effect
 from ._lease import Lease, Refusal
 from ._lock import LockState
-from ._procedures import released
-
-Result = TypeVar("Result")
+from ._procedures import First
+from ._pump import Pump
+from ._verdict import released
 
 
 async def acquire(lock: LockState, blocking: bool, timeout: float | None, pump: Pump) -> Lease | Refusal:
     first = lock._first(blocking, timeout)
     if first is None:
         return await drive(lock._attempt(blocking, timeout), pump)
-    rules = lock._core.rules
     try:
-        lock._begin(first)
-        requests = [lock._claim.ask(first[1], wire_ttl(lock._ttl), first[2])]
-        answer = pump.ask(requests, rules.need, rules.node_timeout, rules.wait)
+        answer = ask(lock, first, pump)
         await answer
-        outcome: Lease | Refusal | None = lock._settle(first, answer.answers[0])
+        outcome: Lease | Refusal | None = granted(lock, first, answer)
         if outcome is None:
             outcome = await drive(lock._attempt(blocking, timeout, first), pump, answer.answers)
-        lock._acquiring = None
+            lock._acquiring = None
         return outcome
     except BaseException as error:
         if lock._acquiring is first:
@@ -50,12 +48,10 @@ async def release(lock: LockState, pump: Pump) -> bool:
     lease = lock._leaving()
     if lease is None:
         return False
-    rules = lock._core.rules
     try:
-        requests = lease.claim.undo(lease.token, lease.sent, lease.ttl)
-        answer = pump.ask(requests, rules.need, rules.node_timeout, rules.certain)
+        answer = ask_back(lock, lease, pump)
         await answer
-        return lock.note_release(lease, released(rules, lease, answer.answers))
+        return ended(lock, lease, answer)
     except BaseException as error:
         await interrupted(lock._release(), pump, error)
         raise
@@ -69,3 +65,29 @@ async def interrupted(procedure: Generator[Effect, Any, Any], pump: Pump, error:
             drive_now(procedure, pump, asyncio.CancelledError())
     else:
         await drive(procedure, pump, error)
+
+
+# What stands between the pauses is compiled in one piece each.
+
+
+def ask(lock: LockState, first: First, pump: Pump) -> Answer:
+    lock._begin(first)
+    rules = lock._rules
+    requests = [lock._claim.ask(first[1], wire_ttl(lock._ttl), first[2])]
+    return pump.ask(requests, rules.need, rules.node_timeout, rules.wait)
+
+
+def granted(lock: LockState, first: First, answer: Answer) -> Lease | None:
+    lease = lock._settle(first, answer.answers[0])
+    if lease is not None:
+        lock._acquiring = None
+    return lease
+
+
+def ask_back(lock: LockState, lease: Lease, pump: Pump) -> Answer:
+    rules = lock._rules
+    return pump.ask(lease.undo(), rules.need, rules.node_timeout, rules.certain)
+
+
+def ended(lock: LockState, lease: Lease, answer: Answer) -> bool:
+    return lock.note_release(lease, released(lock._rules, lease, answer.answers))

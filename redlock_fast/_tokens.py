@@ -28,7 +28,11 @@ def new_token() -> bytes:
 def new_tokens(count: int) -> list[bytes]:
     """So many, with one system call."""
     drawn = os.urandom(TOKEN_SIZE * count)
-    return [drawn[at : at + TOKEN_SIZE] for at in range(0, len(drawn), TOKEN_SIZE)]
+    tokens = []
+    for number in range(count):
+        at = number * TOKEN_SIZE
+        tokens.append(drawn[at : at + TOKEN_SIZE])
+    return tokens
 
 
 if hasattr(os, "register_at_fork"):

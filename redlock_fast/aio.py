@@ -12,9 +12,11 @@ from . import _at_exit as _at_exit  # registers itself
 from . import _procedures as procedures
 from ._claim import Claim
 from ._core import Core, refuse_unknown
-from ._drive_aio import Pump, drive, drive_now
-from ._lock import MAX_EXTENSIONS, LockState
+from ._drive_aio import drive, drive_now
+from ._holder import MAX_EXTENSIONS, plain_lock
+from ._lock import LockState
 from ._many import acquire_many, extend_many, release_many
+from ._pump import Pump
 from ._renewal_aio import Body, LoopRenewal, loop_keeper
 from ._straight_aio import acquire, release
 from .errors import WrongLoop
@@ -199,7 +201,8 @@ class AsyncFastRedlock(Core):
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> AsyncLock | None:
         """The short way: an acquired lock, or None when others hold it. Raises as [`AsyncLock.acquire`][]."""
-        lock = self.lock(resource, ttl)
+        own = type(self).lock is not AsyncFastRedlock.lock  # a subclass may make its locks in another way
+        lock = self.lock(resource, ttl) if own else plain_lock(AsyncLock, self, resource, ttl)
         return lock if lock._acquired(await acquire(lock, blocking, timeout, self.pump())) else None
 
     async def acquire_many(
@@ -287,10 +290,10 @@ class AsyncFastRedlock(Core):
 
     def pump(self) -> Pump:
         """The driver in the running loop; raises WrongLoop where this is not the client's."""
-        loop = asyncio.get_running_loop()
         pump = self.bound
-        if pump is not None and pump.loop is loop and pump.generation == self.masters.generation:
+        if pump is not None and pump.here():
             return pump
+        loop = asyncio.get_running_loop()
         self.check_open()
         if pump is None or pump.generation != self.masters.generation:
             pump = self.bound = Pump(self.masters, loop)

@@ -13,7 +13,8 @@ from . import _procedures as procedures
 from ._claim import Claim
 from ._core import Core, refuse_unknown
 from ._drive import drive
-from ._lock import MAX_EXTENSIONS, LockState
+from ._holder import MAX_EXTENSIONS, plain_lock
+from ._lock import LockState
 from ._many import acquire_many, extend_many, release_many
 from ._renewal_threads import ThreadRenewal, thread_keeper
 from ._straight import acquire, release
@@ -301,7 +302,8 @@ class FastRedlock(Core):
         ``ttl``: the lease in seconds. ``blocking`` and ``timeout``, and what is raised: as for
         [`Lock.acquire`][].
         """
-        lock = self.lock(resource, ttl)
+        own = type(self).lock is not FastRedlock.lock  # a subclass may make its locks in another way
+        lock = self.lock(resource, ttl) if own else plain_lock(Lock, self, resource, ttl)
         return lock if lock.acquire(blocking, timeout) else None
 
     def acquire_many(self, resources: Sequence[str | bytes], ttl: float | None = None) -> list[Lock | None]:

@@ -19,8 +19,7 @@ import time
 
 from redlock_fast._engine import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
 from redlock_fast._engine import Batch, Link, Tally
-from redlock_fast._engine import FAULT as _FAULT
-from redlock_fast._engine import SILENT as _SILENT
+from redlock_fast._engine import FAULT, SILENT
 from redlock_fast import _messages
 
 if _messages.__file__.endswith(".py"):
@@ -668,6 +667,9 @@ cdef class NativeEngine:
             self._told = breaks
             self._on_break()
         return 0
+
+
+cdef object _FAULT = FAULT, _SILENT = SILENT  # looked up in no dictionary
 
 
 cdef object vote(int64_t value):

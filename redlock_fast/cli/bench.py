@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import ENGINE
-from .._core import check_masters, encoded
+from .._core import check_masters
 from .._demo_worker import percentiles
+from .._keys import encoded
 from .._progress import Progress
 from ..aio import AsyncFastRedlock
 from ..client import FastRedlock

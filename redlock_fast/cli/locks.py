@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .._commands import MARKER
-from .._core import check_masters, encoded, number
+from .._core import check_masters, number
+from .._keys import encoded
 from .._quorum import quorum
 from . import codes
 from .keys import Found, Servers, literally

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from .._core import Core
+from .._holder import locks_of
 from .._lease import Lease
 from .._lock import LockState
 from .._tokens import new_token, new_tokens
@@ -117,6 +118,6 @@ def handed_over(
     """
     rules = client.rules
     lease = Lease(client.check_key(resource), token, rules.everyone, ttl, rules.clock() + ttl, ttl)
-    (lock,) = kind.of_leases(client, [resource], [lease])
+    (lock,) = locks_of(kind, client, [resource], [lease])
     assert lock is not None
     return lock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import nullcontext
 from math import inf
 from typing import Any
@@ -11,7 +11,7 @@ from redlock_fast._core import Core
 from redlock_fast._effects import Connect, Exchange, Pause, Turn
 from redlock_fast._engine import Votes
 from redlock_fast._guard import Guard
-from redlock_fast._lease import Lease
+from redlock_fast._ledger import Lasting, Ledger
 from redlock_fast._rules import Rules
 from redlock_fast.telemetry import Stats
 
@@ -29,16 +29,14 @@ class Interrupted(BaseException):
     """A signal or a cancellation, as a driver throws it into a procedure."""
 
 
-class SimulatedMasters:
-    """What procedures and locks ask of _masters.Masters."""
+class SimulatedMasters(Ledger):
+    """What procedures and locks ask of _masters.Masters. What is held is not released at the end."""
 
     def __init__(self, count: int) -> None:
-        self.closed = self.ready = False
+        super().__init__()
         self.misconfigured = ""
-        self.generation = 0
-        self.mutex = nullcontext()
+        self.mutex = nullcontext()  # type: ignore[assignment]
         self.count = count
-        self.held: set[Lease] = set()
 
     def names(self) -> list[str]:
         return [f"master {number}" for number in range(self.count)]
@@ -49,11 +47,14 @@ class SimulatedMasters:
     def check_open(self) -> None:
         pass
 
-    def hold(self, *leases: Lease) -> None:
+    def hold(self, lease: Lasting) -> None:
+        self.held.add(lease)
+
+    def hold_all(self, leases: Iterable[Lasting]) -> None:
         self.held.update(leases)
 
-    def let_go(self, *leases: Lease) -> None:
-        self.held.difference_update(leases)
+    def let_go(self, lease: Lasting) -> None:
+        self.held.discard(lease)
 
 
 class SimulatedCore(Core):

@@ -83,9 +83,14 @@ def half_is_enough() -> list[Change]:
 
 def time_stands_still() -> list[Change]:
     """The lease counts from when the quorum was reached, not from before the first byte."""
+    real = _procedures.granted_lease
+
+    def granted_lease(rules: Any, claim: Any, start: float, *what: Any) -> Any:
+        return real(rules, claim, rules.clock(), *what)
+
     edit = "deadline(start, ttl, rules.drift_factor)", "deadline(rules.clock(), ttl, rules.drift_factor)"
     return [
-        (_procedures, "granted_lease", rewritten(_procedures.granted_lease, edit)),
+        (_procedures, "granted_lease", granted_lease),
         (_batches, "acquire", rewritten(_batches.acquire, edit)),
     ]
 
@@ -148,7 +153,19 @@ def clocks_agree() -> list[Change]:
     def deadline(start: float, ttl: float, factor: float) -> float:
         return start + ttl
 
-    return [(_procedures, "deadline", deadline), (_batches, "deadline", deadline)]
+    real = _procedures.granted_lease
+
+    def granted_lease(rules: Any, claim: Any, start: float, *what: Any) -> Any:
+        lease = real(rules, claim, start, *what)
+        if lease is not None:
+            lease.deadline = deadline(start, lease.ttl, rules.drift_factor)
+        return lease
+
+    return [
+        (_procedures, "granted_lease", granted_lease),
+        (_procedures, "deadline", deadline),
+        (_batches, "deadline", deadline),
+    ]
 
 
 def one_token_for_all_rounds() -> list[Change]:

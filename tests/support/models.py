@@ -43,7 +43,7 @@ class BadDay:
             self.proxies[number].deaf = True
         for client in self.clients:
             # A quorum of all five needs three of these four.
-            object.__setattr__(client.rules, "node_timeout", HASTY if len(deaf) > 1 else PATIENT)
+            client.rules.node_timeout = HASTY if len(deaf) > 1 else PATIENT
         try:
             yield
         finally:

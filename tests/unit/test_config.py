@@ -270,6 +270,21 @@ def test_max_extensions(client: FastRedlock, value: Any) -> None:
     refused(lambda: client.lock("r", max_extensions=value), "max_extensions", "at least 0")
 
 
+def test_lock_that_was_not_made() -> None:
+    """Catches: compiled fields that are read where there is nothing: of a subclass whose __init__ raised."""
+    nothing = Lock.__new__(Lock)
+    for use in (
+        nothing.locked,
+        nothing.check,
+        nothing.acquire,
+        nothing.release,
+        nothing.extend,
+        nothing.__repr__,
+    ):
+        with pytest.raises(AttributeError):
+            use()
+
+
 # --- and what is good ---------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from redlock_fast import _procedures as procedures
 from redlock_fast._claim import Claim, Fenced
 from redlock_fast._commands import Verb
 from redlock_fast._effects import Exchange, Pause
-from redlock_fast._engine import FAULT, SILENT, Request, Votes, Wait
+from redlock_fast._engine import FAULT, MAX_MASTERS, SILENT, Request, Votes, Wait
 from redlock_fast._guard import Electorate
 from redlock_fast._lease import Extension, Lease, Refusal
 from redlock_fast._quorum import Retry, drift
@@ -116,6 +116,16 @@ def held(world: World, ttl: float = 10.0, sent: int = 0b11111) -> Lease:
 
 
 # --- acquire --------------------------------------------------------------------------------------
+
+
+def test_masks_have_room_for_all_masters() -> None:
+    """Catches: numbers of C that are too small for them."""
+    for masters in range(1, MAX_MASTERS + 1):
+        electorate = Electorate(masters)
+        rules = Rules(masters, masters // 2 + 1, 0.05, 0.01, 1.0, Retry(), electorate)
+        assert rules.everyone == 2**masters - 1
+        assert electorate.mask == 2**masters - 1
+        assert electorate.heard([1] * masters) == (1,) * masters
 
 
 def test_grant_counts_the_lease_from_before_the_first_byte() -> None:

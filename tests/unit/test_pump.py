@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from redlock_fast import AsyncFastRedlock
+from redlock_fast import AsyncFastRedlock, WrongLoop
 from redlock_fast._answer import Answer
 from redlock_fast._commands import Verb
 from redlock_fast._engine import Votes
+from redlock_fast._pump import ENOUGH
 
 GRANTED = [Votes((1, 1, 1, 1, 1), 31, 5, 0, 0, {})]
 
@@ -25,6 +27,7 @@ class Engine:
         self.sent: list[Any] = []
         self.forgotten: list[Any] = []
         self.flushed = 0
+        self.sizes: list[int] = []  # of what went out, each time
         self._ends = os.pipe()
 
     def fileno(self) -> int:
@@ -42,6 +45,7 @@ class Engine:
 
     def flush(self) -> None:
         self.flushed += 1
+        self.sizes.append(len(self.sent) - sum(self.sizes))
 
     def on_ready(self) -> list[tuple[object, Any]]:
         told, self.asked = [(whom, GRANTED) for whom in self.asked], []
@@ -110,6 +114,54 @@ def test_woken_together(c: AsyncFastRedlock, engine: Engine, loop: asyncio.Abstr
         assert engine.flushed == before + 1
         tell(c)
         assert await asyncio.gather(*tasks) == [True] * 10
+
+    loop.run_until_complete(main())
+
+
+def test_many_go_out_as_many_as_are_on_their_way(
+    c: AsyncFastRedlock, engine: Engine, loop: asyncio.AbstractEventLoop
+) -> None:
+    """Masters neither wait until all is made, nor are they woken for a few while they have enough to do."""
+    many = 20 * ENOUGH
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(c.lock(f"key:{number}").acquire()) for number in range(many)]
+        await turns()
+        sizes = engine.sizes
+        assert sum(sizes) == many
+        for number in range(1, len(sizes) - 1):  # the first went out alone, the last is what was left
+            assert sizes[number] == max(ENOUGH, sum(sizes[:number])), sizes
+        tell(c)
+        assert all(await asyncio.gather(*tasks))
+
+    loop.run_until_complete(main())
+
+
+def test_others_while_tasks_are_woken(
+    c: AsyncFastRedlock, engine: Engine, loop: asyncio.AbstractEventLoop
+) -> None:
+    """Then the loop is not asked whether it is the client's. Who is elsewhere is told all the same."""
+
+    def elsewhere() -> None:
+        asyncio.run(c.acquire("elsewhere"))  # type: ignore[arg-type]
+
+    async def use() -> bool:
+        lock = c.lock("key")
+        await lock.acquire()
+        with ThreadPoolExecutor(1) as threads:  # while this task is woken: its thread waits
+            with pytest.raises(WrongLoop):
+                threads.submit(elsewhere).result()
+            with pytest.raises(RuntimeError, match="no running event loop"):
+                threads.submit(c.pump).result()
+        return await lock.release()
+
+    async def main() -> None:
+        task = asyncio.create_task(use())
+        for _ in range(2):
+            await turns()
+            tell(c)
+        assert await task is True
+        assert engine.verbs() == [Verb.ACQUIRE, Verb.RELEASE]
 
     loop.run_until_complete(main())
 

@@ -1,0 +1,53 @@
+# How _holder.py is compiled: the same source, with types that C can reach into.
+
+cimport cython
+
+from redlock_fast._claim cimport Claim
+from redlock_fast._lease cimport Lease
+from redlock_fast._ledger cimport Ledger
+from redlock_fast._messages cimport Votes
+from redlock_fast._rules cimport Rules
+from redlock_fast._verdict cimport granted_lease
+
+cdef class Holder:
+    cdef object __weakref__
+    cdef public object resource
+    cdef readonly object _core
+    cdef Rules _rules
+    cdef Ledger _masters
+    cdef public Claim _claim
+    cdef readonly double _ttl
+    cdef public object _timeout
+    cdef public object _max_extensions
+    cdef public object _keeper
+    cdef public Lease _lease
+    cdef public object _acquiring
+    cdef public long _generation
+
+    @cython.locals(rules=Rules, masters=Ledger, claim=Claim)
+    cpdef tuple _first(self, bint blocking, object timeout)
+    @cython.locals(lease=Lease, masters=Ledger)
+    cpdef Lease _begin(self, object me)
+    @cython.locals(lease=Lease, start=double, token=bytes, asked=cython.ulonglong)
+    cpdef Lease _settle(self, tuple first, Votes votes)
+    cpdef object _keep(self, Lease lease)
+    cpdef Lease _held(self)
+    @cython.locals(lease=Lease)
+    cpdef Lease _leaving(self)
+    cpdef object let_go(self, Lease lease)
+    cpdef bint note_release(self, Lease lease, bint alive) except -1
+
+@cython.locals(one=Holder)
+cpdef Holder lock_of(
+    type kind, object core, Rules rules, Ledger masters, object resource, Claim claim, double ttl, Lease lease=*)
+
+cpdef Holder plain_lock(type kind, object core, object resource, object ttl)
+
+@cython.locals(lease=Lease, made=list, rules=Rules, masters=Ledger)
+cpdef list locks_of(type kind, object core, object resources, object leases)
+
+@cython.locals(one=Holder, lease=Lease)
+cpdef object let_go_all(object core, dict held)
+
+@cython.locals(one=Holder, held=dict, generation=long)
+cpdef dict held_by(object core, object locks)

@@ -1,0 +1,9 @@
+# How _tokens.py is compiled: the same source, with types that C can reach into.
+
+cimport cython
+
+@cython.locals(token=bytes, fresh=list)
+cpdef bytes new_token()
+
+@cython.locals(drawn=bytes, number=Py_ssize_t, at=Py_ssize_t)
+cpdef list new_tokens(Py_ssize_t count)

@@ -1,0 +1,33 @@
+"""What is made on the hot path in another way than by its class is the same."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from redlock_fast import FastRedlock, Lock
+from redlock_fast._answer import Answer, answer_of
+from redlock_fast._claim import Claim
+from redlock_fast._holder import plain_lock
+from redlock_fast._lease import Lease, plain_lease
+from redlock_fast._messages import Request, request
+
+
+def fields(made: Any) -> dict[str, Any]:
+    """All that Python can see: where they are compiled, some fields are C's alone."""
+    slots = [name for kind in type(made).__mro__ for name in getattr(kind, "__slots__", ())]
+    return {name: getattr(made, name, None) for name in slots if name != "__weakref__"}
+
+
+def test_both_ways() -> None:
+    """Catches: a field that one of them forgets."""
+    asked: Any = SimpleNamespace(loop=object())
+    assert fields(answer_of(asked)) == fields(Answer(asked))
+    assert fields(request(1, (b"k",), 31, 2.5)) == fields(Request(1, (b"k",), 31, 2.5))
+    what: Any = b"k", b"token", 31, 10.0, 9.5, 9.0
+    assert fields(plain_lease(*what)) == fields(Lease(*what))
+    client = FastRedlock(["redis://127.0.0.1:1"], ttl=7.0)
+    for ttl in (None, 3.0):
+        short, usual = fields(plain_lock(Lock, client, "r", ttl)), fields(client.lock("r", ttl))
+        assert type(short.pop("_claim")) is type(usual.pop("_claim")) is Claim
+        assert short == usual
