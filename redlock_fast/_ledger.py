@@ -6,7 +6,7 @@ Compiled where it can be, with the types of ``_ledger.pxd``.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 
@@ -42,11 +42,11 @@ class Ledger:
             holders.add(self)
         self.held.add(lease)
 
-    def hold_all(self, leases: Iterable[Lasting]) -> None:
+    def hold_all(self, leases: Collection[Lasting]) -> None:
         """The same of many."""
-        self.held.update(leases)
-        if self.held:
+        if leases and not self.held:
             holders.add(self)
+        self.held.update(leases)
 
     def let_go(self, lease: Lasting) -> None:
         """Released."""

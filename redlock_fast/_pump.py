@@ -54,7 +54,7 @@ class Pump:
         """Whether the caller runs in this loop, in the process that it belongs to."""
         if self.generation != self.masters.generation:
             return False
-        if self._waking:  # by us, usually: the loop need not be asked, which asks the system
+        if self._waking:  # the caller, usually: there is no other loop in this thread then, nor a need to ask
             return get_ident() == self._thread
         return asyncio.get_running_loop() is self.loop
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator
 from contextlib import nullcontext
 from math import inf
 from typing import Any
@@ -50,7 +50,7 @@ class SimulatedMasters(Ledger):
     def hold(self, lease: Lasting) -> None:
         self.held.add(lease)
 
-    def hold_all(self, leases: Iterable[Lasting]) -> None:
+    def hold_all(self, leases: Collection[Lasting]) -> None:
         self.held.update(leases)
 
     def let_go(self, lease: Lasting) -> None:
