@@ -19,8 +19,7 @@ import time
 
 from redlock_fast._engine import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
 from redlock_fast._engine import Batch, Link, Tally
-from redlock_fast._engine import FAULT, SILENT
-from redlock_fast import _messages
+from redlock_fast import _engine, _messages
 
 if _messages.__file__.endswith(".py"):
     raise ImportError("redlock_fast._native is compiled, and redlock_fast._messages, which it reaches into, is not")
@@ -669,7 +668,7 @@ cdef class NativeEngine:
         return 0
 
 
-cdef object _FAULT = FAULT, _SILENT = SILENT  # looked up in no dictionary
+cdef object _FAULT = _engine.FAULT, _SILENT = _engine.SILENT  # looked up in no dictionary
 
 
 cdef object vote(int64_t value):
