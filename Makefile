@@ -4,9 +4,10 @@ SECONDS ?= 60
 # By name. The native engine, the other kind of server and the other loop run the same Python lines; crowds,
 # storms, models, what is large, simulation and chaos would only wait for the tracer, which takes as long as
 # the lines themselves. And children of fork hang under it: coverage has a lock that another thread of the
-# parent may hold at that moment, and that the child waits for ever for.
+# parent may hold at that moment, and that the child waits for ever for; so does everybody where a signal
+# handler raises while its own thread has it.
 UNTRACED = native or uvloop or (redis7 and not asyncio) or fork or child or test_helper or test_loop_mixed \
-    or test_threads or simulation or chaos or storm or large or thousand or memory or leaks or hostile or model \
+    or test_threads or test_signals or simulation or chaos or storm or large or thousand or memory or leaks or hostile or model \
     or demo_passes or engines_agree
 RUNS ?= 200000
 STEPS ?= 50
