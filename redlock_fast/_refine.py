@@ -31,7 +31,6 @@ def refine(
     methods = (threads if isinstance(client, FastRedlock) else tasks)(before)
     refined = type(before.__name__, (before,), {"__slots__": (), "__module__": before.__module__, **methods})
     makers = {name: maker(getattr(kind, name), refined) for name in MAKERS if hasattr(kind, name)}
-    makers["acquire"] = acquire if isinstance(client, FastRedlock) else acquire_aio
     client.__class__ = type(
         kind.__name__, (kind,), {"refined_lock": refined, "__module__": kind.__module__, **makers}
     )
@@ -55,22 +54,3 @@ def maker(make: Callable[..., Any], refined: type[Any]) -> Callable[..., Any]:
 
     refined_maker.__doc__ = make.__doc__
     return refined_maker
-
-
-# The short way of other clients makes a lock by itself, and runs no method of it.
-
-
-def acquire(
-    self: Any, resource: Any, ttl: float | None = None, blocking: bool = True, timeout: float = -1
-) -> Any:
-    """See [`FastRedlock.acquire`][]."""
-    lock = self.lock(resource, ttl)
-    return lock if lock.acquire(blocking, timeout) else None
-
-
-async def acquire_aio(
-    self: Any, resource: Any, ttl: float | None = None, blocking: bool = True, timeout: float = -1
-) -> Any:
-    """See [`AsyncFastRedlock.acquire`][]."""
-    lock = self.lock(resource, ttl)
-    return lock if await lock.acquire(blocking, timeout) else None

@@ -201,8 +201,10 @@ class AsyncFastRedlock(Core):
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> AsyncLock | None:
         """The short way: an acquired lock, or None when others hold it. Raises as [`AsyncLock.acquire`][]."""
-        own = type(self).lock is not AsyncFastRedlock.lock  # a subclass may make its locks in another way
-        lock = self.lock(resource, ttl) if own else plain_lock(AsyncLock, self, resource, ttl)
+        if type(self).lock is not AsyncFastRedlock.lock:  # a subclass makes its locks in another way
+            lock = self.lock(resource, ttl)
+            return lock if await lock.acquire(blocking, timeout) else None
+        lock = plain_lock(AsyncLock, self, resource, ttl)
         return lock if lock._acquired(await acquire(lock, blocking, timeout, self.pump())) else None
 
     async def acquire_many(
