@@ -200,7 +200,7 @@ class Connector(Ledger):
                     self._refuse(seat, "wait='push' needs RESP3 and CLIENT TRACKING there; use wait='auto'")
                     return
                 seat.admit(server, self.guard, time.monotonic())
-                self.misconfigured = ""  # a seat that is still refused will say so again
+                self._agree()
                 self._elect()  # before anybody can ask it
                 self.engine.attach(master, sock, dialect)
                 seat.failures = 0
@@ -221,9 +221,15 @@ class Connector(Ledger):
         seat.fail(why, seat.failures + 1)
         seat.dialling = False
         if not seat.known:  # it was never otherwise: not a master's trouble, but the configuration's
-            self.misconfigured = f"masters: {seat.target.name}: {why}"
-            self.ready = False
+            seat.refused = f"masters: {seat.target.name}: {why}"
+            self._agree()
         self._changed()
+
+    def _agree(self) -> None:
+        """The configuration is at fault as long as a seat is refused by it: until that one is admitted."""
+        self.misconfigured = next((seat.refused for seat in self.seats if seat.refused), "")
+        if self.misconfigured:
+            self.ready = False
 
     def _elect(self) -> None:
         self.electorate.mask = sum(1 << n for n, seat in enumerate(self.seats) if not seat.guarded_until)

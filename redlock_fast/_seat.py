@@ -95,6 +95,7 @@ class Seat:
     failures: int = 0
     next_try: float = 0.0
     server: Server = field(default_factory=Server)
+    refused: str = ""  # why it may never sit here, until it may
     known: bool = False  # it was connected before, here or in the parent of fork: ``server`` is its last
     lost_at: float = 0.0
     guarded_until: float = 0.0
@@ -116,6 +117,7 @@ class Seat:
         return Seat(
             self.target,
             server=self.server,
+            refused=self.refused,
             known=self.known,
             lost_at=now if self.attached else self.lost_at,
             guarded_until=self.guarded_until,
@@ -131,7 +133,7 @@ class Seat:
         silence = max(silence, server.guarded)
         if silence:
             self.guarded_until = max(self.guarded_until, now + silence)
-        self.server, self.known = server, True
+        self.server, self.known, self.refused = server, True, ""
 
     def fail(self, why: str, failures: int) -> None:
         """It is not connected, and is to be tried again in a while."""
