@@ -14,6 +14,7 @@ from glob import glob
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
 CHOICE = os.environ.get("REDLOCK_FAST_BUILD_NATIVE", "auto")
@@ -44,25 +45,26 @@ DIRECTIVES = {
 }
 
 
-def extension(name, sources, **more):
+def extension(name, sources, macros=(), directives=DIRECTIVES, **more):
     made = Extension(
         f"redlock_fast.{name}",
         sources,
-        define_macros=[("_GNU_SOURCE", None), *([("CYTHON_TRACE_NOGIL", "1")] if TRACE else [])],
+        define_macros=[("_GNU_SOURCE", None), *macros],
         # -g0: what Python's own flags add for debuggers is half of a wheel, and has the build's paths in it.
         extra_compile_args=["-std=c11", "-O2", "-g0", *FLAGS],
         extra_link_args=FLAGS,
         optional=CHOICE == "auto",
         **more,
     )
-    made.cython_directives = {**DIRECTIVES, "linetrace": TRACE}
-    made.cython_include_dirs = ["."]  # where redlock_fast/*.pxd are; a build backend has no path to them
+    made.cython_directives = directives
     return made
 
 
 native = extension(
     "_native",
     ["src/_native.pyx", *(f"src/{name}.c" for name in PARTS)],
+    macros=[("CYTHON_TRACE_NOGIL", "1")] if TRACE else [],
+    directives={**DIRECTIVES, "linetrace": TRACE},
     depends=[*(f"src/{name}.h" for name in HEADERS), *TYPES],
     include_dirs=["src"],
 )
@@ -71,6 +73,25 @@ values = [
     for name in (Path(types).stem for types in TYPES)
     if not (NO_GIL and name in NEEDS_GIL)
 ]
+
+
+class BuildExt(build_ext):
+    """All of the C first, by Cython, which is not for threads; then as many compilers as there are cores."""
+
+    def build_extensions(self):
+        from Cython.Build import cythonize
+
+        for ext in self.extensions:
+            (made,) = cythonize(
+                ext,
+                force=self.force,
+                quiet=not self.verbose,
+                include_path=["."],  # where redlock_fast/*.pxd are; a build backend has no path to them
+                compiler_directives=ext.cython_directives,
+            )
+            ext.sources = made.sources
+        self.parallel = self.parallel or True
+        super().build_extensions()
 
 
 class Sdist(sdist):
@@ -91,4 +112,7 @@ class Sdist(sdist):
         return path
 
 
-setup(ext_modules=[] if CHOICE == "no" else [*values, native], cmdclass={"sdist": Sdist})
+setup(
+    ext_modules=[] if CHOICE == "no" else [*values, native],
+    cmdclass={"build_ext": BuildExt, "sdist": Sdist},
+)
