@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scenes import AIO, AIO_PEERS, ALL, OWN
+from scenes import AIO, AIO_PEER_HIREDIS, AIO_PEERS, ALL, OWN, REDLOCK_PY_HIREDIS
 from stats import Turns, over_rounds, ratio
 
 from redlock_fast._engine import MAX_OWED
@@ -121,6 +121,7 @@ BARS: tuple[Bar, ...] = (
     p50_at_most("1 thread, decided at quorum", "caller", "native", 1.00, 0.90),
     p50_at_most("1 thread, all replies awaited", "caller", ALL.label, 1.08, 1.03),
     peer_slower("1 thread", "redlock-py", "native", 4.5, 6),
+    peer_slower("1 thread", REDLOCK_PY_HIREDIS.label, "native", 4.5, 6),
     peer_slower("1 thread", "pottery", "native", 12, 15),
     peer_slower("1 thread, pure Python", "redlock-py", "python", 2, 3),
     threads(8, 1.6, 2),
@@ -136,6 +137,14 @@ BARS: tuple[Bar, ...] = (
         25,
         50,
         *(peer.label for peer in AIO_PEERS),
+    ),
+    rate_at_least(
+        f"asyncio, 64 tasks against {AIO_PEER_HIREDIS.label}",
+        "tasks-64",
+        AIO.label,
+        25,
+        50,
+        AIO_PEER_HIREDIS.label,
     ),
     batch(64, 0.80),
     batch(256, 0.90),

@@ -123,18 +123,21 @@ class Waiting(Contestant):
 
 @dataclass(frozen=True)
 class Peer(Contestant):
-    """Another library as released; with hiredis, as we have."""
+    """Another library as released, with what it asks for; and with what users could add besides."""
 
     package: str
     version: str
+    besides: tuple[str, ...] = ()
     peer: bool = field(default=True, kw_only=True)
 
     def prepare(self, install: bool) -> None:
-        environment(f"{self.package}=={self.version}", "hiredis", install=install)
+        self._python(install)
 
     def command(self, job: Job, fleet: Fleet) -> list[str]:
-        python = environment(f"{self.package}=={self.version}", "hiredis", install=False)
-        return [python, *driver(self.package, job, fleet)]
+        return [self._python(install=False), *driver(self.package, job, fleet)]
+
+    def _python(self, install: bool) -> str:
+        return environment(f"{self.package}=={self.version}", *self.besides, install=install)
 
 
 def driver(library: str, job: Job, fleet: Fleet, **more: Any) -> list[str]:
@@ -145,8 +148,9 @@ def driver(library: str, job: Job, fleet: Fleet, **more: Any) -> list[str]:
 
 def environment(*requirements: str, install: bool) -> str:
     """The Python of a cached environment with these packages, made on first use."""
-    tag = f"{requirements[0].replace('==', '-')}-py{sys.version_info.major}{sys.version_info.minor}"
-    folder = cache() / "peers" / tag
+    words = [requirement.replace("==", "-") for requirement in requirements]
+    tag = "-".join((*words, f"py{sys.version_info.major}{sys.version_info.minor}"))
+    folder = cache() / "environments" / tag
     python, ready = folder / "bin" / "python", folder / "ready"
     if ready.exists():
         return str(python)

@@ -81,6 +81,8 @@ AIO_PYTHON = Ours("python asyncio", "python")
 
 ONE_MASTER = Peer("redis-py one master (no Redlock)", "redis", "8.1.0")
 REDLOCK_PY = Peer("redlock-py", "redlock-py", "1.0.8")
+#: With the parser that we have, too: replies cost it less then.
+REDLOCK_PY_HIREDIS = Peer("redlock-py with hiredis", "redlock-py", "1.0.8", ("hiredis",))
 POTTERY = Peer("pottery", "pottery", "3.0.1")
 REDLOCK_NG = Peer("redlock-ng", "redlock-ng", "2.0.4")
 PEERS: tuple[Peer, ...] = (
@@ -99,6 +101,8 @@ AIO_PEERS: tuple[Peer, ...] = (
     Peer("pottery asyncio", "pottery", "3.0.1"),
     Peer("aioredlock", "aioredlock", "0.7.3"),
 )
+#: The fastest of them, with the parser that we have, too.
+AIO_PEER_HIREDIS = Peer("pyredlock asyncio with hiredis", "pyredlock", "1.0.0", ("hiredis",))
 
 
 def floor(size: int) -> Floor:
@@ -122,8 +126,8 @@ def batch(size: int) -> Job:
 
 def caller_scene() -> Scene:
     ours = [Part(who, threads(1)) for who in (floor(1), NATIVE, ALL, PYTHON)]
-    peers = [Part(who, threads(1)) for who in PEERS]
-    aio = [Part(who, tasks(1)) for who in (AIO, AIO_PYTHON, *AIO_PEERS)]
+    peers = [Part(who, threads(1)) for who in (*PEERS, REDLOCK_PY_HIREDIS)]
+    aio = [Part(who, tasks(1)) for who in (AIO, AIO_PYTHON, *AIO_PEERS, AIO_PEER_HIREDIS)]
     return Scene("caller", (*ours, *aio, *peers), rounds=7, quick=True)
 
 
@@ -135,7 +139,7 @@ def threads_scene(callers: int) -> Scene:
 
 
 def tasks_scene(callers: int) -> Scene:
-    everybody = (floor(callers), AIO, AIO_PYTHON, *AIO_PEERS, AIO_ONE_MASTER)
+    everybody = (floor(callers), AIO, AIO_PYTHON, *AIO_PEERS, AIO_PEER_HIREDIS, AIO_ONE_MASTER)
     parts = [Part(who, tasks(callers)) for who in everybody]
     parts.insert(2, Part(AIO_UVLOOP, tasks(callers, uvloop=True)))
     if callers == 64:
