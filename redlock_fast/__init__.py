@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from ._engine import load as _load
 from ._quorum import Retry
 from ._seat import MasterHealth
+from ._stats import Stats
 from .client import FastRedlock, Lock
 from .errors import (
     ClientClosed,
@@ -21,7 +22,6 @@ from .errors import (
     WrongLoop,
 )
 from .kinds.rlock import RLock
-from .telemetry import Stats
 
 if _TYPE_CHECKING:
     from .aio import AsyncFastRedlock, AsyncLock

@@ -11,7 +11,7 @@ cdef class Answer:
     cdef public object answers
     cdef public object ticket
 
-    cpdef object wake(self)
+    cpdef object wake(self, object done=*)
 
 @cython.locals(made=Answer)
 cpdef Answer answer_of(object asked)

@@ -70,12 +70,16 @@ class Answer:
 
     # --- for who was asked ---
 
-    def wake(self) -> None:
-        """Its task goes on, in here. Not while a task runs."""
+    def wake(self, done: asyncio.Future[None] | None = None) -> None:
+        """Its task goes on, in here. Not while a task runs.
+
+        ``done``: what its task looks at in place of this, if it was told and not dropped. A task knows an
+        asyncio.Future from within, and has to look the ``result`` of anything else up.
+        """
         if self._wakeup is None:
             return
         if self._context is not None:
-            self._context.run(self._wakeup, self)
+            self._context.run(self._wakeup, self if done is None else done)
         else:  # not a task: somebody steps the coroutine by hand
             self._wakeup(self)
 

@@ -21,9 +21,9 @@ from ._places import Places
 from ._quorum import Retry, drift, impossible, quorum
 from ._rules import Rules
 from ._seat import MasterHealth
+from ._stats import Stats
 from ._target import target
 from .errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
-from .telemetry import Stats
 
 #: How those wait who find a lock taken.
 WAITS = ("auto", "push", "poll")
@@ -79,7 +79,7 @@ class Core:
         targets = check_masters(masters)
         self.drift_factor = number("drift_factor", drift_factor, low=0.0, high=0.5)
         self.max_ttl = number("max_ttl", max_ttl, above=0.0)
-        self.default_ttl = self.check_ttl(ttl)
+        ttl = self.check_ttl(ttl)
         self.key_prefix = encoded("key_prefix", key_prefix)
         self.connect_timeout = number("connect_timeout", connect_timeout, above=0.0)
         retention = number("fencing_retention", fencing_retention, low=self.max_ttl, high=MAX_RETENTION)
@@ -99,6 +99,7 @@ class Core:
             refill=restart_guard != "off" if refill is None else refill,
             line=line,
             places=places,
+            ttl=ttl,
         )
         self.masters = Masters(
             targets,
@@ -115,7 +116,6 @@ class Core:
             clock=clock,
             release_at_exit=bool(release_at_exit),
         )
-        self.counts = Stats()
 
     # --- arguments ---
 
@@ -131,7 +131,7 @@ class Core:
 
     def ttl_of(self, ttl: float | None) -> float:
         """The one that was asked for, or the client's own."""
-        return self.default_ttl if ttl is None else self.check_ttl(ttl)
+        return self.rules.ttl if ttl is None else self.check_ttl(ttl)
 
     def check_key(self, resource: str | bytes) -> bytes:
         return key_of(self.key_prefix, resource)
@@ -182,7 +182,7 @@ class Core:
     def count(self, outcome: str, more: int = 1) -> None:
         """So many more of a field of Stats."""
         with self.masters.mutex:
-            setattr(self.counts, outcome, getattr(self.counts, outcome) + more)
+            setattr(self.masters.counts, outcome, getattr(self.masters.counts, outcome) + more)
 
     def ask(self, leases: Sequence[Lease], ttl: float) -> bool:
         """Whether all of these may be extended for ``ttl`` now; see ``Lease.ask``."""
@@ -215,7 +215,7 @@ class Core:
     def stats(self) -> Stats:
         """What this client has done so far, as counts: a copy. No I/O, never raises."""
         with self.masters.mutex:
-            stats = self.counts.copy()
+            stats = self.masters.counts.copy()
         stats.faults = sum(seat.faults for seat in self.masters.seats)
         return stats
 

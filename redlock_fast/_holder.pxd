@@ -3,6 +3,7 @@
 cimport cython
 
 from redlock_fast._claim cimport Claim
+from redlock_fast._keys cimport key_of
 from redlock_fast._lease cimport Lease
 from redlock_fast._ledger cimport Ledger
 from redlock_fast._messages cimport Votes
@@ -41,6 +42,7 @@ cdef class Holder:
 cpdef Holder lock_of(
     type kind, object core, Rules rules, Ledger masters, object resource, Claim claim, double ttl, Lease lease=*)
 
+@cython.locals(rules=Rules, claim=Claim, lease=double)
 cpdef Holder plain_lock(type kind, object core, object resource, object ttl)
 
 @cython.locals(lease=Lease, made=list, rules=Rules, masters=Ledger)

@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 from ._claim import Claim
 from ._core import Core, check_timeout, number
 from ._keeper import Keeper
+from ._keys import key_of
 from ._lease import Extension, Lease
 from ._ledger import Ledger
 from ._messages import Votes
@@ -193,7 +194,7 @@ class Holder:
         lease = granted_lease(self._rules, self._claim, start, token, votes.sent, self._ttl, votes.granted)
         if lease is not None:
             self._keep(lease)
-            self._core.counts.acquired += 1
+            self._masters.counts.acquired += 1
         return lease
 
     def _keep(self, lease: Lease) -> None:
@@ -223,9 +224,9 @@ class Holder:
     def note_release(self, lease: Lease, alive: bool) -> bool:
         self.let_go(lease)
         if alive:
-            self._core.counts.released += 1
+            self._masters.counts.released += 1
         else:
-            self._core.counts.expired += 1
+            self._masters.counts.expired += 1
             self.note_loss(lease)
         return alive
 
@@ -285,7 +286,10 @@ def lock_of(
 
 def plain_lock(kind: type[H], core: Core, resource: str | bytes, ttl: float | None) -> H:
     """One of this kind, as ``lock(resource, ttl)`` makes it. Raises ConfigError."""
-    return lock_of(kind, core, core.rules, core.masters, resource, core.claim(resource), core.ttl_of(ttl))
+    rules = core.rules
+    claim = Claim(key_of(core.key_prefix, resource))
+    lease = rules.ttl if ttl is None else core.check_ttl(ttl)
+    return lock_of(kind, core, rules, core.masters, resource, claim, lease)
 
 
 def locks_of(

@@ -93,7 +93,7 @@ class Renewal:
         # Not the client itself: that one has us, and is forgotten as soon as nobody else has it.
         self.masters = core.masters
         self.rules = core.rules
-        self.counts = core.counts
+        self.counts = core.masters.counts
         self.generation = core.masters.generation
         self.schedule = Schedule(core.rules.drift_factor)
         #: Guards the schedule. Not that of the masters, which is held more briefly; may take that one inside.

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
+from ._stats import Stats
+
 
 class Lasting(Protocol):
     """Something that ends by the lease clock."""
@@ -24,6 +26,7 @@ class Ledger:
         self.generation = 0
         #: For good.
         self.closed = False
+        self.counts = Stats()
         self.open()
 
     def open(self) -> None:

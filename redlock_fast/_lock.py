@@ -53,7 +53,7 @@ class LockState(Holder):
                 rules, self._claim, self._ttl, give_up_at, rounds, self._keep, first
             )
             if isinstance(outcome, Lease):
-                core.counts.acquired += 1
+                core.masters.counts.acquired += 1
             else:
                 core.count("unavailable" if outcome.unavailable else "contended")
             return outcome

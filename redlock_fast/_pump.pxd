@@ -22,6 +22,7 @@ cdef class Pump:
     cdef double _timer_seconds
     cdef readonly Py_ssize_t _watching
     cdef set _waiting
+    cdef object _done
     cdef int _fd
 
     cpdef bint here(self) except -1

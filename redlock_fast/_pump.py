@@ -46,6 +46,8 @@ class Pump:
         self._timer_seconds = 0.0  # what it was set to
         self._watching = 0  # exchanges whose time may be over earlier than they were told
         self._waiting: set[asyncio.Future[None]] = set()  # for the masters to change
+        self._done: asyncio.Future[None] = loop.create_future()  # what tasks see that are woken
+        self._done.set_result(None)
         self._fd = self.engine.fileno()
         loop.add_reader(self._fd, self._on_ready)
         masters.on_change = self._on_change
@@ -124,7 +126,7 @@ class Pump:
         self._thread, self._waking = get_ident(), True
         try:
             for answer, _ in told:
-                answer.wake()
+                answer.wake(self._done)
         except BaseException:  # of a task that wants the loop to end
             self.loop.call_soon(self._wake, told)
             raise

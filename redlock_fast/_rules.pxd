@@ -22,3 +22,7 @@ cdef class Rules:
     cdef public object places
     cdef public unsigned long long everyone
     cdef public object certain
+    cdef public double ttl
+    cdef public bytes wire
+
+    cpdef bytes wire_of(self, double ttl)

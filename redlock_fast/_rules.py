@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ._claim import wire_ttl
 from ._clock import Clock, lease_clock
 from ._engine import Votes, Wait
 from ._guard import Electorate
@@ -24,6 +25,7 @@ class Rules:
     least. ``retention``: how long a counter of fencing tokens outlives its last use, for the wire.
     ``refill``: extensions put the key back on masters that lost it. ``push``: who waits has masters tell
     when the lock may be free. ``line``: who else of this client waits. ``places``: what those keep meanwhile.
+    ``ttl``: of a lease, where nothing else was asked for.
     """
 
     masters: int
@@ -43,14 +45,22 @@ class Rules:
     refill: bool = False
     line: Line = field(default_factory=Line)
     places: Places = field(default_factory=Places)
+    ttl: float = 10.0
     #: The mask of all masters.
     everyone: int = field(init=False)
     #: Where a failing master must not pass for one that refused.
     certain: Wait = field(init=False)
+    #: ``ttl`` for the wire.
+    wire: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         self.everyone = (1 << self.masters) - 1
         self.certain = max(self.wait, Wait.CERTAIN)
+        self.wire = wire_ttl(self.ttl)
+
+    def wire_of(self, ttl: float) -> bytes:
+        """``ttl`` as it goes into a command."""
+        return self.wire if ttl == self.ttl else wire_ttl(ttl)
 
     def hopeless(self, votes: Votes) -> bool:
         """Whether so many masters refused that others hold, or ours is lost, for certain."""

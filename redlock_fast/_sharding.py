@@ -17,9 +17,9 @@ from ._keys import encoded
 from ._lock import LockState
 from ._many import check_resources
 from ._seat import MasterHealth
+from ._stats import Stats
 from ._target import Target
 from .errors import ConfigError, QuorumUnavailable
-from .telemetry import Stats
 
 Client = TypeVar("Client", bound=Core)
 

@@ -6,7 +6,6 @@ all of them from the first change on stand in a ``try``, and the lock itself say
 
 from __future__ import annotations
 
-from ._claim import wire_ttl
 from ._drive import Fleet, drive, note_faults
 from ._lease import Lease, Refusal
 from ._lock import LockState
@@ -20,7 +19,7 @@ def acquire(lock: LockState, blocking: bool, timeout: float | None, fleet: Fleet
     rules = lock._rules
     try:
         lock._begin(first)
-        requests = [lock._claim.ask(first[1], wire_ttl(lock._ttl), first[2])]
+        requests = [lock._claim.ask(first[1], rules.wire_of(lock._ttl), first[2])]
         answers = fleet.engine.exchange(requests, rules.need, rules.node_timeout, rules.wait)
         if any_faulty(answers):
             note_faults(answers, fleet)

@@ -13,7 +13,6 @@ from collections.abc import Generator
 from typing import Any
 
 from ._answer import Answer
-from ._claim import wire_ttl
 from ._drive_aio import drive, drive_now
 from ._effects import Effect
 from ._lease import Lease, Refusal
@@ -73,7 +72,7 @@ async def interrupted(procedure: Generator[Effect, Any, Any], pump: Pump, error:
 def ask(lock: LockState, first: First, pump: Pump) -> Answer:
     lock._begin(first)
     rules = lock._rules
-    requests = [lock._claim.ask(first[1], wire_ttl(lock._ttl), first[2])]
+    requests = [lock._claim.ask(first[1], rules.wire_of(lock._ttl), first[2])]
     return pump.ask(requests, rules.need, rules.node_timeout, rules.wait)
 
 

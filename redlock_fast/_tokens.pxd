@@ -5,5 +5,4 @@ cimport cython
 @cython.locals(token=bytes, fresh=list)
 cpdef bytes new_token()
 
-@cython.locals(drawn=bytes, number=Py_ssize_t, at=Py_ssize_t)
 cpdef list new_tokens(Py_ssize_t count)

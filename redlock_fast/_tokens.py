@@ -7,6 +7,7 @@ they are drawn in advance, and a child of fork throws away what its parent had d
 from __future__ import annotations
 
 import os
+from struct import iter_unpack
 
 TOKEN_SIZE = 20
 DRAWN_AT_ONCE = 64
@@ -27,12 +28,7 @@ def new_token() -> bytes:
 
 def new_tokens(count: int) -> list[bytes]:
     """So many, with one system call."""
-    drawn = os.urandom(TOKEN_SIZE * count)
-    tokens = []
-    for number in range(count):
-        at = number * TOKEN_SIZE
-        tokens.append(drawn[at : at + TOKEN_SIZE])
-    return tokens
+    return [token for (token,) in iter_unpack(f"{TOKEN_SIZE}s", os.urandom(TOKEN_SIZE * count))]
 
 
 if hasattr(os, "register_at_fork"):

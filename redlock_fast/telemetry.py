@@ -1,4 +1,4 @@
-"""Counters and log events. Event names are stable; records go to the logger ``redlock_fast``.
+"""Log events. Event names are stable; records go to the logger ``redlock_fast``.
 
 A record's ``event`` is its name, its ``master`` the master that it is about, if it is about one.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, fields
 
 logger = logging.getLogger("redlock_fast")
 
@@ -30,40 +29,6 @@ EVENTS = (
     "on-lost-error",
     "renewal-error",
 )
-
-
-@dataclass(slots=True)
-class Stats:
-    """What a client has done so far, as counts.
-
-    Attributes:
-        acquired: Acquires that got the lock.
-        contended: Acquires that did not, as others held it.
-        unavailable: Acquires that did not, as too few masters answered.
-        released: Releases that found the lease alive.
-        expired: Releases that came after its end.
-        extended: Extensions that were confirmed.
-        inconclusive: Extensions that too few masters answered: the lease is what it was.
-        lost: Extensions that found the lock lost; and auto-extended leases that ended otherwise before
-            their release.
-        renewed: Of the extensions, those by renewal.
-        faults: Votes that were failures, all masters together; ``health()`` has them for each.
-    """
-
-    acquired: int = 0
-    contended: int = 0
-    unavailable: int = 0
-    released: int = 0
-    expired: int = 0
-    extended: int = 0
-    inconclusive: int = 0
-    lost: int = 0
-    renewed: int = 0
-    faults: int = 0
-
-    def copy(self) -> Stats:
-        """As they are now; the client's go on."""
-        return Stats(*(getattr(self, field.name) for field in fields(self)))
 
 
 class EventLog:

@@ -13,7 +13,6 @@ from redlock_fast._engine import Votes
 from redlock_fast._guard import Guard
 from redlock_fast._ledger import Lasting, Ledger
 from redlock_fast._rules import Rules
-from redlock_fast.telemetry import Stats
 
 from .engine import Call, Engine
 from .invariants import Witness
@@ -60,15 +59,13 @@ class SimulatedMasters(Ledger):
 class SimulatedCore(Core):
     """A client's settings and counters, without its connections."""
 
-    def __init__(self, rules: Rules, ttl: float, max_ttl: float) -> None:
+    def __init__(self, rules: Rules, max_ttl: float) -> None:
         self.rules = rules
         self.drift_factor = rules.drift_factor
-        self.default_ttl = ttl
         self.max_ttl = max_ttl
         self.key_prefix = b""
         self.connect_timeout = rules.patience
         self.masters = SimulatedMasters(rules.masters)  # type: ignore[assignment]
-        self.counts = Stats()
 
 
 class Process:

@@ -112,11 +112,12 @@ class Scenario:
             tokens=process.draw_tokens,
             push=self.waiting != "poll",
             refill=self.refill,
+            ttl=0.2,
         )
         process.told_within = TOLD_WITHIN + 5 * self.world.delays[-1]
         if not all(server.push for server in self.servers):
             process.told_within += LONGEST_LOOK
-        process.core = SimulatedCore(rules, ttl=0.2, max_ttl=MAX_TTL)
+        process.core = SimulatedCore(rules, MAX_TTL)
         self.processes.append(process)
         # Some come later: then masters may have restarted before they ever saw them.
         self.world.after(self.world.disturbance() if self.world.draw(4) == 3 else 0.0, process.connect)
@@ -185,7 +186,7 @@ class Scenario:
     def _acquire_all(self, process: Process) -> Script:
         user, fencing = User(process, "probe", 1), self.kind == "fencing"
         for resource in self.resources:
-            lock = LockState(process.core, resource, process.core.claim(resource, fencing), 0.2)
+            lock = LockState(process.core, resource, process.core.claim(resource, fencing))
             if not (yield from user.take_and_release(lock)):
                 self.witness.violated("L1", f"{resource!r} was free and could not be acquired")
 

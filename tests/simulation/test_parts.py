@@ -68,9 +68,10 @@ class Stage:
         self.process = Process(self.world, self.witness, "client", 1.0, self.servers, Guard(guard, MAX_TTL))
         electorate = Electorate(masters)
         rules = Rules(
-            masters, quorum(masters), NODE_TIMEOUT, 0.01, 0.3, Retry(), electorate, clock=self.process.clock
-        )
-        self.process.core = SimulatedCore(rules, 0.2, MAX_TTL)
+            masters, quorum(masters), NODE_TIMEOUT, 0.01, 0.3, Retry(), electorate, clock=self.process.clock,
+            ttl=0.2,
+        )  # fmt: skip
+        self.process.core = SimulatedCore(rules, MAX_TTL)
         self.process.connect()
         self.world.wait(0.01)
         self.done: list[float] = []

@@ -21,6 +21,7 @@ from redlock_fast._keeper import Keeper, Renewal
 from redlock_fast._lease import Lease
 from redlock_fast._quorum import Retry, drift
 from redlock_fast._rules import Rules
+from redlock_fast._stats import Stats
 from redlock_fast.aio import AsyncFastRedlock
 from redlock_fast.renewal import (
     FIRST_PAUSE,
@@ -33,7 +34,7 @@ from redlock_fast.renewal import (
     Hold,
     Schedule,
 )
-from redlock_fast.telemetry import EventLog, Stats
+from redlock_fast.telemetry import EventLog
 
 DRIFT = 0.01
 START = 1000.0
@@ -326,9 +327,10 @@ class Still(Renewal):
             generation=0,
             ending=False,
             engine=SimpleNamespace(link=lambda master: SimpleNamespace(round_trip=0.002)),
+            counts=Stats(),
         )
         rules = Rules(5, 3, 0.05, DRIFT, 1.0, Retry(), Electorate(5), clock=lambda: self.now)
-        core: Any = SimpleNamespace(masters=masters, rules=rules, counts=Stats())
+        core: Any = SimpleNamespace(masters=masters, rules=rules)
         super().__init__(core)
 
     def attend(self) -> None:
