@@ -7,6 +7,9 @@ from cpython.buffer cimport PyBUF_WRITE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.ref cimport Py_INCREF
+from cpython.set cimport PySet_Discard
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.errno cimport EAGAIN, EINTR, EIO
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -453,14 +456,18 @@ cdef class NativeEngine:
 
     def submit(self, requests, int need, double timeout, int wait, double stall, whom):
         cdef _Ticket ticket = self._ticket(requests, need, wait)
+        cdef void *owner
         ticket.whom = whom
         if need:
             self._tickets.add(ticket)
             ticket.home = self._hub
             hub_retain(self._hub)
-        with nogil:
-            hub_submit(self._hub, &ticket.waiter, ticket.ops, ticket.count, timeout, stall,
-                       <void *> ticket if need else NULL)
+        owner = <void *> ticket if need else NULL
+        if ticket.count == 1:  # done before another thread would have the GIL
+            hub_submit(self._hub, &ticket.waiter, ticket.ops, 1, timeout, stall, owner)
+        else:
+            with nogil:
+                hub_submit(self._hub, &ticket.waiter, ticket.ops, ticket.count, timeout, stall, owner)
         return ticket if need else None
 
     def forget(self, _Ticket ticket):
@@ -491,8 +498,7 @@ cdef class NativeEngine:
         self._tell()
         result = []
         for ticket in tickets:
-            if ticket in self._tickets:  # not forgotten by what ran meanwhile
-                self._tickets.discard(ticket)
+            if PySet_Discard(self._tickets, ticket):  # not forgotten by what ran meanwhile
                 result.append((ticket.whom, self._answers(ticket)))
                 ticket.whom = None
         return result
@@ -651,8 +657,13 @@ cdef class NativeEngine:
                 whole = op.reasons[detail.master] == REASON_REPLY
                 details[detail.master] = text if whole else text.decode("utf-8", "replace")
                 detail = detail.next
+        cdef tuple values = PyTuple_New(self._masters)
+        for i in range(self._masters):
+            cast = vote(op.values[i])
+            Py_INCREF(cast)
+            PyTuple_SET_ITEM(values, i, cast)
         cdef Votes votes = Votes.__new__(Votes)
-        votes.values = tuple([vote(op.values[i]) for i in range(self._masters)])
+        votes.values = values
         votes.sent = op.sent
         votes.granted = op.granted
         votes.refused = op.refused
