@@ -32,6 +32,7 @@ cdef class Holder:
     @cython.locals(lease=Lease, start=double, token=bytes, asked=cython.ulonglong)
     cpdef Lease _settle(self, tuple first, Votes votes)
     cpdef object _keep(self, Lease lease)
+    cpdef bint _acquired(self, object outcome) except -1
     cpdef Lease _held(self)
     @cython.locals(lease=Lease)
     cpdef Lease _leaving(self)

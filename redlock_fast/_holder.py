@@ -14,7 +14,7 @@ from ._claim import Claim
 from ._core import Core, check_timeout, number
 from ._keeper import Keeper
 from ._keys import key_of
-from ._lease import Extension, Lease
+from ._lease import Extension, Lease, Refusal
 from ._ledger import Ledger
 from ._messages import Votes
 from ._procedures import First
@@ -202,6 +202,19 @@ class Holder:
         self._masters.hold(lease)
         if self._keeper is not None:
             self._keeper.begin(self, lease)
+
+    def _acquired(self, outcome: Lease | Refusal) -> bool:
+        """For ``acquire``: False where others hold it; QuorumUnavailable where masters are down."""
+        if isinstance(outcome, Lease):
+            return True
+        if outcome.unavailable:
+            raise self._core.refused(self.key, outcome)
+        return False
+
+    def _entered(self, outcome: Lease | Refusal) -> None:
+        """For ``with``: the body never runs unlocked."""
+        if isinstance(outcome, Refusal):
+            raise self._core.refused(self.key, outcome)
 
     # --- how it lets go ---
 

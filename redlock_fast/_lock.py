@@ -67,17 +67,6 @@ class LockState(Holder):
             if first is None and self._acquiring is me:
                 self._acquiring = None
 
-    def _acquired(self, outcome: Lease | Refusal) -> bool:
-        """For ``acquire``: False where others hold it; QuorumUnavailable where masters are down."""
-        if isinstance(outcome, Refusal) and outcome.unavailable:
-            raise self._core.refused(self.key, outcome)
-        return isinstance(outcome, Lease)
-
-    def _entered(self, outcome: Lease | Refusal) -> None:
-        """For ``with``: the body never runs unlocked."""
-        if isinstance(outcome, Refusal):
-            raise self._core.refused(self.key, outcome)
-
     def _waiting_time(self, blocking: bool, timeout: float | None) -> float | None:
         """How long to try; None: no end. A single try has only each master's own time."""
         timeout = check_timeout(timeout)
