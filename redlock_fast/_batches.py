@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from ._claim import ACQUIRE, EXTEND, RELEASE, wire_ttl
 from ._effects import Effect, Exchange, send_surely
 from ._engine import FAULT, Batch, Request, Tally, Votes, Wait
-from ._lease import Extension, Lease, all_plain, begin_release, columns, granted_leases, keys_of
+from ._keys import size_of
+from ._lease import Extension, Lease, all_plain, begin_release, columns, granted_leases, keys_of, never_lost
 from ._procedures import extended, extended_already
 from ._quorum import deadline
 from ._refill import lacking, lacking_of_many, refill
@@ -32,7 +33,7 @@ Value = TypeVar("Value", int, float, bytes)
 
 def parts(keys: Sequence[bytes]) -> Iterator[slice]:
     """Slices of a batch that are small enough for one exchange."""
-    if len(keys) <= MOST and sum(map(len, keys)) <= MOST_BYTES:
+    if len(keys) <= MOST and size_of(keys) <= MOST_BYTES:
         if keys:
             yield slice(0, len(keys))
         return
@@ -129,7 +130,7 @@ def release(rules: Rules, leases: Sequence[Lease]) -> Generator[Effect, Any, lis
     requests = _releases(leases)
     answers = yield Exchange(requests, rules.need, longest, rules.certain, rules.node_timeout)
     if type(answers) is Tally and not answers.votes:  # a quorum of each, and no master failed
-        return [not lease.lost for lease in leases]
+        return never_lost(leases)
     alive = []
     for lease, (granted, votes) in zip(leases, _each(rules, leases, requests, answers), strict=True):
         ours = granted >= rules.need or (votes is not None and still_alive(rules, lease, votes))

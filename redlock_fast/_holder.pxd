@@ -52,5 +52,10 @@ cpdef list locks_of(type kind, object core, object resources, object leases)
 @cython.locals(one=Holder, lease=Lease)
 cpdef object let_go_all(object core, dict held)
 
+cpdef list strangers(object core, object locks)
+
+@cython.locals(one=Holder)
+cpdef object stop_keepers(object locks)
+
 @cython.locals(one=Holder, held=dict, generation=long)
 cpdef dict held_by(object core, object locks)

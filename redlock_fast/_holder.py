@@ -328,6 +328,18 @@ def let_go_all(core: Core, held: Mapping[H, Lease]) -> None:
             one._lease = None
 
 
+def strangers(core: Core, locks: Iterable[object]) -> list[object]:
+    """Those that are no holders of this client."""
+    return [one for one in locks if not isinstance(one, Holder) or one._core is not core]
+
+
+def stop_keepers(locks: Iterable[Holder]) -> None:
+    """They are about to be released: nobody extends them any more."""
+    for one in locks:
+        if one._keeper is not None:
+            one._keeper.stop()
+
+
 def held_by(core: Core, locks: Iterable[H]) -> dict[H, Lease]:
     """Those that have a lease, with it."""
     held = {}

@@ -7,4 +7,7 @@ cpdef bytes key_of(bytes prefix, object resource)
 
 cpdef list many_keys(bytes prefix, object resources)
 
+@cython.locals(key=bytes, size=Py_ssize_t)
+cpdef Py_ssize_t size_of(object keys) except -1
+
 cpdef bytes encoded(str name, object value)

@@ -23,6 +23,14 @@ def many_keys(prefix: bytes, resources: Iterable[str | bytes]) -> list[bytes]:
     return [key_of(prefix, resource) for resource in resources]
 
 
+def size_of(keys: Iterable[bytes]) -> int:
+    """Of all together, in bytes."""
+    size = 0
+    for key in keys:
+        size += len(key)
+    return size
+
+
 def encoded(name: str, value: Any) -> bytes:
     """``value`` as it stands in a key: str as UTF-8. ``name``: what a ConfigError calls it."""
     if type(value) is bytes:

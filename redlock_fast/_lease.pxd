@@ -31,6 +31,21 @@ cpdef Lease lease_of(
 cpdef Lease plain_lease(
     bytes key, bytes token, unsigned long long sent, double ttl, double end, double validity)
 
+@cython.locals(lease=Lease)
+cpdef bint all_plain(object leases) except -1
+
+@cython.locals(lease=Lease)
+cpdef list never_lost(object leases)
+
+@cython.locals(lease=Lease)
+cpdef list keys_of(object leases)
+
+@cython.locals(lease=Lease, longest=double)
+cpdef double begin_release(object leases) except -1
+
+@cython.locals(lease=Lease, keys=list, tokens=list, sent=list, ttls=list)
+cpdef tuple columns(object leases)
+
 @cython.locals(need=int, yes=int, to=cython.ulonglong, ttl=double, end=double, validity=double)
 cpdef list granted_leases(
     object keys, object tokens, object granted, object sent, int need, double ttl, double end, double validity)

@@ -156,7 +156,15 @@ def granted_leases(
 
 
 def all_plain(leases: Iterable[Lease]) -> bool:
-    return all(lease.plain for lease in leases)
+    plain = True
+    for lease in leases:
+        if type(lease) is not Lease:
+            plain = plain and lease.plain
+    return plain
+
+
+def never_lost(leases: Iterable[Lease]) -> list[bool]:
+    return [not lease.lost for lease in leases]
 
 
 def keys_of(leases: Iterable[Lease]) -> list[bytes]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from . import _batches as batches
 from ._core import TURN, Core
 from ._effects import Connect, Effect, Pause
-from ._holder import held_by, let_go_all, locks_of
+from ._holder import held_by, let_go_all, locks_of, stop_keepers, strangers
 from ._keys import many_keys
 from ._lease import Extension, Lease, Refusal
 from ._lock import LockState
@@ -40,8 +40,9 @@ def acquire_many(
                 raise core.refused(keys[part][0], Refusal(votes, True, 1))
         _check_time(core, held)
         locks = locks_of(kind, core, resources, held)
-        core.count("acquired", len(locks) - locks.count(None))
-        core.count("contended", locks.count(None))
+        refused = held.count(None)
+        core.count("acquired", len(held) - refused)
+        core.count("contended", refused)
         return locks
     except GeneratorExit:
         raise
@@ -66,9 +67,7 @@ def release_many(core: Core, locks: Sequence[LockState]) -> Generator[Effect, An
     held = leases_of(core, locks)
     if core.masters.closed:
         held = {}
-    for lock in held:
-        if lock._keeper is not None:
-            lock._keeper.stop()
+    stop_keepers(held)
     try:
         alive = yield from _by_parts(core, held, batches.release)
     except GeneratorExit:
@@ -78,9 +77,10 @@ def release_many(core: Core, locks: Sequence[LockState]) -> Generator[Effect, An
         raise
     finally:
         let_go_all(core, held)
-    core.count("released", sum(alive))
-    core.count("expired", len(alive) - sum(alive))
-    if not all(alive):
+    expired = alive.count(False)
+    core.count("released", len(alive) - expired)
+    core.count("expired", expired)
+    if expired:
         for (lock, lease), found in zip(held.items(), alive, strict=True):
             if not found:
                 lock.note_loss(lease)
@@ -150,9 +150,8 @@ def leases_of(core: Core, locks: Sequence[LockState]) -> dict[LockState, Lease]:
     """The locks that have a lease, with it."""
     if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
         raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")
-    for lock in locks:
-        if not isinstance(lock, LockState) or lock._core is not core:
-            raise ConfigError(f"locks: {lock!r} is no lock of this client")
+    for lock in strangers(core, locks):
+        raise ConfigError(f"locks: {lock!r} is no lock of this client")
     held = held_by(core, locks)
     if len(held) < len(locks) and len(set(locks)) < len(locks):
         raise ConfigError("locks: one of them is there twice")
