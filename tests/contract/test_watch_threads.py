@@ -147,9 +147,10 @@ def alarm() -> Iterator[None]:
 @pytest.mark.parametrize("others", [0, 2])
 def test_interrupt(fleet: MakeFleet, alarm: None, others: int) -> None:
     f = fleet(busy, commands=WATCHING)
+    before = len(f.session(0).commands)
     futures = [f.ask_meanwhile(watch(name, 1), need=1) for name in names_of(others)]
     main = threading.get_ident()
-    came = len(f.session(0).commands)
+    came = len(f.session(0).wait_commands(before + 2 * others))  # two commands for each
 
     def send() -> None:
         f.session(0).wait_commands(came + 2)

@@ -202,7 +202,7 @@ def test_it_is_renewed_until_the_last_level_is_left(kept: RLock, clock: Jumping,
     with kept, kept:
         for count in range(1, 4):
             clock.jump(THIRD)
-            eventually(lambda count=count: kept._core.counts.renewed >= count, "renewal")  # type: ignore[misc]
+            eventually(lambda count=count: kept._core.stats().renewed >= count, "renewal")  # type: ignore[misc]
             kept.check()
         assert not kept.lost.is_set()
         event = kept.lost
