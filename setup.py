@@ -92,6 +92,10 @@ class BuildExt(build_ext):
             ext.sources = made.sources
         self.parallel = self.parallel or True
         super().build_extensions()
+        built = [Path(self.get_ext_fullpath(ext.name)) for ext in self.extensions]
+        if not all(path.exists() for path in built):  # those that are optional: they need each other
+            for path in built:
+                path.unlink(missing_ok=True)
 
 
 class Sdist(sdist):

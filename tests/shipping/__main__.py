@@ -59,13 +59,20 @@ def choices(tools: Environment, tree: Path, scratch: Path) -> Path:
                 raise
         else:
             raise Failed(f"REDLOCK_FAST_BUILD_NATIVE={native} built a wheel without a compiler")
-    for native in ("auto", "no"):
+    picky = scratch / "picky"  # compiles one of them, and would leave a package that does not import
+    picky.write_text('#!/bin/sh\ncase "$*" in *_tokens*) exec cc "$@";; esac\nexit 1\n')
+    picky.chmod(0o755)
+    for native, compiler, into in (
+        ("auto", picky, "some"),
+        ("auto", NO_COMPILER, "none"),
+        ("no", NO_COMPILER, "no"),
+    ):
         shutil.rmtree(tree / "build", ignore_errors=True)
-        pure = artifacts.wheel(tools, tree, scratch / native, native, CC=NO_COMPILER)
+        pure = artifacts.wheel(tools, tree, scratch / into, native, CC=str(compiler))
         artifacts.wheel_is_complete(pure, tree, native=False)
     if not pure.name.endswith("-py3-none-any.whl"):
         raise Failed(f"{pure.name} is not for every platform")
-    say(f"without a compiler: yes fails, auto is pure, no is {pure.name}")
+    say(f"without a compiler, or one that fails: yes fails, auto is pure, no is {pure.name}")
     return pure
 
 
