@@ -200,7 +200,7 @@ class Connector(Ledger):
                     self._refuse(seat, "wait='push' needs RESP3 and CLIENT TRACKING there; use wait='auto'")
                     return
                 seat.admit(server, self.guard, time.monotonic())
-                self._agree()
+                self._check_configuration()
                 self._elect()  # before anybody can ask it
                 self.engine.attach(master, sock, dialect)
                 seat.failures = 0
@@ -222,11 +222,11 @@ class Connector(Ledger):
         seat.dialling = False
         if not seat.known:  # it was never otherwise: not a master's trouble, but the configuration's
             seat.refused = f"masters: {seat.target.name}: {why}"
-            self._agree()
+            self._check_configuration()
         self._changed()
 
-    def _agree(self) -> None:
-        """The configuration is at fault as long as a seat is refused by it: until that one is admitted."""
+    def _check_configuration(self) -> None:
+        """It is at fault as long as a seat is refused for it: until that one is admitted."""
         self.misconfigured = next((seat.refused for seat in self.seats if seat.refused), "")
         if self.misconfigured:
             self.ready = False
