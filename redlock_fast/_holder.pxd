@@ -43,7 +43,7 @@ cdef class Holder:
 cpdef Holder lock_of(
     type kind, object core, Rules rules, Ledger masters, object resource, Claim claim, double ttl, Lease lease=*)
 
-@cython.locals(rules=Rules, claim=Claim, lease=double)
+@cython.locals(rules=Rules, claim=Claim, seconds=double)
 cpdef Holder plain_lock(type kind, object core, object resource, object ttl)
 
 @cython.locals(lease=Lease, made=list, rules=Rules, masters=Ledger)

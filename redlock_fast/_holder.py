@@ -298,11 +298,14 @@ def lock_of(
 
 
 def plain_lock(kind: type[H], core: Core, resource: str | bytes, ttl: float | None) -> H:
-    """One of this kind, as ``lock(resource, ttl)`` makes it. Raises ConfigError."""
+    """One of this kind, as ``lock(resource, ttl)`` makes it. Raises ConfigError.
+
+    ``core.claim`` and ``core.ttl_of`` in place: two calls of Python would cost more than all that is here.
+    """
     rules = core.rules
     claim = Claim(key_of(core.key_prefix, resource))
-    lease = rules.ttl if ttl is None else core.check_ttl(ttl)
-    return lock_of(kind, core, rules, core.masters, resource, claim, lease)
+    seconds = rules.ttl if ttl is None else core.check_ttl(ttl)
+    return lock_of(kind, core, rules, core.masters, resource, claim, seconds)
 
 
 def locks_of(
