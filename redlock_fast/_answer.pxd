@@ -14,4 +14,4 @@ cdef class Answer:
     cpdef object wake(self, object done=*)
 
 @cython.locals(made=Answer)
-cpdef Answer answer_of(object asked)
+cpdef Answer answer_of(object asked, object loop)

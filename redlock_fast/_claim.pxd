@@ -12,3 +12,5 @@ cdef class Claim:
 cdef class Fenced(Claim):
     cdef public bytes counter
     cdef public bytes retention
+
+cpdef list release(bytes key, bytes token, unsigned long long masters, double keep)

@@ -22,6 +22,11 @@ def wire_ttl(ttl: float) -> bytes:
     return b"%d" % milliseconds(ttl)
 
 
+def release(key: bytes, token: bytes, masters: int, keep: float) -> list[Request]:
+    """Delete ``key`` where it is ``token``'s."""
+    return [request(RELEASE, (key, token), masters, keep)]
+
+
 class Claim:
     """A lock on ``key``. One object may serve any number of acquisitions: what they learn stays with them.
 
@@ -78,7 +83,7 @@ class Claim:
 
     def undo(self, token: bytes, masters: int, keep: float) -> list[Request]:
         """Take everything back."""
-        return [request(RELEASE, (self.key, token), masters, keep)]
+        return release(self.key, token, masters, keep)
 
     def more(self, token: bytes, ttl: bytes, masters: int) -> list[Request]:
         """Extend: all of these together."""

@@ -27,8 +27,10 @@ cdef class Holder:
 
     @cython.locals(rules=Rules, masters=Ledger, claim=Claim)
     cpdef tuple _first(self, bint blocking, object timeout)
-    @cython.locals(lease=Lease, masters=Ledger)
+    @cython.locals(lease=Lease)
     cpdef Lease _begin(self, object me)
+    @cython.locals(lease=Lease, masters=Ledger)
+    cpdef Lease _begin_here(self, object me)
     @cython.locals(lease=Lease, start=double, token=bytes, asked=cython.ulonglong)
     cpdef Lease _settle(self, tuple first, Votes votes)
     cpdef object _keep(self, Lease lease)

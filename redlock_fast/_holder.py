@@ -170,20 +170,25 @@ class Holder:
 
         It has begun when ``_acquiring`` is ``me``: so one can tell, whatever interrupted this.
         """
-        masters = self._masters
-        with masters.mutex:
-            if self._generation != masters.generation:  # whoever acquired or held it is our parent
-                self._generation = masters.generation
-                self._acquiring, self._lease = None, None
-            lease = self._lease
-            if self._acquiring is not None or (lease is not None and self._rules.clock() < lease.deadline):
-                raise LockAlreadyHeld(
-                    f"{self.key!r}: this lock object holds the lock, or is acquiring it; "
-                    "use one object for each holder"
-                )
-            self._acquiring = me
+        with self._masters.mutex:
+            lease = self._begin_here(me)
         if lease is not None:
             self.let_go(lease)
+        return lease
+
+    def _begin_here(self, me: object) -> Lease | None:
+        """The same, where no other thread uses this object; what has ended is not let go of yet."""
+        masters = self._masters
+        if self._generation != masters.generation:  # whoever acquired or held it is our parent
+            self._generation = masters.generation
+            self._acquiring, self._lease = None, None
+        lease = self._lease
+        if self._acquiring is not None or (lease is not None and self._rules.clock() < lease.deadline):
+            raise LockAlreadyHeld(
+                f"{self.key!r}: this lock object holds the lock, or is acquiring it; "
+                "use one object for each holder"
+            )
+        self._acquiring = me
         return lease
 
     def _settle(self, first: First, votes: Votes) -> Lease | None:

@@ -2,7 +2,7 @@
 
 cimport cython
 
-from redlock_fast._claim cimport Claim
+from redlock_fast._claim cimport Claim, release
 
 cdef class Lease:
     cdef readonly bytes key

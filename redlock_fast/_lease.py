@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from ._claim import Claim
+from ._claim import Claim, release
 from ._engine import Request, Votes
 
 
@@ -61,7 +61,7 @@ class Lease:
 
     def undo(self) -> list[Request]:
         """What takes it back, from all masters that may have it."""
-        return Claim(self.key).undo(self.token, self.sent, self.ttl)
+        return release(self.key, self.token, self.sent, self.ttl)
 
     def ask(self, ttl: float) -> bool:
         """Whether an extension for ``ttl`` may begin now; then ``answered`` must follow.

@@ -24,7 +24,7 @@ from ._verdict import any_faulty
 TIMER = 0.001
 #: So many requests are worth a flush of their own, unless masters have more than that to do: they work on
 #: them while others are made. (Each flush wakes every master: smaller ones cost them, and us, more.)
-ENOUGH = 32
+ENOUGH = 64
 #: Seconds, for who would wait without end: a week.
 LONG = 604_800.0
 
@@ -68,7 +68,7 @@ class Pump:
         """To be awaited at once; then it has what the engine answered."""
         if self._fd < 0:
             self.masters.check_open()  # nobody would tell
-        answer = answer_of(self)
+        answer = answer_of(self, self.loop)
         answer.ticket = self.engine.submit(requests, need, timeout, wait, stall, answer)
         self._pending += 1
         seconds = stall or timeout

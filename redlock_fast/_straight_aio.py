@@ -2,7 +2,8 @@
 
 What a lock does is said by its procedures, whatever happens. Here their first exchange is made without
 them, for generators and effects cost more than that. Where it was not the end, or was interrupted, the
-procedure is run up to that exchange, which has been made, and goes on with what came of it.
+procedure is run up to that exchange, which has been made, and goes on with what came of it. The release is
+in ``AsyncLock.release`` itself: a coroutine more would be felt.
 """
 
 from __future__ import annotations
@@ -43,19 +44,6 @@ async def acquire(lock: LockState, blocking: bool, timeout: float | None, pump: 
         raise
 
 
-async def release(lock: LockState, pump: Pump) -> bool:
-    lease = lock._leaving()
-    if lease is None:
-        return False
-    try:
-        answer = ask_back(lock, lease, pump)
-        await answer
-        return ended(lock, lease, answer)
-    except BaseException as error:
-        await interrupted(lock._release(), pump, error)
-        raise
-
-
 async def interrupted(procedure: Generator[Effect, Any, Any], pump: Pump, error: BaseException) -> None:
     """Its first exchange ended with ``error``: let it clean up; usually it raises the error again."""
     if isinstance(error, GeneratorExit):  # the task is destroyed: nothing can be awaited
@@ -70,7 +58,7 @@ async def interrupted(procedure: Generator[Effect, Any, Any], pump: Pump, error:
 
 
 def ask(lock: LockState, first: First, pump: Pump) -> Answer:
-    lock._begin(first)
+    lock._begin_here(first)
     rules = lock._rules
     requests = [lock._claim.ask(first[1], rules.wire_of(lock._ttl), first[2])]
     return pump.ask(requests, rules.need, rules.node_timeout, rules.wait)

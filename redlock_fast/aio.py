@@ -18,7 +18,7 @@ from ._lock import LockState
 from ._many import acquire_many, extend_many, release_many
 from ._pump import Pump
 from ._renewal_aio import Body, LoopRenewal, loop_keeper
-from ._straight_aio import acquire, release
+from ._straight_aio import acquire, ask_back, ended, interrupted
 from .errors import WrongLoop
 from .kinds import check_options
 from .kinds.fair import fair as fair_claim
@@ -60,7 +60,17 @@ class AsyncLock(LockState):
 
     async def release(self) -> bool:
         """Delete our key on all masters that may have it; see [`Lock.release`][]."""
-        return await release(self, self._core.pump())
+        pump = self._core.pump()
+        try:
+            lease = self._leaving()
+            if lease is None:
+                return False
+            answer = ask_back(self, lease, pump)
+            await answer
+            return ended(self, lease, answer)
+        except BaseException as error:
+            await interrupted(self._release(), pump, error)
+            raise
 
     async def extend(self, ttl: float | None = None) -> float:
         """Make the lease last ``ttl`` seconds from now; see [`Lock.extend`][]."""
@@ -87,7 +97,7 @@ class AsyncLock(LockState):
         if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
             drive_now(self._drop(), bound)
         else:
-            self._left(await release(self, self._core.pump()), failing=error is not None)
+            self._left(await AsyncLock.release(self), failing=error is not None)
 
 
 class AsyncFastRedlock(Core):

@@ -184,6 +184,7 @@ cdef hub_template **compile_dialect(object dialect) except NULL:
 
 
 @cython.final
+@cython.freelist(64)
 cdef class _Ticket:
     """Requests that were handed over together, and who waits for them."""
 

@@ -22,7 +22,7 @@ def fields(made: Any) -> dict[str, Any]:
 def test_both_ways() -> None:
     """Catches: a field that one of them forgets."""
     asked: Any = SimpleNamespace(loop=object())
-    assert fields(answer_of(asked)) == fields(Answer(asked))
+    assert fields(answer_of(asked, asked.loop)) == fields(Answer(asked))
     assert fields(request(1, (b"k",), 31, 2.5)) == fields(Request(1, (b"k",), 31, 2.5))
     what: Any = b"k", b"token", 31, 10.0, 9.5, 9.0
     assert fields(plain_lease(*what)) == fields(Lease(*what))
