@@ -17,7 +17,7 @@ int hub_held(const hub *h) {
     return h->helper.leading && h->awake && h->stalls < 2 && h->unsent < ENOUGH;
 }
 
-/* Who is woken has to wait for the GIL, so one at a time is enough: it wakes the next when it is back here
+/* Who is woken has to wait for the GIL, so two at a time are enough: each wakes the next when it is back here
  * (hub_exchange), and has let go of the GIL. Those that work on something else meanwhile are not back for
  * RELAY: then the next are woken all the same, more each time. */
 static void lead(hub *h) {
@@ -26,9 +26,9 @@ static void lead(hub *h) {
         hub_wake_finished(h);
         return;
     }
-    int more = h->unwoken && !h->awake;
+    int more = h->unwoken ? TOGETHER - h->awake : 0;
     if (h->awake && h->polled - h->relayed >= RELAY) {
-        h->awake = 0;
+        hub_count_anew(h);
         if (h->stalls < MOST_STALLS) h->stalls++;
         more = 1 << h->stalls;
     }

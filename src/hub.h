@@ -90,6 +90,7 @@ struct hub_waiter {
     hub_waiters *queue; /* that it stands in */
     char present; /* inside hub_wait, so it can be woken to lead */
     char called;  /* decided, and its bell is about to ring: it may not be gone before */
+    unsigned counting; /* when it was told */
     bell bell;
 };
 

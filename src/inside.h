@@ -22,6 +22,10 @@
 /* How many places there are for those that watch a key; one more is for prefixes. */
 #define HUB_PLACES 256
 
+/* So many threads that were told something are on their way back at a time: one has the GIL, and meanwhile the
+ * next wakes up, which takes longer than that where a core has to be woken for it. */
+#define TOGETHER 2
+
 #define BIT(i) (UINT64_C(1) << (i))
 
 /* A thread that leads where many wait. */
@@ -63,6 +67,7 @@ struct hub {
     hub_waiters finished;       /* threads that are decided, not yet woken */
     int unwoken;                /* how many those are */
     int awake;                  /* threads that were told, and are not back */
+    unsigned counting;          /* of those; with another number they are not counted any more */
     int64_t relayed;            /* when the last was told, or came back */
     int stalls;                 /* how often in a row none was back in time */
     unsigned unsent;            /* requests since the last flush */
@@ -104,6 +109,7 @@ void hub_conclude(hub *h, hub_op *op);
 void hub_decide(hub *h, hub_op *op);
 int hub_wake_next(hub *h); /* 0 if there is none */
 void hub_wake_finished(hub *h);
+void hub_count_anew(hub *h); /* those that are awake may never be back */
 void hub_expire(hub *h, int64_t now);
 void hub_hasten(hub *h, hub_waiter *w, int64_t due);
 void hub_kick(hub *h);

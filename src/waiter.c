@@ -78,10 +78,17 @@ void hub_decide(hub *h, hub_op *op) {
     h->unwoken++;
 }
 
+/* Who told this thread last, and with which count of theirs. */
+static _Thread_local struct {
+    const hub *by;
+    unsigned counting;
+} told;
+
 static hub_waiter *pick_next(hub *h) {
     hub_waiter *w = h->finished.first;
     if (!w) return NULL;
     h->awake++;
+    w->counting = h->counting;
     leave_queue(h, w);
     if (w == h->lookout && h->looking) hub_kick(h);
     return w;
@@ -93,12 +100,22 @@ int hub_wake_next(hub *h) {
     return w != NULL;
 }
 
-/* A thread is back. If it is the last that was awake the next is to be told, by ring_called, when this one is
- * done with the mutex: two would only wait for the GIL, and be woken twice. */
+void hub_count_anew(hub *h) {
+    h->awake = 0;
+    h->counting++;
+}
+
+/* A thread is back. The next is to be told in its place, by ring_called, when this one is done with the mutex.
+ * One that nobody counts on any more must not be taken for one of those that are awake: there would be one
+ * more of them from then on, and soon many, that only wait for the GIL, and are woken twice. */
 static hub_waiter *call_next(hub *h) {
-    h->stalls = 0;
-    h->relayed = hub_now();
-    if (h->awake && --h->awake) return NULL;
+    if (told.by == h && told.counting == h->counting && h->awake) {
+        h->awake--;
+        h->stalls = 0;
+        h->relayed = hub_now();
+    }
+    told.by = NULL;
+    if (h->awake >= TOGETHER) return NULL;
     hub_waiter *w = pick_next(h);
     if (w && !w->present) bell_ring(&w->bell, TOLD); /* it looks after signals, and may leave */
     else if (w) w->called = 1;
@@ -113,7 +130,7 @@ static void ring_called(hub_waiter **w) {
 void hub_wake_finished(hub *h) {
     while (hub_wake_next(h)) {
     }
-    h->awake = 0; /* nobody counts on their coming back */
+    hub_count_anew(h); /* nobody counts on their coming back */
 }
 
 /* When the time of this request ends. */
@@ -261,7 +278,11 @@ static enum hub_state wait_decided(hub *h, hub_waiter *w, hub_waiter *called) {
         pthread_mutex_unlock(&h->mutex);
         ring_called(&called);
         int rung = bell_wait(&w->bell, SLICE);
-        if (rung == TOLD) return HUB_DONE; /* by somebody who has forgotten me */
+        if (rung == TOLD) { /* by somebody who has forgotten me */
+            told.by = h;
+            told.counting = w->counting;
+            return HUB_DONE;
+        }
         pthread_mutex_lock(&h->mutex);
         if (!rung && w->undecided) state = HUB_SIGNALS;
     }
