@@ -57,6 +57,8 @@ from .errors import ConfigError
 #: Votes that are not numbers from a master: no reply yet; and failed, not sent, or an error reply.
 SILENT = -(1 << 63)
 FAULT = SILENT + 1
+#: The detail of a fault that is none: the request was not for this master.
+NOT_ASKED = "not asked"
 
 #: Bounds, per master.
 MAX_OWED = 65_536

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from ._clock import Clock
 from ._connector import Connector
 from ._connector import nothing as nothing
-from ._engine import FAULT, Engine, Votes
+from ._engine import FAULT, NOT_ASKED, Engine, Votes
 from ._guard import Electorate, Guard
 from ._ledger import holders
 from ._line import Line, Place
@@ -111,11 +111,11 @@ class Masters(Connector):
     def note_faults(self, votes: Votes) -> None:
         """Count and log, rarely, what was wrong with masters in one exchange."""
         for master, detail in votes.details.items():
-            if detail == "not asked":
+            if detail == NOT_ASKED:
                 continue
             seat = self.seats[master]
             if detail in SKIPPED:
-                seat.skipped[str(detail)] += 1
+                seat.skipped[detail] += 1
                 continue
             seat.causes[fault_cause(detail)] += 1
             seat.error = fault_text(detail)
@@ -127,7 +127,7 @@ class Masters(Connector):
             return "no reply in time"
         text = fault_text(votes.details.get(master, "failed"))
         seat = self.seats[master]
-        if text == "not asked" and seat.guard():
+        if text == NOT_ASKED and seat.guard():
             return f"it may have forgotten locks: no vote for {seat.guard():.1f} s more (restart_guard)"
         error = seat.error
         return f"{text}: {error}" if text == "not connected" and error else text

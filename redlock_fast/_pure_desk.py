@@ -9,14 +9,14 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from ._engine import Batch, Request, Tally, Votes, Wait
+from ._engine import NOT_ASKED, Batch, Request, Tally, Votes, Wait
 from ._pure_hub import SLICE, Hub
 from ._pure_link import Lane, Slot, on_line
 from ._pure_op import Op, Template, Vigil, Waiter
 from ._pure_watch import Watch
 
-#: Faults of masters that were not asked.
-NOT_ASKED = frozenset({"not asked", "lagging", "not connected"})
+#: Faults of masters that were sent nothing.
+SENT_NOTHING = frozenset({NOT_ASKED, "lagging", "not connected"})
 
 
 class Ticket(Waiter):
@@ -254,7 +254,7 @@ class Desk(Hub):
         for lane in self._lanes:
             connection = lane.connection
             if not request.masters >> lane.index & 1:
-                op.fault(lane.index, "not asked")
+                op.fault(lane.index, NOT_ASKED)
             elif connection is None:
                 self._refuse(op, lane, lane.broken or "not connected", now)
             elif connection.busy and self._lead.interrupted(me):
@@ -316,6 +316,6 @@ def answers(requests: Sequence[Request] | Batch, ops: list[Op]) -> list[Votes] |
         {
             number: one
             for number, (one, op) in enumerate(zip(votes, ops, strict=True))
-            if one.granted < op.need or (one.details and not NOT_ASKED.issuperset(one.details.values()))
+            if one.granted < op.need or (one.details and not SENT_NOTHING.issuperset(one.details.values()))
         },
     )

@@ -6,6 +6,7 @@ Decided here for every lock, and once; compiled where it can be, with the types 
 from __future__ import annotations
 
 from ._claim import Claim
+from ._engine import NOT_ASKED
 from ._lease import Lease, lease_of
 from ._messages import Tally, Votes
 from ._quorum import deadline
@@ -52,7 +53,9 @@ def any_faulty(answers: list[Votes] | Tally) -> bool:
     """Whether a master failed, and somebody has to look at it."""
     if type(answers) is Tally:
         return bool(answers.votes)
-    faulty = 0
     for votes in answers:  # type: ignore[union-attr]
-        faulty += votes.faulty
-    return faulty > 0
+        if votes.faulty:
+            for detail in votes.details.values():
+                if detail != NOT_ASKED:
+                    return True
+    return False

@@ -129,7 +129,7 @@ cdef enum: MOST_KINDS = 256
 cdef enum: MOST_MASTERS = 63  # MAX_MASTERS of the contract
 
 #: The texts of enum hub_reason that carry none.
-_REASONS = ("", "not asked", "not connected", "lagging", "too many replies owed", "buffer full", "no such command")
+_REASONS = ("", _engine.NOT_ASKED, "not connected", "lagging", "too many replies owed", "buffer full", "no such command")
 
 
 # --- templates -------------------------------------------------------------------------------
