@@ -8,11 +8,12 @@ from typing import Any, Protocol, TypeVar
 from ._effects import Effect, Exchange, Pause, Turn, Watch
 from ._engine import Engine, Tally, Votes
 from ._line import Place
+from ._verdict import Seated, to_be_noted
 
 Result = TypeVar("Result")
 
 
-class Fleet(Protocol):
+class Fleet(Seated, Protocol):
     """What a driver needs of the masters."""
 
     engine: Engine
@@ -32,13 +33,15 @@ def exchange(effect: Exchange, fleet: Fleet) -> list[Votes] | Tally:
     answers: Any = fleet.engine.exchange(
         effect.requests, effect.need, effect.timeout, effect.wait, effect.stall
     )
-    note_faults(answers, fleet)
+    if to_be_noted(answers, fleet):
+        note_faults(answers, fleet)
     if not effect.need:
         fleet.attend()
     return answers  # type: ignore[no-any-return]
 
 
 def note_faults(answers: list[Votes] | Tally, fleet: Fleet) -> None:
+    """What is ``to_be_noted``."""
     for votes in answers if type(answers) is list else answers.votes.values():  # type: ignore[union-attr]
         if votes.faulty:
             fleet.note_faults(votes)

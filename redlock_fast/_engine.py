@@ -57,8 +57,9 @@ from .errors import ConfigError
 #: Votes that are not numbers from a master: no reply yet; and failed, not sent, or an error reply.
 SILENT = -(1 << 63)
 FAULT = SILENT + 1
-#: The detail of a fault that is none: the request was not for this master.
+#: Details of faults that say nothing new about a master: the request was not for it; or it was left out.
 NOT_ASKED = "not asked"
+LEFT_OUT = frozenset({"lagging", "not connected"})
 
 #: Bounds, per master.
 MAX_OWED = 65_536

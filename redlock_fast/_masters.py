@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from ._clock import Clock
 from ._connector import Connector
 from ._connector import nothing as nothing
-from ._engine import FAULT, NOT_ASKED, Engine, Votes
+from ._engine import FAULT, LEFT_OUT, NOT_ASKED, Engine, Votes
 from ._guard import Electorate, Guard
 from ._ledger import holders
 from ._line import Line, Place
 from ._places import Places
-from ._seat import SKIPPED, MasterHealth, fault_cause, fault_text
+from ._seat import MasterHealth, fault_cause, fault_text
 from ._target import Target
 from .errors import ClientClosed, ConfigError
 from .telemetry import log_error
@@ -109,14 +109,11 @@ class Masters(Connector):
         self.check_open()
 
     def note_faults(self, votes: Votes) -> None:
-        """Count and log, rarely, what was wrong with masters in one exchange."""
+        """Count and log, rarely, what was wrong with masters in one exchange, if that is ``to_be_noted``."""
         for master, detail in votes.details.items():
-            if detail == NOT_ASKED:
+            if detail == NOT_ASKED or detail in LEFT_OUT:
                 continue
             seat = self.seats[master]
-            if detail in SKIPPED:
-                seat.skipped[detail] += 1
-                continue
             seat.causes[fault_cause(detail)] += 1
             seat.error = fault_text(detail)
             self.events.warn("master-fault", seat.target.name, seat.error)

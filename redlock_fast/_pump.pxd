@@ -4,7 +4,7 @@ cimport cython
 
 from redlock_fast._answer cimport Answer, answer_of
 from redlock_fast._ledger cimport Ledger
-from redlock_fast._verdict cimport any_faulty
+from redlock_fast._verdict cimport to_be_noted
 
 @cython.final
 cdef class Pump:

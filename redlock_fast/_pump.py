@@ -18,7 +18,7 @@ from ._effects import Exchange, Watch
 from ._line import Place
 from ._masters import Masters, nothing
 from ._messages import Batch, Request
-from ._verdict import any_faulty
+from ._verdict import to_be_noted
 
 #: Seconds; timers of event loops are not finer.
 TIMER = 0.001
@@ -110,7 +110,7 @@ class Pump:
     def _on_ready(self) -> None:
         told: list[tuple[Any, Any]] = self.engine.on_ready()
         for answer, answers in told:
-            if any_faulty(answers):
+            if to_be_noted(answers, self.masters):
                 note_faults(answers, self.masters)
             answer.answers = answers
         self._pending -= len(told)

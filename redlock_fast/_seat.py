@@ -19,8 +19,6 @@ MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
 #: Of its own: threads of ours must not change what the program draws from the shared one.
 _chance = random.Random()
 
-#: Faults that say nothing new about a master: these, and "not asked", where nothing was wanted of it.
-SKIPPED = frozenset({"lagging", "not connected"})
 #: The error replies that are causes by themselves; a server may say anything.
 ERRORS = frozenset(
     (

@@ -6,7 +6,7 @@ from redlock_fast._claim cimport Claim
 from redlock_fast._holder cimport Holder
 from redlock_fast._lease cimport Lease
 from redlock_fast._rules cimport Rules
-from redlock_fast._verdict cimport any_faulty, released
+from redlock_fast._verdict cimport released, to_be_noted
 
 @cython.locals(rules=Rules, first=tuple, claim=Claim, answers=list)
 cpdef object acquire(Holder lock, bint blocking, object timeout, object fleet)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ._drive import Fleet, drive, note_faults
 from ._lease import Lease, Refusal
 from ._lock import LockState
-from ._verdict import any_faulty, released
+from ._verdict import released, to_be_noted
 
 
 def acquire(lock: LockState, blocking: bool, timeout: float | None, fleet: Fleet) -> Lease | Refusal:
@@ -21,7 +21,7 @@ def acquire(lock: LockState, blocking: bool, timeout: float | None, fleet: Fleet
         lock._begin(first)
         requests = [lock._claim.ask(first[1], rules.wire_of(lock._ttl), first[2])]
         answers = fleet.engine.exchange(requests, rules.need, rules.node_timeout, rules.wait)
-        if any_faulty(answers):
+        if to_be_noted(answers, fleet):
             note_faults(answers, fleet)
         outcome: Lease | Refusal | None = lock._settle(first, answers[0])
         if outcome is None:
@@ -46,7 +46,7 @@ def release(lock: LockState, fleet: Fleet) -> bool:
         rules = lock._rules
         requests = lease.undo()
         answers = fleet.engine.exchange(requests, rules.need, rules.node_timeout, rules.certain)
-        if any_faulty(answers):
+        if to_be_noted(answers, fleet):
             note_faults(answers, fleet)
         return lock.note_release(lease, released(rules, lease, answers))
     except BaseException as error:

@@ -19,4 +19,4 @@ cpdef bint released(Rules rules, Lease lease, list answers) except -1
 cpdef bint still_alive(Rules rules, Lease lease, Votes votes) except -1
 
 @cython.locals(votes=Votes)
-cpdef bint any_faulty(object answers) except -1
+cpdef bint to_be_noted(object answers, object masters) except -1

@@ -5,12 +5,22 @@ Decided here for every lock, and once; compiled where it can be, with the types 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Protocol
+
 from ._claim import Claim
-from ._engine import NOT_ASKED
+from ._engine import LEFT_OUT, NOT_ASKED
 from ._lease import Lease, lease_of
 from ._messages import Tally, Votes
 from ._quorum import deadline
 from ._rules import Rules
+
+
+class Seated(Protocol):
+    """Masters, and where they sit."""
+
+    @property
+    def seats(self) -> Sequence[Any]: ...
 
 
 def granted_lease(
@@ -49,13 +59,17 @@ def still_alive(rules: Rules, lease: Lease, votes: Votes) -> bool:
     return not rules.hopeless(votes) and rules.clock() < lease.deadline
 
 
-def any_faulty(answers: list[Votes] | Tally) -> bool:
-    """Whether a master failed, and somebody has to look at it."""
-    if type(answers) is Tally:
-        return bool(answers.votes)
-    for votes in answers:  # type: ignore[union-attr]
+def to_be_noted(answers: list[Votes] | Tally, masters: Seated) -> bool:
+    """Whether a master failed, so that somebody has to look at it.
+
+    Those that were only left out are counted in here: while a master is stopped that is each time.
+    """
+    noted = False
+    for votes in answers if type(answers) is list else answers.votes.values():  # type: ignore[union-attr]
         if votes.faulty:
-            for detail in votes.details.values():
-                if detail != NOT_ASKED:
-                    return True
-    return False
+            for master, detail in votes.details.items():
+                if detail in LEFT_OUT:
+                    masters.seats[master].skipped[detail] += 1
+                elif detail != NOT_ASKED:
+                    noted = True
+    return noted

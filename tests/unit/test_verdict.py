@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from types import SimpleNamespace
+
 import pytest
 
 from redlock_fast._engine import FAULT, NOT_ASKED
 from redlock_fast._messages import Tally, Votes
-from redlock_fast._verdict import any_faulty
+from redlock_fast._verdict import to_be_noted
+
+
+class Masters:
+    """Nine, and how often each was left out."""
+
+    def __init__(self) -> None:
+        self.seats = [SimpleNamespace(skipped=Counter()) for _ in range(9)]
+
+    def skipped(self) -> dict[int, dict[str, int]]:
+        return {number: dict(seat.skipped) for number, seat in enumerate(self.seats) if seat.skipped}
 
 
 def votes(*details: str | bytes) -> Votes:
@@ -15,17 +28,31 @@ def votes(*details: str | bytes) -> Votes:
     return Votes(values, 0b111, 3, 0, len(details), dict(enumerate(details, 3)))
 
 
-@pytest.mark.parametrize("detail", ["lagging", "not connected", b"-OOM no\r\n", "broken"])
-def test_a_master_that_failed_is_looked_at(detail: str | bytes) -> None:
-    assert any_faulty([votes(detail)])
-    assert any_faulty([votes(), votes(NOT_ASKED, detail)])
+@pytest.mark.parametrize("detail", [b"-OOM no\r\n", "broken", "buffer full"])
+def test_a_master_that_failed(detail: str | bytes) -> None:
+    masters = Masters()
+    assert to_be_noted([votes(detail)], masters)
+    assert to_be_noted([votes(), votes(NOT_ASKED, detail)], masters)
+    assert masters.skipped() == {}
 
 
-def test_a_master_that_was_not_wanted_is_not() -> None:
+def test_a_master_that_was_not_wanted() -> None:
     """A release goes only where the lock may be: with a stopped master that would be each of them."""
-    assert not any_faulty([votes(NOT_ASKED), votes(NOT_ASKED, NOT_ASKED), votes()])
+    masters = Masters()
+    assert not to_be_noted([votes(NOT_ASKED), votes(NOT_ASKED, NOT_ASKED), votes()], masters)
+    assert masters.skipped() == {}
 
 
-def test_of_a_batch_what_is_told_is_looked_at() -> None:
-    assert any_faulty(Tally([3, 0], [7, 7], {1: votes("lagging")}))
-    assert not any_faulty(Tally([3, 3], [7, 7], {}))
+def test_a_master_that_was_left_out_is_counted() -> None:
+    masters = Masters()
+    assert not to_be_noted([votes("lagging"), votes(NOT_ASKED, "not connected", "lagging")], masters)
+    assert to_be_noted([votes("lagging", "broken")], masters)
+    assert masters.skipped() == {3: {"lagging": 2}, 4: {"not connected": 1}, 5: {"lagging": 1}}
+
+
+def test_of_a_batch_what_is_told() -> None:
+    masters = Masters()
+    assert not to_be_noted(Tally([3, 0], [7, 7], {1: votes("lagging")}), masters)
+    assert to_be_noted(Tally([3, 0], [7, 7], {1: votes("broken")}), masters)
+    assert not to_be_noted(Tally([3, 3], [7, 7], {}), masters)
+    assert masters.skipped() == {3: {"lagging": 1}}
