@@ -109,14 +109,15 @@ void hub_count_anew(hub *h) {
  * One that nobody counts on any more must not be taken for one of those that are awake: there would be one
  * more of them from then on, and soon many, that only wait for the GIL, and are woken twice. */
 static hub_waiter *call_next(hub *h) {
-    if (told.by == h && told.counting == h->counting && h->awake) {
+    int counted = told.by == h && told.counting == h->counting && h->awake;
+    told.by = NULL;
+    if (counted) {
         h->awake--;
         h->stalls = 0;
-        h->relayed = hub_now();
     }
-    told.by = NULL;
-    if (h->awake >= TOGETHER) return NULL;
-    hub_waiter *w = pick_next(h);
+    int more = h->awake < TOGETHER;
+    if (counted || more) h->relayed = hub_now();
+    hub_waiter *w = more ? pick_next(h) : NULL;
     if (w && !w->present) bell_ring(&w->bell, TOLD); /* it looks after signals, and may leave */
     else if (w) w->called = 1;
     return w && w->called ? w : NULL;
