@@ -60,6 +60,7 @@ FAULT = SILENT + 1
 #: Details of faults that say nothing new about a master: the request was not for it; or it was left out.
 NOT_ASKED = "not asked"
 LEFT_OUT = frozenset({"lagging", "not connected"})
+SENT_NOTHING = LEFT_OUT | {NOT_ASKED}
 
 #: Bounds, per master.
 MAX_OWED = 65_536

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from ._clock import Clock
 from ._connector import Connector
 from ._connector import nothing as nothing
-from ._engine import FAULT, LEFT_OUT, NOT_ASKED, Engine, Votes
+from ._engine import FAULT, NOT_ASKED, SENT_NOTHING, Engine, Votes
 from ._guard import Electorate, Guard
 from ._ledger import holders
 from ._line import Line, Place
@@ -111,7 +111,7 @@ class Masters(Connector):
     def note_faults(self, votes: Votes) -> None:
         """Count and log, rarely, what was wrong with masters in one exchange, if that is ``to_be_noted``."""
         for master, detail in votes.details.items():
-            if detail == NOT_ASKED or detail in LEFT_OUT:
+            if detail in SENT_NOTHING:
                 continue
             seat = self.seats[master]
             seat.causes[fault_cause(detail)] += 1

@@ -9,14 +9,11 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from ._engine import LEFT_OUT, NOT_ASKED, Batch, Request, Tally, Votes, Wait
+from ._engine import NOT_ASKED, SENT_NOTHING, Batch, Request, Tally, Votes, Wait
 from ._pure_hub import SLICE, Hub
 from ._pure_link import Lane, Slot, on_line
 from ._pure_op import Op, Template, Vigil, Waiter
 from ._pure_watch import Watch
-
-#: Faults of masters that were sent nothing.
-SENT_NOTHING = LEFT_OUT | {NOT_ASKED}
 
 
 class Ticket(Waiter):

@@ -1,4 +1,4 @@
-"""What the masters' votes come to: whether a lease was granted, and whether it was ours to the end.
+"""What the masters' votes come to: whether a lease was granted, whether it was ours to the end, who failed.
 
 Decided here for every lock, and once; compiled where it can be, with the types of ``_verdict.pxd``.
 """
