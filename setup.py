@@ -9,6 +9,7 @@ import os
 import sys
 import sysconfig
 import tarfile
+import tempfile
 import time
 from glob import glob
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
+from setuptools.errors import CompileError, LinkError
 
 CHOICE = os.environ.get("REDLOCK_FAST_BUILD_NATIVE", "auto")
 if CHOICE not in ("yes", "no", "auto"):
@@ -24,7 +26,7 @@ if CHOICE not in ("yes", "no", "auto"):
 FLAGS = os.environ.get("REDLOCK_FAST_CFLAGS", "").split()
 TRACE = os.environ.get("REDLOCK_FAST_TRACE") == "1"
 
-PARTS = ("helper", "hub", "link", "lookout", "loop", "request", "round", "vigil", "waiter")
+PARTS = ("fork", "helper", "hub", "link", "lookout", "loop", "request", "round", "vigil", "waiter")
 HEADERS = ("bell", "buffer", "hub", "inside", "link", "push", "reply", "watch")
 
 #: What every lock makes and runs through, in C from the same source: all with a .pxd. With the engine or not
@@ -40,9 +42,21 @@ NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 DIRECTIVES = {
     "annotation_typing": False,
     "auto_pickle": False,
-    "freethreading_compatible": True,
+    "freethreading_compatible": False,  # not tested there: importing turns the GIL on
     "nonecheck": True,
 }
+
+
+#: What makes an error in C harder to use, where the compiler has it: options, and those to try otherwise.
+HARDENING = (
+    ("-fstack-protector-strong",),
+    ("-fstack-clash-protection",),
+    ("-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3", "-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2"),
+    ("-fcf-protection=full", "-mbranch-protection=standard"),
+    ("-fvisibility=hidden",),
+)
+HARDENED_LINKS = (("-Wl,-z,relro,-z,now",),)
+TRIED = "#include <string.h>\nint tried(char *to, const char *from) { strcpy(to, from); return 0; }\n"
 
 
 def extension(name, sources, macros=(), directives=DIRECTIVES, **more):
@@ -90,12 +104,46 @@ class BuildExt(build_ext):
                 compiler_directives=ext.cython_directives,
             )
             ext.sources = made.sources
+        if not any(flag.startswith("-fsanitize") for flag in FLAGS):  # sanitizers do not go with all of them
+            self.harden()
         self.parallel = self.parallel or True
         super().build_extensions()
         built = [Path(self.get_ext_fullpath(ext.name)) for ext in self.extensions]
         if not all(path.exists() for path in built):  # those that are optional: they need each other
             for path in built:
                 path.unlink(missing_ok=True)
+
+
+    def harden(self):
+        """Add what this compiler and this linker take without a warning."""
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder, "tried.c")
+            source.write_text(TRIED)
+
+            def compiles(flags):
+                flags = ["-O2", *flags, "-Werror"]
+                return self.compiler.compile([str(source)], output_dir=folder, extra_postargs=flags)
+
+            def links(flags):
+                place = str(Path(folder, "tried.so"))
+                self.compiler.link_shared_object(compiles([]), place, extra_postargs=flags)
+
+            compiling = [flag for options in HARDENING for flag in _first_taken(options, compiles)]
+            linking = [flag for options in HARDENED_LINKS for flag in _first_taken(options, links)]
+        for ext in self.extensions:
+            ext.extra_compile_args = [*compiling, *ext.extra_compile_args]
+            ext.extra_link_args = [*linking, *ext.extra_link_args]
+
+
+def _first_taken(options, attempt):
+    """The flags of the first option with which ``attempt`` does not fail."""
+    for option in options:
+        try:
+            attempt(option.split())
+        except (CompileError, LinkError):
+            continue
+        return option.split()
+    return []
 
 
 class Sdist(sdist):

@@ -11,11 +11,18 @@ import socket
 from time import monotonic
 from typing import Any
 
-from ._resp import PARTIAL, ProtocolError, frame
+from ._resp import NEW, PARTIAL, ProtocolError, frame, resume
 
 #: Replies between two things that are sent. The most that are asked for at once are some ten.
 MAX_REPLIES = 50
+#: Bytes of one of them, such as INFO's, and of all of them together.
+MAX_ANSWER = 64 << 10
+MAX_ANSWERS = 256 << 10
 RECEIVE_SIZE = 1 << 16
+
+
+class Pushed(ProtocolError):
+    """A push, before anything was watched: all that it can say is that keys were flushed."""
 
 
 class BoundedSocket:
@@ -28,6 +35,7 @@ class BoundedSocket:
         self._sock = sock
         self._timeout = timeout
         self._received = bytearray()
+        self._scan = NEW
         self._whole = 0  # so many bytes of them are the rest of a whole reply
         self._asked()
 
@@ -40,6 +48,7 @@ class BoundedSocket:
     def _asked(self) -> None:
         self._deadline = monotonic() + self._timeout
         self._replies = 0
+        self._bytes = 0
 
     def sendall(self, data: Any) -> None:
         self._asked()
@@ -64,10 +73,18 @@ class BoundedSocket:
         self._replies += 1
         if self._replies > MAX_REPLIES:
             raise ProtocolError("replies that nobody asked for")
-        while (end := frame(self._received, 0)) == PARTIAL:
+        while True:
+            end, self._scan = resume(self._received, self._scan, MAX_ANSWER)
+            if end != PARTIAL:
+                self._scan = NEW
+                self._refuse_push()
+                _check(self._received, 0)
+                return end
             self._receive()
-        _check(self._received, 0)
-        return end
+
+    def _refuse_push(self) -> None:
+        if self._received.startswith(b">"):
+            raise Pushed("a push")
 
     def _receive(self) -> None:
         left = self._deadline - monotonic()
@@ -77,10 +94,14 @@ class BoundedSocket:
         data = self._sock.recv(RECEIVE_SIZE)
         if not data:
             raise ConnectionError("connection closed by the master")
+        self._bytes += len(data)
+        if self._bytes > MAX_ANSWERS:
+            raise ProtocolError("more than was asked for")
         self._received += data
 
     def release(self) -> socket.socket:
         """The socket itself, now that all that was asked for is answered."""
+        self._refuse_push()
         if self._received:
             raise ProtocolError("a reply that nobody asked for")
         return self._sock
@@ -92,7 +113,7 @@ def _check(data: bytearray, at: int) -> int:
     if kind == b"|":
         raise ProtocolError("an attribute that nobody asked for")
     if kind not in b"*~>%":
-        return frame(data, at)
+        return frame(data, at, MAX_ANSWER)
     for item in range(int(data[at + 1 : end - 2]) * (2 if kind == b"%" else 1)):
         if kind == b"%" and item % 2 == 0 and data[end : end + 1] not in b"+$":
             raise ProtocolError("a map with keys that are no words")

@@ -99,17 +99,22 @@ class Claim:
 
 
 class Fenced(Claim):
-    """A lock that counts a fencing token for each grant. ``retention``: of the counter, as ``ttl``."""
+    """A lock that counts a fencing token for each grant.
 
-    __slots__ = ("counter", "retention")
+    ``retention``, ``youth``: how long a counter is kept after its last use, and is young, as ``ttl``.
+    """
 
-    def __init__(self, key: bytes, retention: bytes) -> None:
+    __slots__ = ("counter", "retention", "youth")
+
+    def __init__(self, key: bytes, retention: bytes, youth: bytes) -> None:
         super().__init__(key)
         self.counter: bytes = b"{%b}:f" % key
         self.retention = retention
+        self.youth = youth
 
     def ask(self, token: bytes, ttl: bytes, masters: int) -> Request:
-        return Request(FENCE, (self.key, token, ttl, self.counter, self.retention), masters)
+        args = (self.key, token, ttl, self.counter, self.retention, self.youth)
+        return Request(FENCE, args, masters)
 
     def lift(self, token: bytes, number: int, masters: int) -> Request:
         """Raise the counters to the fencing token."""

@@ -5,7 +5,7 @@ numbers of request arguments. Both engines compile templates; a new lock kind
 is a new template and never new engine code.
 
 Every reply means the same thing everywhere: ``+OK`` and a positive integer grant,
-nil and ``:0`` refuse, anything else is a fault.
+nil and ``:0`` refuse, anything else is a fault. Each command has either of the two (``Command.reply``).
 
 Sources: redis.io/commands/set, /delex, /evalsha; valkey.io/commands/set, /delifeq.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import NamedTuple
 
 from . import _scripts as lua
 
@@ -57,8 +58,20 @@ class Verb(IntEnum):
 #: What a command watches: the key that its first argument names, or all keys that begin with it.
 WATCH_KEY, WATCH_PREFIX = 1, 2
 
+
+class Reply(IntEnum):
+    """The replies that a command can have, besides an error.
+
+    STATUS: ``+OK`` or null. INTEGER: a 64-bit number. ANY: not checked.
+    """
+
+    ANY = 0
+    STATUS = 1
+    INTEGER = 2
+
+
 #: Slots: the places of a request's arguments. COUNTER is a key; NUMBER takes the place of the TTL.
-KEY, TOKEN, TTL, COUNTER, RETENTION = range(5)
+KEY, TOKEN, TTL, COUNTER, RETENTION, YOUTH = range(6)
 NUMBER = TTL
 #: Those of a semaphore, after KEY, TOKEN, TTL: what all slots' keys begin with, where to look.
 NAME, FIRST, COUNT = range(3, 6)
@@ -82,6 +95,7 @@ class Command:
     ``skip``: so many replies come before the one that counts; whatever they say, they are dropped.
     ``watch``: WATCH_KEY or WATCH_PREFIX, the same wherever the verb watches: its vote stays open
     until something changes (see rule 11 of an engine).
+    ``reply``: a :class:`Reply`; any other reply breaks the connection (see rule 5 of an engine).
     """
 
     parts: tuple[bytes | int, ...]
@@ -89,10 +103,25 @@ class Command:
     undo: int | None = None
     skip: int = 0
     watch: int = 0
+    reply: int = Reply.ANY
 
 
 #: The commands of one server, by :class:`Verb`.
 Dialect = tuple[Command, ...]
+#: A request has so many arguments at most: HUB_MAX_ARGS of the native engine.
+MAX_ARGS = 8
+
+
+def checked(dialect: Dialect) -> Dialect:
+    """Raises ValueError where a command needs an argument that no request has, or an undo that is none."""
+    for one in dialect:
+        for command in filter(None, (one, one.fallback)):
+            slots = [part if part >= 0 else ~part for part in command.parts if isinstance(part, int)]
+            if any(slot >= MAX_ARGS for slot in slots):
+                raise ValueError(f"a command needs argument {max(slots)}; a request has {MAX_ARGS} at most")
+        if one.undo is not None and not 0 <= one.undo < len(dialect):
+            raise ValueError(f"the undo of a command is verb {one.undo}, which is not there")
+    return dialect
 
 
 def bulk(word: bytes) -> bytes:
@@ -106,6 +135,7 @@ def command(
     undo: int | None = None,
     skip: int = 0,
     watch: int = 0,
+    reply: int = Reply.ANY,
 ) -> Command:
     """A template from words; neighbouring constants are joined.
 
@@ -121,7 +151,17 @@ def command(
             parts[-1] += bulk(word)
         else:
             parts.append(bulk(word))
-    return Command(tuple(parts), fallback, undo, skip, watch)
+    return Command(tuple(parts), fallback, undo, skip, watch, reply)
+
+
+def status(*words: bytes | int, undo: int | None = None) -> Command:
+    """A template whose reply is ``+OK`` or null."""
+    return command(*words, undo=undo, reply=Reply.STATUS)
+
+
+def integer(*words: bytes | int, fallback: Command | None = None, undo: int | None = None) -> Command:
+    """A template whose reply is a number: so is that of every script here."""
+    return command(*words, fallback=fallback, undo=undo, reply=Reply.INTEGER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +180,13 @@ class Script:
     def template(self, *words: bytes | int, undo: int | None = None) -> Command:
         """EVALSHA with these words, keys first; EVAL where the server lost its scripts."""
         keys = b"%d" % self.keys
-        fallback = command(b"EVAL", self.text, keys, *words)
-        return command(b"EVALSHA", self.sha1, keys, *words, fallback=fallback, undo=undo)
+        fallback = integer(b"EVAL", self.text, keys, *words)
+        return integer(b"EVALSHA", self.sha1, keys, *words, fallback=fallback, undo=undo)
 
     def variadic(self, head: int, *words: bytes | int, undo: int | None = None) -> Command:
         """As ``template``, with a number of keys that each request says: it has the array's header, too."""
-        fallback = command(~head, b"EVAL", self.text, *words)
-        return command(~head, b"EVALSHA", self.sha1, *words, fallback=fallback, undo=undo)
+        fallback = integer(~head, b"EVAL", self.text, *words)
+        return integer(~head, b"EVALSHA", self.sha1, *words, fallback=fallback, undo=undo)
 
 
 def script(keys: str, args: str, *parts: bytes) -> Script:
@@ -174,42 +214,40 @@ def watching(
     assert isinstance(_CACHING, bytes)
     first, *others = (*arm.parts, *look.parts) if arm else look.parts
     parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, first, *others)
-    return Command(parts, fallback, skip=2 if arm else 1, watch=watch)
+    return Command(parts, fallback, skip=2 if arm else 1, watch=watch, reply=look.reply)
 
 
 COMPARE_AND_DELETE = Script(
     b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) end return 0"
 )
+#: They never shorten: a request may be executed after a longer one, which a quorum has confirmed since.
+#: They need no memory, as SET does: a held lock can be extended under maxmemory. GT: from Redis 7.0 on.
 COMPARE_AND_EXTEND = Script(
-    b"if redis.call('get',KEYS[1])==ARGV[1] then "
-    b"return redis.call('pexpire',KEYS[1],ARGV[2]) end return 0"
+    b"if redis.call('get',KEYS[1])~=ARGV[1] then return 0 end "
+    b"redis.call('pexpire',KEYS[1],ARGV[2],'gt') return 1"
+)
+COMPARE_AND_EXTEND_6 = Script(
+    b"if redis.call('get',KEYS[1])~=ARGV[1] then return 0 end "
+    b"if redis.call('pttl',KEYS[1])<tonumber(ARGV[2]) then redis.call('pexpire',KEYS[1],ARGV[2]) end return 1"
 )
 
 
 def voting(keys: str, args: str, *parts: bytes) -> tuple[Script, Script]:
     """A script that casts a vote, and the one for masters with a marker: it looks at that first."""
-    marked = script(f"{keys} marker", f"{args} run_id max_ttl durable", lua.LOOK, lua.REFUSE, *parts)
+    marked = script(f"{keys} marker", f"{args} process max_ttl", lua.LOOK, lua.REFUSE, *parts)
     return script(keys, args, *parts), marked
 
 
-FENCE, MARKED_FENCE = voting("key counter", "token ttl retention", lua.SET, lua.COUNT)
+FENCE, MARKED_FENCE = voting("key counter", "token ttl retention youth", lua.SET, lua.COUNT)
 MARKED_ACQUIRE = voting("key", "token ttl", lua.SET, b"return 1")[1]
 #: For how many milliseconds more the master casts no vote.
-LOOK = script("marker", "run_id max_ttl durable", lua.LOOK, b"return math.max(left,0)")
-LIFT = script(
-    "key counter",
-    "token number retention",
-    b"""if redis.call('get',key)~=token then return 0 end
-local n=redis.call('get',counter)
-if n and tonumber(n)>=tonumber(number) then return 0 end
-redis.call('set',counter,number,'px',retention)
-return 1""",
-)
+LOOK = script("marker", "process max_ttl", lua.LOOK, b"return math.max(left,0)")
+LIFT = script("key counter", "token number retention", lua.LIFT)
 FAIR_LEAVE = script("key queue entries", "token place", lua.LEAVE)
 FAIR_LOOK = script("key queue entries", "place", lua.NOW, lua.FAIR_LOOK)
 
 _READ = voting("w r i", "mine ttl", lua.NOW, lua.OUTLIVE, lua.READ)
-_WRITE = voting("w r", "mine ttl", lua.NOW, lua.WRITE)
+_WRITE = voting("w r", "mine ttl", lua.NOW, lua.OUTLIVE, lua.WRITE)
 _YIELD = script("w i", "mine place intent", lua.NOW, lua.OUTLIVE, lua.YIELD)
 _FREE = script("w r i", "mine place", lua.NOW, lua.FREE)
 _PROLONG = script("w r", "mine ttl", lua.NOW, lua.OUTLIVE, lua.PROLONG)
@@ -221,7 +259,7 @@ _DOWNGRADE = script("w r i", "mine place ttl", lua.NOW, lua.OUTLIVE, lua.DOWNGRA
 ACQUIRE_ALL = Script(b"local count,token,ttl=#KEYS,ARGV[1],ARGV[2]\n" + lua.ALL)
 MARKED_ACQUIRE_ALL = Script(
     b"""local count,marker=#KEYS-1,KEYS[#KEYS]
-local token,ttl,run_id,max_ttl,durable=unpack(ARGV)
+local token,ttl,process,max_ttl=unpack(ARGV)
 """
     + b"\n".join((lua.LOOK, lua.REFUSE, lua.ALL))
 )
@@ -234,7 +272,8 @@ class Capabilities:
 
     delifeq: bool = False
     delex: bool = False
-    set_ifeq: bool = False
+    #: PEXPIRE knows GT.
+    expire_gt: bool = False
     #: It tells when a watched key changes: RESP3 client tracking.
     push: bool = False
 
@@ -243,24 +282,39 @@ class Capabilities:
         """The command that releases: DELIFEQ, DELEX or EVALSHA."""
         return "DELIFEQ" if self.delifeq else "DELEX" if self.delex else "EVALSHA"
 
+    @property
+    def extend(self) -> Script:
+        """The script that extends."""
+        return COMPARE_AND_EXTEND if self.expire_gt else COMPARE_AND_EXTEND_6
+
+
+class Identity(NamedTuple):
+    """What identifies a master: process, history of its data, role; "" where it may not be asked."""
+
+    run_id: str
+    replid: str = ""
+    role: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What every acquire on a master compares its marker with. ``max_ttl``: milliseconds."""
+    """What every acquire on a master compares its marker with.
 
-    run_id: str
+    ``name``: of the master as it is now; "" where it may not be asked. ``max_ttl``: milliseconds.
+    """
+
+    name: str
     max_ttl: int
-    durable: bool
 
     @property
     def words(self) -> tuple[bytes, ...]:
         """As the scripts take it."""
-        return (self.run_id.encode(), b"%d" % self.max_ttl, b"%d" % self.durable)
+        return self.name.encode(), b"%d" % self.max_ttl
 
     @property
     def trusted(self) -> bytes:
         """The marker of a master that has nothing to forget."""
-        return b"%b 0 %d" % (self.run_id.encode(), self.durable)
+        return b"%b 0" % self.name.encode()
 
 
 #: The key that a master keeps its marker in, the same for all clients.
@@ -270,7 +324,7 @@ MARKER = b"redlock:boot"
 def scripts(can: Capabilities, mark: Mark | None) -> list[Script]:
     """What to load so that the commands of the dialect find it."""
     needed = [] if can.delifeq or can.delex else [COMPARE_AND_DELETE]
-    needed += [] if can.set_ifeq else [COMPARE_AND_EXTEND]
+    needed += [can.extend]
     needed += [] if mark is None else [MARKED_ACQUIRE]
     pairs = (FENCE, MARKED_FENCE), _READ, _WRITE, _TAKE, (ACQUIRE_ALL, MARKED_ACQUIRE_ALL), _FAIR
     needed += [pair[mark is not None] for pair in pairs]
@@ -284,28 +338,25 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
     ``mark``: acquire only where the master's marker says that it has forgotten nothing.
     """
     if can.delifeq:
-        release = command(b"DELIFEQ", KEY, TOKEN)
+        release = integer(b"DELIFEQ", KEY, TOKEN)
     elif can.delex:
-        release = command(b"DELEX", KEY, b"IFEQ", TOKEN)
+        release = integer(b"DELEX", KEY, b"IFEQ", TOKEN)
     else:
         release = COMPARE_AND_DELETE.template(KEY, TOKEN)
-    if can.set_ifeq:
-        extend = command(b"SET", KEY, TOKEN, b"IFEQ", TOKEN, b"PX", TTL)
-    else:
-        extend = COMPARE_AND_EXTEND.template(KEY, TOKEN, TTL)
-    plain = command(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=Verb.RELEASE)
+    plain = status(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=Verb.RELEASE)
     acquire = plain
     if mark is not None:
         acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *mark.words, undo=Verb.RELEASE)
     queue = (KEY, QUEUE, ENTRIES)
+    fenced = (TOKEN, TTL, RETENTION, YOUTH)
     by_verb = {
         Verb.ACQUIRE: acquire,
         Verb.RELEASE: release,
-        Verb.EXTEND: extend,
-        Verb.EXISTS: command(b"EXISTS", KEY),
-        Verb.FENCE: _vote((FENCE, MARKED_FENCE), mark, (KEY, COUNTER), (TOKEN, TTL, RETENTION), Verb.RELEASE),
+        Verb.EXTEND: can.extend.template(KEY, TOKEN, TTL),
+        Verb.EXISTS: integer(b"EXISTS", KEY),
+        Verb.FENCE: _vote((FENCE, MARKED_FENCE), mark, (KEY, COUNTER), fenced, Verb.RELEASE),
         Verb.LIFT: LIFT.template(KEY, COUNTER, TOKEN, NUMBER, RETENTION),
-        Verb.WATCH: watching(command(b"PTTL", KEY), can),
+        Verb.WATCH: watching(integer(b"PTTL", KEY), can),
         Verb.RW_READ: _vote(_READ, mark, (WRITER, READERS, INTENTS), (MINE, SPAN), Verb.RW_FREE),
         Verb.RW_WRITE: _vote(_WRITE, mark, (WRITER, READERS), (MINE, SPAN), Verb.RW_FREE),
         Verb.RW_YIELD: _YIELD.template(WRITER, INTENTS, MINE, PLACE, SPAN, undo=Verb.RW_FREE),

@@ -7,24 +7,33 @@ being dialled there is one short-lived thread for it, so that a hung one delays 
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 
-from ._dial import dial
-from ._engine import Engine
+from ._commands import Verb
+from ._dial import Dialled, dial
+from ._engine import FLUSHED, Engine, Request
 from ._guard import Electorate, Guard
-from ._interview import CannotConnect, Server
+from ._interview import CannotConnect, Flushed, Server
 from ._ledger import Ledger
 from ._linger import Lingering
 from ._seat import Seat
+from ._sentinel import Unknown
 from ._target import Target
 from .telemetry import EventLog, log_error
 
 #: Seconds between two looks at the connections while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
+#: Seconds between two attempts to connect a master, at least, while a caller waits for a quorum: so long for
+#: each attempt that failed, and at most.
+HASTE, LONGEST_HASTE = 0.02, 0.1
+#: A key that is written to one master and looked for on another: its prefix, and milliseconds that it lives.
+PROBE, PROBE_TTL = b"redlock-fast:", 10_000
 
 
 class Connector(Ledger):
@@ -33,6 +42,7 @@ class Connector(Ledger):
     def __init__(
         self,
         targets: Sequence[Target],
+        need: int,
         engine_class: type[Engine],
         *,
         connect_timeout: float,
@@ -41,8 +51,11 @@ class Connector(Ledger):
         guard: Guard,
         electorate: Electorate,
         wait: str,
+        allow_split: bool,
     ) -> None:
         super().__init__()
+        self.need = need
+        self.allow_split = allow_split
         self.misconfigured = ""
         self.guard = guard
         self.electorate = electorate
@@ -65,6 +78,7 @@ class Connector(Ledger):
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._idle = False  # the connector sleeps for long
         self._next_prune = 0.0
+        self._hasty_until = 0.0  # a caller waits for a quorum of connections
         self._thread: threading.Thread | None = None
         self._lingering = Lingering(len(self.seats))
         self.engine = self._engine_class(len(self.seats), _waker(self._wake))
@@ -88,7 +102,8 @@ class Connector(Ledger):
     def start(self) -> None:
         """Begin to connect in the background; does nothing the second time."""
         with self._change:
-            if self._thread is None and not self.closed:
+            # Whether it is alive: see ThreadRenewal.attend.
+            if (self._thread is None or not self._thread.is_alive()) and not self.closed:
                 self._thread = threading.Thread(
                     target=_connector, args=(weakref.ref(self), self._wake), name="redlock-fast-connector"
                 )
@@ -100,6 +115,11 @@ class Connector(Ledger):
         if self._idle:
             self._idle = False
             self._wake.put(None)
+
+    def hasten(self, seconds: float) -> None:
+        """Connect masters without their backoff, for so long: a caller has no quorum."""
+        self._hasty_until = max(self._hasty_until, time.monotonic() + seconds)
+        self._wake.put(None)
 
     def names(self) -> list[str]:
         return [seat.target.name for seat in self.seats]
@@ -122,13 +142,18 @@ class Connector(Ledger):
         for master, seat in enumerate(self.seats):
             if seat.attached:
                 busy |= self._check(master, seat)
+                if seat.target.named and seat.ask_at <= now:
+                    self._ask_in_background(master)
             if seat.guarded_until:
                 due = min(due, self._end_guard(seat, now))
             if not seat.attached and not seat.dialling:
-                if seat.next_try <= now:
+                next_try = seat.next_try
+                if now < self._hasty_until:
+                    next_try = min(next_try, seat.failed_at + min(HASTE * seat.failures, LONGEST_HASTE))
+                if next_try <= now:
                     self._dial_in_background(master)
                 else:
-                    due = min(due, seat.next_try)
+                    due = min(due, next_try)
         self._lingering.reap(now)
         if now >= self._next_prune:
             self._next_prune = now + IDLE_TICK
@@ -147,6 +172,7 @@ class Connector(Ledger):
 
     def _fail(self, master: int, why: str) -> None:
         seat = self.seats[master]
+        seat.flushed |= self.engine.link(master).broken == FLUSHED
         self.events.warn("master-lost", seat.target.name, why)
         self._retire(master, why)
 
@@ -155,79 +181,143 @@ class Connector(Ledger):
         if sock is not None:
             self._lingering.add(sock)
         with self._change:
-            seat = self.seats[master]
-            seat.lost_at = time.monotonic() if seat.attached else seat.lost_at
-            seat.attached = False
-            seat.fail(why, 1)
+            self.seats[master].lose(why)
+
+    def _ask_in_background(self, master: int) -> None:
+        seat = self.seats[master]
+        thread = threading.Thread(
+            target=self._ask_sentinels, args=(seat, master), name="redlock-fast-ask", daemon=True
+        )
+        ask_at, seat.ask_at = seat.ask_at, math.inf
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads; perhaps with the next look
+            seat.ask_at = ask_at
+            raise
+
+    def _ask_sentinels(self, seat: Seat, master: int) -> None:
+        """A master that they do not name any more has no vote. That they are gone says nothing of it."""
+        assert seat.target.named
+        connections = seat.connections
+        with contextlib.suppress(Unknown):
+            host, port = seat.target.named(self._connect_timeout)
+            with self._change:
+                here = seat.attached and seat.connections == connections and seat is self.seats[master]
+                if here and seat.server.where != (host, port):
+                    self._fail(master, f"the Sentinels name another master: {host}:{port}")
+                    self._wake.put(None)
+        seat.ask_at = time.monotonic() + self.guard.max_ttl / 4
 
     # --- connecting one ---
 
     def _dial_in_background(self, master: int) -> None:
         self.seats[master].dialling = True
-        threading.Thread(
+        thread = threading.Thread(
             target=self._dial, args=(master, self.generation), name="redlock-fast-dial", daemon=True
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads; perhaps with the next look
+            self.seats[master].dialling = False
+            raise
 
     def _dial(self, master: int, generation: int) -> None:
         seat = self.seats[master]
         try:
-            sock, server, dialect = dial(
+            one = dial(
                 seat.target,
                 self._connect_timeout,
                 self._key_prefix,
                 self.guard,
-                known=seat.known,
+                known=seat.server if seat.known else None,
                 push=self.wait != "poll",
             )
+            try:
+                self._check_fit(seat, one.server)
+                while (rival := self._admit(master, one, generation)) is not None:
+                    if self._one_server(rival, one):
+                        why = f"it is the same server as {self.seats[rival].target.name}, which has one vote"
+                        seat.twin = "" if seat.known else f"masters: {seat.target.name}: {why}"
+                        raise CannotConnect(why)
+            finally:
+                one.close()
         except CannotConnect as error:
             with self._change:
+                seat.flushed |= isinstance(error, Flushed)
                 seat.fail(str(error), seat.failures + 1)
                 seat.dialling = False
+                self._check_configuration()
                 self._changed()
             self.events.warn("master-unreachable", seat.target.name, str(error))
         else:
-            with self._change:
-                if self.closed or generation != self.generation:
-                    sock.close()
-                    return
-                twin = self._twin(seat, server)
-                if twin:
-                    sock.close()
-                    self._refuse(seat, f"it is the same server as {twin}, which has one vote")
-                    return
-                if self.wait == "push" and not server.can.push:
-                    sock.close()
-                    self._refuse(seat, "wait='push' needs RESP3 and CLIENT TRACKING there; use wait='auto'")
-                    return
-                seat.admit(server, self.guard, time.monotonic())
-                self._check_configuration()
-                self._elect()  # before anybody can ask it
-                self.engine.attach(master, sock, dialect)
-                seat.failures = 0
-                seat.connections += 1
-                seat.error = ""
-                seat.attached = True  # before dialling ends: else it could be dialled twice
-                seat.dialling = False
-                self._changed()
-            seat.introduce(self.events, self.guard)
+            if seat.attached:
+                seat.introduce(self.events, self.guard)
         self._wake.put(None)
 
-    def _twin(self, seat: Seat, server: Server) -> str:
-        """The name of another seat that the same process sits on, or ""."""
-        others = (other for other in self.seats if other.attached and other is not seat)
-        return next((o.target.name for o in others if o.server.run_id == server.run_id != ""), "")
+    def _check_fit(self, seat: Seat, server: Server) -> None:
+        """Whether a master can do what the configuration asks for. Raises CannotConnect."""
+        why = ""
+        if self.wait == "push" and not server.can.push:
+            why = "wait='push' needs RESP3 and CLIENT TRACKING there; use wait='auto'"
+        elif seat.target.named and not server.min_replicas and not self.allow_split:
+            why = (
+                "a master behind Sentinels needs min-replicas-to-write >= 1, and CONFIG GET to see it: "
+                "else a partition gives two holders (allow_split=True accepts that)"
+            )
+        if why:
+            if not seat.known:  # it was never otherwise: not a master's trouble, but the configuration's
+                seat.refused = f"masters: {seat.target.name}: {why}"
+            raise CannotConnect(why)
 
-    def _refuse(self, seat: Seat, why: str) -> None:
-        seat.fail(why, seat.failures + 1)
-        seat.dialling = False
-        if not seat.known:  # it was never otherwise: not a master's trouble, but the configuration's
-            seat.refused = f"masters: {seat.target.name}: {why}"
+    def _admit(self, master: int, one: Dialled, generation: int) -> int | None:
+        """From now on it may be asked, unless another master that is connected has its run_id: then which."""
+        seat = self.seats[master]
+        with self._change:
+            if self.closed or generation != self.generation:
+                return None
+            for number, other in enumerate(self.seats):
+                same = other.attached and other.server.run_id == one.server.run_id != ""
+                if same and other is not seat and (number, other.connections) not in one.distinct:
+                    return number
+            sock = one.take()
+            seat.admit(one.server, self.guard, time.monotonic())
+            seat.ask_at = time.monotonic() + self.guard.max_ttl / 4
             self._check_configuration()
-        self._changed()
+            self._elect()  # before anybody can ask it
+            self.engine.attach(master, sock, one.dialect)
+            seat.failures = 0
+            seat.connections += 1
+            seat.error = ""
+            seat.attached = True  # before dialling ends: else it could be dialled twice
+            seat.dialling = False
+            self._changed()
+            return None
+
+    def _one_server(self, rival: int, one: Dialled) -> bool:
+        """Whether what is written there is seen here: a run_id alone anybody can claim.
+
+        A rival that cannot be written to has to go: it may have nothing to be believed for.
+        """
+        seat = self.seats[rival]
+        place = rival, seat.connections
+        key, value = self._key_prefix + PROBE + os.urandom(16).hex().encode(), os.urandom(16).hex().encode()
+        probe = Request(Verb.REFILL, (key, value, b"%d" % PROBE_TTL), 1 << rival)
+        votes = self.engine.exchange([probe], 1, self._connect_timeout)[0]
+        if votes.granted:
+            one.distinct.add(place)
+            return one.get(key) == value
+        with self._change:
+            if seat.attached and place == (rival, seat.connections):
+                self._fail(rival, "another master has its run_id, and it did not answer which of them it is")
+        return False
 
     def _check_configuration(self) -> None:
-        """It is at fault as long as a seat is refused for it: until that one is admitted."""
-        self.misconfigured = next((seat.refused for seat in self.seats if seat.refused), "")
+        """It is at fault while it has a seat refused, and while less than a quorum are distinct servers."""
+        twins = [seat.twin for seat in self.seats if seat.twin]
+        refused = [seat.refused for seat in self.seats if seat.refused]
+        if len(self.seats) - len(twins) < self.need:
+            refused += twins
+        self.misconfigured = refused[0] if refused else ""
         if self.misconfigured:
             self.ready = False
 
@@ -240,6 +330,8 @@ class Connector(Ledger):
         end = seat.guarded_until
         if end <= now:
             with self._change:
+                if seat.guarded_until > now:  # it was admitted meanwhile, and has forgotten locks again
+                    return seat.guarded_until
                 seat.guarded_until = 0.0
                 self._elect()
             self.events.info("master-trusted", seat.target.name, "its restart guard has ended")
@@ -265,7 +357,7 @@ def _connector(masters: weakref.ref[Connector], wake: queue.SimpleQueue[None]) -
     """The connector thread: ends when its client is closed or forgotten."""
     while True:
         alive = masters()
-        if alive is None or alive.closed:
+        if alive is None or alive.closed or alive._thread is not threading.current_thread():
             return
         try:
             pause = alive.look_after()

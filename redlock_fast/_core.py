@@ -23,6 +23,7 @@ from ._rules import Rules
 from ._seat import MasterHealth
 from ._stats import Stats
 from ._target import target
+from ._text import quoted
 from .errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
 
 #: How those wait who find a lock taken.
@@ -52,6 +53,7 @@ class Core:
         wait: str = "auto",
         restart_guard: str = "auto",
         assume_fresh: bool = False,
+        allow_split: bool = False,
         refill: bool | None = None,
         fencing_retention: float = 86_400.0,
         release_at_exit: bool = True,
@@ -95,6 +97,7 @@ class Core:
             wait=Wait.ALL if decide == "all" else Wait.EARLY,
             clock=clock,
             retention=wire_ttl(retention),
+            youth=wire_ttl(self.max_ttl / 2),
             push=wait != "poll",
             refill=restart_guard != "off" if refill is None else refill,
             line=line,
@@ -113,6 +116,7 @@ class Core:
             line=line,
             places=places,
             wait=wait,
+            allow_split=bool(allow_split),
             clock=clock,
             release_at_exit=bool(release_at_exit),
         )
@@ -139,7 +143,7 @@ class Core:
     def claim(self, resource: str | bytes, fencing: bool = False) -> Claim:
         """What a lock on ``resource`` asks of the masters."""
         key = key_of(self.key_prefix, resource)
-        return Fenced(key, self.rules.retention) if fencing else Claim(key)
+        return Fenced(key, self.rules.retention, self.rules.youth) if fencing else Claim(key)
 
     def check_open(self) -> None:
         self.masters.check_open()
@@ -152,20 +156,21 @@ class Core:
         rounds = f"{refusal.rounds} attempt{'s' * (refusal.rounds > 1)}"
         if votes.granted >= rules.need:
             return QuorumUnavailable(
-                f"{key!r}: a quorum granted the lease too late: nothing of it was left; "
+                f"{quoted(key)}: a quorum granted the lease too late: nothing of it was left; "
                 "use a longer ttl, or find out what delays the masters or this process"
             )
         if refusal.unavailable:
             return QuorumUnavailable(
-                f"{key!r}: no quorum of {rules.need} of {rules.masters} masters after {rounds}: "
+                f"{quoted(key)}: no quorum of {rules.need} of {rules.masters} masters after {rounds}: "
                 "check that they can be reached",
                 self.causes(votes),
             )
         holders = [name for name, vote in zip(names, votes.values, strict=True) if FAULT < vote <= 0]
         if not holders:
-            return Contended(f"{key!r}: others of this client wait for it, too, and were first", [])
+            return Contended(f"{quoted(key)}: others of this client wait for it, too, and were first", [])
         return Contended(
-            f"{key!r} is held by others on {len(holders)} of {rules.masters} masters, after {rounds}", holders
+            f"{quoted(key)} is held by others on {len(holders)} of {rules.masters} masters, after {rounds}",
+            holders,
         )
 
     def causes(self, votes: Votes) -> list[MasterError]:
@@ -204,7 +209,7 @@ class Core:
             return True
         if self.rules.hopeless(votes):
             return False
-        raise QuorumUnavailable(f"{key!r}: too few masters answered", self.causes(votes))
+        raise QuorumUnavailable(f"{quoted(key)}: too few masters answered", self.causes(votes))
 
     # --- the same for every client ---
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any, Self
 
 from .errors import RedlockError
@@ -23,7 +24,7 @@ class Crew:
     Each has a thread that reads its words; they start their work together, on :meth:`go`.
     """
 
-    def __init__(self, workers: int, **setting: Any) -> None:
+    def __init__(self, workers: int, *, urls: Sequence[str], **setting: Any) -> None:
         self.results: list[dict[str, Any]] = []
         self._words: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
         self._cycles = [0] * workers
@@ -32,6 +33,8 @@ class Crew:
         self._seconds: float = setting["seconds"]
         self._processes: list[subprocess.Popen[str]] = []
         self._readers: list[threading.Thread] = []
+        # The URLs have passwords: no argument, which all users of this machine may see.
+        self._urls = json.dumps(list(urls))
         self._command = [sys.executable, "-m", f"{__package__}._demo_worker", json.dumps(setting)]
 
     def __enter__(self) -> Self:
@@ -45,6 +48,7 @@ class Crew:
                     start_new_session=True,  # Ctrl-C is for us; we end them
                 )
                 self._processes.append(process)
+                _tell(process, self._urls)
                 self._readers.append(threading.Thread(target=self._read, args=(number, process), daemon=True))
                 self._readers[-1].start()
             while self._ready < len(self._processes):
@@ -73,10 +77,7 @@ class Crew:
     def go(self) -> float:
         """Let them all begin; returns the time."""
         for process in self._processes:
-            assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # it failed, as we shall hear
-                process.stdin.write("\n")
-                process.stdin.flush()
+            _tell(process, "")
         self._deadline = time.monotonic() + self._seconds + END_TIMEOUT
         return time.monotonic()
 
@@ -102,3 +103,10 @@ class Crew:
             self._words.put((number, words))
         if not done:
             self._words.put((number, {"failed": True}))
+
+
+def _tell(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it failed, as its reader will say
+        process.stdin.write(f"{line}\n")
+        process.stdin.flush()

@@ -1,7 +1,7 @@
 """One worker process of the demo: uses nothing but the public API.
 
-Its only argument is a JSON object. It prints JSON objects, one per line: one when it is connected,
-then, once a line came on stdin, its progress, and at last its result.
+Its only argument is a JSON object, the first line of stdin a list of URLs. It prints JSON objects, one per
+line: one when it is connected, then, once another line came on stdin, its progress, and at last its result.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def percentiles(samples: Sequence[float]) -> dict[str, float]:
 
 
 def main() -> None:
-    setting = json.loads(sys.argv[1])
+    setting, urls = json.loads(sys.argv[1]), json.loads(sys.stdin.readline())
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # a killed master is no news here
-    with FastRedlock(setting["urls"], ttl=TTL, engine=setting["engine"]) as client:
+    with FastRedlock(urls, ttl=TTL, engine=setting["engine"]) as client:
         client.connect(CONNECT)
         say(ready=True)
         sys.stdin.readline()

@@ -6,50 +6,99 @@ providers.
 
 from __future__ import annotations
 
+import contextlib
 import socket
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ._bounded import BoundedSocket
+from ._bounded import BoundedSocket, Pushed
 from ._commands import LOOK, MARKER, Dialect, Mark, dialect, scripts
 from ._guard import Guard
-from ._interview import CannotConnect, Server, ask, interview
+from ._interview import CannotConnect, Flushed, Server, ask, interview, witnessed
 from ._resp import ProtocolError, without_arguments
 from ._target import Target
+from ._text import clean
 
 #: Of an error, for people.
 MAX_TEXT = 500
 
 
-def dial(
-    to: Target, timeout: float, key_prefix: bytes, guard: Guard, *, known: bool, push: bool
-) -> tuple[socket.socket, Server, Dialect]:
-    """Connect, authenticate, ask what the server can do. CannotConnect says why not.
+class Dialled:
+    """A master that answered: what it is, and its connection, until that is taken."""
 
-    ``timeout``: seconds, for the connection and for each reply. ``known``: it is not the first contact.
-    ``push``: have it tell when watched keys change, where it can.
-    """
-    connection = None
+    def __init__(self, connection: Any, server: Server, commands: Dialect) -> None:
+        self.server = server
+        self.dialect = commands
+        #: Connections of masters with the same run_id that were found to lead to other servers: the number of
+        #: the master, and of its connection.
+        self.distinct: set[tuple[int, int]] = set()
+        self._connection: Any = connection
+
+    def get(self, key: bytes) -> bytes | None:
+        """What is there. Raises CannotConnect."""
+        with reasons():
+            value = ask(self._connection, [(b"GET", key)])[0]
+            if isinstance(value, Exception):
+                raise value
+            return value if isinstance(value, bytes) else None
+
+    def take(self) -> socket.socket:
+        """The socket: redis-py must not close it. Raises CannotConnect."""
+        with reasons():
+            sock: socket.socket = self._connection._sock.release()
+            self._connection._sock = None
+            return sock
+
+    def close(self) -> None:
+        self._connection.disconnect()
+
+
+@contextlib.contextmanager
+def reasons() -> Iterator[None]:
+    """Whatever redis-py or a credential provider makes of trouble, as CannotConnect."""
     try:
-        connection, protocol = _connected(to, timeout)
-        server = interview(connection, protocol, key_prefix)
-        mark = guard.mark(server.run_id, server.durable)
-        server = _prepared(connection, server, mark, guard.assume_fresh and not known)
-        if push and protocol == 3:
-            server = _tracking(connection, server)
-        sock: socket.socket = connection._sock.release()
-        connection._sock = None  # it is ours now: redis-py must not close it
-        return sock, server, dialect(server.can, mark)
+        yield
     except CannotConnect:
         raise
+    except Pushed:
+        raise Flushed("its keys were flushed while it was asked who it is") from None
     except ProtocolError as error:
         raise CannotConnect(f"protocol error: {error}") from None
-    except Exception as error:  # whatever redis-py or a credential provider makes of it
-        text = without_arguments(str(error))[:MAX_TEXT]
-        raise CannotConnect(text or type(error).__name__) from None
-    finally:
-        if connection is not None:
+    except Exception as error:
+        raise CannotConnect(error_text(error)) from None
+
+
+def dial(
+    to: Target, timeout: float, key_prefix: bytes, guard: Guard, *, known: Server | None, push: bool
+) -> Dialled:
+    """Connect, authenticate, ask what the server can do. CannotConnect says why not.
+
+    ``timeout``: seconds, for the connection and for each reply. ``known``: the server at the last contact.
+    ``push``: have it tell when watched keys change, where it can.
+    """
+    with reasons():
+        connection, protocol = _connected(to, timeout)
+        try:
+            server = interview(connection, protocol, key_prefix)
+            if server.witness and (server.shared or (known and known.data)):
+                server = witnessed(connection, server, key_prefix)
+            mark = guard.mark(server.identity, server.promoted, server.max_lag)
+            server = replace(
+                server,
+                can=replace(server.can, push=push and server.witness),
+                where=(getattr(connection, "host", ""), getattr(connection, "port", 0)),
+            )
+            server = _prepared(connection, server, mark, guard.assume_fresh and not known)
+            return Dialled(connection, server, dialect(server.can, mark))
+        except BaseException:
             connection.disconnect()
+            raise
+
+
+def error_text(error: Exception) -> str:
+    """What redis-py raised, for people."""
+    return clean(without_arguments(str(error)), MAX_TEXT) or type(error).__name__
 
 
 def _connected(to: Target, timeout: float) -> tuple[Any, int]:
@@ -57,14 +106,15 @@ def _connected(to: Target, timeout: float) -> tuple[Any, int]:
     from redis.exceptions import ResponseError
 
     try:
-        return _connection(to, timeout, to.protocol or 3), to.protocol or 3
+        return connection_of(to, timeout, to.protocol or 3), to.protocol or 3
     except ResponseError:
         if to.protocol is not None:
             raise
-    return _connection(to, timeout, 2), 2
+    return connection_of(to, timeout, 2), 2
 
 
-def _connection(to: Target, timeout: float, protocol: int) -> Any:
+def connection_of(to: Target, timeout: float, protocol: int) -> Any:
+    """A connection of redis-py that is connected and authenticated, on a bounded socket."""
     connection = to.connect(timeout, protocol)
     connect = connection._connect
     connection._connect = lambda: BoundedSocket(connect(), timeout)
@@ -90,11 +140,6 @@ def _prepared(connection: Any, server: Server, mark: Mark | None, fresh: bool) -
         return server
     left = replies[-1]
     if isinstance(left, Exception):
-        raise CannotConnect(f"restart_guard='marker' cannot use its key {MARKER.decode()!r} there: {left}")
+        why = error_text(left)
+        raise CannotConnect(f"restart_guard='marker' cannot use its key {MARKER.decode()!r} there: {why}")
     return replace(server, guarded=left / 1000)
-
-
-def _tracking(connection: Any, server: Server) -> Server:
-    """Have the server remember which keys this connection watches: each only where it is asked to."""
-    (reply,) = ask(connection, [("CLIENT", "TRACKING", "ON", "OPTIN")])
-    return replace(server, can=replace(server.can, push=not isinstance(reply, Exception)))

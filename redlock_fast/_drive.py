@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Protocol, TypeVar
 
-from ._effects import Effect, Exchange, Pause, Turn, Watch
+from ._effects import Effect, Exchange, Pause, Reconnect, Turn, Watch
 from ._engine import Engine, Tally, Votes
 from ._line import Place
 from ._verdict import Seated, to_be_noted
@@ -25,6 +25,8 @@ class Fleet(Seated, Protocol):
     def attend(self) -> None: ...
 
     def pause(self, seconds: float) -> None: ...
+
+    def reconnect(self, seconds: float) -> None: ...
 
     def wait_for_turn(self, place: Place, seconds: float) -> None: ...
 
@@ -70,6 +72,8 @@ def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet, made: Any = N
                     fleet.pause(effect.seconds)
                 elif type(effect) is Watch:
                     argument = exchange(effect, fleet)
+                elif type(effect) is Reconnect:
+                    fleet.reconnect(effect.seconds)
                 elif type(effect) is Turn:
                     fleet.wait_for_turn(effect.place, effect.seconds)
                 else:

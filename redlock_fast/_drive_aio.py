@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Generator
 from typing import Any, TypeVar
 
-from ._effects import Effect, Exchange, Pause, Turn, Watch
+from ._effects import Effect, Exchange, Pause, Reconnect, Turn, Watch
 from ._pump import Pump
 
 Result = TypeVar("Result")
@@ -53,6 +53,8 @@ async def _wait(effect: Effect, pump: Pump) -> Any:
     if type(effect) is Pause:
         await pump.until(lambda: pump.masters.closed, effect.seconds)
         pump.masters.check_open()
+    elif type(effect) is Reconnect:
+        await pump.reconnect(effect.seconds)
     elif type(effect) is Turn:
         await pump.wait_for_turn(effect.place, effect.seconds)
     else:

@@ -44,6 +44,12 @@ class Pause:
         self.seconds = seconds
 
 
+class Reconnect(Pause):
+    """Effect: the same, where no quorum is connected. Masters are connected at once; a quorum ends it."""
+
+    __slots__ = ()
+
+
 class Connect:
     """Effect: wait up to ``timeout`` seconds for the first quorum of connections."""
 

@@ -11,7 +11,8 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
    waits for its replies.
 3. Commands of one connection are executed in the order of submission.
 4. A reply goes to the request that it answers. Replies that come after the decision are dropped.
-5. A reply that cannot be parsed, or that nobody is owed, breaks its connection.
+5. A reply that cannot be parsed, that no request is owed, or that its request cannot have
+   (``Command.reply``) breaks its connection: a stream that is out of step would count for others.
 6. A connection that breaks makes every reply that it owes a FAULT, at once. It is not used again;
    its socket is closed by ``detach``.
 7. A request with ``keep`` must arrive: it goes to lagging masters too; where the connection is
@@ -21,7 +22,9 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
    soon as a request with ``keep`` has been done there.
    All others are sent at most once.
 8. A lagging master is sent nothing else while ``need`` healthy masters remain.
-9. Every buffer and queue has a bound; beyond it the vote is FAULT.
+9. Every buffer and queue has a bound; beyond it the vote is FAULT. So has a reply (``_resp.MAX_REPLY``)
+   and a push (``MAX_PUSH``), as a whole, and in its depth; and the work for it is linear in its bytes,
+   however few of them come at a time.
 10. Threads and an event loop use the same connections: ``exchange`` blocks, ``submit`` never does.
     What ``submit`` hands over goes out with the next ``flush``, ``on_ready`` or exchange, and is
     told once, by ``on_ready``, in the order of decision. ``fileno`` is readable as long as
@@ -37,6 +40,9 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
     before that when the ``need`` masters that are first to have granted, or expired, have done so.
     Every ``attach`` ends the time of all that watch, so that they ask again, on the new connection too.
     Threads that only watch never make others wait for the lead.
+12. A push ``invalidate`` with null (FLUSHALL, FLUSHDB, a full resynchronization) breaks the connection
+    that it comes over, with FLUSHED as the reason; so does a reply of NO_MASTER, after its vote. What
+    the master is has to be found out before its next vote counts.
 """
 
 from __future__ import annotations
@@ -61,6 +67,11 @@ FAULT = SILENT + 1
 NOT_ASKED = "not asked"
 LEFT_OUT = frozenset({"lagging", "not connected"})
 SENT_NOTHING = LEFT_OUT | {NOT_ASKED}
+#: It owes too many replies, or has not taken what was to be sent.
+BACKLOG = frozenset({"too many replies owed", "buffer full"})
+
+#: Why a connection ended where the master pushed that no key is what it was.
+FLUSHED = "its keys were flushed"
 
 #: Bounds, per master.
 MAX_OWED = 65_536
@@ -69,10 +80,10 @@ MAX_REPLAY = 10_000
 #: Bytes of a reply that is kept as the reason for a fault; of a longer one only its size.
 MAX_DETAIL = 1024
 
+#: The errors that say that it may be no master any more, or have other data.
+NO_MASTER = frozenset((b"LOADING", b"MASTERDOWN", b"READONLY"))
 #: The errors that say that a master can do it later: it does nothing or writes nothing for now.
-NOT_NOW = frozenset(
-    (b"BUSY", b"LOADING", b"MASTERDOWN", b"MISCONF", b"NOREPLICAS", b"OOM", b"READONLY", b"TRYAGAIN")
-)
+NOT_NOW = NO_MASTER | {b"BUSY", b"MISCONF", b"NOREPLICAS", b"OOM", b"TRYAGAIN"}
 #: Seconds, at least, between two looks whether it can.
 RETRY_AFTER = 0.1
 
@@ -105,7 +116,8 @@ class Link(NamedTuple):
     ``owed``: replies due. ``lag``: how long (seconds) the master has been lagging, 0.0 if it is not.
     ``round_trip``: smoothed, in seconds, 0.0 if unknown. ``late``: replies that came after the
     decision. ``replayed``: requests sent again, see rule 7. ``dropped``: requests with ``keep`` that
-    could not be kept. ``pushes``: RESP3 pushes received.
+    could not be kept. ``pushes``: RESP3 pushes received. ``scanned``: how many bytes were looked at to
+    find the ends of replies that are not fixed: at most twice those that came.
     """
 
     attached: bool
@@ -117,6 +129,7 @@ class Link(NamedTuple):
     replayed: int
     dropped: int
     pushes: int
+    scanned: int
 
 
 class Engine(Protocol):
@@ -146,9 +159,11 @@ class Engine(Protocol):
     def detach(self, master: int) -> socket.socket | None:
         """End the master's connection, if it has one (broken or not).
 
-        Behind every request that is owed a reply and that has an ``undo`` goes that verb, with the
-        same arguments: a master that executes it late must not keep what nobody waits for. The
-        socket comes back half-closed, for the caller to close when the master has read everything
+        Behind every request that has failed, that is owed a reply and that has an ``undo``, goes that
+        verb, with the same arguments: a master that executes it late must not keep a lock that is not
+        held. A request that was granted, or that is not decided, gets no undo: the master may execute it
+        after the next connection has had a vote counted, and would take that vote back. The socket comes
+        back half-closed, for the caller to close when the master has read everything
         (end of stream): closed earlier it may be reset, and what was written last be lost.
         """
 
@@ -227,7 +242,8 @@ class Engine(Protocol):
     def close(self, let_go: Callable[[socket.socket], object] = socket.socket.close) -> None:
         """End all connections, as ``detach`` does; every request under way gets its faults at once.
 
-        What had too few grants by then is undone on the masters that granted it, too. ``let_go`` is
+        Every request that is owed a reply and that has an ``undo`` is undone: no vote is counted from here
+        on. What had too few grants by then is undone on the masters that granted it, too. ``let_go`` is
         called with each socket that ``detach`` would have given back.
         """
 

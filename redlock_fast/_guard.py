@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ._commands import Mark
+from ._commands import Identity, Mark
 from ._engine import FAULT
 
-MODES = ("auto", "strict", "marker", "off")
+MODES = ("auto", "durable", "strict", "marker", "off")
+#: Those in which this client judges by what it sees of a master when it connects it.
+JUDGING = ("auto", "durable", "strict")
 
 
 class Electorate:
@@ -44,36 +46,49 @@ class Guard:
     max_ttl: float
     assume_fresh: bool = False
 
-    def mark(self, run_id: str, durable: bool) -> Mark | None:
-        """What acquires compare the marker of such a master with, in the mode for it."""
+    def mark(self, who: Identity, promoted: bool = False, max_lag: float = 0.0) -> Mark | None:
+        """What acquires compare the marker of such a master with, in the mode for it.
+
+        Its own marker, and none that was copied to it: a master that was promoted has another name.
+        """
         if self.mode != "marker":
             return None
-        return Mark(run_id, round(self.max_ttl * 1000), durable and run_id != "")
+        name = f"{who.run_id}/{who.replid}" if promoted else who.run_id
+        return Mark(name, round((self.max_ttl + max_lag * promoted) * 1000))
 
     def silence(
         self,
-        before: str | None,
-        run_id: str,
+        before: Identity | None,
+        now: Identity,
+        *,
         uptime: float,
-        durable: bool,
         away: float,
+        durable: bool = False,
         promoted: bool = False,
+        flushed: bool = False,
+        max_lag: float = 0.0,
     ) -> float:
         """For how many seconds a master casts no vote, seen at the moment that it is connected.
 
-        ``before``: the run_id of its last connection, None at the first contact. ``uptime``: as it says,
-        which may be a second too much and follows its wall clock. ``away``: seconds since the last
-        connection was lost: a process that was started meanwhile is no older. ``promoted``: it was a
-        replica when it was started, and nobody knows until when its master made promises.
+        ``before``: the identity at the last contact, None at the first. ``uptime``: as it says, which may be
+        a second too much and follows its wall clock. ``away``: seconds since the last connection was lost: a
+        process that was started meanwhile is no older. ``durable``: it writes everything to its disk before
+        it answers, then and now. ``promoted``: it was a replica once, and until when its master made
+        promises is not known: with replicas that have to follow it stops ``max_lag`` seconds after these
+        were cut off. ``flushed``: it lost its keys, by its own account.
         """
-        if self.mode not in ("auto", "strict") or durable:
+        if self.mode not in JUDGING:
             return 0.0
-        if (before is None and self.mode == "auto") or before == run_id != "":
+        if flushed:
+            return self.max_ttl
+        if before == now and now.run_id:
             return 0.0
-        if promoted:
-            age = 0.0
-        elif before is None:
-            age = uptime - 1
-        else:
-            age = min(uptime - 1, away)
+        if before is None and self.mode != "strict":
+            return 0.0
+        restarted = before is None or before.run_id != now.run_id or not now.run_id
+        if promoted or not restarted:  # its data may have been replaced a moment ago
+            return self.max_ttl + max_lag
+        if durable and now.run_id and self.mode == "durable":
+            return 0.0
+        age = uptime - 1 if before is None else min(uptime - 1, away)
         return max(0.0, self.max_ttl - max(0.0, age))

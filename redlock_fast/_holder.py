@@ -19,6 +19,7 @@ from ._ledger import Ledger
 from ._messages import Votes
 from ._procedures import First
 from ._rules import Rules
+from ._text import quoted
 from ._verdict import granted_lease
 from .errors import LockAlreadyHeld, LockLost
 
@@ -120,7 +121,7 @@ class Holder:
     def check(self) -> None:
         """Raise LockLost unless the lock is held now: at once and without I/O, so it may be called often."""
         if not self.locked():
-            raise LockLost(f"{self.key!r} is not held: the lease has ended, or was never granted")
+            raise LockLost(f"{quoted(self.key)} is not held: the lease has ended, or was never granted")
 
     def _held(self) -> Lease | None:
         # A child of fork has a copy of this object; the lease is its parent's.
@@ -128,7 +129,7 @@ class Holder:
 
     def __repr__(self) -> str:
         state = f"held for {self.remaining():.3f} s more" if self.locked() else "not held"
-        return f"<{type(self).__name__} {self.resource!r}: {state}>"
+        return f"<{type(self).__name__} {quoted(self.resource)}: {state}>"
 
     @property
     def key(self) -> bytes:
@@ -185,7 +186,7 @@ class Holder:
         lease = self._lease
         if self._acquiring is not None or (lease is not None and self._rules.clock() < lease.deadline):
             raise LockAlreadyHeld(
-                f"{self.key!r}: this lock object holds the lock, or is acquiring it; "
+                f"{quoted(self.key)}: this lock object holds the lock, or is acquiring it; "
                 "use one object for each holder"
             )
         self._acquiring = me

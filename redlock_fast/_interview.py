@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ._commands import Capabilities
+from ._commands import Capabilities, Identity
+from ._text import clean
 
 #: Of what a server says about itself: a run_id has 40 characters.
 MAX_FACT = 100
+#: Tells, where a master serves other databases besides, whether a flush was of this one. Milliseconds.
+WITNESS, WITNESS_TTL = b"redlock-fast:witness", 30 * 86_400_000
 
 
 class CannotConnect(Exception):
     """Why a master is of no use now: for health() and QuorumUnavailable."""
 
 
+class Flushed(CannotConnect):
+    """Its keys were flushed while it was being connected."""
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """What a master said about itself when it was connected; "" and 0 where it may not tell.
 
-    ``persistence``: "aof always", "aof everysec", "aof no" or "no aof". ``eviction``: the policy; also
-    "noeviction" where memory has no bound. ``promoted``: it was a replica once, so what its master
-    had promised it may never have heard. ``guarded``: for how many seconds its marker gives it no vote.
+    ``persistence``: "aof always", "aof not on rewrite", "aof everysec", "aof no" or "no aof". ``eviction``:
+    the policy; also "noeviction" where memory has no bound. ``promoted``: it was a replica once, so what its
+    master had promised it may never have heard. ``guarded``: for how many seconds its marker gives it no
+    vote. ``replid``: of its data's history; a demotion changes it. ``witness``: it tells when its keys are
+    flushed. ``shared``: other databases of it have keys, too. ``data``: what is in its witness key, if it has
+    one. ``min_replicas``, ``max_lag``: it refuses writes while fewer replicas than that have been heard of
+    for so many seconds. ``where``: its host and port.
     """
 
     kind: str = ""
@@ -36,10 +48,21 @@ class Server:
     eviction: str = ""
     promoted: bool = False
     guarded: float = 0.0
+    replid: str = ""
+    witness: bool = False
+    shared: bool = False
+    data: bytes = b""
+    min_replicas: int = 0
+    max_lag: float = 0.0
+    where: tuple[str, int] = ("", 0)
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.run_id, self.replid, self.role)
 
     @property
     def durable(self) -> bool:
-        """Whether it remembers after a restart all that it has ever answered."""
+        """Whether it remembers after a restart, on the same disk, all that it has ever answered."""
         return self.persistence == "aof always" and not self.promoted
 
     @property
@@ -62,22 +85,27 @@ def ask(connection: Any, commands: list[tuple[bytes | str, ...]]) -> list[Any]:
 
 
 def interview(connection: Any, protocol: int, key_prefix: bytes) -> Server:
+    """With RESP3 it also tells from now on which watched keys change, and that all are flushed."""
     key, value = key_prefix + b"redlock-fast:" + os.urandom(16).hex().encode(), b"probe"
-    facts, replication, role, append, memory, *probes = ask(
+    tracking, facts, replication, role, keyspace, append, memory, replicas, *probes = ask(
         connection,
         [
+            # First: what it says of itself is not older than what it will tell.
+            ("CLIENT", "TRACKING", "ON", "OPTIN") if protocol == 3 else ("PING",),
             ("INFO", "server"),
             ("INFO", "replication"),
             ("ROLE",),
-            ("CONFIG", "GET", "append*"),
+            ("INFO", "keyspace"),
+            ("CONFIG", "GET", "*append*"),
             ("CONFIG", "GET", "maxmemory*"),
+            ("CONFIG", "GET", "min-replicas*"),
             # Tried out on a key that nobody has.
             (b"DELIFEQ", key, value),
             (b"DELEX", key, b"IFEQ", value),
-            (b"SET", key, value, b"IFEQ", value, b"PX", b"1000"),
+            (b"PEXPIRE", key, b"1", b"GT"),
         ],
     )
-    facts, replication = _info(facts), _info(replication)
+    facts, replication, replicas = _info(facts), _info(replication), _pairs(replicas)
     if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")):
         raise CannotConnect(
             "it is a node of a Cluster, which serves some keys only and may fail over without a word; "
@@ -99,7 +127,28 @@ def interview(connection: Any, protocol: int, key_prefix: bytes) -> Server:
         persistence=_persistence(_pairs(append)),
         eviction=_eviction(_pairs(memory)),
         promoted=replication.get("master_replid2", "").strip("0") != "",
+        replid=replication.get("master_replid", ""),
+        witness=protocol == 3 and not isinstance(tracking, Exception),
+        shared=any(re.fullmatch(r"db\d+", name) and name != f"db{connection.db}" for name in _info(keyspace)),
+        min_replicas=_number(replicas.get("min-replicas-to-write", "")),
+        max_lag=_number(replicas.get("min-replicas-max-lag", "")),
     )
+
+
+def witnessed(connection: Any, server: Server, key_prefix: bytes) -> Server:
+    """With what is in the witness key: it stays there until this database is flushed, whoever set it."""
+    key = key_prefix + WITNESS
+    commands: list[tuple[bytes | str, ...]] = [
+        (b"SET", key, os.urandom(16).hex().encode(), b"NX", b"PX", b"%d" % WITNESS_TTL),
+        (b"PEXPIRE", key, b"%d" % WITNESS_TTL),
+        (b"GET", key),
+    ]
+    data = ask(connection, commands)[-1]
+    return replace(server, data=data if isinstance(data, bytes) else b"")
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def _info(reply: Any) -> dict[str, str]:
@@ -107,7 +156,7 @@ def _info(reply: Any) -> dict[str, str]:
         return {}
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
     pairs = (line.partition(":") for line in text.splitlines())
-    return {name: value[:MAX_FACT] for name, colon, value in pairs if colon}
+    return {name: clean(value, MAX_FACT) for name, colon, value in pairs if colon}
 
 
 def _pairs(reply: Any) -> dict[str, str]:
@@ -120,8 +169,7 @@ def _pairs(reply: Any) -> dict[str, str]:
 
 
 def _text(word: Any) -> str:
-    text = word.decode(errors="replace") if isinstance(word, bytes) else str(word)
-    return text[:MAX_FACT]
+    return clean(word if isinstance(word, bytes) else str(word), MAX_FACT)
 
 
 def _role(reply: Any) -> str:
@@ -131,26 +179,27 @@ def _role(reply: Any) -> str:
 def _persistence(config: dict[str, str]) -> str:
     if "appendonly" not in config:
         return ""
-    return f"aof {config.get('appendfsync', '')}" if config["appendonly"] == "yes" else "no aof"
+    if config["appendonly"] != "yes":
+        return "no aof"
+    when = config.get("appendfsync", "")
+    late = when == "always" and config.get("no-appendfsync-on-rewrite") != "no"
+    return "aof not on rewrite" if late else f"aof {when}"
 
 
 def _eviction(config: dict[str, str]) -> str:
     return "noeviction" if config.get("maxmemory") == "0" else config.get("maxmemory-policy", "")
 
 
-def _capabilities(kind: str, version: str, delifeq: Any, delex: Any, set_ifeq: Any) -> Capabilities:
-    """By the replies to what was tried out; where these say nothing, by version.
-
-    Servers with a native compare-and-delete have ``SET IFEQ`` too: it came with or before it.
-    """
+def _capabilities(kind: str, version: str, delifeq: Any, delex: Any, expire_gt: Any) -> Capabilities:
+    """By the replies to what was tried out; where these say nothing, by version."""
     since = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     valkey = kind == "valkey"
     has_delifeq = _supports(delifeq, (valkey and since >= (9, 0)) or _key_refused(delifeq))
     has_delex = not has_delifeq and _supports(
         delex, (not valkey and since >= (8, 4)) or _key_refused(delex)
     )
-    has_ifeq = has_delifeq or has_delex or _supports(set_ifeq, valkey and since >= (8, 1))
-    return Capabilities(has_delifeq, has_delex, has_ifeq)
+    has_gt = _supports(expire_gt, since >= (7, 0) or _key_refused(expire_gt))
+    return Capabilities(has_delifeq, has_delex, has_gt)
 
 
 def _supports(reply: Any, otherwise: bool) -> bool:
@@ -165,5 +214,5 @@ def _supports(reply: Any, otherwise: bool) -> bool:
 
 
 def _key_refused(reply: Any) -> bool:
-    """An ACL that refuses the key: servers look the command up first, so there is one."""
+    """An ACL that refuses the key: servers look for the command, and count its words, before that."""
     return isinstance(reply, Exception) and "permission" in str(reply).lower() and "key" in str(reply).lower()

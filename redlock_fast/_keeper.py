@@ -15,6 +15,7 @@ from . import _batches as batches
 from ._core import Core, number
 from ._effects import Effect
 from ._lease import Extension, Lease
+from ._text import quoted
 from .errors import ConfigError
 from .renewal import GONE, UNCONFIRMED, Hold, Renewable, Schedule
 
@@ -134,7 +135,7 @@ class Renewal:
             hold.lease.lose(self.rules.clock())
         with self.masters.mutex:
             self.counts.lost += 1
-        self.masters.events.warn_of("lock-lost", f"{hold.key!r}: {reason}")
+        self.masters.events.warn_of("lock-lost", f"{quoted(hold.key)}: {reason}")
         self.tell(lock, reason)
 
     # --- what drivers do, again and again ---

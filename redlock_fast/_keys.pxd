@@ -2,7 +2,7 @@
 
 cimport cython
 
-@cython.locals(name=bytes)
+@cython.locals(name=bytes, key=bytes)
 cpdef bytes key_of(bytes prefix, object resource)
 
 cpdef list many_keys(bytes prefix, object resources)

@@ -66,7 +66,7 @@ class Lease:
     def ask(self, ttl: float) -> bool:
         """Whether an extension for ``ttl`` may begin now; then ``answered`` must follow.
 
-        Those that overlap must want the same: a master might execute the shorter one last.
+        Those that overlap must want the same.
         """
         if self._asking and self._asked != ttl:
             return False

@@ -59,6 +59,11 @@ class Lingering:
                 sock.close()
             self._open.clear()
 
+    def __del__(self) -> None:
+        """Of a client that was forgotten, and never closed."""
+        for _, sock in self._open:
+            sock.close()
+
     def _wait(self, timeout: float) -> None:
         """Until there is something to read."""
         poll = select.poll()

@@ -16,6 +16,7 @@ from ._engine import Votes
 from ._holder import Holder
 from ._lease import Extension, Lease, Refusal
 from ._procedures import First
+from ._text import quoted
 from .errors import ConfigError, LockLost, QuorumUnavailable, TooManyExtensions
 
 
@@ -106,26 +107,27 @@ class LockState(Holder):
         """For ``with``: a lease that ended before the body did must not pass unnoticed."""
         if not alive and not failing:
             raise LockLost(
-                f"{self.key!r}: the lease ended before the body did; others may have held the lock meanwhile"
+                f"{quoted(self.key)}: the lease ended before the body did; "
+                "others may have held the lock meanwhile"
             )
 
-    def _extend(self, ttl: float | None) -> Generator[Effect, Any, float]:
+    def _extend(self, ttl: float | None, confirm: bool = False) -> Generator[Effect, Any, float]:
         """The new validity in seconds."""
         core = self._core
         core.check_open()
         ttl = self._ttl if ttl is None else core.check_ttl(ttl)
         lease = self._held()
         if lease is None:
-            raise LockLost(f"{self.key!r}: nothing to extend: the lock is not held")
+            raise LockLost(f"{quoted(self.key)}: nothing to extend: the lock is not held")
         if not self.may_be_extended(lease):
             raise TooManyExtensions(
-                f"{self.key!r} was extended {lease.extensions} times, max_extensions allows no more; "
+                f"{quoted(self.key)} was extended {lease.extensions} times, max_extensions allows no more; "
                 f"held for {self.remaining():.3f} s more"
             )
         while not core.ask([lease], ttl):
             yield Pause(TURN)
         try:
-            outcome, votes = yield from procedures.extend(core.rules, lease, ttl)
+            outcome, votes = yield from procedures.extend(core.rules, lease, ttl, confirm)
         finally:
             core.answered([lease])
         return self.told(lease, outcome, votes)
@@ -135,8 +137,8 @@ class LockState(Holder):
         if self.note_extension(lease, outcome):
             return lease.validity
         if outcome is Extension.LOST:
-            raise LockLost(f"{self.key!r}: lost before it was extended; others may hold the lock")
+            raise LockLost(f"{quoted(self.key)}: lost before it was extended; others may hold the lock")
         raise QuorumUnavailable(
-            f"{self.key!r}: too few masters answered to extend; held for {self.remaining():.3f} s more",
+            f"{quoted(self.key)}: too few masters answered to extend; held for {self.remaining():.3f} s more",
             self._core.causes(votes) if votes else (),
         )

@@ -23,6 +23,8 @@ from .telemetry import log_error
 
 #: How long (seconds) the first call waits for more masters than a quorum.
 GRACE = 0.05
+#: Seconds of a pause where there is hardly a reason to wait.
+AT_ONCE = 0.001
 
 
 class Masters(Connector):
@@ -42,11 +44,13 @@ class Masters(Connector):
         line: Line,
         places: Places,
         wait: str,
+        allow_split: bool,
         clock: Clock,
         release_at_exit: bool,
     ) -> None:
         super().__init__(
             targets,
+            need,
             engine_class,
             connect_timeout=connect_timeout,
             socket_timeout=socket_timeout,
@@ -54,8 +58,8 @@ class Masters(Connector):
             guard=guard,
             electorate=electorate,
             wait=wait,
+            allow_split=allow_split,
         )
-        self.need = need
         self.ending = False  # with the interpreter
         self.line = line
         self.places = places
@@ -99,6 +103,24 @@ class Masters(Connector):
         with self._change:
             self._change.wait_for(lambda: self.closed, seconds)
         self.check_open()
+
+    def reconnect(self, seconds: float) -> None:
+        """Wait for a quorum of connections; raises ClientClosed as soon as the client is closed."""
+        condition, seconds = self.reconnecting(seconds)
+        with self._change:
+            self._change.wait_for(condition, seconds)
+        self.check_open()
+
+    def reconnecting(self, seconds: float) -> tuple[Callable[[], bool], float]:
+        """Have masters connected without their backoff. What to wait for, and for how many seconds."""
+
+        def quorate() -> bool:
+            return self.closed or self.connected() >= self.need
+
+        if quorate():  # just now, or a broken connection is about to be given up
+            return lambda: self.closed, min(seconds, AT_ONCE)
+        self.hasten(seconds)
+        return quorate, seconds
 
     def wait_for_turn(self, place: Place, seconds: float) -> None:
         """Wait until it is the first; raises ClientClosed as soon as the client is closed."""
@@ -147,7 +169,7 @@ class Masters(Connector):
         self.line.wake_all()
         self._wake.put(None)
         self._give_back(timeout)
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             thread.join(max(0.0, end - time.monotonic()))
         self.engine.drain(max(0.0, end - time.monotonic()))
         self.engine.close(self._lingering.add)  # all at once: what others have under way is taken back

@@ -145,16 +145,18 @@ def release(rules: Rules, lease: Lease) -> Generator[Effect, list[Votes], bool]:
 
 
 def extend(
-    rules: Rules, lease: Lease, ttl: float
+    rules: Rules, lease: Lease, ttl: float, confirm: bool = False
 ) -> Generator[Effect, list[Votes], tuple[Extension, Votes | None]]:
     """Compare-and-extend on all masters that were sent the SET; on success ``lease`` says the new end.
 
-    It never shortens: a lease that lasts longer than ``ttl`` from now stays as it is. So a request
-    that a master executes late, or that only some executed, leaves every key at least as long as
-    the deadline says.
+    It never shortens. A lease that lasts longer than ``ttl`` from now stays as it is; its masters are
+    asked only to ``confirm`` it. A master does not shorten its key either: a request that it executes
+    after a longer one changes nothing.
     """
     start = rules.clock()
     known = extended_already(rules, lease, ttl, start)
+    if confirm and known is Extension.EXTENDED:
+        known = None
     if known is not None:
         return known, None
     requests = lease.claim.more(lease.token, wire_ttl(ttl), lease.sent)
@@ -169,7 +171,9 @@ def extend(
 
 
 def extended_already(rules: Rules, lease: Lease, ttl: float, start: float) -> Extension | None:
-    """What an extension comes to if no master needs to be asked."""
+    """What an extension comes to where no master needs to be asked: the lease lasts so long as it was
+    confirmed, or has ended.
+    """
     if start >= lease.deadline or lease.lost:
         return Extension.LOST
     if deadline(start, ttl, rules.drift_factor) > lease.deadline:

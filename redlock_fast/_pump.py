@@ -116,10 +116,11 @@ class Pump:
         self._pending -= len(told)
         if self._watching:
             self._hasten()
-        if asyncio.current_task(self.loop) is None:
+        if asyncio.current_task(self.loop) is None and not hasattr(self.loop, "_nest_patched"):
             self._wake(iter(told))
-        else:  # somebody runs the loop inside a task
-            self.loop.call_soon(self._wake, iter(told))
+        else:  # a task may run the loop (nest_asyncio): no callback may wait for a task that does
+            for whom in told:
+                self.loop.call_soon(whom[0].wake, self._done)
 
     def _wake(self, told: Iterator[tuple[Any, Any]]) -> None:
         """All go on, one after the other; what they ask for next goes out together."""
@@ -180,6 +181,11 @@ class Pump:
             finally:
                 timer.cancel()
                 self._waiting.discard(change)
+
+    async def reconnect(self, seconds: float) -> None:
+        """As that of the masters, without blocking the loop."""
+        await self.until(*self.masters.reconnecting(seconds))
+        self.masters.check_open()
 
     async def wait_for_turn(self, place: Place, seconds: float) -> None:
         """As that of the masters, without blocking the loop."""

@@ -52,7 +52,7 @@ class PureEngine(Desk):
             connection = lane.connection
             if connection is not None:
                 self._end(connection, CLOSED)
-                connection.undo()
+                connection.undo(closing=False)
                 self._bury()
             ended.append(lane.remains)
             lane.remains, lane.broken = None, ""
@@ -75,7 +75,7 @@ class PureEngine(Desk):
                 connection = lane.connection
                 if connection is not None:
                     self._end(connection, CLOSED)
-                    connection.undo()
+                    connection.undo(closing=True)
             self._bury()
             for lane in self._lanes:
                 if lane.remains is not None:

@@ -22,6 +22,7 @@ from ._pure_op import Lead, Waiter, new_bell
 from ._pure_vigil import Vigils
 from ._pure_watch import Watch
 from ._resp import ProtocolError
+from ._text import clean
 
 #: While replies are expected within this (seconds), newcomers need not interrupt the leader.
 EXPECT_WITHIN = 0.001
@@ -340,7 +341,7 @@ class Hub:
         self._kicked = False
 
     def _break(self, connection: Connection, error: Exception) -> None:
-        why = getattr(error, "strerror", None) or str(error)
+        why = clean(getattr(error, "strerror", None) or str(error))
         if isinstance(error, ProtocolError):
             why = f"protocol error: {why}"
         if connection.lane.connection is connection:

@@ -10,12 +10,12 @@ import contextlib
 import socket
 from time import monotonic
 
-from ._commands import Dialect
-from ._engine import FAULT, LAG_ROUND_TRIPS, MAX_DETAIL, NOT_NOW, Link, Request
+from ._commands import Dialect, checked
+from ._engine import FAULT, FLUSHED, LAG_ROUND_TRIPS, MAX_DETAIL, NO_MASTER, NOT_NOW, Link, Request
 from ._pure_kept import Kept
 from ._pure_op import SKIPPED, Op, Template, compiled
 from ._pure_vigil import Vigils
-from ._resp import PARTIAL, ProtocolError, frame
+from ._resp import NEW, PARTIAL, ProtocolError, Scan, error_code, resume
 
 RECEIVE_SIZE = 1 << 16
 #: How often a connection that is about to end is asked to take more of what is left.
@@ -24,8 +24,8 @@ LAST_SENDS = 16
 #: The replies that say how they vote, and by far the most of all.
 FIXED = {b"+OK\r\n": 1, b"$-1\r\n": 0, b"_\r\n": 0} | {b":%d\r\n" % n: n for n in range(10)}
 LONGEST_FIXED = len(b"+OK\r\n")
-#: Most others are not longer than this.
-SHORT = 256
+#: What an error begins with.
+ERRORS = b"-!"
 INT64_MAX = (1 << 63) - 1
 
 #: Kinds of what comes in.
@@ -48,6 +48,7 @@ class Lane(Kept):
         "pushes",
         "remains",
         "replayed",
+        "scanned",
         "vigils",
     )
 
@@ -60,7 +61,7 @@ class Lane(Kept):
         self.connection: Connection | None = None
         self.remains: Connection | None = None  # broken, and not yet detached
         self.broken = ""
-        self.late = self.replayed = self.pushes = 0
+        self.late = self.replayed = self.pushes = self.scanned = 0
 
     def replay(self, connection: Connection, now: float) -> None:
         """Send what is kept, as far as there is room."""
@@ -93,7 +94,8 @@ class Lane(Kept):
         return connection is None or connection.lagging > 0 or not (connection.owed() or connection.out)
 
     def state(self) -> Link:
-        connection, counts = self.connection, (self.late, self.replayed, self.dropped, self.pushes)
+        connection = self.connection
+        counts = (self.late, self.replayed, self.dropped, self.pushes, self.scanned)
         if connection is None:
             return Link(False, self.broken, 0, 0.0, 0.0, *counts)
         lag = monotonic() - connection.lagging if connection.lagging else 0.0
@@ -125,6 +127,7 @@ class Connection:
         "queued",
         "read_at",
         "round_trip",
+        "scan",
         "sock",
         "sock_receive",
         "sock_send",
@@ -141,7 +144,7 @@ class Connection:
         self.sock = sock
         self.sock_send, self.sock_receive = sock.send, sock.recv
         self.fd = sock.fileno()
-        self.codec = tuple(map(compiled, dialect))
+        self.codec = tuple(map(compiled, checked(dialect)))
         self.line: list[Slot] = []
         self.head = self.tail = self.turn = 0
         self.out = bytearray()
@@ -149,6 +152,7 @@ class Connection:
         self.queued = 0  # bytes from tail on; threads may miscount it, until the next take()
         self.incoming = bytearray()
         self.append = self.incoming.extend
+        self.scan = NEW  # of the reply that is not whole yet
         self.blocked = False  # the socket takes no more for now
         self.busy = False  # a signal handler's exchange has to leave it alone
         self.lagging = self.round_trip = self.read_at = self.polled = 0.0
@@ -232,7 +236,12 @@ class Connection:
             kind: int = REPLY
             detail: str | bytes = b""
             if value is None:
-                end, kind, value, detail = _read(incoming)
+                before = self.scan
+                end, kind, value, detail, scan = _read(incoming, before)
+                if self.turn != turn:
+                    continue
+                self.scan = scan  # together
+                self.lane.scanned += scan.looked - before.looked
             if self.turn != turn:
                 continue
             if kind == REPLY:
@@ -242,12 +251,16 @@ class Connection:
             elif kind == MALFORMED:
                 raise ProtocolError(detail)
             else:
-                if kind == PUSH:
-                    self.lane.vigils.pushed(self.lane.index, bytes(incoming[:end]), self.read_at)
+                whole = kind != PUSH or self.lane.vigils.pushed(
+                    self.lane.index, bytes(incoming[:end]), self.read_at
+                )
                 if self.turn == turn:
                     del incoming[:end]  # together
+                    self.scan = NEW
                     self.turn = turn + 1
                     self.lane.pushes += kind == PUSH
+                if not whole:
+                    raise ConnectionError(FLUSHED)
         matched = self.head
         if matched:
             del self.line[:matched]  # together
@@ -263,6 +276,9 @@ class Connection:
         if self.head >= self.tail:
             raise ProtocolError("a reply that nobody is owed")
         slot = self.line[self.head]
+        expected = slot[1].reply
+        if expected and self.incoming[0] not in (ERRORS if detail else expected):
+            raise ProtocolError("a reply that its request cannot have")
         op, late = slot[0], slot[0].decided
         if not self.head:
             self._measure(slot)
@@ -278,16 +294,19 @@ class Connection:
                 self._done(slot, detail)
         if self.turn == turn:
             del self.incoming[:end]  # together
+            self.scan = NEW
             self.head += 1
             self.turn = turn + 1
             self.line += again
             self.lane.late += late and not (again or skipped)
+        if isinstance(detail, bytes) and (code := error_code(detail)) in NO_MASTER:
+            raise ConnectionError(f"{code.decode()}: it may be no master any more")
 
     def _done(self, slot: Slot, detail: str | bytes) -> None:
         """It was answered: done, or to be done later."""
         if not detail:
             self.lane.resume()
-        elif slot[1].undo is None and isinstance(detail, bytes) and _code(detail) in NOT_NOW:
+        elif slot[1].undo is None and isinstance(detail, bytes) and error_code(detail) in NOT_NOW:
             self.lane.postpone(slot[0], self.read_at)
 
     def _measure(self, slot: Slot) -> None:
@@ -338,10 +357,14 @@ class Connection:
         if undo is not None:
             self.out += self.codec[undo].encode(op.request.args)
 
-    def undo(self) -> None:
-        """The last that is sent: what is left, and the undo of all that has one and is owed a reply."""
+    def undo(self, closing: bool) -> None:
+        """The last that is sent: what is left, and the undo of requests that are owed a reply.
+
+        ``closing``: of all requests; else only of those that have failed. Another connection may have a
+        granted request's vote counted before this one delivers.
+        """
         for op, template, *_ in self.line[self.head : self.tail]:
-            if template is not SKIPPED:
+            if template is not SKIPPED and (closing or op.failed()):
                 self.take_back(op)
         with contextlib.suppress(OSError):
             for _ in range(LAST_SENDS):
@@ -351,34 +374,27 @@ class Connection:
                     break
 
 
-def _read(incoming: bytearray) -> tuple[int, int, int, str | bytes]:
-    """The first reply: its end, its kind, its vote and, if that is FAULT, the reason or what is wrong."""
-    data = bytes(incoming[:SHORT])
+def _read(incoming: bytearray, scan: Scan) -> tuple[int, int, int, str | bytes, Scan]:
+    """The first reply: its end, its kind, its vote and, if that is FAULT, the reason or what is wrong.
+
+    Last, where to go on. A signal handler may consume what stands here, at any moment: then nothing of
+    this is true, and whoever called looks again.
+    """
     try:
-        end = frame(data, 0)
+        end, scan = resume(incoming, scan)
         if end == PARTIAL:
-            data = bytes(incoming)
-            end = frame(data, 0)
-    except ProtocolError as error:
-        return 0, MALFORMED, FAULT, str(error)
-    if end == PARTIAL:
-        return 0, PARTIAL_REPLY, FAULT, b""
-    first = data[:1]
-    if first in (b">", b"|"):
-        return end, PUSH if first == b">" else ATTRIBUTE, FAULT, b""
-    if first == b":":
-        number = int(data[1 : end - 2])
-        if FAULT < number <= INT64_MAX:
-            return end, REPLY, number, b""
-    if end > MAX_DETAIL:  # there may be one for every request
-        return end, REPLY, FAULT, f"unexpected reply of {end} bytes"
-    return end, REPLY, FAULT, data[:end]
-
-
-def _code(reply: bytes) -> bytes:
-    """Which error it is."""
-    words = reply.split(None, 1)
-    return words[0][1:] if reply.startswith(b"-") and words else b""
+            return 0, PARTIAL_REPLY, FAULT, b"", scan
+        first = bytes(incoming[:1])
+        if first in (b">", b"|"):
+            return end, PUSH if first == b">" else ATTRIBUTE, FAULT, b"", scan
+        if end > MAX_DETAIL:  # there may be one for every request
+            return end, REPLY, FAULT, f"unexpected reply of {end} bytes", scan
+        data = bytes(incoming[:end])
+        if first == b":" and FAULT < (number := int(data[1:-2])) <= INT64_MAX:
+            return end, REPLY, number, b"", scan
+    except (ProtocolError, ValueError) as error:
+        return 0, MALFORMED, FAULT, str(error), scan
+    return end, REPLY, FAULT, data, scan
 
 
 def on_line(op: Op, template: Template, data: bytes, when: float) -> tuple[Slot, ...]:

@@ -13,17 +13,24 @@ from functools import lru_cache
 from math import inf
 from threading import Lock, get_ident
 
-from ._commands import Command
+from ._commands import Command, Reply
 from ._engine import FAULT, SILENT, Request, Votes, Wait
 
 #: As plain numbers, which compare faster.
 EARLY, ALL = int(Wait.EARLY), int(Wait.ALL)
 
 
-class Template:
-    """A command, compiled: one ``%`` operation encodes it."""
+#: What a reply begins with that is no error, by Command.reply.
+FIRST_BYTES: dict[int, bytes] = {Reply.STATUS: b"+$_", Reply.INTEGER: b":"}
 
-    __slots__ = ("args", "fallback", "pattern", "skip", "slots", "undo", "watch")
+
+class Template:
+    """A command, compiled: one ``%`` operation encodes it.
+
+    ``reply``: what its replies begin with, unless they are errors; empty where any reply will do.
+    """
+
+    __slots__ = ("args", "fallback", "pattern", "reply", "skip", "slots", "undo", "watch")
 
     def __init__(self, command: Command) -> None:
         self.pattern = b"".join(map(_pattern, command.parts))
@@ -33,6 +40,7 @@ class Template:
         self.undo = command.undo
         self.skip = command.skip
         self.watch = command.watch
+        self.reply = FIRST_BYTES.get(command.reply, b"")
         if self.watch:
             self.args = max(self.args, 1)  # what it watches
 
@@ -344,6 +352,10 @@ class Op:
         before, vigil.due = vigil.due, sorted(ends)[self.need - 1]
         if vigil.due < before:
             waiter.hasten(vigil.due)
+
+    def failed(self) -> bool:
+        """Whether it got too few grants, and can get no more."""
+        return self.decided and self.granted < self.need
 
     def votes(self) -> Votes:
         """The votes as they stand; later ones are dropped."""

@@ -8,58 +8,109 @@ from __future__ import annotations
 from collections.abc import Iterator
 from weakref import ref
 
-from ._commands import WATCH_PREFIX
-from ._engine import FAULT
+from ._commands import WATCH_KEY, WATCH_PREFIX
+from ._engine import FAULT, SILENT
 from ._pure_op import Op
-from ._resp import frame
+from ._resp import MAX_PUSH, frame
 
-#: Those that watch a key stand where its hash says; one more place is for those that watch a prefix.
-PLACES = 256
+#: Where votes stand by the hash of what they watch. Places are made when they are needed, and stay: nobody
+#: can take one away while another thread is about to use it.
+PLACES = 1024
+
+#: A dict for its atomic changes, and its order.
+Place = dict[ref[Op], None]
+
+
+class Names:
+    """What one master watches: all votes; by the hash of the name; those on prefixes, by their length."""
+
+    __slots__ = ("all", "lengths", "places")
+
+    def __init__(self) -> None:
+        self.all: Place = {}
+        self.places: dict[int, Place] = {}
+        self.lengths: dict[int, Place] = {}
+
+    def homes(self, op: Op) -> list[Place]:
+        """Where a request is listed."""
+        name = op.request.args[0]
+        homes = [self.all, self.places.setdefault(hash(name) % PLACES, {})]
+        if op.vigil is not None and op.vigil.watch == WATCH_PREFIX:
+            homes.append(self.lengths.setdefault(len(name), {}))
+        return homes
+
+    def of(self, watch: int, name: bytes) -> list[Op]:
+        """The requests that watch this."""
+        listed = [entry() for entry in list(self.places.get(hash(name) % PLACES, ()))]
+        return [
+            op for op in listed if op and op.vigil and op.vigil.watch == watch and op.request.args[0] == name
+        ]
 
 
 class Vigils:
-    """All requests that watch, as long as somebody waits for them."""
+    """All requests that watch, as long as somebody waits for them.
+
+    What a push costs is linear in its bytes and in the votes that it changes, however many requests watch:
+    a vote that is there is not listed any more.
+    """
 
     def __init__(self) -> None:
-        self._places = tuple(dict[ref[Op], None]() for _ in range(PLACES + 1))
+        self._masters: dict[int, Names] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._places))
+        return sum(len(names.all) for names in self._masters.values())
+
+    def _homes(self, op: Op) -> list[Place]:
+        masters, homes = op.request.masters, list[Place]()
+        while masters:
+            lowest = masters & -masters
+            masters ^= lowest
+            homes += self._masters.setdefault(lowest.bit_length() - 1, Names()).homes(op)
+        return homes
 
     def add(self, op: Op) -> None:
-        place = self._place(op)
+        homes = self._homes(op)
         # A request that a signal handler made forget ends with its replies.
-        place[ref(op, lambda gone: place.pop(gone, None))] = None
+        entry = ref(op, lambda gone: _leave(homes, gone))
+        for home in homes:
+            home[entry] = None
 
     def discard(self, op: Op) -> None:
         if op.vigil is not None:
-            self._place(op).pop(ref(op), None)
+            _leave(self._homes(op), ref(op))
 
-    def _place(self, op: Op) -> dict[ref[Op], None]:
-        prefix = op.vigil is not None and op.vigil.watch == WATCH_PREFIX
-        return self._places[PLACES if prefix else hash(op.request.args[0]) % PLACES]
-
-    def pushed(self, master: int, push: bytes, now: float) -> None:
-        """Grant what it names."""
-        if not any(self._places):
-            return
-        keys = _invalidated(push)
+    def pushed(self, master: int, push: bytes, now: float) -> bool:
+        """Grant what it names; False where it names everything."""
+        names, keys = self._masters.get(master), _invalidated(push)
+        if names is None or not names.all:
+            return keys is not None
         if keys is None:
-            for op in self.at(master):
-                _grant(op, master, now)
-            return
+            self._grant(names, [op for entry in list(names.all) if (op := entry())], master, now)
+            return False
+        lengths = [length for length, listed in list(names.lengths.items()) if listed]
         for key in keys:
-            for op in _undecided(self._places[hash(key) % PLACES], master):
-                if op.request.args[0] == key:
-                    _grant(op, master, now)
-            for op in _undecided(self._places[PLACES], master):
-                if key.startswith(op.request.args[0]):
-                    _grant(op, master, now)
+            self._grant(names, names.of(WATCH_KEY, key), master, now)
+            for length in lengths:
+                if length <= len(key):
+                    self._grant(names, names.of(WATCH_PREFIX, key[:length]), master, now)
+        return True
+
+    def _grant(self, names: Names, ops: list[Op], master: int, now: float) -> None:
+        for op in ops:
+            if _open_at(op, master):
+                op.vote(master, 1, b"", now)
+                op.settle()
+            # Only now: what a signal handler interrupted is pushed once more.
+            if op.decided or op.values[master] != SILENT:
+                _leave(names.homes(op), ref(op))
 
     def at(self, master: int) -> Iterator[Op]:
         """The undecided that this master watches for."""
-        for place in self._places:
-            yield from _undecided(place, master)
+        names = self._masters.get(master)
+        for entry in list(names.all) if names else ():
+            op = entry()
+            if op is not None and _open_at(op, master):
+                yield op
 
     def condemn(self, master: int, why: str, now: float) -> None:
         """The open votes of a master whose connection ended are faults; decided by ``fail``."""
@@ -73,22 +124,20 @@ class Vigils:
 
     def end(self) -> None:
         """The time of all is over."""
-        for place in self._places:
-            for listed in list(place):
-                if (op := listed()) is not None and not op.decided:
+        for names in list(self._masters.values()):
+            for entry in list(names.all):
+                if (op := entry()) is not None and not op.decided:
                     op.decide()
 
 
-def _undecided(place: dict[ref[Op], None], master: int) -> Iterator[Op]:
-    for listed in list(place):
-        op = listed()
-        if op is not None and not op.decided and op.vigil is not None and op.vigil.masters >> master & 1:
-            yield op
+def _open_at(op: Op, master: int) -> bool:
+    """Whether it waits, and this master watches for it."""
+    return not op.decided and op.vigil is not None and op.vigil.masters >> master & 1 == 1
 
 
-def _grant(op: Op, master: int, now: float) -> None:
-    op.vote(master, 1, b"", now)
-    op.settle()
+def _leave(homes: list[Place], entry: ref[Op]) -> None:
+    for home in homes:
+        home.pop(entry, None)
 
 
 def _invalidated(push: bytes) -> list[bytes] | None:
@@ -125,8 +174,8 @@ def _enter(push: bytes, start: int) -> tuple[int, int]:
 def _item(push: bytes, start: int) -> tuple[int, bytes | None, int]:
     """Where it starts, behind its attributes; its text, if it is a string; and where it ends."""
     while push.startswith(b"|", start):
-        start = frame(push, start)
-    end = frame(push, start)
+        start = frame(push, start, MAX_PUSH)
+    end = frame(push, start, MAX_PUSH)
     if push[start : start + 1] != b"$" or push[start + 1 : start + 2] == b"-":
         return start, None, end
     return start, push[push.index(b"\r\n", start) + 2 : end - 2], end

@@ -6,14 +6,18 @@ import contextlib
 import os
 import select
 import sys
+from typing import Any
 
 
 class Watch:
     """Readable as long as a connection has something to read or to write, or after ``ring``."""
 
+    _bell: tuple[int, ...] = ()
+    _poll: Any = None
+
     def __init__(self) -> None:
         self._poll = self._new()
-        self._bell: tuple[int, ...] = os.pipe()
+        self._bell = os.pipe()
         for end in self._bell:
             os.set_blocking(end, False)
         self.add(self._bell[0])
@@ -33,7 +37,8 @@ class Watch:
         bell, self._bell = self._bell, ()
         for end in bell:
             os.close(end)
-        self._poll.close()
+        if self._poll is not None:  # None where __init__ got no file descriptor
+            self._poll.close()
 
     __del__ = close
 

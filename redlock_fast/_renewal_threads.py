@@ -39,19 +39,20 @@ class ThreadRenewal(Renewal):
         weakref.finalize(self, self._wake.put, None).atexit = False  # a forgotten client's thread ends
 
     def attend(self) -> None:
-        if self._thread is None:
-            thread = threading.Thread(
+        # A signal handler that raises may interrupt start(), before the thread has begun or after: so it is
+        # looked at whether it has, and each thread looks whether another one has taken its place.
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(
                 target=_renew, args=(weakref.ref(self), self._wake), name="redlock-fast-renewal", daemon=True
             )
             self._used, self._until = self.rules.clock(), math.inf
-            thread.start()
-            self._thread = thread
+            self._thread.start()
         elif self.schedule.next() < self._until:
             self._wake.put(None)
 
     def step(self) -> float | None:
         """One look. In how many seconds to look again; None: the thread is to end."""
-        if self.masters.closed or self.masters.ending:
+        if self.masters.closed or self.masters.ending or self._thread is not threading.current_thread():
             return None
         try:
             asks = self.look()
@@ -75,7 +76,7 @@ class ThreadRenewal(Renewal):
         """The client is closed: nothing is renewed any more, and nobody is told."""
         thread = self._thread
         self._wake.put(None)
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             thread.join(FAREWELL)
 
     # --- losses ---

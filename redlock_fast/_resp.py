@@ -1,8 +1,9 @@
 """Any reply: where it ends, and what it says. The slow path, for what is not a fixed reply.
 
-``frame`` finds the end of a reply without building it and is strict, so that a
-stream that lost its place is noticed at once; ``decode`` builds the value, with
-hiredis where it is installed. Source: redis.io, the RESP specification (2 and 3).
+``resume`` finds the end of a reply without building it, and goes on where it stopped: no byte is
+looked at more than twice, in however many pieces a reply comes. It is strict, so that a stream that
+lost its place is noticed at once. ``decode`` builds the value, with hiredis where it is installed.
+Source: redis.io, the RESP specification (2 and 3).
 """
 
 from __future__ import annotations
@@ -10,19 +11,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-#: A lock's replies are short; anything longer than this is a stream that lost its place.
-MAX_FRAME = 1 << 20
-#: Bytes of an array, which is scanned anew with each piece that comes.
-MAX_ITEMS = 1 << 16
+#: Bytes of a whole reply to a lock's command. They answer a number, +OK, null or an error; servers cut
+#: what they repeat in an error to some 128 bytes.
+MAX_REPLY = 4 << 10
+#: Bytes of a whole push: it names a key, of which a resource's name may be 64 KiB.
+MAX_PUSH = 128 << 10
 MAX_DEPTH = 8
-MAX_LINE = 1 << 16
+
+#: The least that an item of an array has.
+_LEAST = len(b"_\r\n")
 
 PARTIAL = -1
+SCRIPT_FAILED = b"-ERR Error running script "
 
 _RESP3_ONLY = frozenset(b"_,#(!=%~>|")
-_INTEGERS = b":(" b"$!=" b"*~>%|"
+_TYPES = b"+-,#_:($!=*~>%|"
 
 
 class ProtocolError(Exception):
@@ -33,45 +38,115 @@ class ErrorReply(str):
     """An error that a server answered, such as ``OOM command not allowed``."""
 
 
+def error_code(reply: bytes) -> bytes:
+    """The code of an error, such as ``OOM``; b"" if the reply is no error. Its twin is in src/round.c.
+
+    Redis 6.2 wraps an error that a script ran into: ``-ERR Error running script (...): -OOM ...``.
+    """
+    inner = reply.partition(b": -")[2] if reply.startswith(SCRIPT_FAILED) else b""
+    code = inner or (reply[1:] if reply.startswith(b"-") else b"")
+    return code.rstrip(b"\r\n").split(b" ", 1)[0]
+
+
 def without_arguments(error: str) -> str:
     """The text of a server's error, without the arguments that it repeats: a password, or a lock's token."""
     return re.split(r",? with args beginning", error, maxsplit=1)[0]
 
 
-def frame(data: bytes | bytearray, start: int, depth: int = 0) -> int:
+class Scan(NamedTuple):
+    """Where the scan of a reply goes on. All but ``looked`` and ``open`` are places in the data.
+
+    ``start``: of the reply. ``at``: of the line that is not whole. ``searched``: up to there the line has
+    no end. ``tail``: the end of the bulk string that is not whole, or 0. ``open``: for each open array,
+    twice the items that are missing, and one more for an attribute. ``looked``: how many bytes were
+    looked at, each as often as it was.
+    """
+
+    start: int = 0
+    at: int = 0
+    searched: int = 0
+    tail: int = 0
+    open: tuple[int, ...] = ()
+    looked: int = 0
+
+
+NEW = Scan()
+
+
+def frame(data: bytes | bytearray, start: int, most: int = MAX_REPLY) -> int:
     """Where the reply at ``start`` ends, or PARTIAL. An attribute (``|``) is one frame of its own."""
-    if depth > MAX_DEPTH:
-        raise ProtocolError("reply is nested too deep")
-    end = data.find(b"\r\n", start, start + MAX_LINE)
-    if end < 0:
-        return _partial_line(data, start)
-    kind = data[start : start + 1]
-    if kind in b"+-,#_" and kind:
-        _check_simple(kind, bytes(data[start + 1 : end]))
-        return end + 2
-    if kind not in b":($!=*~>%|" or not kind:
-        raise ProtocolError(f"unknown reply type {bytes(kind)!r}")
-    number = _integer(bytes(data[start + 1 : end]))
+    return resume(data, Scan(start, start, start), most)[0]
+
+
+def resume(data: bytes | bytearray, scan: Scan, most: int = MAX_REPLY) -> tuple[int, Scan]:
+    """Where the reply ends, or PARTIAL; and where to go on when there is more of it.
+
+    ``most``: bytes that the whole reply may have; a push may have MAX_PUSH.
+    """
+    start, at, searched, tail, levels, looked = scan
+    limit = start + (MAX_PUSH if data[start : start + 1] == b">" else most)
+    stop = min(len(data), limit)
+    open_arrays = list(levels)
+    while True:
+        kind = data[at : at + 1]
+        if not tail:
+            if searched == at and kind and kind not in _TYPES:
+                raise ProtocolError(f"unknown reply type {bytes(kind)!r}")
+            end = data.find(b"\r", searched, stop)
+            looked += (stop if end < 0 else end + 1) - searched
+            if end < 0 or end + 1 >= stop:
+                searched = stop if end < 0 else end
+                break
+            if data[end + 1 : end + 2] != b"\n":
+                raise ProtocolError("stray line end")
+            looked += end - at
+            tail, items = _line(kind, bytes(data[at + 1 : end]), end + 2)
+            if tail + 2 > limit or end + 2 + _LEAST * items > limit:
+                raise ProtocolError("reply is too long")
+            if not tail:
+                at = searched = end + 2
+            if items:
+                if len(open_arrays) == MAX_DEPTH:
+                    raise ProtocolError("reply is nested too deep")
+                open_arrays.append(2 * items + (kind == b"|"))
+                continue
+        if tail:
+            ending = data[tail : min(tail + 2, stop)]
+            looked += len(ending)
+            if ending != b"\r\n"[: len(ending)]:
+                raise ProtocolError("bulk string without its end")
+            if len(ending) < 2:
+                break
+            at = searched = tail + 2
+            tail = 0
+        attribute = kind == b"|"  # it belongs to the item behind it
+        while open_arrays and not attribute:
+            open_arrays[-1] -= 2
+            if open_arrays[-1] > 1:
+                break
+            attribute = open_arrays.pop() == 1
+        if not open_arrays:
+            return at, Scan(looked=looked)
+    if stop == limit:
+        raise ProtocolError("reply is too long")
+    return PARTIAL, Scan(start, at, searched, tail, tuple(open_arrays), looked)
+
+
+def _line(kind: bytes | bytearray, text: bytes, after: int) -> tuple[int, int]:
+    """What a whole line announces: where a bulk string ends, or 0; how many items follow."""
+    if kind in b"+-,#_":
+        _check_simple(kind, text)
+        return 0, 0
+    number = _integer(text)
     if kind in b":(":
-        return end + 2
+        return 0, 0
     if number < 0:
         if number == -1 and kind in b"$*":
-            return end + 2
+            return 0, 0
         raise ProtocolError("negative length")
-    if number > MAX_FRAME:
-        raise ProtocolError("reply is too long")
     if kind in b"$!=":
-        return _end_of_bulk(data, end + 2, number)
-    return _end_of_items(data, end + 2, number * (2 if kind in b"%|" else 1), start, depth)
-
-
-def _partial_line(data: bytes | bytearray, start: int) -> int:
-    kind = data[start : start + 1]
-    if kind and kind not in b"+-,#_:($!=*~>%|":
-        raise ProtocolError(f"unknown reply type {bytes(kind)!r}")
-    if len(data) - start >= MAX_LINE:
-        raise ProtocolError("line is too long")
-    return PARTIAL
+        return after + number, 0
+    return 0, number * (2 if kind in b"%|" else 1)
 
 
 def _check_simple(kind: bytes | bytearray, text: bytes) -> None:
@@ -86,28 +161,6 @@ def _integer(text: bytes) -> int:
     if not digits.isdigit() or len(digits) > 19:
         raise ProtocolError(f"not a number: {text[:32]!r}")
     return int(text)
-
-
-def _end_of_bulk(data: bytes | bytearray, body: int, length: int) -> int:
-    end = body + length
-    tail = data[end : end + 2]
-    if tail != b"\r\n"[: len(tail)]:
-        raise ProtocolError("bulk string without its end")
-    return end + 2 if len(tail) == 2 else PARTIAL
-
-
-def _end_of_items(data: bytes | bytearray, at: int, items: int, start: int, depth: int) -> int:
-    for _ in range(items):
-        if at - start > MAX_ITEMS:
-            raise ProtocolError("reply is too long")
-        while True:
-            attribute = data[at : at + 1] == b"|"
-            at = frame(data, at, depth + 1)
-            if at == PARTIAL:
-                return PARTIAL
-            if not attribute:
-                break
-    return at
 
 
 @cache

@@ -8,31 +8,46 @@ from __future__ import annotations
 
 # Acquiring where SET alone does not do: the parts of three scripts. --------------------------------
 
-#: A missing counter begins at the server's time: above all that it ever counted, unless the clock went back.
-COUNT = b"""local n=redis.call('incr',counter)
-if n==1 then
-  local t=redis.call('time')
-  n=t[1]*1000000+t[2]
-  redis.call('set',counter,string.format('%.0f',n),'px',retention)
-else
-  redis.call('pexpire',counter,retention)
+#: A counter of fencing tokens is a number; below zero while it is young. A missing one begins at the
+#: master's clock, young. Once it is behind the clock by its youth, it moves to the clock and is young no
+#: more: a request that was on its way when the master forgot may have begun it too early. Lua counts exactly
+#: up to 2^53.
+COUNT = b"""local n=redis.pcall('incr',counter)
+if type(n)~='number' or math.abs(n)>=2^53 then
+  redis.call('del',key)
+  return type(n)=='number' and redis.error_reply('ERR the counter of fencing tokens is too large') or n
 end
+if n>1 then
+  redis.call('pexpire',counter,retention)
+  return n
+end
+local t=redis.call('time')
+local clock=t[1]*1000000+t[2]
+local sign='-'
+if n==1 then n=clock
+elseif clock+n-1>=youth*1000 then n,sign=clock,''
+else n=2-n end
+redis.call('set',counter,sign..string.format('%.0f',n),'px',retention)
 return n"""
+
+#: Of a counter that is there, of a key that is held. A young one stays young, and none is kept for less.
+LIFT = b"""if redis.call('get',key)~=token then return 0 end
+local n=tonumber(redis.call('get',counter))
+if not n or math.abs(n)>=tonumber(number) then return 0 end
+if n<0 then number='-'..number end
+redis.call('set',counter,number,'px',math.max(retention,redis.call('pttl',counter)))
+return 1"""
 
 SET = b"if not redis.call('set',key,token,'nx','px',ttl) then return 0 end"
 
-#: The marker is "run_id until durable": under which process it was written, until when (server's
-#: milliseconds) the master casts no vote, and whether all that it answers will survive its end.
-#: Who is not allowed to see the run_id goes by the marker's presence.
+#: The marker is "process until": which process wrote it, and until when (server's milliseconds) the master
+#: casts no vote. A client that may not ask for the process goes by the marker's presence.
 LOOK = b"""local t=redis.call('time')
 local now=t[1]*1000+math.floor(t[2]/1000)
-local who,till,survives=string.match(redis.call('get',marker) or '','^(%S*) (%d+) ([01])$')
-local known=who and (run_id=='' or who==run_id)
-if not known then
-  if not (survives=='1' and durable=='1') then till=now+max_ttl end
-  redis.call('set',marker,run_id..string.format(' %.0f ',till)..durable)
-elseif survives>durable and run_id~='' then
-  redis.call('set',marker,who..' '..till..' '..durable)
+local who,till=string.match(redis.call('get',marker) or '','^(%S*) (%d+)$')
+if not who or (process~='' and who~=process) then
+  till=now+max_ttl
+  redis.call('set',marker,process..string.format(' %.0f',till))
 end
 local left=tonumber(till)-now"""
 
@@ -43,9 +58,10 @@ end"""
 #: The server's time in milliseconds. What a set holds expires by it, as keys do.
 NOW = b"local t=redis.call('time') local now=t[1]*1000+math.floor(t[2]/1000)"
 
-#: A set lives at least as long as what was put into it.
-OUTLIVE = b"""local function outlive(set,ms)
-  if redis.call('pttl',set)<tonumber(ms) then redis.call('pexpire',set,ms) end
+#: The end of a key never comes earlier: a request may be executed after a longer one, which a quorum has
+#: confirmed since. A set lives at least as long as what was put into it.
+OUTLIVE = b"""local function outlive(key,ms)
+  if redis.call('pttl',key)<tonumber(ms) then redis.call('pexpire',key,ms) end
 end"""
 
 # Read-write lock: ``w`` has the writer, ``r`` readers with the time that each ends, ``i`` writers that wait
@@ -55,14 +71,18 @@ READ = b"""redis.call('zremrangebyscore',r,'-inf',now)
 redis.call('zremrangebyscore',i,'-inf',now)
 if redis.call('exists',w)==1 then return 0 end
 if redis.call('zcard',i)>0 and not redis.call('zscore',r,mine) then return 0 end
-redis.call('zadd',r,now+ttl,mine)
+redis.call('zadd',r,'gt',now+ttl,mine)
 outlive(r,ttl)
 return 1"""
 
-#: A vote that is there already is set again: it must last as long as the client will think.
+#: A vote that is there already is prolonged: it must last as long as the client will think.
 WRITE = b"""redis.call('zremrangebyscore',r,'-inf',now)
 local writer=redis.call('get',w)
-if writer~=mine and (writer or redis.call('zcard',r)>0) then return 0 end
+if writer==mine then
+  outlive(w,ttl)
+  return 1
+end
+if writer or redis.call('zcard',r)>0 then return 0 end
 redis.call('set',w,mine,'px',ttl)
 return 1"""
 
@@ -86,17 +106,25 @@ return found"""
 
 _STAY = b"""local ends=redis.call('zscore',r,mine)
 if not ends or tonumber(ends)<=now then return 0 end
-redis.call('zadd',r,now+ttl,mine)
+redis.call('zadd',r,'gt',now+ttl,mine)
 outlive(r,ttl)
 return 1"""
 
-PROLONG = b"if redis.call('get',w)==mine then return redis.call('pexpire',w,ttl) end\n" + _STAY
+PROLONG = (
+    b"""if redis.call('get',w)==mine then
+  outlive(w,ttl)
+  return 1
+end
+"""
+    + _STAY
+)
 
-#: In one step, so that no writer gets in between.
+#: In one step, so that no writer gets in between. The reader has what the writer had left, if that is more.
 DOWNGRADE = (
     b"""if redis.call('get',w)==mine then
-  redis.call('zadd',r,now+ttl,mine)
-  outlive(r,ttl)
+  local left=math.max(redis.call('pttl',w),tonumber(ttl))
+  redis.call('zadd',r,'gt',now+left,mine)
+  outlive(r,left)
   redis.call('del',w)
   redis.call('zrem',i,place)
   return 1

@@ -7,15 +7,18 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ._engine import Link
-from ._guard import Guard
+from ._engine import BACKLOG, Link
+from ._guard import JUDGING, Guard
 from ._interview import Server
-from ._resp import ProtocolError, decode, without_arguments
+from ._resp import ProtocolError, decode, error_code, without_arguments
 from ._target import Target
+from ._text import clean
 from .telemetry import EventLog
 
 #: Seconds between attempts to reconnect, doubled each time, with jitter.
 MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
+#: Seconds. A connection that ends earlier counts as an attempt that failed.
+BRIEF = 1.0
 #: Of its own: threads of ours must not change what the program draws from the shared one.
 _chance = random.Random()
 
@@ -50,11 +53,13 @@ class MasterHealth:
         error: The last trouble, in words.
         kept: Releases that were sent again: after a reconnect, or where the master could not do it at first.
         dropped: Releases that could not be kept for that.
-        persistence: "aof always", "aof everysec", "aof no", "no aof", or "" where it may not be asked. Only
-            the first survives every restart.
+        persistence: "aof always", "aof not on rewrite" (``no-appendfsync-on-rewrite yes``), "aof everysec",
+            "aof no", "no aof", or "" where it may not be asked. Only the first survives every restart.
         eviction: Its policy; only "noeviction" keeps locks.
         guard: For how many seconds more it casts no vote, because it may have forgotten locks.
         push: Whether it tells who waits when a lock is free; else who waits has to ask again and again.
+        witness: Whether it tells when its keys are flushed (RESP3). Else the restart guard cannot see that,
+            nor that a master was a replica meanwhile, of which nothing was asked.
         causes: ``faults`` by cause, see docs/telemetry.md.
         skipped: How often it was passed over, by reason.
     """
@@ -79,6 +84,7 @@ class MasterHealth:
     eviction: str
     guard: float
     push: bool
+    witness: bool
     causes: dict[str, int]
     skipped: dict[str, int]
 
@@ -91,11 +97,17 @@ class Seat:
     attached: bool = False
     dialling: bool = False
     failures: int = 0
+    failed_at: float = 0.0
     next_try: float = 0.0
     server: Server = field(default_factory=Server)
     refused: str = ""  # why it may never sit here, until it may
+    twin: str = ""  # that it is another one's server, until it is not
+    flushed: bool = False  # it told so since it was last admitted
     known: bool = False  # it was connected before, here or in the parent of fork: ``server`` is its last
+    admitted_at: float = 0.0
     lost_at: float = 0.0
+    brief: int = 0  # how many connections in a row ended before ``BRIEF``
+    ask_at: float = 0.0  # when the Sentinels that name it are asked again
     guarded_until: float = 0.0
     connections: int = 0
     causes: Counter[str] = field(default_factory=Counter)  # of votes that were failures
@@ -116,6 +128,8 @@ class Seat:
             self.target,
             server=self.server,
             refused=self.refused,
+            twin=self.twin,
+            flushed=self.flushed,
             known=self.known,
             lost_at=now if self.attached else self.lost_at,
             guarded_until=self.guarded_until,
@@ -123,21 +137,40 @@ class Seat:
 
     def admit(self, server: Server, guard: Guard, now: float) -> None:
         """Who sits here from now on, and until when its yes does not count."""
-        before = self.server.run_id if self.known else None
-        durable = server.durable and (self.server.durable or not self.known)
+        self.admitted_at = now
+        before = self.server if self.known else None
+        kept = before is not None and server.data == before.data != b""
+        emptied = before is not None and server.data != before.data != b""
         silence = guard.silence(
-            before, server.run_id, server.uptime, durable, now - self.lost_at, server.promoted
+            before.identity if before else None,
+            server.identity,
+            uptime=server.uptime,
+            away=now - self.lost_at,
+            durable=server.durable and before is not None and before.durable,
+            promoted=server.promoted,
+            flushed=emptied or (self.flushed and not kept),
+            max_lag=server.max_lag if server.min_replicas else 0.0,
         )
         silence = max(silence, server.guarded)
         if silence:
             self.guarded_until = max(self.guarded_until, now + silence)
-        self.server, self.known, self.refused = server, True, ""
+        self.server, self.known, self.flushed, self.refused, self.twin = server, True, False, "", ""
+
+    def lose(self, why: str) -> None:
+        """Its connection is given up. A master that ends each at once is connected ever more rarely."""
+        now = time.monotonic()
+        if self.attached:
+            self.brief = self.brief + 1 if now - self.admitted_at < BRIEF else 0
+            self.lost_at = now
+        self.attached = False
+        self.fail(why, max(1, self.brief))
 
     def fail(self, why: str, failures: int) -> None:
         """It is not connected, and is to be tried again in a while."""
         self.error = why
         self.failures = failures
-        self.next_try = time.monotonic() + _backoff(failures)
+        self.failed_at = time.monotonic()
+        self.next_try = self.failed_at + _backoff(failures)
 
     def introduce(self, events: EventLog, guard: Guard) -> None:
         """Log who was connected, and whether it could forget a lock."""
@@ -152,7 +185,7 @@ class Seat:
         elif guard.mode == "off" and not server.durable:
             why = server.persistence or "persistence unknown"
             events.warn("master-may-forget", name, f"a restart loses locks ({why}), and restart_guard is off")
-        if not server.run_id and guard.mode in ("auto", "strict") and not server.durable:
+        if not server.run_id and guard.mode in JUDGING:
             events.warn("master-anonymous", name, "no INFO for this user: each reconnect counts as a restart")
 
     def health(self, link: Link) -> MasterHealth:
@@ -181,29 +214,30 @@ class Seat:
             eviction=server.eviction,
             guard=self.guard(),
             push=server.can.push,
+            witness=server.witness,
             causes=dict(self.causes),
             skipped=dict(self.skipped),
         )
 
 
 def fault_text(detail: str | bytes) -> str:
-    """A fault for people: an error reply as it was said, any other reply as what it was."""
+    """A fault for people: the text of an error reply, any other reply as what it was."""
     if isinstance(detail, str):
         return detail
     if detail[:1] == b"-":
-        return without_arguments(detail[1:-2].decode(errors="replace"))
+        return clean(without_arguments(detail[1:-2].decode(errors="backslashreplace")))
     try:
-        return f"unexpected reply {decode(detail)!r:.200}"
+        return clean(f"unexpected reply {decode(detail)!r}")
     except ProtocolError:  # well formed, and still no value: a map with lists for keys
-        return f"unexpected reply {detail!r:.200}"
+        return clean(f"unexpected reply {detail!r}")
 
 
 def fault_cause(detail: str | bytes) -> str:
     """A fault as one of few words, for counting: an error's code, or what kind of trouble it was."""
     if isinstance(detail, bytes):
-        code = detail[1:].split(None, 1)[0].decode(errors="replace") if detail[1:-2].strip() else ""
+        code = error_code(detail).decode(errors="replace")
         return "unexpected reply" if detail[:1] != b"-" else code if code in ERRORS else "other error"
-    if detail in ("too many replies owed", "buffer full"):
+    if detail in BACKLOG:
         return "backlog"
     if detail == "it restarted meanwhile":
         return "restart"

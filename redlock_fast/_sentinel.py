@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from ._bounded import BoundedSocket
 from ._resp import without_arguments
+from ._text import clean
 
 SENTINEL_SCHEMES = ("redis+sentinel://", "rediss+sentinel://")
 DEFAULT_PORT = 26379
@@ -28,8 +29,8 @@ class Service:
 
     name: str
     sentinels: tuple[tuple[str, int], ...]
-    url: str
-    login: dict[str, str]
+    url: str = field(repr=False)
+    login: dict[str, str] = field(repr=False)
 
     def __str__(self) -> str:
         host, port = self.sentinels[0]
@@ -74,7 +75,7 @@ class Discovery:
         self._tls = {name: value for name, value in settings.items() if name.startswith("ssl_")}
         self._asked = 0
 
-    def master(self, timeout: float) -> dict[str, Any]:
+    def master(self, timeout: float) -> tuple[str, int]:
         """Host and port, as the first Sentinel says that knows a healthy one. ``timeout``: for each reply.
 
         Raises Unknown.
@@ -86,11 +87,11 @@ class Discovery:
             try:
                 return self._ask(host, port, timeout)
             except Exception as error:  # whatever redis-py makes of what it is told
-                text = without_arguments(str(error))[:MAX_SAID]
+                text = clean(without_arguments(str(error)), MAX_SAID)
                 said.append(f"{host}:{port}: {text or type(error).__name__}")
         raise Unknown(f"no Sentinel has a master for {self._service.name!r}: {'; '.join(said)}")
 
-    def _ask(self, host: str, port: int, timeout: float) -> dict[str, Any]:
+    def _ask(self, host: str, port: int, timeout: float) -> tuple[str, int]:
         from redis import ConnectionPool, Redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry
@@ -107,7 +108,7 @@ class Discovery:
                 raise Unknown("no such service")
             if not finder.check_master_state(state, self._service.name):
                 raise Unknown(f"{state['ip']}:{state['port']} is down, it says")
-            return {"host": str(state["ip"]), "port": int(state["port"])}
+            return str(state["ip"]), int(state["port"])
         finally:
             pool.disconnect()
 

@@ -19,6 +19,7 @@ from ._many import check_resources
 from ._seat import MasterHealth
 from ._stats import Stats
 from ._target import Target
+from ._text import quoted
 from .errors import ConfigError, QuorumUnavailable
 
 Client = TypeVar("Client", bound=Core)
@@ -64,7 +65,7 @@ class Sharding(Generic[Client]):
         check_resources(anyone, resources)
         groups = {self.group_of(resource): resource for resource in resources}
         if len(groups) > 1:
-            told = ", ".join(f"{resource!r} to {name!r}" for name, resource in sorted(groups.items()))
+            told = ", ".join(f"{quoted(resource)} to {name!r}" for name, resource in sorted(groups.items()))
             raise ConfigError(
                 f"resources that are locked at once must belong to one group of masters, and {told}"
             )

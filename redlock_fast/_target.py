@@ -5,12 +5,13 @@ It is imported when the first client is made, not with this package.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from ._sentinel import SENTINEL_SCHEMES, Discovery, Service, parse_sentinel_url
+from ._text import redacted
 from .errors import ConfigError
 
 #: redis-py's pools put these into connection settings; they belong to the pool, not to us.
@@ -26,12 +27,16 @@ _SCHEMES = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One configured master. ``name`` is for people and holds no secrets; ``address`` tells servers apart."""
+    """One configured master. ``name`` is for people and holds no secrets; ``address`` tells servers apart.
+
+    ``named``: asks the Sentinels, if any look after it, for its host and port; its argument is seconds.
+    """
 
     name: str
     address: tuple[Any, ...]
     connect: Callable[[float, int], Any]  # (timeout, protocol) -> redis-py Connection, not connected
     protocol: int | None
+    named: Callable[[float], tuple[str, int]] | None = None
 
 
 def target(master: Any) -> Target:
@@ -45,7 +50,7 @@ def target(master: Any) -> Target:
     protocol = settings.pop("protocol", None)
     if protocol is not None:
         if str(protocol) not in ("2", "3"):
-            raise ConfigError(f"masters: {_redacted(master)} asks for protocol {protocol!r}, not 2 or 3")
+            raise ConfigError(f"masters: {_shown(master)} asks for protocol {protocol!r}, not 2 or 3")
         protocol = int(protocol)  # older versions of redis-py leave it as text
 
     def connect(timeout: float, protocol: int, **address: Any) -> Any:
@@ -65,7 +70,7 @@ def target(master: Any) -> Target:
     except Exception as error:
         # Only a TypeError's text is safe to show: it names an option. Others may quote a secret.
         why = f": {error}" if isinstance(error, TypeError) else ""
-        raise ConfigError(f"masters: {_redacted(master)} has settings that redis-py refuses{why}") from None
+        raise ConfigError(f"masters: {_shown(master)} has settings that redis-py refuses{why}") from None
     path = getattr(connection, "path", None)
     db = getattr(connection, "db", 0)
     if path is not None:
@@ -73,9 +78,12 @@ def target(master: Any) -> Target:
     if service is not None:
         discovery = Discovery(service, connection_class, settings)
         address = (service.name, *sorted(service.sentinels))
-        return Target(
-            f"{service}/{db}", address, lambda t, p: connect(t, p, **discovery.master(t)), protocol
-        )
+
+        def discover(timeout: float, protocol: int) -> Any:
+            host, port = discovery.master(timeout)
+            return connect(timeout, protocol, host=host, port=port)
+
+        return Target(f"{service}/{db}", address, discover, protocol, discovery.master)
     host, port = connection.host, connection.port
     return Target(f"{host}:{port}/{db}", (host, port), connect, protocol)
 
@@ -87,11 +95,14 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
         if url.startswith(scheme):
             url = same + url.removeprefix(scheme)
     try:
+        parts = urlsplit(url)
+        if "@" in parts.path + parts.fragment or "@" in parts.query.partition("=")[0]:
+            raise ValueError("the end of a password that is not escaped")
         service = parse_sentinel_url(url) if url.startswith(SENTINEL_SCHEMES) else None
         settings = dict(parse_url(service.url if service else url))  # type: ignore[no-untyped-call]
     except ValueError:  # its text may quote the password
         raise ConfigError(
-            f"masters: {_redacted(url)} is no URL of a master: use redis://host:port/db, "
+            f"masters: {_shown(url)} is no URL of a master: use redis://host:port/db, "
             "rediss://host:port/db (TLS), unix:///path or redis+sentinel://host:port/service/db; "
             "write special characters in a password as %XX"
         ) from None
@@ -115,11 +126,6 @@ def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:
     return connection_class, dict(pool.connection_kwargs)
 
 
-def _redacted(master: Any) -> str:
-    """What of a URL, even of a broken one, is no secret: its host, port and path."""
-    if not isinstance(master, str):
-        return type(master).__name__
-    before, at, rest = master.rpartition("@")
-    scheme = re.match(r"[\w+]+://", before)
-    start = (scheme.group() if scheme else "") + "***@" if at else ""
-    return repr(start + re.split("[?#]", rest)[0])
+def _shown(master: Any) -> str:
+    """A master that was given, for an error: it has no secret."""
+    return repr(redacted(master)) if isinstance(master, str) else type(master).__name__

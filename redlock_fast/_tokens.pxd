@@ -2,7 +2,7 @@
 
 cimport cython
 
-@cython.locals(token=bytes, fresh=list)
+@cython.locals(head=bytes)
 cpdef bytes new_token()
 
 cpdef list new_tokens(Py_ssize_t count)

@@ -12,8 +12,8 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from ._claim import Claim
-from ._effects import Effect, Pause, Turn, Watch
-from ._engine import SILENT, Request, Votes
+from ._effects import Effect, Pause, Reconnect, Turn, Watch
+from ._engine import BACKLOG, NOT_ASKED, SILENT, Request, Votes
 from ._lease import Refusal
 from ._line import Place
 from ._quorum import Stagger, impossible
@@ -23,6 +23,10 @@ from ._rules import Rules
 REARM = 1.0
 #: The same where a master cannot push: at first, and at most.
 LOOK, LONGEST_LOOK = 0.05, 0.25
+#: Seconds that an acquire waits for connections, which may only try once: masters may be back in a moment.
+BLIP = 0.1
+#: Why a master that is connected was not asked.
+CONNECTED = frozenset({NOT_ASKED, "lagging"}) | BACKLOG
 
 
 class Tries:
@@ -37,6 +41,7 @@ class Tries:
         self.refusal = Refusal(Votes((SILENT,) * rules.masters, 0, 0, 0, 0, {}), False, 0)
         self.failed = 0
         self.outage: float | None = None
+        self.began: float | None = None  # the first round
         self.took = 0.0  # the last round
         self.spare = math.inf  # seconds until the last round must begin
         self.stagger = Stagger()
@@ -50,9 +55,12 @@ class Tries:
         if self.claim.lasting:
             rules.places.busy(self)
         self.took = now - start
+        self.began = start if self.began is None else self.began
         self._note(votes, start)
         hopeful = self.claim.hopeful and not self.refusal.unavailable
-        if self.rounds is not None and self.failed >= self.rounds and not hopeful:
+        last = self.rounds is not None and self.failed >= self.rounds and not hopeful
+        blip = now - self.began < min(BLIP, rules.node_timeout)
+        if last and not (blip and self.cut_off(votes)):
             return True
         if self.give_up_at is not None:
             # The last round is to end with the time, not to begin then.
@@ -64,6 +72,11 @@ class Tries:
             return False
         self.outage = start if self.outage is None else self.outage
         return now - self.outage > rules.patience
+
+    def cut_off(self, votes: Votes) -> bool:
+        """Whether too few masters were connected."""
+        gone = sum(type(why) is str and why not in CONNECTED for why in votes.details.values())
+        return impossible(self.rules.masters, self.rules.need, 0, gone)
 
     def _note(self, votes: Votes, start: float) -> None:
         self.failed += 1
@@ -98,7 +111,7 @@ class Tries:
         pause = min(self.spare, self.claim.delay(usual, told=False))
         watch = self.claim.watch(rules.electorate.mask) if rules.push else None
         if watch is None or self.refusal.unavailable:
-            yield Pause(pause)
+            yield Reconnect(pause) if self.cut_off(votes) else Pause(pause)
             return True
         until = rules.clock() + (pause if self.rounds is not None else self.spare)
         if not (yield from self.queue(until)):

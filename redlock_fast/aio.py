@@ -12,6 +12,7 @@ from . import _at_exit as _at_exit  # registers itself
 from . import _procedures as procedures
 from ._claim import Claim
 from ._core import Core, refuse_unknown
+from ._decorated import check_async
 from ._drive_aio import drive, drive_now
 from ._holder import MAX_EXTENSIONS, plain_lock
 from ._lock import LockState
@@ -72,9 +73,9 @@ class AsyncLock(LockState):
             await interrupted(self._release(), pump, error)
             raise
 
-    async def extend(self, ttl: float | None = None) -> float:
+    async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now; see [`Lock.extend`][]."""
-        return await drive(self._extend(ttl), self._core.pump())
+        return await drive(self._extend(ttl, confirm), self._core.pump())
 
     async def downgrade(self) -> float:
         """Make a held write lock a read lock; see [`Lock.downgrade`][]."""
@@ -237,11 +238,13 @@ class AsyncFastRedlock(Core):
     def synchronized(
         self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
-        """Decorator for async functions; see [`FastRedlock.synchronized`][]."""
+        """Decorator for async functions, and for no others; see [`FastRedlock.synchronized`][]."""
         if not callable(resource):
             self.lock(resource, ttl, **options)  # bad settings show where they are written
 
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+            check_async(function)
+
             @functools.wraps(function)
             async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
                 name = resource(*args, **kwargs) if callable(resource) else resource

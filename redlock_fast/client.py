@@ -12,6 +12,7 @@ from . import _at_exit as _at_exit  # registers itself
 from . import _procedures as procedures
 from ._claim import Claim
 from ._core import Core, refuse_unknown
+from ._decorated import check_plain
 from ._drive import drive
 from ._holder import MAX_EXTENSIONS, plain_lock
 from ._lock import LockState
@@ -86,17 +87,20 @@ class Lock(LockState):
         """
         return release(self, self._core.masters)
 
-    def extend(self, ttl: float | None = None) -> float:
+    def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now (default: the lock's own ttl).
+
+        A lease is never shortened. Where it lasts longer already, no master is asked, unless ``confirm``:
+        then what comes back is how long the lease lasts as it was last confirmed.
 
         Returns the new validity in seconds. Raises LockLost when the lease has ended (it is never
         acquired anew), TooManyExtensions after ``max_extensions``, QuorumUnavailable when too few
         masters answered: then the lock is still held until the deadline that it had; ConfigError for a
-        ttl above the client's ``max_ttl``. A lease is never shortened.
+        ttl above the client's ``max_ttl``.
 
         Source: the Redlock document, "Making the algorithm more reliable: extending the lock".
         """
-        return drive(self._extend(ttl), self._core.masters)
+        return drive(self._extend(ttl, confirm), self._core.masters)
 
     def downgrade(self) -> float:
         """Make a held write lock of [`FastRedlock.rwlock`][] a read lock, with its whole ttl from now.
@@ -158,14 +162,17 @@ class FastRedlock(Core):
             client tracking), and asks nobody meanwhile; "poll" tries again after random pauses, see
             ``retry``; "auto" is "push" with those masters that can. See docs/waiting.md.
         restart_guard: What to do about masters that may have forgotten locks. "auto" keeps a master that
-            this client saw restart without its data out of votes for ``max_ttl``; "strict" does so at first
+            this client saw restart, flushed or replaced out of votes for ``max_ttl``; "durable" believes the
+            disk of one with ``appendfsync always`` after a restart; "strict" is "auto" and judges at first
             contact, too; "marker" keeps a marker on each master, for all clients together; "off". See
             docs/guarantees.md.
         assume_fresh: With "marker": a master without one at the first contact is new. For the first start
             of a cluster, not for every day.
+        allow_split: Whether a master behind Sentinels counts without ``min-replicas-to-write``: a partition
+            may then give two holders. See docs/migration.md.
         refill: Whether extensions put the key back on masters that lost it; None: yes, unless the restart
             guard is off. See docs/renewal.md.
-        fencing_retention: How long a counter of fencing tokens outlives its last use.
+        fencing_retention: How long a counter of fencing tokens outlives its last use; ``max_ttl`` at least.
         release_at_exit: Whether what is held when the interpreter ends is released. (Nothing is when the
             process is killed.)
         engine: "native", "python" or "auto". Asked for by name, one that is not built is a ConfigError.
@@ -338,12 +345,15 @@ class FastRedlock(Core):
         """Decorator: the function runs only while it holds the lock on ``resource``.
 
         ``resource`` may be a function of the call's arguments. Options are those of [`lock`][]. Each
-        call raises what ``with client.lock(...)`` raises.
+        call raises what ``with client.lock(...)`` raises. ConfigError for an async function, a generator
+        function and a class, which would run their bodies without the lock.
         """
         if not callable(resource):
             self.lock(resource, ttl, **options)  # bad settings show where they are written
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            check_plain(function)
+
             @functools.wraps(function)
             def locked(*args: P.args, **kwargs: P.kwargs) -> R:
                 name = resource(*args, **kwargs) if callable(resource) else resource

@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import os
 import random
+import secrets
 import shutil
 import signal
 import socket
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Self
 
 from ._engine import MAX_MASTERS
+from ._text import clean
 from .errors import ConfigError, MasterError
 
 #: Ports are drawn from below every system's range for outgoing connections: a client that connects
@@ -88,9 +90,10 @@ class Master:
     """One server of [`Masters`][]. ``port``: where it listens, on 127.0.0.1."""
 
     def __init__(
-        self, binary: str, folder: Path, options: Sequence[str], changed: Callable[[], None]
+        self, binary: str, folder: Path, options: Sequence[str], password: str, changed: Callable[[], None]
     ) -> None:
         self.port = 0
+        self._password = password
         self._binary = binary
         self._folder = folder
         self._options = options
@@ -100,8 +103,8 @@ class Master:
 
     @property
     def url(self) -> str:
-        """For a client, by TCP; it stays the same when the server is restarted."""
-        return f"redis://127.0.0.1:{self.port}"
+        """For a client, by TCP, with the password; it stays the same when the server is restarted."""
+        return f"redis://{self._login}127.0.0.1:{self.port}"
 
     @property
     def socket_path(self) -> str:
@@ -111,7 +114,11 @@ class Master:
     @property
     def unix_url(self) -> str:
         """For a client, by the unix socket."""
-        return f"unix://{self.socket_path}"
+        return f"unix://{self._login}{self.socket_path}"
+
+    @property
+    def _login(self) -> str:
+        return f":{self._password}@" if self._password else ""
 
     @property
     def pid(self) -> int | None:
@@ -131,8 +138,11 @@ class Master:
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(timeout)
             sock.connect(self.socket_path)
-            sock.sendall(line.encode() + b"\r\n")
             with sock.makefile("rb") as reply:
+                if self._password:
+                    sock.sendall(f"AUTH {self._password}\r\n".encode())
+                    reply.readline()
+                sock.sendall(line.encode() + b"\r\n")
                 return reply.readline().decode(errors="replace").rstrip()
 
     def pause(self) -> None:
@@ -168,11 +178,12 @@ class Master:
         self.port = port or _free_port()
         defaults = f"--port {self.port} --bind 127.0.0.1 --daemonize no --appendonly no".split()
         folders = ["--dir", str(self._folder), "--unixsocket", self.socket_path, "--save", ""]
+        login = ["--requirepass", self._password, "--masterauth", self._password] if self._password else []
         extra = [option.replace("{port}", str(self.port)) for option in self._options]
         # Not as arguments: those are for all users of this machine to see, and there may be a password.
         config = self._folder / "config"
         config.touch(mode=0o600)
-        config.write_text(_config([*defaults, "--maxmemory-policy", "noeviction", *folders, *extra]))
+        config.write_text(_config([*defaults, "--maxmemory-policy", "noeviction", *folders, *login, *extra]))
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(
                 [self._binary, str(config)],
@@ -206,8 +217,8 @@ class Master:
             return False
 
     def _failed(self, what: str) -> MasterError:
-        tail = "\n".join(self.log.splitlines()[-LOG_LINES:])
-        return MasterError(self.url, f"{self._binary} {what}; it said:\n{tail}")
+        tail = "\n".join(map(clean, self.log.splitlines()[-LOG_LINES:]))
+        return MasterError(f"127.0.0.1:{self.port}", f"{self._binary} {what}; it said:\n{tail}")
 
 
 class Masters:
@@ -215,7 +226,7 @@ class Masters:
 
     A context manager, or [`start`][] and [`stop`][]; a sequence of [`Master`][]. The servers end with this
     process, however it ends. Raises ConfigError where there is no server, MasterError where one does not
-    start.
+    start. Other users of the machine can reach the ports, so the URLs have a password.
 
     Args:
         n: How many.
@@ -223,14 +234,21 @@ class Masters:
             "redis" or a path.
         options: More arguments for each server, such as ``("--requirepass", "secret")``; ``{port}`` stands
             for the server's port, so ``("--port", "0", "--tls-port", "{port}", ...)`` makes it TLS.
+        password: Of all servers, for the default user; None: a random one. Where it is "", and where
+            ``options`` have ``--requirepass``, ``--user`` or ``--aclfile``, the URLs have none.
     """
 
-    def __init__(self, n: int = 5, *, server: str = "auto", options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, n: int = 5, *, server: str = "auto", options: Sequence[str] = (), password: str | None = None
+    ) -> None:
         if not 1 <= n <= MAX_MASTERS:
             raise ConfigError(f"n must be from 1 to {MAX_MASTERS}, not {n!r}")
         self.binary = find_server(server)
         self._n = n
         self._options = tuple(options)
+        if not {"--requirepass", "--user", "--aclfile"}.isdisjoint(self._options):
+            password = ""
+        self._password = secrets.token_urlsafe(24) if password is None else password
         self._masters: list[Master] = []
         self._folder: Path | None = None
         self._cleaner: subprocess.Popen[str] | None = None
@@ -276,7 +294,8 @@ class Masters:
                 start_new_session=True,
             )
             for index in range(self._n):
-                master = Master(self.binary, self._folder / str(index), self._options, self._tell)
+                folder = self._folder / str(index)
+                master = Master(self.binary, folder, self._options, self._password, self._tell)
                 self._masters.append(master)
                 master.launch()
             for master in self._masters:

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copyreg import __newobj__  # type: ignore[attr-defined]
+from typing import Any
+
+
+def reduced(error: BaseException) -> tuple[Any, ...]:
+    """The ``__reduce__`` of an exception whose ``args`` are not the arguments of its ``__init__``.
+
+    Pickle and copy then restore ``args`` and all attributes, and do not call ``__init__``.
+    """
+    return __newobj__, (type(error), *error.args), vars(error)
 
 
 class RedlockError(Exception):
-    """Base of everything that this package raises on purpose."""
+    """Base of everything that this package raises on purpose. It can be pickled and copied."""
+
+    __reduce__ = reduced
 
 
 class ConfigError(RedlockError, ValueError, TypeError):

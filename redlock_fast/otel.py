@@ -177,9 +177,9 @@ def traced(base: Any, spans: Spans) -> dict[str, Any]:
         with spans.span("release", self):
             base.__exit__(self, *error)
 
-    def extend(self: Any, ttl: float | None = None) -> float:
+    def extend(self: Any, ttl: float | None = None, *, confirm: bool = False) -> float:
         with spans.span("extend", self):
-            validity: float = base.extend(self, ttl)
+            validity: float = base.extend(self, ttl, confirm=confirm)
             return validity
 
     return {"acquire": acquire, "release": release, "extend": extend, "__enter__": enter, "__exit__": leave}
@@ -220,9 +220,9 @@ def traced_aio(base: Any, spans: Spans) -> dict[str, Any]:
         with spans.span("release", self):
             await base.__aexit__(self, *error)
 
-    async def extend(self: Any, ttl: float | None = None) -> float:
+    async def extend(self: Any, ttl: float | None = None, *, confirm: bool = False) -> float:
         with spans.span("extend", self):
-            validity: float = await base.extend(self, ttl)
+            validity: float = await base.extend(self, ttl, confirm=confirm)
             return validity
 
     return {"acquire": acquire, "release": release, "extend": extend, "__aenter__": enter, "__aexit__": leave}

@@ -1,4 +1,4 @@
-# cython: language_level=3, freethreading_compatible=True, auto_pickle=False
+# cython: language_level=3, freethreading_compatible=False, auto_pickle=False
 """The compiled engine: the Python face of the hub. The contract is in redlock_fast/_engine.py."""
 
 cimport cython
@@ -20,6 +20,7 @@ import socket
 import sys
 import time
 
+from redlock_fast._commands import checked
 from redlock_fast._engine import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
 from redlock_fast._engine import Batch, Link, Tally
 from redlock_fast import _engine, _messages
@@ -78,6 +79,7 @@ cdef extern from "hub.h" nogil:
         int undo
         int skip
         int watch
+        int reply
         hub_template *fallback
         template_part *part
 
@@ -91,7 +93,7 @@ cdef extern from "hub.h" nogil:
         const char *broken
         size_t owed
         int64_t lag, round_trip
-        uint64_t late, replayed, dropped, pushes
+        uint64_t late, replayed, dropped, pushes, scanned
 
     hub_template *hub_template_new(int parts)
     int hub_template_text(hub_template *t, int part, const char *text, size_t size)
@@ -152,6 +154,7 @@ cdef hub_template *compile_template(object command) except NULL:
             template.undo = command.undo
         template.skip = command.skip
         template.watch = command.watch
+        template.reply = command.reply
         if template.watch:
             template.args = max(template.args, 1)  # what it watches
         if command.fallback is not None:
@@ -387,7 +390,7 @@ cdef class NativeEngine:
             hub_describe(self._hub, master, &state)
         if state.attached or state.broken[0]:
             raise ValueError(f"master {master} has a connection: detach it first")
-        cdef hub_template **templates = compile_dialect(dialect)
+        cdef hub_template **templates = compile_dialect(checked(dialect))
         cdef int verbs = <int> len(dialect), fd, kind = self._kind(dialect)
         sock.setblocking(False)
         if "ssl" in sys.modules and isinstance(sock, sys.modules["ssl"].SSLSocket):
@@ -542,6 +545,7 @@ cdef class NativeEngine:
             replayed=state.replayed,
             dropped=state.dropped,
             pushes=state.pushes,
+            scanned=state.scanned,
         )
 
     def close(self, let_go=socket.socket.close):

@@ -2,6 +2,7 @@
 #ifndef REDLOCK_BELL_H
 #define REDLOCK_BELL_H
 
+#include <limits.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -11,6 +12,17 @@
 #include <unistd.h>
 
 typedef struct { int rung; } bell;
+
+/* What the call takes for a time: two longs, however wide time_t is. Systems of 32 bits that never had
+ * those have another call. */
+#ifdef SYS_futex
+typedef struct { long seconds, nanoseconds; } bell_time;
+#define BELL_LONGEST LONG_MAX
+#else
+#define SYS_futex SYS_futex_time64
+typedef struct { int64_t seconds, nanoseconds; } bell_time;
+#define BELL_LONGEST INT64_MAX
+#endif
 
 static inline void bell_init(bell *b) { __atomic_store_n(&b->rung, 0, __ATOMIC_RELAXED); }
 
@@ -27,7 +39,8 @@ static inline void bell_ring(bell *b, int number) {
 
 /* Up to `ns` for the last number that was rung; 0 if there is none, or a signal came. */
 static inline int bell_wait(bell *b, int64_t ns) {
-    struct timespec t = {ns / INT64_C(1000000000), ns % INT64_C(1000000000)};
+    int64_t seconds = ns / INT64_C(1000000000);
+    bell_time t = {seconds < BELL_LONGEST ? seconds : BELL_LONGEST, ns % INT64_C(1000000000)};
     if (!__atomic_load_n(&b->rung, __ATOMIC_ACQUIRE))
         syscall(SYS_futex, &b->rung, FUTEX_WAIT_PRIVATE, 0, &t, NULL, 0);
     return __atomic_load_n(&b->rung, __ATOMIC_ACQUIRE);

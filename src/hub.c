@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/eventfd.h>
@@ -35,8 +36,11 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     hub_link *l = &h->links[master];
     seize(h);
     l->state = LINK_UP;
+    l->transport = transport; /* before the fd: a child of fork closes that only if it is the hub's */
     l->fd = fd;
-    l->transport = transport;
+#ifdef SO_NOSIGPIPE /* macOS, which has no MSG_NOSIGNAL */
+    setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &(int){1}, sizeof(int));
+#endif
     l->dialect = dialect;
     l->verbs = verbs;
     l->kind = kind;
@@ -49,13 +53,18 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     unseize(h);
 }
 
-/* The undo of everything that has one and is owed a reply, behind it. */
-static void undo_owed(hub_link *l) {
+/* Whether a request got too few grants, and can get no more. */
+static int has_failed(const hub_op *op) { return op->decided && op->granted < op->need; }
+
+/* Behind the requests that are owed a reply goes their undo. `closing`: of all requests; else only of those
+ * that have failed. Another connection may have a granted request's vote counted before this one delivers. */
+static void undo_owed(hub_link *l, int closing) {
     for (size_t i = 0; i < l->ring_size; i++) {
         link_slot *slot = &l->ring[(l->ring_head + i) & (l->ring_capacity - 1)];
         hub_op *op = slot->op;
         int undo = l->dialect[op->verb]->undo;
-        if (slot->turn != SKIPPED && undo >= 0 && undo < l->verbs) link_encode(l, l->dialect[undo], op);
+        if (slot->turn == SKIPPED || undo < 0 || undo >= l->verbs) continue;
+        if (closing || has_failed(op)) link_encode(l, l->dialect[undo], op);
     }
 }
 
@@ -69,14 +78,14 @@ static void send_rest(hub_link *l) {
     link_send(l);
 }
 
-/* Seized. What comes of hub_detach. */
-static int end_link(hub *h, int master) {
+/* Seized. What comes of hub_detach, and of hub_close. */
+static int end_link(hub *h, int master, int closing) {
     hub_link *l = &h->links[master];
     int fd = -1;
     if (l->state != LINK_NONE) {
         int whole = l->state == LINK_UP;
         if (whole) {
-            undo_owed(l);
+            undo_owed(l, closing);
             h->up &= ~BIT(master); /* from here on nobody appends */
             pthread_mutex_unlock(&h->mutex);
             send_rest(l);
@@ -95,7 +104,7 @@ static int end_link(hub *h, int master) {
 
 int hub_detach(hub *h, int master) {
     seize(h);
-    int fd = end_link(h, master);
+    int fd = end_link(h, master, 0);
     unseize(h);
     return fd;
 }
@@ -120,7 +129,7 @@ void hub_close(hub *h, int *fds) {
     seize(h);
     call_off(h, h->waiting.first);
     call_off(h, h->watching.first);
-    for (int i = 0; i < h->masters; i++) fds[i] = end_link(h, i);
+    for (int i = 0; i < h->masters; i++) fds[i] = end_link(h, i, 1);
     unseize(h);
 }
 
@@ -182,6 +191,7 @@ void hub_describe(hub *h, int master, hub_link_state *state) {
         .replayed = l->replayed,
         .dropped = l->dropped,
         .pushes = l->pushes,
+        .scanned = l->scan.looked,
     };
     snprintf(state->broken, sizeof state->broken, "%s", l->broken);
     pthread_mutex_unlock(&h->mutex);
@@ -223,12 +233,37 @@ void hub_silence(const int bell[2]) {
     (void)got;
 }
 
+/* Everything but what stays the same in a child of fork. */
+static void clear(hub *h) {
+    *h = (hub){
+        .references = h->references,
+        .masters = h->masters,
+        .max_owed = h->max_owed,
+        .max_buffer = h->max_buffer,
+        .max_replay = h->max_replay,
+        .lag_after = h->lag_after,
+        .parallel = h->parallel,
+        .fds = h->fds,
+        .links = h->links,
+        .breaks = h->breaks,
+        .forks = h->forks,
+        .next = h->next,
+        .listing = h->listing,
+        .next_deadline = FOREVER,
+        .loop = {.watch = -1, .notify = {-1, -1}},
+        .kick = {-1, -1},
+    };
+    pthread_mutex_init(&h->mutex, NULL);
+    pthread_cond_init(&h->seizable, NULL);
+    pthread_cond_init(&h->helper.called, NULL);
+    pthread_cond_init(&h->helper.gone, NULL);
+}
+
 hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, double lag_after,
              int parallel) {
     hub *h = calloc(1, sizeof *h);
     if (!h) return NULL;
     h->references = 1;
-    h->kick[0] = h->kick[1] = h->loop.watch = h->loop.notify[0] = h->loop.notify[1] = -1;
     h->links = calloc((size_t)masters, sizeof *h->links);
     h->fds = calloc((size_t)masters + 1, sizeof *h->fds);
     h->masters = masters;
@@ -237,15 +272,9 @@ hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay,
     h->max_replay = max_replay;
     h->lag_after = hub_later(0, lag_after < MOST_LAG ? lag_after : MOST_LAG);
     h->parallel = (char)parallel;
-    h->next_deadline = FOREVER;
-    pthread_mutex_init(&h->mutex, NULL);
-    pthread_cond_init(&h->seizable, NULL);
-    pthread_cond_init(&h->helper.called, NULL);
-    pthread_cond_init(&h->helper.gone, NULL);
-    if (h->links && h->fds && !hub_open_bell(h->kick)) {
-        for (int i = 0; i < masters; i++) h->links[i].fd = -1;
-        return h;
-    }
+    clear(h);
+    for (int i = 0; h->links && i < masters; i++) h->links[i].fd = -1;
+    if (h->links && h->fds && !hub_open_bell(h->kick) && hub_list(h)) return h;
     hub_free(h);
     return NULL;
 }
@@ -253,12 +282,14 @@ hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay,
 void hub_free(hub *h) {
     hub_dismiss(h);
     hub_unwatch(h);
+    pthread_mutex_lock(&h->mutex);
     for (int i = 0; h->links && i < h->masters; i++) {
         int fd = link_close(&h->links[i], 0);
         if (fd >= 0) close(fd);
         link_clear(&h->links[i]);
     }
     hub_close_bell(h->kick);
+    pthread_mutex_unlock(&h->mutex);
     hub_release(h);
 }
 
@@ -266,54 +297,38 @@ void hub_retain(hub *h) { __atomic_add_fetch(&h->references, 1, __ATOMIC_RELAXED
 
 void hub_release(hub *h) {
     if (__atomic_sub_fetch(&h->references, 1, __ATOMIC_ACQ_REL)) return;
+    hub_unlist(h);
+    for (int i = 0; h->links && i < h->masters; i++) hub_forget_names(&h->links[i].names);
     free(h->links);
     free(h->fds);
     free(h);
 }
 
-/* One of them may be ours, interrupted by the signal handler that forked. */
-static void disown(hub *h, hub_waiters *queue) {
-    for (hub_waiter *w = queue->first; w; w = w->next) {
-        for (size_t i = 0; i < w->count; i++) {
-            hub_op *op = w->ops[i];
-            for (int master = 0; master < h->masters && !op->decided; master++)
-                if (op->values[master] == HUB_SILENT) hub_fault(op, master, REASON_NOT_CONNECTED, NULL, 0);
-            op->decided = 1;
-            op->waiter = NULL;
-            if (op->vigil) op->vigil->link = NULL;
-        }
-        w->undecided = w->watching = 0;
-        w->queue = NULL;
-    }
-    *queue = (hub_waiters){NULL, NULL};
-}
-
-void hub_abandon(hub *h) {
-    /* The threads that held the mutex, led or waited do not exist in this process. */
-    pthread_mutex_init(&h->mutex, NULL);
-    pthread_cond_init(&h->seizable, NULL);
-    pthread_cond_init(&h->helper.called, NULL);
-    pthread_cond_init(&h->helper.gone, NULL);
-    h->leading = h->expecting = h->kicked = 0;
-    h->seizing = h->threads = h->watchers = h->loop.waiting = 0;
-    h->lookout = NULL;
-    h->looking = 0;
-    memset(h->vigils, 0, sizeof h->vigils);
-    h->listed = 0;
-    h->helper.running = h->helper.leading = h->helper.ending = 0;
-    h->helper.transports = 0;
-    hub_unwatch(h); /* its fds are shared with the parent, as is the kick */
-    disown(h, &h->waiting);
-    disown(h, &h->watching);
-    while (h->finished.first) hub_drop(h, h->finished.first);
-    h->next_deadline = FOREVER;
-    h->up = h->lagging = 0;
+/* What may be halfway through a change is not freed: what the leader uses without the mutex, if there is a
+ * leader, and everything if the hub is not whole. The threads that wait do not exist; but one of the waiters
+ * may be of this thread, interrupted by the signal handler that forked: see hub_disown. */
+void hub_inherit(hub *h, int whole) {
+    int mine = 0;
     for (int i = 0; i < h->masters; i++) {
         hub_link *l = &h->links[i];
-        int fd = link_close(l, 0);
+        char moving = __atomic_load_n(&l->moving, __ATOMIC_ACQUIRE) && pthread_equal(l->mover, pthread_self());
+        mine |= moving;
+        if (h->leading) l->flight = l->in = (buffer){0};
+        int fd = whole ? link_close(l, 0) : l->transport ? -1 : l->fd;
         if (fd >= 0) close(fd);
-        link_clear(l);
+        if (whole) {
+            link_clear(l);
+            hub_forget_names(&l->names);
+        }
+        *l = (hub_link){.fd = -1, .moving = moving, .mover = l->mover};
     }
+    if (h->loop.watch >= 0) close(h->loop.watch);
+    hub_close_bell(h->loop.notify);
     hub_close_bell(h->kick);
+    clear(h);
     hub_open_bell(h->kick);
+    h->forks++;
+    h->leading = (char)mine; /* until it is back from the transport, which a signal handler interrupted */
 }
+
+void hub_abandon(hub *h) { hub_inherit(h, 1); }

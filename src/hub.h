@@ -22,6 +22,7 @@
 #define HUB_FAULT (INT64_MIN + 1)
 #define HUB_MAX_ARGS 8
 #define HUB_MAX_DETAIL 1024 /* of a reply that is kept: MAX_DETAIL of the contract */
+#define HUB_FLUSHED "its keys were flushed" /* FLUSHED of the contract */
 
 /* What decides a request: the enum Wait of the contract. */
 enum hub_wait_for { WAIT_EARLY, WAIT_CERTAIN, WAIT_ALL };
@@ -34,6 +35,9 @@ enum hub_reason {
 
 /* What a command watches: the values of Command.watch. */
 enum { WATCH_NOTHING, WATCH_KEY, WATCH_PREFIX };
+
+/* What a command can be answered besides an error: the enum Reply of _commands.py. */
+enum { ANSWER_ANY, ANSWER_STATUS, ANSWER_INTEGER };
 
 enum hub_state { HUB_DONE, HUB_SIGNALS };
 
@@ -67,14 +71,26 @@ typedef struct hub_detail {
     char text[];
 } hub_detail;
 
+/* The vote of one master for a request that watches. It is listed among that master's until a push names
+ * it, or the request is decided. */
+typedef struct hub_open {
+    struct hub_open *next;  /* of a first: the first of another name in the same place */
+    struct hub_open *same;  /* the next of the same name */
+    struct hub_open **link; /* what points here; NULL: is not listed */
+    struct hub_vigil *vigil;
+    int64_t expires; /* when there will be nothing left to watch */
+    char first;      /* of its name */
+} hub_open;
+
 /* What a request that watches has besides. */
 typedef struct hub_vigil {
-    struct hub_vigil *next, **link; /* among those that are listed with it; NULL: is not listed */
+    struct hub_vigil *next, **link; /* among all; NULL: is not listed */
     hub_op *op;
     int watch;
-    uint64_t masters;  /* that watch for it */
-    int64_t due;       /* when its time is over, before that of its waiter */
-    int64_t expires[]; /* of open votes: when there will be nothing left to watch */
+    uint64_t hash;    /* of what it watches */
+    uint64_t masters; /* that watch for it */
+    int64_t due;      /* when its time is over, before that of its waiter */
+    hub_open open[];  /* by master */
 } hub_vigil;
 
 /* Requests handed over together, and who waits for them: a thread, or an event loop's `owner`. */
@@ -84,6 +100,7 @@ struct hub_waiter {
     size_t count, undecided;
     size_t watching; /* how many of the undecided watch */
     unsigned seen;   /* on the lookout: how often somebody had led */
+    unsigned forks;  /* of the hub, when it was enlisted */
     int64_t deadline;
     int64_t limit, stall; /* the deadline moves with every reply, by `stall`, up to the limit; 0: it does not */
     void *owner;
@@ -101,6 +118,7 @@ typedef struct hub_template {
     int undo; /* the verb that takes it back, with the same arguments; -1: none */
     int skip; /* replies that come before the one that counts */
     int watch;
+    int reply; /* ANSWER_...; that of the fallback is the same */
     struct hub_template *fallback;
     struct { char *text; size_t size; int slot; } part[]; /* slot ~n: argument n as it is */
 } hub_template;
@@ -122,7 +140,7 @@ typedef struct {
     char broken[128];
     size_t owed;
     int64_t lag, round_trip;
-    uint64_t late, replayed, dropped, pushes;
+    uint64_t late, replayed, dropped, pushes, scanned;
 } hub_link_state;
 
 /* `parallel`: threads that wake need not wait for each other, as they do where Python has a GIL. */
@@ -168,7 +186,7 @@ void hub_describe(hub *h, int master, hub_link_state *state);
 uint64_t hub_breaks(hub *h);
 /* End the hub's own thread, if it has one. */
 void hub_dismiss(hub *h);
-/* In a child of fork. */
+/* Ends all connections and forgets all requests, in a child of fork. The fork has done it already (fork.c). */
 void hub_abandon(hub *h);
 
 #endif

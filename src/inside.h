@@ -19,9 +19,6 @@
 /* On the lookout, so long after somebody led: where many are busy, they see what comes by themselves. */
 #define PAUSE (500 * US)
 
-/* How many places there are for those that watch a key; one more is for prefixes. */
-#define HUB_PLACES 256
-
 /* So many threads that were told something are on their way back at a time: one has the GIL, and meanwhile the
  * next wakes up, which takes longer than that where a core has to be woken for it. */
 #define TOGETHER 2
@@ -47,12 +44,21 @@ typedef struct {
 } hub_loop;
 
 struct hub {
+    /* The same in a child of fork: */
     int references;
-    pthread_mutex_t mutex;
     int masters;
     size_t max_owed, max_buffer, max_replay;
     int64_t lag_after;
-    char leading, expecting, kicked, reflush, parallel;
+    char parallel;
+    struct pollfd *fds;         /* leader */
+    hub_link *links;
+    uint64_t breaks;
+    unsigned forks;             /* from its first process to this one */
+    hub *next, **listing;       /* fork.c: among all hubs */
+    char held;                  /* fork.c: by the thread that forks */
+    /* New in a child of fork: */
+    pthread_mutex_t mutex;
+    char leading, expecting, kicked, reflush;
     int seizing;
     pthread_cond_t seizable;
     hub_waiters waiting;        /* undecided, in the order of arrival */
@@ -62,8 +68,7 @@ struct hub {
     hub_waiter *lookout;        /* which of them waits for what comes */
     char looking;               /* it is at it, not in bell_wait */
     unsigned leads;             /* how often somebody has led */
-    hub_vigil *vigils[HUB_PLACES + 1];
-    size_t listed;              /* how many those are */
+    hub_vigil *vigils;          /* all of them */
     hub_waiters finished;       /* threads that are decided, not yet woken */
     int unwoken;                /* how many those are */
     int awake;                  /* threads that were told, and are not back */
@@ -76,10 +81,7 @@ struct hub {
     int64_t next_deadline;      /* no waiter's deadline is before it */
     int64_t polled;             /* when the last poll ended */
     uint64_t up, lagging;       /* masks of links */
-    uint64_t breaks;
     int kick[2];                /* to read from, to write to */
-    struct pollfd *fds;         /* leader */
-    hub_link *links;
 };
 
 static inline int64_t hub_now(void) {
@@ -104,6 +106,7 @@ int hub_determined(const hub *h, const hub_op *op);
 void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall);
 void hub_renew(hub_waiter *w, int64_t now);
 void hub_join(hub_waiters *queue, hub_waiter *w);
+void hub_disown(hub *h, hub_waiter *w); /* it was enlisted before a fork: its requests are the parent's */
 void hub_drop(hub *h, hub_waiter *w); /* not waiting any more; its requests are nobody's */
 void hub_conclude(hub *h, hub_op *op);
 void hub_decide(hub *h, hub_op *op);
@@ -120,9 +123,10 @@ void hub_hand_on(hub *h);
 int hub_begin_vigil(hub *h, hub_op *op, int master, int watch); /* 0 without memory */
 void hub_end_vigil(hub *h, hub_op *op);
 int hub_watched(hub *h, hub_op *op, int master, int64_t pttl, int64_t asked); /* a reply; 0 if it is none */
-void hub_pushed(hub *h, int master, const char *data, size_t size);
+int hub_pushed(hub *h, int master, const char *data, size_t size); /* 0: all keys are gone */
 void hub_fail_open(hub *h, int master, const char *why);
 void hub_end_vigils(hub *h);
+void hub_forget_names(link_names *names); /* without a look at the votes */
 
 /* lookout.c: see there. */
 enum hub_state hub_lead_once(hub *h, hub_waiter *w);
@@ -143,6 +147,12 @@ int hub_open_bell(int bell[2]);
 void hub_close_bell(int bell[2]);
 void hub_ring(const int bell[2]);
 void hub_silence(const int bell[2]);
+/* In a child of fork. `whole`: no thread was halfway through a change. */
+void hub_inherit(hub *h, int whole);
+
+/* fork.c: the list of all hubs. */
+int hub_list(hub *h); /* 0 without memory */
+void hub_unlist(hub *h);
 
 /* round.c: what the leader does; with the mutex held, which it lets go meanwhile. */
 /* Where a request stands encoded already, at the end of what goes out to another master. */

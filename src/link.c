@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #ifndef MSG_NOSIGNAL
-#define MSG_NOSIGNAL 0 /* macOS: Python ignores SIGPIPE for the whole process */
+#define MSG_NOSIGNAL 0 /* macOS: hub_attach sets SO_NOSIGPIPE */
 #endif
 
 /* Room for a whole TLS record: then the TLS layer keeps none of it, and poll shows what else there is. */
@@ -142,13 +142,30 @@ void link_keep(hub_link *l, hub_op *op, int64_t now, size_t bound) {
 /* --- bytes ------------------------------------------------------------------------------- */
 
 static ssize_t move(hub_link *l, int sending, char *data, size_t size) {
-    if (l->transport)
-        return sending ? l->transport->send(l->transport->context, data, size)
-                       : l->transport->receive(l->transport->context, data, size);
     ssize_t moved;
+    if (l->transport) {
+        const hub_transport *t = l->transport;
+        l->mover = pthread_self();
+        __atomic_store_n(&l->moving, 1, __ATOMIC_RELEASE);
+        moved = sending ? t->send(t->context, data, size) : t->receive(t->context, data, size);
+        l->moving = 0;
+        return moved;
+    }
     do moved = sending ? send(l->fd, data, size, MSG_NOSIGNAL) : recv(l->fd, data, size, 0);
     while (moved < 0 && errno == EINTR);
     return moved < 0 ? -errno : moved;
+}
+
+/* While a transport moved bytes, a signal handler forked, and this is the child. */
+static int abandoned(const hub_link *l) { return l->fd < 0; }
+/* strerror() has one text for all threads. strerror_r() gives its text back in glibc, a number elsewhere. */
+static void say_error(char *text, size_t size, int error) {
+#ifdef __GLIBC__
+    char room[128];
+    snprintf(text, size, "%s", strerror_r(error, room, sizeof room));
+#else
+    if (strerror_r(error, text, size)) snprintf(text, size, "error %d", error);
+#endif
 }
 
 static int failed(hub_link *l, ssize_t error) {
@@ -157,7 +174,7 @@ static int failed(hub_link *l, ssize_t error) {
         return 0;
     }
     if (error == -EAGAIN || error == -EWOULDBLOCK) return 1;
-    snprintf(l->failure, sizeof l->failure, "%s", strerror((int)-error));
+    say_error(l->failure, sizeof l->failure, (int)-error);
     return 1;
 }
 
@@ -165,6 +182,7 @@ int link_send(hub_link *l) {
     l->blocked = 0;
     while (buffer_size(&l->flight)) {
         ssize_t sent = move(l, 1, buffer_front(&l->flight), buffer_size(&l->flight));
+        if (abandoned(l)) return 0;
         if (sent < 0) {
             l->blocked = 1;
             return failed(l, sent);
@@ -179,6 +197,7 @@ int link_receive(hub_link *l) {
         char *room = buffer_room(&l->in, RECEIVE_SIZE);
         size_t size = room ? l->in.capacity - l->in.tail : 0;
         ssize_t received = room ? move(l, 0, room, size) : -ENOMEM;
+        if (abandoned(l)) return 0;
         if (received < 0) return failed(l, received);
         if (!received) {
             snprintf(l->failure, sizeof l->failure, "connection closed by the master");
@@ -204,6 +223,7 @@ int link_close(hub_link *l, int half) {
     buffer_free(&l->out);
     buffer_free(&l->flight);
     buffer_free(&l->in);
+    reply_renew(&l->scan);
     l->lagging_since = l->round_trip = 0;
     l->broken[0] = l->failure[0] = 0;
     for (int i = 0; i < l->verbs; i++) hub_template_free(l->dialect[i]);

@@ -4,6 +4,7 @@
 
 #include "buffer.h"
 #include "hub.h"
+#include "reply.h"
 
 enum link_state { LINK_NONE, LINK_UP, LINK_BROKEN };
 
@@ -12,6 +13,14 @@ typedef struct {
     int64_t sent;
     enum link_turn { FIRST, AGAIN, SKIPPED } turn; /* AGAIN: its fallback; SKIPPED: comes before what counts */
 } link_slot;
+
+/* A hash table of what a master watches, by name: a key or a prefix. */
+typedef struct {
+    hub_open **place; /* the first of the names there */
+    size_t places;    /* a power of two */
+    size_t names, votes;
+    size_t prefixes[64]; /* how many votes watch a prefix of that length, modulo 64 */
+} link_names;
 
 typedef struct {
     enum link_state state;
@@ -28,12 +37,16 @@ typedef struct {
     int64_t lagging_since, round_trip; /* 0: is not lagging; is not known */
     uint64_t late, replayed, dropped, pushes;
     char broken[128];
+    link_names names;
     /* leader: */
     int fd;
     const hub_transport *transport;
     buffer flight, in;
+    reply_scan scan; /* of the first reply in `in`; the mutex guards `looked` */
     char polled, blocked, received;
     char watched, watched_output; /* by the loop's fd */
+    char moving;                  /* the transport moves bytes, */
+    pthread_t mover;              /* in this thread */
     char failure[128]; /* found while sending or receiving, not told yet */
 } hub_link;
 

@@ -42,14 +42,19 @@ int hub_watch(hub *h) {
     pthread_mutex_lock(&h->mutex);
     if (loop->watch < 0 && !hub_open_bell(loop->notify)) {
         loop->watch = watch_new();
-        watch_add(loop->watch, loop->notify[0]);
-        for (int i = 0; i < h->masters; i++)
-            if (h->links[i].state == LINK_UP) hub_watch_link(h, &h->links[i], 1);
-        if (!h->leading) hub_watch_output(h); /* else the leader will */
-        if (loop->told.first) hub_notify(h);
+        if (loop->watch < 0) {
+            hub_close_bell(loop->notify);
+        } else {
+            watch_add(loop->watch, loop->notify[0]);
+            for (int i = 0; i < h->masters; i++)
+                if (h->links[i].state == LINK_UP) hub_watch_link(h, &h->links[i], 1);
+            if (!h->leading) hub_watch_output(h); /* else the leader will */
+            if (loop->told.first) hub_notify(h);
+        }
     }
+    int watch = loop->watch;
     pthread_mutex_unlock(&h->mutex);
-    return loop->watch;
+    return watch;
 }
 
 static void drop_owned(hub *h, hub_waiter *w) {

@@ -12,32 +12,35 @@ typedef struct {
     int64_t items;
 } push_keys;
 
-/* The next item of a whole push that has one: its type, and its text if that is a string. */
-static inline char push_item(push_keys *k, reply_bytes *text) {
-    size_t start, end = k->at;
-    enum reply_kind kind;
-    do {
-        start = end;
-        kind = reply_frame(k->in, start, 0, &end);
-    } while (kind == REPLY_ATTRIBUTE);
-    k->at = end;
-    k->items--;
+/* The type and the end of what stands at `at` in a whole push, and the text if that is a string. */
+static inline char push_look(const push_keys *k, size_t at, size_t *end, reply_bytes *text) {
+    reply_bytes rest = {k->in.data + at, k->in.size - at};
+    reply_scan scan = {0};
+    size_t size = 0;
+    reply_resume(rest, rest.size + 1, &scan, &size);
+    *end = at + size;
     *text = (reply_bytes){NULL, 0};
-    char type = k->in.data[start];
-    if (type != '$' || k->in.data[start + 1] == '-') return type;
-    reply_bytes line = {k->in.data + start, end - start};
-    size_t head = reply_line(line, 0, &kind) + 2;
-    *text = (reply_bytes){line.data + head, line.size - head - 2};
+    if (*rest.data != '$' || rest.data[1] == '-') return *rest.data;
+    size_t head = (size_t)((const char *)memchr(rest.data, '\n', size) - rest.data) + 1;
+    *text = (reply_bytes){rest.data + head, size - head - 2};
+    return '$';
+}
+
+/* The next item of a push that has one: its type, and its text if that is a string. */
+static inline char push_item(push_keys *k, reply_bytes *text) {
+    char type;
+    do type = push_look(k, k->at, &k->at, text);
+    while (type == '|');
+    k->items--;
     return type;
 }
 
 /* Step into the array or push at k->at; 0 if it is null. */
 static inline int push_enter(push_keys *k) {
-    reply_bytes rest = {k->in.data + k->at, k->in.size - k->at};
-    enum reply_kind kind = REPLY_OTHER;
+    const char *start = k->in.data + k->at;
+    size_t line = (size_t)((const char *)memchr(start, '\r', k->in.size - k->at) - start);
     int fits;
-    size_t line = reply_line(rest, 0, &kind);
-    reply_integer(rest.data + 1, line - 1, &k->items, &fits);
+    reply_integer(start + 1, line - 1, &k->items, &fits);
     k->at += line + 2;
     return k->items >= 0;
 }
@@ -56,11 +59,7 @@ static inline enum push_kind push_read(reply_bytes push, push_keys *k) {
     char type = push_item(&second, &text);
     if (type == '_' || (type == '$' && !text.data)) return PUSH_ALL;
     if (type != '*') return PUSH_OTHER;
-    while (k->in.data[k->at] == '|') { /* what stands before the array */
-        size_t end;
-        reply_frame(k->in, k->at, 0, &end);
-        k->at = end;
-    }
+    while (k->in.data[k->at] == '|') push_look(k, k->at, &k->at, &text); /* what stands before the array */
     return push_enter(k) ? PUSH_KEYS : PUSH_ALL;
 }
 

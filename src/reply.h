@@ -1,8 +1,8 @@
 /* Where a RESP reply ends and, for the fixed replies, how it votes.
  *
- * +OK, $-1, _ and :n are read here; every other whole reply is handed on as bytes. The
- * rules for what is malformed are those of redlock_fast/_resp.py. Source: the RESP
- * specification, redis.io.
+ * +OK, $-1, _ and :n are read here; every other whole reply is handed on as bytes. The scan of a reply
+ * that is not whole goes on where it stopped: no byte is looked at more than twice. The rules for what is
+ * malformed are those of redlock_fast/_resp.py. Source: the RESP specification, redis.io.
  */
 #ifndef REDLOCK_REPLY_H
 #define REDLOCK_REPLY_H
@@ -20,31 +20,30 @@ enum reply_kind {
     REPLY_MALFORMED
 };
 
-#define REPLY_MAX_FRAME (1u << 20)
-#define REPLY_MAX_ITEMS (1u << 16) /* bytes of an array, which is scanned anew with each piece */
-#define REPLY_MAX_LINE (1u << 16)
+#define REPLY_MAX (4u << 10)        /* bytes of a whole reply */
+#define REPLY_MAX_PUSH (128u << 10) /* the same of a push: it names a key */
 #define REPLY_MAX_DEPTH 8
 #define REPLY_MAX_DIGITS 19
+#define REPLY_LEAST 3 /* bytes of an item, at least */
 
 typedef struct {
     const char *data;
     size_t size;
 } reply_bytes;
 
-/* The position of the line's \r\n at or after `at`; REPLY_PARTIAL or REPLY_MALFORMED through *kind. */
-static inline size_t reply_line(reply_bytes in, size_t at, enum reply_kind *kind) {
-    size_t end = at;
-    size_t limit = in.size - at > REPLY_MAX_LINE ? at + REPLY_MAX_LINE : in.size;
-    while (end < limit) {
-        const char *found = memchr(in.data + end, '\r', limit - end);
-        if (!found) break;
-        end = (size_t)(found - in.data);
-        if (end + 1 >= limit) break;
-        if (in.data[end + 1] == '\n') return end;
-        end++;
-    }
-    *kind = in.size - at >= REPLY_MAX_LINE ? REPLY_MALFORMED : REPLY_PARTIAL;
-    return 0;
+/* Where the scan of a reply goes on; places are counted from its start. All zero: at a new reply. */
+typedef struct {
+    size_t at;       /* of the line that is not whole */
+    size_t searched; /* up to there the line has no end */
+    size_t tail;     /* the end of the bulk string that is not whole, or 0 */
+    int depth;
+    uint32_t open[REPLY_MAX_DEPTH]; /* of arrays: twice the items that are missing, one more for an attribute */
+    uint64_t looked; /* how many bytes were looked at, of all replies */
+} reply_scan;
+
+static inline void reply_renew(reply_scan *s) {
+    s->at = s->searched = s->tail = 0;
+    s->depth = 0;
 }
 
 /* 0 unless the text is a number; *fits says if it can be a vote: one of 64 bits, and no mark of the hub's. */
@@ -63,78 +62,93 @@ static inline int reply_integer(const char *text, size_t size, int64_t *number, 
     return 1;
 }
 
-static inline enum reply_kind reply_frame(reply_bytes in, size_t at, int depth, size_t *end);
-
-static inline enum reply_kind reply_bulk(reply_bytes in, size_t body, int64_t length, size_t *end) {
-    size_t tail = body + (size_t)length;
-    if (tail < in.size && in.data[tail] != '\r') return REPLY_MALFORMED;
-    if (tail + 1 < in.size && in.data[tail + 1] != '\n') return REPLY_MALFORMED;
-    if (tail + 2 > in.size) return REPLY_PARTIAL;
-    *end = tail + 2;
-    return REPLY_OTHER;
-}
-
-static inline enum reply_kind reply_items(reply_bytes in, size_t start, size_t at, int64_t items,
-                                          int depth, size_t *end) {
-    for (; items > 0; items--) {
-        enum reply_kind kind;
-        do {
-            if (at - start > REPLY_MAX_ITEMS) return REPLY_MALFORMED;
-            kind = reply_frame(in, at, depth + 1, &at);
-            if (kind == REPLY_PARTIAL || kind == REPLY_MALFORMED) return kind;
-        } while (kind == REPLY_ATTRIBUTE);
-    }
-    *end = at;
-    return REPLY_OTHER;
-}
-
-/* Where the reply at `at` ends. */
-static inline enum reply_kind reply_frame(reply_bytes in, size_t at, int depth, size_t *end) {
-    if (depth > REPLY_MAX_DEPTH) return REPLY_MALFORMED;
-    if (at >= in.size) return REPLY_PARTIAL;
-    char type = in.data[at];
-    if (!type || !strchr("+-,#_:($!=*~>%|", type)) return REPLY_MALFORMED;
-    enum reply_kind kind = REPLY_OTHER;
-    size_t line = reply_line(in, at, &kind);
-    if (kind != REPLY_OTHER) return kind;
-    const char *text = in.data + at + 1;
-    size_t size = line - at - 1;
-    *end = line + 2;
+/* A whole line of `size` bytes behind its type. Of a bulk string its length, of an array how many items follow. */
+static inline enum reply_kind reply_line(char type, const char *text, size_t size, int64_t *length, int64_t *items) {
+    int fits;
+    *length = -1;
+    *items = 0;
     switch (type) {
     case '+': case '-': case ',':
-        return memchr(text, '\r', size) || memchr(text, '\n', size) ? REPLY_MALFORMED : REPLY_OTHER;
+        return memchr(text, '\n', size) ? REPLY_MALFORMED : REPLY_OTHER;
     case '_':
         return size ? REPLY_MALFORMED : REPLY_OTHER;
     case '#':
         return size == 1 && (*text == 't' || *text == 'f') ? REPLY_OTHER : REPLY_MALFORMED;
     }
     int64_t number;
-    int fits;
     if (!reply_integer(text, size, &number, &fits)) return REPLY_MALFORMED;
     if (type == ':' || type == '(') return REPLY_OTHER;
     if (number < 0) return number == -1 && (type == '$' || type == '*') ? REPLY_OTHER : REPLY_MALFORMED;
-    if (number > REPLY_MAX_FRAME) return REPLY_MALFORMED;
-    if (type == '$' || type == '!' || type == '=') return reply_bulk(in, line + 2, number, end);
-    int pairs = type == '%' || type == '|';
-    kind = reply_items(in, at, line + 2, pairs ? number * 2 : number, depth, end);
-    if (kind != REPLY_OTHER) return kind;
-    return type == '>' ? REPLY_PUSH : type == '|' ? REPLY_ATTRIBUTE : REPLY_OTHER;
+    if (number > REPLY_MAX_PUSH) return REPLY_MALFORMED;
+    if (type == '$' || type == '!' || type == '=') *length = number;
+    else *items = type == '%' || type == '|' ? number * 2 : number;
+    return REPLY_OTHER;
 }
 
-/* The next reply: its kind, its end and, if it is fixed, its number. */
-static inline enum reply_kind reply_next(reply_bytes in, size_t *end, int64_t *number) {
+/* Where the reply of at most `most` bytes ends. */
+static inline enum reply_kind reply_resume(reply_bytes in, size_t most, reply_scan *s, size_t *end) {
+    size_t stop = in.size < most ? in.size : most;
+    for (;;) {
+        if (s->at >= stop) break;
+        char type = in.data[s->at];
+        if (!s->tail) {
+            if (s->searched == s->at && (!type || !strchr("+-,#_:($!=*~>%|", type))) return REPLY_MALFORMED;
+            const char *found = memchr(in.data + s->searched, '\r', stop - s->searched);
+            size_t line = found ? (size_t)(found - in.data) : stop;
+            s->looked += line + (found != NULL) - s->searched;
+            s->searched = line;
+            if (line + 1 >= stop) break;
+            if (in.data[line + 1] != '\n') return REPLY_MALFORMED;
+            int64_t length, items;
+            s->looked += line - s->at;
+            if (reply_line(type, in.data + s->at + 1, line - s->at - 1, &length, &items) == REPLY_MALFORMED)
+                return REPLY_MALFORMED;
+            size_t after = line + 2;
+            if (length >= 0) s->tail = after + (size_t)length;
+            if (s->tail + 2 > most || after + REPLY_LEAST * (size_t)items > most) return REPLY_MALFORMED;
+            if (!s->tail) s->at = s->searched = after;
+            if (items) {
+                if (s->depth == REPLY_MAX_DEPTH) return REPLY_MALFORMED;
+                s->open[s->depth++] = 2 * (uint32_t)items + (type == '|');
+                continue;
+            }
+        }
+        if (s->tail) {
+            size_t there = stop - s->tail;
+            if (stop <= s->tail) break;
+            s->looked += there < 2 ? there : 2;
+            if (in.data[s->tail] != '\r' || (there > 1 && in.data[s->tail + 1] != '\n')) return REPLY_MALFORMED;
+            if (there < 2) break;
+            s->at = s->searched = s->tail + 2;
+            s->tail = 0;
+        }
+        int attribute = type == '|'; /* it belongs to the item behind it */
+        while (s->depth && !attribute && (s->open[s->depth - 1] -= 2) <= 1) attribute = (int)s->open[--s->depth];
+        if (s->depth) continue;
+        *end = s->at;
+        reply_renew(s);
+        return *in.data == '>' ? REPLY_PUSH : *in.data == '|' ? REPLY_ATTRIBUTE : REPLY_OTHER;
+    }
+    return in.size >= most ? REPLY_MALFORMED : REPLY_PARTIAL;
+}
+
+/* The next reply, of which the scan may have begun: its kind, its end and, if it is fixed, its number. */
+static inline enum reply_kind reply_next(reply_bytes in, reply_scan *s, size_t *end, int64_t *number) {
     const char *p = in.data;
     if (in.size >= 5 && !memcmp(p, "+OK\r\n", 5)) {
+        reply_renew(s);
         *end = 5;
         *number = 1;
         return REPLY_NUMBER;
     }
     if (in.size >= 4 && p[0] == ':' && p[2] == '\r' && p[3] == '\n' && p[1] >= '0' && p[1] <= '9') {
+        reply_renew(s);
         *end = 4;
         *number = p[1] - '0';
         return REPLY_NUMBER;
     }
-    enum reply_kind kind = reply_frame(in, 0, 0, end);
+    if (!in.size) return REPLY_PARTIAL;
+    enum reply_kind kind = reply_resume(in, *p == '>' ? REPLY_MAX_PUSH : REPLY_MAX, s, end);
     if (kind != REPLY_OTHER) return kind;
     if (p[0] == '_' || (*end == 5 && !memcmp(p, "$-1", 3))) {
         *number = 0;

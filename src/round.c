@@ -154,25 +154,37 @@ static void measure(hub *h, hub_link *l, const link_slot *slot, int64_t now) {
 
 static int is_noscript(reply_bytes reply) { return reply.size > 9 && !memcmp(reply.data, "-NOSCRIPT", 9); }
 
-/* The errors of NOT_NOW in the contract. */
-static int is_not_now(reply_bytes reply) {
-    static const char *const codes[] = {"BUSY",       "LOADING", "MASTERDOWN", "MISCONF",
-                                        "NOREPLICAS", "OOM",     "READONLY",   "TRYAGAIN"};
-    if (reply.data[0] != '-') return 0;
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
-        size_t size = strlen(codes[i]);
-        if (reply.size > size + 1 && !memcmp(reply.data + 1, codes[i], size) &&
-            (reply.data[size + 1] == ' ' || reply.data[size + 1] == '\r'))
-            return 1;
+/* The code of an error reply: the twin of error_code in redlock_fast/_resp.py. */
+static reply_bytes error_code(reply_bytes reply) {
+    static const char failed[] = "-ERR Error running script ", inner[] = ": -";
+    const char *code = reply.data + 1, *end = reply.data + reply.size - 2; /* of the line */
+    if (reply.size > sizeof failed && !memcmp(reply.data, failed, sizeof failed - 1)) {
+        const char *found = memmem(reply.data, reply.size - 2, inner, sizeof inner - 1);
+        if (found) code = found + sizeof inner - 1;
     }
-    return 0;
+    const char *space = code < end ? memchr(code, ' ', (size_t)(end - code)) : end;
+    return (reply_bytes){code, (size_t)((space ? space : end) - code)};
 }
+
+/* Which of these errors it is, or NULL. */
+static const char *one_of(reply_bytes reply, const char *const *codes, size_t count) {
+    if (reply.data[0] != '-') return NULL;
+    reply_bytes code = error_code(reply);
+    for (size_t i = 0; i < count; i++)
+        if (code.size == strlen(codes[i]) && !memcmp(code.data, codes[i], code.size)) return codes[i];
+    return NULL;
+}
+
+/* The errors of NOT_NOW in the contract; first those of NO_MASTER. */
+static const char *const not_now[] = {"LOADING",    "MASTERDOWN", "READONLY", "BUSY",
+                                      "MISCONF", "NOREPLICAS", "OOM",      "TRYAGAIN"};
+enum { NO_MASTER = 3, NOT_NOW = sizeof not_now / sizeof *not_now };
 
 /* A request that must arrive was answered: done, or to be done later. */
 static void done(hub *h, hub_link *l, hub_op *op, enum reply_kind kind, reply_bytes reply, int64_t now) {
     if (kind == REPLY_NUMBER) {
         if (l->kept_size) hub_replay(h, l, now, SIZE_MAX);
-    } else if (l->dialect[op->verb]->undo < 0 && is_not_now(reply)) {
+    } else if (l->dialect[op->verb]->undo < 0 && one_of(reply, not_now, NOT_NOW)) {
         link_keep(l, op, now, h->max_replay);
     }
 }
@@ -188,16 +200,26 @@ static void fault_reply(hub_op *op, int master, reply_bytes reply) {
     hub_fault(op, master, REASON_LONG, text, strlen(text));
 }
 
-/* One whole reply for the oldest request. 0 if there is none. */
-static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, int64_t number, int64_t now) {
+/* Whether a command of this kind can be answered that. */
+static int fits(int expected, enum reply_kind kind, reply_bytes reply) {
+    char first = reply.data[0];
+    if (expected == ANSWER_ANY) return 1;
+    if (kind == REPLY_NUMBER) return (first == ':') == (expected == ANSWER_INTEGER);
+    return first == '-' || first == '!';
+}
+
+/* One whole reply for the oldest request; what is wrong with it, or NULL. */
+static const char *answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, int64_t number, int64_t now) {
     hub_link *l = &h->links[master];
-    if (!l->asked) return 0;
+    if (!l->asked) return "a reply that nobody is owed";
     link_slot slot = *link_oldest(l);
     hub_op *op = slot.op;
+    if (slot.turn != SKIPPED && !fits(l->dialect[op->verb]->reply, kind, reply))
+        return "a reply that its request cannot have";
     link_pop(l);
     if (slot.turn == SKIPPED) {
         hub_op_release(op);
-        return 1;
+        return NULL;
     }
     const hub_template *fallback = l->dialect[op->verb]->fallback;
     /* Not for what is over and need not arrive: its undo may be on the way, and this would be behind it. */
@@ -206,7 +228,7 @@ static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, i
         link_encode(l, fallback, op) && link_owe(l, fallback, op, slot.sent, AGAIN)) {
         h->reflush = 1;
         hub_op_release(op);
-        return 1;
+        return NULL;
     }
     op->owed -= !hub_voted(op, master);
     hub_renew(op->waiter, now);
@@ -219,30 +241,34 @@ static int answer(hub *h, int master, enum reply_kind kind, reply_bytes reply, i
     hub_conclude(h, op);
     if (op->keep) done(h, l, op, kind, reply, now);
     hub_op_release(op);
-    return 1;
+    return NULL;
 }
 
-/* Every whole reply to its request; 0 if there was none: pushes, and pieces of a reply, are no answer. */
+/* Every whole reply to its request; 0 if there was none: pushes, and pieces of a reply, are no answer. The
+ * connection may have ended behind them. */
 static int match(hub *h, int master, int64_t now) {
     hub_link *l = &h->links[master];
+    const char *flushed = NULL, *wrong = NULL, *code = NULL;
     int answers = 0;
-    while (buffer_size(&l->in)) {
+    while (!flushed && !wrong && !code && buffer_size(&l->in)) {
         reply_bytes in = {buffer_front(&l->in), buffer_size(&l->in)};
         int64_t number = 0;
-        enum reply_kind kind = reply_next(in, &in.size, &number);
+        enum reply_kind kind = reply_next(in, &l->scan, &in.size, &number);
         if (kind == REPLY_PARTIAL) break;
         if (kind == REPLY_PUSH) {
             l->pushes++;
-            hub_pushed(h, master, in.data, in.size);
-        } else if (kind == REPLY_MALFORMED) snprintf(l->failure, sizeof l->failure, "protocol error: malformed reply");
+            if (!hub_pushed(h, master, in.data, in.size)) flushed = HUB_FLUSHED;
+        } else if (kind == REPLY_MALFORMED) wrong = "malformed reply";
         else if (kind != REPLY_ATTRIBUTE) {
             if (!answers++ && l->asked) measure(h, l, link_oldest(l), now);
-            if (!answer(h, master, kind, in, number, now))
-                snprintf(l->failure, sizeof l->failure, "protocol error: a reply that nobody is owed");
+            wrong = answer(h, master, kind, in, number, now);
+            code = kind == REPLY_OTHER ? one_of(in, not_now, NO_MASTER) : NULL;
         }
-        if (l->failure[0]) break;
         buffer_take(&l->in, in.size);
     }
+    if (flushed) snprintf(l->failure, sizeof l->failure, "%s", flushed);
+    else if (wrong) snprintf(l->failure, sizeof l->failure, "protocol error: %s", wrong);
+    else if (code) snprintf(l->failure, sizeof l->failure, "%s: it may be no master any more", code);
     if (!answers) return 0;
     l->lagging_since = 0;
     h->lagging &= ~BIT(master);
@@ -290,6 +316,7 @@ void hub_flush_now(hub *h) {
 
 /* One round with the mutex held on entry and exit. 0 if a signal wants attention. */
 int hub_round(hub *h, int64_t longest) {
+    unsigned forks = h->forks;
     int used = begin(h);
     int64_t timeout = h->expecting && longest > EXPECT_WITHIN ? EXPECT_WITHIN : longest;
     int64_t deadline = h->next_deadline;
@@ -303,6 +330,7 @@ int hub_round(hub *h, int64_t longest) {
     if (events < 0) calm = 0;
     if (events > 0) calm &= receive(h);
     pthread_mutex_lock(&h->mutex);
+    if (h->forks != forks) return 0; /* by a signal handler that a transport ran: this is the child */
     settle(h, events);
     return calm;
 }

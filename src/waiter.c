@@ -296,6 +296,21 @@ static enum hub_state wait_decided(hub *h, hub_waiter *w, hub_waiter *called) {
     return state;
 }
 
+void hub_disown(hub *h, hub_waiter *w) {
+    for (size_t i = 0; i < w->count; i++) {
+        hub_op *op = w->ops[i];
+        for (int master = 0; master < h->masters; master++)
+            hub_fault(op, master, REASON_NOT_CONNECTED, NULL, 0);
+        op->decided = 1;
+        op->waiter = NULL;
+        if (op->vigil) op->vigil->link = NULL;
+    }
+    w->undecided = w->watching = 0;
+    w->queue = NULL;
+    w->present = w->called = 0;
+    w->forks = h->forks;
+}
+
 /* Everything of w but its owner and its bell. */
 void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall) {
     int64_t now = hub_now();
@@ -305,6 +320,7 @@ void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeou
     w->count = w->undecided = count;
     w->watching = 0;
     w->seen = h->leads;
+    w->forks = h->forks;
     w->deadline = w->limit = hub_later(now, timeout);
     w->stall = hub_later(0, stall);
     hub_renew(w, now);
@@ -345,10 +361,12 @@ enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, d
 
 enum hub_state hub_wait(hub *h, hub_waiter *w) {
     pthread_mutex_lock(&h->mutex);
+    if (w->forks != h->forks) hub_disown(h, w);
     return wait_decided(h, w, NULL);
 }
 
 void hub_drop(hub *h, hub_waiter *w) {
+    if (w->forks != h->forks) hub_disown(h, w);
     for (size_t i = 0; i < w->count; i++) {
         w->ops[i]->decided = 1;
         hub_end_vigil(h, w->ops[i]);

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from .. import __version__
+from .._text import clean, without_logins
 from . import codes
-from .words import redacted
 
 EXEC_USAGE = "redlock-fast exec NAME [options] -- COMMAND [ARGUMENT ...]"
 
@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage()
-        self.exit(codes.USAGE, f"{self.prog}: error: {redacted(message)}\n")
+        self.exit(codes.USAGE, f"{self.prog}: error: {clean(without_logins(message), 500)}\n")
 
     def print_usage(self, file: object = None) -> None:
         self._print_message(self.format_usage(), None)  # on stderr, as everything that is no result

@@ -199,7 +199,7 @@ def clean_up(masters: Sequence[str], prefix: bytes) -> None:
     with Servers(check_masters(masters), CONNECT_TIMEOUT) as servers:
         deadline = time.monotonic() + TTL  # by then it has ended by itself
         pattern = literally(prefix) + b"*"
-        list(servers.each(lambda one: one.delete(list(one.names(pattern, MANY, deadline)))))
+        list(servers.each(lambda one: one.delete(list(one.names(pattern, MANY, deadline))), 2 * TTL))
 
 
 def _table(results: dict[str, dict[str, Any]]) -> None:

@@ -12,12 +12,13 @@ import signal
 import threading
 from typing import Any
 
+from .._text import clean
 from ..client import FastRedlock, Lock
 from . import codes
 from .child import Child
 from .settings import Settings, load
 from .signals import Signals, Stopped
-from .words import printable, say
+from .words import say
 
 #: Seconds. For people and cron jobs: a slow master is no reason to do without it.
 TTL, NODE_TIMEOUT, CONNECT_TIMEOUT = 30.0, 1.0, 3.0
@@ -95,7 +96,7 @@ class _Run:
     def _on_lost(self, lock: Any, reason: str) -> None:
         """In a thread of the client."""
         self._lost = True
-        say(f"lost the lock {printable(self._name)}: {reason}")
+        say(f"lost the lock {clean(self._name)}: {reason}")
         self._child.end()
         self._ended.set()
 

@@ -6,22 +6,25 @@ import argparse
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .._commands import MARKER
 from .._core import check_masters, number
-from .._keys import encoded
+from .._keys import MAX_RESOURCE, encoded
 from .._quorum import quorum
+from .._text import clean
 from . import codes
 from .keys import Found, Servers, literally
 from .settings import load
 from .tables import show
-from .words import printable
 
 CONNECT_TIMEOUT = 2.0
-#: Of a token, for people.
+#: Characters of a token.
 SHOWN = 8
+#: Characters of a key as JSON: a byte may need four.
+MAX_SHOWN = 4 * MAX_RESOURCE
 QUORUM = {True: "yes", False: "NO", None: "?"}
 
 
@@ -47,8 +50,9 @@ def run(options: argparse.Namespace) -> int:
     timeout = number("connect_timeout", settings.options.get("connect_timeout", CONNECT_TIMEOUT), above=0.0)
     with Servers(targets, timeout) as servers:
         pattern = literally(prefix) + os.fsencode(options.pattern)
-        names, complete = _names(servers, pattern, options.limit, time.monotonic() + options.timeout)
-        found = held(names, list(servers.each(lambda server: server.values(names))), need)
+        names, complete = _names(servers, pattern, options.limit, options.timeout, timeout)
+        answers = list(servers.each(lambda server: server.values(names), options.timeout + timeout))
+        found = held(names, answers, need)
         errors = {server.name: server.error for server in servers.all}
     if options.json:
         _print_json(found, errors, complete, prefix)
@@ -57,11 +61,18 @@ def run(options: argparse.Namespace) -> int:
     return 0 if sum(not error for error in errors.values()) >= need else codes.UNAVAILABLE
 
 
-def _names(servers: Servers, pattern: bytes, limit: int, deadline: float) -> tuple[list[bytes], bool]:
-    """All that any master has, in order, ``limit`` at most; whether that is all there is."""
-    parts = servers.each(lambda server: server.names(pattern, limit, deadline))
-    names = sorted({name for part in parts if part for name in part if name != MARKER})
-    return names[:limit], len(names) <= limit and all(server.complete for server in servers.all)
+def _names(
+    servers: Servers, pattern: bytes, limit: int, seconds: float, timeout: float
+) -> tuple[list[bytes], bool]:
+    """All that any master has, in order, ``limit`` at most; whether that is all there is.
+
+    Those that most masters have come first: names that one master makes up leave no other out.
+    """
+    deadline = time.monotonic() + seconds
+    parts = servers.each(lambda server: server.names(pattern, limit, deadline), seconds + timeout)
+    counts = Counter(name for part in parts if part for name in part if name != MARKER)
+    names = sorted(counts, key=lambda name: (-counts[name], name))[:limit]
+    return sorted(names), len(counts) <= limit and all(server.complete for server in servers.all)
 
 
 def held(names: Sequence[bytes], masters: Sequence[Found | None], need: int) -> list[Held]:
@@ -92,15 +103,15 @@ def _print_table(found: Sequence[Held], errors: dict[str, str], complete: bool, 
 
 def _row(one: Held, prefix: bytes) -> list[str]:
     ttls = ("-" if left is None else f"{left / 1000:.1f} s" for left in one.left)
-    name = printable(one.name.removeprefix(prefix))
-    return [name, _token(one.token)[:SHOWN], QUORUM[one.quorum], *ttls]
+    name = clean(one.name.removeprefix(prefix))
+    return [name, _token(one.token), QUORUM[one.quorum], *ttls]
 
 
 def _print_json(found: Sequence[Held], errors: dict[str, str], complete: bool, prefix: bytes) -> None:
     locks = [
         {
-            "lock": printable(one.name.removeprefix(prefix)),
-            "key": printable(one.name),
+            "lock": clean(one.name.removeprefix(prefix), MAX_SHOWN),
+            "key": clean(one.name, MAX_SHOWN),
             "token": _token(one.token),
             "quorum": one.quorum,
             "ttl": [None if left is None else left / 1000 for left in one.left],
@@ -112,6 +123,10 @@ def _print_json(found: Sequence[Held], errors: dict[str, str], complete: bool, p
 
 
 def _token(token: bytes) -> str:
-    """Text of other libraries as it is, our random bytes in hexadecimal."""
+    """The beginning of a token, at most half of it: with the whole token a lock can be released.
+
+    Text of other libraries as it is, our random bytes in hexadecimal.
+    """
     text = token.decode(errors="replace")
-    return text if text.isascii() and text.isprintable() else token.hex()
+    shown = text if text.isascii() and text.isprintable() else token.hex()
+    return shown[: min(SHOWN, len(shown) // 2)]

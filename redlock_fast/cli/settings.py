@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .._core import Core
@@ -25,7 +25,7 @@ OPTIONS = tuple(
 class Settings:
     """``options``: for a client, those that somebody gave."""
 
-    masters: list[str]
+    masters: list[str] = field(repr=False)
     options: dict[str, Any]
 
     def client(self, **defaults: Any) -> dict[str, Any]:
@@ -51,7 +51,8 @@ def load(flags: argparse.Namespace) -> Settings:
 
 
 def _split(urls: str) -> list[str]:
-    return [url for url in re.split(r"[\s,]+", urls) if url]
+    """Split where a scheme follows: passwords, and the addresses of Sentinels, may have commas."""
+    return [url for url in re.split(r"[\s,]+(?=[\w+]+:/|$)", urls.strip()) if url]
 
 
 def _from_file(path: str) -> dict[str, Any]:

@@ -78,6 +78,7 @@ def _table(status: Status) -> None:
         "persistence",
         "eviction",
         "push",
+        "witness",
         "release",
     )
     show(columns, [_row(one) for one in status.masters])
@@ -101,6 +102,7 @@ def _row(one: MasterHealth) -> list[str]:
         "persistence": one.persistence,
         "eviction": one.eviction,
         "push": "yes" if one.push else "no",
+        "witness": "yes" if one.witness else "no",
         "release": one.release_path,
     }
     return [one.name, one.state, *(value or "-" if there else "-" for value in known.values())]

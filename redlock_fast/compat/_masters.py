@@ -17,8 +17,8 @@ CLASSES = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
 class Given:
     """One master for FastRedlock. Equal where the settings are."""
 
-    identity: Hashable
-    master: Any = field(compare=False)
+    identity: Hashable = field(repr=False)
+    master: Any = field(compare=False, repr=False)
 
 
 def given(masters: Iterable[Any]) -> tuple[Given, ...]:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from .. import AsyncFastRedlock, AsyncLock, LockLost, QuorumUnavailable
 from .._quorum import Retry
+from .._text import quoted
 from ..errors import ConfigError
 from ._clients import client_of, handed_over
 
@@ -63,7 +64,7 @@ class Lock:
         return await self.lock_manager.is_locked(self)
 
     def __repr__(self) -> str:
-        return f"<Lock {self.resource!r} id={self.id} valid={self.valid}>"
+        return f"<Lock {quoted(self.resource)} id={self.id} valid={self.valid}>"
 
     async def __aenter__(self) -> Lock:
         return self
@@ -119,7 +120,7 @@ class Aioredlock:
         except QuorumUnavailable as error:
             raise LockRuntimeError(str(error)) from error
         if not granted:
-            raise LockAcquiringError(f"{resource!r} is held by others")
+            raise LockAcquiringError(f"{quoted(resource)} is held by others")
         lock = Lock(self, resource, held, lock_timeout)
         self._remember(lock)
         return lock
@@ -131,7 +132,7 @@ class Aioredlock:
         if lock.released:
             raise RuntimeError("Lock is not valid")
         try:
-            await lock.held.extend(lock.held.ttl if lock_timeout is None else lock_timeout)
+            await lock.held.extend(lock.held.ttl if lock_timeout is None else lock_timeout, confirm=True)
         except LockLost as error:
             raise LockError(str(error)) from error
         except QuorumUnavailable as error:
@@ -146,7 +147,7 @@ class Aioredlock:
         lock.released = True
         self._locks.discard(lock)
         if not await lock.held.release():
-            raise LockError(f"{lock.resource!r}: the lease had ended before; others may have held it")
+            raise LockError(f"{quoted(lock.resource)}: the lease had ended before; others may have held it")
 
     async def is_locked(self, resource_or_lock: str | Lock) -> bool:
         """Whether anybody holds the resource; for a lock that is not released: whether that one is held.

@@ -10,7 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
 from .. import TooManyExtensions as OurTooManyExtensions
-from ..errors import ConfigError
+from .._decorated import check_plain
+from ..errors import ConfigError, reduced
 from ._clients import shared, shared_aio
 from ._errors import translated
 
@@ -23,7 +24,10 @@ PREFIX = "redlock"
 
 
 class PrimitiveError(Exception):
-    """``key`` and what masters said; with ``masters`` as they were given."""
+    """``key`` and what masters said; with ``masters`` as they were given.
+
+    A pickle or a copy has the ``repr()`` of each master that is a client: connections cannot be copied.
+    """
 
     def __init__(self, key: str, masters: Iterable[Any] = (), redis_errors: Iterable[Exception] = ()) -> None:
         super().__init__(key)
@@ -33,6 +37,11 @@ class PrimitiveError(Exception):
 
     def __str__(self) -> str:
         return "; ".join([self.key, *map(str, self.redis_errors)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made, args, attributes = reduced(self)
+        masters = frozenset(one if isinstance(one, str) else repr(one) for one in self.masters)
+        return made, args, attributes | {"masters": masters}
 
 
 class QuorumNotAchieved(PrimitiveError, RuntimeError):
@@ -221,6 +230,8 @@ def synchronize(
     made = partial(Redlock, key=key, masters=frozenset(masters), **settings)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        check_plain(function)
+
         @wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
             with made():  # an object for each call: any number of threads may

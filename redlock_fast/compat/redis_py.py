@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
 from .._core import check_masters
+from .._text import quoted
 from ..errors import ConfigError
 from ._clients import shared, shared_aio
 from ._errors import translated
@@ -76,10 +77,11 @@ class _Settings:
         return error
 
     def _unlocked(self) -> Exception:
-        return self._error("LockError", f"{self.name!r}: not locked by this object")
+        return self._error("LockError", f"{quoted(self.name)}: not locked by this object")
 
     def _lost(self) -> Exception:
-        return self._error("LockNotOwnedError", f"{self.name!r}: the lease had ended; others may hold it")
+        why = f"{quoted(self.name)}: the lease had ended; others may hold it"
+        return self._error("LockNotOwnedError", why)
 
     def _down(self, error: QuorumUnavailable) -> Exception:
         return self._error("ConnectionError", str(error))
@@ -131,7 +133,7 @@ class QuorumLock(_Settings):
 
     def _extend(self, held: Lock, ttl: float) -> bool:
         with self._theirs():
-            held.extend(ttl)
+            held.extend(ttl, confirm=True)
         return True
 
     def locked(self) -> bool:
@@ -152,7 +154,7 @@ class QuorumLock(_Settings):
 
     def __enter__(self) -> QuorumLock:
         if not self.acquire():
-            raise self._error("LockError", f"{self.name!r}: not acquired within the time specified")
+            raise self._error("LockError", f"{quoted(self.name)}: not acquired within the time specified")
         return self
 
     def __exit__(
@@ -206,7 +208,7 @@ class AsyncQuorumLock(_Settings):
 
     async def _extend(self, held: AsyncLock, ttl: float) -> bool:
         with self._theirs():
-            await held.extend(ttl)
+            await held.extend(ttl, confirm=True)
         return True
 
     async def locked(self) -> bool:
@@ -230,7 +232,7 @@ class AsyncQuorumLock(_Settings):
 
     async def __aenter__(self) -> AsyncQuorumLock:
         if not await self.acquire():
-            raise self._error("LockError", f"{self.name!r}: not acquired within the time specified")
+            raise self._error("LockError", f"{quoted(self.name)}: not acquired within the time specified")
         return self
 
     async def __aexit__(

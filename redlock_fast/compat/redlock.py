@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import Lock
 from .._quorum import Retry
+from .._text import quoted
 from ..errors import LockLost, QuorumUnavailable
 from ._clients import shared
 
@@ -66,7 +67,7 @@ class RedLock:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if not self._release() and kind is None:
-            raise RedLockError("the lease ended before the body did") from LockLost(self.resource)
+            raise RedLockError("the lease ended before the body did") from LockLost(quoted(self.resource))
 
 
 class ReentrantRedLock(RedLock):

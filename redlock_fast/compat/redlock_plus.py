@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from .. import Lock as OurLock
 from .._quorum import Retry
+from .._text import quoted
 from ..errors import LockLost, QuorumUnavailable
 from ._clients import shared
 
@@ -95,18 +96,18 @@ class Lock:
 
     def _acquired(self) -> OurLock:
         if self._lock is None:
-            raise InvalidOperationError(f"{self.resource_name!r} was not acquired by this object")
+            raise InvalidOperationError(f"{quoted(self.resource_name)} was not acquired by this object")
         return self._lock
 
     def __enter__(self) -> float:
         validity = self.acquire()
         if validity is False:
-            raise RedlockError(f"{self.resource_name!r} was not acquired")
+            raise RedlockError(f"{quoted(self.resource_name)} was not acquired")
         return validity
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if not self.release() and kind is None:
-            raise RedlockError(f"{self.resource_name!r}: the lease ended before the body did")
+            raise RedlockError(f"{quoted(self.resource_name)}: the lease ended before the body did")
 
 
 class RLock(Lock):
@@ -137,7 +138,7 @@ class RLock(Lock):
     def release(self) -> bool:
         """As that of Lock; raises InvalidOperationError in another thread than the holder's, too."""
         if self._owner != threading.get_ident():
-            raise InvalidOperationError(f"{self.resource_name!r} is not held by this thread")
+            raise InvalidOperationError(f"{quoted(self.resource_name)} is not held by this thread")
         self._depth -= 1
         if self._depth:
             return self.locked()

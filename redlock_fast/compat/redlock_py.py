@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from .. import Lock as OurLock
 from .._quorum import Retry
-from ..errors import ConfigError, MasterError, QuorumUnavailable
+from ..errors import ConfigError, MasterError, QuorumUnavailable, reduced
 from ._clients import handed_over, shared
 
 
@@ -25,6 +25,8 @@ class CannotObtainLock(Exception):
 
 class MultipleRedlockException(Exception):
     """Too many masters failed; ``errors`` has one for each. Never because others hold the lock."""
+
+    __reduce__ = reduced
 
     def __init__(self, errors: Sequence[MasterError], *args: object) -> None:
         super().__init__(*args)

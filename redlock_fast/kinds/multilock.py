@@ -23,8 +23,8 @@ MOST_RESOURCES, MOST_BYTES = 1_000, 1 << 20
 
 ACQUIRE_ALL, RELEASE_ALL = map(int, (Verb.ACQUIRE_ALL, Verb.RELEASE_ALL))
 #: What the commands have besides keys: EVALSHA, the script, how many keys, token, ttl. With a marker also its
-#: key, and three words for it.
-WORDS, MARKED_WORDS = 5, 9
+#: key, and two words for it.
+WORDS, MARKED_WORDS = 5, 8
 
 
 def claim_all(core: Core, resources: Sequence[str | bytes]) -> All:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from .._core import Core, number
 from .._quorum import drift
+from .._text import quoted
 from ..errors import LockLost
 from .owners import Hold, Named, Owner
 
@@ -109,7 +110,7 @@ class Reentrant:
 
     def __repr__(self) -> str:
         state = f"held for {self.remaining():.3f} s more, depth {self.depth}" if self.locked() else "not held"
-        return f"<{type(self).__name__} {self.resource!r}: {state}>"
+        return f"<{type(self).__name__} {quoted(self.resource)}: {state}>"
 
     # --- bookkeeping, without I/O ---
 
@@ -121,13 +122,13 @@ class Reentrant:
     def _mine(self) -> Hold:
         hold = self._hold()
         if hold is None:
-            raise RuntimeError(f"{self.key!r}: who calls has not acquired this lock, or it was before a fork")
+            raise RuntimeError(f"{quoted(self.key)}: the caller has not acquired it, or did before a fork")
         return hold
 
     def _held(self) -> Hold:
         hold = self._hold()
         if hold is None:
-            raise LockLost(f"{self.key!r}: the lock is not held here")
+            raise LockLost(f"{quoted(self.key)}: the lock is not held here")
         return hold
 
     def _lock(self, ttl: float | None) -> Any:
@@ -146,7 +147,7 @@ class Reentrant:
         A lock that is lost is not acquired anew: whoever is in the outer levels believes in it.
         """
         if hold.depth >= MAX_DEPTH:
-            raise RecursionError(f"{self.key!r} was entered {hold.depth} times without leaving")
+            raise RecursionError(f"{quoted(self.key)} was entered {hold.depth} times without leaving")
         hold.lock.check()
         left: float = hold.lock.remaining()
         if ttl is None:
@@ -157,7 +158,7 @@ class Reentrant:
     def _deeper(self, hold: Hold) -> None:
         with self._core.masters.mutex:  # a named owner may be several threads
             if not hold.depth:
-                raise LockLost(f"{self.key!r} was released by its owner meanwhile")
+                raise LockLost(f"{quoted(self.key)} was released by its owner meanwhile")
             hold.depth += 1
 
     def _last(self, hold: Hold) -> bool:
@@ -222,9 +223,9 @@ class RLock(Reentrant):
             if not hold.depth:
                 self._forget(hold.lock)
 
-    def extend(self, ttl: float | None = None) -> float:
+    def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now, for all levels; see [`Lock.extend`][]."""
-        validity: float = self._held().lock.extend(ttl)
+        validity: float = self._held().lock.extend(ttl, confirm=confirm)
         return validity
 
     def __enter__(self) -> Self:

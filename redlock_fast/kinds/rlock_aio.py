@@ -7,6 +7,7 @@ import weakref
 from types import TracebackType
 from typing import Any, Self
 
+from .._text import quoted
 from .owners import Hold
 from .rlock import Reentrant
 
@@ -89,9 +90,9 @@ class AsyncRLock(Reentrant):
         finally:
             self._drop(hold.lock)
 
-    async def extend(self, ttl: float | None = None) -> float:
+    async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now, for all levels; see [`Lock.extend`][]."""
-        validity: float = await self._held().lock.extend(ttl)
+        validity: float = await self._held().lock.extend(ttl, confirm=confirm)
         return validity
 
     async def __aenter__(self) -> Self:
@@ -149,5 +150,5 @@ class AsyncRLock(Reentrant):
 
     def _lock(self, ttl: float | None) -> Any:
         if isinstance(self._owner, ThisTask) and _task() is None:
-            raise RuntimeError(f"{self.key!r}: no task is running that could own it; see owned_by()")
+            raise RuntimeError(f"{quoted(self.key)}: no task is running that could own it; see owned_by()")
         return super()._lock(ttl)

@@ -19,6 +19,7 @@ from .._lease import Extension, KindLease
 from .._lock import LockState
 from .._procedures import extended
 from .._rules import Rules
+from .._text import quoted
 from .._tries import REARM
 from ..errors import ConfigError, LockLost
 
@@ -117,10 +118,10 @@ def downgrade(core: Core, lock: LockState) -> Generator[Effect, Any, float]:
     core.check_open()
     lease = lock.lease
     if lease is None:
-        raise LockLost(f"{lock.key!r}: nothing to downgrade: the lock is not held")
+        raise LockLost(f"{quoted(lock.key)}: nothing to downgrade: the lock is not held")
     writer = lease.claim
     if not isinstance(lease, KindLease) or not isinstance(writer, Writer):
-        raise ConfigError(f"{lock.key!r}: only a write lock, from rwlock(...).write(), can be downgraded")
+        raise ConfigError(f"{quoted(lock.key)}: only a write lock (rwlock(...).write()) can be downgraded")
     while not core.ask([lease], ttl := lease.ttl):
         yield Pause(TURN)
     try:
@@ -170,4 +171,4 @@ class ReadWriteLock(Generic[L]):
         return self._make(Writer(self._key, intent(self._rules)))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._key!r}>"
+        return f"<{type(self).__name__} {quoted(self._key)}>"

@@ -12,10 +12,11 @@ from typing import Self
 from .._claim import Claim
 from .._commands import Verb, bulk
 from .._engine import FAULT, Request, Votes
+from .._keys import MAX_SLOTS
 from .._rules import Rules
 from ..errors import ConfigError
 
-MAX_PERMITS = 1024
+MAX_PERMITS = MAX_SLOTS
 #: So many slots are looked at together: their bits must fit into a number of Lua, which is a double.
 WINDOW = 50
 #: So many times in a row a slot that was seen free is tried at once; others may be as fast each time.
