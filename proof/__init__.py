@@ -1,0 +1,1 @@
+"""Explicit-state models of the protocols. ``python -m proof`` checks them all; see README.md here."""
