@@ -6,32 +6,49 @@ from collections.abc import Generator, Sequence
 from math import inf
 from typing import Any
 
+from redlock_fast import _straight
+from redlock_fast._claim import Claim
 from redlock_fast._effects import Pause
+from redlock_fast._keeper import Keeper
 from redlock_fast._lease import Lease, Refusal
 from redlock_fast._lock import LockState
 from redlock_fast._many import acquire_many, extend_many, release_many
 from redlock_fast.errors import LockLost, QuorumUnavailable
+from redlock_fast.kinds.fair import fair
+from redlock_fast.kinds.multilock import claim_all
+from redlock_fast.kinds.rlock_aio import AsyncRLock, ThisTask
+from redlock_fast.kinds.rwlock import Reader, Writer, downgrade, intent
+from redlock_fast.kinds.semaphore import slots
 
+from .awaited import AwaitedLock
 from .invariants import Hold
 from .process import Interrupted, Process
+from .renewal import Flag
+from .requests import held_by
+from .stepped import stepped
 
 Script = Generator[Any, Any, None]
 
 TTLS = 0.2, 0.1, 0.4
+#: What extensions ask for, in ttls.
+EXTENSIONS = 1.0, 2.0, 0.5
 #: The longest lease that anybody asks for.
 MAX_TTL = 0.8
+#: Of a semaphore.
+PERMITS = 2
 
 
 class User:
     """One who uses locks. ``name``: as in the trace. Times are drawn, in seconds."""
 
-    def __init__(self, process: Process, name: str, rounds: int) -> None:
+    def __init__(self, process: Process, name: str, rounds: int, kind: str = "plain") -> None:
         self.process = process
         self.world = process.world
         self.witness = process.witness
         self.name = name
         self.rounds = rounds
-        self.counting = False  # fencing tokens
+        self.kind = kind
+        self.others: Sequence[bytes] = ()
         self.ttls: Sequence[float] = TTLS
 
     # --- one lock at a time ---
@@ -47,12 +64,54 @@ class User:
     def extending(self, resources: Sequence[bytes]) -> Script:
         return self._one_by_one(resources, extensions=1 + self.world.draw(6))
 
+    def fencing(self, resources: Sequence[bytes]) -> Script:
+        return self._one_by_one(resources, extensions=self.world.draw(2))
+
+    def semaphore(self, resources: Sequence[bytes]) -> Script:
+        return self._one_by_one(resources, extensions=self.world.draw(3))
+
+    def fair(self, resources: Sequence[bytes]) -> Script:
+        return self._one_by_one(resources, extensions=self.world.draw(3))
+
+    def readwrite(self, resources: Sequence[bytes]) -> Script:
+        return self._one_by_one(resources, extensions=self.world.draw(4))
+
+    def renewing(self, resources: Sequence[bytes]) -> Script:
+        """Leases are extended in the background, too."""
+        return self._one_by_one(resources, extensions=1 + self.world.draw(4))
+
+    def straight(self, resources: Sequence[bytes]) -> Script:
+        """Plain locks on the compiled way of the client for threads."""
+        return self._one_by_one(resources, extensions=self.world.draw(3))
+
+    def multilock(self, resources: Sequence[bytes]) -> Script:
+        return self._one_by_one(resources, extensions=self.world.draw(3))
+
+    def lock(self, resource: bytes) -> LockState:
+        """Of the kind that this run is about."""
+        core, ttl = self.process.core, self.ttls[self.world.draw(len(self.ttls))]
+        keeper = None
+        if self.kind == "renewing":
+            keeper = Keeper(self.process.renewal, Flag, None, inf)
+        return LockState(core, resource, self._claim(resource), ttl, keeper=keeper)
+
+    def _claim(self, resource: bytes) -> Claim:
+        core = self.process.core
+        if self.kind == "readwrite":
+            return Reader(resource) if self.world.draw(3) else Writer(resource, intent(core.rules))
+        if self.kind == "semaphore":
+            return slots(resource, PERMITS, core.rules)
+        if self.kind == "fair":
+            return fair(resource, False)
+        if self.kind == "multilock":
+            return claim_all(core, sorted({resource, *self.others[: self.world.draw(len(self.others) + 1)]}))
+        return core.claim(resource, self.kind == "fencing")
+
     def _one_by_one(self, resources: Sequence[bytes], extensions: int) -> Script:
         world = self.world
+        self.others = resources
         for _ in range(self.rounds):
-            resource = resources[world.draw(len(resources))]
-            claim = self.process.core.claim(resource, self.counting)
-            lock = LockState(self.process.core, resource, claim, self.ttls[world.draw(len(self.ttls))])
+            lock = self.lock(resources[world.draw(len(resources))])
             hold = None
             try:
                 yield self.short_while()
@@ -68,31 +127,59 @@ class User:
 
     def acquire(self, lock: LockState, timeout: float | None) -> Generator[Any, Any, Hold | None]:
         """As ``Lock.acquire``."""
-        process, began = self.process, self._begin()
-        outcome = yield from lock._attempt(True, timeout)
-        self._took("acquire", began, inf if timeout is None else timeout)
+        began = self._begin()
+        if self.kind == "straight":
+            outcome = yield from self._straight(lock)
+        else:
+            outcome = yield from lock._attempt(True, timeout)
+        bounded = timeout is not None and self.kind != "straight"
+        self._took("acquire", began, timeout if bounded else inf)
         if isinstance(outcome, Refusal):
             self.world.counts["unavailable" if outcome.unavailable else "contended"] += 1
             return None
-        end = process.true_time(outcome.deadline)
-        return self.witness.holds_now(self.name, lock.key, outcome, end, lock.remaining())
+        return self._holds(lock, outcome)
+
+    def _straight(self, lock: LockState) -> Generator[Any, Any, Lease | Refusal]:
+        """As the client for threads does, without a generator where one exchange decides."""
+        blocking = self.world.draw(4) == 3
+        outcome: Lease | Refusal = yield from stepped(
+            self.process, lambda masters: _straight.acquire(lock, blocking, None, masters)
+        )
+        return outcome
+
+    def _holds(self, lock: LockState, lease: Lease) -> Hold:
+        end, shared = self.process.true_time(lease.deadline), type(lease.claim) is Reader
+        hold = Hold(self.name, held_by(lease.undo()), end, shared)
+        if lock._keeper is not None:
+            self.process.renewal().holds[lease] = hold
+        return self.witness.holds_now(hold, lease, lock.remaining())
 
     def extend(self, lock: LockState, hold: Hold) -> Generator[Any, Any, None]:
+        world, lease = self.world, lock.lease
+        if lease is None:
+            return  # renewal found it lost
+        more = lock._extend(EXTENSIONS[world.draw(len(EXTENSIONS))] * lock.ttl)
+        if type(lease.claim) is Writer and world.draw(2):
+            hold.shared = True
+            world.counts["downgrades"] += 1
+            more = downgrade(self.process.core, lock)
+        yield from self._extend(lock, lease, hold, more)
+
+    def _extend(self, lock: LockState, lease: Lease, hold: Hold, more: Script) -> Script:
         process, world = self.process, self.world
-        lease = lock.lease
-        assert lease is not None
-        old, began, asked_at = lease.deadline, self._begin(), world.now
+        began, asked_at = self._begin(), world.now
         try:
-            yield from lock._extend((1 + world.draw(2)) * lock.ttl)
+            yield from more
         except LockLost:
             world.counts["lost"] += 1
             self.witness.gives_up(hold)
         except QuorumUnavailable:
             world.counts["inconclusive"] += 1
         else:
-            end = process.true_time(lease.deadline)
-            self.witness.prolongs(hold, asked_at, process.true_time(old), end, lease.deadline > old)
-        self._took("extend", began, process.core.rules.node_timeout)
+            self.witness.prolongs(hold, asked_at, process.true_time(lease.deadline))
+        # Where two extensions of one lease may meet, the second waits for the first.
+        allowed = MAX_TTL if lock._keeper is not None else process.core.rules.node_timeout
+        self._took("extend", began, allowed)
 
     def release(self, lock: LockState, hold: Hold | None) -> Script:
         """As ``Lock.__exit__``: what interrupts it does not keep it from happening."""
@@ -100,15 +187,54 @@ class User:
             self.witness.gives_up(hold)
         began = self._begin()
         try:
-            yield from lock._release()
+            if self.kind == "straight":
+                yield from stepped(self.process, lambda masters: _straight.release(lock, masters))
+            else:
+                yield from lock._release()
         except Interrupted:
             self.world.counts["interrupted"] += 1
             yield from lock._release()
         self._took("release", began, self.process.core.rules.node_timeout)
 
-    def fencing(self, resources: Sequence[bytes]) -> Script:
-        self.counting = True
-        return self._one_by_one(resources, extensions=self.world.draw(2))
+    # --- a lock that is entered several times ---
+
+    def reentrant(self, resources: Sequence[bytes]) -> Script:
+        """Each further level may ask for another ttl."""
+        world, core = self.world, self.process.core
+        for _ in range(self.rounds):
+            ttl = self.ttls[world.draw(len(self.ttls))]
+            resource = resources[world.draw(len(resources))]
+            settings = core, self._awaited, resource, ttl, 0.0, {"on_lost": None}, ThisTask()
+            rlock = AsyncRLock(*settings).owned_by(self.name)
+            hold = None
+            try:
+                yield self.short_while()
+                patience = self.patience()
+                granted = yield from rlock.acquire(timeout=-1 if patience is None else patience).__await__()
+                world.counts["contended"] += not granted
+                if granted:
+                    lock = rlock._mine().lock
+                    hold = self._holds(lock, lock.lease)
+                    for _ in range(1 + world.draw(3)):
+                        yield self.hold_time(lock)
+                        wanted = EXTENSIONS[world.draw(len(EXTENSIONS))] * ttl
+                        more = rlock.acquire(ttl=wanted).__await__()
+                        yield from self._extend(lock, lock.lease, hold, more)
+            except QuorumUnavailable:
+                world.counts["unavailable"] += 1
+            except Interrupted:
+                world.counts["interrupted"] += 1
+            if hold is not None:
+                self.witness.gives_up(hold)
+            for _ in range(rlock.depth):
+                try:
+                    yield from rlock.release().__await__()
+                except Interrupted:
+                    world.counts["interrupted"] += 1
+
+    def _awaited(self, resource: bytes, ttl: float, **options: Any) -> AwaitedLock:
+        core = self.process.core
+        return AwaitedLock(core, resource, core.claim(resource), ttl)
 
     def take_and_release(self, lock: LockState) -> Generator[Any, Any, bool]:
         hold = yield from self.acquire(lock, 0.5)
@@ -156,8 +282,7 @@ class User:
             if lock is not None:
                 lease = lock.lease
                 assert isinstance(lease, Lease)
-                end = process.true_time(lease.deadline)
-                held[lock] = self.witness.holds_now(self.name, lock.key, lease, end, lock.remaining())
+                held[lock] = self._holds(lock, lease)
         return held
 
     def _extend_many(self, held: dict[LockState, Hold], ttl: float) -> Script:
@@ -169,9 +294,8 @@ class User:
         for (lock, hold), extended in zip(held.items(), done, strict=True):
             lease = lock.lease
             assert lease is not None
-            end, before = process.true_time(lease.deadline), process.true_time(old[lock])
             if extended:
-                self.witness.prolongs(hold, asked_at, before, end, end > before)
+                self.witness.prolongs(hold, asked_at, process.true_time(lease.deadline))
             elif lock.locked():
                 world.counts["inconclusive"] += 1
             else:

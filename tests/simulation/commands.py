@@ -6,11 +6,14 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
+from math import inf
 
 from redlock_fast import _commands
 from redlock_fast._commands import Capabilities, Dialect, Mark, Script, Verb
 from redlock_fast._engine import FAULT
 
+from .requests import ACQUIRES
+from .scripts import SCRIPTS
 from .server import Server
 
 Args = tuple[bytes, ...]
@@ -20,8 +23,8 @@ Handler = Callable[[Server, Args, bool], int]
 #: The kinds of servers.
 KINDS = (
     Capabilities(),
-    Capabilities(delifeq=True, set_ifeq=True),
-    Capabilities(delex=True, set_ifeq=True),
+    Capabilities(delifeq=True, expire_gt=True),
+    Capabilities(delex=True, expire_gt=True),
 )
 
 GUARDED = b"-GUARDED it may have forgotten locks\r\n"
@@ -33,18 +36,25 @@ def acquire(server: Server, args: Args, orphaned: bool) -> int:
     granted = server.owner(key) is None
     if granted:
         server.put(key, token, ttl)
-    server.witness.asked(server.number, token, granted, orphaned)
+    server.witness.asked(server.number, (key, token), granted, orphaned)
     return int(granted)
 
 
 def fence(server: Server, args: Args, orphaned: bool) -> int:
-    """Acquire, and count; a missing counter begins at the server's time."""
-    counter = args[3]
+    """Acquire, and count; a missing counter begins at the server's clock, and moves to it after its youth."""
+    counter, youth = args[3], int(args[5])
     if not acquire(server, args, orphaned):
         return 0
-    last = server.counters.get(counter)
-    server.counters[counter] = int(server.time() * 1e6) if last is None else last + 1
-    return server.counters[counter]
+    clock = int(server.time() * 1e6)
+    number, young = server.counters.get(counter, (0, False))
+    if number == 0:
+        number, young = clock, True
+    elif young and clock - number >= youth * 1000:
+        number, young = clock, False
+    else:
+        number += 1
+    server.counters[counter] = number, young
+    return number
 
 
 def refill(server: Server, args: Args, orphaned: bool) -> int:
@@ -54,16 +64,17 @@ def refill(server: Server, args: Args, orphaned: bool) -> int:
     if granted:
         server.put(key, token, ttl)
         server.world.counts["refilled"] += 1
-        server.witness.refilled(server.number, token, orphaned)
+        server.witness.stands(server.number, (key, token), orphaned)
     return int(granted)
 
 
 def lift(server: Server, args: Args, orphaned: bool) -> int:
     """Lift the counter of a key that is held to a number."""
     key, token, number, counter = args[:4]
-    if server.owner(key) != token or server.counters.get(counter, 0) >= int(number):
+    last, young = server.counters.get(counter, (inf, False))
+    if server.owner(key) != token or last >= int(number):
         return 0
-    server.counters[counter] = int(number)
+    server.counters[counter] = int(number), young
     server.world.counts["counters lifted"] += 1
     return 1
 
@@ -71,13 +82,10 @@ def lift(server: Server, args: Args, orphaned: bool) -> int:
 def look(server: Server, mark: Mark) -> int:
     """For how many milliseconds more the marker gives the master no vote."""
     now = server.milliseconds()
-    who, until, survives = server.marker or ("", 0, False)
-    if server.marker is None or (mark.run_id and who != mark.run_id):
-        if not (survives and mark.durable):
-            until = now + mark.max_ttl
-        server.marker = mark.run_id, until, mark.durable
-    elif survives and not mark.durable and mark.run_id:
-        server.marker = who, until, False
+    who, until = server.marker or ("", 0)
+    if server.marker is None or (mark.name and who != mark.name):
+        until = now + mark.max_ttl
+        server.marker = mark.name, until
     return max(0, until - now)
 
 
@@ -93,7 +101,7 @@ def compare_and_delete(server: Server, args: Args, orphaned: bool) -> int:
     found = server.owner(key) == token
     if found:
         server.remove(key)
-    server.witness.released(server.number, key, token, token if found else None)
+    server.witness.released(server.number, (key, token), token if found else None)
     return int(found)
 
 
@@ -103,8 +111,7 @@ def pttl(server: Server, args: Args, orphaned: bool) -> int:
 
 def watch(server: Server, args: Args, orphaned: bool) -> int:
     """CLIENT CACHING YES, PTTL key."""
-    assert server.caller is not None
-    server.track(args[0], server.caller)
+    server.track(args[0])
     return pttl(server, args, orphaned)
 
 
@@ -112,8 +119,8 @@ def compare_and_extend(server: Server, args: Args, orphaned: bool) -> int:
     key, token, ttl = args
     found = server.owner(key) == token
     if found:
-        server.put(key, token, ttl)
-        server.witness.prolonged(server.number, token)
+        server.prolong(key, ttl)
+        server.witness.prolonged(server.number, (key, token))
     return int(found)
 
 
@@ -126,7 +133,7 @@ def delete(server: Server, args: Args, orphaned: bool) -> int:
     owner = server.owner(key)
     if owner is not None:
         server.remove(key)
-    server.witness.released(server.number, key, token, owner)
+    server.witness.released(server.number, (key, token), owner)
     return int(owner is not None)
 
 
@@ -135,9 +142,9 @@ def overwrite(server: Server, args: Args, orphaned: bool) -> int:
     key, token, ttl = args
     owner = server.owner(key)
     if owner is not None and owner != token:
-        server.witness.removed(server.number, key, token, owner)
+        server.witness.removed(server.number, (key, token), owner)
     server.put(key, token, ttl)
-    server.witness.prolonged(server.number, token)
+    server.witness.prolonged(server.number, (key, token))
     return 1
 
 
@@ -157,12 +164,12 @@ def evalsha(script: Script, words: str) -> str:
 
 HANDLERS: dict[str, Handler] = {
     "SET 0 1 NX PX 2": acquire,
-    "SET 0 1 IFEQ 1 PX 2": compare_and_extend,
+    evalsha(_commands.COMPARE_AND_EXTEND, "1 0 1 2"): compare_and_extend,
+    evalsha(_commands.COMPARE_AND_EXTEND_6, "1 0 1 2"): compare_and_extend,
     "DELIFEQ 0 1": compare_and_delete,
     "DELEX 0 IFEQ 1": compare_and_delete,
     evalsha(_commands.COMPARE_AND_DELETE, "1 0 1"): compare_and_delete,
-    evalsha(_commands.COMPARE_AND_EXTEND, "1 0 1 2"): compare_and_extend,
-    evalsha(_commands.FENCE, "2 0 3 1 2 4"): fence,
+    evalsha(_commands.FENCE, "2 0 3 1 2 4 5"): fence,
     evalsha(_commands.LIFT, "2 0 3 1 2 4"): lift,
     "PTTL 0": pttl,
     "CLIENT CACHING YES PTTL 0": watch,
@@ -172,7 +179,7 @@ HANDLERS: dict[str, Handler] = {
 }
 MARKED_HANDLERS: dict[str, Handler] = {
     evalsha(_commands.MARKED_ACQUIRE, "2 0 redlock:boot 1 2"): acquire,
-    evalsha(_commands.MARKED_FENCE, "3 0 3 redlock:boot 1 2 4"): fence,
+    evalsha(_commands.MARKED_FENCE, "3 0 3 redlock:boot 1 2 4 5"): fence,
 }
 
 
@@ -194,13 +201,17 @@ def _understood(
     dialect: Callable[..., Dialect], kind: int, push: bool, mark: Mark | None
 ) -> tuple[tuple[Handler, int | None], ...]:
     can = replace(KINDS[kind], push=push)
-    found = [(_handler(words(one), mark), one.undo) for one in dialect(can, mark)]
+    commands = dialect(can, mark)
+    found = [(_handler(Verb(verb), words(one), mark), one.undo) for verb, one in enumerate(commands)]
     assert found[Verb.REFILL] == (acquire, Verb.RELEASE)  # the same words, and not meant as such
     found[Verb.REFILL] = refill, Verb.RELEASE
     return tuple(found)
 
 
-def _handler(line: str, mark: Mark | None) -> Handler:
+def _handler(verb: Verb, line: str, mark: Mark | None) -> Handler:
+    if verb in SCRIPTS:
+        script: Handler = SCRIPTS[verb]
+        return partial(marked, script, mark) if mark is not None and verb in ACQUIRES else script
     if mark is not None:
         ending = b" ".join((b"", *mark.words)).decode()
         if line.endswith(ending) and line.removesuffix(ending) in MARKED_HANDLERS:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from redlock_fast._commands import WATCH_KEY, Verb
+from redlock_fast._commands import Verb
 from redlock_fast._effects import Exchange
 from redlock_fast._engine import FAULT, LAG_AFTER, Batch, Request
 from redlock_fast._guard import Guard
@@ -19,11 +19,13 @@ from redlock_fast._interview import Server as Introduction
 from redlock_fast._pure_desk import answers
 from redlock_fast._pure_op import Op, Vigil, Waiter
 from redlock_fast._pure_vigil import Vigils
+from redlock_fast._quorum import deadline
 from redlock_fast._seat import Seat
 from redlock_fast._target import Target
 
 from .commands import look
 from .network import BROKEN, Connection
+from .requests import ACQUIRES, RELEASES, WATCHES, places, ttl
 from .server import Server
 
 if TYPE_CHECKING:
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
 #: A master that is silent for longer (seconds) is connected anew.
 SOCKET_TIMEOUT = 0.3
-
-ACQUIRES = frozenset({Verb.ACQUIRE, Verb.FENCE})
 
 
 class Call(Waiter):
@@ -68,6 +68,13 @@ class Call(Waiter):
             self.engine.vigils.discard(op)
 
     def answer(self) -> Any:
+        process = self.engine.process
+        start = process.reading(self.began)
+
+        def end(op: Op) -> float:
+            return process.true_time(deadline(start, ttl(op.request), process.core.drift_factor))
+
+        process.witness.votes.answered(self.ops, end)
         return answers(self.requests, self.ops)
 
 
@@ -93,10 +100,10 @@ class Engine:
         call = Call(self, requests, len(rows), done)
         for request in rows:
             if request.verb in ACQUIRES:
-                self.process.witness.draws(self.process.name, request.args[1])
+                self.process.witness.draws(self.process.name, places(request)[0][1])
             until = world.now + request.keep
             call.ops.append(Op(request, len(self.servers), effect.need, effect.wait, call, until))
-        if not effect.need and rows and rows[0].verb == Verb.RELEASE:
+        if not effect.need and rows and rows[0].verb in RELEASES:
             world.counts["undos"] += len(rows)
         if world.trace is not None:
             self._note(rows, effect)
@@ -109,7 +116,8 @@ class Engine:
 
     def _note(self, rows: list[Request], effect: Exchange) -> None:
         for request in rows:
-            words = b" ".join([Verb(request.verb).name.encode(), *request.args[:2]]).decode()
+            line = b" ".join([Verb(request.verb).name.encode(), *request.args[:2]])
+            words = b" ".join(line.split()).decode()
             self.world.note(self.process, f"sends {words} to {request.masters:b}, needs {effect.need}")
 
     def expire(self, call: Call) -> None:
@@ -148,7 +156,7 @@ class Engine:
                 op.fault(connection.server.number, "lagging")
         for connection in targets:
             op.sent |= 1 << connection.server.number
-        if targets and request.verb == Verb.WATCH:
+        if targets and request.verb in WATCHES:
             self._begin_vigil(call, op)
         op.owing = len(targets)
         op.settle()
@@ -157,7 +165,7 @@ class Engine:
 
     def _begin_vigil(self, call: Call, op: Op) -> None:
         call.watching = True
-        op.vigil = Vigil(WATCH_KEY, len(self.servers))
+        op.vigil = Vigil(WATCHES[Verb(op.request.verb)], len(self.servers))
         op.vigil.masters = op.sent
         self.vigils.add(op)
         self.world.counts["watches"] += 1
@@ -178,7 +186,7 @@ class Engine:
         server, world, process = self.servers[number], self.world, self.process
         if process.dead or self.connections[number] is not None:
             return
-        if not server.up:
+        if not server.up or server.replica:
             server.on_start.append(lambda: self.dial(number))
         elif (hold_up := max(server.stopped_until, process.wakes)) > world.now:
             world.at(hold_up, self.dial, number)
@@ -186,8 +194,8 @@ class Engine:
             self._attach(number, server)
 
     def _attach(self, number: int, server: Server) -> None:
-        told = server.introduction()
-        mark = self.guard.mark(told.run_id, told.durable)
+        told = server.introduction(**server.identity())
+        mark = self.guard.mark(told.identity, told.promoted)
         if mark is not None:
             told = replace(told, guarded=look(server, mark) / 1000)
         self._admit(self.seats[number], told)
@@ -200,7 +208,7 @@ class Engine:
                 self.world.counts["replays"] += 1
                 connection.send(Op(op.request, len(self.servers), 0, 0, None, op.until))
             else:
-                self.process.witness.excuse(number, op.request.args[1])
+                self.process.witness.excuse(number, places(op.request))
         self.vigils.end()
         for attached in self.on_attach:
             attached()
@@ -233,7 +241,7 @@ class Engine:
         if op.request.keep and op.until > self.world.now:
             self.kept[number].append(op)
         elif op.request.keep:
-            self.process.witness.excuse(number, op.request.args[1])
+            self.process.witness.excuse(number, places(op.request))
 
     def notice_soon(self, connection: Connection) -> None:
         self.world.after(self.world.delay(), self._notice, connection)
@@ -264,17 +272,42 @@ class Engine:
         if not self.process.dead:
             self.dial(number)
 
+    def flushed(self, connection: Connection) -> None:
+        """The master told that all its keys are gone."""
+        self.seats[connection.server.number].flushed = True
+        self.ask_anew(connection)
+
+    def ask_anew(self, connection: Connection) -> None:
+        """No vote of the master counts before it has said again who it is."""
+        if not connection.over:
+            self.world.counts["asked anew"] += 1
+            connection.close()
+            self._let_go(connection)
+
     def _hopeless(self, connection: Connection) -> bool:
-        """Silent for too long: hung up on, with the undo of every acquire behind it."""
+        """Silent for too long: given up."""
         owed, now = connection.owed, self.world.now
         if not owed or now - owed[0][1] <= SOCKET_TIMEOUT or connection.cut:
             return False
+        self.give_up(connection)
+        return True
+
+    def give_up_if_used(self, connection: Connection) -> None:
+        if not connection.cut and self.process.wakes <= self.world.now:
+            self.give_up(connection)
+
+    def give_up(self, connection: Connection) -> None:
+        """Make a new connection. The master still executes what was written to this one, whenever that comes.
+
+        The undo of requests that have failed follows them on the same connection.
+        """
         self.world.counts["masters hung up on"] += 1
-        for op, _ in list(owed):
+        for op, _ in list(connection.owed):
             undo = connection.commands[op.request.verb][1]
-            if undo is not None:
+            if undo is not None and op.failed():
+                self.world.counts["undone at giving up"] += 1
                 request = Request(undo, op.request.args, 0)
+                now = self.world.now
                 connection.send(Op(request, len(self.servers), 0, 0, None, now), silently=True)
         connection.close()
         self._let_go(connection)
-        return True

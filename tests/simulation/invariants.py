@@ -5,6 +5,7 @@ clock. It never decides anything.
 
 S1 two holders at once. S2 another owner's key was removed or overwritten. S3 a token was used twice.
 S4 a success without a quorum, or after the deadline. S5 a request that could succeed was executed twice.
+V a master that was counted in a confirmed round does not keep the token until that round's deadline.
 F fencing tokens out of order or given out twice. L1 a free lock was not acquired with a majority healthy,
 or an operation outlived its time. L2 a key of ours was left behind. L4 a client
 remembers what is over. E something was raised that should not be.
@@ -13,10 +14,13 @@ remembers what is over. E something was raised that should not be.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from redlock_fast._lease import Lease
 
+from .requests import Place
+from .votes import CountedVotes
 from .world import World
 
 #: For sums of floating-point numbers, in seconds.
@@ -25,12 +29,18 @@ HAIR = 1e-6
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """What a client believes: that it holds ``key`` until ``end`` (true time)."""
+    """What a client believes: that it holds all ``places`` until ``end`` (true time).
+
+    ``shared``: other holds of this kind may be there at the same time.
+    """
 
     who: str
-    key: bytes
-    token: bytes
+    places: tuple[Place, ...]
     end: float
+    shared: bool = False
+
+    def __str__(self) -> str:
+        return b" and ".join(key for key, _ in self.places).decode()
 
 
 class Witness:
@@ -40,16 +50,18 @@ class Witness:
         self.world = world
         self.quorum = masters // 2 + 1
         self.violations: list[tuple[str, str]] = []
+        self.votes = CountedVotes(world, masters, self.violated)
         self.holds: dict[bytes, list[Hold]] = defaultdict(list)
         self.fences: dict[bytes, list[tuple[int, Hold]]] = defaultdict(list)
-        #: By token: who drew it; the masters that granted it, and when they last prolonged it.
+        #: By token: the client that drew it.
         self.drawn: dict[bytes, str] = {}
-        self.granted: dict[bytes, set[int]] = defaultdict(set)
-        self.extended: dict[bytes, dict[int, float]] = defaultdict(dict)
-        self.executed: set[tuple[int, bytes]] = set()
-        #: Keys that nobody has undone yet, with the token; and those that could not be.
-        self.standing: dict[tuple[int, bytes], bool] = {}
-        self.excused: set[tuple[int, bytes]] = set()
+        #: By place: the masters that granted it, and when each of them last prolonged it.
+        self.granted: dict[Place, set[int]] = defaultdict(set)
+        self.extended: dict[Place, dict[int, float]] = defaultdict(dict)
+        self.executed: set[tuple[int, Place]] = set()
+        #: Keys that no request has undone yet; and those that no request can undo.
+        self.standing: set[tuple[int, Place]] = set()
+        self.excused: set[tuple[int, Place]] = set()
 
     def violated(self, rule: str, how: str) -> None:
         self.violations.append((rule, how))
@@ -57,39 +69,39 @@ class Witness:
 
     # --- what masters do ---
 
-    def asked(self, master: int, token: bytes, granted: bool, orphaned: bool) -> None:
+    def asked(self, master: int, place: Place, granted: bool, orphaned: bool) -> None:
         """A master executed an acquire."""
-        if (master, token) in self.executed:
-            self.violated("S5", f"master {master} executed the acquire of {token!r} twice")
-        self.executed.add((master, token))
+        if (master, place) in self.executed:
+            self.violated("S5", f"master {master} executed the acquire of {place!r} twice")
+        self.executed.add((master, place))
         if granted:
-            self.granted[token].add(master)
-            self.standing[master, token] = True
-            if orphaned:  # its connection is lost: the release came before it, on another
-                self.excused.add((master, token))
+            self.granted[place].add(master)
+            self.stands(master, place, orphaned)
 
-    def refilled(self, master: int, token: bytes, orphaned: bool) -> None:
-        """A master that had lost the key has it again."""
-        self.standing[master, token] = True
+    def stands(self, master: int, place: Place, orphaned: bool = False) -> None:
+        """A master has the key. ``orphaned``: its connection is lost; the release may have come before it."""
+        self.standing.add((master, place))
+        self.votes.gave(master, place)
         if orphaned:
-            self.excused.add((master, token))
+            self.excused.add((master, place))
 
-    def released(self, master: int, key: bytes, token: bytes, owner: bytes | None) -> None:
-        """A master executed a release with ``token`` and deleted the key of ``owner``."""
-        self.standing.pop((master, token), None)
+    def released(self, master: int, place: Place, owner: bytes | None) -> None:
+        """A master executed a release of ``place`` and deleted the key of ``owner``."""
+        self.standing.discard((master, place))
         self.world.counts["releases that found nothing" if owner is None else "keys deleted"] += 1
-        if owner not in (None, token):
-            self.removed(master, key, token, owner)
+        if owner not in (None, place[1]):
+            self.removed(master, place, owner)
 
-    def removed(self, master: int, key: bytes, token: bytes, owner: bytes | None) -> None:
-        self.violated("S2", f"{token!r} removed {key!r} of {owner!r} on master {master}")
+    def removed(self, master: int, place: Place, owner: bytes | None) -> None:
+        self.violated("S2", f"{place[1]!r} removed {place[0]!r} of {owner!r} on master {master}")
 
-    def prolonged(self, master: int, token: bytes) -> None:
-        self.extended[token][master] = self.world.now
-        self.standing[master, token] = True
+    def prolonged(self, master: int, place: Place) -> None:
+        self.extended[place][master] = self.world.now
+        self.stands(master, place)
 
     def lost_memory(self, master: int) -> None:
-        self.standing = {place: True for place in self.standing if place[0] != master}
+        self.standing = {one for one in self.standing if one[0] != master}
+        self.votes.forgot(master)
 
     # --- what clients do ---
 
@@ -99,21 +111,23 @@ class Witness:
             self.violated("S3", f"{who} uses {token!r}, which {self.drawn[token]} used")
         self.drawn[token] = who
 
-    def excuse(self, master: int, token: bytes) -> None:
-        """Its release cannot reach the master any more: the lease has to end by itself."""
-        self.excused.add((master, token))
+    def excuse(self, master: int, places: Sequence[Place]) -> None:
+        """Their release cannot reach the master any more: the lease has to end by itself."""
+        self.excused.update((master, place) for place in places)
 
-    def holds_now(self, who: str, key: bytes, lease: Lease, end: float, left: float) -> Hold:
-        """A client was told that it holds ``key``: until ``end``, ``left`` seconds by its own clock."""
-        world, hold = self.world, Hold(who, key, lease.token, end)
+    def holds_now(self, hold: Hold, lease: Lease, left: float) -> Hold:
+        """A client was told that it holds this: ``left`` seconds by its own clock."""
+        world, who = self.world, hold.who
         world.counts["holds"] += 1
-        world.note(who, f"HOLDS {key.decode()} by {lease.token.decode()} until {end * 1000:.3f} ms")
+        world.note(who, f"HOLDS {hold} by {hold.places[0][1].decode()} until {hold.end * 1000:.3f} ms")
         if left <= 0:
-            self.violated("S4", f"{who} was granted {key!r} after its deadline")
-        if len(self.granted[lease.token]) < self.quorum:
-            self.violated("S4", f"{who} was granted {key!r} by {len(self.granted[lease.token])} masters")
+            self.violated("S4", f"{who} was granted {hold} after its deadline")
+        for place in hold.places:
+            if len(self.granted[place]) < self.quorum:
+                self.violated("S4", f"{who} was granted {place[0]!r} by {len(self.granted[place])} masters")
+            self.votes.confirmed(place)
+            self.holds[place[0]].append(hold)
         self._alone(hold)
-        self.holds[key].append(hold)
         fencing: int | None = getattr(lease, "fencing", None)
         if fencing is not None:
             self._fenced(hold, fencing)
@@ -121,33 +135,36 @@ class Witness:
 
     def _alone(self, hold: Hold) -> None:
         now = self.world.now
-        others = self.holds[hold.key] = [one for one in self.holds[hold.key] if one.end > now]
-        for other in others:
-            if other is not hold:
-                self.violated("S1", f"{hold.who} and {other.who} hold {hold.key!r}")
+        for key, _ in hold.places:
+            others = self.holds[key] = [one for one in self.holds[key] if one.end > now]
+            for other in others:
+                if other is not hold and not (other.shared and hold.shared):
+                    self.violated("S1", f"{hold.who} and {other.who} hold {key!r}")
 
     def _fenced(self, hold: Hold, fencing: int) -> None:
-        """Those who held before have a smaller one; those who may overlap have another one."""
-        earlier = self.fences[hold.key]
+        """Earlier holders have a smaller one; those that may overlap have another one."""
+        earlier = self.fences[hold.places[0][0]]
         self.world.counts["fencing tokens"] += 1
         for number, other in earlier:
             if number == fencing:
-                self.violated("F", f"{hold.who} and {other.who} both have {fencing} for {hold.key!r}")
+                self.violated("F", f"{hold.who} and {other.who} both have {fencing} for {hold}")
             elif number > fencing:
                 self.violated("F", f"{hold.who} has {fencing}, after {number} of {other.who}")
         earlier.append((fencing, hold))
 
-    def prolongs(self, hold: Hold, asked_at: float, old_end: float, end: float, asked: bool) -> None:
-        """A client was told that it holds until ``end``; it had asked at ``asked_at``."""
+    def prolongs(self, hold: Hold, asked_at: float, end: float) -> None:
+        """A client was told that it holds until ``end``; a later one than before: it had asked for that."""
         now, counts = self.world.now, self.world.counts
-        if old_end < now - HAIR:
-            self.violated("S4", f"{hold.who} extended {hold.key!r} after its deadline")
-        if asked:
+        if hold.end < now - HAIR:
+            self.violated("S4", f"{hold.who} extended {hold} after its deadline")
+        if end > hold.end:
             counts["extended"] += 1
-            masters = [at for at in self.extended[hold.token].values() if at >= asked_at]
-            if len(masters) < self.quorum:
-                self.violated("S4", f"{hold.who} extended {hold.key!r} on {len(masters)} masters")
-        self.world.note(hold.who, f"EXTENDS {hold.key.decode()} until {end * 1000:.3f} ms")
+            for place in hold.places:
+                masters = [at for at in self.extended[place].values() if at >= asked_at]
+                if len(masters) < self.quorum:
+                    self.violated("S4", f"{hold.who} extended {place[0]!r} on {len(masters)} masters")
+                self.votes.confirmed(place)
+        self.world.note(hold.who, f"EXTENDS {hold} until {end * 1000:.3f} ms")
         hold.end = end
         self._alone(hold)
 
@@ -156,7 +173,9 @@ class Witness:
         if hold.end <= self.world.now:
             self.world.counts["holds that ran out"] += 1
         hold.end = min(hold.end, self.world.now)
-        self.world.note(hold.who, f"gives up {hold.key.decode()}")
+        for place in hold.places:
+            self.votes.given_up(place)
+        self.world.note(hold.who, f"gives up {hold}")
 
     def took(self, who: str, what: str, seconds: float, allowed: float) -> None:
         """How long an operation took, by its caller's clock."""
@@ -164,9 +183,9 @@ class Witness:
             self.violated("L1", f"{who}: {what} took {seconds:.6f} s of {allowed:.6f} s")
 
     def end(self, dead: set[str]) -> None:
-        """Everything was delivered and everybody gave up: what still stands was left behind."""
-        for master, token in self.standing:
-            if (master, token) in self.excused or self.drawn.get(token) in dead:
+        """Everything was delivered and no client holds anything: what still stands was left behind."""
+        for master, place in self.standing:
+            if (master, place) in self.excused or self.drawn.get(place[1]) in dead:
                 self.world.counts["keys left to expire"] += 1
             else:
-                self.violated("L2", f"{token!r} of {self.drawn.get(token)} was left on master {master}")
+                self.violated("L2", f"{place!r} of {self.drawn.get(place[1])} was left on master {master}")

@@ -65,6 +65,13 @@ class Nemesis:
         alive = (process for process in self.processes if not process.dead)
         return self.guard != "auto" or all(one.engine.seats[server.number].known for one in alive)
 
+    def may_tell(self, server: Server) -> bool:
+        """All clients learn that its data is not what it was; but one that comes later does not."""
+        alive = [process for process in self.processes if not process.dead]
+        connections = [one.engine.connections[server.number] for one in alive]
+        told = all(connection is not None and not connection.cut for connection in connections)
+        return self.guard in ("auto", "strict") and server.push and told
+
     # --- who ---
 
     def server(self) -> Server:
@@ -120,6 +127,17 @@ def reset(it: Nemesis) -> str:
     return f"{connection}, what was on its way may come until {until * 1000:.3f} ms"
 
 
+def hang_up(it: Nemesis) -> str:
+    """A client gives up a connection that is stuck; what it wrote to it is executed later."""
+    until, connection = it.until(), it.connection()
+    if connection is None or connection.cut:
+        return MISSED
+    connection.not_before = until
+    soon = it.world.now + (until - it.world.now) * it.world.chance()
+    it.world.at(soon, connection.engine.give_up_if_used, connection)
+    return f"{connection} at {soon * 1000:.3f} ms, what is on its way comes at {until * 1000:.3f} ms"
+
+
 def partition(it: Nemesis) -> str:
     """One client loses most of its connections."""
     process, until = it.process(), it.until()
@@ -156,12 +174,45 @@ def crash(it: Nemesis, server: Server, forgetting: bool) -> str:
 
 
 def flushall(it: Nemesis) -> str:
-    """Only the marker sees it."""
+    """The marker sees it, and clients that the master tells."""
     server = it.server()
-    if it.guard != "marker" and not it.careless:
+    if it.guard != "marker" and not it.careless and not it.may_tell(server):
         return MISSED
     server.forget()
     return str(server)
+
+
+def change_role(it: Nemesis) -> str:
+    """A master becomes a replica of another, or of an empty one, and a master again, in one process."""
+    server, other, until = it.server(), it.server(), it.until()
+    if not server.up or server.replica or not it.may_tell(server):
+        return MISSED
+    # Keys end by the clock of the master that set them: so from one with a clock like its own.
+    server.demote(other if other is not server and other.skew == server.skew else None)
+    it.world.at(until, server.promote)
+    return f"{server} until {until * 1000:.3f} ms"
+
+
+def lose_disk(it: Nemesis) -> str:
+    """A durable master restarts with an empty disk."""
+    server = it.server()
+    if not it.may_tell(server):
+        return MISSED
+    return crash(it, server, True)
+
+
+def old_disk(it: Nemesis) -> str:
+    """A durable master restarts with the disk that it had some time ago."""
+    server, until = it.server(), it.until()
+    data = server.snapshot()
+
+    def restart() -> None:
+        if server.up and it.may_tell(server):
+            crash(it, server, True)
+            server.restore(data)
+
+    it.world.at(until, restart)
+    return f"{server} at {until * 1000:.3f} ms"
 
 
 def step_clock(it: Nemesis) -> str:
@@ -206,6 +257,9 @@ FAULTS: tuple[Fault, ...] = (
     slow_client,
     reset,
     reset,
+    hang_up,
+    hang_up,
+    hang_up,
     partition,
     stop_master,
     stop_master,
@@ -221,5 +275,9 @@ FAULTS: tuple[Fault, ...] = (
     interrupt,
     interrupt_at_effect,
 )
-#: By which a release comes to some masters only, or who waits loses connections.
+#: What a master is, and what it has: not what it was.
+CHANGES: tuple[Fault, ...] = (flushall, change_role, lose_disk, old_disk)
+#: By which a release comes to some masters only, or a client that waits loses connections.
 TROUBLES: tuple[Fault, ...] = (slow_requests, reset, kill_client)
+#: By which a request is executed after later ones, and masters miss an acquire.
+BACKLOGS: tuple[Fault, ...] = (hang_up, hang_up, slow_replies, stop_master)

@@ -10,12 +10,17 @@ from redlock_fast._engine import FAULT
 from redlock_fast._pure_op import Op
 
 from .commands import GUARDED, understood
+from .requests import WATCHES
 from .server import Server
 
 if TYPE_CHECKING:
     from .engine import Engine
 
 BROKEN = "connection reset"
+#: A replica does not write.
+REFUSED = FAULT - 1000
+#: All that the client watches has changed: a flush, or data that was replaced.
+FLUSHED = b">2\r\n" + bulk(b"invalidate") + b"_\r\n"
 
 
 class Connection:
@@ -68,17 +73,21 @@ class Connection:
         server, world = self.server, self.server.world
         hold_up = max(server.stopped_until, self.not_before)
         if hold_up > world.now:
-            world.at(hold_up, self._arrive)
+            # Of a connection that was given up, a busy master reads a piece now and a piece then.
+            pieces = world.disturbance() if self.over and not server.stopped_until > world.now else 0.0
+            world.at(hold_up + pieces, self._arrive)
             return
         op = self.pipe.popleft()
         request = op.request
         late = op.decided and op.granted < op.need and op.refused <= op.limit
         world.counts["late executions"] += late
         server.caller = self
-        value = self.commands[request.verb][0](server, request.args, self.cut)
+        execute = self.commands[request.verb][0]
+        value = REFUSED if server.replica else execute(server, request.args, self.cut)
+        server.witness.votes.look(server)
         if world.trace is not None:
-            words = b" ".join([Verb(request.verb).name.encode(), *request.args]).decode()
-            said = "fault" if value == FAULT else str(value)
+            words = b" ".join([Verb(request.verb).name.encode(), *request.args]).decode().replace("\r\n", " ")
+            said = "fault" if value in (FAULT, REFUSED) else str(value)
             world.note(server, f"{words} from {self.engine.process}: {said}{', late' * late}")
         if not self.cut:
             self.replies.append((op, value))
@@ -91,8 +100,7 @@ class Connection:
             return
         world.counts["pushes"] += 1
         world.note(self.server, f"tells {self.engine.process} of {key.decode() if key else 'everything'}")
-        what = b"*1\r\n" + bulk(key) if key else b"_\r\n"
-        self.replies.append(b">2\r\n" + bulk(b"invalidate") + what)
+        self.replies.append(b">2\r\n" + bulk(b"invalidate") + b"*1\r\n" + bulk(key) if key else FLUSHED)
         world.after(world.delay(), self._answer)
 
     def _answer(self) -> None:
@@ -107,10 +115,15 @@ class Connection:
         reply, number = self.replies.popleft(), self.server.number
         if isinstance(reply, bytes):
             self.engine.vigils.pushed(number, reply, world.now)
+            if reply == FLUSHED:
+                self.engine.flushed(self)
             return
         op, value = reply
+        if value == REFUSED:
+            self.engine.ask_anew(self)
+            return
         asked = self.owed.popleft()[1]
-        if op.request.verb == Verb.WATCH:
+        if op.request.verb in WATCHES:
             op.watched(number, value, b":%d\r\n" % value, asked, world.now)
         else:
             op.vote(number, value, GUARDED if value == FAULT else b"", world.now)
@@ -131,6 +144,8 @@ class Connection:
             counts["requests lost"] += 1
         if replies_too:
             counts["replies lost"] += len(self.replies)
+            if FLUSHED in self.replies:
+                self.engine.flushed(self)  # or nothing would tell it of that
             self.replies.clear()
         self.engine.notice_soon(self)
 

@@ -7,8 +7,9 @@ from contextlib import nullcontext
 from math import inf
 from typing import Any
 
+from redlock_fast._commands import Verb
 from redlock_fast._core import Core
-from redlock_fast._effects import Connect, Exchange, Pause, Turn
+from redlock_fast._effects import Connect, Exchange, Pause, Reconnect, Turn
 from redlock_fast._engine import Votes
 from redlock_fast._guard import Guard
 from redlock_fast._ledger import Lasting, Ledger
@@ -16,6 +17,7 @@ from redlock_fast._rules import Rules
 
 from .engine import Call, Engine
 from .invariants import Witness
+from .renewal import SimulatedRenewal
 from .server import Server
 from .watches import free_for
 from .world import World
@@ -28,12 +30,21 @@ class Interrupted(BaseException):
     """A signal or a cancellation, as a driver throws it into a procedure."""
 
 
+class Silence:
+    """A log that no program reads."""
+
+    def warn_of(self, event: str, text: str) -> None:
+        pass
+
+
 class SimulatedMasters(Ledger):
     """What procedures and locks ask of _masters.Masters. What is held is not released at the end."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
         self.misconfigured = ""
+        self.events = Silence()
+        self.ending = False
         self.mutex = nullcontext()  # type: ignore[assignment]
         self.count = count
 
@@ -90,12 +101,17 @@ class Process:
         #: So soon (seconds) who watches for a lock is told that it is free.
         self.told_within = inf
         self.engine = Engine(self, servers, guard)
+        self._renewal: SimulatedRenewal | None = None
 
     def __str__(self) -> str:
         return self.name
 
     def clock(self) -> float:
-        return EPOCH + self.world.now * self.rate
+        return self.reading(self.world.now)
+
+    def reading(self, true_time: float) -> float:
+        """What the clock reads then."""
+        return EPOCH + true_time * self.rate
 
     def true_time(self, reading: float) -> float:
         """When the clock reads, or read, that."""
@@ -103,10 +119,20 @@ class Process:
 
     def token(self) -> bytes:
         self.tokens += 1
-        return b"%s#%d" % (self.name.encode(), self.tokens)
+        return b"%s#%d." % (self.name.encode(), self.tokens)
 
     def draw_tokens(self, count: int) -> list[bytes]:
         return [self.token() for _ in range(count)]
+
+    def renewal(self) -> SimulatedRenewal:
+        """What extends its locks in the background."""
+        if self._renewal is None:
+            self._renewal = SimulatedRenewal(self)
+        return self._renewal
+
+    def begin(self, name: str, script: Generator[Any, Any, Any]) -> None:
+        """Another actor, from now on."""
+        self.world.at(self.world.now, Actor(self, name, script).start)
 
     def connect(self) -> None:
         for number in range(len(self.engine.servers)):
@@ -206,7 +232,7 @@ class Actor:
                 self._turn += 1  # it has been rung
                 return False, call.answer()
             self._call = call
-        elif type(effect) is Pause:
+        elif type(effect) in (Pause, Reconnect):
             world.after(effect.seconds / self.process.rate, self._resume, turn)
         elif type(effect) is Turn:
             return self._queue(effect, turn), None
@@ -256,6 +282,8 @@ class Actor:
         self._advance(self.script.send, answer)
 
     def _ends_watch(self, call: Call) -> None:
+        if call.ops[0].request.verb != Verb.WATCH:
+            return  # other kinds wait for more than one key
         late = free_for(call)
         if late > self.process.told_within:
             key = call.ops[0].request.args[0]

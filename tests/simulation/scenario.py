@@ -9,26 +9,33 @@ from unittest.mock import patch
 from redlock_fast import _pure_vigil, _refill, _tries
 from redlock_fast._engine import Wait
 from redlock_fast._guard import Electorate, Guard
-from redlock_fast._lock import LockState
 from redlock_fast._quorum import Retry, quorum
 from redlock_fast._rules import Rules
 from redlock_fast._tries import LONGEST_LOOK
+from redlock_fast.kinds import fair, rwlock
 
 from .actors import MAX_TTL, Script, User
 from .choices import Choices
 from .invariants import Witness
-from .nemesis import FAULTS, TROUBLES, Nemesis
+from .nemesis import BACKLOGS, CHANGES, FAULTS, TROUBLES, Nemesis
 from .process import Actor, Process, SimulatedCore
 from .server import Server
 from .world import WEATHERS, World
 
 MASTERS = 3, 4, 5, 7
-KINDS = "plain", "extending", "batches", "fencing", "waiting"
+KINDS = (
+    *("plain", "extending", "batches", "fencing", "waiting"),
+    *("renewing", "reentrant", "readwrite", "semaphore", "multilock", "fair"),
+    "straight",
+)
+#: Kinds of clients that extend: what is executed late matters to them.
+EXTENDERS = frozenset({"extending", "renewing", "reentrant", "readwrite", "semaphore", "multilock", "fair"})
 #: Whether masters tell who waits: none, all, or those that can.
 WAITS = "poll", "push", "some push"
 GUARDS = "auto", "strict", "marker", "off"
 DRIFTS = 0.01, 0.1
 NODE_TIMEOUT = 0.05
+SKEWS = 0.0, 10.0, -10.0
 RESOURCES = b"a", b"b", b"c"
 #: Who watches for a lock is told so soon (seconds) that it is free, apart from messages on their way:
 #: clocks that run differently put off the end of a lease.
@@ -71,11 +78,11 @@ class Scenario:
         mode = "off" if careless else GUARDS[draw(len(GUARDS))]
         self.guard = Guard(mode, MAX_TTL)
         self.servers = [
-            Server(world, self.witness, n, self.rate(), durable=draw(4) == 3, push=self.pushing())
+            Server(world, self.witness, n, self.rate(), draw(4) == 3, self.pushing(), self.skew())
             for n in range(self.masters)
         ]
         self.refill = draw(4) != 3
-        self.resources = RESOURCES[: 1 + draw(2) + (self.kind == "batches")]
+        self.resources = RESOURCES[: 1 + draw(2) + (self.kind in ("batches", "multilock"))]
         self.processes: list[Process] = []
         self.actors = [self.actor(number) for number in range(2 + draw(3))]
         self._busy = self.actors[:]
@@ -83,12 +90,19 @@ class Scenario:
         band = 0.3 * self.drift * 0.1
         self.nemesis = Nemesis(world, self.servers, self.processes, self.actors, band, mode, careless)
         self.nemesis.conspire(draw(6), FAULTS)
+        self.nemesis.conspire(draw(4), CHANGES)
         if self.kind == "waiting":
             self.nemesis.conspire(draw(4), TROUBLES)
+        if self.kind in EXTENDERS:
+            self.nemesis.conspire(draw(6), BACKLOGS)
 
     def rate(self) -> float:
         """Of a clock: a third of the drift is for clients, a third for masters, the rest for steps."""
         return 1.0 + 0.35 * self.drift * (0, 1, -1)[self.world.draw(3)]
+
+    def skew(self) -> float:
+        """How far a master's clock is from others', in seconds. It matters to fencing tokens only."""
+        return 0.0 if self.kind == "fencing" else SKEWS[self.world.draw(len(SKEWS))]
 
     def pushing(self) -> bool:
         """Of a master."""
@@ -128,7 +142,7 @@ class Scenario:
         shared = number > 0 and self.world.draw(4) == 3
         process = self.processes[-1] if shared else self.process()
         name = f"user-{number}"
-        user = User(process, name, 1 + self.world.draw(3))
+        user = User(process, name, 1 + self.world.draw(3), self.kind)
         return Actor(process, name, getattr(user, self.kind)(self.resources))
 
     # --- the run ---
@@ -152,7 +166,11 @@ class Scenario:
             if process.core.masters.held and not process.dead:
                 self.witness.violated("L4", f"{process} still remembers leases that all have let go of")
         world.counts["runs"] += 1
-        return Result(self.witness.violations, world.counts, world.story(), self.choices)
+        result = Result(list(self.witness.violations), world.counts, world.story(), self.choices)
+        for process in self.processes:
+            for actor in process.actors:
+                actor.script.close()  # those of dead processes are where they were
+        return result
 
     def _settled(self) -> bool:
         busy = self._busy
@@ -166,8 +184,8 @@ class Scenario:
     def _visit(self) -> None:
         """A marker is looked at when somebody acquires: a master that forgot is guarded from then on."""
         process = self._survivor()
-        lock = LockState(process.core, self.resources[0], process.core.claim(self.resources[0]), 0.1)
-        Actor(process, "visitor", User(process, "visitor", 1).take_and_release(lock)).start()
+        visitor = User(process, "visitor", 1, self.patient)
+        Actor(process, "visitor", visitor.take_and_release(visitor.lock(self.resources[0]))).start()
         self.world.wait(RECOVERY)
 
     def _probe(self) -> None:
@@ -183,17 +201,24 @@ class Scenario:
         actor.start()
         world.run(lambda: actor.finished)
 
+    @property
+    def patient(self) -> str:
+        """The kind of a client that tries again."""
+        return "plain" if self.kind == "straight" else self.kind
+
     def _acquire_all(self, process: Process) -> Script:
-        user, fencing = User(process, "probe", 1), self.kind == "fencing"
+        user = User(process, "probe", 1, self.patient)
         for resource in self.resources:
-            lock = LockState(process.core, resource, process.core.claim(resource, fencing))
-            if not (yield from user.take_and_release(lock)):
+            if not (yield from user.take_and_release(user.lock(resource))):
                 self.witness.violated("L1", f"{resource!r} was free and could not be acquired")
 
 
 def run(choices: Choices, tracing: bool = False, careless: bool = False) -> Result:
     with (
         patch.object(_tries, "REARM", NEVER),
+        # What a dead client leaves in queues ends within a run.
+        patch.object(rwlock, "REARM", 0.2),
+        patch.object(fair, "STAY", 0.6),
         # Leases of a simulation are not extended often enough for what happens at every eighth extension.
         patch.object(_refill, "UNHEARD_EVERY", 2),
         # For three resources, and many engines that are looked through at each connection.

@@ -14,6 +14,7 @@ from simulation.network import Connection
 from simulation.process import Process, SimulatedCore
 from simulation.scenario import NODE_TIMEOUT, run
 from simulation.server import Server
+from simulation.stepped import Over, stepped
 from simulation.watches import free_for
 from simulation.world import World
 
@@ -134,11 +135,11 @@ def test_masters_of_every_kind_know_what_clients_send(number: int) -> None:
     assert does(Verb.EXTEND, KEY, TOKEN, b"100") == 1
     assert does(Verb.RELEASE, KEY, OTHER) == 0
     assert does(Verb.RELEASE, KEY, TOKEN) == 1
-    count = does(Verb.FENCE, KEY, b"t2", b"100", b"counter", b"1000")
+    count = does(Verb.FENCE, KEY, b"t2", b"100", b"counter", b"1000", b"500")
     assert does(Verb.LIFT, KEY, OTHER, b"%d" % (count + 5), b"counter", b"1000") == 0
     assert does(Verb.LIFT, KEY, b"t2", b"%d" % (count + 5), b"counter", b"1000") == 1
     assert does(Verb.RELEASE, KEY, b"t2") == 1
-    assert does(Verb.FENCE, KEY, b"t3", b"100", b"counter", b"1000") == count + 6
+    assert does(Verb.FENCE, KEY, b"t3", b"100", b"counter", b"1000", b"500") == count + 6
     assert commands[Verb.ACQUIRE][1] == commands[Verb.FENCE][1] == Verb.RELEASE
 
 
@@ -178,7 +179,7 @@ def test_one_connection_keeps_its_order() -> None:
     stage.ask(Verb.RELEASE, KEY, TOKEN, need=0)
     stage.world.wait(0.05)
     assert stage.servers[0].owner(KEY) is None
-    assert (0, TOKEN) in stage.witness.executed
+    assert (0, (KEY, TOKEN)) in stage.witness.executed
 
 
 def test_broken_connection_makes_faults_and_only_what_is_kept_is_sent_again() -> None:
@@ -203,7 +204,7 @@ def test_what_was_on_its_way_may_be_executed_late() -> None:
     assert stage.servers[0].owner(KEY) is None
     stage.world.wait(0.02)
     assert stage.servers[0].owner(KEY) == TOKEN
-    assert (0, TOKEN) in stage.witness.excused
+    assert (0, (KEY, TOKEN)) in stage.witness.excused
 
 
 def test_lagging_master_is_not_asked_while_others_are_enough() -> None:
@@ -343,3 +344,100 @@ def test_time_in_which_a_lock_was_free_is_measured() -> None:
     assert free_for(call) == pytest.approx(0.02)
     stage.servers[1].crash(forgetting=False)
     assert free_for(call) < 0
+
+
+# --- connections that are given up, and votes -----------------------------------------------------
+
+
+def test_connection_that_is_given_up_delivers_after_its_successor() -> None:
+    stage = Stage()
+    old = stage.connection(0)
+    old.not_before = stage.world.now + 0.05
+    stage.ask(Verb.RELEASE, KEY, TOKEN, need=0)
+    stage.process.engine.give_up(old)
+    stage.world.wait(0.01)
+    assert stage.connection(0) is not old
+    stage.ask(Verb.ACQUIRE, KEY, TOKEN, b"1000", need=0)
+    stage.world.wait(0.01)
+    assert stage.servers[0].owner(KEY) == TOKEN
+    stage.world.wait(0.05)
+    assert stage.servers[0].owner(KEY) is None
+
+
+@pytest.mark.parametrize(("others", "undone"), [((0, 0), True), ((1, 1), False), ((0, 1), False)])
+def test_only_what_no_lease_counts_on_is_undone(others: tuple[int, int], undone: bool) -> None:
+    """Refused by a quorum; granted by a quorum; and undecided, with a caller that waits."""
+    stage = Stage()
+    for number, granted in enumerate(others, 1):
+        if not granted:
+            stage.servers[number].put(KEY, OTHER, b"1000")
+    stage.connection(0).not_before = stage.world.now + 0.02
+    stage.ask(Verb.ACQUIRE, KEY, TOKEN, b"1000")
+    stage.world.wait(0.01)
+    stage.process.engine.give_up(stage.connection(0))
+    stage.world.wait(0.05)
+    assert (stage.servers[0].owner(KEY) is None) == undone
+
+
+def test_extension_never_shortens() -> None:
+    stage = Stage()
+    assert stage.answer(Verb.ACQUIRE, KEY, TOKEN, b"1000").granted >= 2
+    before = stage.servers[0].left(KEY)
+    stage.answer(Verb.EXTEND, KEY, TOKEN, b"100", wait=Wait.ALL)
+    assert before - 10 < stage.servers[0].left(KEY) <= before
+
+
+@pytest.mark.parametrize("how", ["removed", "shortened", "by clock", "forgotten"])
+def test_vote_that_is_counted_must_last(how: str) -> None:
+    stage = Stage()
+    assert stage.answer(Verb.ACQUIRE, KEY, TOKEN, b"500", wait=Wait.ALL).granted == 3
+    votes, server = stage.witness.votes, stage.servers[1]
+    votes.confirmed((KEY, TOKEN))
+    if how == "removed":
+        server.remove(KEY)
+    elif how == "shortened":
+        server.put(KEY, TOKEN, b"400")
+    elif how == "by clock":
+        server.set_clock(0.1)
+    else:
+        server.forget()
+    votes.look(server)
+    assert [rule for rule, _ in stage.witness.violations] == ["V"] * (how != "forgotten")
+
+
+# --- blocking code --------------------------------------------------------------------------------
+
+
+def test_blocking_code_gets_what_the_actor_is_sent_and_raises_what_is_thrown() -> None:
+    def call(masters: Any) -> str:
+        assert masters.exchange(["request"], 2, 0.1) == "votes"
+        try:
+            masters.pause(0.5)
+        except KeyError:
+            masters.wait_for_quorum(0.7)
+        return "done"
+
+    steps = stepped(Stage().process, call)
+    asked = next(steps)
+    assert (type(asked), asked.requests, asked.need) == (Exchange, ["request"], 2)
+    assert steps.send("votes").seconds == 0.5
+    assert steps.throw(KeyError()).timeout == 0.7
+    with pytest.raises(StopIteration) as ended:
+        next(steps)
+    assert ended.value.value == "done"
+
+
+def test_blocking_code_ends_with_its_actor() -> None:
+    seen = list[BaseException]()
+
+    def call(masters: Any) -> None:
+        for _ in range(2):
+            try:
+                masters.pause(0.5)
+            except Over as over:
+                seen.append(over)
+
+    steps = stepped(Stage().process, call)
+    next(steps)
+    steps.close()
+    assert len(seen) == 2

@@ -1,19 +1,21 @@
-"""The real code under every kind of fault: 20,000 runs, no violation, and enough of everything in them."""
+"""The real code under every kind of fault: no violation, and enough of everything in the runs."""
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
-from simulation.bulk import explain, runs, simplest
+from simulation.bulk import Report, explain, runs, simplest
 from simulation.choices import seeded
 from simulation.scenario import KINDS, MASTERS, run
 
-#: With four numbers of masters, two ways to decide and so many kinds of clients.
-RUNS = 20_480 // (len(MASTERS) * 2 * len(KINDS))
+#: Of each kind of clients, with each number of masters and each way to decide.
+RUNS = 80
 
 #: How often (per run) something has to happen so that the runs show something.
 OFTEN = {
     "holds": 2.0,
-    "contended": 0.5,
+    "contended": 0.3,
     "unavailable": 0.2,
     "time-outs": 0.5,
     "holds that ran out": 0.2,
@@ -26,36 +28,46 @@ OFTEN = {
     "replies lost": 0.05,
     "interrupted": 0.1,
     "keys left to expire": 0.05,
-    "masters hung up on": 0.005,
-    "fault: crash without memory": 0.1,
-    "fault: crash with memory": 0.05,
-    "fault: pause client": 0.1,
-    "fault: kill client": 0.05,
-    "fault: step clock": 0.05,
-    "fault: partition": 0.05,
+    "masters hung up on": 0.1,
+    "undone at giving up": 0.005,
+    "fault: crash without memory": 0.05,
+    "fault: crash with memory": 0.02,
+    "fault: pause client": 0.05,
+    "fault: kill client": 0.02,
+    "fault: step clock": 0.02,
+    "fault: partition": 0.02,
     "guarded": 0.1,
-    "refused by the marker": 0.03,
+    "refused by the marker": 0.003,
 }
 #: What only some kinds of clients do.
 OFTEN_WHEN = {
     "extending": {"extended": 1.0, "lost": 0.2, "inconclusive": 0.05, "refilled": 0.1},
     "batches": {"extended": 1.0, "lost": 0.2, "inconclusive": 0.05},
     "fencing": {"fencing tokens": 2.0, "counters lifted": 1.0},
+    "renewing": {"extended": 1.0, "renewals": 2.0},
+    "reentrant": {"extended": 0.5},
+    "readwrite": {"extended": 0.5, "downgrades": 0.1},
+    "semaphore": {"extended": 0.5},
+    "multilock": {"extended": 0.5},
+    "fair": {"extended": 0.5},
+    "straight": {"extended": 0.5},
     "waiting": {"watches": 2.0, "pushes": 2.0, "turns": 0.02},
 }
 
 
+@pytest.mark.timeout(600)  # some seconds of work, on a machine that may be busy
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("decide", ["quorum", "all"])
-@pytest.mark.parametrize("masters", MASTERS)
-def test_real_code_breaks_no_rule(masters: int, decide: str, kind: str) -> None:
-    first = MASTERS.index(masters), int(decide == "all"), KINDS.index(kind)
-    report = runs(range(RUNS), first)
-    if report.failed:
-        seed, rule, _ = report.failed[0]
-        worst = simplest(run(seeded(seed, first)).choices.taken, rule)
-        pytest.fail(f"{len(report.failed)} of {RUNS} runs; the simplest:\n{explain(worst)}")
+def test_real_code_breaks_no_rule(kind: str) -> None:
+    report = Report()
+    for masters, decide in product(range(len(MASTERS)), range(2)):
+        first = masters, decide, KINDS.index(kind)
+        found = runs(range(RUNS), first)
+        if found.failed:
+            seed, rule, _ = found.failed[0]
+            worst = simplest(run(seeded(seed, first)).choices.taken, rule)
+            pytest.fail(f"{len(found.failed)} of {RUNS} runs; the simplest:\n{explain(worst)}")
+        report.add(found)
     wanted = OFTEN | OFTEN_WHEN.get(kind, {})
-    per_run = {name: report.counts[name] / RUNS for name in wanted}
+    per_run = {name: report.counts[name] / report.counts["runs"] for name in wanted}
     seldom = {name: often for name, often in per_run.items() if often < wanted[name]}
     assert not seldom, f"too seldom, per run: {seldom}"

@@ -24,6 +24,7 @@ def convict(variant: Variant) -> dict[str, int]:
     return found
 
 
+@pytest.mark.timeout(600)  # seconds of work, on a machine that may be busy
 @pytest.mark.parametrize("name", VARIANTS)
 def test_broken_variant_is_convicted(name: str) -> None:
     found = convict(VARIANTS[name])
@@ -35,6 +36,7 @@ def test_variants_are_gone_afterwards() -> None:
     assert not run(seeded(seed)).broken()
 
 
+@pytest.mark.timeout(600)
 def test_conviction_can_be_replayed_and_shrunk_to_what_matters() -> None:
     name = "delete without compare"
     seed = convict(VARIANTS[name])["S1"]

@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 from redlock_fast import _batches, _claim, _commands, _core, _procedures, _quorum, _refill
 from redlock_fast._commands import KEY, TOKEN, TTL, Verb, command
+from redlock_fast._guard import Guard
 from redlock_fast._line import Line
 from redlock_fast._pure_op import Op
 from redlock_fast._pure_vigil import Vigils
@@ -28,11 +29,13 @@ from .server import Server
 #: Three masters, and clients that wait for one lock by push.
 WAITING = 0, 0, scenario.KINDS.index("waiting"), scenario.WAITS.index("push")
 
-#: Clients that extend.
-EXTENDING = 0, 0, scenario.KINDS.index("extending")
-#: Seven masters, all of which are waited for, so that most of them are late now and then.
-ON_SEVEN = scenario.MASTERS.index(7), 1, *EXTENDING[2:]
 
+def of(kind: str) -> tuple[int, ...]:
+    """Three masters, and clients of this kind."""
+    return 0, 0, scenario.KINDS.index(kind)
+
+
+EXTENDING = of("extending")
 #: A module or class, the name in it, and what stands there instead.
 Change = tuple[Any, str, Any]
 
@@ -192,6 +195,58 @@ def release_on_a_new_connection() -> list[Change]:
     return [(engine.Engine, "send", send)]
 
 
+def undo_of_all_that_is_owed() -> list[Change]:
+    """A connection that is given up carries the undo of requests that leases count on."""
+    return [(Op, "failed", lambda op: True)]
+
+
+def extensions_set() -> list[Change]:
+    """An extension sets the ttl that it asks for, also where more is left: as SET and PEXPIRE do."""
+    return [(Server, "later", staticmethod(lambda until, asked: asked))]
+
+
+def set_ends_with_last_member() -> list[Change]:
+    """A reader with a short ttl shortens the whole set of readers."""
+
+    def outlive(self: Server, key: bytes, ttl: bytes) -> None:
+        self.sets[key].until = self.milliseconds() + int(ttl)
+
+    return [(Server, "outlive", outlive)]
+
+
+def flushes_are_not_told() -> list[Change]:
+    """A client does not look at what a master pushes of all its keys."""
+
+    def flushed(self: engine.Engine, connection: Connection) -> None:
+        pass
+
+    return [(engine.Engine, "flushed", flushed)]
+
+
+def roles_are_not_seen() -> list[Change]:
+    """A master whose data was replaced, in the same process, is the same."""
+    real = engine.Engine.flushed
+
+    def flushed(self: engine.Engine, connection: Connection) -> None:
+        if not connection.server.replica:
+            real(self, connection)
+
+    def identity(self: Server) -> dict[str, Any]:
+        return {"role": "master", "witness": self.push}
+
+    return [(engine.Engine, "flushed", flushed), (Server, "identity", identity)]
+
+
+def disks_are_believed() -> list[Change]:
+    """A master that restarts with appendfsync always has forgotten nothing."""
+    real = Guard.silence
+
+    def silence(self: Guard, *who: Any, durable: bool = False, **what: Any) -> float:
+        return 0.0 if durable and not what["flushed"] else real(self, *who, **what)
+
+    return [(Guard, "silence", silence)]
+
+
 def largest_counter() -> list[Change]:
     """The fencing token is the largest of the counters, and nobody has to vouch for it."""
 
@@ -217,8 +272,12 @@ def kth_largest_counter() -> list[Change]:
 def look_then_track() -> list[Change]:
     """'late': masters begin to track only after they have said whether the key is there."""
 
-    def track(self: Server, key: bytes, connection: Connection) -> None:
-        self.world.after(self.world.delay(), real, self, key, connection)
+    def track(self: Server, key: bytes) -> None:
+        self.world.after(self.world.delay(), begin, self, key, self.caller)
+
+    def begin(self: Server, key: bytes, caller: Connection) -> None:
+        self.caller = caller
+        real(self, key)
 
     real = Server.track
     return [(Server, "track", track)]
@@ -262,13 +321,16 @@ def nothing() -> list[Change]:
     return []
 
 
+#: A counted vote was lost.
+V = frozenset({"V"})
+
 VARIANTS = {
     variant.name: variant
     for variant in (
         Variant("quorum N//2", frozenset({"S1", "S4"}), half_is_enough),
         Variant("elapsed time is missing", frozenset({"S1"}), time_stands_still),
         Variant("delete without compare", frozenset({"S1", "S2"}), delete_without_compare),
-        Variant("extend from anybody", frozenset({"S1", "S2"}), extend_from_anybody, first=ON_SEVEN),
+        Variant("extend from anybody", frozenset({"S2", "V"}), extend_from_anybody, first=EXTENDING),
         Variant("extend creates", frozenset({"S4"}), extend_creates),
         Variant("late refill", frozenset({"S4"}), late_refill),
         Variant("refill counts at once", frozenset({"S4", "L2"}), refill_counts_at_once),
@@ -277,6 +339,15 @@ VARIANTS = {
         Variant("one token for all rounds", frozenset({"S3", "S5"}), one_token_for_all_rounds),
         Variant("silence is a yes", frozenset({"S1", "S4"}), silence_is_a_yes),
         Variant("release on a new connection", frozenset({"L2"}), release_on_a_new_connection),
+        *(
+            Variant(f"undo of all that is owed, {kind}", V, undo_of_all_that_is_owed, first=of(kind))
+            for kind in ("extending", "renewing", "readwrite")
+        ),
+        *(
+            Variant(f"extensions set, {kind}", V, extensions_set, first=of(kind))
+            for kind in ("extending", "renewing")
+        ),
+        Variant("set ends with its last member", V, set_ends_with_last_member, first=of("readwrite")),
         Variant("largest of the counters", frozenset({"F"}), largest_counter),
         Variant("k-th largest of the counters", frozenset({"L1"}), kth_largest_counter),
         *(
@@ -288,6 +359,15 @@ VARIANTS = {
                 ("leases do not end", leases_do_not_end),
                 ("connections do not end watches", connections_do_not_end_watches),
                 ("the next is not told", next_is_not_told),
+            )
+        ),
+        # Masters that tell of changes, and the guard "auto".
+        *(
+            Variant(name, frozenset({"S1"}), changes, first=(*of("extending"), 1, 0, 0, 0))
+            for name, changes in (
+                ("flushes are not told", flushes_are_not_told),
+                ("roles are not seen", roles_are_not_seen),
+                ("disks are believed", disks_are_believed),
             )
         ),
         Variant("no restart guard", frozenset({"S1"}), nothing, careless=True, first=EXTENDING),

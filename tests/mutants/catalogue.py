@@ -1,0 +1,614 @@
+"""Small wrong changes, each with the tests that must convict it.
+
+``old`` occurs exactly once in the file (tests/unit/test_mutants.py sees to it); keep it short, and away from
+what changes often.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+UNIT = "tests/unit/test_{}.py"
+REAL = "tests/real/test_{}.py"
+MATCHING = "tests/contract/test_matching.py"
+CONTRACT = f"tests/contract/test_decision.py tests/contract/test_votes.py {MATCHING}"
+WATCHING = "tests/contract/test_watch.py"
+FLUSHED = f"{MATCHING}::test_a_flush_ends_the_connection_though_nothing_is_watched"
+ORDER = REAL.format("fencing_order")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: ``old`` becomes ``new`` in ``file``.
+
+    ``tests``: what pytest runs, one by one, until one convicts.
+    ``seconds``: how long those tests may take; one that hangs is convicted, too.
+    ``argued``: why it changes nothing that a test could see, where it survives.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+    seconds: float = 300.0
+    argued: str = ""
+
+    @property
+    def native(self) -> bool:
+        """Whether it is C, for the native engine."""
+        return self.file.startswith("src/")
+
+    @property
+    def area(self) -> str:
+        """What it belongs to: algorithm, kinds, guard, lua, c or pure."""
+        stem = self.file.rpartition("/")[2].partition(".")[0]
+        if self.native:
+            return "c"
+        if "/kinds/" in self.file:
+            return "kinds"
+        if stem in ("_scripts", "_commands"):
+            return "lua"
+        if stem in ("_guard", "_seat"):
+            return "guard"
+        return "pure" if stem.startswith("_pure") else "algorithm"
+
+
+def of(file: str, tests: str, *changes: tuple[str, str, str]) -> list[Mutant]:
+    """Mutants of one file that the same tests must convict: (name, old, new)."""
+    return [Mutant(name, file, old, new, tests) for name, old, new in changes]
+
+
+ALGORITHM = [
+    *of(
+        "redlock_fast/_quorum.py",
+        f"{UNIT.format('quorum')} {UNIT.format('tries')}",
+        ("quorum-of-half", "return masters // 2 + 1", "return (masters + 1) // 2"),
+        ("impossible-too-early", "refused + faulty > masters - need", "refused + faulty >= masters - need"),
+        ("impossible-without-faults", "return refused + faulty >", "return refused >"),
+        ("fencing-token-largest", "return sorted(counters)[quorum(masters) - 1]", "return max(counters)"),
+        ("fencing-token-smallest", "return sorted(counters)[quorum(masters) - 1]", "return min(counters)"),
+        ("drift-without-granularity", "return ttl * factor + EXPIRY_GRANULARITY", "return ttl * factor"),
+        ("deadline-without-drift", "return start + ttl - drift(ttl, factor)", "return start + ttl"),
+        ("ttl-rounded-down", "return math.ceil(round(ttl * 1000, 6))", "return int(ttl * 1000)"),
+        ("retry-below-a-round", "min(max(self.min_delay, round_time), self.max_delay)", "self.min_delay"),
+        ("retry-never-grows", "self.min_delay * 2.0 ** min(attempt, 30)", "self.min_delay * 2.0"),
+        ("stagger-never-doubles", "max(first, 2 * self.window)", "first"),
+        ("stagger-never-shrinks", "2 * self.window)) if split else first", "2 * self.window))"),
+    ),
+    *of(
+        "redlock_fast/_verdict.py",
+        UNIT.format("procedures"),
+        ("granted-after-the-deadline", "granted >= rules.need and validity > 0", "granted >= rules.need"),
+        ("granted-by-a-minority", "granted >= rules.need and validity > 0", "granted > 0 and validity > 0"),
+        ("released-by-one", "votes.granted >= rules.need or still", "votes.granted > 0 or still"),
+        ("released-though-lost", "return not lease.lost and (", "return ("),
+        ("alive-after-the-deadline", "votes) and rules.clock() < lease.deadline", "votes)"),
+        ("alive-though-hopeless", "return not rules.hopeless(votes) and ", "return "),
+    ),
+    Mutant(
+        "the-strongest-part-decides",
+        "redlock_fast/_verdict.py",
+        "return min(answers, key=",
+        "return max(answers, key=",
+        f"{UNIT.format('multilock')} {REAL.format('kinds_multilock')}",
+    ),
+    *of(
+        "redlock_fast/_verdict.py",
+        UNIT.format("verdict"),
+        ("left-out-is-noted", "elif detail != NOT_ASKED", "if detail != NOT_ASKED"),
+        ("not-asked-is-noted", "elif detail != NOT_ASKED", "else"),
+    ),
+    *of(
+        "redlock_fast/_lease.py",
+        f"{UNIT.format('batches')} {UNIT.format('procedures')} {UNIT.format('renewal')}",
+        ("lost-keeps-its-deadline", "self.deadline = min(self.deadline, now)", "pass"),
+        ("batch-granted-by-a-minority", "if yes >= need else None", "if yes > 0 else None"),
+        ("extensions-of-two-ttls-overlap", "if self._asking and self._asked != ttl:", "if False:"),
+    ),
+    *of(
+        "redlock_fast/_procedures.py",
+        UNIT.format("procedures"),
+        ("token-kept-over-rounds", "if claim.anew or not claim.lasting:", "if claim.anew and claim.lasting:"),
+        ("earlier-rounds-forgotten", "sent = before | votes.sent", "sent = votes.sent"),
+        ("round-beyond-the-time", "timeout = max(0.0, min(timeout, give_up_at - start))", "pass"),
+        ("a-larger-counter-vouches", "sum(value == fencing for", "sum(value >= fencing for"),
+        ("vouched-for-without-asking", "missing = rules.need - vouching", "missing = 0"),
+        ("raised-counters-not-counted", "vouching += votes.granted", "pass"),
+        ("lagging-counters-not-raised", "if value < fencing)", "if value < 0)"),
+        ("nothing-is-undone", "    if sent:\n", "    if not sent:\n"),
+        (
+            "extended-though-lost-before",
+            "if start >= lease.deadline or lease.lost:",
+            "if start >= lease.deadline:",
+        ),
+        ("extended-after-the-deadline", "if now >= lease.deadline or (votes", "if (votes"),
+        ("extended-by-a-minority", "if granted < rules.need:", "if granted < 1:"),
+        (
+            "extension-counts-from-its-end",
+            "max(lease.deadline, deadline(start, ttl, rules.drift_factor))",
+            "max(lease.deadline, deadline(now, ttl, rules.drift_factor))",
+        ),
+        (
+            "deadline-goes-back",
+            "max(lease.deadline, deadline(start, ttl, rules.drift_factor))",
+            "deadline(start, ttl, rules.drift_factor)",
+        ),
+        ("extended-though-lost-meanwhile", "if lease.lost:  # found by", "if False:  # found by"),
+        (
+            "extension-outlives-the-lease",
+            "timeout = min(rules.node_timeout, lease.deadline - start)",
+            "timeout = 9.0",
+        ),
+        (
+            "restarted-master-counts",
+            "granted = sum(value > 0 for value in values)",
+            "granted = votes.granted",
+        ),
+    ),
+    *of(
+        "redlock_fast/_tries.py",
+        f"{UNIT.format('tries')} {UNIT.format('procedures')}",
+        ("one-round-too-many", "self.failed >= self.rounds and", "self.failed > self.rounds and"),
+        ("rounds-beyond-the-time", "return self.spare <= 0", "return False"),
+        (
+            "masters-down-pass-for-contention",
+            "return impossible(rules.masters, rules.need, 0, votes.faulty)",
+            "return False",
+        ),
+        ("no-patience", "return now - self.outage > rules.patience", "return True"),
+        ("outages-add-up", "            self.outage = None\n", ""),
+        ("never-looks-anyhow", "if self.rules.electorate.pushing:", "if True:"),
+        ("last-round-begins-too-late", "min(rules.node_timeout, max(4 * self.took, left / 10))", "0.0"),
+        ("any-of-the-line-goes", "        return self.place.first", "        return True"),
+        ("slow-masters-pass-for-contention", "if waited and bad and cut_short:", "if bad and cut_short:"),
+        ("place-in-the-line-kept", "            self.place.leave()", "            pass"),
+    ),
+    *of(
+        "redlock_fast/_refill.py",
+        UNIT.format("refill"),
+        ("refilled-masters-not-released", "lease.sent |= mask  # first", "pass  # first"),
+        ("refill-of-faulty-masters", "if value == 0 or (unheard", "if value <= 0 or (unheard"),
+        ("refill-only-where-asked", "mask = rules.everyone & ~lease.sent", "mask = 0"),
+        (
+            "refill-of-a-released-lock",
+            "for lease, mask in found if lease.released]",
+            "for lease, mask in found[:0]]",
+        ),
+        ("unheard-never-refilled", "unheard = lease.extensions % UNHEARD_EVERY == 0", "unheard = False"),
+        ("refill-always-everywhere", "if not everybody and (heard", "if not everybody or (heard"),
+    ),
+    *of(
+        "redlock_fast/_batches.py",
+        f"{UNIT.format('batches')} {UNIT.format('refill')} {REAL.format('batches')}"
+        f" {REAL.format('batches_faults')}",
+        ("batch-granted-too-late", "need = rules.masters + 1 if late or forgetful else", "need ="),
+        ("batch-of-any-size", "if at - start == MOST or", "if"),
+        ("refill-without-confirmation", "if not good or not lease.plain:", "if not lease.plain:"),
+        ("parts-shift", "at += lease.claim.parts", "at += 1"),
+        (
+            "refused-of-a-batch-not-undone",
+            "failed = [number for number, lease in enumerate(leases) if lease is None]",
+            "failed: list[int] = []",
+        ),
+        ("slow-master-makes-it-late", "(min(lease.deadline for lease in asking) - start) / 2", "longest"),
+    ),
+]
+
+GUARD = [
+    *of(
+        "redlock_fast/_guard.py",
+        UNIT.format("guard"),
+        ("forgetful-votes-heard", "value if self.mask >> master & 1 else FAULT", "value"),
+        ("uptime-beyond-the-absence", "min(uptime - 1, away)", "uptime - 1"),
+        ("uptime-to-the-second", "age = uptime - 1", "age = uptime"),
+        ("silence-beyond-the-ttl", "self.max_ttl - max(0.0, age)", "self.max_ttl - age"),
+        ("promoted-is-known", "        if promoted", "        if False and promoted"),
+        ("flush-does-not-silence", "        if flushed:", "        if False:"),
+    ),
+    *of(
+        "redlock_fast/_seat.py",
+        UNIT.format("guard"),
+        (
+            "durable-now-was-not-before",
+            "server.durable and ",
+            "server.durable or ",
+        ),
+        ("marker-not-obeyed", "silence = max(silence, server.guarded)", "pass"),
+        ("forked-without-guard", "guarded_until=self.guarded_until,", "guarded_until=0.0,"),
+        (
+            "guard-gets-shorter",
+            "self.guarded_until = max(self.guarded_until, now + silence)",
+            "self.guarded_until = now + silence",
+        ),
+    ),
+]
+
+KINDS = [
+    *of(
+        "redlock_fast/kinds/fair.py",
+        f"{UNIT.format('procedures')} {REAL.format('kinds_fair')} {REAL.format('kinds_fair_model')}",
+        (
+            "ticket-from-too-few-masters",
+            "if len(self._seen) > masters - quorum(masters):",
+            "if self._seen:",
+        ),
+        ("ticket-equal-to-the-last", "1 + max(self._seen.values())", "max(self._seen.values())"),
+        ("place-lost-with-each-round", "self.place = self.place or token", "self.place = token"),
+        ("fair-token-kept", "anew: ClassVar[bool] = True", "anew: ClassVar[bool] = False"),
+        ("place-left-behind", "[Request(LEAVE, args, masters, keep)]", "self.retreat(token, masters, keep)"),
+        (
+            "place-given-up",
+            "return [Request(RELEASE, (self.key, token), masters, keep)]",
+            "return self.undo(token, masters, keep)",
+        ),
+    ),
+    *of(
+        "redlock_fast/kinds/multilock.py",
+        f"{UNIT.format('multilock')} {REAL.format('kinds_multilock')}",
+        (
+            "first-resource-only-extended",
+            "return Each(self.key, self.keys)",
+            "return Each(self.key, self.keys[:1])",
+        ),
+        (
+            "first-resource-not-released",
+            "masters, keep) for key in self.keys]",
+            "masters, keep) for key in self.keys[1:]]",
+        ),
+        (
+            "resources-in-any-order",
+            "keys = sorted(check_resources(core, resources))",
+            "keys = list(check_resources(core, resources))",
+        ),
+        ("waits-for-the-next-resource", "refused = Counter(-value - 1 for", "refused = Counter(-value for"),
+        ("faults-pass-for-resources", "if FAULT < value < 0)", "if value < 0)"),
+    ),
+    *of(
+        "redlock_fast/kinds/rwlock.py",
+        f"{UNIT.format('kinds')} {REAL.format('rwlock')}",
+        ("writer-holds-by-one-name", "self.round += 1", "self.round = 1"),
+        (
+            "downgraded-by-another-name",
+            "lease.claim = Reader(writer.key, writer.suffix)",
+            "lease.claim = Reader(writer.key)",
+        ),
+        (
+            "intent-given-up",
+            "[Request(Verb.RW_YIELD, (*self.names(token), self.intent), masters, keep)]",
+            "self.undo(token, masters, keep)",
+        ),
+        ("intent-ends-within-a-pause", "max(INTENT, PAUSES * longest)", "longest"),
+        ("downgrade-after-the-end", "if lease.lost or start >= lease.deadline:", "if lease.lost:"),
+        (
+            "writer-does-not-watch-readers",
+            "(writer[:-1], writer, readers), masters)",
+            "(writer[:-1], writer, writer), masters)",
+        ),
+    ),
+    *of(
+        "redlock_fast/kinds/semaphore.py",
+        UNIT.format("kinds"),
+        ("slot-free-on-one-master", "if count >= self._need]", "if count > 0]"),
+        ("hopes-without-end", "self.hopeful = self._hopes % HOPES != 0", "self.hopeful = True"),
+        (
+            "scattered-slots-watched",
+            "self._scattered = len(self._offering) >= self._need",
+            "self._scattered = False",
+        ),
+        ("slot-is-not-the-lock", "return Claim(self.slot)", "return Claim(self.key)"),
+        ("second-window-never", "(self._first + WINDOW) %", "self._first %"),
+    ),
+    *of(
+        "redlock_fast/kinds/rlock.py",
+        UNIT.format("rlock"),
+        ("released-one-level-early", "return hold.depth == 0", "return hold.depth <= 1"),
+        ("entered-though-lost", "        hold.lock.check()\n        left:", "        left:"),
+        ("entered-once-too-often", "if hold.depth >= MAX_DEPTH:", "if hold.depth > MAX_DEPTH:"),
+        ("minimum-not-looked-at", "return self.ttl if left < self._min_validity else None", "return None"),
+    ),
+]
+
+RW = f"{REAL.format('rwlock')} {REAL.format('kinds_model')}"
+LUA = [
+    *of(
+        "redlock_fast/_scripts.py",
+        RW,
+        (
+            "a-reader-shortens-the-set",
+            "<tonumber(ms)",
+            "",
+        ),
+        ("reader-beside-the-writer", "if redis.call('exists',w)==1 then return 0 end\n", ""),
+        ("reader-passes-intents", "if redis.call('zcard',i)>0 and not", "if false and not"),
+        ("writer-beside-readers", " or redis.call('zcard',r)>0", ""),
+        (
+            "yield-takes-the-holders-vote",
+            "if redis.call('get',w)==mine then redis.call('del',w) end\nreturn",
+            "redis.call('del',w)\nreturn",
+        ),
+        ("intent-stays-after-release", "redis.call('zrem',i,place)\nreturn found", "return found"),
+        ("reader-extended-after-its-end", "if not ends or tonumber(ends)<=now then", "if not ends then"),
+        (
+            "downgraded-and-still-writer",
+            "  redis.call('del',w)\n  redis.call('zrem',i,place)",
+            "  redis.call('zrem',i,place)",
+        ),
+    ),
+    *of(
+        "redlock_fast/_scripts.py",
+        f"{REAL.format('kinds_multilock')} {REAL.format('kinds_multilock_model')}",
+        ("some-of-them", "  if redis.call('exists',KEYS[i])==1 then return -i end\n", ""),
+        (
+            "releases-any-token",
+            "if redis.pcall('get',KEYS[i])==ARGV[1] then",
+            "if redis.pcall('get',KEYS[i]) then",
+        ),
+    ),
+    *of(
+        "redlock_fast/_scripts.py",
+        f"{REAL.format('kinds_fair')} {REAL.format('kinds_fair_model')}",
+        ("granted-past-the-queue", "if free and (not head or head==place) then", "if free then"),
+        (
+            "queue-left-with-the-entry",
+            "redis.call('zrem',queue,place)\nredis.call('zrem',entries,place)\nreturn n",
+            "return n",
+        ),
+    ),
+    Mutant(
+        "dead-waiters-stay",
+        "redlock_fast/_scripts.py",
+        "  redis.call('zrem',queue,dead[i])\n",
+        "",
+        f"{REAL.format('kinds_fair')}::test_a_dead_waiter_leaves_the_queue_also_from_its_middle",
+    ),
+    *of(
+        "redlock_fast/_scripts.py",
+        REAL.format("semaphore"),
+        ("taken-slots-are-free", "if redis.call('exists',name..n)==0 then", "if true then"),
+        (
+            "slot-of-another-taken",
+            "if redis.call('set',key,token,'nx','px',ttl) then return free+1",
+            "if redis.call('set',key,token,'px',ttl) then return free+1",
+        ),
+    ),
+    *of(
+        "redlock_fast/_scripts.py",
+        REAL.format("fencing"),
+        (
+            "fenced-lock-taken-over",
+            "if not redis.call('set',key,token,'nx','px',ttl)",
+            "if not redis.call('set',key,token,'px',ttl)",
+        ),
+    ),
+    Mutant(
+        "lost-counter-stays-behind-the-clock",
+        "redlock_fast/_scripts.py",
+        "elseif clock+n-1>=youth*1000 then n,sign=clock,''\n",
+        "",
+        f"{ORDER}::test_a_counter_is_young_until_it_is_behind_the_clock",
+    ),
+    Mutant(
+        "lifted-is-young-no-more",
+        "redlock_fast/_scripts.py",
+        "if n<0 then number='-'..number end\n",
+        "",
+        f"{ORDER}::test_a_counter_that_is_lifted_stays_young",
+    ),
+    Mutant(
+        "key-stays-where-counting-failed",
+        "redlock_fast/_scripts.py",
+        "  redis.call('del',key)\n  return type(n)",
+        "  return type(n)",
+        f"{ORDER}::test_a_counter_that_is_none_leaves_no_key",
+    ),
+    *of(
+        "redlock_fast/_scripts.py",
+        f"{ORDER}::test_only_a_master_whose_counter_was_moved_to_the_token_vouches",
+        ("lift-of-any-token", "if redis.call('get',key)~=token then return 0 end\nlocal n=", "local n="),
+        ("lift-of-an-equal-counter", "math.abs(n)>=tonumber(number)", "math.abs(n)>tonumber(number)"),
+        ("lift-of-a-lost-counter", "if not n or math.abs(n)>=", "n=n or 0\nif math.abs(n)>="),
+    ),
+    *of(
+        "redlock_fast/_scripts.py",
+        REAL.format("guard"),
+        ("marker-without-silence", "till=now+max_ttl", "till=now"),
+        ("guarded-master-votes", "if left>0 then", "if left<0 then"),
+    ),
+    *of(
+        "redlock_fast/_commands.py",
+        f"{UNIT.format('commands')} {REAL.format('servers')}",
+        ("acquire-overwrites", 'TOKEN, b"NX", b"PX", TTL', 'TOKEN, b"PX", TTL'),
+        (
+            "release-of-any-token",
+            "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del'",
+            "if true then return redis.call('del'",
+        ),
+        ("refill-obeys-the-marker", "Verb.REFILL: plain,", "Verb.REFILL: acquire,"),
+        (
+            "writer-is-not-undone",
+            "Verb.RW_WRITE: _vote(_WRITE, mark, (WRITER, READERS), (MINE, SPAN), Verb.RW_FREE)",
+            "Verb.RW_WRITE: _vote(_WRITE, mark, (WRITER, READERS), (MINE, SPAN), Verb.RELEASE)",
+        ),
+    ),
+]
+
+PURE = [
+    *of(
+        "redlock_fast/_pure_op.py",
+        CONTRACT,
+        ("a-master-votes-twice", "if self.decided or self.values[master] != SILENT:", "if self.decided:"),
+        ("a-refusal-is-a-grant", "elif value > 0:", "elif value >= 0:"),
+        (
+            "faults-decide-certainly",
+            "self.refused + self.faulty if self.wait == EARLY else self.refused",
+            "self.refused + self.faulty",
+        ),
+        ("decided-one-refusal-late", "self.limit = masters - need", "self.limit = masters - need + 1"),
+        ("all-is-not-waited-for", "if self.wait == ALL or (self.granted", "if (self.granted"),
+        (
+            "a-quorum-less-one",
+            "(self.granted < self.need and against <=",
+            "(self.granted < self.need - 1 and against <=",
+        ),
+    ),
+    *of(
+        "redlock_fast/_pure_op.py",
+        WATCHING,
+        ("watch-ends-with-the-first", "sorted(ends)[self.need - 1]", "min(ends)"),
+        ("no-expiry-passes-for-free", "elif value == -2:", "elif value < 0:"),
+    ),
+    Mutant(
+        "flush-leaves-the-connection",
+        "redlock_fast/_pure_link.py",
+        "if not whole:",
+        "if False:",
+        FLUSHED,
+    ),
+    Mutant(
+        "flush-unheard-where-nothing-is-watched",
+        "redlock_fast/_pure_vigil.py",
+        "return keys is not None",
+        "return True",
+        FLUSHED,
+    ),
+    *of(
+        "redlock_fast/_pure_link.py",
+        CONTRACT,
+        ("nil-is-a-grant", 'b"$-1\\r\\n": 0', 'b"$-1\\r\\n": 1'),
+    ),
+]
+
+C = [
+    *of(
+        "src/request.c",
+        CONTRACT,
+        ("c-a-refusal-is-a-grant", "else if (value > 0) op->granted++", "else if (value >= 0) op->granted++"),
+        ("c-faults-decide-certainly", "(op->wait == WAIT_EARLY || op->vigil ? op->faulty : 0)", "op->faulty"),
+        ("c-faults-never-decide", "(op->wait == WAIT_EARLY || op->vigil ? op->faulty : 0)", "0"),
+        ("c-all-is-not-waited-for", "return op->wait != WAIT_ALL && (", "return ("),
+        (
+            "c-a-quorum-less-one",
+            "WAIT_ALL && (op->granted >= op->need",
+            "WAIT_ALL && (op->granted >= op->need - 1",
+        ),
+    ),
+    Mutant(
+        "c-a-master-votes-twice",
+        "src/request.c",
+        "if (hub_voted(op, master)) return;\n    op->values",
+        "op->values",
+        CONTRACT,
+        argued="a second line of defence: each caller asks hub_voted first, or pops the only reply owed",
+    ),
+    *of(
+        "src/reply.h",
+        CONTRACT,
+        (
+            "c-nil-is-a-grant",
+            "*number = 0;\n        return REPLY_NUMBER;",
+            "*number = 1;\n        return REPLY_NUMBER;",
+        ),
+        ("c-zero-is-a-grant", "*number = p[1] - '0';", "*number = 1;"),
+    ),
+    *of(
+        "src/round.c",
+        f"{CONTRACT} {WATCHING}",
+        ("c-skipped-replies-count", "if (slot.turn == SKIPPED) {", "if (0) {"),
+        (
+            "c-error-is-a-vote",
+            "else fault_reply(op, master, reply);\n    hub_conclude",
+            "else hub_count(op, master, 1);\n    hub_conclude",
+        ),
+    ),
+    Mutant(
+        "c-flush-leaves-the-connection",
+        "src/round.c",
+        "if (!hub_pushed(h, master, in.data, in.size)) flushed",
+        "if (!hub_pushed(h, master, in.data, in.size) && 0) flushed",
+        FLUSHED,
+    ),
+    Mutant(
+        "c-flush-unheard-where-nothing-is-watched",
+        "src/vigil.c",
+        "return kind != PUSH_ALL;",
+        "return kind != PUSH_ALL || !names->votes;",
+        FLUSHED,
+    ),
+    *of(
+        "src/vigil.c",
+        WATCHING,
+        ("c-no-expiry-passes-for-free", "if (pttl == -2) hub_count", "if (pttl < 0) hub_count"),
+        ("c-watch-ends-with-the-first", "FOREVER : first[op->need - 1]", "FOREVER : first[0]"),
+    ),
+]
+
+VOTES = REAL.format("votes")
+#: A counted vote is taken back, or shortened: PROTOCOLS, the rule of the vote.
+RULE = [
+    *of(
+        "redlock_fast/_pure_link.py",
+        f"tests/contract/test_detach.py {VOTES}",
+        ("undo-of-what-is-held", "(closing or op.failed())", "True"),
+        ("closed-without-undo", "(closing or op.failed())", "op.failed()"),
+        ("failed-without-undo", "(closing or op.failed())", "closing"),
+    ),
+    *of(
+        "src/hub.c",
+        f"tests/contract/test_detach.py {VOTES}",
+        ("c-undo-of-what-is-held", "if (closing || has_failed(op))", "if (1)"),
+        ("c-closed-without-undo", "if (closing || has_failed(op))", "if (has_failed(op))"),
+        ("c-failed-without-undo", "if (closing || has_failed(op))", "if (closing)"),
+    ),
+    Mutant(
+        "undecided-passes-for-failed",
+        "redlock_fast/_pure_op.py",
+        "return self.decided and self.granted < self.need",
+        "return self.granted < self.need",
+        f"tests/contract/test_detach.py {VOTES}",
+    ),
+    *of(
+        "redlock_fast/_commands.py",
+        f"{UNIT.format('commands')} {VOTES}",
+        ("extension-shortens", "ARGV[2],'gt')", "ARGV[2])"),
+        (
+            "extension-shortens-before-7",
+            "if redis.call('pttl',KEYS[1])<tonumber(ARGV[2]) then",
+            "if true then",
+        ),
+        (
+            "extension-of-any-token",
+            "if redis.call('get',KEYS[1])~=ARGV[1] then return 0 end \"\n    b\"redis",
+            '"\n    b"redis',
+        ),
+    ),
+    *of(
+        "redlock_fast/_scripts.py",
+        VOTES,
+        (
+            "reader-is-shortened",
+            "<=now then return 0 end\nredis.call('zadd',r,'gt',",
+            "<=now then return 0 end\nredis.call('zadd',r,",
+        ),
+        (
+            "writer-is-shortened",
+            'then\n  outlive(w,ttl)\n  return 1\nend\n"""',
+            'then\n  redis.call(\'pexpire\',w,ttl)\n  return 1\nend\n"""',
+        ),
+    ),
+    Mutant(
+        "downgrade-shortens",
+        "redlock_fast/_scripts.py",
+        "math.max(redis.call('pttl',w),tonumber(ttl))",
+        "tonumber(ttl)",
+        f"{REAL.format('rwlock')}::test_a_late_downgrade_shortens_nothing",
+    ),
+    *of(
+        "redlock_fast/_tokens.py",
+        UNIT.format("tokens"),
+        ("clones-draw-equal-tokens", "number ^ _now(_clock)", "number"),
+        ("children-draw-equal-tokens", "after_in_child=_drawn.clear", "after_in_child=lambda: None"),
+    ),
+]
+
+MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C]

@@ -1,0 +1,81 @@
+"""Renewal in virtual time: an actor of its own in each process, as the renewal thread is."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from redlock_fast._effects import Pause
+from redlock_fast._keeper import Kept, Renewal
+from redlock_fast._lease import Extension, Lease
+from redlock_fast.renewal import Hold as Renewed
+
+from .invariants import Hold
+
+if TYPE_CHECKING:
+    from .process import Process
+
+#: Seconds between two looks, at most: nothing wakes the actor before.
+LOOK = 0.02
+#: Seconds that an extension is given at least.
+SHORTEST = 0.02
+
+
+class Flag:
+    """An event that no thread waits for."""
+
+    def __init__(self) -> None:
+        self.known = False
+
+    def is_set(self) -> bool:
+        return self.known
+
+    def set(self) -> None:
+        self.known = True
+
+
+class SimulatedRenewal(Renewal):
+    """``holds``: what the witness knows, by lease."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process.core)
+        self.process = process
+        self.holds: dict[Lease, Hold] = {}
+        self._running = False
+        self._asked_at = 0.0
+
+    def attend(self) -> None:
+        if not self._running:
+            self._running = True
+            self.process.begin(f"renewal of {self.process}", self._work())
+
+    def _work(self) -> Generator[Any, Any, None]:
+        while self.schedule:
+            asks = self.look()
+            if asks:
+                self.process.world.counts["renewals"] += 1
+                self._asked_at = self.process.world.now
+                yield from self.extend(asks)
+            yield Pause(min(LOOK, self.wait()))
+        self._running = False
+
+    def _settle(self, asks: Sequence[tuple[Renewed, float]], outcomes: Sequence[Extension]) -> None:
+        process = self.process
+        for (renewed, _), outcome in zip(asks, outcomes, strict=True):
+            hold = self.holds.get(renewed.lease)
+            if hold is not None and outcome is Extension.EXTENDED and not renewed.over:
+                end = process.true_time(renewed.lease.deadline)
+                process.witness.prolongs(hold, self._asked_at, end)
+        super()._settle(asks, list(outcomes))
+
+    def _patience(self) -> float:
+        """Round trips are not measured here."""
+        with self.mutex:
+            left = self.schedule.first_end() - self.rules.clock()
+        return max(left, SHORTEST)
+
+    def tell(self, lock: Kept, reason: str) -> None:
+        lease = lock.lease
+        if lease is not None and lease in self.holds:
+            self.process.world.counts["lost"] += 1
+            self.process.witness.gives_up(self.holds[lease])

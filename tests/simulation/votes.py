@@ -1,0 +1,84 @@
+"""Rule V, for each vote and not only for each lock (PROTOCOLS: the rule of the vote).
+
+A master that was counted in a confirmed round, of an acquire or of an extension, keeps the token until
+that round's deadline, unless it forgot (a restart without its data, a flush) or the client gave the lock up.
+Two holders at once need a lost vote and a second coincidence; a lost vote alone is much more frequent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from redlock_fast._pure_op import Op
+
+from .requests import VOTES, Place, places
+from .world import World
+
+if TYPE_CHECKING:
+    from .server import Server
+
+#: For sums of floating-point numbers, in seconds.
+HAIR = 1e-6
+
+
+class CountedVotes:
+    """What masters owe to leases. ``violated`` is called with rule and text."""
+
+    def __init__(self, world: World, masters: int, violated: Callable[[str, str], None]) -> None:
+        self.world = world
+        self.violated = violated
+        self.servers: list[Server] = []
+        #: By master: the places that it must keep, and until when (true time).
+        self.owed: list[dict[Place, float]] = [{} for _ in range(masters)]
+        #: By master: what it granted since it last forgot all.
+        self.given: list[set[Place]] = [set() for _ in range(masters)]
+        #: By place: the deadline of the last round that was answered, and the masters that granted it.
+        self.rounds: dict[Place, tuple[float, list[int]]] = {}
+
+    # --- what masters do ---
+
+    def gave(self, master: int, place: Place) -> None:
+        self.given[master].add(place)
+
+    def forgot(self, master: int) -> None:
+        self.given[master].clear()
+        self.owed[master].clear()
+
+    def look(self, server: Server) -> None:
+        """Whether the master still has what it must keep: to be called after each change."""
+        owed, now = self.owed[server.number], self.world.now
+        for place, until in list(owed.items()):
+            if until <= now:
+                del owed[place]
+            elif (lasts := server.lasts(*place)) < until - HAIR:
+                del owed[place]
+                key, token = place
+                self.violated(
+                    "V",
+                    f"{server} keeps {key!r} of {token!r} until {lasts * 1000:.3f} ms, "
+                    f"and was counted until {until * 1000:.3f} ms",
+                )
+
+    # --- what clients do ---
+
+    def answered(self, ops: Sequence[Op], deadline: Callable[[Op], float]) -> None:
+        """The votes of these requests are counted now. ``deadline``: of a round (true time)."""
+        for op in ops:
+            if op.need and op.request.verb in VOTES:
+                masters = [master for master, value in enumerate(op.values) if value > 0]
+                for place in places(op.request):
+                    self.rounds[place] = deadline(op), masters
+
+    def confirmed(self, place: Place) -> None:
+        """The lease is valid until the deadline of the last round, by its votes."""
+        until, masters = self.rounds[place]
+        for master in masters:
+            if place in self.given[master]:
+                owed = self.owed[master]
+                owed[place] = max(until, owed.get(place, 0.0))
+                self.look(self.servers[master])
+
+    def given_up(self, place: Place) -> None:
+        for owed in self.owed:
+            owed.pop(place, None)
