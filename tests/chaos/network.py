@@ -25,6 +25,7 @@ GARBAGE = (
 )
 
 #: Seconds.
+STALL = 0.3, 1.5
 BEFORE_RESET, BETWEEN_BYTES, AFTER_RELEASE, FOR_A_SET = 0.01, 0.0003, 0.02, 0.5
 
 #: Plays with a piece of bytes; False if it is not one to play with.
@@ -133,6 +134,12 @@ def cut_reply(network: Network, pipe: Pipe, data: bytes) -> bool:
 
 def garble(network: Network, pipe: Pipe, data: bytes) -> bool:
     network.carry(pipe, network.chance.choice(GARBAGE) + data)
+    return True
+
+
+def stall(network: Network, pipe: Pipe, data: bytes) -> bool:
+    """The connection delivers late, also what is written to it after this; a new one does not."""
+    network.carry(pipe, data, network.chance.uniform(*STALL))
     return True
 
 

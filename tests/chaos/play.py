@@ -118,6 +118,11 @@ def _judge_majorities(seen: Evidence, result: Verdict) -> None:
             f"{hold.worker} held {hold.token.hex()} without a majority, {moment - hold.granted:.4f} s after "
             f"its grant, {hold.deadline - moment:.4f} s before its end: {verdict.where(hold, seen.truths)}"
         )
+    for hold, master, moment, how in verdict.retracted(seen.holds, seen.truths):
+        result.problems.append(
+            f"{hold.worker} held {hold.token.hex()}, and its key on master {master} was {how} "
+            f"{moment - hold.granted:.4f} s after the grant: {verdict.where(hold, seen.truths)}"
+        )
     for first, second in verdict.disorders(seen.holds):
         result.problems.append(f"fencing tokens {first.fence}, then {second.fence}")
 

@@ -21,6 +21,9 @@ from support.waiting import eventually
 
 Act = Callable[[Stage], None]
 
+#: With masters that write everything to their disks, and keep these.
+DISKS = {"restart_guard": "durable"}
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -73,7 +76,7 @@ def schedule(
 # --- masters that end, or stop -------------------------------------------------------------------
 
 
-@schedule("kill -9", terms=Terms(aof=True, fenced=True))
+@schedule("kill -9", terms=Terms(aof=True, fenced=True, options=DISKS))
 def kill_with_aof(stage: Stage) -> None:
     """A minority is killed and comes back with all that it had acknowledged."""
     down = stage.minority()
@@ -85,7 +88,7 @@ def kill_with_aof(stage: Stage) -> None:
     stage.pause(0.1, 0.3)
 
 
-@schedule("shutdown", terms=Terms(aof=True))
+@schedule("shutdown", terms=Terms(aof=True, options=DISKS))
 def rolling_restart(stage: Stage) -> None:
     for n in stage.any_order():
         stage.shut_down(n)
@@ -240,6 +243,17 @@ def delay_set(stage: Stage) -> None:
     for n in stage.weak:
         stage.networks[n].play(REQUESTS, network.delay_set)
     stage.pause(0.02, 0.15)
+
+
+HELD_FOR_LONG = Terms(hold=(0.5, 1.6), extends=1.0, options={"socket_timeout": 0.15})
+
+
+@schedule("stall", terms=HELD_FOR_LONG)
+def stalled_connections(stage: Stage) -> None:
+    """Clients give up connections that stall, and hold leases; the old ones deliver after the new ones."""
+    for n in stage.minority():
+        stage.networks[n].play(REQUESTS, network.stall)
+    stage.pause(0.3, 1.0)
 
 
 @schedule("dribble", in_touch=True)

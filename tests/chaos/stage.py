@@ -94,7 +94,7 @@ class Stage:
             self.wall_clock = clocks.WallClock(shim, self._folder / "clock")
             environment = self.wall_clock.environment
         options = (*OPTIONS, *(AOF if terms.aof else ()))
-        self.masters = stack.enter_context(Masters(MASTERS, server=server, options=options))
+        self.masters = stack.enter_context(Masters(MASTERS, server=server, options=options, password=""))
         if terms.clocks:
             self.clocks = [clocks.WallClock(shim, self.home(n) / "clock") for n in range(MASTERS)]
         self.recorders = [Recorder(master, KEY.encode()) for master in self.masters]

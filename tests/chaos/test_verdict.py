@@ -56,6 +56,27 @@ def test_an_extension_is_judged_from_when_it_was_stated() -> None:
     assert verdict.uncovered([mine], masters(1.6, 1.6, 1.1), need=3) == [(mine, 1.1)]
 
 
+def test_no_vote_is_taken_back_while_the_lock_is_held() -> None:
+    mine, truths = hold(A, 0.0, 1.0, let_go=0.5), masters(1.1, 1.1, 1.1)
+    span = truths[1].spans[0]
+    span.end, span.why = 0.6, "deleted"
+    assert verdict.retracted([mine], truths) == [], "released"
+    span.end = 0.4
+    assert verdict.retracted([mine], truths) == [(mine, 1, 0.4, "deleted")]
+    span.why = "forgotten"
+    assert verdict.retracted([mine], truths) == []
+
+
+def test_no_vote_is_shortened() -> None:
+    mine, truths = hold(A, 0.0, 1.0), masters(1.1, 1.1, 1.1)
+    span = truths[2].spans[0]
+    span.extend(0.2, 1.3)
+    assert verdict.retracted([mine], truths) == []
+    span.extend(0.3, 1.2)
+    [(_, master, moment, how)] = verdict.retracted([mine], truths)
+    assert (master, moment, how) == (2, 0.3, "shortened by 0.1000 s")
+
+
 def test_lost_updates() -> None:
     holds = [hold(A, 0.0, 1.0, wrote=0.5), hold(B, 0.2, 1.2, wrote=0.6)]
     assert verdict.lost_updates(holds, counted=2) == 0

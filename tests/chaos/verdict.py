@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from chaos.journal import Hold, Story
-from chaos.truth import Span, Truth
+from chaos.truth import ROUNDING, Span, Truth
 
 #: Seconds that two clocks of one machine may be apart when they are read one after the other.
 READING = 0.001
@@ -117,6 +117,28 @@ def uncovered(holds: Sequence[Hold], truths: Sequence[Truth], need: int) -> list
             if sum(span.start - READING <= moment < span.until for span in own) < need:
                 found.append((hold, moment))
                 break
+    return found
+
+
+def retracted(holds: Sequence[Hold], truths: Sequence[Truth]) -> list[tuple[Hold, int, float, str]]:
+    """Votes that a master took back by a request of the holder itself, while the lock was held.
+
+    For each: the hold, the master's number, when, and how. One such master alone makes no second holder, so
+    overlaps show this much more seldom. (PROTOCOLS: the rule of the vote.)
+    """
+    spans = [(number, span) for number, truth in enumerate(truths) for span in truth.spans]
+    by_hold = {hold.token: hold for hold in holds}
+    found = []
+    for number, span in spans:
+        hold = by_hold.get(span.token)
+        if hold is None:
+            continue
+        if span.why == "deleted" and span.end < stated_end(hold, max(span.end, hold.granted)) - READING:
+            found.append((hold, number, span.end, "deleted"))
+        expiries = [expiry for _, expiry in span.before] + [span.expiry]
+        for (moment, _), (before, after) in zip(span.before, pairwise(expiries), strict=True):
+            if after < before - ROUNDING:
+                found.append((hold, number, moment, f"shortened by {before - after:.4f} s"))
     return found
 
 

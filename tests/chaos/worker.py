@@ -30,6 +30,8 @@ from redlock_fast import AsyncFastRedlock, FastRedlock, LockLost, QuorumUnavaila
 KEY = "chaos"
 #: Seconds that one acquire tries, and between two that found too few masters.
 PATIENCE, AFTER_OUTAGE = 2.0, 0.02
+#: What extensions ask for, in ttls: one may be executed after a longer one.
+EXTENSIONS = 1.0, 0.98
 #: Seconds between two looks at the clock.
 BEAT = 0.02
 #: Nobody waits longer for masters that are up.
@@ -171,7 +173,7 @@ class Holder:
 
     async def _extend(self) -> None:
         with contextlib.suppress(LockLost, QuorumUnavailable):
-            await self._do(self._lock.extend)
+            await self._do(self._lock.extend, self._lock.ttl * self._chance.choice(EXTENSIONS))
         self._write("extend", **self._stated())  # however it ended: a lost lock states that it is lost
 
     def _marks(self) -> dict[str, Any]:

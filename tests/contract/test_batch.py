@@ -299,7 +299,7 @@ def test_kept_for_a_master_that_is_not_there_yet(fleet: MakeFleet, ask: Ask) -> 
 def test_detach_undoes_a_batch(fleet: MakeFleet) -> None:
     f = fleet(silent)
     names = keys(5)
-    f.tally(acquires(names, 1), need=0)
+    f.tally(acquires(names, 1), need=1, timeout=0.0)
     f.detach(0)
     assert f.session(0).commands == [w(key) for w in (set_words, del_words) for key in names]
 

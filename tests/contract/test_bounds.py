@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-from support.fleet import MakeFleet, acquire, release, set_words
-from support.scripted import Words, always, granting, silent
+import contextlib
+import socket
+import sys
 
-from redlock_fast._engine import FAULT, MAX_DETAIL, SILENT, Wait
-from redlock_fast._resp import MAX_FRAME
+import pytest
+from support.fleet import LONG, NATIVE, SOON, MakeFleet, acquire, release, set_words
+from support.scripted import Words, always, granting, silent
+from support.twins import unread
+from support.waiting import eventually
+
+from redlock_fast._engine import FAULT, MAX_DETAIL, SILENT, Engine, Wait
+from redlock_fast._resp import MAX_PUSH, MAX_REPLY
 
 
 def test_owed_replies_have_a_bound(fleet: MakeFleet) -> None:
@@ -86,7 +92,8 @@ def test_request_larger_than_the_bound_is_a_fault(fleet: MakeFleet) -> None:
 
 
 def test_reply_may_be_as_long_as_the_bound(fleet: MakeFleet) -> None:
-    reply = b"$%d\r\n%b\r\n" % (MAX_FRAME, b"x" * MAX_FRAME)
+    body = b"x" * (MAX_REPLY - len(b"$1234\r\n\r\n"))
+    reply = b"$%d\r\n%b\r\n" % (len(body), body)
     f = fleet(always(reply))
     assert f.ask(acquire(b"k", 1), need=1).details == {0: f"unexpected reply of {len(reply)} bytes"}
     f.masters[0].answer = always(b":2\r\n")
@@ -103,9 +110,65 @@ def test_of_a_long_reply_only_the_size_is_kept(fleet: MakeFleet, more: int) -> N
 
 
 def test_reply_longer_than_the_bound_breaks_the_connection(fleet: MakeFleet) -> None:
-    f = fleet(always(b"$%d\r\n" % (MAX_FRAME + 1)))
+    f = fleet(always(b"$%d\r\n" % (MAX_REPLY - 8)))
     assert f.ask(acquire(b"k", 1), need=1).values == (FAULT,)
     assert f.until_broken(0)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_push_may_be_longer(fleet: MakeFleet, more: int) -> None:
+    f = fleet(granting)
+    size = MAX_PUSH - len(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$123456\r\n\r\n") + more
+    f.session(0).send(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (size, b"x" * size))
+    f.until(lambda: f.link(0).broken if more else f.link(0).pushes, "it is read")
+    assert f.link(0).attached == (not more)
+
+
+ITEMS = b"_\r\n" * 300
+UNFINISHED = {
+    "array": b"*1300\r\n" + b":1\r\n" * 900,
+    "map": b"%600\r\n" + b"+k\r\n:1\r\n" * 400,
+    "nested maps": b"%1\r\n+k\r\n" * 7 + b"*1000\r\n" + ITEMS,
+    "attribute": b"|600\r\n" + b"+k\r\n:1\r\n" * 400,
+    "attributes inside": b"*1000\r\n" + b"|1\r\n+k\r\n_\r\n_\r\n" * 200,
+    "string": b"$4000\r\n" + b"x" * 3999,
+    "line": b"+" + b"x" * 4000,
+    "push": b">2\r\n$10\r\ninvalidate\r\n*9000\r\n" + b"$2\r\nab\r\n" * 900,
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks a socket what is unread")
+@pytest.mark.parametrize("data", UNFINISHED.values(), ids=UNFINISHED)
+def test_a_reply_that_drips_is_not_looked_at_again_and_again(engine_class: type[Engine], data: bytes) -> None:
+    engine = engine_class(1, lambda: None, lag_after=1e6)
+    client, server = socket.socketpair()
+    with server, contextlib.closing(engine):
+        engine.attach(0, client, NATIVE)
+        engine.exchange([acquire(b"k", 1)], 0, LONG)
+        server.setblocking(False)
+        for byte in data:
+            server.send(bytes((byte,)))
+            engine.tend()
+        eventually(lambda: engine.tend() or not unread(server), "all of it is read")
+        assert 0 < engine.link(0).scanned <= 2 * len(data)
+        assert engine.link(0).attached
+        assert engine.link(0).owed == 1
+
+
+def test_what_drips_and_ends_is_taken(fleet: MakeFleet) -> None:
+    f = fleet(silent)
+    future = f.ask_meanwhile(acquire(b"k", 1), need=1)
+    for byte in b"|1\r\n+a\r\n%1\r\n+b\r\n*2\r\n:1\r\n$1\r\nx\r\n" + b">1\r\n+x\r\n" + b":77\r\n":
+        f.session(0).send(bytes((byte,)))
+    assert future.result(SOON).values == (77,)
+    assert f.link(0).pushes == 1
+
+
+@pytest.mark.parametrize("begun", [b"+O\rK", b":1\rx", b"$1\rx", b"*1\r\n+\r-"])
+def test_a_line_end_that_is_none_breaks_at_once(fleet: MakeFleet, begun: bytes) -> None:
+    f = fleet(always(begun))
+    assert f.ask(acquire(b"k", 1), need=1).values == (FAULT,)
+    assert "protocol error" in f.until_broken(0)
 
 
 def test_nested_too_deep_breaks_the_connection(fleet: MakeFleet) -> None:

@@ -1,4 +1,4 @@
-"""Detaching: what is owed is undone, in order, and nobody waits for who will not read."""
+"""Detaching: what has failed is undone, in order, and no caller waits for a master that does not read."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from support.waiting import DEADLINE
 from redlock_fast._engine import FAULT, Wait
 
 
-def test_detach_writes_the_undo_of_what_is_owed(fleet: MakeFleet) -> None:
+def test_detach_writes_the_undo_of_what_has_failed(fleet: MakeFleet) -> None:
     f = fleet(silent)
-    f.exchange([acquire(b"a", 1), acquire(b"b", 1), acquire(b"c", 1)], need=0)
+    f.exchange([acquire(b"a", 1), acquire(b"b", 1), acquire(b"c", 1)], need=1, timeout=0.0)
     session = f.session(0)
     session.wait_commands(3)
     session.send(b"+OK\r\n")
@@ -25,7 +25,7 @@ def test_detach_writes_the_undo_of_what_is_owed(fleet: MakeFleet) -> None:
 
 def test_detach_undoes_in_the_dialect_of_the_connection(fleet: MakeFleet) -> None:
     f = fleet(silent, commands=PLAIN)
-    f.exchange([acquire(b"a", 1), release(b"other", 1)], need=0)
+    f.exchange([acquire(b"a", 1), release(b"other", 1)], need=1, timeout=0.0)
     f.detach(0)
     session = f.session(0)
     assert [words[0] for words in session.commands] == [b"SET", b"EVALSHA", b"EVALSHA"]
@@ -40,7 +40,20 @@ def test_detach_is_a_fault_for_those_who_wait(fleet: MakeFleet) -> None:
         votes = future.result(SOON)
         assert votes.values[1] == FAULT
         assert votes.details[1]
-    assert f.session(1).commands[3:] == [del_words(b"%d" % n) for n in range(3)]
+
+
+def test_detach_takes_back_no_vote_that_may_count(fleet: MakeFleet) -> None:
+    """Of an acquire that was granted, or may be, nothing is undone: the master may execute it after the next
+    connection has had its vote counted.
+    """
+    f = fleet(silent, granting, granting)
+    assert f.ask(acquire(b"granted", f.all), 2).granted == 2
+    undecided = f.ask_meanwhile(acquire(b"undecided", f.all), 3, wait=Wait.ALL)
+    f.ask(acquire(b"not awaited", f.all), 0)
+    f.session(0).wait_commands(3)
+    f.detach(0)
+    assert f.session(0).commands == [set_words(key) for key in (b"granted", b"undecided", b"not awaited")]
+    assert undecided.result(SOON).granted == 2
 
 
 def test_closing_takes_back_what_too_few_have_granted(fleet: MakeFleet) -> None:
@@ -88,7 +101,7 @@ def test_detach_keeps_what_must_arrive(fleet: MakeFleet) -> None:
 def test_detach_does_not_wait_for_a_master_that_does_not_read(fleet: MakeFleet) -> None:
     f = fleet(silent, buffers=4096, reading=False)
     keys = [b"%03d" % n * 100 for n in range(100)]
-    f.exchange([acquire(key, 1) for key in keys], need=0)
+    f.exchange([acquire(key, 1) for key in keys], need=1, timeout=0.0)
     sock = f.engine.detach(0)
     assert not f.link(0).attached
     f.masters[0].reading.set()
@@ -104,7 +117,7 @@ def test_detach_does_not_wait_for_a_master_that_does_not_read(fleet: MakeFleet) 
 def test_what_detach_leaves_is_heard_to_the_end(fleet: MakeFleet) -> None:
     # The socket comes back half-closed: the master reads the releases although it still writes.
     f = fleet(silent, pair=tcp_pair)
-    f.exchange([acquire(b"%d" % n, 1) for n in range(50)], need=0)
+    f.exchange([acquire(b"%d" % n, 1) for n in range(50)], need=1, timeout=0.0)
     f.session(0).wait_commands(50)
     f.session(0).send(b"$-1\r\n" * 50)
     f.detach(0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.fleet import LONG, NATIVE, PLAIN
 from support.scripted import take_commands
 
-from redlock_fast._commands import Capabilities, Dialect, Mark, Verb, command, dialect
+from redlock_fast._commands import COMPARE_AND_EXTEND, Capabilities, Dialect, Mark, Verb, command, dialect
 from redlock_fast._engine import Batch, Engine, Request
 
 #: Such as would matter, if anything in a command were read as a part of it.
@@ -21,7 +21,7 @@ ODD = [
 ]  # fmt: skip
 words = st.one_of(st.sampled_from(ODD), st.binary(max_size=300))
 
-MARKED = dialect(Capabilities(), Mark("%d\r\n", 1000, True))
+MARKED = dialect(Capabilities(), Mark("%d\r\n", 1000))
 #: Constants that look like formats and like RESP; arguments in another order, and twice.
 ODD_COMMAND = command(b"100%", 2, b"\r\n%s", 0, 1, 0, b"$1\r\n")
 
@@ -64,7 +64,7 @@ def test_lock_commands(engine_class: type[Engine], args: tuple[bytes, ...]) -> N
         [
             encoded(b"SET", key, token, b"NX", b"PX", ttl),
             encoded(b"DELIFEQ", key, token),
-            encoded(b"SET", key, token, b"IFEQ", token, b"PX", ttl),
+            encoded(b"EVALSHA", COMPARE_AND_EXTEND.sha1, b"1", key, token, ttl),
             encoded(b"EXISTS", key),
             encoded(b"DELIFEQ", key, token),  # closing takes back what was not answered
         ]

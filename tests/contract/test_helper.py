@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import shutil
 import sys
 import threading
 import time
@@ -51,10 +50,8 @@ def switching(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    if not shutil.which("openssl"):
-        pytest.skip("needs the openssl command")
-    return Tls(tmp_path_factory.mktemp("tls"))
+def tls() -> Tls:
+    return Tls()
 
 
 def native_threads() -> int:

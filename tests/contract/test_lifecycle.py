@@ -15,9 +15,9 @@ from redlock_fast._engine import FAULT, LAG_AFTER, Engine, Wait
 def test_new_link_is_blank(fleet: MakeFleet) -> None:
     f = fleet(silent, attach=False)
     link = f.link(0)
-    assert link == (False, "", 0, 0.0, 0.0, 0, 0, 0, 0)
+    assert link == (False, "", 0, 0.0, 0.0, 0, 0, 0, 0, 0)
     f.attach(0)
-    assert f.link(0) == (True, "", 0, 0.0, 0.0, 0, 0, 0, 0)
+    assert f.link(0) == (True, "", 0, 0.0, 0.0, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("timeout", [None, 0.0, 0.25])

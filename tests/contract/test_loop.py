@@ -303,18 +303,14 @@ def test_kept_submissions_that_were_not_sent_yet_are_kept(fleet: MakeFleet) -> N
     assert first.commands in ([], session.commands)
 
 
-def test_detach_leaves_no_submission_without_its_undo(fleet: MakeFleet) -> None:
+def test_detach_undoes_what_is_forgotten(fleet: MakeFleet) -> None:
+    """And not what a task still waits for."""
     f = fleet(silent)
     loop = Loop(f)
-    loop.submit([acquire(b"sent", 1)], 1)
+    loop.submit([acquire(b"awaited", 1)], 1)
+    f.engine.forget(loop.submit([acquire(b"forgotten", 1)], 1))
     loop.turn(0.0)
-    f.session(0).wait_commands(1)
-    loop.submit([acquire(b"unsent", 1)], 1)
+    f.session(0).wait_commands(2)
     f.detach(0)
-    sent, *rest = f.session(0).commands
-    assert sent == set_words(b"sent")
-    assert rest in (
-        [del_words(b"sent")],
-        [set_words(b"unsent"), del_words(b"sent"), del_words(b"unsent")],
-    )
-    assert all(votes.values == (FAULT,) for [votes] in loop.hear(2))
+    assert f.session(0).commands == [set_words(b"awaited"), set_words(b"forgotten"), del_words(b"forgotten")]
+    assert all(votes.values == (FAULT,) for [votes] in loop.hear(1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import time
 from collections.abc import Callable
@@ -382,10 +381,8 @@ def test_timeout_while_a_thread_leads(fleet: MakeFleet) -> None:
 
 
 @pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    if not shutil.which("openssl"):
-        pytest.skip("needs the openssl command")
-    return Tls(tmp_path_factory.mktemp("tls"))
+def tls() -> Tls:
+    return Tls()
 
 
 def test_tls_records_that_are_read_in_one_go_are_not_forgotten(fleet: MakeFleet, tls: Tls) -> None:

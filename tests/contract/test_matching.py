@@ -6,8 +6,9 @@ import pytest
 from support.fleet import SOON, Fleet, MakeFleet, acquire
 from support.scripted import always, granting, once_all_came, silent
 from support.waiting import start
+from support.watching import EVERYTHING
 
-from redlock_fast._engine import FAULT, SILENT
+from redlock_fast._engine import FAULT, FLUSHED, SILENT
 
 #: Replies of every type, with the vote that each is.
 REPLIES: list[tuple[bytes, int]] = [
@@ -25,7 +26,7 @@ REPLIES: list[tuple[bytes, int]] = [
     (b":5\r\n", 5),
 ]
 PUSH = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$3\r\nfoo\r\n"
-PUSH_NULL = b">2\r\n$10\r\ninvalidate\r\n_\r\n"
+PUSH_EMPTY = b">2\r\n$10\r\ninvalidate\r\n*0\r\n"
 ATTRIBUTE = b"|1\r\n+ttl\r\n:3600\r\n"
 
 
@@ -39,7 +40,7 @@ def stream_and_values() -> tuple[bytes, list[int]]:
     """All replies with pushes and attributes between them."""
     stream = b""
     for number, (reply, _) in enumerate(REPLIES):
-        stream += (b"", PUSH, ATTRIBUTE, PUSH_NULL, ATTRIBUTE + PUSH)[number % 5] + reply
+        stream += (b"", PUSH, ATTRIBUTE, PUSH_EMPTY, ATTRIBUTE + PUSH)[number % 5] + reply
     return stream, [value for _, value in REPLIES]
 
 
@@ -131,7 +132,7 @@ def test_half_of_a_later_reply_with_the_end_of_an_earlier(fleet: MakeFleet) -> N
 
 
 def test_pushes_are_counted_and_are_no_replies(fleet: MakeFleet) -> None:
-    f = fleet(always([PUSH + b":3\r\n"]), always(b":4\r\n" + PUSH_NULL + PUSH))
+    f = fleet(always([PUSH + b":3\r\n"]), always(b":4\r\n" + PUSH_EMPTY + PUSH))
     assert f.ask(acquire(b"k", f.all), need=2).values == (3, 4)
     f.until(lambda: f.link(1).pushes == 2, "both pushes are counted")
     assert f.link(0).pushes == 1
@@ -142,10 +143,19 @@ def test_pushes_to_an_idle_connection_are_welcome(fleet: MakeFleet) -> None:
     f = fleet(granting)
     f.session(0).send(PUSH[:7])
     f.until(f.session(0).consumed, "half a push is read")
-    f.session(0).send(PUSH[7:] + PUSH_NULL)
+    f.session(0).send(PUSH[7:] + PUSH_EMPTY)
     f.until(lambda: f.link(0).pushes == 2, "pushes are counted")
     assert f.link(0).attached
     assert f.ask(acquire(b"k", 1), need=1).granted == 1
+
+
+def test_a_flush_ends_the_connection_though_nothing_is_watched(fleet: MakeFleet) -> None:
+    """Catches: a master that is asked on as if it still had what it has granted."""
+    f = fleet(granting)
+    assert f.ask(acquire(b"k", 1), need=1).granted == 1
+    f.session(0).send(EVERYTHING)
+    assert f.until_broken(0) == FLUSHED
+    assert f.ask(acquire(b"other", 1), need=1).values == (FAULT,)
 
 
 def test_push_that_looks_like_a_grant_is_none(fleet: MakeFleet) -> None:

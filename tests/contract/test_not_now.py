@@ -10,10 +10,12 @@ from support.scripted import Words, always, granting
 from support.waiting import eventually
 
 from redlock_fast._commands import Verb
-from redlock_fast._engine import FAULT, NOT_NOW, RETRY_AFTER, Request
+from redlock_fast._engine import FAULT, NO_MASTER, NOT_NOW, RETRY_AFTER, Request
 
 BUSY = b"-BUSY Redis is busy running a script.\r\n"
 busy = always(BUSY)
+#: As Redis 6.2 tells of an error that a script ran into.
+WRAPPED = b"-ERR Error running script (call to f_c686f316aaf1eb01d5a4de1b): @user_script:1: @user_script: 1: "
 MARK = b"the next request"
 
 
@@ -32,10 +34,11 @@ def done(f: Fleet, key: bytes = MARK) -> list[Words]:
     return f.session(0).commands
 
 
-@pytest.mark.parametrize("code", sorted(NOT_NOW))
+@pytest.mark.parametrize("code", sorted(NOT_NOW - NO_MASTER))
+@pytest.mark.parametrize("before", [b"", WRAPPED], ids=["", "wrapped"])
 @pytest.mark.parametrize("more", [b"", b" with words"])
-def test_sent_again_until_it_is_done(fleet: MakeFleet, code: bytes, more: bytes) -> None:
-    f = fleet(always(b"-%b%b\r\n" % (code, more)))
+def test_sent_again_until_it_is_done(fleet: MakeFleet, before: bytes, code: bytes, more: bytes) -> None:
+    f = fleet(always(b"%b-%b%b\r\n" % (before, code, more)))
     votes = f.ask(release(b"k", 1, keep=30), need=1)
     assert votes.values == (FAULT,), "the vote is what it is"
     session = f.session(0)
@@ -45,6 +48,26 @@ def test_sent_again_until_it_is_done(fleet: MakeFleet, code: bytes, more: bytes)
     tend(f)
     assert session.commands == [del_words(b"k")] * 4
     assert (f.link(0).replayed, f.link(0).dropped) == (3, 0)
+
+
+@pytest.mark.parametrize("code", sorted(NO_MASTER))
+def test_what_may_be_no_master_any_more_is_asked_nothing(fleet: MakeFleet, code: bytes) -> None:
+    """Its next vote must not count before it was found out what it is; what is kept goes there then."""
+    f = fleet(always(b"-%b with words\r\n" % code))
+    votes = f.exchange([release(b"k", 1, keep=30), acquire(b"l", 1)], need=1)
+    assert [one.values for one in votes] == [(FAULT,)] * 2
+    assert f.until_broken(0).startswith(code.decode())
+    f.masters[0].answer = granting
+    assert f.reattach(0).wait_commands(1) == [del_words(b"k")]
+
+
+def test_it_may_say_so_after_the_decision(fleet: MakeFleet) -> None:
+    f = fleet(granting, lambda words: b"-READONLY no\r\n")
+    f.session(1).hold()
+    assert f.ask(acquire(b"k", f.all), need=1).granted == 1
+    f.session(1).release()
+    assert f.until_broken(1).startswith("READONLY")
+    assert f.link(0).attached
 
 
 def test_nobody_waits_for_its_answer(fleet: MakeFleet) -> None:
@@ -63,7 +86,11 @@ def test_its_answer_came_after_the_decision(fleet: MakeFleet) -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", [b"-NOPERM no", b"-NOSCRIPT", b"-ERR BUSY", b"-BUSYKEY x", b"-B", b"-", b"- BUSY", b"+BUSY"]
+    "reply",
+    [
+        *(b"-NOPERM no", b"-NOSCRIPT", b"-ERR BUSY", b"-BUSYKEY x", b"-B", b"-", b"- BUSY", b"+BUSY"),
+        *(WRAPPED, WRAPPED + b"BUSY", WRAPPED + b"-", WRAPPED + b"-NOPERM no: -BUSY", b"-ERR other: -BUSY x"),
+    ],
 )
 def test_what_it_will_never_do_is_not_sent_again(fleet: MakeFleet, reply: bytes) -> None:
     f = fleet(always(reply + b"\r\n"))

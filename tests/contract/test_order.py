@@ -14,12 +14,13 @@ from support.fleet import (
     del_words,
     release,
     set_words,
+    unchecked,
 )
 from support.scripted import Answer, granting, once_all_came, silent
 from support.waiting import start
 from support.wire import render
 
-from redlock_fast._commands import Capabilities, Verb, dialect
+from redlock_fast._commands import Capabilities, Verb
 from redlock_fast._engine import FAULT, Request
 
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
@@ -33,7 +34,7 @@ def test_each_verb_goes_out_as_its_template_says(fleet: MakeFleet, can: Capabili
         Verb.EXTEND: (b"key", TOKEN, TTL),
         Verb.EXISTS: (b"key",),
     }
-    commands = dialect(can)
+    commands = unchecked(can)
     f = fleet(granting, commands=commands)
     for verb, args in arguments.items():
         assert f.ask(Request(verb, args, 1), need=1).granted == 1
@@ -56,7 +57,7 @@ def test_more_arguments_than_the_template_has_slots_are_left_out(fleet: MakeFlee
 def test_each_master_is_spoken_to_in_its_own_dialect(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, granting, attach=False)
     f.attach(0, NATIVE)
-    f.attach(1, dialect(Capabilities(delex=True)))
+    f.attach(1, unchecked(Capabilities(delex=True)))
     f.attach(2, PLAIN)
     f.ask(release(b"k", f.all), need=3)
     assert f.session(0).commands == [(b"DELIFEQ", b"k", TOKEN)]

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import signal
 import socket
+import ssl
 import threading
+from typing import Any
 
 import pytest
 from support.fleet import LONG, SOON, MakeFleet, Stopwatch, acquire, del_words, release, set_words
+from support.forking import exit_code, fork_here
 from support.scripted import Pair, Words, always, failing, granting, once_all_came, refusing, silent, tcp_pair
 from support.tls import Tls
 from support.waiting import DEADLINE, start
 
-from redlock_fast._engine import FAULT, SILENT, Wait
-
-pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="needs the openssl command")
+from redlock_fast._engine import FAULT, FLUSHED, SILENT, Wait
 
 
 @pytest.fixture(scope="session")
-def certified(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    return Tls(tmp_path_factory.mktemp("tls"))
+def certified() -> Tls:
+    return Tls()
 
 
 @pytest.fixture
@@ -67,10 +68,11 @@ def test_records_that_are_read_in_one_go_are_not_forgotten(fleet: MakeFleet, tls
 
 
 def test_large_reply(fleet: MakeFleet, tls: Pair) -> None:
-    reply = b"$500000\r\n" + b"x" * 500_000 + b"\r\n"
-    f = fleet(always(reply + b">1\r\n+x\r\n"), pair=tls)
+    reply = b"$4000\r\n" + b"x" * 4000 + b"\r\n"
+    push = b">1\r\n$120000\r\n" + b"x" * 120_000 + b"\r\n"
+    f = fleet(always(push * 4 + reply + b">1\r\n+x\r\n"), pair=tls)
     assert f.ask(acquire(b"k", 1), need=1).details == {0: f"unexpected reply of {len(reply)} bytes"}
-    f.until(lambda: f.link(0).pushes == 1, "what is behind it is read too")
+    f.until(lambda: f.link(0).pushes == 5, "what is behind it is read too")
 
 
 def test_large_batch_through_small_buffers_does_not_stall(fleet: MakeFleet, certified: Tls) -> None:
@@ -117,6 +119,17 @@ def test_end_of_the_connection(fleet: MakeFleet, tls: Pair, how: str) -> None:
     assert f.until_broken(1), "noticed while idle, too"
 
 
+def test_what_came_with_the_end_of_the_connection(fleet: MakeFleet, tls: Pair) -> None:
+    """Catches: a flush that is overlooked behind a reply, as the connection ends in the same read."""
+    f = fleet(silent, pair=tls)
+    assert f.ask(acquire(b"k", 1), need=1, timeout=0.0).values == (SILENT,)
+    f.session(0).wait_commands(1)
+    f.session(0).send(b":1\r\n>2\r\n$10\r\ninvalidate\r\n_\r\n")
+    f.session(0).close()
+    assert f.until_broken(0)
+    assert f.link(0).broken == FLUSHED
+
+
 def test_nonsense(fleet: MakeFleet, tls: Pair) -> None:
     f = fleet(always(b"nonsense\r\n"), pair=tls)
     assert f.ask(acquire(b"k", 1), need=1).values == (FAULT,)
@@ -136,7 +149,7 @@ def test_bytes_that_are_not_tls(fleet: MakeFleet, tls: Pair) -> None:
 
 def test_kept_and_undone(fleet: MakeFleet, tls: Pair) -> None:
     f = fleet(silent, pair=tls)
-    f.exchange([acquire(b"a", 1), release(b"b", 1, keep=LONG)], need=0)
+    f.exchange([acquire(b"a", 1), release(b"b", 1, keep=LONG)], need=1, timeout=0.0)
     f.session(0).wait_commands(2)
     f.detach(0)
     assert f.session(0).commands == [set_words(b"a"), del_words(b"b"), del_words(b"a")]
@@ -180,3 +193,36 @@ def test_interrupt(fleet: MakeFleet, tls: Pair) -> None:
         assert f.until_broken(0)
         f.reattach(0)
         assert f.ask(acquire(b"next", 1), 1).values == (3,)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_fork_inside_of_a_socket(fleet: MakeFleet, tls: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As a signal handler may: the child goes on in the middle of the engine.
+    receive = ssl.SSLSocket.read
+    pids: list[int] = []
+
+    def forking(sock: ssl.SSLSocket, *words: Any) -> int | bytes:
+        received = receive(sock, *words)
+        if not pids:
+            pids.append(fork_here())
+            if not pids[0]:
+                f.engine.abandon()
+        return received
+
+    f = fleet(always(b":3\r\n"), pair=tls)
+    monkeypatch.setattr(ssl.SSLSocket, "read", forking)
+    code = 1
+    try:
+        votes = f.ask(acquire(b"k", 1), 1)
+        assert pids
+        if pids[0]:
+            assert votes.values == (3,)
+            assert exit_code(pids[0]) == 0
+        else:
+            assert votes.values in ((FAULT,), (3,))  # the engine, which is abandoned, or the reply
+            assert f.ask(acquire(b"next", 1), 1).values == (FAULT,)
+            code = 0
+    finally:
+        if pids == [0]:
+            os._exit(code)
+    assert f.ask(acquire(b"next", 1), 1).values == (3,)

@@ -49,7 +49,7 @@ def test_refusals(fleet: MakeFleet, reply: bytes, value: int) -> None:
     "reply",
     [
         b"-ERR unknown command\r\n",
-        b"-READONLY You can't write against a read only replica.\r\n",
+        b"-NOREPLICAS Not enough good replicas to write.\r\n",
         b"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
         b"-NOSCRIPT No matching script. Please use EVAL.\r\n",
         b"-\r\n",
@@ -114,7 +114,7 @@ def test_integers_that_look_like_our_marks_do_not_grant_and_do_decide(fleet: Mak
 
 
 def test_long_reply_is_a_fault(fleet: MakeFleet) -> None:
-    reply = b"$300000\r\n" + b"x\r\n" * 100_000 + b"\r\n"
+    reply = b"$3900\r\n" + b"x\r\n" * 1300 + b"\r\n"
     f = fleet(always(reply))
     assert f.ask(acquire(b"k", f.all), need=1).details == {0: f"unexpected reply of {len(reply)} bytes"}
     assert f.link(0).attached

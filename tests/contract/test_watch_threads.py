@@ -162,7 +162,7 @@ def test_interrupt(fleet: MakeFleet, alarm: None, others: int) -> None:
         f.ask(watch(b"k", 1), need=1)
     sending.result(SOON)
     assert watched.seconds < SOON
-    f.session(0).send(EVERYTHING)
+    f.session(0).send(invalidate(*names_of(others)))
     for future in futures:
         assert future.result(SOON).values == (1,)
     assert f.ask(get(b"g", 1), need=1).values == (1,)

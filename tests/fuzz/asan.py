@@ -23,7 +23,7 @@ FLAGS = (
 #: What they measure, memory and time, is not what it was.
 LEFT_OUT = ("real/test_leaks.py", "real/test_hostile.py", "unit/test_bench.py", "real/test_demo.py")
 BUT = "not memory_is_given_back"
-#: Only Python loads what is instrumented: servers, shells and ps go without.
+#: Only Python loads what is instrumented: servers and shells go without.
 ONLY_PYTHON = """
 import os, subprocess, sys
 begin = subprocess.Popen.__init__

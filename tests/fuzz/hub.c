@@ -77,6 +77,7 @@ static void attach(world *w, chance *c, int master) {
     hub_template **dialect = malloc(VERBS * sizeof *dialect);
     for (int i = 0; i < VERBS; i++) dialect[i] = i < 3 ? command(i + 1, i == 1) : watching(i - 2, c);
     dialect[2]->undo = 1;
+    if (below(c, 4) == 0) dialect[below(c, VERBS)]->reply = 1 + (int)below(c, 2);
     w->peers[master] = ends[1];
     if (below(c, 4)) {
         hub_attach(w->h, master, ends[0], NULL, dialect, VERBS, 0);

@@ -14,7 +14,8 @@ static verdict judge(const char *data, size_t size) {
     char *exact = malloc(size ? size : 1);
     memcpy(exact, data, size);
     verdict v = {.kind = REPLY_PARTIAL};
-    v.kind = reply_next((reply_bytes){exact, size}, &v.end, &v.number);
+    reply_scan scan = {0};
+    v.kind = reply_next((reply_bytes){exact, size}, &scan, &v.end, &v.number);
     free(exact);
     fuzz_inputs++;
     return v;
@@ -33,6 +34,23 @@ static void check_prefix(const char *data, verdict whole, size_t size) {
     }
 }
 
+/* In pieces the same as whole, and no byte is looked at more than twice. */
+static void check_pieces(chance *c, const char *data, verdict whole, size_t size) {
+    reply_scan scan = {0};
+    verdict v = {.kind = REPLY_PARTIAL};
+    size_t most = 1 + below(c, size < 1000 ? 2 : 300), came = 0;
+    while (v.kind == REPLY_PARTIAL && came < size) {
+        came += 1 + below(c, most);
+        if (came > size) came = size;
+        v.kind = reply_next((reply_bytes){data, came}, &scan, &v.end, &v.number);
+        CHECK(scan.looked <= 2 * came);
+    }
+    CHECK(v.kind == whole.kind);
+    if (v.kind == REPLY_PARTIAL || v.kind == REPLY_MALFORMED) return;
+    CHECK(v.end == whole.end && (v.kind != REPLY_NUMBER || v.number == whole.number));
+    CHECK(!scan.at && !scan.searched && !scan.tail && !scan.depth);
+}
+
 static void one(chance *c) {
     static stream s;
     put_stream(&s, c);
@@ -40,6 +58,7 @@ static void one(chance *c) {
         const char *data = s.data + at;
         size_t size = s.size - at;
         verdict whole = judge(data, size);
+        check_pieces(c, data, whole, size);
         if (size < 64) {
             for (size_t cut = 1; cut < size; cut++) check_prefix(data, whole, cut);
         } else {

@@ -59,7 +59,7 @@ static inline void put_noise(stream *s, chance *c, size_t size) {
 }
 
 static inline void put_line(stream *s, chance *c) {
-    size_t size = below(c, 200) ? below(c, 30) : 65500 + below(c, 80);
+    size_t size = below(c, 200) ? below(c, 30) : 4060 + below(c, 50);
     for (; size; size--) {
         char byte = (char)(' ' + below(c, 90));
         put(s, &byte, 1);
@@ -67,7 +67,7 @@ static inline void put_line(stream *s, chance *c) {
 }
 
 static inline void put_bulk(stream *s, chance *c) {
-    size_t size = below(c, 300) ? below(c, 20) : below(c, 70000);
+    size_t size = below(c, 300) ? below(c, 20) : below(c, 4200);
     put_number(s, c, size);
     put_text(s, "\r\n");
     put_noise(s, c, size);

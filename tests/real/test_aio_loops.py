@@ -26,6 +26,7 @@ from support.loops import (
     timers,
     until,
 )
+from support.nesting import NestingLoop
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import AsyncFastRedlock, ClientClosed, RedlockError, Retry, WrongLoop
@@ -111,6 +112,30 @@ def test_another_loop_after_the_first_was_closed(
     run(second, make_loop)
     nothing_left(valkey)
     eventually(lambda: collected() and threads() <= before, "its threads end")
+
+
+def test_a_task_that_runs_the_loop_inside_of_itself(valkey: Masters, aclient: MakeAio) -> None:
+    """What nest_asyncio allows, while a lock is held. Catches: a callback that runs inside of itself, and
+    requests that stay unsent until the outer one is done.
+    """
+    c = aclient(valkey)
+
+    async def use(number: int) -> int:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, NestingLoop)
+        async with c.lock(f"outer:{number}", TTL):
+            loop.nested(cycle(c, f"inner:{number}"))
+        await cycle(c, f"inner:{number}")
+        return number
+
+    async def main() -> None:
+        async with c:
+            await cycle(c, "first")
+            async with asyncio.timeout(DEADLINE):
+                assert await asyncio.gather(*map(use, range(4))) == [0, 1, 2, 3]
+
+    run(main, NestingLoop)
+    nothing_left(valkey)
 
 
 @each_loop

@@ -10,7 +10,7 @@ import pytest
 import redis
 from support.clocks import Jumping
 from support.detours import no_detours
-from support.keys import TTL, occupy, paused, sizes, values
+from support.keys import TTL, occupy, paused, sizes, values, wipe
 from support.loops import at_full_strength, clean, on_loops, until
 
 from redlock_fast import AsyncFastRedlock, AsyncLock, ClientClosed, Contended, QuorumUnavailable, Retry
@@ -75,7 +75,7 @@ async def test_refused(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
         await until(lambda: sizes(valkey) == [1, 1, 1, 0, 0], "ours are taken back")
         assert c.stats().contended == 2
         for node in nodes[:3]:
-            node.flushall()
+            wipe(node)
         await reusable(lock)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 from support.commands import Command, alive, ends, first_line, running
-from support.keys import nothing_left, values, with_keys
+from support.keys import nothing_left, values, wipe, with_keys
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast.embedded import Masters
@@ -231,7 +231,7 @@ def test_a_lost_lock_ends_the_command(once: Command, valkey: Masters, raw: Raw) 
     with running(once.start("exec", "job", *SHORT, *sh(OBEYS))) as process:
         first_line(process)
         for node in raw(valkey):
-            node.flushall()
+            wipe(node)
         out, err = process.communicate(timeout=DEADLINE)
         assert (process.returncode, out) == (75, "ended\n")
         lost = "redlock-fast: lost the lock job: gone: a quorum of masters no longer has the key\n"
@@ -242,7 +242,7 @@ def test_who_ignores_the_loss_is_killed(command: Command, valkey: Masters, raw: 
     with running(command.start("exec", "job", *SHORT, *QUICK, *sh(IGNORES))) as process:
         pid = int(first_line(process))
         for node in raw(valkey):
-            node.flushall()
+            wipe(node)
         out, _ = process.communicate(timeout=DEADLINE)
         assert (process.returncode, out) == (75, "heard\n")
         assert not alive(pid)
@@ -253,7 +253,7 @@ def test_what_the_command_has_started_ends_with_it(once: Command, valkey: Master
     with running(once.start("exec", "job", *SHORT, *QUICK, *sh(script))) as process:
         pid = int(first_line(process))
         for node in raw(valkey):
-            node.flushall()
+            wipe(node)
         assert process.wait(DEADLINE) == 75
         ends(pid)
 
@@ -276,7 +276,7 @@ def test_a_loss_that_only_the_release_finds(once: Command, valkey: Masters, raw:
     ) as process:
         first_line(process)
         for node in raw(valkey):
-            node.flushall()
+            wipe(node)
         end.touch()
         _, err = process.communicate(timeout=DEADLINE)
         assert process.returncode == 75

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
-from support.keys import SOMEBODY, occupy
+from support.keys import SOMEBODY, occupy, wipe
 from support.loops import clean, on_loops, until
 
 from redlock_fast import ConfigError
@@ -39,7 +39,7 @@ async def lose_and_fail(lock: Any, masters: Masters) -> None:
 
 def forget(masters: Masters) -> None:
     for master in masters:
-        assert master.ask("FLUSHALL") == "+OK"
+        wipe(master)
 
 
 # --- aioredlock ---------------------------------------------------------------------------------------

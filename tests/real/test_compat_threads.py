@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 import valkey as valkey_py
-from support.keys import SOMEBODY, nothing_left, occupy
+from support.keys import SOMEBODY, nothing_left, occupy, wipe
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast.compat import pottery, redis_py, redlock, redlock_plus
@@ -29,7 +29,7 @@ DEAD = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
 def forget(masters: Masters) -> None:
     """All leases end now, as far as the masters know."""
     for master in masters:
-        assert master.ask("FLUSHALL") == "+OK"
+        wipe(master)
 
 
 def lose_and_fail(lock: Any, masters: Masters) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,9 +15,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
+from support.commands import command_lines
 from support.waiting import eventually
 
 from redlock_fast import _demo, _demo_crew, _demo_worker, cli
@@ -53,8 +54,7 @@ def at_work(folder: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
 
 def processes(mark: str) -> list[str]:
     """The command lines that contain ``mark``."""
-    listed = subprocess.run(["ps", "-eo", "args", "-ww"], capture_output=True, text=True).stdout
-    return [line for line in listed.splitlines() if mark in line]
+    return [line for line in command_lines() if mark in line]
 
 
 # -- as users run it ---------------------------------------------------------------------------
@@ -80,6 +80,7 @@ def test_the_demo_passes_and_leaves_nothing(engine_name: str, tmp_path: Path) ->
     assert processes(str(tmp_path)) == []
 
 
+@pytest.mark.usefixtures("redis_server")
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["demo", "--masters", "1", "--workers", "2", "--seconds", "0.3", "--server", "redis"]
     assert cli.main(arguments) == 0
@@ -93,7 +94,9 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_interrupted(tmp_path: Path) -> None:
     with at_work(tmp_path) as (demo, workers):
-        urls = json.loads(workers[0][workers[0].index("{") :])["urls"]
+        configs = "".join(config.read_text() for config in tmp_path.rglob("config"))
+        ports = [int(port) for port in re.findall(r'^port "(\d+)"', configs, re.MULTILINE)]
+        assert not any("redis://" in line for line in workers), "URLs have passwords"
         demo.send_signal(signal.SIGINT)
         _, said = demo.communicate(timeout=PATIENCE)
     assert demo.returncode == 130
@@ -101,9 +104,10 @@ def test_interrupted(tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert processes(str(tmp_path)) == []
     assert list(tmp_path.iterdir()) == []
-    for url in urls:
+    assert len(ports) == 5
+    for port in ports:
         with pytest.raises(OSError, match="refused"):
-            socket.create_connection(("127.0.0.1", urlsplit(url).port or 0))
+            socket.create_connection(("127.0.0.1", port))
 
 
 def test_killed(tmp_path: Path) -> None:
@@ -230,11 +234,11 @@ def words(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What a worker says that runs here, not in a process of its own."""
     said: list[dict[str, Any]] = []
     monkeypatch.setattr(_demo_worker, "say", lambda **message: said.append(message))
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     return said
 
 
-def run_worker(monkeypatch: pytest.MonkeyPatch, **setting: Any) -> None:
+def run_worker(monkeypatch: pytest.MonkeyPatch, urls: list[str], **setting: Any) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{json.dumps(urls)}\n\n"))
     monkeypatch.setattr(sys, "argv", ["worker", json.dumps({"engine": "auto", "seconds": 0.2} | setting)])
     _demo_worker.main()
 

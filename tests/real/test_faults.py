@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 import redis
 from support.counting import begin, counting, end
+from support.keys import wipe
 from support.proxy import Proxy, fixed, jitter
 from support.waiting import DEADLINE, eventually, start
 
@@ -219,7 +220,7 @@ def on(master: Master, key: str) -> bool:
 
 
 def test_connection_that_hangs_is_replaced_and_leaves_no_orphan(masters: Masters, client: MakeClient) -> None:
-    """Catches: closing a connection that owes replies to SETs without their releases behind them."""
+    """Catches: locks that stay on masters which executed the SET after their connection was given up."""
     clients = [client(masters, node_timeout=0.05, socket_timeout=0.5) for _ in range(5)]
     for c in clients:
         all_connected(c)
@@ -235,9 +236,8 @@ def test_connection_that_hangs_is_replaced_and_leaves_no_orphan(masters: Masters
     for c in clients:
         all_connected(c)
         assert [master.connections for master in c.health()] == [1, 2, 1, 1, 2]
-    # They executed the SETs late. Nobody counts on them, so the releases have to follow at once.
-    eventually(lambda: with_keys(masters) == [0, 2, 3], "the late masters have no key")
-    assert [masters[n].ask("DBSIZE") for n in (0, 2, 3)] == [":5"] * 3
+    # They executed the SETs late, and keep the keys: the locks are held.
+    eventually(lambda: [master.ask("DBSIZE") for master in masters] == [":5"] * 5, "all have the keys")
     assert [lock.release() for lock in locks] == [True] * 5
     nothing_left(masters)
 
@@ -307,7 +307,7 @@ def test_loss_is_told_with_a_dead_minority(masters: Masters, client: MakeClient)
     assert extended.acquire()
     assert released.acquire()
     for number in (0, 2, 4):
-        assert masters[number].ask("FLUSHALL") == "+OK"
+        wipe(masters[number])
     with pytest.raises(LockLost):
         extended.extend(TTL)
     assert not extended.locked()
@@ -362,11 +362,14 @@ def test_acquire_is_not_sent_again_after_a_cut(
     began = time.monotonic()
     future = blocked_acquire(c.lock("cut", TTL), proxies)
     for proxy in proxies:
+        proxy.refusing = True
         proxy.cut()
         proxy.deaf = False
-    with pytest.raises(QuorumUnavailable, match=r"(?i)connection"):
+    with pytest.raises(QuorumUnavailable, match=r"(?i)connect"):
         future.result(DEADLINE)
     assert time.monotonic() - began < 30.0, "it waited for node_timeout"
+    for proxy in proxies:
+        proxy.refusing = False
     all_connected(c)
     nothing_left(masters, deadline=10)
     assert [len(proxy.sets()) for proxy in proxies] == [1, 1, 1]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import math
 import multiprocessing
 import os
 import signal
 import socket
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -15,10 +19,11 @@ from types import FrameType
 import pytest
 import redis
 from support.engines import each_once
-from support.forking import exit_code, fork_child
+from support.forking import exit_code, fork_child, fork_here
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost, QuorumUnavailable
+from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost, QuorumUnavailable, RedlockError
+from redlock_fast._seat import Seat
 from redlock_fast.embedded import Masters
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -28,6 +33,10 @@ Raw = Callable[[Masters], list[redis.Redis]]
 Fork = Callable[[Callable[[], None]], None]
 
 TTL = 60.0
+#: Children of a test that something goes wrong in by chance, and its seconds: on a busy machine there are
+#: fewer children. By hand, with --timeout=0, some thousands.
+FORKS = int(os.environ.get("REDLOCK_FAST_TEST_FORKS", "150"))
+LONGEST = math.inf if "REDLOCK_FAST_TEST_FORKS" in os.environ else 15.0
 
 
 def os_fork(action: Callable[[], None]) -> None:
@@ -119,12 +128,6 @@ def test_child_that_leaves_the_inherited_with_deletes_nothing(
     nothing_left(masters)
 
 
-def fork_here() -> int:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
 def test_child_uses_the_same_client(masters: Masters, connected: MakeClient, fork: Fork) -> None:
     """Catches: two processes on one connection, and random numbers that both drew in advance."""
     c = connected(masters)
@@ -209,6 +212,71 @@ def test_fork_in_the_middle_of_exchanges(masters: Masters, connected: MakeClient
     assert c.stats().expired == 0
     assert [(master.faults, master.connections) for master in c.health()] == [(0, 1)] * 5
     nothing_left(masters)
+
+
+def fork_beside(count: int, c: FastRedlock, work: Callable[[int], None], forks: int = FORKS) -> None:
+    """``forks`` children, one after the other, that use the client while ``count`` threads ``work``."""
+    stop = threading.Event()
+
+    def go_on(name: int) -> None:
+        while not stop.is_set():
+            work(name)
+
+    def child() -> None:
+        with c.lock(f"child:{os.getpid()}", TTL, timeout=DEADLINE):
+            pass
+
+    end = time.monotonic() + LONGEST
+    workers = [start(partial(go_on, name)) for name in range(count)]
+    try:
+        for _ in range(forks):
+            os_fork(child)
+            if time.monotonic() > end:
+                break
+    finally:
+        stop.set()
+    for worker in workers:
+        worker.result(DEADLINE)
+
+
+@each_once
+def test_forks_beside_many_busy_threads(masters: Masters, connected: MakeClient) -> None:
+    """Catches: a child with a copy of something that another thread was about to change. It hangs or frees
+    memory twice: one child of 700 did, before src/fork.c.
+    """
+    c = connected(masters)
+
+    def work(name: int) -> None:
+        with c.lock(f"thread:{name}", TTL):
+            pass
+
+    fork_beside(16, c, work)
+
+
+@each_once
+def test_forks_beside_connections_that_come_and_go(
+    masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same where the parent gives up one connection after the other, and opens it again."""
+    c = connected(masters)
+    parent, turns = os.getpid(), itertools.cycle(range(5))
+    check = c.masters._check
+
+    def impatient(master: int, seat: Seat) -> bool:
+        if os.getpid() == parent and not master and (lost := next(turns)) in attached():
+            c.masters._fail(lost, "given up by the test")
+        return check(master, seat)
+
+    def attached() -> list[int]:
+        return [number for number, seat in enumerate(c.masters.seats) if seat.attached]
+
+    def work(name: int) -> None:
+        with contextlib.suppress(RedlockError), c.lock(f"thread:{name}", TTL, timeout=1.0):
+            pass
+
+    monkeypatch.setattr(c.masters, "_check", impatient)
+    fork_beside(8, c, work, FORKS // 3)
+    eventually(lambda: sum(master.connections for master in c.health()) > 5, "connections come and go")
 
 
 def test_child_of_a_parent_that_is_connecting(valkey: Masters, client: MakeClient) -> None:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 TESTS = Path(__file__).parent.parent
 MEGABYTE = 1 << 20
-#: For four hostile masters together. What one may have is some reply of 1 MB, twice while it grows.
+#: For four hostile masters together. What one may have is a push of 128 KB and what is read in one go.
 MOST = 32 * MEGABYTE
 #: Seconds for an acquire, on a busy machine, while masters send as fast as they can.
 SOON = 5.0

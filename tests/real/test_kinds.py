@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 from support.clocks import Jumping
-from support.keys import TTL, calls, nothing_left, paused, sizes
+from support.keys import CACHING, TTL, calls, nothing_left, paused, sizes, wipe
 from support.kinds import AGAINST, KINDS
 from support.loops import Plain, at_full_strength, clean, on_loops, until
 from support.signalling import handling, interrupt, to_main
@@ -83,7 +83,7 @@ def test_with(masters: Masters, connected: MakeClient, kind: str) -> None:
         with pytest.raises(Contended), against(kind, c, timeout=0.05):
             pytest.fail("the body ran unlocked")
     with pytest.raises(LockLost), KINDS[kind](c, "r"):
-        assert all(master.ask("FLUSHALL") for master in masters)
+        assert [wipe(master) for master in masters]
     nothing_left(masters)
 
 
@@ -135,7 +135,7 @@ def test_renewal_and_its_loss(masters: Masters, connected: MakeClient, kind: str
     assert lock.remaining() > TTL - THIRD
     assert not against(kind, c).acquire(blocking=False)
     for master in masters:
-        master.ask("FLUSHALL")
+        wipe(master)
     clock.jump(THIRD)
     assert lock.lost.wait(DEADLINE)
     eventually(lambda: len(losses) == 1, "it is told")
@@ -155,7 +155,7 @@ async def test_a_loss_cancels_the_body(valkey: Masters, aclient: MakeAio, kind: 
         async def outlive() -> None:
             async with KINDS[kind](c, "r", auto_extend=True):
                 for master in valkey:
-                    master.ask("FLUSHALL")
+                    wipe(master)
                 clock.jump(THIRD)
                 await asyncio.sleep(DEADLINE)
 
@@ -217,7 +217,7 @@ def fail() -> None:
 
 def waits(nodes: list[redis.Redis]) -> bool:
     """Whether somebody is in the middle of waiting: since the last CONFIG RESETSTAT, a quorum was watched."""
-    return sum(map(bool, calls(nodes, "client|caching"))) >= 3
+    return sum(map(bool, calls(nodes, *CACHING))) >= 3
 
 
 def reset(nodes: list[redis.Redis]) -> None:
@@ -302,12 +302,12 @@ def test_masters_without_a_marker_cast_no_vote(masters: Masters, connected: Make
     with pytest.raises(QuorumUnavailable, match="forgotten"):
         KINDS[kind](connected(masters, **options), "r").acquire(timeout=1.0)
     for master in masters:
-        master.ask("FLUSHALL")
+        wipe(master)
     c = connected(masters, assume_fresh=True, **options)
     lock = KINDS[kind](c, "r")
     assert lock.acquire()
     assert not against(kind, c).acquire(timeout=0.1)
     for master in masters:
-        master.ask("FLUSHALL")
+        wipe(master)
     with pytest.raises(QuorumUnavailable, match="forgotten"):
         against(kind, c).acquire(timeout=1.0)

@@ -11,7 +11,8 @@ from functools import partial
 import pytest
 import redis
 from support.engines import each_once
-from support.keys import calls, nothing_left
+from support.keys import calls, nothing_left, wipe
+from support.kinds import claim_of, values
 from support.loops import Plain, until
 from support.signalling import handling, interrupt, to_main
 from support.waiting import DEADLINE, eventually, start
@@ -128,6 +129,22 @@ def test_a_dead_waiter_is_passed_over(masters: Masters, connected: MakeClient, r
     eventually(lambda: all(b"dead" not in queue(node) for node in nodes), "the last master has it out, too")
     assert lock.release()
     nothing_left(masters)
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_dead_waiter_leaves_the_queue_also_from_its_middle(
+    masters: Masters, connected: MakeClient, raw: Raw
+) -> None:
+    """Else it counts as one that is ahead, as long as the head of the queue waits."""
+    nodes, c = raw(masters), connected(masters)
+    for node in nodes:
+        node.set("r", "another", px=600_000)
+        node.zadd("{r}:q", {b"first": 1, b"dead": 2})
+        node.zadd("{r}:e", {b"first": 1e15, b"dead": 1})
+    claim = claim_of(c.lock("r", fair=True))
+    claim.ticket = b"3"
+    assert values(c, claim.ask(b"t" * 20, b"60000", 0b11111)) == [(-1,) * 5], "it is behind the first"
+    assert [queue(node) for node in nodes] == [[b"first", b"t" * 20]] * 5
 
 
 def test_plain_locks_exclude_it_and_it_excludes_them(masters: Masters, connected: MakeClient) -> None:
@@ -259,7 +276,7 @@ def test_renewal_and_its_loss(masters: Masters, connected: MakeClient, raw: Raw)
     assert lock.acquire()
     eventually(lambda: c.stats().renewed, "it is renewed")
     for node in raw(masters):
-        node.flushall()
+        wipe(node)
     assert lost.wait(DEADLINE)
     assert not lock.release()
     nothing_left(masters)
@@ -270,7 +287,7 @@ def test_marker_keeps_its_vote(masters: Masters, connected: MakeClient, raw: Raw
     with c.lock("r", TTL, fair=True):
         pass
     for node in raw(masters)[:3]:
-        node.flushall()
+        wipe(node)
     with pytest.raises(Exception, match="GUARDED"):
         c.lock("r", TTL, fair=True).acquire(blocking=False)
 

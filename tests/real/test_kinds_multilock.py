@@ -12,7 +12,7 @@ import pytest
 import redis
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child
-from support.keys import calls, names, nothing_left, occupy, paused, values
+from support.keys import calls, names, nothing_left, occupy, paused, values, wipe
 from support.loops import Plain
 from support.waiting import DEADLINE, eventually, start
 
@@ -190,10 +190,10 @@ def test_one_master_that_comes_back_empty(valkey: Masters, connected: MakeClient
     valkey[0].kill()
     valkey[0].restart()
     eventually(lambda: c.health()[0].connections == 2, "it is connected again")
-    nodes[1].flushall()
+    wipe(nodes[1])
     lock.extend()
     assert not connected(valkey).lock("b", TTL).acquire(blocking=False)
-    nodes[2].flushall()
+    wipe(nodes[2])
     with pytest.raises(LockLost):
         lock.extend()
     assert lock.release() is False

@@ -14,7 +14,7 @@ import pytest
 import redis
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child
-from support.keys import calls, nothing_left, paused, values
+from support.keys import calls, nothing_left, paused, values, wipe
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
@@ -216,7 +216,7 @@ def test_a_loss_is_told_once_and_nobody_enters_under_it(
     assert kept.acquire()
     assert kept.acquire()
     for node in raw(masters):
-        node.flushall()
+        wipe(node)
     clock.jump(THIRD)
     eventually(lambda: losses, "the loss is told")
     assert kept.lost.is_set()

@@ -12,7 +12,7 @@ import pytest
 import redis
 from support.cancelling import Aim
 from support.clocks import Jumping
-from support.keys import TTL, calls, nothing_left, values, with_keys
+from support.keys import TTL, calls, nothing_left, values, wipe, with_keys
 from support.loops import at_full_strength, clean, on_loops, until
 from support.waiting import DEADLINE, eventually
 
@@ -234,7 +234,7 @@ async def test_a_loss_cancels_the_outermost_body(masters: Masters, aclient: Make
                 try:
                     async with lock:
                         for node in raw(masters):
-                            node.flushall()
+                            wipe(node)
                         clock.jump(THIRD)
                         await asyncio.sleep(DEADLINE)
                 except asyncio.CancelledError:

@@ -32,13 +32,13 @@ def clients(fleet: Masters, engine_name: str, node_timeout: float) -> Iterator[F
         yield client
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def patient(fleet: Masters, engine_name: str) -> Iterator[FastRedlock]:
     """For what a majority decides: it does so long before the timeout."""
     yield from clients(fleet, engine_name, 20.0)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def hasty(fleet: Masters, engine_name: str) -> Iterator[FastRedlock]:
     """For what only the timeout can end."""
     yield from clients(fleet, engine_name, 0.04)

@@ -43,6 +43,8 @@ def test_released_when_it_can(
 ) -> None:
     monkeypatch.setattr(_connector, "IDLE_TICK", 0.1)  # so often the connector looks
     c, last = plain(masters).at_full_strength(), raw(masters)[-1]
+    if last.info("server")["redis_version"].startswith("6."):
+        pytest.skip("Redis 6.2 answers ERR where a command of a script fails")
     lock = LOCKS[kind](c.client)
     assert c.wait(lock.acquire())
     eventually(lambda: with_keys(masters) == [0, 1, 2, 3, 4], "all have it")

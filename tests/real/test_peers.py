@@ -16,6 +16,7 @@ from types import FrameType
 
 import pytest
 import redis
+from support.keys import wipe
 from support.proxy import Proxy, jitter
 from support.waiting import DEADLINE, eventually, start
 
@@ -117,10 +118,13 @@ def test_03_a_lost_reply_locks_nobody_out(masters: Masters, connected: MakeClien
         future = start(lambda: lock.acquire(blocking=False))
         eventually(lambda: all(proxy.sets() for proxy in proxies), "the requests go through")
         for proxy in proxies[:3]:
+            proxy.refusing = True
             proxy.cut()
             proxy.deaf = False
         with pytest.raises(QuorumUnavailable):
             future.result(DEADLINE)
+        for proxy in proxies[:3]:
+            proxy.refusing = False
         with within(SOON):
             assert lock.acquire()
         assert lock.release()
@@ -314,7 +318,7 @@ def test_10_extend_never_acquires_anew(masters: Masters, connected: MakeClient, 
     long = c.lock("lost", TTL / 2)
     assert long.acquire()
     for server in servers:
-        server.flushall()
+        wipe(server)
     with pytest.raises(LockLost):
         long.extend(TTL)
     assert not long.locked()
@@ -429,7 +433,7 @@ def test_16_an_even_tie_is_resolved(
         assert c.acquire("tie", TTL, blocking=False) is None
     eventually(lambda: with_keys(masters) == list(range(size // 2)), "our votes are given back")
     for server in servers:
-        server.flushall()
+        wipe(server)
     done = [start(lambda: rounds(c, 20)), start(lambda: rounds(client(masters.urls[:size]), 20))]
     with within(DEADLINE):
         assert [future.result(DEADLINE) for future in done] == [20, 20]

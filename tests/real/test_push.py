@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.keys import SOMEBODY, TTL, calls, nothing_left, occupy, paused
+from support.keys import SOMEBODY, TTL, calls, nothing_left, occupy, paused, wipe
 from support.loops import (
     Plain,
     at_full_strength,
@@ -102,7 +102,7 @@ def test_whoever_released_it(masters: Masters, connected: MakeClient, raw: Raw, 
         elif release == "expire at once":
             node.pexpire("r", -1)
         else:
-            node.flushall()
+            wipe(node)
     lock = waiting.result(DEADLINE)
     assert [node.get("r") == lock.token for node in nodes] == [False, True, True, True, False]
     assert lock.release()

@@ -10,6 +10,7 @@ import pytest
 import redis
 from support.clocks import Jumping
 from support.engines import each_once
+from support.keys import wipe
 from support.loops import Plain
 from support.waiting import eventually
 
@@ -109,8 +110,8 @@ def test_many_at_once(masters: Masters, plain: MakePlain, raw: Raw, refill: bool
     servers = raw(masters)
     c = plain(masters, ttl=TTL, refill=refill).at_full_strength()
     locks = c.acquire_many([f"r{n}" for n in range(50)])
-    servers[1].flushall()
-    servers[3].flushall()
+    wipe(servers[1])
+    wipe(servers[3])
     for _ in range(8):  # by then also those that no extension waited for are heard
         assert c.extend_many(locks) == [True] * 50
     if refill:
@@ -163,7 +164,7 @@ def test_a_master_whose_marker_refuses_is_filled_up_all_the_same(
     c = connected(masters, ttl=TTL, max_ttl=TTL, restart_guard="marker", assume_fresh=True)
     lock = c.lock("r", max_extensions=None)
     assert lock.acquire(blocking=False)
-    servers[4].flushall()
+    wipe(servers[4])
 
     def there() -> bool:
         lock.extend()

@@ -23,7 +23,8 @@ import pytest
 import redis
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child
-from support.keys import calls, names, nothing_left, paused
+from support.keys import calls, names, nothing_left, paused, wipe
+from support.starting import fail_start
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock, Lock, LockLost, ShardedRedlock, TooManyExtensions
@@ -232,7 +233,7 @@ def test_gone_from_the_masters(
 ) -> None:
     c, lock = kept(masters)
     for master in masters:
-        master.ask("FLUSHALL")
+        wipe(master)
     assert lock.locked(), "nobody knows yet"
     clock.jump(THIRD)
     eventually(lambda: told.losses, "it is told")
@@ -274,7 +275,7 @@ def test_what_the_users_extension_or_release_finds(
     c = connected(masters, ttl=TTL)
     extended, released, many = (held(c, name, on_lost=told) for name in ("a", "b", "c"))
     for master in masters:
-        master.ask("FLUSHALL")
+        wipe(master)
     with pytest.raises(LockLost):
         extended.extend()
     assert released.release() is False
@@ -523,6 +524,35 @@ def test_a_thread_that_cannot_be_started(
         lock.acquire()
     assert not lock.locked()
     nothing_left(valkey)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_interrupted_while_the_thread_starts(
+    valkey: Masters, connected: MakeClient, clock: Jumping, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """Catches: a thread that is taken for one that runs, and a second one beside the first."""
+    before = threads()
+    c = connected(valkey, ttl=TTL, clock=clock)
+    fail_start(monkeypatch, "redlock-fast-renewal", KeyboardInterrupt(), begun=begun)
+    with pytest.raises(KeyboardInterrupt):
+        c.lock("first", auto_extend=True).acquire()
+    lock = held(c, "second")
+    clock.jump(THIRD)
+    renewed(c, 1)
+    eventually(lambda: len(threads() - before) == 1, "one thread renews")
+    assert lock.release()
+    nothing_left(valkey)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_closed_after_the_thread_was_interrupted(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    c = connected(valkey)
+    fail_start(monkeypatch, "redlock-fast-renewal", KeyboardInterrupt(), begun=begun)
+    with pytest.raises(KeyboardInterrupt):
+        c.lock("first", auto_extend=True).acquire()
+    c.close()
 
 
 # --- other processes ------------------------------------------------------------------------------

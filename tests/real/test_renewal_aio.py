@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.clocks import Jumping
-from support.keys import names, paused
+from support.keys import names, paused, wipe
 from support.loops import at_full_strength, clean, on_loops, timers, until
 from support.waiting import DEADLINE
 
@@ -62,7 +62,7 @@ async def renewed(c: AsyncFastRedlock, count: int) -> None:
 
 def flush(masters: Masters) -> None:
     for master in masters:
-        master.ask("FLUSHALL")
+        wipe(master)
 
 
 # --- as for threads -------------------------------------------------------------------------------

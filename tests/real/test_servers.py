@@ -6,7 +6,6 @@ import contextlib
 import logging
 import secrets
 import socket
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,10 +15,12 @@ from typing import Any
 
 import pytest
 import redis
+from support.certificates import Certificates
 from support.scripted import Session, Words
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import FastRedlock, Lock, QuorumUnavailable, telemetry
+from redlock_fast._commands import COMPARE_AND_EXTEND
 from redlock_fast.embedded import Masters
 
 MakeClient = Callable[..., FastRedlock]
@@ -88,22 +89,24 @@ def test_native_commands_of_valkey(valkey: Masters, connected: MakeClient, raw: 
     assert {(master.server, master.version[:2]) for master in client.health()} == {("valkey", "9.")}
     until_empty(raw(valkey))
     used = {name for node in raw(valkey) for name in node.info("commandstats")}
-    assert not [name for name in used if "eval" in name or "script" in name]
+    assert "cmdstat_delifeq" in used
+    assert not {"cmdstat_del", "cmdstat_pttl"} & used, "no script but the one that extends"
 
 
-def test_scripts_on_redis_7(redis7: Masters, connected: MakeClient, raw: Raw) -> None:
+def test_scripts_on_redis(redis7: Masters, connected: MakeClient, raw: Raw) -> None:
     client = connected(redis7)
     for node in raw(redis7):
         node.config_resetstat()
     check_life(client)
     assert paths(client) == ["EVALSHA"] * 5
-    assert {(master.server, master.version[:2]) for master in client.health()} == {("redis", "7.")}
+    assert {master.server for master in client.health()} == {"redis"}
     until_empty(raw(redis7))
     used = {name for node in raw(redis7) for name in node.info("commandstats")}
     assert "cmdstat_evalsha" in used
     assert "cmdstat_eval" not in used  # the scripts were loaded when the client connected
 
 
+@pytest.mark.usefixtures("all_masters")
 @pytest.mark.parametrize("valkeys", [1, 2, 3, 4])
 def test_mixed_fleet(valkey: Masters, redis7: Masters, connected: MakeClient, raw: Raw, valkeys: int) -> None:
     client = connected(valkey.urls[:valkeys] + redis7.urls[valkeys:])
@@ -238,8 +241,8 @@ def test_wrong_password(guarded: Masters, client: MakeClient, user: str, said: s
 
 
 #: No INFO, ROLE, CONFIG, COMMAND or SCRIPT; and only what lies under its prefix.
-SCRIPTS_ONLY = "+set +exists +get +del +pexpire +eval +evalsha"
-NATIVE_ONLY = "+set +exists +delifeq"
+SCRIPTS_ONLY = "+set +exists +get +del +pexpire +pttl +eval +evalsha"
+NATIVE_ONLY = "+set +exists +delifeq +get +pexpire +eval +evalsha"
 
 
 @pytest.fixture
@@ -275,7 +278,7 @@ def test_user_with_few_rights(
         assert health.protocol == 3
 
 
-def test_user_without_scripts_where_commands_are_native(
+def test_user_without_del_where_commands_are_native(
     valkey: Masters, connected: MakeClient, raw: Raw, limited: Callable[..., list[str]]
 ) -> None:
     client = connected(limited(valkey, f"~locks:* {NATIVE_ONLY}"), key_prefix="locks:")
@@ -339,36 +342,17 @@ def test_database(masters: Masters, connected: MakeClient, raw: Raw) -> None:
         node.close()
 
 
-def openssl(folder: Path, *arguments: str) -> None:
-    command = ["openssl", *arguments]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ca.crt, and {server,client}.{crt,key} signed by it; and stranger.crt, which did not."""
-    folder = tmp_path_factory.mktemp("certificates")
-    new = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-    for name in ("ca", "stranger"):
-        files = ["-keyout", f"{name}.key", "-out", f"{name}.crt"]
-        openssl(folder, *new, *files, "-subj", f"/CN={name}", "-addext", "keyUsage=keyCertSign,cRLSign")
-    for name in ("server", "client"):
-        files = ["-keyout", f"{name}.key", "-out", f"{name}.crt", "-CA", "ca.crt", "-CAkey", "ca.key"]
-        names = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE"]
-        openssl(folder, *new, *files, "-subj", f"/CN={name}", *names)
-    return folder
-
-
 @pytest.fixture(scope="module", params=["no", "yes"], ids=["tls", "mutual tls"])
-def tls(request: pytest.FixtureRequest, certificates: Path) -> Iterator[tuple[Masters, list[str]]]:
+def tls(
+    request: pytest.FixtureRequest, authority: Certificates, tls_server: str
+) -> Iterator[tuple[Masters, list[str]]]:
     """Three masters that speak nothing but TLS, and their URLs."""
-    files = [f"--tls-{what}-file {certificates}/{name}" for what, name in SERVER_FILES]
+    files = [f"--tls-{what}-file {authority.path(name)}" for what, name in SERVER_FILES]
     options = f"--port 0 --tls-port {{port}} --tls-auth-clients {request.param} {' '.join(files)}"
-    query = f"ssl_ca_certs={certificates}/ca.crt"
+    query = f"ssl_ca_certs={authority.path('ca.crt')}"
     if request.param == "yes":
-        query += f"&ssl_certfile={certificates}/client.crt&ssl_keyfile={certificates}/client.key"
-    with Masters(3, server="redis", options=options.split()) as masters:
+        query += f"&ssl_certfile={authority.path('server.crt')}&ssl_keyfile={authority.path('server.key')}"
+    with Masters(3, server=tls_server, options=options.split()) as masters:
         yield masters, [f"rediss://127.0.0.1:{master.port}?{query}" for master in masters]
 
 
@@ -427,10 +411,10 @@ def test_tls_master_that_hangs_or_restarts(
 
 @pytest.mark.parametrize("query", ["", "?ssl_ca_certs={}/stranger.crt"])
 def test_tls_from_a_stranger(
-    tls: tuple[Masters, list[str]], client: MakeClient, certificates: Path, query: str
+    tls: tuple[Masters, list[str]], client: MakeClient, authority: Certificates, query: str
 ) -> None:
     masters, _ = tls
-    where = [f"rediss://127.0.0.1:{master.port}{query.format(certificates)}" for master in masters]
+    where = [f"rediss://127.0.0.1:{master.port}{query.format(authority.folder)}" for master in masters]
     one = client(where)
     until_down(one, 3)
     with pytest.raises(QuorumUnavailable, match=r"(?i)certificate.verify.failed") as error:
@@ -488,7 +472,7 @@ def busy(nodes: Nodes) -> Iterator[None]:
     """A script runs that does not end."""
     with ThreadPoolExecutor(len(nodes)) as pool:
         for node in nodes:
-            node.config_set("busy-reply-threshold", "1")
+            node.config_set("lua-time-limit", "1")
         endless = [pool.submit(node.eval, "while true do end", 0) for node in nodes]
         try:
             for node in nodes:
@@ -500,7 +484,7 @@ def busy(nodes: Nodes) -> Iterator[None]:
             for script in endless:
                 assert script.exception(DEADLINE) is not None
             for node in nodes:
-                node.config_set("busy-reply-threshold", "5000")
+                node.config_set("lua-time-limit", "5000")
 
 
 def is_busy(node: redis.Redis) -> bool:
@@ -514,7 +498,6 @@ def is_busy(node: redis.Redis) -> bool:
 Trouble = Callable[[Nodes], contextlib.AbstractContextManager[None]]
 
 TROUBLES = [
-    pytest.param(read_only, "READONLY", id="READONLY"),
     pytest.param(out_of_memory, "OOM", id="OOM"),
     pytest.param(without_permission, "NOPERM", id="NOPERM"),
     pytest.param(busy, "BUSY", id="BUSY"),
@@ -572,6 +555,25 @@ def test_majority_in_trouble(
         until_empty(nodes[3:])
     until_empty(nodes)
     assert lock.acquire(blocking=False) is True  # and it heals
+
+
+def test_a_majority_became_replicas(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    """What they are is found out, and when they are masters again they are silent for a while."""
+    client, nodes = connected(masters, max_ttl=3.0, ttl=2.0), raw(masters)
+    lock = client.lock("r")
+    with read_only(nodes[:3]):
+        with pytest.raises(QuorumUnavailable, match=r"READONLY|not a master"):
+            lock.acquire(blocking=False)
+        until_down(client, 3)
+        until_empty(nodes[3:])
+    eventually(lambda: all(h.state == "connected" for h in client.health()), "they are masters again")
+
+    def healed() -> bool:
+        with contextlib.suppress(QuorumUnavailable):
+            return lock.acquire(blocking=False)
+        return False
+
+    eventually(healed, "and it heals", deadline=60.0)
 
 
 def test_release_where_all_masters_are_out_of_memory(
@@ -651,7 +653,7 @@ class Pretender:
 
 
 class Redis84:
-    """As much of Redis 8.4 as a lock needs: DELEX and SET IFEQ, no DELIFEQ."""
+    """As much of Redis 8.4 as a lock needs: DELEX, PEXPIRE GT, and the script that extends."""
 
     def __init__(self) -> None:
         self.keys: dict[bytes, bytes] = {}
@@ -682,10 +684,19 @@ class Redis84:
     def set(self, key: bytes, value: bytes, *how: bytes) -> bytes:
         if how[0] == b"NX" and key in self.keys:
             return b"_\r\n"
-        if how[0] == b"IFEQ" and self.keys.get(key) != how[1]:
-            return b"_\r\n"
         self.keys[key] = value
         return b"+OK\r\n"
+
+    def pexpire(self, key: bytes, ttl: bytes, *how: bytes) -> bytes:
+        assert how == (b"GT",)
+        return b":%d\r\n" % (key in self.keys)
+
+    def evalsha(self, *_: bytes) -> bytes:
+        return b"-NOSCRIPT No matching script.\r\n"
+
+    def eval(self, script: bytes, number: bytes, key: bytes, value: bytes, ttl: bytes) -> bytes:
+        assert script == COMPARE_AND_EXTEND.text
+        return b":%d\r\n" % (self.keys.get(key) == value)
 
     def delex(self, key: bytes, condition: bytes, value: bytes) -> bytes:
         assert condition == b"IFEQ"
@@ -728,12 +739,14 @@ def test_native_commands_of_redis_8_4(connected: MakeClient, pretend: Pretend) -
     assert lock.release() is True
     for server, fake in zip(servers, fakes, strict=True):
         assert server.keys == {}
-        assert fake.commands[-3:] == [
+        sha1 = COMPARE_AND_EXTEND.sha1
+        assert fake.commands[-4:] == [
             (b"SET", b"r", token, b"NX", b"PX", b"20000"),
-            (b"SET", b"r", token, b"IFEQ", token, b"PX", b"50000"),
+            (b"EVALSHA", sha1, b"1", b"r", token, b"50000"),
+            (b"EVAL", COMPARE_AND_EXTEND.text, b"1", b"r", token, b"50000"),
             (b"DELEX", b"r", b"IFEQ", token),
         ]
-        assert not {words[0] for words in fake.commands} & {b"EVAL", b"EVALSHA", b"GET", b"DEL"}
+        assert not {words[0] for words in fake.commands} & {b"GET", b"DEL"}
 
 
 @pytest.mark.parametrize(
@@ -744,17 +757,13 @@ def test_native_commands_of_redis_8_4(connected: MakeClient, pretend: Pretend) -
         b"-CLUSTERDOWN Hash slot not served\r\n",
         b"-MASTERDOWN Link with MASTER is down\r\n",
         b"-NOAUTH Authentication required.\r\n",
-        b"+QUEUED\r\n",
     ],
     ids=lambda reply: reply[1:].split()[0].decode(),
 )
 def test_minority_with_other_replies(
     valkey: Masters, connected: MakeClient, pretend: Pretend, raw: Raw, reply: bytes
 ) -> None:
-    fakes = [pretend(Redis84()) for _ in range(2)]
-    client = connected([fake.url for fake in fakes] + valkey.urls[:3], decide="all")
-    for fake in fakes:
-        fake.answer = lambda words: reply
+    client = with_two_that_say(reply, valkey, connected, pretend)
     lock = client.lock("r")
     for _ in range(3):
         assert lock.acquire(blocking=False) is True
@@ -765,7 +774,33 @@ def test_minority_with_other_replies(
     word = reply[1:].split()[0].decode()
     for health in client.health()[:2]:
         assert word in health.error
-        assert health.faults >= 9
+        assert health.faults >= (1 if word in ("LOADING", "MASTERDOWN") else 9), "these end the connection"
+    assert [health.faults for health in client.health()[2:]] == [0, 0, 0]
+
+
+def with_two_that_say(
+    reply: bytes, valkey: Masters, connected: MakeClient, pretend: Pretend
+) -> FastRedlock:
+    """A client of five masters, connected; from now on two of them answer that to everything."""
+    fakes = [pretend(Redis84()) for _ in range(2)]
+    client = connected([fake.url for fake in fakes] + valkey.urls[:3], decide="all")
+    for fake in fakes:
+        fake.answer = lambda words: reply
+    return client
+
+
+@pytest.mark.parametrize("reply", [b"+QUEUED\r\n", b":1\r\n"], ids=["QUEUED", "number"])
+def test_minority_with_replies_that_a_set_cannot_have(
+    valkey: Masters, connected: MakeClient, pretend: Pretend, raw: Raw, reply: bytes
+) -> None:
+    client = with_two_that_say(reply, valkey, connected, pretend)
+    lock = client.lock("r")
+    for _ in range(3):
+        assert lock.acquire(blocking=False) is True
+        assert lock.release() is True
+    until_empty(raw(valkey))
+    for health in client.health()[:2]:
+        assert health.causes["protocol error"] >= 1
     assert [health.faults for health in client.health()[2:]] == [0, 0, 0]
 
 

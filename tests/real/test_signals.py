@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.starting import fail_start
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock, QuorumUnavailable
@@ -227,3 +228,36 @@ def test_handler_releases_what_the_interrupted_acquire_waits_for(valkey: Masters
     assert not holder.locked()
     assert lock.release()
     only(valkey, set())
+
+
+# --- in the middle of the start of a thread -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_interrupted_while_the_connector_starts(
+    valkey: Masters, client: MakeClient, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """Catches: a thread that is taken for one that runs, and a second one beside the first."""
+    used, unused = client(valkey), client(valkey)
+    before = connectors()
+    for c in (used, unused):
+        fail_start(monkeypatch, "redlock-fast-connector", KeyboardInterrupt(), begun=begun)
+        with pytest.raises(KeyboardInterrupt):
+            c.connect()
+    unused.close()
+    with used.lock("r", TTL):
+        eventually(lambda: len(connectors() - before) == 1, "one thread connects")
+
+
+def connectors() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "redlock-fast-connector"}
+
+
+def test_a_thread_that_dials_and_cannot_be_started(
+    valkey: Masters, client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: a master that is never dialled again."""
+    c = client(valkey)
+    fail_start(monkeypatch, "redlock-fast-dial", RuntimeError("can't start new thread"), begun=False)
+    c.masters.start()
+    eventually(lambda: all(master.state == "connected" for master in c.health()), "all masters connect")

@@ -13,7 +13,7 @@ import pytest
 import redis
 from support.clocks import Jumping
 from support.detours import no_detours
-from support.keys import SOMEBODY, TTL, nothing_left, occupy, paused, sizes, values
+from support.keys import SOMEBODY, TTL, nothing_left, occupy, paused, sizes, values, wipe
 from support.moments import interrupted
 from support.waiting import DEADLINE, eventually, start
 
@@ -95,7 +95,7 @@ def test_refused(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
     eventually(lambda: sizes(valkey) == [1, 1, 1, 0, 0], "ours are taken back")
     assert c.stats().contended == 2
     for node in nodes[:3]:
-        node.flushall()
+        wipe(node)
     reusable(lock)
 
 
@@ -156,7 +156,7 @@ def test_ended_in_the_body(valkey: Masters, connected: MakeClient) -> None:
         with lock:
             clock.jump(TTL)
             for master in valkey:
-                master.ask("FLUSHALL")
+                wipe(master)
 
     with pytest.raises(LockLost):
         body()

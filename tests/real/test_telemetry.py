@@ -13,6 +13,7 @@ import pytest
 import redis
 from prometheus_client import CollectorRegistry, generate_latest
 from support.forking import exit_code, fork_child
+from support.keys import wipe
 from support.loops import Plain
 from support.waiting import DEADLINE, eventually, start
 
@@ -57,7 +58,7 @@ def test_outcomes_are_counted(page: Page, valkey: Masters, plain: Callable[..., 
     assert client.wait(lock.release()) is True
     assert client.wait(lock.acquire()) is True
     for master in valkey:
-        master.ask("FLUSHALL")
+        wipe(master)
     assert client.wait(lock.release()) is False
     for outcome, count in {"acquired": 2, "contended": 1, "unavailable": 0}.items():
         assert page("acquires_total", outcome=outcome) == count
@@ -97,7 +98,7 @@ def test_losses_and_renewals_are_counted(page: Page, valkey: Masters, plain: Cal
 
     eventually(renewed, "it is renewed")
     for master in valkey:
-        master.ask("FLUSHALL")
+        wipe(master)
 
     def lost() -> bool:
         passes()

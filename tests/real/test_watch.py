@@ -72,4 +72,5 @@ def test_an_expiry_ends_it(engine_name: str, masters: Masters) -> None:
         with Stopwatch() as watched:
             ask(engine, masters)
         assert watched.seconds < SOON
-        assert ask(engine, masters).granted >= 3
+        # A PTTL that took long ends it a moment too early.
+        eventually(lambda: ask(engine, masters).granted >= 3, "the keys have ended")

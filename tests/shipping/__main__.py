@@ -80,6 +80,7 @@ def for_others(tools: Environment, native: Path, folder: Path) -> Path:
     """The wheel with the tag that says which systems of other people it runs on."""
     if sys.platform != "linux":
         return native
+    artifacts.wheel_is_hardened(native)
     tools.run("auditwheel", "repair", "--wheel-dir", folder, native)
     repaired = artifacts.only(folder, "*.whl")
     say(repaired.name)

@@ -7,6 +7,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+from .elf import weaknesses
 from .places import MADE, ROOT, Environment, Failed
 
 #: Of the repository only; all else is there, so that whoever has the archive can run all tests.
@@ -68,6 +69,14 @@ def wheel_is_complete(path: Path, tree: Path, *, native: bool) -> None:
     modules = {"_native", *(name.removesuffix(".pxd") for name in expected if name.endswith(".pxd"))}
     _same_names(path.name, modules if native else set(), {Path(name).name.split(".")[0] for name in compiled})
     _same_names(path.name, {f"redlock_fast/{name}" for name in expected}, there - compiled)
+
+
+def wheel_is_hardened(path: Path) -> None:
+    """Compiled for Linux; see ``HARDENING`` in setup.py."""
+    with zipfile.ZipFile(path) as file:
+        for name in file.namelist():
+            if name.endswith(".so") and (found := weaknesses(file.read(name), guarded="_native" in name)):
+                raise Failed(f"{path.name}: {name}: {', '.join(found)}")
 
 
 def files_below(tree: Path) -> set[str]:

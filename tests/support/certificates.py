@@ -1,27 +1,14 @@
-"""Certificates made for the occasion by the openssl command: good ones, and such as must be refused."""
+"""Certificates made for the occasion: good ones, and such as must be refused."""
 
 from __future__ import annotations
 
 import ssl
-import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
-NEW = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-LONG_AGO = ["-startdate", "20200101000000Z", "-enddate", "20200102000000Z"]
-#: What ``openssl ca`` wants to be told.
-CONFIG = """
-[ca]
-default_ca = here
-[here]
-new_certs_dir = .
-database = index
-serial = serial
-default_md = sha256
-policy = any
-copy_extensions = copy
-[any]
-commonName = supplied
-"""
+import trustme
+
+LONG_AGO = {"not_before": datetime(2020, 1, 1, tzinfo=UTC), "not_after": datetime(2020, 1, 2, tzinfo=UTC)}
 
 
 class Certificates:
@@ -31,15 +18,15 @@ class Certificates:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "config").write_text(CONFIG)
-        (folder / "index").touch()
-        (folder / "serial").write_text("01\n")
-        for name in ("ca", "stranger"):
-            about = ["-subj", f"/CN={name}", "-addext", "keyUsage=keyCertSign,cRLSign"]
-            self._openssl(*NEW, "-x509", "-days", "2", *self._files(name, "crt"), *about)
-        self._sign("server", "IP:127.0.0.1", "-days", "2")
-        self._sign("elsewhere", "DNS:elsewhere.example,IP:127.0.0.9", "-days", "2")
-        self._sign("expired", "IP:127.0.0.1", *LONG_AGO)
+        ca, stranger = trustme.CA(), trustme.CA()
+        self._write("ca", ca.private_key_pem, ca.cert_pem)
+        self._write("stranger", stranger.private_key_pem, stranger.cert_pem)
+        for name, certificate in (
+            ("server", ca.issue_cert("127.0.0.1")),
+            ("elsewhere", ca.issue_cert("elsewhere.example", "127.0.0.9")),
+            ("expired", ca.issue_cert("127.0.0.1", **LONG_AGO)),
+        ):
+            self._write(name, certificate.private_key_pem, certificate.cert_chain_pems[0])
 
     def path(self, name: str) -> str:
         return str(self.folder / name)
@@ -49,17 +36,6 @@ class Certificates:
         context.load_cert_chain(self.path(f"{name}.crt"), self.path(f"{name}.key"))
         return context
 
-    def _sign(self, name: str, hosts: str, *valid: str) -> None:
-        names = ["-addext", f"subjectAltName={hosts}", "-addext", "basicConstraints=CA:FALSE"]
-        self._openssl(*NEW, *self._files(name, "csr"), "-subj", f"/CN={name}", *names)
-        authority = ["-cert", "ca.crt", "-keyfile", "ca.key", "-config", "config", "-batch", "-notext"]
-        self._openssl("ca", *authority, "-in", f"{name}.csr", "-out", f"{name}.crt", *valid)
-
-    def _files(self, name: str, kind: str) -> list[str]:
-        return ["-keyout", f"{name}.key", "-out", f"{name}.{kind}"]
-
-    def _openssl(self, *words: str) -> None:
-        done = subprocess.run(
-            ["openssl", *words], cwd=self.folder, capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, done.stderr
+    def _write(self, name: str, key: trustme.Blob, certificate: trustme.Blob) -> None:
+        key.write_to_path(self.path(f"{name}.key"))
+        certificate.write_to_path(self.path(f"{name}.crt"))

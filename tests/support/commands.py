@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast.embedded import Masters
@@ -70,10 +71,14 @@ def first_line(process: subprocess.Popen[str]) -> str:
 def alive(pid: int) -> bool:
     """Whether there is such a process, and no zombie."""
     try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
+
+
+def command_lines() -> list[str]:
+    """Those of all processes."""
+    return [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
 
 
 def ends(pid: int) -> None:

@@ -14,13 +14,18 @@ from support.waiting import DEADLINE, eventually
 
 def fork_child(action: Callable[[], None]) -> int:
     """Fork; the child runs ``action`` and exits 0 if it did not raise. The child's process id."""
-    with warnings.catch_warnings():
-        # Forking beside threads is what is tested.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
+    pid = fork_here()
     if pid == 0:
         run_and_exit(action)
     return pid
+
+
+def fork_here() -> int:
+    """As os.fork."""
+    with warnings.catch_warnings():
+        # Forking beside threads is what is tested.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def run_and_exit(action: Callable[[], None]) -> NoReturn:
@@ -45,7 +50,7 @@ def exit_code(pid: int) -> int:
         return bool(found)
 
     try:
-        eventually(poll, "the child ends", deadline=2 * DEADLINE)
+        eventually(poll, "the child ends", deadline=3 * DEADLINE)
     finally:
         if not ended:
             os.kill(pid, signal.SIGABRT)  # and pytest writes to stderr where it hangs

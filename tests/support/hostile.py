@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from support.scripted import Words, take_commands
 from support.waiting import DEADLINE
@@ -18,7 +18,7 @@ Attack = Callable[[], Iterator[bytes]]
 
 CHUNK = 1 << 16
 X = b"x" * CHUNK
-LONG_REPLY = b"$1048576\r\n" + X * 16 + b"\r\n"
+LONG_REPLY = b"-ERR " + X[:4080] + b"\r\n"
 
 
 def endless(data: bytes, first: bytes = b"") -> Attack:
@@ -28,7 +28,7 @@ def endless(data: bytes, first: bytes = b"") -> Attack:
 
 
 def dribble() -> Iterator[bytes]:
-    yield b"$100000\r\n"
+    yield b"$4000\r\n"
     while True:
         time.sleep(0.005)
         yield b"x"
@@ -42,7 +42,7 @@ FATAL: dict[str, Attack] = {
     "endless replies": endless(b"+OK\r\n"),
     "endless grants": endless(b":1\r\n"),
     "wide": endless(b":1\r\n", b"*2147483647\r\n"),
-    "wide but allowed": endless(b":1\r\n", b"*1048576\r\n"),
+    "wide but allowed": endless(b":1\r\n", b"*1300\r\n"),
     "deep": endless(b"*1\r\n"),
     "endless line": endless(X, b"+"),
     "endless error": endless(X, b"-ERR "),
@@ -124,3 +124,28 @@ class Hostile:
         for thread in self._threads:
             thread.join(DEADLINE)
             assert not thread.is_alive()
+
+
+class Talking(Hostile):
+    """A master with replies of its own: by a command's name, or ACQUIRE for a lock's SET."""
+
+    def __init__(self, replies: Mapping[bytes, bytes]) -> None:
+        self._replies = replies
+        super().__init__(dribble, b"")
+
+    def _answer(self, sock: socket.socket, words: Words) -> None:
+        name = b"ACQUIRE" if b"NX" in words else words[0]
+        if name in self._replies:
+            sock.sendall(self._replies[name])
+        else:
+            super()._answer(sock, words)
+
+
+def bulk(text: bytes, kind: bytes = b"$") -> bytes:
+    """A reply that may have line ends in it; ``kind`` "!" makes it an error of RESP3."""
+    return b"%b%d\r\n%b\r\n" % (kind, len(text), text)
+
+
+def array(*items: bytes) -> bytes:
+    """Of bulk strings."""
+    return b"*%d\r\n%b" % (len(items), b"".join(map(bulk, items)))

@@ -39,4 +39,4 @@ def python_of(package: str) -> str:
     for folder in (base / "redlock-fast" / "peers").glob(f"{package}-[0-9]*-{tag}"):
         if (folder / "ready").exists():
             return str(folder / "bin" / "python")
-    pytest.skip(f"{package} is not installed in an environment of its own (make bench does it)")
+    pytest.skip("needs the original library in an environment of its own (make bench makes it)")

@@ -245,6 +245,47 @@ class Holding(Proxy):
             self.carry(*self._held.pop(0))
 
 
+class Stranding(Proxy):
+    """Holds what belongs to the connections that there are, and passes what belongs to newer ones.
+
+    The client hears nothing on the old connections, and gives them up. What it wrote to them is delivered
+    late, after what it wrote to their successors.
+    """
+
+    def __init__(self, upstream: int) -> None:
+        self._stranded: set[Pipe] = set()
+        self._held: list[tuple[Pipe, bytes]] = []
+        super().__init__(upstream)
+
+    def strand(self, *, requests: bool = True) -> None:
+        """From now on hold the replies of the connections that there are; with ``requests`` these, too."""
+        self._order(lambda: self._strand(requests))
+
+    def _strand(self, requests: bool) -> None:
+        self._stranded |= {pipe for pipe in self._pipes if requests or not pipe.from_client}
+
+    def deliver(self) -> None:
+        """Deliver the requests that were held, in their order, and the end of each connection."""
+        self._order(self._deliver_held)
+
+    def _deliver_held(self) -> None:
+        for pipe, data in self._held:
+            if pipe.from_client:
+                self.carry(pipe, data)
+        self._held.clear()
+        self._stranded = {pipe for pipe in self._stranded if not pipe.from_client}
+
+    def over(self) -> bool:
+        """Whether the server has read all that was delivered, and closed its side of those connections."""
+        return all(pipe.ended for pipe in self._stranded)
+
+    def arrived(self, pipe: Pipe, data: bytes) -> None:
+        if pipe in self._stranded:
+            self._held.append((pipe, data))
+        else:
+            self.carry(pipe, data)
+
+
 def reset_socket(sock: socket.socket) -> None:
     """RST instead of FIN."""
     if sock.fileno() >= 0:

@@ -22,7 +22,10 @@ EVERY = [
     b"%1\r\n%1\r\n:1\r\n:2\r\n:3\r\n", b">0\r\n", b">2\r\n+invalidate\r\n_\r\n",
     b"|1\r\n+a\r\n:1\r\n:7\r\n", b"*1\r\n|1\r\n+a\r\n:1\r\n:7\r\n", b"|0\r\n|0\r\n+OK\r\n",
     b"*1\r\n" * 8 + b":1\r\n", b"*1\r\n" * 9 + b":1\r\n", b"$1025\r\n" + b"x" * 1025 + b"\r\n", b"_x\r\n",
-    b"#\r\n", b"#true\r\n", b":\r\n", b":-\r\n", b"$1\r\nxx\r\n", b"$-2\r\n", b"$1048577\r\n",
+    b"#\r\n", b"#true\r\n", b":\r\n", b":-\r\n", b"$1\r\nxx\r\n", b"$-2\r\n", b"$4088\r\n",
+    b"$4087\r\n" + b"x" * 4087 + b"\r\n", b"+" + b"x" * 4093 + b"\r\n", b"+" + b"x" * 4094 + b"\r\n",
+    b"*1364\r\n", b"*1362\r\n" + b"_\r\n" * 1362, b">1\r\n$5000\r\n" + b"x" * 5000 + b"\r\n",
+    b"+a\rb", b":1\rx",
     b"$2147483647\r\n", b"*4294967296\r\n", b"*99999999999999999999\r\n", b"?\r\n", b"\r\n", b"\x00",
     b"+a\rb\r\n",
 ]  # fmt: skip
@@ -49,7 +52,7 @@ def reply(chance: Random, depth: int = 0) -> bytes:
         return chance.choice(FIXED + ERRORS)
     kind = chance.choice("+-,#_:($!=*~>%|")
     if kind in "+-,":
-        size = chance.randrange(30) if chance.randrange(200) else chance.randrange(65_500, 65_580)
+        size = chance.randrange(30) if chance.randrange(200) else chance.randrange(4_060, 4_110)
         text = bytes(chance.randrange(32, 122) for _ in range(min(size, 30))).ljust(size, b"x")
     elif kind == "#":
         text = b"t"
@@ -58,7 +61,7 @@ def reply(chance: Random, depth: int = 0) -> bytes:
     elif kind == "_":
         text = b""
     elif kind in "$!=":
-        size = chance.randrange(20) if chance.randrange(300) else chance.randrange(70_000)
+        size = chance.randrange(20) if chance.randrange(300) else chance.randrange(4_200)
         text = number(chance, size) + b"\r\n" + noise(chance, min(size, 30)).ljust(size, b"x")
     else:
         return kind.encode() + _items(chance, kind, depth)

@@ -1,28 +1,24 @@
-"""Both ends of a TLS connection, with a certificate made for the occasion by the openssl command."""
+"""Both ends of a TLS connection, with a certificate made for the occasion."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-import subprocess
-from pathlib import Path
 
+import trustme
 from support.scripted import Pair
 from support.waiting import DEADLINE, start
 
-REQUEST = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-
 
 class Tls:
-    """Key and certificate in ``directory``, for as many connections as one likes."""
+    """An authority and its certificate for localhost, for as many connections as one likes."""
 
-    def __init__(self, directory: Path) -> None:
-        key, certificate = directory / "key.pem", directory / "certificate.pem"
-        made = [*REQUEST, "-keyout", str(key), "-out", str(certificate)]
-        subprocess.run(made, capture_output=True, check=True)
+    def __init__(self) -> None:
+        authority = trustme.CA()
         self._server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._server.load_cert_chain(certificate, key)
-        self._client = ssl.create_default_context(cafile=str(certificate))
+        authority.issue_cert("localhost").configure_cert(self._server)
+        self._client = ssl.create_default_context()
+        authority.configure_trust(self._client)
 
     def over(self, beneath: Pair) -> Pair:
         """TLS over the sockets that ``beneath`` makes."""

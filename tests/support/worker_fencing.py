@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from typing import Any
 
 from redlock_fast import FastRedlock, Retry
 from redlock_fast.errors import RedlockError
@@ -19,7 +20,8 @@ def main(engine: str, path: str, *urls: str) -> None:
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     out = os.open(path, os.O_WRONLY | os.O_APPEND)
     retry = Retry(0.0005, 0.005)
-    with FastRedlock(urls, engine=engine, ttl=5.0, node_timeout=1.0, retry=retry) as client:
+    options: dict[str, Any] = {"ttl": 5.0, "node_timeout": 1.0, "retry": retry, "restart_guard": "durable"}
+    with FastRedlock(urls, engine=engine, **options) as client:
         while not ended.is_set():
             lock = client.lock("shared", fencing=True, timeout=1.0)
             try:

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.streams import cut, stream
 
-from redlock_fast._bounded import MAX_REPLIES, BoundedSocket
-from redlock_fast._resp import MAX_DEPTH, MAX_FRAME, MAX_LINE, ProtocolError
+from redlock_fast import _bounded
+from redlock_fast._bounded import MAX_ANSWER, MAX_ANSWERS, MAX_REPLIES, BoundedSocket, Pushed
+from redlock_fast._resp import MAX_DEPTH, MAX_REPLY, ProtocolError, Scan, resume
 
 Said = Callable[..., BoundedSocket]
 
@@ -52,11 +53,12 @@ def test_a_reply_in_small_pieces(said: Said) -> None:
     "data",
     [
         b"HTTP/1.1 400 Bad Request\r\n",
-        b"$%d\r\n" % (MAX_FRAME + 1),
+        b"$%d\r\n" % (MAX_ANSWER - 1),
         b"$2147483647\r\n",
         b"*4294967296\r\n",
         b"*2147483647\r\n" + b":1\r\n" * 30_000,
-        b"+" + b"x" * MAX_LINE,
+        b"+" + b"x" * MAX_ANSWER,
+        b"+OK\rX",
         b"*1\r\n" * (MAX_DEPTH + 1) + b":1\r\n",
         b"*1\r\n" * 10_000,
         b"|1\r\n+a\r\n:1\r\n+OK\r\n",
@@ -73,11 +75,73 @@ def test_refused(said: Said, data: bytes) -> None:
 
 
 def test_more_replies_than_anybody_asked_for(said: Said) -> None:
-    sock = said(b">1\r\n+x\r\n" * (MAX_REPLIES + 1))
+    sock = said(b"*1\r\n+x\r\n" * (MAX_REPLIES + 1))
     for _ in range(MAX_REPLIES):
-        assert sock.recv(4096) == b">1\r\n+x\r\n"
+        assert sock.recv(4096) == b"*1\r\n+x\r\n"
     with pytest.raises(ProtocolError, match="nobody asked"):
         sock.recv(4096)
+
+
+def test_a_reply_may_be_longer_than_that_to_a_lock(said: Said) -> None:
+    info = b"$%d\r\n%b\r\n" % (5 * MAX_REPLY, b"x" * 5 * MAX_REPLY)
+    sock, got = said(info), b""
+    while len(got) < len(info):
+        got += sock.recv(4096)
+    assert got == info
+
+
+def test_more_bytes_than_anybody_asked_for() -> None:
+    reply = b"$60000\r\n" + b"x" * 60_000 + b"\r\n"
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sock = BoundedSocket(ours, 20.0)
+
+        def take() -> None:
+            theirs.sendall(reply)
+            left = len(reply)
+            while left:
+                left -= len(sock.recv(left))
+
+        for _ in range(MAX_ANSWERS // len(reply)):
+            take()
+        with pytest.raises(ProtocolError, match="more than was asked for"):
+            take()
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"*9000\r\n" + b":1\r\n" * 9000, b"$50000\r\n" + b"x" * 50_000 + b"\r\n", HELLO * 9],
+    ids=["array", "bulk", "maps"],
+)
+def test_no_byte_is_looked_at_more_than_twice(
+    said: Said, reply: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+
+    def counting(data: bytearray, scan: Scan, most: int) -> tuple[int, Scan]:
+        nonlocal looked
+        end, after = resume(data, scan, most)
+        looked += after.looked - scan.looked
+        return end, after
+
+    monkeypatch.setattr(_bounded, "resume", counting)
+    monkeypatch.setattr(_bounded, "RECEIVE_SIZE", 7)
+    sock, got = said(reply), b""
+    while len(got) < len(reply):
+        got += sock.recv(4096)
+    assert got == reply
+    assert looked <= 2 * len(reply)
+
+
+def test_a_push_is_not_passed_over(said: Said) -> None:
+    """All that it can say so early is that keys were flushed; redis-py would drop it."""
+    push = b">2\r\n$10\r\ninvalidate\r\n_\r\n"
+    with pytest.raises(Pushed):
+        said(push).recv(4096)
+    sock = said(b"+OK\r\n" + push)
+    assert sock.recv(4096) == b"+OK\r\n"
+    with pytest.raises(Pushed):
+        sock.release()
 
 
 def test_each_command_may_have_replies(said: Said) -> None:

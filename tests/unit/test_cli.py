@@ -103,28 +103,11 @@ def test_every_option_of_a_client_may_stand_in_a_file() -> None:
 # --- words and tables -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("said", "shown"),
-    [
-        ("no redis://me:se@cret@host:1/0, but", "no redis://***@host:1/0, but"),
-        ("rediss://:secret@a,redis://x:y@b", "rediss://***@a,redis://***@b"),
-        ("redis://host/0 is @ home", "redis://host/0 is @ home"),
-    ],
-)
-def test_no_passwords(said: str, shown: str) -> None:
-    assert words.redacted(said) == shown
-
-
 def test_say_does_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stderr", closed)
     words.say("nobody hears it")
-
-
-def test_what_is_printed_of_a_name() -> None:
-    assert words.printable("größe:1".encode()) == "größe:1"
-    assert words.printable(b"\x1b[0m\n\xff") == "\\x1b[0m\\n\\xff"
 
 
 def test_a_pattern_of_one_name() -> None:

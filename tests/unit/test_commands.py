@@ -14,6 +14,7 @@ from redlock_fast._commands import (
     ACQUIRE_ALL,
     COMPARE_AND_DELETE,
     COMPARE_AND_EXTEND,
+    COMPARE_AND_EXTEND_6,
     FENCE,
     MARKED_ACQUIRE,
     MARKED_ACQUIRE_ALL,
@@ -23,6 +24,7 @@ from redlock_fast._commands import (
     Capabilities,
     Command,
     Mark,
+    Reply,
     Script,
     Verb,
     bulk,
@@ -35,14 +37,18 @@ from redlock_fast._commands import (
 
 ARGS = (b"key", b"token", b"1500", b"counter", b"86400000", b"place", b"3000", b"7")
 #: Of those that take several keys, for two of them.
-ALL_ARGS = (b"*7\r\n", b"*11\r\n", b"2", b"3", bulk(b"a") + bulk(b"b"), b"token", b"1500")
-MARK = Mark("run", 60_000, True)
+ALL_ARGS = (b"*7\r\n", b"*10\r\n", b"2", b"3", bulk(b"a") + bulk(b"b"), b"token", b"1500")
+MARK = Mark("run", 60_000)
 DELETE = b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) end return 0"
 EXTEND = (
-    b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) end return 0"
+    b"if redis.call('get',KEYS[1])~=ARGV[1] then return 0 end "
+    b"redis.call('pexpire',KEYS[1],ARGV[2],'gt') return 1"
+)
+EXTEND_6 = (
+    b"if redis.call('get',KEYS[1])~=ARGV[1] then return 0 end "
+    b"if redis.call('pttl',KEYS[1])<tonumber(ARGV[2]) then redis.call('pexpire',KEYS[1],ARGV[2]) end return 1"
 )
 DELETE_SHA1 = b"fab5aabdaac7aab1eaa85bbed1724dee07d7744a"
-EXTEND_SHA1 = b"3b0001d1e78f2ce065ec4b6c4a75b952ed987947"
 EVERY_SERVER = [Capabilities(*flags) for flags in product([False, True], repeat=3)]
 
 
@@ -98,14 +104,12 @@ def test_release(can: Capabilities) -> None:
 @pytest.mark.parametrize("can", EVERY_SERVER)
 def test_extend(can: Capabilities) -> None:
     extend = dialect(can)[Verb.EXTEND]
-    if can.set_ifeq:
-        assert render(extend, ARGS) == words(b"SET key token IFEQ token PX 1500")
-        assert extend.fallback is None
-    else:
-        assert render(extend, ARGS) == words(b"EVALSHA %b 1 key token 1500" % EXTEND_SHA1)
-        assert extend.fallback is not None
-        assert render(extend.fallback, ARGS) == array(b"EVAL", EXTEND, b"1", b"key", b"token", b"1500")
-        assert extend.fallback.fallback is None
+    script = EXTEND if can.expire_gt else EXTEND_6
+    sha1 = hashlib.sha1(script).hexdigest().encode()
+    assert render(extend, ARGS) == words(b"EVALSHA %b 1 key token 1500" % sha1)
+    assert extend.fallback is not None
+    assert render(extend.fallback, ARGS) == array(b"EVAL", script, b"1", b"key", b"token", b"1500")
+    assert extend.fallback.fallback is None
 
 
 @pytest.mark.parametrize("can", EVERY_SERVER)
@@ -118,9 +122,19 @@ def test_one_command_per_verb() -> None:
     assert len(dialect(Capabilities())) == len(Verb)
 
 
+@pytest.mark.parametrize("mark", [None, MARK], ids=["plain", "marked"])
+@pytest.mark.parametrize("can", EVERY_SERVER)
+def test_what_each_is_answered(can: Capabilities, mark: Mark | None) -> None:
+    for template in dialect(can, mark):
+        first = template.parts[0]
+        plain_set = isinstance(first, bytes) and first.endswith(b"$3\r\nSET\r\n")
+        assert template.reply == (Reply.STATUS if plain_set else Reply.INTEGER)
+        assert template.fallback is None or template.fallback.reply == template.reply
+
+
 def test_scripts_are_loaded_by_their_own_hash() -> None:
     assert (COMPARE_AND_DELETE.text, COMPARE_AND_DELETE.sha1) == (DELETE, DELETE_SHA1)
-    assert (COMPARE_AND_EXTEND.text, COMPARE_AND_EXTEND.sha1) == (EXTEND, EXTEND_SHA1)
+    assert (COMPARE_AND_EXTEND.text, COMPARE_AND_EXTEND_6.text) == (EXTEND, EXTEND_6)
     for one in (*scripts(Capabilities(), None), *scripts(Capabilities(), MARK)):
         assert one.sha1 == hashlib.sha1(one.text).hexdigest().encode()
 
@@ -168,7 +182,7 @@ def test_scripts_call_arguments_by_name() -> None:
 
 def test_fencing_is_a_script() -> None:
     fence = dialect(Capabilities(True, False, True))[Verb.FENCE]
-    words = (b"2", b"key", b"counter", b"token", b"1500", b"86400000")
+    words = (b"2", b"key", b"counter", b"token", b"1500", b"86400000", b"place")
     assert render(fence, ARGS) == array(b"EVALSHA", FENCE.sha1, *words)
     assert fence.fallback is not None
     assert render(fence.fallback, ARGS) == array(b"EVAL", FENCE.text, *words)
@@ -176,7 +190,7 @@ def test_fencing_is_a_script() -> None:
 
 def test_a_marked_master_compares_its_marker_first() -> None:
     acquire = dialect(Capabilities(True, False, True), MARK)[Verb.ACQUIRE]
-    words = (b"2", b"key", b"redlock:boot", b"token", b"1500", b"run", b"60000", b"1")
+    words = (b"2", b"key", b"redlock:boot", b"token", b"1500", b"run", b"60000")
     assert render(acquire, ARGS) == array(b"EVALSHA", MARKED_ACQUIRE.sha1, *words)
 
 
@@ -199,7 +213,7 @@ def test_several_keys_are_the_scripts_keys(can: Capabilities) -> None:
     assert render(release, ALL_ARGS) == array(b"EVALSHA", RELEASE_ALL.sha1, *words)
     assert acquire.fallback
     assert render(acquire.fallback, ALL_ARGS) == array(b"EVAL", ACQUIRE_ALL.text, *words)
-    words = (b"3", *keys, b"redlock:boot", b"token", b"1500", b"run", b"60000", b"1")
+    words = (b"3", *keys, b"redlock:boot", b"token", b"1500", b"run", b"60000")
     assert render(marked[Verb.ACQUIRE_ALL], ALL_ARGS) == array(b"EVALSHA", MARKED_ACQUIRE_ALL.sha1, *words)
     assert marked[Verb.RELEASE_ALL] == release
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redlock_fast._commands import Mark
+from redlock_fast._commands import Identity, Mark
 from redlock_fast._engine import FAULT, SILENT
-from redlock_fast._guard import Electorate, Guard
+from redlock_fast._guard import JUDGING, Electorate, Guard
+from redlock_fast._interview import Server
+from redlock_fast._seat import Seat
+from redlock_fast._target import target
 
 MAX_TTL = 60.0
 
@@ -17,39 +22,66 @@ def silence(
     mode: str,
     before: str | None,
     *,
+    now: str = "this",
+    replid: str = "history",
     uptime: float = 0.0,
-    durable: bool = False,
     away: float = 0.0,
-    promoted: bool = False,
+    **told: Any,
 ) -> float:
-    return Guard(mode, MAX_TTL).silence(before, "this", uptime, durable, away, promoted)
+    """``before``: the process of the last contact; its data's history was "history"."""
+    known = None if before is None else Identity(before, "history", "master")
+    who = Identity(now, replid, "master")
+    return Guard(mode, MAX_TTL).silence(known, who, uptime=uptime, away=away, **told)
 
 
-@pytest.mark.parametrize("mode", ["auto", "strict"])
+@pytest.mark.parametrize("mode", JUDGING)
 def test_a_restarted_master_is_silent_until_all_that_it_forgot_has_ended(mode: str) -> None:
     assert silence(mode, "another") == MAX_TTL
     assert silence(mode, "another", uptime=11, away=100) == MAX_TTL - 10, "uptime may be a second too much"
     assert silence(mode, "another", uptime=1e9, away=7) == MAX_TTL - 7, "its wall clock may have jumped"
     assert silence(mode, "another", uptime=1e9, away=1e9) == 0
     assert silence(mode, "this", uptime=3) == 0, "the same process: only the connection was new"
-    assert silence(mode, "another", durable=True) == 0, "it has forgotten nothing"
-    assert Guard(mode, MAX_TTL).silence("", "", 1e9, False, 5.0) == MAX_TTL - 5, "unknown counts as new"
+    assert silence(mode, "", now="", uptime=1e9, away=5) == MAX_TTL - 5, "unknown counts as new"
+    assert silence(mode, "", now="", away=5, durable=True) == MAX_TTL, "and as such it has no disk"
+
+
+@pytest.mark.parametrize("mode", JUDGING)
+def test_only_who_knows_his_disks_believes_them(mode: str) -> None:
+    believed = mode == "durable"
+    assert silence(mode, "another", durable=True) == (0 if believed else MAX_TTL)
+    assert silence(mode, "another", replid="other", durable=True) == (0 if believed else MAX_TTL)
+
+
+@pytest.mark.parametrize("mode", JUDGING)
+def test_other_data_in_the_same_process_is_of_a_moment_ago(mode: str) -> None:
+    """It was another's replica meanwhile; until when its own leases were granted is not known."""
+    assert silence(mode, "this", replid="other", uptime=1e9, away=1e9) == MAX_TTL
+    assert silence(mode, "this", replid="other", uptime=1e9, away=1e9, durable=True) == MAX_TTL
+    assert silence(mode, "this", replid="other", promoted=True, max_lag=10.0) == MAX_TTL + 10
+
+
+@pytest.mark.parametrize("mode", JUDGING)
+def test_a_flush_is_a_restart(mode: str) -> None:
+    assert silence(mode, "this", flushed=True, uptime=1e9, away=1e9, durable=True) == MAX_TTL
+    assert silence(mode, None, flushed=True, uptime=1e9) == MAX_TTL, "also while it is met"
 
 
 def test_the_first_contact() -> None:
-    assert silence("auto", None, uptime=3) == 0
+    assert silence("auto", None, uptime=3) == silence("durable", None, uptime=3) == 0
     assert silence("strict", None, uptime=3) == MAX_TTL - 2
     assert silence("strict", None, uptime=0) == MAX_TTL
     assert silence("strict", None, uptime=MAX_TTL + 1) == 0
-    assert silence("strict", None, durable=True) == 0
+    assert silence("strict", None, durable=True) == MAX_TTL
 
 
-@pytest.mark.parametrize("mode", ["auto", "strict"])
+@pytest.mark.parametrize("mode", JUDGING)
 def test_a_promoted_replica_is_silent_from_now_on(mode: str) -> None:
-    """Its uptime says nothing; and its master may have made promises to others after it was lost to us."""
-    assert silence(mode, "its master", uptime=1e9, away=1e9, promoted=True) == MAX_TTL
-    assert silence(mode, "this", uptime=1e9, away=1e9, promoted=True) == 0, "it is known already"
-    assert silence(mode, None, uptime=1e9, promoted=True) == (MAX_TTL if mode == "strict" else 0)
+    """Its uptime says nothing; and its master may have made promises after it was lost to this client."""
+    old: Any = {"uptime": 1e9, "away": 1e9, "promoted": True}
+    assert silence(mode, "its master", **old) == MAX_TTL
+    assert silence(mode, "its master", max_lag=10.0, **old) == MAX_TTL + 10
+    assert silence(mode, "this", **old) == 0, "it is known already"
+    assert silence(mode, None, **old) == (MAX_TTL if mode == "strict" else 0)
 
 
 @pytest.mark.parametrize("mode", ["off", "marker"])
@@ -66,11 +98,76 @@ def test_a_guard_is_never_shorter_than_what_a_lease_may_have_left(uptime: float,
 
 
 def test_the_mark() -> None:
-    assert Guard("marker", 1.5).mark("run", True) == Mark("run", 1500, True)
-    assert Guard("marker", 1.5).mark("", True) == Mark("", 1500, False), "who cannot tell processes apart"
-    assert Guard("auto", 1.5).mark("run", True) is None
-    assert Mark("run", 1500, True).words == (b"run", b"1500", b"1")
-    assert Mark("run", 1500, False).trusted == b"run 0 0"
+    who = Identity("run", "history", "master")
+    assert Guard("marker", 1.5).mark(who) == Mark("run", 1500)
+    assert Guard("marker", 1.5).mark(who, max_lag=10.0) == Mark("run", 1500)
+    assert Guard("marker", 1.5).mark(who, promoted=True, max_lag=10.0) == Mark("run/history", 11_500)
+    assert Guard("auto", 1.5).mark(who) is None
+    assert Mark("run", 1500).words == (b"run", b"1500")
+    assert Mark("run", 1500).trusted == b"run 0"
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "silent"),
+    [
+        ("aof always", "aof always", False),
+        ("aof everysec", "aof always", True),
+        ("aof not on rewrite", "aof always", True),
+        ("no aof", "aof always", True),
+        ("aof always", "aof everysec", True),
+        ("aof always", "aof not on rewrite", True),
+        ("", "", True),
+    ],
+)
+def test_a_disk_is_believed_that_was_written_to_all_the_time(before: str, now: str, silent: bool) -> None:
+    """What it answered before it was made durable may be lost; what it answers now is not what it forgot."""
+    guard = Guard("durable", MAX_TTL)
+    seat = Seat(target("redis://localhost"))
+    seat.admit(Server(run_id="a", persistence=before), guard, 1000.0)
+    assert not seat.guarded_until
+    seat.admit(Server(run_id="b", persistence=now), guard, 1000.0)
+    assert bool(seat.guarded_until) == silent
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "silent"),
+    [(b"x", b"x", False), (b"x", b"y", True), (b"x", b"", True), (b"", b"", True)],
+)
+def test_a_flush_of_another_database_took_no_lock(before: bytes, now: bytes, silent: bool) -> None:
+    guard = Guard("auto", MAX_TTL)
+    seat = Seat(target("redis://localhost"))
+    seat.admit(Server(run_id="a", data=before), guard, 1000.0)
+    seat.flushed = True
+    seat.admit(Server(run_id="a", data=now), guard, 1000.0)
+    assert (bool(seat.guarded_until), seat.flushed) == (silent, False)
+
+
+@pytest.mark.parametrize(("now", "silent"), [(b"x", False), (b"y", True), (b"", True)])
+def test_a_flush_that_was_not_heard_of(now: bytes, silent: bool) -> None:
+    """The connection was given up before the push was read. What is in the witness key tells it."""
+    guard = Guard("auto", MAX_TTL)
+    seat = Seat(target("redis://localhost"))
+    seat.admit(Server(run_id="a", data=b"x"), guard, 1000.0)
+    seat.admit(Server(run_id="a", data=now), guard, 1000.0)
+    assert bool(seat.guarded_until) == silent
+
+
+def test_the_marker_of_the_master_is_obeyed() -> None:
+    """What the interview has read. The master itself refuses acquires only: nothing else asks the marker."""
+    guard = Guard("marker", MAX_TTL)
+    seat = Seat(target("redis://localhost"))
+    seat.admit(Server(run_id="a", guarded=3.0), guard, 1000.0)
+    assert seat.guarded_until == 1003.0
+    seat.admit(Server(run_id="a", guarded=1.0), guard, 1001.0)
+    assert seat.guarded_until == 1003.0, "it does not end earlier"
+    seat.admit(Server(run_id="a", guarded=5.0), guard, 1001.0)
+    assert seat.guarded_until == 1006.0
+
+
+def test_a_child_of_fork_goes_by_the_guard_of_its_parent() -> None:
+    seat = Seat(target("redis://localhost"))
+    seat.admit(Server(run_id="a", guarded=3.0), Guard("marker", MAX_TTL), 1000.0)
+    assert seat.heir(1001.0).guarded_until == 1003.0
 
 
 def test_votes_of_who_may_not_vote_any_more_are_not_heard() -> None:

@@ -12,9 +12,9 @@ PACKAGE = Path(__file__).parents[2] / "redlock_fast"
 
 #: From the ground up. A new file gets its floor here; a package has one floor for all its files.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "_quorum", "_clock", "_tokens", "_scripts", "_stats"),
-    ("_commands", "_resp", "_messages", "_keys", "_ledger"),
-    ("_engine", "_bounded", "_linger"),
+    ("errors", "_quorum", "_clock", "_tokens", "_scripts", "_stats", "_text"),
+    ("_commands", "_decorated", "_resp", "_messages", "_ledger"),
+    ("_engine", "_bounded", "_linger", "_keys"),
     ("_guard", "_claim", "_line", "_places", "_sentinel", "_interview"),
     ("_pure_op", "_pure_watch", "_target", "telemetry"),
     ("_pure_vigil", "_pure_kept", "_dial"),

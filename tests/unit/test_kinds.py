@@ -10,11 +10,12 @@ from redlock_fast._claim import Claim
 from redlock_fast._commands import Verb
 from redlock_fast._engine import FAULT, SILENT, Votes
 from redlock_fast._guard import Electorate
+from redlock_fast._lease import Extension, KindLease
 from redlock_fast._quorum import Retry
 from redlock_fast._rules import Rules
 from redlock_fast.errors import ConfigError
 from redlock_fast.kinds import check_options
-from redlock_fast.kinds.rwlock import Reader, Writer, intent
+from redlock_fast.kinds.rwlock import Reader, Writer, _exchange, intent
 from redlock_fast.kinds.semaphore import HOPES, WINDOW, Slots
 
 TOKEN, TTL, ALL = b"t" * 20, b"1000", 0b11111
@@ -81,6 +82,39 @@ def test_a_writer_keeps_its_place_and_changes_what_it_holds_by() -> None:
 )
 def test_a_place_outlasts_the_longest_pause(changes: dict[str, Any], expected: bytes) -> None:
     assert intent(rules(**changes)) == expected
+
+
+def held(writer: Writer) -> KindLease:
+    """Since 100.0, by the second round."""
+    for _ in range(2):
+        writer.ask(TOKEN, TTL, ALL)
+    return KindLease(writer, TOKEN, ALL, 10.0, 109.0, 9.0)
+
+
+def test_a_downgraded_lock_goes_on_by_the_same_name() -> None:
+    """It is a reader before any master has answered."""
+    writer = Writer(b"r", b"600")
+    lease, going = held(writer), rules(clock=lambda: 101.0)
+    procedure = _exchange(going, lease, writer, 10.0)
+    (asked,) = next(procedure).requests  # type: ignore[union-attr]
+    assert (asked.verb, asked.args) == (Verb.RW_DOWNGRADE, (*KEYS, TOKEN + b"2", TOKEN, b"10000"))
+    assert type(lease.claim) is Reader
+    (more,) = lease.claim.more(TOKEN, b"2000", ALL)
+    assert (more.verb, more.args) == (Verb.RW_EXTEND, (*KEYS, TOKEN + b"2", TOKEN, b"2000"))
+    with pytest.raises(StopIteration) as end:
+        procedure.send([Votes((1, 1, 1, SILENT, SILENT), ALL, 3, 0, 0, {})])
+    assert end.value.value[0] is Extension.EXTENDED
+
+
+@pytest.mark.parametrize(("now", "lost"), [(109.0, False), (101.0, True)])
+def test_what_has_ended_is_not_downgraded_and_nothing_is_sent(now: float, lost: bool) -> None:
+    writer = Writer(b"r", b"600")
+    lease = held(writer)
+    lease.lost = lost
+    with pytest.raises(StopIteration) as end:
+        next(_exchange(rules(clock=lambda: now), lease, writer, 10.0))
+    assert end.value.value == (Extension.LOST, None)
+    assert lease.claim is writer
 
 
 # --- semaphore --------------------------------------------------------------------------------------

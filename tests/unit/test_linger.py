@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import time
 from collections.abc import Iterator
@@ -90,3 +91,14 @@ class Endless(socket.socket):
 def test_one_that_sends_without_end_keeps_nobody() -> None:
     with Endless() as sock:
         assert at_end(sock) is False
+
+
+def test_what_is_forgotten_is_closed() -> None:
+    """Of a client that was never closed. A socket left open would be a ResourceWarning."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        lingering = Lingering(1)
+        lingering.add(ours)
+        del lingering
+        gc.collect()
+        assert theirs.recv(1) == b""

@@ -14,7 +14,7 @@ from redlock_fast._effects import Exchange, Pause
 from redlock_fast._engine import FAULT, MAX_MASTERS, SILENT, Request, Votes, Wait
 from redlock_fast._guard import Electorate
 from redlock_fast._lease import Extension, Lease, Refusal
-from redlock_fast._quorum import Retry, drift
+from redlock_fast._quorum import Retry, drift, quorum
 from redlock_fast._rules import Rules
 from redlock_fast.kinds.fair import fair
 
@@ -203,6 +203,13 @@ def test_no_round_is_given_more_time_than_is_left() -> None:
     assert all(exchange.timeout <= 0.05 for exchange in world.exchanges)
 
 
+def test_the_first_round_is_given_no_more_time_than_there_is() -> None:
+    world = World(HUNG, takes=1.0)
+    assert isinstance(acquire(world, until=100.02), Refusal)
+    assert world.exchanges[0].timeout == pytest.approx(0.02)
+    assert world.now == pytest.approx(100.02)
+
+
 def test_round_cut_short_by_the_deadline_does_not_blame_the_masters() -> None:
     world = World(HELD, *[HUNG] * 100, takes=0.002)
     refusal = acquire(world, until=100.03)
@@ -223,7 +230,8 @@ def test_round_cut_short_by_the_deadline_does_not_blame_the_masters() -> None:
     ],
 )
 def test_contention_and_failing_masters_are_told_apart(answer: Votes, unavailable: bool) -> None:
-    assert acquire(World(answer), rounds=1).unavailable is unavailable
+    world = World(*[answer] * 1000)  # where no quorum is connected it tries again for a moment
+    assert acquire(world, rounds=1).unavailable is unavailable
 
 
 def test_without_a_deadline_it_waits_for_others_but_not_for_dead_masters() -> None:
@@ -304,6 +312,15 @@ def test_release_after_the_lease_is_told_by_the_clock_when_masters_do_not_tell()
     lease = held(world)
     world.now += 20.0
     assert world.run(procedures.release(world.rules(), lease)) is False
+
+
+def test_release_of_a_lost_lease_is_no_success_whatever_the_masters_say() -> None:
+    """It was told to be lost: others may have held the lock since, and given it back."""
+    world = World(GRANTED)
+    lease = held(world)
+    lease.lose(world.now)
+    assert world.run(procedures.release(world.rules(), lease)) is False
+    assert world.verbs() == [Verb.RELEASE]
 
 
 # --- extend ---------------------------------------------------------------------------------------
@@ -414,7 +431,7 @@ def test_a_master_that_restarts_between_question_and_answer_does_not_count() -> 
 
 
 def fenced(world: World, **rules: Any) -> Any:
-    claim = Fenced(KEY, b"86400000")
+    claim = Fenced(KEY, b"86400000", b"30000")
     return world.run(procedures.acquire(world.rules(**rules), claim, 10.0, None, 1, world.kept.append))
 
 
@@ -422,7 +439,7 @@ def test_equal_counters_are_one_round_trip() -> None:
     world = World(votes(7, 7, 7, SILENT, SILENT))
     assert fenced(world).fencing == 7
     assert world.verbs() == [Verb.FENCE]
-    args = (KEY, b"token-%014d" % 1, b"10000", b"{orders:42}:f", b"86400000")
+    args = (KEY, b"token-%014d" % 1, b"10000", b"{orders:42}:f", b"86400000", b"30000")
     assert world.sent[0].args == args
 
 
@@ -455,6 +472,16 @@ def test_who_is_ahead_does_not_vouch() -> None:
     assert world.verbs() == [Verb.FENCE]
 
 
+def test_who_is_ahead_does_not_stand_in_for_those_that_have_to_be_lifted() -> None:
+    """A larger counter was moved by another holder: that number is free for a third one."""
+    world = World(votes(12, 11, 9, 7, SILENT), votes(FAULT, FAULT, 1, 0, FAULT))
+    assert isinstance(fenced(world, wait=Wait.ALL), Refusal)
+    assert world.verbs() == [Verb.FENCE, Verb.LIFT, Verb.RELEASE]
+    assert world.exchanges[1].need == 2
+    world = World(votes(12, 11, 9, 7, SILENT), votes(FAULT, FAULT, 1, 1, FAULT))
+    assert fenced(world, wait=Wait.ALL).fencing == 11
+
+
 def test_fencing_interrupted_is_undone() -> None:
     world = World(votes(9, 7, 8, SILENT, SILENT), KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
@@ -475,3 +502,64 @@ def test_a_ticket_is_from_so_many_masters_that_every_quorum_has_one() -> None:
     first, second = (one for one in world.exchanges if one.requests[0].verb == Verb.FAIR)
     assert (first.wait, second.wait) == (Wait.CERTAIN, Wait.EARLY)
     assert (first.requests[0].args[-1], second.requests[0].args[-1]) == (b"", b"8")
+
+
+def test_what_is_kept_over_the_rounds_is_taken_back_from_all_that_were_asked() -> None:
+    """Catches: a place in the queue of a master that the last round did not reach."""
+    reached = votes(-3, -3, -3, SILENT, SILENT)
+    world = World(reached, votes(-1, -1, -1, FAULT, FAULT, sent=0b00111))
+    claim = fair(KEY, fencing=False)
+    refusal = world.run(procedures.acquire(world.rules(), claim, 10.0, None, 2, world.kept.append))
+    assert isinstance(refusal, Refusal)
+    assert world.verbs() == [Verb.FAIR, Verb.RELEASE, Verb.FAIR, Verb.FAIR_LEAVE]
+    assert world.sent[-1].masters == 0b11111
+    first, _, second, left = world.sent
+    assert first.args[1] != second.args[1] == left.args[1], "what holds the key is new in each round"
+    assert first.args[5] == second.args[5] == left.args[5], "the place is not"
+
+
+@pytest.mark.parametrize("masters", range(1, 8))
+def test_a_ticket_from_fewer_masters_is_none(masters: int) -> None:
+    """As many as leave no quorum among the others: those may have told larger tickets."""
+    enough = masters - quorum(masters) + 1
+    for told in range(masters + 1):
+        claim = fair(KEY, fencing=False).begin()
+        claim.learn(votes(*[-5] * told, *[FAULT] * (masters - told)))
+        assert claim.ticket == (b"5" if told >= enough else b"")
+        claim.learn(votes(*[SILENT] * (masters - 1), -8))
+        assert claim.ticket == (b"5" if told >= enough else b"8" if told + 1 == enough else b"")
+
+
+def test_a_larger_counter_does_not_vouch_for_the_token() -> None:
+    """Three counters are as large as the token, and one grant alone made it: two masters are missing."""
+    world = World(votes(12, 11, 9, 8, 8), votes(FAULT, FAULT, FAULT, 1, 1))
+    assert fenced(world, wait=Wait.ALL).fencing == 9
+    assert world.verbs() == [Verb.FENCE, Verb.LIFT]
+    assert (world.sent[1].masters, world.exchanges[1].need) == (0b11000, 2)
+
+
+def test_two_masters_of_five_are_too_few_for_a_ticket() -> None:
+    """A quorum may have the larger ticket of another client, and share neither of them."""
+    claim = fair(KEY, fencing=False).begin()
+    claim.learn(votes(-8, -5, FAULT, FAULT, SILENT))
+    assert claim.ticket == b""
+    claim.learn(votes(FAULT, SILENT, SILENT, -10, SILENT))
+    assert claim.ticket == b"10"
+
+
+def test_a_confirmed_deadline_stays_where_an_earlier_extension_is_answered_later() -> None:
+    world = World()
+    lease = held(world, 20.0)
+    before = lease.deadline
+    assert procedures.extended(world.rules(), lease, 10.0, world.now, 3, None) is Extension.EXTENDED
+    assert lease.deadline == before
+
+
+def test_a_lost_lease_is_not_extended() -> None:
+    """Neither before the masters are asked, nor where another thread finds it lost meanwhile."""
+    world = World()
+    lease = held(world)
+    lease.lost = True
+    assert procedures.extended_already(world.rules(), lease, 20.0, world.now) is Extension.LOST
+    assert procedures.extended(world.rules(), lease, 20.0, world.now, 3, None) is Extension.LOST
+    assert lease.deadline <= world.now

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from redlock_fast import _resp
 from redlock_fast._resp import (
     MAX_DEPTH,
-    MAX_FRAME,
-    MAX_LINE,
+    MAX_PUSH,
+    MAX_REPLY,
+    NEW,
     PARTIAL,
     ErrorReply,
     ProtocolError,
     decode,
     frame,
+    resume,
 )
 
 #: A reply and its value.
@@ -172,7 +174,7 @@ def test_attribute_is_a_frame_of_its_own(fill: bytes) -> None:
         b"|-1\r\n", b"!-1\r\n", b"=-1\r\n", b"%1\r\n:1\r\nX", b"|1\r\n:1\r\nX", b"*1\r\n|1\r\n:1\r\nX",
         b"_x\r\n", b"#\r\n", b"#x\r\n", b"#tt\r\n", b"+a\rb\r\n", b"+a\nb\r\n", b"-a\nb\r\n", b"+\r\r\n",
         b"$?\r\n", b"*?\r\n", b"%?\r\n",
-        b"$%d\r\n" % (MAX_FRAME + 1), b"*%d\r\n" % (MAX_FRAME + 1), b"$999999999999999999\r\n",
+        b"$%d\r\n" % MAX_REPLY, b"*%d\r\n" % MAX_REPLY, b"$999999999999999999\r\n", b"+a\rb", b"$1\rx",
     ],
 )  # fmt: skip
 def test_nonsense_is_noticed(nonsense: bytes) -> None:
@@ -217,20 +219,98 @@ def test_what_has_no_value_is_a_protocol_error_and_nothing_else(decoder: str, re
         decode(reply)
 
 
-def test_line_has_a_bound() -> None:
-    assert frame(b"+" + b"x" * (MAX_LINE - 10), 0) == PARTIAL
-    for kind in (b"+", b"-", b":", b"$", b"*"):
+def in_pieces(data: bytes, size: int = 1) -> tuple[int | None, int]:
+    """What ``frame`` says of the data when it comes in pieces of that size; how many bytes were looked at."""
+    came, scan = bytearray(), NEW
+    try:
+        for at in range(0, len(data), size):
+            came += data[at : at + size]
+            end, scan = resume(came, scan)
+            assert scan.looked <= 2 * len(came)
+            if end != PARTIAL:
+                return end, scan.looked
+    except ProtocolError:
+        return None, scan.looked
+    return PARTIAL, scan.looked
+
+
+PUSH = b">2\r\n$10\r\ninvalidate\r\n"
+
+
+@pytest.mark.parametrize(
+    "dripped",
+    [
+        b"*1000\r\n" + b":1\r\n" * 1000,
+        b"*300\r\n" + b"$3\r\nabc\r\n" * 300,
+        b"%300\r\n" + b"+k\r\n:1\r\n" * 300,
+        b"%1\r\n+k\r\n" * 7 + b"%200\r\n" + b"+k\r\n:1\r\n" * 200,
+        b"*1\r\n" * 8 + b":1\r\n",
+        b"|300\r\n" + b"+k\r\n:1\r\n" * 300,
+        b"*200\r\n" + b"|1\r\n+a\r\n:1\r\n:1\r\n" * 200,
+        b"$4000\r\n" + b"x" * 4000 + b"\r\n",
+        b"$4000\r\n" + b"\r\n" * 2000 + b"\r\n",
+        b"+" + b"x" * 4000 + b"\r\n",
+        b":0" + b"1" * 4000,
+        PUSH + b"*9000\r\n" + b"$2\r\nab\r\n" * 9000,
+        PUSH + b"*1\r\n$100000\r\n" + b"y" * 100_000 + b"\r\n",
+    ],
+    ids=lambda data: repr(data[:20])[2:-1],
+)
+def test_no_byte_is_looked_at_more_than_twice(dripped: bytes) -> None:
+    end, looked = in_pieces(dripped)
+    assert end == (frame_or_error(dripped))
+    assert 0 < looked <= 2 * len(dripped)
+    for size in (2, 7, 1000):
+        assert in_pieces(dripped, size)[0] == end
+
+
+@given(st.one_of(samples.map(lambda sample: sample[0]), st.text("+-:$*_#,(!=%~>|019\r\n").map(str.encode)))
+def test_pieces_make_no_difference(data: bytes) -> None:
+    for size in (1, 2, 3, 5):
+        assert in_pieces(data, size)[0] == frame_or_error(data)
+
+
+@pytest.mark.parametrize("kind", [b"+", b"-", b",", b":", b"$", b"*", b"("])
+def test_line_has_a_bound(kind: bytes) -> None:
+    assert frame(kind + b"1" * (MAX_REPLY - 2), 0) == PARTIAL
+    with pytest.raises(ProtocolError):
+        frame(kind + b"1" * (MAX_REPLY - 1), 0)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize(
+    ("before", "most"),
+    [
+        (b"", MAX_REPLY),
+        (b"*2\r\n:1\r\n", MAX_REPLY),
+        (b"%1\r\n+a\r\n*1\r\n", MAX_REPLY),
+        (b"|1\r\n+a\r\n", MAX_REPLY),
+        (b">1\r\n", MAX_PUSH),
+        (PUSH + b"*1\r\n", MAX_PUSH),
+    ],
+)
+def test_a_whole_reply_has_a_bound(before: bytes, most: int, more: int) -> None:
+    """One for all of it, from where it starts."""
+    for line in (b"+", b"$%d\r\n" % (most - 100)):
+        if line == b"+":
+            whole = before + line + b"x" * (most - len(before) - 3 + more) + b"\r\n"
+        else:
+            size = most - len(before) - len(b"$%d\r\n" % most) - 2 + more
+            whole = before + b"$%d\r\n%b\r\n" % (size, b"x" * size)
+        assert len(whole) == most + more
+        assert frame_or_error(whole) == (None if more else most)
+        assert in_pieces(whole, 4096 if most > MAX_REPLY else 1)[0] == frame_or_error(whole)
+
+
+def test_a_length_beyond_the_bound_is_noticed_at_once() -> None:
+    for announced in (b"$%d\r\n" % MAX_REPLY, b"*%d\r\n" % (MAX_REPLY // 3), b"%%%d\r\n" % (MAX_REPLY // 6)):
         with pytest.raises(ProtocolError):
-            frame(kind + b"1" * (MAX_LINE + 10), 0)
-
-
-def test_bulk_has_a_bound() -> None:
-    assert frame(bulk(b"$", b"x" * MAX_FRAME), 0) > MAX_FRAME
+            frame(announced, 0)
 
 
 def test_array_of_many_has_a_bound() -> None:
     with pytest.raises(ProtocolError):
-        frame(b"*400000\r\n" + b":1\r\n" * 300_000, 0)
+        frame(b"*1300\r\n" + b"*1\r\n:1\r\n" * 1300, 0)
 
 
 @pytest.mark.parametrize("kind", [b"*1\r\n", b"~1\r\n", b">1\r\n", b"%1\r\n:1\r\n"])

@@ -58,7 +58,7 @@ class Played:
         alive, self.left = self.locked(), 0.0
         return alive
 
-    def extend(self, ttl: float) -> float:
+    def extend(self, ttl: float, *, confirm: bool = False) -> float:
         self._say(f"extend {ttl:g}")
         self.left = ttl
         return ttl

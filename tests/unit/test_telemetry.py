@@ -143,6 +143,7 @@ def test_a_registry_takes_one_collector() -> None:
     [
         (b"-OOM command not allowed\r\n", "OOM"),
         (b"-ERR unknown command\r\n", "ERR"),
+        (b"-ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM x\r\n", "OOM"),
         (b"-MADEUP by a hostile master\r\n", "other error"),
         (b"-\r\n", "other error"),
         (b"-  \r\n", "other error"),

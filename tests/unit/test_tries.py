@@ -11,7 +11,7 @@ import pytest
 from redlock_fast import Contended, FastRedlock, QuorumUnavailable, Retry
 from redlock_fast._claim import Claim
 from redlock_fast._commands import Verb
-from redlock_fast._effects import Effect, Exchange, Pause, Turn, Watch
+from redlock_fast._effects import Effect, Exchange, Pause, Reconnect, Turn, Watch
 from redlock_fast._engine import FAULT, SILENT, Request, Votes
 from redlock_fast._guard import Electorate
 from redlock_fast._lease import Refusal
@@ -176,9 +176,20 @@ def test_where_masters_failed_it_pauses(said: Votes) -> None:
     waiter = Waiter()
     assert not waiter.fails(said)
     assert waiter.waits(said)
-    assert [type(effect) for effect in waiter.effects] == [Pause]
+    assert [type(effect) for effect in waiter.effects] == [Reconnect if said is DOWN else Pause]
     assert waiter.paused() == pytest.approx(waiter.rules.retry.delay(1, ROUND, 0.5))
     assert waiter.tries.place is None, "and keeps nobody from asking"
+
+
+@pytest.mark.parametrize("why", ["too many replies owed", "buffer full", "lagging"])
+def test_connected_masters_need_no_connection(why: str) -> None:
+    """Catches: rounds without a pause while masters that hang are connected: there is nothing to wait for."""
+    waiter = Waiter()
+    full = votes(*DOWN.values)
+    full.details.update(dict.fromkeys(range(3), why))
+    assert not waiter.fails(full)
+    assert waiter.waits(full)
+    assert [type(effect) for effect in waiter.effects] == [Pause]
 
 
 def test_where_masters_fail_while_it_watches_it_pauses_as_long() -> None:
@@ -312,6 +323,15 @@ def test_masters_that_had_no_time_to_answer_are_not_blamed() -> None:
     assert waiter.fails(MUTE, took=0.029)
     assert (waiter.tries.refusal.unavailable, waiter.tries.refusal.rounds) == (False, 2)
     assert waiter.tries.refusal.votes is HELD
+
+
+@pytest.mark.parametrize("said", [DOWN, MUTE])
+def test_the_only_round_tells_of_masters_that_did_not_answer_though_it_was_cut_short(said: Votes) -> None:
+    """Nothing else is known: no earlier round, and no wait in the line, has shown that others hold it."""
+    waiter = Waiter(seconds=NODE_TIMEOUT / 2)
+    assert waiter.fails(said, took=NODE_TIMEOUT / 2)
+    assert (waiter.tries.refusal.unavailable, waiter.tries.refusal.rounds) == (True, 1)
+    assert waiter.tries.refusal.votes is said
 
 
 # --- the line -----------------------------------------------------------------------------------------

@@ -1,0 +1,108 @@
+"""After a blip: a caller without a quorum has masters connected at once, and goes on when one is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from support.loops import Plain
+from support.proxy import Proxy
+from support.waiting import eventually, start
+
+from redlock_fast import FastRedlock, QuorumUnavailable
+from redlock_fast.embedded import Masters
+
+MakeClient = Callable[..., FastRedlock]
+
+#: Far longer than a test: a connector that waits for its backoff does so for ever.
+NEVER = 1000.0
+
+
+@pytest.fixture
+def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left alone, a master that was lost is not connected again before the test has failed."""
+    monkeypatch.setattr("redlock_fast._seat._backoff", lambda failures: NEVER)
+
+
+@pytest.mark.usefixtures("no_backoff")
+@pytest.mark.parametrize("blocking", [True, False], ids=["waits", "tries once"])
+def test_a_caller_has_masters_connected(blocking: bool, valkey: Masters, plain: Any) -> None:
+    """Catches: a caller that waits for the connector's backoff."""
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(Proxy(master.port)) for master in valkey]
+        one = plain([proxy.url for proxy in proxies]).at_full_strength()
+        lock = one.client.lock("blip", 60.0)
+        for proxy in proxies[2:]:
+            proxy.refusing = True
+            proxy.cut()
+        eventually(lambda: unavailable(one, lock), "two masters are left, which is no quorum")
+        proxies[2].refusing = False
+        if blocking:
+            assert one.wait(lock.acquire(timeout=60.0))
+        else:
+            eventually(lambda: not unavailable(one, lock), "an attempt has the third connected")
+            assert one.wait(lock.acquire(blocking=False))
+        assert one.wait(lock.release())
+
+
+def unavailable(one: Plain, lock: Any) -> bool:
+    """Whether an attempt on a free lock found no quorum."""
+    try:
+        assert one.wait(lock.acquire(blocking=False))
+    except QuorumUnavailable:
+        return True
+    assert one.wait(lock.release()) in (True, False)
+    return False
+
+
+def up(one: Any) -> list[str]:
+    return [health.name for health in one.health() if health.state in ("connected", "lagging")]
+
+
+@pytest.mark.usefixtures("no_backoff")
+def test_masters_are_left_alone_where_no_caller_waits(valkey: Masters, connected: MakeClient) -> None:
+    """Catches: a connector that goes on without pauses."""
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(Proxy(master.port)) for master in valkey]
+        one = connected([proxy.url for proxy in proxies])
+        for proxy in proxies:
+            proxy.refusing = True
+            proxy.cut()
+        eventually(lambda: not up(one), "all are lost")
+        with pytest.raises(QuorumUnavailable):
+            one.lock("blip").acquire(blocking=False)
+        eventually(lambda: time.monotonic() > one.masters._hasty_until, "its time is over")
+        eventually(lambda: not any(seat.dialling for seat in one.masters.seats), "the last attempts end")
+        soon = time.monotonic() + NEVER / 2
+        assert all(seat.next_try > soon for seat in one.masters.seats), "each waits for its backoff"
+        proxies[0].refusing = False
+        waiting = start(lambda: one.lock("other").acquire(timeout=60.0))
+        eventually(lambda: len(up(one)) == 1, "a caller that waits has it connected")
+        for proxy in proxies[1:]:
+            proxy.refusing = False
+        assert waiting.result(60.0)
+
+
+def test_connections_that_end_at_once_are_made_ever_more_rarely(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: a hostile master that has its connection ended again and again. Each new one makes all that
+    watch ask every master.
+    """
+    failures: list[int] = []
+    monkeypatch.setattr("redlock_fast._seat.BRIEF", NEVER, raising=False)
+    monkeypatch.setattr("redlock_fast._seat._backoff", lambda count: failures.append(count) or 0.0)
+    with Proxy(valkey[0].port) as proxy:
+        one = connected([proxy.url, *valkey.urls[1:]])
+        for connections in range(1, 4):
+            until_connected(one, connections)
+            proxy.cut()
+        until_connected(one, 4)
+    assert max(failures) >= 3
+
+
+def until_connected(one: FastRedlock, connections: int) -> None:
+    eventually(lambda: one.health()[0].connections == connections, "the first master is connected again")

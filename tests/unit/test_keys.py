@@ -1,0 +1,49 @@
+"""Names that a lock may not have: keys that this library uses itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from redlock_fast import ConfigError, FastRedlock
+from redlock_fast._commands import MARKER
+from redlock_fast._keys import key_of
+
+USES = ["f", "w", "r", "i", "q", "e", "0", "9", "10", "1023"]
+RESERVED = [*(f"{{x}}:{use}" for use in USES), "{a}:b}:f", "redlock:boot"]
+OTHERS = ["", "F", "00", "01", "1024", "-1", "+1", "ff", "²", "42:orders"]
+FREE = [*(f"{{x}}:{use}" for use in OTHERS), "{x}", "{}:f", "x}:f", "{x:f", "a{x}:f", "redlock:boots"]
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_reserved_names(name: str) -> None:
+    for one in (name, name.encode()):
+        with pytest.raises(ConfigError, match="uses itself"):
+            key_of(b"", one)
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_other_names(name: str) -> None:
+    assert key_of(b"", name) == name.encode()
+
+
+def test_the_whole_key_counts() -> None:
+    assert key_of(b"app:", "{x}:f") == b"app:{x}:f"
+    assert key_of(b"app:", MARKER) == b"app:" + MARKER
+    for prefix, name in ((b"{app:", "x}:f"), (b"redlock:", "boot")):
+        with pytest.raises(ConfigError, match="uses itself"):
+            key_of(prefix, name)
+
+
+def test_no_kind_takes_one() -> None:
+    client = FastRedlock(["redis://127.0.0.1:1"])
+    for make in (
+        client.lock,
+        client.rlock,
+        client.rwlock,
+        lambda name: client.semaphore(name, 3),
+        lambda name: client.multilock(["a", name]),
+        lambda name: client.acquire_many(["a", name]),
+        client.locked,
+    ):
+        with pytest.raises(ConfigError, match="uses itself"):
+            make("{x}:0")

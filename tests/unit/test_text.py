@@ -1,0 +1,139 @@
+"""What is shown of servers' text, of names and of addresses."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redlock_fast import ConfigError, FastRedlock
+from redlock_fast._sentinel import parse_sentinel_url
+from redlock_fast._target import target
+from redlock_fast._text import MAX_NAME, MAX_SAID, clean, quoted, redacted, without_logins
+from redlock_fast.cli.settings import Settings, _split
+from redlock_fast.compat._masters import given as given_masters
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("ERR größe", "ERR größe"),
+        (b"\x1b]0;x\x07\n", r"\x1b]0;x\x07\n"),
+        ("\u202e\u2028\x9b\x85", r"\u202e\u2028\x9b\x85"),
+        (b"\xff\xfe", r"\xff\xfe"),
+        ("x" * 300, "x" * (MAX_SAID - 3) + "..."),
+        ("x" * MAX_SAID, "x" * MAX_SAID),
+    ],
+)
+def test_clean(said: str | bytes, shown: str) -> None:
+    assert clean(said) == shown
+
+
+@given(said=st.text() | st.binary(max_size=1000), limit=st.integers(10, 300))
+def test_clean_text_is_printable_and_short(said: str | bytes, limit: int) -> None:
+    shown = clean(said, limit)
+    assert shown.isprintable()
+    assert len(shown) <= limit
+
+
+def test_quoted_names() -> None:
+    assert quoted("orders:42") == "'orders:42'"
+    assert quoted(b"\x1b") == r"b'\x1b'"
+    for name in ("n" * 65_536, b"\xff" * 65_536):
+        assert len(quoted(name)) <= MAX_NAME
+        assert quoted(name).endswith("...")
+
+
+def test_long_names_are_cut() -> None:
+    client = FastRedlock(["redis://127.0.0.1:1"])
+    lock = client.lock("n" * 65_536)
+    with pytest.raises(Exception, match="nnn") as error:
+        lock.extend()
+    assert max(map(len, (str(error.value), repr(lock), repr(client.rlock("n" * 65_536))))) < 300
+
+
+# --- addresses ------------------------------------------------------------------------------------
+
+SECRET = "hunter2"
+#: Passwords that were not escaped as they should be.
+AWKWARD = ["/", ",", "@", ":", "?", "#", "?password=", "&a=", "://", " ", "%", "/0@", "[", "]"]
+#: Where a password stands; some are no URLs of masters.
+URLS = [
+    "redis://:{}@10.0.0.1:6379/0",
+    "redis://user:{}@10.0.0.1",
+    "redis://user:{}@10.0.0.1:port",
+    "redis://10.0.0.1:6379?password={}",
+    "redis://10.0.0.1:6379/0?username=me&password={}&nonsense=1",
+    "redis://10.0.0.1:port?password={}",
+    "unix://me:{}@/run/redis.sock",
+    "unix:///run/redis.sock?password={}&nonsense=1",
+    "redis+sentinel://user:{}@10.0.0.1/",
+    "redis+sentinel://10.0.0.1,10.0.0.2/locks?sentinel_password={}&nonsense=1",
+    "http://user:{}@10.0.0.1",
+    "user:{}@10.0.0.1:6379",
+]
+
+
+@pytest.mark.parametrize("awkward", AWKWARD)
+@pytest.mark.parametrize("url", URLS)
+def test_no_part_of_a_password_is_shown(url: str, awkward: str) -> None:
+    said = url.format(SECRET + awkward + SECRET)
+    shown = [redacted(said)]
+    try:
+        shown.append(target(said).name)
+    except ConfigError as error:
+        shown.append(str(error))
+    shown += map(redacted, _split(said))
+    assert SECRET not in repr(shown)
+
+
+@pytest.mark.parametrize("awkward", ["/", "?", "#", "/0@", "@1/"])
+@pytest.mark.parametrize("url", [*URLS[:2], *URLS[6:7], "redis+sentinel://:{}@10.0.0.1/locks"])
+def test_a_password_of_digits_is_no_port(url: str, awkward: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        target(url.format(f"4711{awkward}x"))
+    assert "4711" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://10.0.0.1:port", "redis://10.0.0.1***"),
+        ("redis://user:pw@host:1/0", "redis://***@host:1/0"),
+        ("redis://host:6379/0?protocol=4", "redis://host:6379/0"),
+        ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
+        ("redis+sentinel://a:1,b:2/locks/0", "redis+sentinel://a:1,b:2/locks/0"),
+        ("unix:///run/redis.sock?db=1", "unix:///run/redis.sock"),
+        ("redis://:pass", "redis://***"),
+        ("redis://host?password=a@b", "redis://***"),
+        ("\x1b[2J://x@y\n", r"***@y\n"),
+    ],
+)
+def test_what_is_shown_of_an_address(url: str, shown: str) -> None:
+    assert redacted(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("no redis://me:se@cret@host:1/0, but", "no redis://***@host:1/0, but"),
+        ("no redis://me:se/c,re t@host:1/0, but", "no redis://***@host:1/0, but"),
+        ("rediss://:secret@a,redis://x:y@b", "rediss://***@a,redis://***@b"),
+        ("redis://host/0?password=a,b/c&db=1 is it", "redis://host/0?password=***&db=1 is it"),
+        ("redis://host/0 is at home", "redis://host/0 is at home"),
+    ],
+)
+def test_logins_in_a_text(said: str, shown: str) -> None:
+    assert without_logins(said) == shown
+
+
+def test_no_repr_has_a_password() -> None:
+    url = f"redis://user:{SECRET}@10.0.0.1"
+    service = parse_sentinel_url(f"redis+sentinel://u:{SECRET}@h/locks?sentinel_password={SECRET}")
+    shown = [target(url), service, Settings([url], {}), given_masters([url, {"password": SECRET}])]
+    assert SECRET not in repr(shown)
+
+
+def test_masters_of_a_flag_are_split_where_a_scheme_follows() -> None:
+    sentinel = "redis+sentinel://:p,w@a:1,b:2/locks"
+    assert _split(f"redis://:a,b@h, {sentinel}\nunix:///x,") == ["redis://:a,b@h", sentinel, "unix:///x"]
