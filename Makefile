@@ -12,7 +12,7 @@ UNTRACED = native or uvloop or (redis7 and not asyncio) or fork or child or test
 RUNS ?= 200000
 STEPS ?= 50
 
-.PHONY: build test lint docs coverage coverage-native simulate chaos soak fuzz asan tsan bench bench-quick wheel clean
+.PHONY: build test lint docs coverage coverage-native simulate proof mutants chaos soak fuzz asan tsan bench bench-quick wheel clean
 
 build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
@@ -47,6 +47,12 @@ tsan:  ## the hub's threads under the thread sanitizer, without Python
 
 simulate:  ## RUNS runs of the real procedures in virtual time under every fault, on all cores
 	$(PYTHON) -m tests.simulation $(RUNS)
+
+proof:  ## the models of the protocols, on all cores: some minutes; QUICK=1 for those of a moment
+	$(PYTHON) -m proof $(if $(QUICK),--quick) $(ARGS)
+
+mutants:  ## small wrong changes, each of which a test must convict. ARGS='--only NAME', '--area guard'
+	PYTHONPATH=tests:. $(PYTHON) -m mutants $(ARGS)
 
 chaos:  ## faults of every kind for so many seconds. ARGS='--schedule amnesia --engine native --mode asyncio'
 	PYTHONPATH=tests:. $(PYTHON) -m chaos --seconds $(SECONDS) $(ARGS)

@@ -96,7 +96,7 @@ def started(kind: str, server: str = "auto") -> Iterator[Fleet]:
         server = "redis"
     elif kind != "late":
         n = int(kind)
-    with embedded.Masters(n, server=server, options=options) as masters:
+    with embedded.Masters(n, server=server, options=options, password="") as masters:
         if kind != "late":
             yield Fleet(masters, masters.urls)
             return

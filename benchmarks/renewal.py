@@ -127,7 +127,7 @@ def main() -> None:
     args = parser.parse_args()
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())
     print(f"engine {args.engine}, {'asyncio' if args.asyncio else 'threads'}, {os.cpu_count()} cores")
-    with Masters(5) as masters:
+    with Masters(5, password="") as masters:
         if args.asyncio:
             asyncio.run(with_asyncio(args, masters))
         else:

@@ -49,7 +49,7 @@ def main() -> None:
     if options.quick:
         cells = [cell for cell in cells if SLOW not in cell.distances]
     distances = sorted({far for cell in cells for far in cell.distances if far is not None})
-    with embedded.Masters(MASTERS) as masters, contextlib.ExitStack() as stack:
+    with embedded.Masters(MASTERS, password="") as masters, contextlib.ExitStack() as stack:
         ports: dict[float | None, list[int]] = {None: [master.port for master in masters]}
         routes = [(port, far / 1000) for far in distances for port in ports[None]]
         lines = stack.enter_context(delayed(routes))

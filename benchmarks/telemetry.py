@@ -125,7 +125,7 @@ def tell(args: argparse.Namespace, spent: dict[str, tuple[list[float], list[floa
 
 async def main(args: argparse.Namespace) -> None:
     make: Any = AsyncFastRedlock if args.asyncio else FastRedlock
-    with Masters(3, server="valkey") as masters:
+    with Masters(3, server="valkey", password="") as masters:
         client = make(masters.urls, engine=args.engine, node_timeout=5.0, connect_timeout=20.0)
         tell(args, await play(client, args))
         print(f"  a scrape: {scrape(client) * 1e3:.2f} ms of CPU")

@@ -21,7 +21,7 @@ WARMUP = 100
 
 @pytest.fixture(scope="module")
 def masters() -> Iterator[Masters]:
-    with Masters(5) as started:
+    with Masters(5, password="") as started:
         yield started
 
 

@@ -100,7 +100,7 @@ def executed(nodes: list[redis.Redis]) -> int:
 
 
 def measure(options: argparse.Namespace) -> None:
-    with Masters(5, server=options.server) as masters:
+    with Masters(5, server=options.server, password="") as masters:
         setting = {"urls": masters.urls, "engine": options.engine, "wait": options.wait}
         waiters = [started(setting) for _ in range(options.waiters)]
         nodes = [redis.Redis(unix_socket_path=master.socket_path) for master in masters]

@@ -20,12 +20,16 @@ chmod 700 "$folder"
 umask 022
 
 password() {
-    [ -s "$folder/$1" ] || openssl rand -hex 32 >"$folder/$1"
+    [ -s "$folder/$1" ] || od -An -vtx1 -N32 /dev/urandom | tr -d ' \n' >"$folder/$1"
+}
+
+sha256() {
+    if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi
 }
 
 hashes() {
     for file in "$folder/$1" "$folder/$1-before"; do
-        [ ! -s "$file" ] || tr -d '\n' <"$file" | openssl dgst -sha256 -r | sed 's/\([0-9a-f]*\).*/#\1 /'
+        [ ! -s "$file" ] || tr -d '\n' <"$file" | sha256 | sed 's/\([0-9a-f]*\).*/#\1 /'
     done | tr -d '\n'
 }
 
