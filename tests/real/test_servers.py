@@ -771,9 +771,11 @@ def test_minority_with_other_replies(
         assert lock.release() is True
         assert client.locked("r") is False
     until_empty(raw(valkey))
-    word = reply[1:].split()[0].decode()
+    text = reply[1:].strip().decode()
+    word = text.split()[0]
     for health in client.health()[:2]:
-        assert word in health.error
+        # redis-py, which dials the next connection, cuts the words that it knows off the text.
+        assert word in health.error or health.error == text.removeprefix(f"{word} ")
         assert health.faults >= (1 if word in ("LOADING", "MASTERDOWN") else 9), "these end the connection"
     assert [health.faults for health in client.health()[2:]] == [0, 0, 0]
 
