@@ -36,6 +36,7 @@ class Rules:
         unique: Without timing, check also that no token is given out twice.
         late: Messages of abandoned acquisitions may still arrive.
         crash: What a master loses once: "", "counter" (the key when its owner is over), or "all".
+        rises: So often a counter moves up by itself: it follows its clock.
     """
 
     token: str = "rank"
@@ -45,12 +46,13 @@ class Rules:
     unique: bool = False
     late: bool = False
     crash: str = ""
+    rises: int = 0
     masters: int = 3
     clients: int = 2
     attempts: int = 2
 
 
-# State: (masters, clients, late messages, largest token, tokens given out, crashes to come), or a violation.
+# State: (masters, clients, late messages, largest token, tokens given out, faults to come), or a violation.
 # Master: (name of the acquisition that holds the key or 0, counter).
 # Client: (phase, attempt, replies, token, mask of masters that vouch, largest token when it started).
 # Message: (master, SET_KEY or WRITE_BACK, name, token).
@@ -60,7 +62,8 @@ def fencing(rules: Rules) -> Model:
     everyone, quorum = range(rules.masters), majority(rules.masters)
     whole = (1 << rules.masters) - 1
     client = (IDLE, 0, (), 0, 0, 0)
-    initial = (((0, 0),) * rules.masters, (client,) * rules.clients, (), 0, (), int(bool(rules.crash)))
+    faults = rules.rises or int(bool(rules.crash))
+    initial = (((0, 0),) * rules.masters, (client,) * rules.clients, (), 0, (), faults)
 
     def name(c: int, attempt: int) -> int:
         return c * 16 + attempt + 1
@@ -80,7 +83,7 @@ def fencing(rules: Rules) -> Model:
 
     def complete(state: State, c: int, token: int, vouching: int) -> State:
         """The client has the lock, or the violation."""
-        masters, clients, messages, largest, given, crashes = state
+        masters, clients, messages, largest, given, faults = state
         _, attempt, replies, _, _, floor = clients[c]
         if rules.timed and any(clients[o][0] == HOLD for o in range(rules.clients) if o != c):
             return "exclusion: two holders"
@@ -90,7 +93,7 @@ def fencing(rules: Rules) -> Model:
             return f"unique: token {token} is given out twice"
         given = tuple(sorted({*given, token})) if rules.unique else ()
         holder = (HOLD, attempt, replies, token, vouching, 0)
-        return masters, put(clients, c, holder), messages, max(largest, token), given, crashes
+        return masters, put(clients, c, holder), messages, max(largest, token), given, faults
 
     def over(state: State, c: int) -> State:
         """The acquisition ends: what is still on its way may arrive late."""
@@ -159,7 +162,7 @@ def fencing(rules: Rules) -> Model:
         yield "ends" if phase == HOLD else "gives up", over(state, c)
 
     def successors(state: State) -> Iterator[tuple[str, State]]:
-        masters, clients, messages, largest, given, crashes = state
+        masters, clients, messages, largest, given, faults = state
         for c in range(rules.clients):
             for label, following in act(state, c):
                 yield f"client {c} {label}", following
@@ -178,8 +181,11 @@ def fencing(rules: Rules) -> Model:
             gone = not holder or not active(clients, holder)
             if holder and (gone or not rules.timed):
                 yield f"the key vanishes on {m}", (put(masters, m, (0, counter)), *state[1:])
-            if crashes and (rules.crash == "all" or gone):
-                after = (put(masters, m, (0, 0)), clients, messages, largest, given, crashes - 1)
+            if faults and rules.rises:
+                raised = put(masters, m, (holder, counter + 2))
+                yield f"the counter of master {m} rises", (raised, *state[1:5], faults - 1)
+            elif faults and (rules.crash == "all" or gone):
+                after = (put(masters, m, (0, 0)), clients, messages, largest, given, faults - 1)
                 yield f"master {m} loses its counter", after
 
     def violation(state: State) -> str | None:
@@ -243,6 +249,7 @@ CASES = [
     case("ours: 5 masters", Rules(masters=5, attempts=1)),
     case("ours: 4 masters, untimed", Rules(masters=4, attempts=1, timed=False, unique=True), quick=False),
     case("ours: untimed, late messages", Rules(attempts=1, timed=False, unique=True, late=True), quick=False),
+    case("ours: counters follow their clocks", Rules(attempts=1, late=True, rises=2)),
     case("a counter is lost", Rules(crash="counter"), "order"),
     case("key and counter are lost", Rules(crash="all"), "exclusion"),
 ]

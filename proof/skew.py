@@ -10,6 +10,8 @@ counters that are lost, so an acquisition is one step here, and what others leav
   or that came from a client that does not know of it. Nothing comes of it but the counter.
 - *late lift*: one master executes a lift to an earlier token.
 - *forget*: a master loses its counter: FLUSHALL, or a restart without its data.
+- *copy*: a master becomes a copy of another one: it was its replica, and is a master again.
+- *go back*: a counter is an earlier token again: an older disk, a backup.
 - *expire*: a counter that was not used for the retention, which is ``max_ttl`` at least, ends.
 
 Violation: an acquisition gets a token that is not larger than every earlier one.
@@ -18,7 +20,7 @@ Violation: an acquisition gets a token that is not larger than every earlier one
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import NamedTuple
@@ -28,7 +30,7 @@ from .checker import Case, Model, majority, put
 QUORUM = majority(3)
 #: Ticks.
 MAX_TTL = 4
-YOUTH = MAX_TTL // 2
+STEP = MAX_TTL // 2
 #: One tick of a clock, in the unit of counters: more than all counting within a run.
 TICK = 100
 
@@ -38,34 +40,25 @@ class Rules:
     """One variant. ``skew``: how far each master's clock is ahead, in ticks."""
 
     skew: tuple[int, ...] = (1, 0, 0)
-    #: A counter that began is young. It moves to the clock once, when it is behind it by ``YOUTH``.
-    youth: bool = True
-    #: A lift keeps a young counter young.
-    lift_keeps_youth: bool = True
+    #: A counter is never behind its clock, rounded down to whole steps of so many ticks. 0: it only counts.
+    step: int = STEP
     #: Masters that forgot are not trusted for ``MAX_TTL``.
     guard: bool = True
-    #: In the beginning.
-    young: bool = False
+    #: The guard notices that a counter went back.
+    noticed: bool = True
     stray: int = 1
     acquire: int = 2
     forget: int = 2
     expire: int = 0
-    #: A counter goes back to an earlier token, and nobody knows: an older disk, a backup.
+    copy: int = 0
     go_back: int = 0
-    ticks: int = MAX_TTL + YOUTH
-
-
-class Counter(NamedTuple):
-    """One counter of fencing tokens."""
-
-    number: int
-    young: bool
+    ticks: int = MAX_TTL + STEP
 
 
 class Master(NamedTuple):
     """``silent``, ``kept``: for how many ticks more it is not trusted, and its counter is kept."""
 
-    counter: Counter | None
+    counter: int | None
     silent: int
     kept: int
 
@@ -80,28 +73,30 @@ class State(NamedTuple):
     acquire: int
     forget: int
     expire: int
+    copy: int
     go_back: int
     fault: str = ""
 
 
-def counted(rules: Rules, counter: Counter | None, clock: int) -> Counter:
+def counted(rules: Rules, counter: int | None, clock: int) -> int:
     """The counter after one grant."""
     if counter is None:
-        return Counter(clock * TICK, rules.youth)
-    if counter.young and clock * TICK - counter.number >= YOUTH * TICK:
-        return Counter(clock * TICK, False)
-    return Counter(counter.number + 1, counter.young)
+        return clock * TICK
+    least = clock - clock % rules.step if rules.step else 0
+    return max(counter + 1, least * TICK)
 
 
-def lifted(rules: Rules, counter: Counter, number: int) -> Counter:
-    """The counter after a lift to ``number``."""
-    return Counter(number, counter.young and rules.lift_keeps_youth)
-
-
-def used(state: State, at: int, counter: Counter | None) -> State:
+def used(state: State, at: int, counter: int | None) -> State:
     """The state in which a master has used its counter."""
     master = state.masters[at]._replace(counter=counter, kept=MAX_TTL if state.expire else 0)
     return state._replace(masters=put(state.masters, at, master))
+
+
+def silent(noticed: bool, state: State, at: int, counter: int | None) -> State:
+    """The state in which a master has another counter, and is not trusted for a while if that is noticed."""
+    after = used(state, at, counter)
+    master = after.masters[at]._replace(silent=MAX_TTL if noticed else 0)
+    return after._replace(masters=put(after.masters, at, master))
 
 
 def nexts(rules: Rules, state: State) -> Iterator[tuple[str, State]]:
@@ -114,23 +109,27 @@ def nexts(rules: Rules, state: State) -> Iterator[tuple[str, State]]:
         if state.stray:
             spent = state._replace(stray=state.stray - 1)
             after = counted(rules, counter, state.now + rules.skew[at])
-            yield f"stray count at {at}: {after.number}", used(spent, at, after)
+            yield f"stray count at {at}: {after}", used(spent, at, after)
             for token in state.given:
-                if counter is not None and counter.number < token:
-                    yield f"late lift of {at} to {token}", used(spent, at, lifted(rules, counter, token))
+                if counter is not None and counter < token:
+                    yield f"late lift of {at} to {token}", used(spent, at, token)
         if counter is None:
             continue
         if state.forget:
-            spent = used(state._replace(forget=state.forget - 1), at, None)
-            silent = spent.masters[at]._replace(silent=MAX_TTL if rules.guard else 0)
-            yield f"{at} forgets", spent._replace(masters=put(spent.masters, at, silent))
+            spent = state._replace(forget=state.forget - 1)
+            yield f"{at} forgets", silent(rules.guard, spent, at, None)
         if state.expire and not master.kept:
             yield f"the counter of {at} expires", used(state._replace(expire=state.expire - 1), at, None)
+        if state.copy:
+            spent = state._replace(copy=state.copy - 1)
+            for other, source in enumerate(state.masters):
+                if source.counter != counter:
+                    yield f"{at} becomes a copy of {other}", silent(rules.guard, spent, at, source.counter)
         if state.go_back:
+            spent = state._replace(go_back=state.go_back - 1)
             for token in state.given:
-                if token < counter.number:
-                    back = used(state._replace(go_back=state.go_back - 1), at, Counter(token, False))
-                    yield f"the counter of {at} goes back to {token}", back
+                if token < counter:
+                    yield f"the counter of {at} is {token} again", silent(rules.noticed, spent, at, token)
     if state.acquire:
         yield from acquisitions(rules, state._replace(acquire=state.acquire - 1))
 
@@ -140,20 +139,17 @@ def acquisitions(rules: Rules, state: State) -> Iterator[tuple[str, State]]:
     trusted = [at for at, master in enumerate(state.masters) if not master.silent]
     for size in range(QUORUM, len(trusted) + 1):
         for asked in combinations(trusted, size):
-            after = state
+            after, numbers = state, {}
             for at in asked:
-                counter = counted(rules, state.masters[at].counter, state.now + rules.skew[at])
-                after = used(after, at, counter)
-            numbers = {at: counter.number for at in asked if (counter := after.masters[at].counter)}
+                numbers[at] = counted(rules, state.masters[at].counter, state.now + rules.skew[at])
+                after = used(after, at, numbers[at])
             token = sorted(numbers.values())[QUORUM - 1]
             vouching = sum(number == token for number in numbers.values())
             behind = [at for at in asked if numbers[at] < token]
             for lift in combinations(behind, max(0, QUORUM - vouching)):
                 done = after
                 for at in lift:
-                    counter_of = done.masters[at].counter
-                    assert counter_of
-                    done = used(done, at, lifted(rules, counter_of, token))
+                    done = used(done, at, token)
                 last = max(state.given, default=0)
                 fault = f"token {token} after {last}" if token <= last else ""
                 label = f"token {token}, counted {numbers}, lifted {lift}"
@@ -162,8 +158,9 @@ def acquisitions(rules: Rules, state: State) -> Iterator[tuple[str, State]]:
 
 def skew(rules: Rules) -> Model:
     kept = MAX_TTL if rules.expire else 0
-    masters = tuple(Master(Counter((1 + ahead) * TICK, rules.young), 0, kept) for ahead in rules.skew)
-    initial = State(1, masters, (), rules.stray, rules.acquire, rules.forget, rules.expire, rules.go_back)
+    masters = tuple(Master((1 + ahead) * TICK, 0, kept) for ahead in rules.skew)
+    steps = (rules.stray, rules.acquire, rules.forget, rules.expire, rules.copy, rules.go_back)
+    initial = State(1, masters, (), *steps)
     return Model(initial, partial(nexts, rules), lambda state: state.fault or None)
 
 
@@ -171,16 +168,22 @@ def case(title: str, rules: Rules, violated: str = "") -> Case:
     return Case(title, partial(skew, rules), violated, traced=True)
 
 
+ROLES = Rules(stray=0, acquire=3, forget=0, copy=2)
+DISKS = Rules(stray=0, acquire=3, forget=0, go_back=2)
+
 CASES = [
-    case("a lost counter only counts", Rules(youth=False), "token"),
-    case("the same, and nothing is on its way", Rules(youth=False, stray=0)),
-    case("a lift ends the youth", Rules(lift_keeps_youth=False, stray=2, acquire=3, forget=1), "token"),
-    case("clocks differ by more than half of max_ttl", Rules(skew=(YOUTH + 1, 0, 0)), "token"),
+    case("a lost counter only counts", Rules(step=0), "token"),
+    case("the same, and nothing is on its way", Rules(step=0, stray=0)),
+    case("the same, a master becomes a copy of another", replace(ROLES, step=0), "token"),
+    case("the same, a counter goes back", replace(DISKS, step=0), "token"),
+    case("clocks differ by more than half of max_ttl", Rules(skew=(STEP + 1, 0, 0)), "token"),
     case("no guard", Rules(guard=False), "token"),
-    case("a counter goes back", Rules(skew=(0, 0, 0), go_back=2, stray=0, forget=0, acquire=3), "token"),
+    case("a counter goes back unnoticed", replace(DISKS, skew=(0, 0, 0), noticed=False), "token"),
     case("ours", Rules()),
-    case("ours, counters are young", Rules(young=True)),
     case("ours, one clock is behind", Rules(skew=(1, 1, 0))),
     case("ours, more is on its way", Rules(stray=2, forget=1)),
     case("ours, the retention ends", Rules(forget=1, expire=1)),
+    case("ours, a master becomes a copy of another", ROLES),
+    case("ours, copies, and requests on their way", replace(ROLES, stray=1, acquire=2)),
+    case("ours, a counter goes back", DISKS),
 ]

@@ -12,6 +12,6 @@ cdef class Claim:
 cdef class Fenced(Claim):
     cdef public bytes counter
     cdef public bytes retention
-    cdef public bytes youth
+    cdef public bytes step
 
 cpdef list release(bytes key, bytes token, unsigned long long masters, double keep)

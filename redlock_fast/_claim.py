@@ -101,19 +101,20 @@ class Claim:
 class Fenced(Claim):
     """A lock that counts a fencing token for each grant.
 
-    ``retention``, ``youth``: how long a counter is kept after its last use, and is young, as ``ttl``.
+    ``retention``: how long a counter is kept after its last use; ``step``: how far it may be behind its
+    master's clock; both as ``ttl``.
     """
 
-    __slots__ = ("counter", "retention", "youth")
+    __slots__ = ("counter", "retention", "step")
 
-    def __init__(self, key: bytes, retention: bytes, youth: bytes) -> None:
+    def __init__(self, key: bytes, retention: bytes, step: bytes) -> None:
         super().__init__(key)
         self.counter: bytes = b"{%b}:f" % key
         self.retention = retention
-        self.youth = youth
+        self.step = step
 
     def ask(self, token: bytes, ttl: bytes, masters: int) -> Request:
-        args = (self.key, token, ttl, self.counter, self.retention, self.youth)
+        args = (self.key, token, ttl, self.counter, self.retention, self.step)
         return Request(FENCE, args, masters)
 
     def lift(self, token: bytes, number: int, masters: int) -> Request:

@@ -71,7 +71,7 @@ class Reply(IntEnum):
 
 
 #: Slots: the places of a request's arguments. COUNTER is a key; NUMBER takes the place of the TTL.
-KEY, TOKEN, TTL, COUNTER, RETENTION, YOUTH = range(6)
+KEY, TOKEN, TTL, COUNTER, RETENTION, STEP = range(6)
 NUMBER = TTL
 #: Those of a semaphore, after KEY, TOKEN, TTL: what all slots' keys begin with, where to look.
 NAME, FIRST, COUNT = range(3, 6)
@@ -238,7 +238,7 @@ def voting(keys: str, args: str, *parts: bytes) -> tuple[Script, Script]:
     return script(keys, args, *parts), marked
 
 
-FENCE, MARKED_FENCE = voting("key counter", "token ttl retention youth", lua.SET, lua.COUNT)
+FENCE, MARKED_FENCE = voting("key counter", "token ttl retention step", lua.SET, lua.COUNT)
 MARKED_ACQUIRE = voting("key", "token ttl", lua.SET, b"return 1")[1]
 #: For how many milliseconds more the master casts no vote.
 LOOK = script("marker", "process max_ttl", lua.LOOK, b"return math.max(left,0)")
@@ -348,7 +348,7 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
     if mark is not None:
         acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *mark.words, undo=Verb.RELEASE)
     queue = (KEY, QUEUE, ENTRIES)
-    fenced = (TOKEN, TTL, RETENTION, YOUTH)
+    fenced = (TOKEN, TTL, RETENTION, STEP)
     by_verb = {
         Verb.ACQUIRE: acquire,
         Verb.RELEASE: release,

@@ -97,7 +97,7 @@ class Core:
             wait=Wait.ALL if decide == "all" else Wait.EARLY,
             clock=clock,
             retention=wire_ttl(retention),
-            youth=wire_ttl(self.max_ttl / 2),
+            step=wire_ttl(self.max_ttl / 2),
             push=wait != "poll",
             refill=restart_guard != "off" if refill is None else refill,
             line=line,
@@ -143,7 +143,7 @@ class Core:
     def claim(self, resource: str | bytes, fencing: bool = False) -> Claim:
         """What a lock on ``resource`` asks of the masters."""
         key = key_of(self.key_prefix, resource)
-        return Fenced(key, self.rules.retention, self.rules.youth) if fencing else Claim(key)
+        return Fenced(key, self.rules.retention, self.rules.step) if fencing else Claim(key)
 
     def check_open(self) -> None:
         self.masters.check_open()

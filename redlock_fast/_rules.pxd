@@ -16,7 +16,7 @@ cdef class Rules:
     cdef public object token
     cdef public object tokens
     cdef public object retention
-    cdef public object youth
+    cdef public object step
     cdef public bint push
     cdef public bint refill
     cdef public object line

@@ -22,8 +22,8 @@ class Rules:
 
     ``patience``: how long an acquire without a deadline bears with masters that form no quorum.
     ``electorate``: whose yes counts. ``wait``: what decides an acquire; all else waits for certainty at
-    least. ``retention``, ``youth``: how long a counter of fencing tokens outlives its last use, and how long
-    it is young, for the wire.
+    least. ``retention``: how long a counter of fencing tokens outlives its last use; ``step``: how far it may
+    be behind its master's clock; both for the wire.
     ``refill``: extensions put the key back on masters that lost it. ``push``: who waits has masters tell
     when the lock may be free. ``line``: who else of this client waits. ``places``: what those keep meanwhile.
     ``ttl``: of a lease, where nothing else was asked for.
@@ -42,7 +42,7 @@ class Rules:
     token: Callable[[], bytes] = new_token
     tokens: Callable[[int], list[bytes]] = new_tokens
     retention: bytes = b"86400000"
-    youth: bytes = b"30000"
+    step: bytes = b"30000"
     push: bool = False
     refill: bool = False
     line: Line = field(default_factory=Line)

@@ -8,33 +8,29 @@ from __future__ import annotations
 
 # Acquiring where SET alone does not do: the parts of three scripts. --------------------------------
 
-#: A counter of fencing tokens is a number; below zero while it is young. A missing one begins at the
-#: master's clock, young. Once it is behind the clock by its youth, it moves to the clock and is young no
-#: more: a request that was on its way when the master forgot may have begun it too early. Lua counts exactly
-#: up to 2^53.
+#: A counter of fencing tokens is a number. A missing one begins at the master's clock in microseconds.
+#: Later it is never behind that clock, rounded down to whole steps: a counter that was lost, or that went
+#: back to an earlier number, is above every earlier token one step after that at the latest. Lua counts
+#: exactly up to 2^53.
 COUNT = b"""local n=redis.pcall('incr',counter)
 if type(n)~='number' or math.abs(n)>=2^53 then
   redis.call('del',key)
   return type(n)=='number' and redis.error_reply('ERR the counter of fencing tokens is too large') or n
 end
-if n>1 then
+local t=redis.call('time')
+local clock=t[1]*1000000+t[2]
+if n>1 then clock=clock-clock%(step*1000) end
+if n>=clock then
   redis.call('pexpire',counter,retention)
   return n
 end
-local t=redis.call('time')
-local clock=t[1]*1000000+t[2]
-local sign='-'
-if n==1 then n=clock
-elseif clock+n-1>=youth*1000 then n,sign=clock,''
-else n=2-n end
-redis.call('set',counter,sign..string.format('%.0f',n),'px',retention)
-return n"""
+redis.call('set',counter,string.format('%.0f',clock),'px',retention)
+return clock"""
 
-#: Of a counter that is there, of a key that is held. A young one stays young, and none is kept for less.
+#: Of a counter that is there, of a key that is held. None is kept for less time than before.
 LIFT = b"""if redis.call('get',key)~=token then return 0 end
 local n=tonumber(redis.call('get',counter))
-if not n or math.abs(n)>=tonumber(number) then return 0 end
-if n<0 then number='-'..number end
+if not n or n>=tonumber(number) then return 0 end
 redis.call('set',counter,number,'px',math.max(retention,redis.call('pttl',counter)))
 return 1"""
 

@@ -11,7 +11,7 @@ from redlock_fast._engine import FAULT, LAG_AFTER, SILENT
 
 def lagging(fleet: MakeFleet, masters: int, *those: int) -> Fleet:
     """A fleet in which the masters of ``those`` lag: each owes a reply to b"first"."""
-    f = fleet(*[silent if master in those else granting for master in range(masters)])
+    f = fleet(*[silent if master in those else granting for master in range(masters)], lag_after=LAG_AFTER)
     f.ask(acquire(b"first", f.all), need=masters - len(those))
     for master in those:
         f.until_lagging(master)
@@ -66,7 +66,7 @@ def test_reply_ends_the_lag(fleet: MakeFleet) -> None:
 @pytest.mark.parametrize("noise", [b">1\r\n+x\r\n", b"|1\r\n+a\r\n:1\r\n"], ids=["push", "attribute"])
 def test_noise_is_no_answer(fleet: MakeFleet, noise: bytes) -> None:
     # Or a master that says something all the time, but never what it owes, would be asked for ever.
-    f = fleet(granting, granting, silent)
+    f = fleet(granting, granting, silent, lag_after=LAG_AFTER)
     f.ask(acquire(b"first", f.all), need=2)
 
     def lags_under_noise() -> bool:
@@ -82,7 +82,7 @@ def test_noise_is_no_answer(fleet: MakeFleet, noise: bytes) -> None:
 
 
 def test_pieces_of_a_reply_are_no_answer(fleet: MakeFleet) -> None:
-    f = fleet(granting, granting, silent)
+    f = fleet(granting, granting, silent, lag_after=LAG_AFTER)
     f.ask(acquire(b"first", f.all), need=2)
     f.session(2).send(b"$4000\r\n")
 
@@ -135,7 +135,7 @@ def test_masters_that_are_gone_are_no_healthy_ones_to_count(fleet: MakeFleet) ->
 
 
 def test_silence_with_nothing_owed_is_no_lag(fleet: MakeFleet) -> None:
-    f = fleet(granting, granting, silent)
+    f = fleet(granting, granting, silent, lag_after=LAG_AFTER)
     f.ask(acquire(b"k", 0b011), need=2)
     slow = f.ask(acquire(b"k", 0b100), need=1, timeout=0.15)
     assert slow.values[2] == SILENT
@@ -156,7 +156,7 @@ def test_reconnecting_ends_the_lag(fleet: MakeFleet) -> None:
 
 def test_lag_is_noticed_while_threads_wait(fleet: MakeFleet) -> None:
     # Nobody tends: exchanges alone must notice.
-    f = fleet(granting, granting, silent)
+    f = fleet(granting, granting, silent, lag_after=LAG_AFTER)
     f.ask(acquire(b"first", f.all), need=2)
     number, sent = 0, f.all
     while sent == f.all and number < 100_000:

@@ -100,8 +100,7 @@ def test_drain_waits_for_late_replies(fleet: MakeFleet) -> None:
             f.session(master).wait_commands(number + 1)
             f.session(master).send(b":1\r\n")
         assert drained.result(SOON)
-        # Not waited for only where the machine was so slow that the master came to lag.
-        f.until(lambda: f.link(0).owed == f.link(1).owed == 0, "the replies are read")
+        assert f.link(0).owed == f.link(1).owed == 0
 
 
 def test_drain_has_read_all_replies(fleet: MakeFleet) -> None:
@@ -110,20 +109,19 @@ def test_drain_has_read_all_replies(fleet: MakeFleet) -> None:
         f.exchange([acquire(b"%d-%d" % (number, part), f.all, keep=LONG) for part in range(5)], need=0)
         assert f.engine.drain(LONG)
         for master in range(3):
-            assert f.link(master).owed == 0 or f.link(master).lag > 0
+            assert f.link(master).owed == 0
 
 
 def test_drain_gives_up_at_its_timeout(fleet: MakeFleet) -> None:
     f = fleet(silent)
     f.ask(acquire(b"k", 1), need=0)
     with Stopwatch() as watch:
-        drained = f.engine.drain(LAG_AFTER / 10)
+        assert not f.engine.drain(LAG_AFTER / 10)
     assert watch.seconds < SOON
-    assert not drained or f.link(0).lag > 0
 
 
 def test_drain_does_not_wait_for_the_lagging(fleet: MakeFleet) -> None:
-    f = fleet(silent, granting)
+    f = fleet(silent, granting, lag_after=LAG_AFTER)
     f.ask(acquire(b"k", f.all), need=1)
     with Stopwatch() as watch:
         assert f.engine.drain(LONG)

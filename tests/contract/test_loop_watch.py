@@ -24,7 +24,7 @@ from support.scripted import granting, once_all_came, silent, tcp_pair
 from support.tls import Tls
 from support.waiting import eventually, start
 
-from redlock_fast._engine import FAULT, SILENT, Wait
+from redlock_fast._engine import FAULT, LAG_AFTER, SILENT, Wait
 
 #: Turns of a loop that waits; a loop that spins takes thousands.
 FEW = 100
@@ -87,7 +87,7 @@ def test_after_a_connection_broke_that_nobody_detached(fleet: MakeFleet, how: st
 
 
 def test_beside_a_lagging_master(fleet: MakeFleet) -> None:
-    f = fleet(granting, granting, silent)
+    f = fleet(granting, granting, silent, lag_after=LAG_AFTER)
     loop = Loop(f)
     loop.submit([acquire(b"k", f.all)], 2)
     loop.hear()

@@ -18,7 +18,7 @@ from support.fleet import PLAIN, TOKEN, TTL, Fleet
 from support.scripted import Words, silent
 
 from redlock_fast._commands import Verb
-from redlock_fast._engine import Engine, Request
+from redlock_fast._engine import LAG_AFTER, Engine, Request
 
 NOSCRIPT = b"-NOSCRIPT No matching script\r\n"
 PUSH = b">2\r\n+invalidate\r\n_\r\n"
@@ -49,7 +49,7 @@ class OneLink(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.fleet = Fleet(self.engine_class, silent, attach=False, commands=PLAIN)
+        self.fleet = Fleet(self.engine_class, silent, attach=False, commands=PLAIN, lag_after=LAG_AFTER)
         self.attached = False
         self.number = 0
         self.owed: list[Owed] = []

@@ -41,7 +41,7 @@ def durable() -> Iterator[Masters]:
 
 
 def counters(nodes: list[redis.Redis]) -> list[int]:
-    return [abs(int(node.get(COUNTER) or 0)) for node in nodes]
+    return [int(node.get(COUNTER) or 0) for node in nodes]
 
 
 def commands(nodes: list[redis.Redis]) -> int:
@@ -78,8 +78,9 @@ def test_tokens_rise_and_outlive_an_extension(masters: Masters, plain: MakePlain
 def test_no_second_round_trip_without_contention(masters: Masters, plain: MakePlain, raw: Raw) -> None:
     """One script for each grant, and none besides, once the counters are equal."""
     nodes = raw(masters)
+    first = time.time_ns() // 1000 + 3600_000_000  # ahead of the clock, which it follows otherwise
     for node in nodes:
-        node.set(COUNTER, 1_000_000)
+        node.set(COUNTER, first)
     c = plain(masters, ttl=TTL, decide="all").at_full_strength()
     for node in nodes:
         node.config_resetstat()
@@ -89,10 +90,10 @@ def test_no_second_round_trip_without_contention(masters: Masters, plain: MakePl
         assert c.wait(lock.acquire())
         tokens.append(lock.fencing_token)
         assert c.wait(lock.release())
-    assert tokens == list(range(1_000_001, 1_000_101))
+    assert tokens == list(range(first + 1, first + 101))
     release = 5 if "EVALSHA" in {master.release_path for master in c.client.health()} else 0
     eventually(lambda: commands(nodes) == 100 * (5 + release), "no other script ran")
-    assert counters(nodes) == [1_000_100] * 5
+    assert counters(nodes) == [first + 100] * 5
 
 
 @pytest.mark.usefixtures("all_masters")
@@ -101,11 +102,11 @@ def test_counters_that_differ(masters: Masters, plain: MakePlain, raw: Raw, deci
     """Masters that are behind are lifted; one that is far ahead decides only where it has to."""
     nodes = raw(masters)
     c = plain(masters, ttl=TTL, decide=decide).at_full_strength()
-    held = 0
+    held, ahead = 0, time.time_ns() // 1000 + 3600_000_000
     for _ in range(60):
         for node in nodes:
             if random.random() < 0.5:
-                node.set(COUNTER, held + random.randrange(1, 1000) if held else random.randrange(1, 1000))
+                node.set(COUNTER, (held or ahead) + random.randrange(1, 1000))
         # What was raised to the last token on a quorum may not fall; others may be anywhere.
         lock = c.client.lock("r", fencing=True)
         assert c.wait(lock.acquire())
@@ -119,13 +120,14 @@ def test_counters_that_differ(masters: Masters, plain: MakePlain, raw: Raw, deci
 def test_a_master_that_is_behind_is_lifted_by_the_way(masters: Masters, plain: MakePlain, raw: Raw) -> None:
     """A quorum agrees, so nobody waits for the others; the next time all agree."""
     nodes = raw(masters)
+    first = time.time_ns() // 1000 + 3600_000_000
     for node, count in zip(nodes, (70, 90, 90, 90, 80), strict=True):
-        node.set(COUNTER, count)
+        node.set(COUNTER, first + count)
     c = plain(masters, ttl=TTL, decide="all").at_full_strength()
     lock = c.client.lock("r", fencing=True)
     assert c.wait(lock.acquire())
-    assert lock.fencing_token == 91
-    eventually(lambda: counters(nodes) == [91] * 5, "they are lifted")
+    assert lock.fencing_token == first + 91
+    eventually(lambda: counters(nodes) == [first + 91] * 5, "they are lifted")
 
 
 def test_a_counter_that_is_none_is_a_vote_lost(masters: Masters, plain: MakePlain, raw: Raw) -> None:

@@ -41,19 +41,14 @@ def acquire(server: Server, args: Args, orphaned: bool) -> int:
 
 
 def fence(server: Server, args: Args, orphaned: bool) -> int:
-    """Acquire, and count; a missing counter begins at the server's clock, and moves to it after its youth."""
-    counter, youth = args[3], int(args[5])
+    """Acquire, and count; a counter begins at the server's clock, and is at most a step behind it later."""
+    counter, step = args[3], int(args[5]) * 1000
     if not acquire(server, args, orphaned):
         return 0
     clock = int(server.time() * 1e6)
-    number, young = server.counters.get(counter, (0, False))
-    if number == 0:
-        number, young = clock, True
-    elif young and clock - number >= youth * 1000:
-        number, young = clock, False
-    else:
-        number += 1
-    server.counters[counter] = number, young
+    number = server.counters.get(counter, 0) + 1
+    number = max(number, clock - clock % step if number > 1 else clock)
+    server.counters[counter] = number
     return number
 
 
@@ -71,10 +66,9 @@ def refill(server: Server, args: Args, orphaned: bool) -> int:
 def lift(server: Server, args: Args, orphaned: bool) -> int:
     """Lift the counter of a key that is held to a number."""
     key, token, number, counter = args[:4]
-    last, young = server.counters.get(counter, (inf, False))
-    if server.owner(key) != token or last >= int(number):
+    if server.owner(key) != token or server.counters.get(counter, inf) >= int(number):
         return 0
-    server.counters[counter] = int(number), young
+    server.counters[counter] = int(number)
     server.world.counts["counters lifted"] += 1
     return 1
 

@@ -142,8 +142,9 @@ class Process:
 
     def pause(self, seconds: float, timers_late: bool) -> None:
         """It stops: SIGSTOP, a long collection of garbage, a suspended machine."""
-        self.wakes = self.world.now + seconds
-        self.paused_for += seconds
+        now, until = self.world.now, max(self.wakes, self.world.now + seconds)
+        self.paused_for += until - max(self.wakes, now)
+        self.wakes = until
         self.timers_late = 1e-9 * timers_late
 
     def die(self, arriving: int) -> None:

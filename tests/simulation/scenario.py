@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 from redlock_fast import _pure_vigil, _refill, _tries
+from redlock_fast._claim import wire_ttl
 from redlock_fast._engine import Wait
 from redlock_fast._guard import Electorate, Guard
 from redlock_fast._quorum import Retry, quorum
@@ -124,6 +125,7 @@ class Scenario:
             chance=self.world.chance,
             token=process.token,
             tokens=process.draw_tokens,
+            step=wire_ttl(MAX_TTL / 2),
             push=self.waiting != "poll",
             refill=self.refill,
             ttl=0.2,

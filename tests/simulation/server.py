@@ -66,8 +66,7 @@ class Server:
         self.tracking: dict[bytes, dict[Connection, None]] = {}
         #: On which one the command came that it is executing.
         self.caller: Connection | None = None
-        #: The number, and whether it is young.
-        self.counters: dict[bytes, tuple[int, bool]] = {}
+        self.counters: dict[bytes, int] = {}
         #: The run id that it was written under, until when there is no vote.
         self.marker: tuple[str, int] | None = (self.run_id, 0)
         self.connections: list[Connection] = []

@@ -232,8 +232,11 @@ def test_paused_process_hears_nothing_until_it_wakes() -> None:
     stage.ask(Verb.ACQUIRE, KEY, TOKEN, b"100")
     stage.process.pause(1.0, timers_late=False)
     stage.world.wait(0.5)
+    stage.process.pause(0.1, timers_late=False)
+    assert stage.process.paused_for == pytest.approx(1.0), "a second, shorter one changes nothing"
+    stage.world.wait(0.4)
     assert stage.done == []
-    stage.world.wait(1.0)
+    stage.world.wait(0.2)
     assert stage.done == [pytest.approx(1.01)]
 
 

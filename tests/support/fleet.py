@@ -152,6 +152,7 @@ class Fleet:
         pair: Pair = socket.socketpair,
         buffers: int = 0,
         reading: bool = True,
+        lag_after: float = LONG,
         **bounds: Any,
     ) -> None:
         self.masters = [
@@ -160,7 +161,7 @@ class Fleet:
         self.size = len(answers)
         self.all = (1 << self.size) - 1
         self.breaks = threading.Semaphore(0)
-        self.engine: Engine = engine_class(self.size, self.breaks.release, **bounds)
+        self.engine: Engine = engine_class(self.size, self.breaks.release, lag_after=lag_after, **bounds)
         self.commands = commands
         for master in range(self.size) if attach else ():
             self.attach(master)

@@ -117,6 +117,7 @@ class Proxy:
             for key, _ in self._selector.select(wait):
                 key.data()
             self._deliver()
+        self._cut()  # also what was accepted in the same turn as the order to stop
 
     def _order(self, action: Callable[[], None]) -> None:
         done = threading.Event()
@@ -131,7 +132,6 @@ class Proxy:
         done.set()
 
     def _stop(self) -> None:
-        self._cut()
         self._closing = True
 
     def _cut(self) -> None:
