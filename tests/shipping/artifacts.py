@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
 
 from .elf import weaknesses
-from .places import MADE, ROOT, Environment, Failed
+from .places import MADE, Environment, Failed
 
 #: Of the repository only; all else is there, so that whoever has the archive can run all tests.
 NOT_IN_THE_ARCHIVE = ".git"
 IN_THE_WHEEL = (".py", ".pyi", ".pxd", "py.typed")
-
-
-def build_requirements() -> list[str]:
-    required: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
-    return required
 
 
 def source_archive(tools: Environment, tree: Path, folder: Path) -> Path:
