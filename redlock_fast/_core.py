@@ -6,7 +6,7 @@ Threads' and asyncio's clients differ only in the driver that they hand procedur
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ._claim import Claim, Fenced, wire_ttl
@@ -14,7 +14,7 @@ from ._clock import Clock, lease_clock
 from ._engine import FAULT, MAX_MASTERS, SILENT, Votes, Wait, load
 from ._guard import MODES, Electorate, Guard
 from ._keys import encoded, key_of
-from ._lease import Lease, Refusal
+from ._lease import Refusal
 from ._line import Line
 from ._masters import Masters
 from ._places import Places
@@ -30,8 +30,6 @@ from .errors import ConfigError, Contended, LockNotAcquired, MasterError, Quorum
 WAITS = ("auto", "push", "poll")
 #: Seconds; ten years.
 MAX_RETENTION = 3.2e8
-#: Seconds between two looks whether another extension is still under way.
-TURN = 0.001
 
 
 class Core:
@@ -188,20 +186,6 @@ class Core:
         """So many more of a field of Stats."""
         with self.masters.mutex:
             setattr(self.masters.counts, outcome, getattr(self.masters.counts, outcome) + more)
-
-    def ask(self, leases: Sequence[Lease], ttl: float) -> bool:
-        """Whether all of these may be extended for ``ttl`` now; see ``Lease.ask``."""
-        with self.masters.mutex:
-            for place, lease in enumerate(leases):
-                if not lease.ask(ttl):
-                    self.answered(leases[:place])
-                    return False
-            return True
-
-    def answered(self, leases: Iterable[Lease]) -> None:
-        with self.masters.mutex:
-            for lease in leases:
-                lease.answered()
 
     def is_locked(self, key: bytes, votes: Votes) -> bool:
         """Whether somebody holds ``key``, as the masters say; QuorumUnavailable if too few do."""

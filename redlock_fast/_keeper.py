@@ -147,16 +147,8 @@ class Renewal:
             ended = self.schedule.ended(now)
         for hold in ended:
             self._lost(hold, hold.reason())
-        asks = []
         with self.mutex:
-            for hold, ttl in self.schedule.due(now):
-                with self.masters.mutex:
-                    free = hold.lease.ask(ttl)
-                if free:
-                    asks.append((hold, ttl))
-                else:
-                    self.schedule.delay(hold, now)
-        return asks
+            return self.schedule.due(now)
 
     def extend(self, asks: Sequence[tuple[Hold, float]]) -> Generator[Effect, Any, None]:
         """One exchange for all of them, or for some thousands each."""
@@ -197,8 +189,6 @@ class Renewal:
         now = self.rules.clock()
         with self.mutex:
             for (hold, _), outcome in zip(asks, outcomes, strict=True):
-                with self.masters.mutex:
-                    hold.lease.answered()
                 if outcome is Extension.LOST:
                     lost.append((hold, GONE if now < hold.lease.deadline else hold.stopped or UNCONFIRMED))
                 else:

@@ -14,8 +14,6 @@ cdef class Lease:
     cdef public int extensions
     cdef public bint lost
     cdef public bint released
-    cdef int _asking
-    cdef double _asked
 
     cpdef object undo(self)
 

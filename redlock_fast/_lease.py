@@ -18,8 +18,6 @@ class Lease:
     """
 
     __slots__ = (
-        "_asked",
-        "_asking",
         "deadline",
         "extensions",
         "key",
@@ -46,8 +44,6 @@ class Lease:
         self.extensions = 0
         self.lost = False  # for good, whatever a master says later
         self.released = False  # or about to be: set before the first release goes out
-        self._asking = 0  # how many extensions are under way
-        self._asked = 0.0  # what for
 
     @property
     def claim(self) -> Claim:
@@ -62,20 +58,6 @@ class Lease:
     def undo(self) -> list[Request]:
         """What takes it back, from all masters that may have it."""
         return release(self.key, self.token, self.sent, self.ttl)
-
-    def ask(self, ttl: float) -> bool:
-        """Whether an extension for ``ttl`` may begin now; then ``answered`` must follow.
-
-        Those that overlap must want the same.
-        """
-        if self._asking and self._asked != ttl:
-            return False
-        self._asking += 1
-        self._asked = ttl
-        return True
-
-    def answered(self) -> None:
-        self._asking -= 1
 
     def lose(self, now: float) -> None:
         """It stays with its lock until the release, which takes back what a minority may still have."""
@@ -117,9 +99,8 @@ def plain_lease(key: bytes, token: bytes, sent: int, ttl: float, end: float, val
     made = Lease.__new__(Lease)
     made.key, made.token, made.sent, made.ttl = key, token, sent, ttl
     made.deadline, made.validity = end, validity
-    made.extensions = made._asking = 0
+    made.extensions = 0
     made.lost = made.released = False
-    made._asked = 0.0
     return made
 
 

@@ -10,8 +10,8 @@ from collections.abc import Generator
 from typing import Any
 
 from . import _procedures as procedures
-from ._core import TURN, check_timeout
-from ._effects import Connect, Effect, Pause
+from ._core import check_timeout
+from ._effects import Connect, Effect
 from ._engine import Votes
 from ._holder import Holder
 from ._lease import Extension, Lease, Refusal
@@ -124,12 +124,7 @@ class LockState(Holder):
                 f"{quoted(self.key)} was extended {lease.extensions} times, max_extensions allows no more; "
                 f"held for {self.remaining():.3f} s more"
             )
-        while not core.ask([lease], ttl):
-            yield Pause(TURN)
-        try:
-            outcome, votes = yield from procedures.extend(core.rules, lease, ttl, confirm)
-        finally:
-            core.answered([lease])
+        outcome, votes = yield from procedures.extend(core.rules, lease, ttl, confirm)
         return self.told(lease, outcome, votes)
 
     def told(self, lease: Lease, outcome: Extension, votes: Votes | None) -> float:

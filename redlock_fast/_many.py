@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from . import _batches as batches
-from ._core import TURN, Core
-from ._effects import Connect, Effect, Pause
+from ._core import Core
+from ._effects import Connect, Effect
 from ._holder import held_by, let_go_all, locks_of, stop_keepers, strangers
 from ._keys import many_keys
 from ._lease import Extension, Lease, Refusal
@@ -94,13 +94,7 @@ def extend_many(
     core.check_open()
     ttl = core.ttl_of(ttl)
     held = {lock: lease for lock, lease in leases_of(core, locks).items() if lock.may_be_extended(lease)}
-    leases = list(held.values())
-    while not core.ask(leases, ttl):
-        yield Pause(TURN)
-    try:
-        outcomes = yield from _by_parts(core, held, partial(_extend, ttl=ttl))
-    finally:
-        core.answered(leases)
+    outcomes = yield from _by_parts(core, held, partial(_extend, ttl=ttl))
     done = [
         lock.note_extension(lease, outcome)
         for (lock, lease), outcome in zip(held.items(), outcomes, strict=True)

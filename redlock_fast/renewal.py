@@ -162,7 +162,7 @@ class Schedule:
         return lost
 
     def due(self, now: float) -> list[tuple[Hold, float]]:
-        """Those to extend now, and for how many seconds each. ``settle`` or ``delay`` must follow."""
+        """Those to extend now, and for how many seconds each. ``settle`` must follow."""
         found = []
         while self._dues and (self._dues[0][2].over or self._dues[0][0] - self._dues[0][2].slack() <= now):
             hold = heapq.heappop(self._dues)[2]
@@ -200,10 +200,6 @@ class Schedule:
             return
         hold.failures = 0 if extended else hold.failures + 1
         self._push(self._dues, hold.due() if extended else now + hold.pause(), hold)
-
-    def delay(self, hold: Hold, now: float) -> None:
-        """It could not be asked for just now."""
-        self._push(self._dues, now + FIRST_PAUSE, hold)
 
     def _push(self, heap: Heap, at: float, hold: Hold) -> None:
         heapq.heappush(heap, (at, next(self._numbers), hold))

@@ -12,8 +12,8 @@ from typing import Any, Generic, Self, TypeVar
 
 from .._claim import Claim, wire_ttl
 from .._commands import Verb
-from .._core import TURN, Core
-from .._effects import Effect, Exchange, Pause
+from .._core import Core
+from .._effects import Effect, Exchange
 from .._engine import Request, Votes
 from .._lease import Extension, KindLease
 from .._lock import LockState
@@ -122,12 +122,7 @@ def downgrade(core: Core, lock: LockState) -> Generator[Effect, Any, float]:
     writer = lease.claim
     if not isinstance(lease, KindLease) or not isinstance(writer, Writer):
         raise ConfigError(f"{quoted(lock.key)}: only a write lock (rwlock(...).write()) can be downgraded")
-    while not core.ask([lease], ttl := lease.ttl):
-        yield Pause(TURN)
-    try:
-        outcome, votes = yield from _exchange(core.rules, lease, writer, ttl)
-    finally:
-        core.answered([lease])
+    outcome, votes = yield from _exchange(core.rules, lease, writer, lease.ttl)
     return lock.told(lease, outcome, votes)
 
 

@@ -104,7 +104,6 @@ ALGORITHM = [
         f"{UNIT.format('batches')} {UNIT.format('procedures')} {UNIT.format('renewal')}",
         ("lost-keeps-its-deadline", "self.deadline = min(self.deadline, now)", "pass"),
         ("batch-granted-by-a-minority", "if yes >= need else None", "if yes > 0 else None"),
-        ("extensions-of-two-ttls-overlap", "if self._asking and self._asked != ttl:", "if False:"),
     ),
     *of(
         "redlock_fast/_procedures.py",

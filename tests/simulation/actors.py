@@ -177,9 +177,7 @@ class User:
             world.counts["inconclusive"] += 1
         else:
             self.witness.prolongs(hold, asked_at, process.true_time(lease.deadline))
-        # Where two extensions of one lease may meet, the second waits for the first.
-        allowed = MAX_TTL if lock._keeper is not None else process.core.rules.node_timeout
-        self._took("extend", began, allowed)
+        self._took("extend", began, process.core.rules.node_timeout)
 
     def release(self, lock: LockState, hold: Hold | None) -> Script:
         """As ``Lock.__exit__``: what interrupts it does not keep it from happening."""
