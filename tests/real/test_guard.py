@@ -353,9 +353,12 @@ def test_a_promoted_replica_may_have_missed_what_its_master_promised(
 
         eventually(old, "none is silent for its uptime")
         connected(masters, restart_guard="strict", max_ttl=3.0, ttl=1.0)
-        eventually(lambda: caplog.text.count("master-connected") == 3, "and said so")
-        said = [r.getMessage() for r in caplog.records if "master-guarded" in r.getMessage()]
-        assert [str(masters[1].port) in line for line in said] == [True]
+
+        def said() -> list[str]:
+            return [r.getMessage() for r in caplog.records if "master-guarded" in r.getMessage()]
+
+        eventually(lambda: caplog.text.count("master-connected") == 3 and said(), "and said so")
+        assert [str(masters[1].port) in line for line in said()] == [True]
 
 
 def promote(masters: Masters, nodes: list[redis.Redis]) -> None:

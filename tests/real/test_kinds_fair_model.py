@@ -23,6 +23,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from support.models import failed
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
@@ -121,8 +122,8 @@ class Model(RuleBasedStateMachine):
         assert self.lock is not None
         try:
             assert self.lock.extend(TTL) > 0
-        except QuorumUnavailable:
-            assert self.proxy.deaf  # and it was one of the three that granted
+        except QuorumUnavailable as error:
+            failed(error, self.proxy.deaf)  # and it was one of the three that granted
         assert self.lock.locked()
 
     # --- what happens to them ---

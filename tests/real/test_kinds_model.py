@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from support.models import BadDay
+from support.models import BadDay, failed
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import LockLost, QuorumUnavailable
@@ -82,8 +82,8 @@ class Model(RuleBasedStateMachine):
         with self.day.losing(deaf):
             try:
                 granted = lock.acquire(timeout=timeout) if timeout else lock.acquire(blocking=False)
-            except QuorumUnavailable:
-                assert len(deaf) > 1 or timeout, "but for masters that had no time to answer"
+            except QuorumUnavailable as error:
+                failed(error, len(deaf) > 1 or timeout)  # or the masters had no time to answer
                 granted = False
         assert granted == lock.locked()
         assert free or not granted, "granted, though others hold it"
@@ -105,8 +105,8 @@ class Model(RuleBasedStateMachine):
                 assert lock not in self.ended, "extended, though it had ended"
             except LockLost:
                 assert lock in self.ended
-            except QuorumUnavailable:
-                assert self.can_fail(lock, deaf)
+            except QuorumUnavailable as error:
+                failed(error, self.can_fail(lock, deaf))
         if not lock.locked():
             assert lock in self.ended
 
@@ -175,8 +175,8 @@ class ReadWriteModel(Model):
         with self.day.losing(deaf):
             try:
                 assert lock.downgrade() > 0
-            except QuorumUnavailable:
-                assert self.can_fail(lock, deaf)
+            except QuorumUnavailable as error:
+                failed(error, self.can_fail(lock, deaf))
         assert not self.writing(lock)
         assert lock.locked()
 

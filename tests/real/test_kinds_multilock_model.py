@@ -7,6 +7,7 @@ import contextlib
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
+from support.models import failed
 from support.rough import ALIVE, TTL, UNHEARD, RoughModel, Unheard, bounded, check
 from support.waiting import DEADLINE
 
@@ -62,8 +63,8 @@ class Model(RoughModel):
             try:
                 assert self.locks[which].extend() > 0.0
                 assert which in self.held
-            except QuorumUnavailable:
-                assert unheard is not None or self.touched & set(self.names[which])
+            except QuorumUnavailable as error:
+                failed(error, unheard is not None or self.touched & set(self.names[which]))
             except LockLost:
                 assert which not in self.held
 

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
+from support.models import failed
 from support.rough import ALIVE, TTL, UNHEARD, RoughModel, Unheard, bounded, check
 from support.waiting import DEADLINE
 
@@ -52,9 +53,9 @@ class Model(RoughModel):
         try:
             assert self.locks[who].acquire(blocking=False, ttl=ttl)
             self.depth[who] += 1
-        except QuorumUnavailable:
+        except QuorumUnavailable as error:
             assert ttl is not None
-            assert self.touched or unheard is not None
+            failed(error, self.touched or unheard is not None)
 
     def _refused(self, lock: RLock) -> None:
         with contextlib.suppress(QuorumUnavailable):
@@ -79,8 +80,8 @@ class Model(RoughModel):
             try:
                 assert self.locks[who].extend() > 0.0
                 assert who == self.holder
-            except QuorumUnavailable:
-                assert self.touched or unheard is not None
+            except QuorumUnavailable as error:
+                failed(error, self.touched or unheard is not None)
             except LockLost:
                 assert who != self.holder
 
