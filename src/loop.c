@@ -67,7 +67,7 @@ static void drop_owned(hub *h, hub_waiter *w) {
 void hub_unwatch(hub *h) {
     hub_loop *loop = &h->loop;
     pthread_mutex_lock(&h->mutex);
-    for (int i = 0; i < h->masters; i++) h->links[i].watched = 0;
+    for (int i = 0; h->links && i < h->masters; i++) h->links[i].watched = 0;
     if (loop->watch >= 0) close(loop->watch);
     hub_close_bell(loop->notify);
     loop->watch = -1;
