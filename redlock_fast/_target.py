@@ -68,8 +68,10 @@ def target(master: Any) -> Target:
     try:
         connection = connect(1.0, 2)
     except Exception as error:
-        # Only a TypeError's text is safe to show: it names an option. Others may quote a secret.
-        why = f": {error}" if isinstance(error, TypeError) else ""
+        # Only a TypeError's text is safe to show: it names an option. Others may quote a secret. And where a
+        # password is in the options, or may reach into them, an option's name may be a part of it.
+        named = isinstance(error, TypeError) and not _secret_options(master)
+        why = f": {error}" if named else ""
         raise ConfigError(f"masters: {_shown(master)} has settings that redis-py refuses{why}") from None
     path = getattr(connection, "path", None)
     db = getattr(connection, "db", 0)
@@ -100,6 +102,8 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
             raise ValueError("the end of a password that is not escaped")
         service = parse_sentinel_url(url) if url.startswith(SENTINEL_SCHEMES) else None
         settings = dict(parse_url(service.url if service else url))  # type: ignore[no-untyped-call]
+        if isinstance(settings.get("connection_class"), str):
+            raise ValueError("the class is not the URL's to choose")
     except ValueError:  # its text may quote the password
         raise ConfigError(
             f"masters: {_shown(url)} is no URL of a master: use redis://host:port/db, "
@@ -124,6 +128,11 @@ def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:
             "masters: a Sentinel's client names a service: use a URL, redis+sentinel://host:port/service"
         )
     return connection_class, dict(pool.connection_kwargs)
+
+
+def _secret_options(master: Any) -> bool:
+    options = master.partition("?")[2] if isinstance(master, str) else ""
+    return "password=" in options or "@" in options
 
 
 def _shown(master: Any) -> str:

@@ -155,6 +155,9 @@ def test_protocol_only_where_it_is_asked_for() -> None:
         f"redis://user:{SECRET}?1@10.0.0.1:6379",
         f"redis://10.0.0.1:port?password={SECRET}",
         f"redis://10.0.0.1?password={SECRET}&no_such_option=1",
+        f"redis://10.0.0.1?password={SECRET}&connection_class=Connection",
+        # The same: the rest of the password is taken for the name of an option.
+        f"redis://10.0.0.1?password=a&{SECRET}=1",
         f"http://10.0.0.1?username=user&password={SECRET}",
         f"redis+sentinel://user:{SECRET}@10.0.0.1",
         f"redis+sentinel://user:{SECRET}@10.0.0.1/",

@@ -87,7 +87,7 @@ def test_no_part_of_a_password_is_shown(url: str, awkward: str) -> None:
     assert SECRET not in repr(shown)
 
 
-@pytest.mark.parametrize("awkward", ["/", "?", "#", "/0@", "@1/"])
+@pytest.mark.parametrize("awkward", ["/", "?", "#", "/0@", "@1/", "?x&4711="])
 @pytest.mark.parametrize("url", [*URLS[:2], *URLS[6:7], "redis+sentinel://:{}@10.0.0.1/locks"])
 def test_a_password_of_digits_is_no_port(url: str, awkward: str) -> None:
     with pytest.raises(ConfigError) as error:
