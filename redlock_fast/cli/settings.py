@@ -65,6 +65,8 @@ def _from_file(path: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError(f"{path}: no TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: no TOML: nested too deep") from None
     section = said.get(SECTION)
     if not isinstance(section, dict):
         raise ConfigError(f"{path}: has no section [{SECTION}]")

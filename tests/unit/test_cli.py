@@ -76,6 +76,7 @@ def test_flags_win_over_the_environment(file: Path, monkeypatch: pytest.MonkeyPa
     [
         (None, "No such file"),
         ("masters = [", "no TOML"),
+        ("masters = " + "[" * 5_000, "no TOML: nested too deep"),
         ("[redlock_fast]\nmasters = []", r"no section \[redlock-fast\]"),
         ("[redlock-fast]\nttl = 5", "no masters: give"),
         ("[redlock-fast]\nmasters = 'redis://:secret@a'", "a list of URLs"),
