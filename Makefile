@@ -12,7 +12,7 @@ UNTRACED = native or uvloop or (redis7 and not asyncio) or fork or child or test
 RUNS ?= 200000
 STEPS ?= 50
 
-.PHONY: build test lint docs coverage coverage-native simulate proof mutants chaos soak fuzz asan tsan bench bench-quick wheel clean
+.PHONY: build test lint docs coverage coverage-native simulate proof mutants chaos soak fuzz fuzz-guided asan tsan bench bench-quick wheel clean
 
 build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
@@ -38,6 +38,9 @@ coverage-native:  ## lines of the .pyx: a traced build in a copy of this tree
 
 fuzz:  ## random and damaged replies, SECONDS=60 in all, SEED= to repeat a run
 	$(PYTHON) tests/fuzz/fuzz.py $(SECONDS) $(SEED)
+
+fuzz-guided:  ## one of reply, hub (clang), resp, url, toml (atheris), guided by coverage. TARGET=hub SECONDS=1800
+	$(PYTHON) fuzz/guided.py "$(TARGET)" $(SECONDS) $(ARGS)
 
 asan:  ## the native engine's tests with the address and undefined behaviour sanitizers, and its leaks
 	$(PYTHON) tests/fuzz/asan.py $(ARGS)

@@ -1,13 +1,20 @@
-/* The whole hub, by one thread: random calls in random order, masters that say whatever they like. */
+/* The whole hub, by one thread: any calls in any order, masters that say whatever they like, memory that ends,
+ * time that jumps, forks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../../src/inside.h"
 #include "fuzz.h"
 
+#include "../src/inside.h"
+
 #define MASTERS 3
+/* Seconds: longer than a case takes, and no time at all beside what its end adds. */
+#define LONG 1e6
+/* Bytes that are searched or moved for each that comes or goes, and for each call. */
+#define WORK_PER_BYTE 3
+#define WORK_PER_CALL (4u << 10)
 #define TICKETS 16
 #define VERBS 5 /* the last two watch */
 
@@ -21,20 +28,38 @@ typedef struct {
 /* A connection that C cannot read by itself: moves few bytes, sometimes none, sometimes a handler raised. */
 typedef struct {
     hub_transport transport;
+    struct world *world;
     int fd;
     chance c;
 } wire;
 
-typedef struct {
+typedef struct world {
     hub *h;
+    char forked;
+    uint64_t traffic; /* bytes of all requests and replies */
+    uint64_t spoken[MASTERS];
+    size_t calls;
     wire wires[MASTERS];
     int peers[MASTERS]; /* the masters' ends, -1 without a connection */
     char attached[MASTERS];
     ticket tickets[TICKETS];
 } world;
 
+/* A signal handler forked while a transport moved bytes, and this is the child. It leaks what the leader has. */
+static void fork_inside(world *w) {
+    char *leaked[2 * MASTERS];
+    for (int i = 0; i < MASTERS; i++) {
+        leaked[2 * i] = w->h->leading ? w->h->links[i].flight.data : NULL;
+        leaked[2 * i + 1] = w->h->leading ? w->h->links[i].in.data : NULL;
+    }
+    hub_abandon(w->h);
+    for (int i = 0; i < 2 * MASTERS; i++) free(leaked[i]);
+    w->forked = 1;
+}
+
 static ssize_t wired(wire *w, ssize_t moved) {
     if (below(&w->c, 100) == 0) return -EINTR;
+    if (below(&w->c, 200) == 0) fork_inside(w->world);
     return moved < 0 ? -errno : moved;
 }
 
@@ -52,19 +77,38 @@ static ssize_t wire_receive(void *context, char *data, size_t size) {
 
 static hub_template *command(int slots, int fallback) {
     hub_template *t = hub_template_new(slots + 1);
-    CHECK(t && hub_template_text(t, 0, "*2\r\n$3\r\nFOO\r\n", 13));
+    if (!t || !hub_template_text(t, 0, "*2\r\n$3\r\nFOO\r\n", 13) || (fallback && !(t->fallback = command(slots, 0)))) {
+        hub_template_free(t);
+        return NULL;
+    }
     for (int i = 0; i < slots; i++) t->part[i + 1].slot = i;
     t->args = slots;
-    if (fallback) t->fallback = command(slots, 0);
     return t;
 }
 
 static hub_template *watching(int watch, chance *c) {
     hub_template *t = command(1, 0);
+    if (!t) return NULL;
     t->part[1].slot = below(c, 2) ? 0 : ~0;
     t->skip = (int)below(c, 3);
     t->watch = watch;
     return t;
+}
+
+/* NULL without memory. */
+static hub_template **dialect_of(chance *c) {
+    hub_template **dialect = calloc(VERBS, sizeof *dialect);
+    int made = 0;
+    for (; dialect && made < VERBS; made++)
+        if (!(dialect[made] = made < 3 ? command(made + 1, made == 1) : watching(made - 2, c))) break;
+    if (made < VERBS) {
+        while (made--) hub_template_free(dialect[made]);
+        free(dialect);
+        return NULL;
+    }
+    dialect[2]->undo = 1;
+    if (below(c, 4) == 0) dialect[below(c, VERBS)]->reply = 1 + (int)below(c, 2);
+    return dialect;
 }
 
 static void attach(world *w, chance *c, int master) {
@@ -72,29 +116,28 @@ static void attach(world *w, chance *c, int master) {
     hub_link_state state;
     hub_describe(w->h, master, &state);
     if (state.attached || state.broken[0]) return;
+    hub_template **dialect = dialect_of(c);
+    if (!dialect) return;
     CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
     for (int i = 0; i < 2; i++) fcntl(ends[i], F_SETFL, O_NONBLOCK);
-    hub_template **dialect = malloc(VERBS * sizeof *dialect);
-    for (int i = 0; i < VERBS; i++) dialect[i] = i < 3 ? command(i + 1, i == 1) : watching(i - 2, c);
-    dialect[2]->undo = 1;
-    if (below(c, 4) == 0) dialect[below(c, VERBS)]->reply = 1 + (int)below(c, 2);
     w->peers[master] = ends[1];
     if (below(c, 4)) {
         hub_attach(w->h, master, ends[0], NULL, dialect, VERBS, 0);
         return;
     }
-    w->wires[master] = (wire){{wire_send, wire_receive, &w->wires[master]}, ends[0], {draw(c)}};
+    w->wires[master] = (wire){{wire_send, wire_receive, &w->wires[master]}, w, ends[0], {.state = draw(c)}};
     hub_attach(w->h, master, ends[0], &w->wires[master].transport, dialect, VERBS, 0);
 }
 
-static void detach(world *w, int master) {
-    int fd = hub_detach(w->h, master);
+static void hang_up(world *w, int master, int fd) {
     if (fd >= 0) close(fd);
     if (w->wires[master].fd >= 0) close(w->wires[master].fd);
     w->wires[master].fd = -1;
     if (w->peers[master] >= 0) close(w->peers[master]);
     w->peers[master] = -1;
 }
+
+static void detach(world *w, int master) { hang_up(w, master, hub_detach(w->h, master)); }
 
 static void check_op(const hub_op *op) {
     int granted = 0, refused = 0, faulty = 0;
@@ -118,26 +161,41 @@ static void drop(ticket *t) {
     t->used = 0;
 }
 
-static void request(world *w, chance *c) {
+/* 0 without memory. */
+static int make_ops(world *w, chance *c, ticket *t, int need) {
     static const char text[256];
-    ticket *t = NULL;
-    for (int i = 0; i < TICKETS && !t; i++)
-        if (!w->tickets[i].used) t = &w->tickets[i];
-    if (!t) return;
-    t->used = 1;
-    t->count = 1 + below(c, 4);
-    int need = (int)below(c, MASTERS + 1), blocking = below(c, 3) == 0;
-    for (size_t i = 0; i < t->count; i++) {
+    size_t count = 1 + below(c, 4);
+    for (t->count = 0; t->count < count; t->count++) {
         const char *data[4] = {text, text, text, text};
         size_t sizes[4] = {below(c, 256), below(c, 64), below(c, 8), 1};
         int verb = (int)below(c, VERBS + 1) - (below(c, 50) == 0), args = (int)below(c, 4) + 1;
-        double keep = below(c, 3) ? 0 : 1e9;
-        t->ops[i] = hub_op_new(w->h, verb, need, (int)below(c, 3), draw(c) & (BIT(MASTERS) - 1), keep, args, data, sizes);
-        CHECK(t->ops[i]);
+        double keep = below(c, 3) ? 0 : below(c, 2) ? 1 : 1e9;
+        uint64_t masters = below(c, 1 << MASTERS);
+        hub_op *op = hub_op_new(w->h, verb, need, (int)below(c, 3), masters, keep, args, data, sizes);
+        if (!op) {
+            while (t->count) hub_op_release(t->ops[--t->count]);
+            return 0;
+        }
+        t->ops[t->count] = op;
+        w->traffic += 512 * MASTERS;
     }
-    double timeout = blocking ? 0 : below(c, 4) ? 1e9 : 0, stall = below(c, 2) ? 0 : 1e9;
+    return 1;
+}
+
+static void request(world *w, chance *c) {
+    static const double times[] = {0, 0.001, 1, LONG};
+    ticket *t = NULL;
+    for (int i = 0; i < TICKETS && !t; i++)
+        if (!w->tickets[i].used) t = &w->tickets[i];
+    int need = (int)below(c, MASTERS + 1), blocking = below(c, 3) == 0;
+    if (!t || !make_ops(w, c, t, need)) return;
+    t->used = 1;
+    double timeout = times[below(c, 4)], stall = times[below(c, 4)];
     if (blocking) {
-        if (hub_exchange(w->h, &t->waiter, t->ops, t->count, timeout, 0) == HUB_SIGNALS) hub_leave(w->h, &t->waiter);
+        enum hub_state state = hub_exchange(w->h, &t->waiter, t->ops, t->count, timeout, stall);
+        while (state == HUB_SIGNALS && below(c, 8)) state = hub_wait(w->h, &t->waiter);
+        if (state == HUB_SIGNALS) hub_leave(w->h, &t->waiter);
+        else CHECK(!t->waiter.undecided);
         drop(t);
         return;
     }
@@ -146,12 +204,18 @@ static void request(world *w, chance *c) {
     if (!need) drop(t);
 }
 
+/* Afterwards nobody waits whose time was over before. */
 static void on_ready(world *w) {
+    int64_t now = system_state.now;
     for (hub_waiter *told = hub_on_ready(w->h), *next; told; told = next) {
         next = told->next;
         ticket *t = told->owner;
         CHECK(t->used && t->waiting && !told->undecided);
         drop(t);
+    }
+    for (int i = 0; i < TICKETS && !w->forked; i++) {
+        const hub_waiter *left = &w->tickets[i].waiter;
+        CHECK(!w->tickets[i].used || (left->watching ? left->limit : left->deadline) > now);
     }
 }
 
@@ -162,27 +226,45 @@ static void forget(world *w, ticket *t) {
 }
 
 static const char *OTHER[] = {
-    "-NOSCRIPT\r\n", ">1\r\n+x\r\n", ":-2\r\n", ":-1\r\n", ":9999\r\n",
+    "-NOSCRIPT\r\n", "-NOSCRIPT x\r\n", "-OOM x\r\n", "-READONLY\r\n", "-ERR Error running script (f): -LOADING x\r\n",
+    ">1\r\n+x\r\n", ":-2\r\n", ":-1\r\n", ":9999\r\n",
     ">2\r\n$10\r\ninvalidate\r\n_\r\n", ">2\r\n$10\r\ninvalidate\r\n*1\r\n$0\r\n\r\n",
     ">2\r\n$10\r\ninvalidate\r\n*3\r\n:1\r\n|1\r\n+a\r\n+b\r\n$1\r\nx\r\n$0\r\n\r\n",
 };
 
+static void say(world *w, int master, const char *data, size_t size) {
+    ssize_t sent = send(w->peers[master], data, size, MSG_NOSIGNAL);
+    if (sent < 0) return;
+    w->spoken[master] += (size_t)sent;
+    w->traffic += (size_t)sent;
+}
+
+/* Anything that a master can say. */
+static void put_speech(stream *s, chance *c) {
+    uint64_t work = system_state.work; /* this is the fuzzer's own */
+    size_t kind = below(c, 4);
+    s->size = 0;
+    if (kind == 0) {
+        put_stream(s, c);
+    } else if (kind == 1) {
+        for (size_t size = below(c, 256); size; size--) put(s, &(char){(char)below(c, 256)}, 1);
+    } else {
+        for (size_t replies = 1 + below(c, 6); replies; replies--)
+            put_text(s, below(c, 4) ? FIXED[below(c, 6)] : OTHER[below(c, sizeof OTHER / sizeof *OTHER)]);
+    }
+    system_state.work = work;
+}
+
 /* A master speaks, in one piece or in two. */
 static void speak(world *w, chance *c) {
     static stream s;
-    int peer = w->peers[below(c, MASTERS)];
-    if (peer < 0) return;
-    if (below(c, 2)) {
-        put_stream(&s, c);
-    } else {
-        s.size = 0;
-        for (size_t replies = 1 + below(c, 6); replies; replies--)
-            put_text(&s, below(c, 4) ? FIXED[below(c, 6)] : OTHER[below(c, 8)]);
-    }
+    int master = (int)below(c, MASTERS);
+    if (w->peers[master] < 0) return;
+    put_speech(&s, c);
     size_t cut = below(c, s.size + 1);
-    ssize_t sent = send(peer, s.data, cut, MSG_NOSIGNAL);
+    say(w, master, s.data, cut);
     if (below(c, 2)) on_ready(w);
-    if (sent == (ssize_t)cut) sent = send(peer, s.data + cut, s.size - cut, MSG_NOSIGNAL);
+    if (w->peers[master] >= 0) say(w, master, s.data + cut, s.size - cut);
     fuzz_inputs++;
 }
 
@@ -192,9 +274,26 @@ static void listen_to(world *w, int master) {
     }
 }
 
+/* In a child of fork: all tickets and all connections were the parent's. */
+static void start_anew(world *w) {
+    for (int i = 0; i < TICKETS; i++) forget(w, &w->tickets[i]);
+    for (int i = 0; i < MASTERS; i++) detach(w, i);
+    w->forked = 0;
+}
+
+/* How much was read, and moved, is linear in what there was. */
+static void check_work(world *w) {
+    hub_link_state state;
+    for (int i = 0; i < MASTERS; i++) {
+        hub_describe(w->h, i, &state);
+        CHECK(w->forked || state.scanned <= 2 * w->spoken[i]);
+    }
+    CHECK(system_state.work <= WORK_PER_BYTE * w->traffic + WORK_PER_CALL * w->calls);
+}
+
 static void step(world *w, chance *c) {
     int master = (int)below(c, MASTERS);
-    switch (below(c, 20)) {
+    switch (below(c, 24)) {
     case 0: attach(w, c, master); break;
     case 1: if (below(c, 4) == 0) detach(w, master); break;
     case 2: case 3: case 4: case 5: case 6: request(w, c); break;
@@ -208,25 +307,67 @@ static void step(world *w, chance *c) {
         if (below(c, 8) == 0 && w->peers[master] >= 0) shutdown(w->peers[master], below(c, 2) ? SHUT_WR : SHUT_RDWR);
         break;
     case 19:
-        CHECK(hub_watch(w->h) >= 0);
+        hub_watch(w->h);
         hub_due(w->h);
-        hub_drain(w->h, 0);
+        hub_drain(w->h, below(c, 2));
         break;
+    case 20: case 21: system_state.now += (int64_t)below(c, 256) << below(c, 30); break;
+    case 22:
+        system_state.allocations = below(c, 16);
+        system_state.failures = 1 + below(c, 4);
+        break;
+    case 23:
+        if (below(c, 8)) break;
+        hub_abandon(w->h);
+        w->forked = 1;
     }
+    w->calls++;
+    check_work(w);
+    if (w->forked) start_anew(w);
+}
+
+/* With no connection, or no time, left all are decided. */
+static void end_all(world *w, chance *c) {
+    size_t way = below(c, 3);
+    int fds[MASTERS];
+    if (way == 0) {
+        system_state.now += (int64_t)(2 * LONG) * SECOND;
+    } else if (way == 1) {
+        for (int i = 0; i < MASTERS; i++) detach(w, i);
+    } else {
+        hub_close(w->h, fds);
+        for (int i = 0; i < MASTERS; i++) hang_up(w, i, fds[i]);
+    }
+    on_ready(w);
+    for (int i = 0; i < TICKETS && !w->forked; i++) CHECK(!w->tickets[i].used);
+}
+
+static int lowest_free_fd(void) {
+    int fd = open("/dev/null", O_RDONLY);
+    CHECK(fd >= 0);
+    close(fd);
+    return fd;
 }
 
 static void one(chance *c) {
+    int fd = lowest_free_fd();
+    system_state = (fuzz_system){.now = SECOND};
+    if (below(c, 8) == 0) system_state.failures = 1, system_state.allocations = below(c, 8);
     world w = {.h = hub_new(MASTERS, 1 + below(c, 80), 256 + below(c, 4096), below(c, 20), below(c, 2) ? 0 : 1e9, 0)};
-    CHECK(w.h);
+    if (!w.h) return;
     for (int i = 0; i < MASTERS; i++) {
         w.peers[i] = w.wires[i].fd = -1;
         if (below(c, 5)) attach(&w, c, i);
     }
-    for (size_t steps = 20 + below(c, 200); steps; steps--) step(&w, c);
+    for (size_t steps = c->input ? 500 : 20 + below(c, 200); steps && (!c->input || c->left); steps--) step(&w, c);
+    if (below(c, 4)) end_all(&w, c);
     for (int i = 0; i < TICKETS; i++) forget(&w, &w.tickets[i]);
     if (below(c, 4) == 0) hub_abandon(w.h);
     for (int i = 0; i < MASTERS; i++) detach(&w, i);
     hub_free(w.h);
+    CHECK(lowest_free_fd() == fd);
 }
 
-int main(int count, char **words) { return fuzz(count, words, one); }
+static void one_input(const char *data, size_t size) {
+    one(&(chance){.input = (const unsigned char *)data, .left = size});
+}

@@ -1,7 +1,7 @@
 /* src/reply.h alone: it stays inside its bytes, and what it says of a stream it says of its pieces. */
-#include "../../src/reply.h"
-
 #include "fuzz.h"
+
+#include "../src/reply.h"
 
 typedef struct {
     enum reply_kind kind;
@@ -34,16 +34,18 @@ static void check_prefix(const char *data, verdict whole, size_t size) {
     }
 }
 
-/* In pieces the same as whole, and no byte is looked at more than twice. */
-static void check_pieces(chance *c, const char *data, verdict whole, size_t size) {
+/* In pieces of up to `most` bytes the same as whole, and no byte is looked at more than twice: as the scan counts
+ * it, and as the system does. */
+static void check_pieces(chance *c, const char *data, verdict whole, size_t size, size_t most) {
     reply_scan scan = {0};
     verdict v = {.kind = REPLY_PARTIAL};
-    size_t most = 1 + below(c, size < 1000 ? 2 : 300), came = 0;
+    size_t came = 0;
+    system_state.work = 0;
     while (v.kind == REPLY_PARTIAL && came < size) {
         came += 1 + below(c, most);
         if (came > size) came = size;
         v.kind = reply_next((reply_bytes){data, came}, &scan, &v.end, &v.number);
-        CHECK(scan.looked <= 2 * came);
+        CHECK(scan.looked <= 2 * came && system_state.work <= 2 * came);
     }
     CHECK(v.kind == whole.kind);
     if (v.kind == REPLY_PARTIAL || v.kind == REPLY_MALFORMED) return;
@@ -51,14 +53,11 @@ static void check_pieces(chance *c, const char *data, verdict whole, size_t size
     CHECK(!scan.at && !scan.searched && !scan.tail && !scan.depth);
 }
 
-static void one(chance *c) {
-    static stream s;
-    put_stream(&s, c);
-    for (size_t at = 0; at < s.size;) {
-        const char *data = s.data + at;
-        size_t size = s.size - at;
-        verdict whole = judge(data, size);
-        check_pieces(c, data, whole, size);
+/* `c`: where it is cut. */
+static void check_stream(chance *c, const char *data, size_t size) {
+    for (verdict whole; size; data += whole.end, size -= whole.end) {
+        whole = judge(data, size);
+        check_pieces(c, data, whole, size, 1 + below(c, size < 1000 ? 2 : 300));
         if (size < 64) {
             for (size_t cut = 1; cut < size; cut++) check_prefix(data, whole, cut);
         } else {
@@ -68,8 +67,16 @@ static void one(chance *c) {
         if (whole.kind == REPLY_PARTIAL || whole.kind == REPLY_MALFORMED) return;
         CHECK(whole.end >= 3 && whole.end <= size);
         CHECK(!memcmp(data + whole.end - 2, "\r\n", 2));
-        at += whole.end;
     }
 }
 
-int main(int count, char **words) { return fuzz(count, words, one); }
+static void one(chance *c) {
+    static stream s;
+    put_stream(&s, c);
+    check_stream(c, s.data, s.size);
+}
+
+static void one_input(const char *data, size_t size) {
+    chance cuts = {.state = size};
+    check_stream(&cuts, data, size);
+}

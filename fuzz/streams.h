@@ -1,4 +1,4 @@
-/* Random streams of RESP, whole and damaged; all of one stream comes from one seed. */
+/* Random streams of RESP, whole and damaged; all of one stream comes from one seed, or from one input. */
 #ifndef REDLOCK_STREAMS_H
 #define REDLOCK_STREAMS_H
 
@@ -6,17 +6,33 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct { uint64_t state; } chance;
+typedef struct {
+    uint64_t state;
+    const unsigned char *input; /* NULL: there is only a state */
+    size_t left;
+} chance;
+
+/* So many bytes of the input as a number; behind its end there are zeros. */
+static inline uint64_t taken(chance *c, int bytes) {
+    uint64_t number = 0;
+    for (; bytes && c->left; bytes--, c->left--) number = number << 8 | *c->input++;
+    return number;
+}
 
 /* splitmix64 */
 static inline uint64_t draw(chance *c) {
+    if (c->input) return taken(c, 8);
     uint64_t z = (c->state += UINT64_C(0x9e3779b97f4a7c15));
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);
 }
 
-static inline size_t below(chance *c, size_t n) { return n ? (size_t)(draw(c) % n) : 0; }
+static inline size_t below(chance *c, size_t n) {
+    if (n < 2) return 0;
+    if (c->input) return (size_t)(taken(c, n <= 1 << 8 ? 1 : n <= 1 << 16 ? 2 : 4) % n);
+    return (size_t)(draw(c) % n);
+}
 
 #define STREAM_MAX (192u << 10)
 
@@ -109,7 +125,8 @@ static inline void damage(stream *s, chance *c) {
         size_t at = below(c, s->size + 1), cut = below(c, 5), extra = below(c, 5);
         if (cut > s->size - at) cut = s->size - at;
         if (s->size + extra > STREAM_MAX) extra = 0;
-        stream in = {.size = 0};
+        static stream in;
+        in.size = 0;
         put_noise(&in, c, extra);
         memmove(s->data + at + extra, s->data + at + cut, s->size - at - cut);
         memcpy(s->data + at, in.data, extra);

@@ -5,8 +5,9 @@
     python tests/fuzz/fuzz.py twins FILE        one input of the comparison again, from its file
     python tests/fuzz/fuzz.py stress SECONDS    threads on one hub, under the thread sanitizer
 
-``reply``: src/reply.h alone. ``hub``: all of src/, by one thread. Both with the address and undefined
-behaviour sanitizers where the compiler has them. ``twins``: whether both engines make the same of it.
+``reply``: src/reply.h alone. ``hub``: all of src/, by one thread. Both are in fuzz/ and begin with its seeds.
+They have the address and undefined behaviour sanitizers where the compiler has them. ``twins``: whether both
+engines make the same of it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from pathlib import Path
 from random import Random
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-HERE = ROOT / "tests" / "fuzz"
+SOURCES = {"reply": ROOT / "fuzz", "hub": ROOT / "fuzz", "stress": ROOT / "tests" / "fuzz"}
+#: What the fuzzers put in the place of the system.
+SYSTEM = ["-include", str(ROOT / "fuzz" / "system.h")]
 SAVED = ROOT / "build" / "fuzz"
 CC = ["cc", "-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra", "-pthread"]
 MEMORY = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
@@ -36,9 +39,11 @@ def compiled(name: str, into: Path, sanitizers: list[str]) -> Path:
     """The fuzzer; without sanitizers where this compiler has none."""
     program = into / name
     parts = [] if name == "reply" else map(str, sorted((ROOT / "src").glob("*.c")))
-    sources = [str(HERE / f"{name}.c"), *(part for part in parts if not part.endswith("_native.c"))]
+    sources = [str(SOURCES[name] / f"{name}.c"), *(part for part in parts if not part.endswith("_native.c"))]
+    around = [] if name == "stress" else SYSTEM
     for options in (sanitizers, []):
-        done = subprocess.run([*CC, *options, "-o", str(program), *sources], capture_output=True, text=True)
+        words = [*CC, *options, *around, "-o", str(program), *sources]
+        done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode == 0:
             return program
         print(f"{name}: does not compile with {' '.join(options) or 'no options'}:\n{done.stderr}")
@@ -48,6 +53,11 @@ def compiled(name: str, into: Path, sanitizers: list[str]) -> Path:
 def run_c(name: str, *words: str, sanitizers: list[str] = MEMORY) -> bool:
     with tempfile.TemporaryDirectory() as scratch:
         program = compiled(name, Path(scratch), sanitizers)
+        if name != "stress":
+            print(f"{name}: the seeds of fuzz/corpus: ", end="", flush=True)
+            seeds = map(str, sorted((ROOT / "fuzz" / "corpus" / name).iterdir()))
+            if subprocess.run([str(program), "input", *seeds], check=False).returncode:
+                return False
         print(f"{name}: {' '.join(words)}: ", end="", flush=True)
         return subprocess.run([str(program), *words], check=False).returncode == 0
 
