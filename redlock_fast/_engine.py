@@ -43,6 +43,8 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
 12. A push ``invalidate`` with null (FLUSHALL, FLUSHDB, a full resynchronization) breaks the connection
     that it comes over, with FLUSHED as the reason; so does a reply of NO_MASTER, after its vote. What
     the master is has to be found out before its next vote counts.
+13. Pushes and attributes are work that no caller asked for: a connection that brings more of them than
+    ``UNASKED`` and what the commands that watch have earned breaks.
 """
 
 from __future__ import annotations
@@ -58,6 +60,7 @@ from ._messages import Batch as Batch
 from ._messages import Request as Request
 from ._messages import Tally as Tally
 from ._messages import Votes as Votes
+from ._resp import MAX_PUSH
 from .errors import ConfigError
 
 #: Votes that are not numbers from a master: no reply yet; and failed, not sent, or an error reply.
@@ -79,6 +82,9 @@ MAX_BUFFER = 16 << 20
 MAX_REPLAY = 10_000
 #: Bytes of a reply that is kept as the reason for a fault; of a longer one only its size.
 MAX_DETAIL = 1024
+#: Bytes of pushes and attributes that a connection may bring, whatever was sent; that one of them counts as
+#: at least; and that each byte of a command that watches adds. A master pushes the keys that it was sent.
+UNASKED, UNASKED_LEAST, UNASKED_PER_BYTE = MAX_PUSH, 128, 16
 
 #: The errors that say that it may be no master any more, or have other data.
 NO_MASTER = frozenset((b"LOADING", b"MASTERDOWN", b"READONLY"))

@@ -11,7 +11,19 @@ import socket
 from time import monotonic
 
 from ._commands import Dialect, checked
-from ._engine import FAULT, FLUSHED, LAG_ROUND_TRIPS, MAX_DETAIL, NO_MASTER, NOT_NOW, Link, Request
+from ._engine import (
+    FAULT,
+    FLUSHED,
+    LAG_ROUND_TRIPS,
+    MAX_DETAIL,
+    NO_MASTER,
+    NOT_NOW,
+    UNASKED,
+    UNASKED_LEAST,
+    UNASKED_PER_BYTE,
+    Link,
+    Request,
+)
 from ._pure_kept import Kept
 from ._pure_op import SKIPPED, Op, Template, compiled
 from ._pure_vigil import Vigils
@@ -133,6 +145,7 @@ class Connection:
         "sock_send",
         "tail",
         "turn",
+        "unasked",
         "why",
     )
 
@@ -156,6 +169,7 @@ class Connection:
         self.blocked = False  # the socket takes no more for now
         self.busy = False  # a signal handler's exchange has to leave it alone
         self.lagging = self.round_trip = self.read_at = self.polled = 0.0
+        self.unasked = UNASKED  # bytes that are no reply and that the master may still send
         self.why = ""  # it ended
 
     def owed(self) -> int:
@@ -181,10 +195,12 @@ class Connection:
         new = self.line[tail:]
         data = new[0][2] if len(new) == 1 else b"".join([slot[2] for slot in new])
         end = tail + len(new)
+        earned = sum([len(slot[2]) for slot in new if slot[1].watch]) * UNASKED_PER_BYTE
         if self.turn == turn:
             self.out += data  # together
             self.tail = end
             self.queued = 0
+            self.unasked += earned
             self.turn = turn + 1
 
     def send(self) -> None:
@@ -254,13 +270,17 @@ class Connection:
                 whole = kind != PUSH or self.lane.vigils.pushed(
                     self.lane.index, bytes(incoming[:end]), self.read_at
                 )
+                size = max(end, UNASKED_LEAST)
                 if self.turn == turn:
                     del incoming[:end]  # together
                     self.scan = NEW
                     self.turn = turn + 1
                     self.lane.pushes += kind == PUSH
+                    self.unasked -= size
                 if not whole:
                     raise ConnectionError(FLUSHED)
+                if self.unasked < 0:
+                    raise ProtocolError("more than was asked for")
         matched = self.head
         if matched:
             del self.line[:matched]  # together

@@ -5,7 +5,7 @@ As elsewhere nothing is locked: a request is listed before it is on any line, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from weakref import ref
 
 from ._commands import WATCH_KEY, WATCH_PREFIX
@@ -140,8 +140,8 @@ def _leave(homes: list[Place], entry: ref[Op]) -> None:
         home.pop(entry, None)
 
 
-def _invalidated(push: bytes) -> list[bytes] | None:
-    """The keys that a whole push invalidates; None: all of them. What is no string is no key."""
+def _invalidated(push: bytes) -> Iterable[bytes] | None:
+    """The keys that a whole push invalidates, read when they are asked for; None: all of them."""
     at, items = _enter(push, 0)
     if items != 2:
         return []
@@ -157,12 +157,15 @@ def _invalidated(push: bytes) -> list[bytes] | None:
     at, items = _enter(push, start)
     if items < 0:
         return None
-    keys = []
+    return _keys(push, at, items)
+
+
+def _keys(push: bytes, at: int, items: int) -> Iterator[bytes]:
+    """What is no string is no key."""
     for _ in range(items):
         _, key, at = _item(push, at)
         if key is not None:
-            keys.append(key)
-    return keys
+            yield key
 
 
 def _enter(push: bytes, start: int) -> tuple[int, int]:

@@ -44,6 +44,7 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     l->dialect = dialect;
     l->verbs = verbs;
     l->kind = kind;
+    l->unasked = HUB_UNASKED;
     h->up |= BIT(master);
     h->helper.transports += transport != NULL;
     hub_watch_link(h, l, 1);

@@ -36,6 +36,7 @@ typedef struct {
     int64_t purge_at;                           /* none of the kept ends before */
     int64_t lagging_since, round_trip; /* 0: is not lagging; is not known */
     uint64_t late, replayed, dropped, pushes;
+    int64_t unasked;                   /* bytes that are no reply and that the master may still send */
     char broken[128];
     link_names names;
     /* leader: */

@@ -23,6 +23,7 @@ enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now, hub_cop
         return REASON_BUFFER;
     }
     *copy = (hub_copy){l, buffer_size(&l->out) - before};
+    if (t->watch) l->unasked += HUB_UNASKED_PER_BYTE * (int64_t)copy->size;
     op->owed += !hub_voted(op, (int)(l - h->links));
     h->reflush = 1;
     return REASON_NONE;
@@ -244,6 +245,12 @@ static const char *answer(hub *h, int master, enum reply_kind kind, reply_bytes 
     return NULL;
 }
 
+/* A push or an attribute of that size; what is wrong with it, or NULL. */
+static const char *unasked(hub_link *l, size_t size) {
+    l->unasked -= size > HUB_UNASKED_LEAST ? (int64_t)size : HUB_UNASKED_LEAST;
+    return l->unasked < 0 ? "more than was asked for" : NULL;
+}
+
 /* Every whole reply to its request; 0 if there was none: pushes, and pieces of a reply, are no answer. The
  * connection may have ended behind them. */
 static int match(hub *h, int master, int64_t now) {
@@ -255,6 +262,7 @@ static int match(hub *h, int master, int64_t now) {
         int64_t number = 0;
         enum reply_kind kind = reply_next(in, &l->scan, &in.size, &number);
         if (kind == REPLY_PARTIAL) break;
+        if (kind == REPLY_PUSH || kind == REPLY_ATTRIBUTE) wrong = unasked(l, in.size);
         if (kind == REPLY_PUSH) {
             l->pushes++;
             if (!hub_pushed(h, master, in.data, in.size)) flushed = HUB_FLUSHED;

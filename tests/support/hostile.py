@@ -47,14 +47,12 @@ FATAL: dict[str, Attack] = {
     "endless line": endless(X, b"+"),
     "endless error": endless(X, b"-ERR "),
     "endless number": endless(b"1" * 64, b":"),
-}
-#: What it survives until it has been silent for too long: no reply is among it.
-SLOW: dict[str, Attack] = {
     "pushes": endless(b">2\r\n+x\r\n+y\r\n"),
     "big pushes": endless(b">1\r\n$60000\r\n" + X[:60000] + b"\r\n"),
     "attributes": endless(b"|1\r\n+a\r\n:1\r\n"),
-    "dribble": dribble,
 }
+#: What it survives until it has been silent for too long: no reply is among it.
+SLOW: dict[str, Attack] = {"dribble": dribble}
 ATTACKS = {**FATAL, **SLOW}
 #: What is allowed.
 BIG: dict[str, Attack] = {"big replies": endless(LONG_REPLY)}

@@ -1,0 +1,67 @@
+"""Rule 13: pushes and attributes are bounded by what was asked for; with more the connection breaks."""
+
+from __future__ import annotations
+
+import pytest
+from support.fleet import MakeFleet, acquire
+from support.scripted import always, granting
+from support.watching import WATCHING, busy, invalidate, watch
+
+from redlock_fast._engine import UNASKED, UNASKED_LEAST, UNASKED_PER_BYTE
+from redlock_fast._resp import MAX_PUSH
+
+PUSH = invalidate(b"k")
+NOISE = {"push": PUSH, "attribute": b"|1\r\n+k\r\n:1\r\n"}
+#: So many of either are allowed.
+MOST = UNASKED // UNASKED_LEAST
+WHY = "more than was asked for"
+
+
+@pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
+def test_as_many_as_are_allowed(fleet: MakeFleet, noise: bytes) -> None:
+    f = fleet(granting)
+    f.session(0).send(noise * MOST)
+    assert f.ask(acquire(b"k", 1), need=1).granted == 1
+    assert f.link(0).attached
+    f.session(0).send(noise)
+    f.until(lambda: f.link(0).broken, "one more is too many")
+    assert WHY in f.link(0).broken
+
+
+@pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
+def test_replies_between_them_allow_no_more(fleet: MakeFleet, noise: bytes) -> None:
+    f = fleet(always(noise * (MOST // 4) + b"+OK\r\n"))
+    granted = [f.ask(acquire(b"%d" % number, 1), need=1).granted for number in range(5)]
+    assert granted == [1, 1, 1, 1, 0]
+    f.until(lambda: f.link(0).broken, "it is told")
+    assert WHY in f.link(0).broken
+
+
+def test_large_pushes_count_by_their_bytes(fleet: MakeFleet) -> None:
+    f = fleet(granting)
+    size = MAX_PUSH // 2
+    f.session(0).send(invalidate(b"x" * size) * (UNASKED // size))
+    f.until(lambda: f.link(0).broken, "their bytes are more")
+    assert f.link(0).pushes == UNASKED // size
+    assert WHY in f.link(0).broken
+
+
+def test_what_is_watched_may_be_pushed(fleet: MakeFleet) -> None:
+    f = fleet(busy, commands=WATCHING)
+    f.ask(watch(b"w" * UNASKED_LEAST, 1), need=1, timeout=0.01)
+    f.until(lambda: not f.link(0).owed, "it is watched")
+    most = MOST + len(f.session(0).raw) * UNASKED_PER_BYTE // UNASKED_LEAST
+    f.session(0).send(PUSH * most)
+    f.until(lambda: f.link(0).pushes == most, "all pushes are read")
+    assert f.link(0).attached
+    f.session(0).send(PUSH)
+    f.until(lambda: f.link(0).broken, "one more is too many")
+
+
+def test_the_next_connection_begins_anew(fleet: MakeFleet) -> None:
+    f = fleet(granting)
+    for _ in range(2):
+        f.session(0).send(PUSH * MOST)
+        assert f.ask(acquire(b"k", 1), need=1).granted == 1
+        f.reattach(0)
+    assert f.link(0).attached
