@@ -148,7 +148,7 @@ class Connector(Ledger):
                 due = min(due, self._end_guard(seat, now))
             if not seat.attached and not seat.dialling:
                 next_try = seat.next_try
-                if now < self._hasty_until:
+                if now < self._hasty_until and self.connected() < self.need:
                     next_try = min(next_try, seat.failed_at + min(HASTE * seat.failures, LONGEST_HASTE))
                 if next_try <= now:
                     self._dial_in_background(master)
