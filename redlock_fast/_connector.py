@@ -16,12 +16,13 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from ._commands import Verb
-from ._dial import Dialled, dial
-from ._engine import FLUSHED, Engine, Request
+from ._dial import Dialled, dial, error_text
+from ._engine import FLUSHED, NOT_NOW, Engine, Request
 from ._guard import Electorate, Guard
 from ._interview import CannotConnect, Flushed, Server
 from ._ledger import Ledger
 from ._linger import Lingering
+from ._resp import error_code
 from ._seat import Seat
 from ._sentinel import Unknown
 from ._target import Target
@@ -29,9 +30,6 @@ from .telemetry import EventLog, log_error
 
 #: Seconds between two looks at the connections while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
-#: Seconds between two attempts to connect a master, at least, while a caller waits for a quorum: so long for
-#: each attempt that failed, and at most.
-HASTE, LONGEST_HASTE = 0.02, 0.1
 #: A key that is written to one master and looked for on another: its prefix, and milliseconds that it lives.
 PROBE, PROBE_TTL = b"redlock-fast:", 10_000
 
@@ -149,7 +147,7 @@ class Connector(Ledger):
             if not seat.attached and not seat.dialling:
                 next_try = seat.next_try
                 if now < self._hasty_until and self.connected() < self.need:
-                    next_try = min(next_try, seat.failed_at + min(HASTE * seat.failures, LONGEST_HASTE))
+                    next_try = min(next_try, seat.failed_at + seat.haste())
                 if next_try <= now:
                     self._dial_in_background(master)
                 else:
@@ -191,7 +189,7 @@ class Connector(Ledger):
         ask_at, seat.ask_at = seat.ask_at, math.inf
         try:
             thread.start()
-        except RuntimeError:  # no more threads; perhaps with the next look
+        except Exception:  # no more threads, or memory; perhaps with the next look
             seat.ask_at = ask_at
             raise
 
@@ -211,13 +209,13 @@ class Connector(Ledger):
     # --- connecting one ---
 
     def _dial_in_background(self, master: int) -> None:
-        self.seats[master].dialling = True
         thread = threading.Thread(
             target=self._dial, args=(master, self.generation), name="redlock-fast-dial", daemon=True
         )
+        self.seats[master].dialling = True
         try:
             thread.start()
-        except RuntimeError:  # no more threads; perhaps with the next look
+        except Exception:  # no more threads, or memory; perhaps with the next look
             self.seats[master].dialling = False
             raise
 
@@ -241,14 +239,15 @@ class Connector(Ledger):
                         raise CannotConnect(why)
             finally:
                 one.close()
-        except CannotConnect as error:
+        except Exception as error:  # CannotConnect; or memory is short
+            why = error_text(error)
             with self._change:
                 seat.flushed |= isinstance(error, Flushed)
-                seat.fail(str(error), seat.failures + 1)
+                seat.fail(why, seat.failures + 1)
                 seat.dialling = False
                 self._check_configuration()
                 self._changed()
-            self.events.warn("master-unreachable", seat.target.name, str(error))
+            self.events.warn("master-unreachable", seat.target.name, why)
         else:
             if seat.attached:
                 seat.introduce(self.events, self.guard)
@@ -296,7 +295,8 @@ class Connector(Ledger):
     def _one_server(self, rival: int, one: Dialled) -> bool:
         """Whether what is written there is seen here: a run_id alone anybody can claim.
 
-        A rival that cannot be written to has to go: it may have nothing to be believed for.
+        Where the rival writes nothing for now, what is written here must not be there. Any other that cannot
+        be written to has to go: it may have nothing to be believed for.
         """
         seat = self.seats[rival]
         place = rival, seat.connections
@@ -306,6 +306,13 @@ class Connector(Ledger):
         if votes.granted:
             one.distinct.add(place)
             return one.get(key) == value
+        detail = votes.details.get(rival, b"")
+        if isinstance(detail, bytes) and error_code(detail) in NOT_NOW:
+            one.put(key, value, PROBE_TTL)
+            look = Request(Verb.EXISTS, (key,), 1 << rival)
+            if self.engine.exchange([look], 1, self._connect_timeout)[0].refused:
+                one.distinct.add(place)
+                return False
         with self._change:
             if seat.attached and place == (rival, seat.connections):
                 self._fail(rival, "another master has its run_id, and it did not answer which of them it is")

@@ -37,11 +37,19 @@ class Dialled:
 
     def get(self, key: bytes) -> bytes | None:
         """What is there. Raises CannotConnect."""
+        value = self._ask(b"GET", key)
+        return value if isinstance(value, bytes) else None
+
+    def put(self, key: bytes, value: bytes, ttl: int) -> None:
+        """For so many milliseconds. Raises CannotConnect."""
+        self._ask(b"SET", key, value, b"PX", b"%d" % ttl)
+
+    def _ask(self, *words: bytes) -> Any:
         with reasons():
-            value = ask(self._connection, [(b"GET", key)])[0]
+            value = ask(self._connection, [words])[0]
             if isinstance(value, Exception):
                 raise value
-            return value if isinstance(value, bytes) else None
+            return value
 
     def take(self) -> socket.socket:
         """The socket: redis-py must not close it. Raises CannotConnect."""

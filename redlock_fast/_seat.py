@@ -17,6 +17,10 @@ from .telemetry import EventLog
 
 #: Seconds between attempts to reconnect, doubled each time, with jitter.
 MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
+#: The same while a caller waits for a quorum, at least: at first, and at most.
+HASTE, LONGEST_HASTE = 0.015, 0.1
+#: An outage with fewer attempts that failed is short: waiting for them costs more than making them.
+SHORT_OUTAGE = 50
 #: Seconds. A connection that ends earlier counts as an attempt that failed.
 BRIEF = 1.0
 #: Of its own: threads of ours must not change what the program draws from the shared one.
@@ -171,6 +175,10 @@ class Seat:
         self.failures = failures
         self.failed_at = time.monotonic()
         self.next_try = self.failed_at + _backoff(failures)
+
+    def haste(self) -> float:
+        """Seconds between two attempts to connect it, at least, while a caller waits for a quorum."""
+        return min(LONGEST_HASTE, HASTE * max(1, self.brief, self.failures // SHORT_OUTAGE))
 
     def introduce(self, events: EventLog, guard: Guard) -> None:
         """Log who was connected, and whether it could forget a lock."""

@@ -73,6 +73,8 @@ def target(master: Any) -> Target:
         named = isinstance(error, TypeError) and not _secret_options(master)
         why = f": {error}" if named else ""
         raise ConfigError(f"masters: {_shown(master)} has settings that redis-py refuses{why}") from None
+    if getattr(connection, "driver_info", None):  # else redis-py reads a file for each connection
+        settings["driver_info"] = connection.driver_info
     path = getattr(connection, "path", None)
     db = getattr(connection, "db", 0)
     if path is not None:
