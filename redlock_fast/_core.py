@@ -24,6 +24,7 @@ from ._seat import MasterHealth
 from ._stats import Stats
 from ._target import target
 from ._text import quoted
+from ._tries import BLIP
 from .errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
 
 #: How those wait who find a lock taken.
@@ -158,6 +159,7 @@ class Core:
                 "use a longer ttl, or find out what delays the masters or this process"
             )
         if refusal.unavailable:
+            self.masters.hasten(BLIP)  # who has no quorum usually tries again
             return QuorumUnavailable(
                 f"{quoted(key)}: no quorum of {rules.need} of {rules.masters} masters after {rounds}: "
                 "check that they can be reached",

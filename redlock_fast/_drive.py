@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ._effects import Effect, Exchange, Pause, Reconnect, Turn, Watch
@@ -26,7 +26,7 @@ class Fleet(Seated, Protocol):
 
     def pause(self, seconds: float) -> None: ...
 
-    def reconnect(self, seconds: float) -> None: ...
+    def reconnect(self, seconds: float, gone: Sequence[int]) -> None: ...
 
     def wait_for_turn(self, place: Place, seconds: float) -> None: ...
 
@@ -73,7 +73,7 @@ def drive(procedure: Generator[Effect, Any, Result], fleet: Fleet, made: Any = N
                 elif type(effect) is Watch:
                     argument = exchange(effect, fleet)
                 elif type(effect) is Reconnect:
-                    fleet.reconnect(effect.seconds)
+                    fleet.reconnect(effect.seconds, effect.gone)
                 elif type(effect) is Turn:
                     fleet.wait_for_turn(effect.place, effect.seconds)
                 else:

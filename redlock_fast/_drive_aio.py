@@ -54,7 +54,7 @@ async def _wait(effect: Effect, pump: Pump) -> Any:
         await pump.until(lambda: pump.masters.closed, effect.seconds)
         pump.masters.check_open()
     elif type(effect) is Reconnect:
-        await pump.reconnect(effect.seconds)
+        await pump.reconnect(effect.seconds, effect.gone)
     elif type(effect) is Turn:
         await pump.wait_for_turn(effect.place, effect.seconds)
     else:

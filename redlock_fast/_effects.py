@@ -45,9 +45,13 @@ class Pause:
 
 
 class Reconnect(Pause):
-    """Effect: the same, where no quorum is connected. Masters are connected at once; a quorum ends it."""
+    """Effect: the same, where masters are ``gone``. They are connected at once; one that is back ends it."""
 
-    __slots__ = ()
+    __slots__ = ("gone",)
+
+    def __init__(self, seconds: float, gone: list[int]) -> None:
+        super().__init__(seconds)
+        self.gone = gone
 
 
 class Connect:

@@ -104,23 +104,27 @@ class Masters(Connector):
             self._change.wait_for(lambda: self.closed, seconds)
         self.check_open()
 
-    def reconnect(self, seconds: float) -> None:
-        """Wait for a quorum of connections; raises ClientClosed as soon as the client is closed."""
-        condition, seconds = self.reconnecting(seconds)
+    def reconnect(self, seconds: float, gone: Sequence[int]) -> None:
+        """Wait for one of those that are gone; raises ClientClosed as soon as the client is closed."""
+        condition, seconds = self.reconnecting(seconds, gone)
         with self._change:
             self._change.wait_for(condition, seconds)
         self.check_open()
 
-    def reconnecting(self, seconds: float) -> tuple[Callable[[], bool], float]:
+    def reconnecting(self, seconds: float, gone: Sequence[int]) -> tuple[Callable[[], bool], float]:
         """Have masters connected without their backoff. What to wait for, and for how many seconds."""
 
-        def quorate() -> bool:
-            return self.closed or self.connected() >= self.need
+        def back() -> bool:
+            return self.closed or (self.connected() >= self.need and any(map(self._usable, gone)))
 
-        if quorate():  # just now, or a broken connection is about to be given up
+        if back():  # just now
             return lambda: self.closed, min(seconds, AT_ONCE)
         self.hasten(seconds)
-        return quorate, seconds
+        return back, seconds
+
+    def _usable(self, master: int) -> bool:
+        """Whether it is connected, and that is not about to be given up."""
+        return self.seats[master].attached and not self.engine.link(master).broken
 
     def wait_for_turn(self, place: Place, seconds: float) -> None:
         """Wait until it is the first; raises ClientClosed as soon as the client is closed."""

@@ -182,9 +182,9 @@ class Pump:
                 timer.cancel()
                 self._waiting.discard(change)
 
-    async def reconnect(self, seconds: float) -> None:
+    async def reconnect(self, seconds: float, gone: list[int]) -> None:
         """As that of the masters, without blocking the loop."""
-        await self.until(*self.masters.reconnecting(seconds))
+        await self.until(*self.masters.reconnecting(seconds, gone))
         self.masters.check_open()
 
     async def wait_for_turn(self, place: Place, seconds: float) -> None:

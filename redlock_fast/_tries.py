@@ -60,7 +60,7 @@ class Tries:
         hopeful = self.claim.hopeful and not self.refusal.unavailable
         last = self.rounds is not None and self.failed >= self.rounds and not hopeful
         blip = now - self.began < min(BLIP, rules.node_timeout)
-        if last and not (blip and self.cut_off(votes)):
+        if last and not (blip and self.gone(votes)):
             return True
         if self.give_up_at is not None:
             # The last round is to end with the time, not to begin then.
@@ -73,10 +73,11 @@ class Tries:
         self.outage = start if self.outage is None else self.outage
         return now - self.outage > rules.patience
 
-    def cut_off(self, votes: Votes) -> bool:
-        """Whether too few masters were connected."""
-        gone = sum(type(why) is str and why not in CONNECTED for why in votes.details.values())
-        return impossible(self.rules.masters, self.rules.need, 0, gone)
+    def gone(self, votes: Votes) -> list[int]:
+        """The masters that were not connected, where a quorum was missing. Others may be silent, or fail."""
+        if not unavailable(self.rules, votes):
+            return []
+        return [n for n, why in votes.details.items() if type(why) is str and why not in CONNECTED]
 
     def _note(self, votes: Votes, start: float) -> None:
         self.failed += 1
@@ -111,7 +112,8 @@ class Tries:
         pause = min(self.spare, self.claim.delay(usual, told=False))
         watch = self.claim.watch(rules.electorate.mask) if rules.push else None
         if watch is None or self.refusal.unavailable:
-            yield Reconnect(pause) if self.cut_off(votes) else Pause(pause)
+            gone = self.gone(votes)
+            yield Reconnect(pause, gone) if gone else Pause(pause)
             return True
         until = rules.clock() + (pause if self.rounds is not None else self.spare)
         if not (yield from self.queue(until)):

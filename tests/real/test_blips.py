@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -9,10 +10,10 @@ from typing import Any
 
 import pytest
 from support.loops import Plain
-from support.proxy import Proxy
-from support.waiting import eventually, start
+from support.proxy import Pipe, Proxy
+from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import FastRedlock, QuorumUnavailable
+from redlock_fast import FastRedlock, QuorumUnavailable, _connector
 from redlock_fast.embedded import Masters
 
 MakeClient = Callable[..., FastRedlock]
@@ -46,6 +47,76 @@ def test_a_caller_has_masters_connected(blocking: bool, valkey: Masters, plain: 
             eventually(lambda: not unavailable(one, lock), "an attempt has the third connected")
             assert one.wait(lock.acquire(blocking=False))
         assert one.wait(lock.release())
+
+
+@pytest.mark.usefixtures("no_backoff")
+@pytest.mark.parametrize("blocking", [True, False], ids=["waits", "tries once"])
+def test_a_master_that_is_gone_is_connected_where_others_hang(
+    blocking: bool, valkey: Masters, plain: Any
+) -> None:
+    """Catches: a caller that has masters connected only where these alone are too many for a quorum."""
+    with Proxy(valkey[2].port) as proxy:
+        urls = [*valkey.urls[:2], proxy.url, *valkey.urls[3:]]
+        one = plain(urls, node_timeout=0.2, socket_timeout=NEVER).at_full_strength()
+        lock = one.client.lock("blip", 60.0)
+        for master in valkey[0], valkey[1]:
+            master.pause()
+        proxy.refusing = True
+        proxy.cut()
+        eventually(lambda: unavailable(one, lock), "two masters answer, which is no quorum")
+        proxy.refusing = False
+        if blocking:
+            assert one.wait(lock.acquire(timeout=DEADLINE))
+        else:
+            eventually(lambda: not unavailable(one, lock), "an attempt has the third connected")
+
+
+class Faulty(Proxy):
+    """Has one of FAULTS: "refused", "cut" at the next request, "half" of the next reply, "garbage" for it."""
+
+    fault = ""
+
+    def turn(self, fault: str) -> None:
+        self.fault = fault
+        self.refusing = fault == "refused"
+        if self.refusing:
+            self.cut()
+
+    def arrived(self, pipe: Pipe, data: bytes) -> None:
+        if self.fault == "cut" and pipe.from_client:
+            self.carry(pipe, None)
+        elif self.fault == "half" and not pipe.from_client:
+            self.carry(pipe, data[: len(data) // 2] or None)
+            self.carry(pipe, None)
+        elif self.fault == "garbage" and not pipe.from_client:
+            self.carry(pipe, b"garbage")
+        else:
+            self.carry(pipe, data)
+
+
+FAULTS = ("refused", "cut", "half", "garbage")
+#: Never more than a minority at a time, and never the same twice.
+MOVES = [(0, 1), (2, 3), (4, 0), (1, 2), (3, 4), (0, 2)]
+
+
+@pytest.mark.usefixtures("no_backoff")
+def test_faults_that_move_fail_no_acquire(
+    valkey: Masters, plain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: masters that were well again, and that nobody had connected when the next ones failed."""
+    monkeypatch.setattr("redlock_fast._tries.BLIP", DEADLINE)
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(Faulty(master.port)) for master in valkey]
+        one = plain([proxy.url for proxy in proxies], node_timeout=DEADLINE).at_full_strength()
+        for step, hit in enumerate(MOVES * 2):
+            for proxy in proxies:
+                proxy.turn("")
+            for number in hit:
+                proxies[number].turn(FAULTS[(step + number) % len(FAULTS)])
+            for attempt in range(5):
+                lock = one.client.lock(f"{step}:{attempt}", 60.0)
+                assert one.wait(lock.acquire(blocking=False))
+                one.wait(lock.release())
 
 
 def unavailable(one: Plain, lock: Any) -> bool:
@@ -106,3 +177,31 @@ def test_connections_that_end_at_once_are_made_ever_more_rarely(
 
 def until_connected(one: FastRedlock, connections: int) -> None:
     eventually(lambda: one.health()[0].connections == connections, "the first master is connected again")
+
+
+@pytest.mark.parametrize("where", ["dial", "thread"])
+def test_a_master_is_tried_again_where_memory_is_short(
+    where: str, valkey: Masters, client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: a master that is being dialled for ever, by nobody."""
+    failed: list[object] = []
+    begin, dial = threading.Thread.start, _connector.dial
+
+    def short(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(first: Any, *args: Any, **options: Any) -> Any:
+            ours = call is dial or first.name == "redlock-fast-dial"
+            if ours and len(failed) < len(valkey):
+                failed.append(first)
+                raise MemoryError
+            return call(first, *args, **options)
+
+        return called
+
+    if where == "dial":
+        monkeypatch.setattr(_connector, "dial", short(dial))
+    else:
+        monkeypatch.setattr(threading.Thread, "start", short(begin))
+    one = client(valkey)
+    one.connect()
+    eventually(lambda: len(up(one)) == len(valkey), "all masters connect")
+    assert len(failed) == len(valkey)

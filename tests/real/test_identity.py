@@ -213,3 +213,23 @@ def test_a_borrowed_run_id_costs_nobody_else_anything(
             lock = c.acquire(f"r{number}")
             assert lock
             assert lock.release()
+
+
+def test_a_borrowed_run_id_costs_nothing_where_memory_is_full(
+    valkey: Masters, client: MakeClient, raw: Raw
+) -> None:
+    """Catches: a good master that is given up because it does not write what would tell them apart."""
+    nodes = raw(valkey)
+    own, good = (nodes[n].info("server")["run_id"] for n in (4, 0))
+    with Impostor(valkey[4].port, own, good) as impostor:
+        impostor.refusing = True
+        c = client([*valkey.urls[:4], impostor.url])
+        c.connect()
+        eventually(lambda: sum(m.state == "connected" for m in c.health()) == 4, "all others are connected")
+        nodes[0].config_set("maxmemory", 1)
+        try:
+            impostor.refusing = False
+            eventually(lambda: c.health()[4].connections == 1, "the last one is there, too")
+            assert (c.health()[0].connections, c.health()[0].state) == (1, "connected")
+        finally:
+            nodes[0].config_set("maxmemory", 0)

@@ -59,8 +59,8 @@ class Crossing:
     def pause(self, seconds: float) -> None:
         self._perform(Pause(seconds))
 
-    def reconnect(self, seconds: float) -> None:
-        self._perform(Reconnect(seconds))
+    def reconnect(self, seconds: float, gone: Any) -> None:
+        self._perform(Reconnect(seconds, gone))
 
     def wait_for_turn(self, place: Place, seconds: float) -> None:
         self._perform(Turn(place, seconds))
