@@ -146,7 +146,7 @@ class Connector(Ledger):
                 due = min(due, self._end_guard(seat, now))
             if not seat.attached and not seat.dialling:
                 next_try = seat.next_try
-                if now < self._hasty_until and self.connected() < self.need:
+                if now < self._hasty_until:
                     next_try = min(next_try, seat.failed_at + seat.haste())
                 if next_try <= now:
                     self._dial_in_background(master)

@@ -3,7 +3,7 @@
     python tests/fuzz/fuzz.py SECONDS [SEED]    all three fuzzers, a third of the time each
     python tests/fuzz/fuzz.py reply|hub CASE    one case of a C fuzzer again
     python tests/fuzz/fuzz.py twins FILE        one input of the comparison again, from its file
-    python tests/fuzz/fuzz.py stress SECONDS    threads on one hub, under the thread sanitizer; forks, without it
+    python tests/fuzz/fuzz.py stress SECONDS    threads on one hub under the thread sanitizer; forks without
 
 ``reply``: src/reply.h alone. ``hub``: all of src/, by one thread. Both are in fuzz/ and begin with its seeds.
 They have the address and undefined behaviour sanitizers where the compiler has them. ``twins``: whether both

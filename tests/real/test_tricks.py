@@ -11,12 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.tricks import POLITE_MASTER, TRICKS, Flapping, Process
-from support.waiting import eventually
+from support.tricks import POLITE_MASTER, TRICKS, Process
 from support.worker_leaks import resident
 
 from redlock_fast import AsyncFastRedlock, FastRedlock
-from redlock_fast._connector import Connector
 from redlock_fast.cli import main
 from redlock_fast.embedded import Masters
 
@@ -109,25 +107,6 @@ def test_what_the_command_shows(valkey: Masters, name: str, capsys: pytest.Captu
     shown = "".join(capsys.readouterr())
     assert shown
     assert all(line.isprintable() for line in shown.split("\n")), ascii(shown)
-
-
-def test_a_quorum_needs_no_haste(valkey: Masters, monkeypatch: pytest.MonkeyPatch) -> None:
-    early = []
-    dial = Connector._dial_in_background
-
-    def watched(self: Connector, master: int) -> None:
-        seat = self.seats[master]
-        early.append(time.monotonic() < seat.next_try)
-        dial(self, master)
-
-    with contextlib.closing(Flapping()) as bad:
-        urls = [*valkey.urls[:4], f"redis://127.0.0.1:{bad.port}"]
-        with FastRedlock(urls, node_timeout=5.0, connect_timeout=60.0) as client:
-            client.connect()
-            client.masters.hasten(60.0)  # as who waited for a quorum did, until it was there
-            monkeypatch.setattr(Connector, "_dial_in_background", watched)
-            eventually(lambda: len(early) >= 4, "it is dialled again and again")
-    assert sum(early) <= 1, "the first may have been decided before there was a quorum"
 
 
 def test_every_trick_is_named() -> None:
