@@ -23,7 +23,7 @@ test:  ## everything, on every engine that is built
 lint:
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
-	$(PYTHON) -m mypy.stubtest redlock_fast._native
+	$(PYTHON) -m mypy.stubtest redlock_fast.engine._native
 
 docs:  ## the site, in site/: a link, a name or a reference that leads nowhere fails (not so with --quiet)
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
@@ -54,7 +54,7 @@ simulate:  ## RUNS runs of the real procedures in virtual time under every fault
 proof:  ## the models of the protocols, on all cores: some minutes; QUICK=1 for those of a moment
 	$(PYTHON) -m proof $(if $(QUICK),--quick) $(ARGS)
 
-mutants:  ## small wrong changes, each of which a test must convict. ARGS='--only NAME', '--area guard'
+mutants:  ## small wrong changes, each of which a test must convict. ARGS='--only NAME', '--area masters'
 	PYTHONPATH=tests:. $(PYTHON) -m mutants $(ARGS)
 
 chaos:  ## faults of every kind for so many seconds. ARGS='--schedule amnesia --engine native --mode asyncio'
@@ -73,4 +73,5 @@ wheel:  ## the source archive and this platform's wheel, into dist/, tried where
 	$(PYTHON) -m tests.shipping $(ARGS)
 
 clean:
-	rm -rf build dist *.egg-info src/_native.c redlock_fast/*.c redlock_fast/*.so
+	rm -rf build dist *.egg-info src/_native.c
+	find redlock_fast -name "*.so" -delete

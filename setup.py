@@ -31,10 +31,10 @@ HEADERS = ("bell", "buffer", "hub", "inside", "link", "push", "reply", "watch")
 
 #: What every lock makes and runs through, in C from the same source: all with a .pxd. With the engine or not
 #: at all, for it reaches into them, and they into each other.
-TYPES = sorted(glob("redlock_fast/*.pxd"))
+TYPES = sorted(glob("redlock_fast/**/*.pxd", recursive=True))
 #: Threads that share a lock change its fields. C leaves it to the GIL to protect them; so where there is none
 #: the lock stays with the interpreter, which does.
-NEEDS_GIL = {"_holder", "_straight", "_straight_aio"}
+NEEDS_GIL = {"locks.holder", "threads.fast_path", "aio.fast_path"}
 NO_GIL = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 #: The types of fields are in the .pxd files; annotations are for people. Where an object was never made (its
 #: __init__ raised, say) such a field is None: to use one is an AttributeError, as in Python, and not whatever
@@ -75,7 +75,7 @@ def extension(name, sources, macros=(), directives=DIRECTIVES, **more):
 
 
 native = extension(
-    "_native",
+    "engine._native",
     ["src/_native.pyx", *(f"src/{name}.c" for name in PARTS)],
     macros=[("CYTHON_TRACE_NOGIL", "1")] if TRACE else [],
     directives={**DIRECTIVES, "linetrace": TRACE},
@@ -83,8 +83,8 @@ native = extension(
     include_dirs=["src"],
 )
 values = [
-    extension(name, [f"redlock_fast/{name}.py"], depends=TYPES)
-    for name in (Path(types).stem for types in TYPES)
+    extension(name, [f"redlock_fast/{name.replace('.', '/')}.py"], depends=TYPES)
+    for name in (".".join(Path(types).with_suffix("").parts[1:]) for types in TYPES)
     if not (NO_GIL and name in NEEDS_GIL)
 ]
 
@@ -100,7 +100,8 @@ class BuildExt(build_ext):
                 ext,
                 force=self.force,
                 quiet=not self.verbose,
-                include_path=["."],  # where redlock_fast/*.pxd are; a build backend has no path to them
+                include_path=["."],  # where redlock_fast is; a build backend has no path to it
+                build_dir=None if ext is native else "build/cython",
                 compiler_directives=ext.cython_directives,
             )
             ext.sources = made.sources

@@ -9,7 +9,7 @@ from typing import Any
 from scenes import AIO, AIO_PEER_HIREDIS, AIO_PEERS, ALL, OWN, REDLOCK_PY_HIREDIS
 from stats import Turns, over_rounds, ratio
 
-from redlock_fast._engine import MAX_OWED
+from redlock_fast.engine.contract import MAX_OWED
 
 MET, MISSED, OPEN = "met", "MISSED", "not measured"
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from fleets import Fleet
 
-from redlock_fast import _engine
+from redlock_fast.engine import contract as _engine
 from redlock_fast.errors import ConfigError
 
 HERE = Path(__file__).parent

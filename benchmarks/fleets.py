@@ -11,7 +11,8 @@ from pathlib import Path
 
 import redis
 
-from redlock_fast import _commands, embedded
+from redlock_fast import embedded
+from redlock_fast.wire import commands as _commands
 
 HERE = Path(__file__).parent
 

@@ -20,9 +20,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
 from redlock_fast import AsyncFastRedlock, FastRedlock
-from redlock_fast._latency import time_grants
-from redlock_fast._lease import Lease
+from redlock_fast.algorithm.lease import Lease
 from redlock_fast.embedded import Masters
+from redlock_fast.exporters.latency import time_grants
 from redlock_fast.otel import trace
 from redlock_fast.prometheus import RedlockCollector
 

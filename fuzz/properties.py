@@ -11,11 +11,11 @@ import tempfile
 from contextlib import suppress
 
 from redlock_fast import FastRedlock
-from redlock_fast._resp import NEW, PARTIAL, ProtocolError, decode, error_code, resume
-from redlock_fast._target import target
-from redlock_fast._text import redacted
 from redlock_fast.cli.settings import MASTERS, load
 from redlock_fast.errors import ConfigError
+from redlock_fast.masters.address import target
+from redlock_fast.wire.resp import NEW, PARTIAL, ProtocolError, decode, error_code, resume
+from redlock_fast.wire.text import redacted
 
 SECRET = "hunter2"
 #: Where a password stands.

@@ -43,7 +43,7 @@ class Step:
     counter: bytes = b""
 
 
-#: Requests by the names of their verbs in redlock_fast._commands, with the places of their arguments.
+#: Requests by the names of their verbs in redlock_fast.wire.commands, with the places of their arguments.
 _VERBS = {
     "ACQUIRE": ACQUIRE, "REFILL": ACQUIRE, "RELEASE": RELEASE, "EXTEND": EXTEND, "EXISTS": EXISTS,
     "WATCH": PTTL, "FENCE": FENCE, "LIFT": LIFT,

@@ -3,11 +3,9 @@
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from ._engine import load as _load
-from ._quorum import Retry
-from ._seat import MasterHealth
 from ._stats import Stats
-from .client import FastRedlock, Lock
+from .algorithm.quorum import Retry
+from .engine import load as _load
 from .errors import (
     ClientClosed,
     ConfigError,
@@ -21,18 +19,20 @@ from .errors import (
     TooManyExtensions,
     WrongLoop,
 )
-from .kinds.rlock import RLock
+from .locks.rlock import RLock
+from .masters.state import MasterHealth
+from .threads.client import FastRedlock, Lock
 
 if _TYPE_CHECKING:
-    from .aio import AsyncFastRedlock, AsyncLock
-    from .kinds.rlock_aio import AsyncRLock
-    from .sharded import AsyncShardedRedlock, ShardedRedlock
+    from .aio.client import AsyncFastRedlock, AsyncLock
+    from .aio.rlock import AsyncRLock
+    from .sharded.clients import AsyncShardedRedlock, ShardedRedlock
 
 #: Loaded when they are first asked for: they import asyncio and hashlib, which is most of what takes time.
 _LATER = {
     "AsyncFastRedlock": "aio",
     "AsyncLock": "aio",
-    "AsyncRLock": "kinds.rlock_aio",
+    "AsyncRLock": "aio.rlock",
     "AsyncShardedRedlock": "sharded",
     "ShardedRedlock": "sharded",
 }

@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-from ._engine import MAX_MASTERS
-from ._text import clean
+from .engine.contract import MAX_MASTERS
 from .errors import ConfigError, MasterError
+from .wire.text import clean
 
 #: Ports are drawn from below every system's range for outgoing connections: a client that connects
 #: to a stopped master on a port of that range may be given the same port, and talks to itself.

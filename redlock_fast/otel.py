@@ -20,11 +20,11 @@ from opentelemetry import metrics as api
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider, get_tracer
 
-from ._latency import BOUNDS
-from ._metrics import COMMON, METRICS, Client, Clients, Metric
-from ._refine import refine
-from ._sharding import Sharding
 from .errors import Contended, LockAlreadyHeld
+from .exporters.instrument import refine
+from .exporters.latency import BOUNDS
+from .exporters.metrics import COMMON, METRICS, Client, Clients, Metric
+from .sharded.placement import Sharding
 
 SCOPE = "redlock_fast"
 

@@ -17,8 +17,8 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 
-from ._latency import BOUNDS
-from ._metrics import COMMON, METRICS, Clients, Metric
+from .exporters.latency import BOUNDS
+from .exporters.metrics import COMMON, METRICS, Clients, Metric
 
 FAMILIES: dict[str, Any] = {
     "counter": CounterMetricFamily,

@@ -1,5 +1,5 @@
 # cython: language_level=3, freethreading_compatible=False, auto_pickle=False
-"""The compiled engine: the Python face of the hub. The contract is in redlock_fast/_engine.py."""
+"""The compiled engine: the Python face of the hub. The contract is in redlock_fast/engine/contract.py."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -14,19 +14,19 @@ from libc.errno cimport EAGAIN, EINTR, EIO
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-from redlock_fast._messages cimport Request, Votes
+from redlock_fast.engine.messages cimport Request, Votes
 
 import socket
 import sys
 import time
 
-from redlock_fast._commands import checked
-from redlock_fast._engine import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
-from redlock_fast._engine import Batch, Link, Tally
-from redlock_fast import _engine, _messages
+from redlock_fast.wire.commands import checked
+from redlock_fast.engine.contract import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
+from redlock_fast.engine.contract import Batch, Link, Tally
+from redlock_fast.engine import contract, messages
 
-if _messages.__file__.endswith(".py"):
-    raise ImportError("redlock_fast._native is compiled, and redlock_fast._messages, which it reaches into, is not")
+if messages.__file__.endswith(".py"):
+    raise ImportError("redlock_fast.engine._native is compiled, and redlock_fast.engine.messages, which it reaches into, is not")
 
 
 cdef extern from "sys/types.h" nogil:
@@ -131,7 +131,7 @@ cdef enum: MOST_KINDS = 256
 cdef enum: MOST_MASTERS = 63  # MAX_MASTERS of the contract
 
 #: The texts of enum hub_reason that carry none.
-_REASONS = ("", _engine.NOT_ASKED, "not connected", "lagging", "too many replies owed", "buffer full", "no such command")
+_REASONS = ("", contract.NOT_ASKED, "not connected", "lagging", "too many replies owed", "buffer full", "no such command")
 
 
 # --- templates -------------------------------------------------------------------------------
@@ -684,7 +684,7 @@ cdef class NativeEngine:
         return 0
 
 
-cdef object _FAULT = _engine.FAULT, _SILENT = _engine.SILENT  # looked up in no dictionary
+cdef object _FAULT = contract.FAULT, _SILENT = contract.SILENT  # looked up in no dictionary
 
 
 cdef object vote(int64_t value):

@@ -6,7 +6,7 @@
  * waiting, and leads for one round whenever it is told that there is something to do. Who only watches
  * (see vigil.c) does not keep the lead: one of those is on the lookout, and leads when something came.
  * The mutex guards all fields but those marked "leader", which belong to whoever
- * leads; it is never held across a call that can block. redlock_fast/_engine.py states the contract.
+ * leads; it is never held across a call that can block. redlock_fast/engine/contract.py states the contract.
  */
 #ifndef REDLOCK_HUB_H
 #define REDLOCK_HUB_H
@@ -40,7 +40,7 @@ enum hub_reason {
 /* What a command watches: the values of Command.watch. */
 enum { WATCH_NOTHING, WATCH_KEY, WATCH_PREFIX };
 
-/* What a command can be answered besides an error: the enum Reply of _commands.py. */
+/* What a command can be answered besides an error: the enum Reply of wire/commands.py. */
 enum { ANSWER_ANY, ANSWER_STATUS, ANSWER_INTEGER };
 
 enum hub_state { HUB_DONE, HUB_SIGNALS };

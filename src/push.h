@@ -1,5 +1,5 @@
 /* What a RESP3 push invalidates: walked as it stands, nothing is copied. The twin of _invalidated() in
- * redlock_fast/_pure_vigil.py. Source: redis.io, client-side caching. */
+ * redlock_fast/engine/pure/watches.py. Source: redis.io, client-side caching. */
 #ifndef REDLOCK_PUSH_H
 #define REDLOCK_PUSH_H
 

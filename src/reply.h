@@ -2,7 +2,7 @@
  *
  * +OK, $-1, _ and :n are read here; every other whole reply is handed on as bytes. The scan of a reply
  * that is not whole goes on where it stopped: no byte is looked at more than twice. The rules for what is
- * malformed are those of redlock_fast/_resp.py. Source: the RESP specification, redis.io.
+ * malformed are those of redlock_fast/wire/resp.py. Source: the RESP specification, redis.io.
  */
 #ifndef REDLOCK_REPLY_H
 #define REDLOCK_REPLY_H

@@ -155,7 +155,7 @@ static void measure(hub *h, hub_link *l, const link_slot *slot, int64_t now) {
 
 static int is_noscript(reply_bytes reply) { return reply.size > 9 && !memcmp(reply.data, "-NOSCRIPT", 9); }
 
-/* The code of an error reply: the twin of error_code in redlock_fast/_resp.py. */
+/* The code of an error reply: the twin of error_code in redlock_fast/wire/resp.py. */
 static reply_bytes error_code(reply_bytes reply) {
     static const char failed[] = "-ERR Error running script ", inner[] = ": -";
     const char *code = reply.data + 1, *end = reply.data + reply.size - 2; /* of the line */

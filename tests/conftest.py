@@ -14,8 +14,9 @@ import pytest
 from support.engines import engines
 
 import redlock_fast
-from redlock_fast._engine import Engine, load
 from redlock_fast.embedded import Masters
+from redlock_fast.engine import load
+from redlock_fast.engine.contract import Engine
 
 # Tests reach servers by proxies and by other clients, which have no password. test_embedded.py has one.
 Masters.__init__.__kwdefaults__["password"] = ""
@@ -32,9 +33,10 @@ hypothesis.settings.load_profile("patient")
 
 def pytest_configure() -> None:
     """Of a module that is compiled from its Python, what was compiled is tested: it has to be that Python."""
-    for types in Path(redlock_fast.__file__).parent.glob("*.pxd"):
+    package = Path(redlock_fast.__file__).parent
+    for types in package.rglob("*.pxd"):
         source = types.with_suffix(".py")
-        spec = find_spec(f"redlock_fast.{types.stem}")
+        spec = find_spec(".".join(("redlock_fast", *types.relative_to(package).with_suffix("").parts)))
         assert spec is not None
         assert spec.origin is not None
         built = Path(spec.origin)

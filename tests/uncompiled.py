@@ -31,12 +31,12 @@ def copied() -> Iterator[Path]:
 
 
 #: The engine is not there, either: an editable install of this tree would find it here otherwise.
-NO_ENGINE = 'raise ModuleNotFoundError("not compiled", name="redlock_fast._native")\n'
+NO_ENGINE = 'raise ModuleNotFoundError("not compiled", name="redlock_fast.engine._native")\n'
 
 
 def main(words: list[str]) -> int:
     with copied() as tree:
-        (tree / "redlock_fast" / "_native.py").write_text(NO_ENGINE)
+        (tree / "redlock_fast" / "engine" / "_native.py").write_text(NO_ENGINE)
         env = {**os.environ, "PYTHONPATH": str(tree), "REDLOCK_FAST_TEST_ENGINES": "python"}
         return subprocess.run([sys.executable, *words], cwd=tree, env=env, check=False).returncode
 

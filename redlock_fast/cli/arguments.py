@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from .. import __version__
-from .._text import clean, without_logins
+from ..wire.text import clean, without_logins
 from . import codes
 
 EXEC_USAGE = "redlock-fast exec NAME [options] -- COMMAND [ARGUMENT ...]"

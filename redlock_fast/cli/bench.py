@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import ENGINE
-from .._core import check_masters
-from .._demo_worker import percentiles
-from .._keys import encoded
-from .._progress import Progress
-from ..aio import AsyncFastRedlock
-from ..client import FastRedlock
+from ..aio.client import AsyncFastRedlock
+from ..algorithm.keys import encoded
+from ..demo.progress import Progress
+from ..demo.worker import percentiles
 from ..errors import QuorumUnavailable
+from ..locks.client_base import check_masters
+from ..threads.client import FastRedlock
 from . import codes
 from .keys import Servers, literally
 from .settings import Settings, load

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .. import _demo
+from ..demo import run as _demo
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,8 +12,8 @@ import signal
 import threading
 from typing import Any
 
-from .._text import clean
-from ..client import FastRedlock, Lock
+from ..threads.client import FastRedlock, Lock
+from ..wire.text import clean
 from . import codes
 from .child import Child
 from .settings import Settings, load

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .._dial import connection_of, error_text
-from .._resp import ErrorReply, ProtocolError
-from .._target import Target
+from ..masters.address import Target
+from ..masters.connect import connection_of, error_text
+from ..wire.resp import ErrorReply, ProtocolError
 
 #: So many keys in one round trip.
 OF_STRINGS = (b"COUNT", b"1000", b"TYPE", b"string")

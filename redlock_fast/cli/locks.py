@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .._commands import MARKER
-from .._core import check_masters, number
-from .._keys import MAX_RESOURCE, encoded
-from .._quorum import quorum
-from .._text import clean
+from ..algorithm.keys import MAX_RESOURCE, encoded
+from ..algorithm.quorum import quorum
+from ..locks.client_base import check_masters, number
+from ..wire.commands import MARKER
+from ..wire.text import clean
 from . import codes
 from .keys import Found, Servers, literally
 from .settings import load

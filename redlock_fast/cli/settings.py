@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._core import Core
-from .._quorum import Retry
+from ..algorithm.quorum import Retry
 from ..errors import ConfigError
+from ..locks.client_base import Core
 
 SECTION = "redlock-fast"
 MASTERS, CONFIG = "REDLOCK_FAST_MASTERS", "REDLOCK_FAST_CONFIG"

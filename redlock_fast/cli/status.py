@@ -10,9 +10,9 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .._seat import MasterHealth
-from ..client import FastRedlock
 from ..errors import LockNotAcquired
+from ..masters.state import MasterHealth
+from ..threads.client import FastRedlock
 from . import codes
 from .settings import load
 from .tables import show

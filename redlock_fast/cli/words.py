@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from .._text import without_logins
+from ..wire.text import without_logins
 
 
 def say(text: str) -> None:

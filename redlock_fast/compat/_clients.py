@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
-from .._core import Core
-from .._holder import locks_of
-from .._lease import Lease
-from .._lock import LockState
-from .._tokens import new_token, new_tokens
-from ..aio import AsyncFastRedlock
-from ..client import FastRedlock
+from ..aio.client import AsyncFastRedlock
+from ..algorithm.lease import Lease
+from ..algorithm.tokens import new_token, new_tokens
+from ..locks.client_base import Core
+from ..locks.holder import locks_of
+from ..locks.lock_state import LockState
+from ..threads.client import FastRedlock
 from ._masters import Given, given
 
 #: The longest lease, in seconds, unless ``max_ttl`` says otherwise: what other libraries ask for by default.

@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from .. import AsyncFastRedlock, AsyncLock, LockLost, QuorumUnavailable
-from .._quorum import Retry
-from .._text import quoted
+from ..algorithm.quorum import Retry
 from ..errors import ConfigError
+from ..wire.text import quoted
 from ._clients import client_of, handed_over
 
 LOCALHOST = ({"host": "localhost", "port": 6379},)

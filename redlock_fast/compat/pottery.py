@@ -10,8 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
 from .. import TooManyExtensions as OurTooManyExtensions
-from .._decorated import check_plain
 from ..errors import ConfigError, reduced
+from ..locks.decorated import check_plain
 from ._clients import shared, shared_aio
 from ._errors import translated
 

@@ -16,9 +16,9 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, ClassVar
 
 from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
-from .._core import check_masters
-from .._text import quoted
 from ..errors import ConfigError
+from ..locks.client_base import check_masters
+from ..wire.text import quoted
 from ._clients import shared, shared_aio
 from ._errors import translated
 from ._masters import given

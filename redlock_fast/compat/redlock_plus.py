@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
 
 from .. import Lock as OurLock
-from .._quorum import Retry
-from .._text import quoted
+from ..algorithm.quorum import Retry
 from ..errors import LockLost, QuorumUnavailable
+from ..wire.text import quoted
 from ._clients import shared
 
 

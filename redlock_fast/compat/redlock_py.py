@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from .. import Lock as OurLock
-from .._quorum import Retry
+from ..algorithm.quorum import Retry
 from ..errors import ConfigError, MasterError, QuorumUnavailable, reduced
 from ._clients import handed_over, shared
 

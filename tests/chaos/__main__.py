@@ -15,7 +15,7 @@ from chaos.stage import MODES, Cast, workers
 from chaos.verdict import STRICT
 from support.engines import engines
 
-from redlock_fast._guard import MODES as GUARDS
+from redlock_fast.masters.restart_guard import MODES as GUARDS
 
 
 def arguments() -> argparse.Namespace:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from support.proxy import Pipe, Proxy, reset_socket
 from support.scripted import Words, take_commands
 
-from redlock_fast._commands import bulk
+from redlock_fast.wire.commands import bulk
 
 REQUESTS, REPLIES = True, False
 

@@ -13,7 +13,7 @@ from support.fleet import Fleet, MakeFleet
 from support.scripted import Answer
 from support.waiting import eventually
 
-from redlock_fast._engine import Engine
+from redlock_fast.engine.contract import Engine
 
 
 def threads_and_fds() -> tuple[int, int]:

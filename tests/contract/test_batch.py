@@ -25,8 +25,8 @@ from support.miniloop import Ask, both_ways
 from support.scripted import Words, always, failing, granting, refusing, silent
 from support.waiting import start
 
-from redlock_fast._commands import Verb
-from redlock_fast._engine import FAULT, SILENT, Batch, Wait
+from redlock_fast.engine.contract import FAULT, SILENT, Batch, Wait
+from redlock_fast.wire.commands import Verb
 
 # --- what is sent, what is told ---
 

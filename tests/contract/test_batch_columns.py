@@ -28,8 +28,8 @@ from support.miniloop import Ask, Loop, both_ways
 from support.scripted import Words, always, granting, silent
 from support.worker_leaks import resident
 
-from redlock_fast._commands import Verb
-from redlock_fast._engine import FAULT, Batch, Engine, Request, Votes, Wait
+from redlock_fast.engine.contract import FAULT, Batch, Engine, Request, Votes, Wait
+from redlock_fast.wire.commands import Verb
 
 
 def told(votes: Votes) -> tuple[Any, ...]:

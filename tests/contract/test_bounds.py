@@ -12,8 +12,8 @@ from support.scripted import Words, always, granting, silent
 from support.twins import unread
 from support.waiting import eventually
 
-from redlock_fast._engine import FAULT, MAX_DETAIL, SILENT, Engine, Wait
-from redlock_fast._resp import MAX_PUSH, MAX_REPLY
+from redlock_fast.engine.contract import FAULT, MAX_DETAIL, SILENT, Engine, Wait
+from redlock_fast.wire.resp import MAX_PUSH, MAX_REPLY
 
 
 def test_owed_replies_have_a_bound(fleet: MakeFleet) -> None:

@@ -9,7 +9,7 @@ from support.fleet import SOON, Fleet, MakeFleet, acquire, set_words
 from support.scripted import Pair, Reply, always, granting, silent, tcp_pair
 from support.waiting import DEADLINE
 
-from redlock_fast._engine import FAULT, Wait
+from redlock_fast.engine.contract import FAULT, Wait
 
 NONSENSE: list[bytes] = [
     b"HTTP/1.1 400 Bad Request\r\n\r\n",

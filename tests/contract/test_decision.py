@@ -6,7 +6,7 @@ import pytest
 from support.fleet import LONG, SOON, MakeFleet, Stopwatch, acquire, set_words
 from support.scripted import Answer, always, failing, granting, refusing, silent
 
-from redlock_fast._engine import FAULT, SILENT, Wait
+from redlock_fast.engine.contract import FAULT, SILENT, Wait
 
 ANSWERS: dict[str, Answer] = {"g": granting, "r": refusing, "f": failing, "-": silent}
 VALUES = {"g": 1, "r": 0, "f": FAULT, "-": SILENT}

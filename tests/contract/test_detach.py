@@ -6,7 +6,7 @@ from support.fleet import NATIVE, PLAIN, SOON, TOKEN, MakeFleet, acquire, del_wo
 from support.scripted import granting, silent, tcp_pair
 from support.waiting import DEADLINE
 
-from redlock_fast._engine import FAULT, Wait
+from redlock_fast.engine.contract import FAULT, Wait
 
 
 def test_detach_writes_the_undo_of_what_has_failed(fleet: MakeFleet) -> None:

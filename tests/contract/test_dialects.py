@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from redlock_fast._commands import MAX_ARGS, Command
-from redlock_fast._engine import Engine
+from redlock_fast.engine.contract import Engine
+from redlock_fast.wire.commands import MAX_ARGS, Command
 
 LAST = MAX_ARGS - 1
 

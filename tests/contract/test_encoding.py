@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.fleet import LONG, NATIVE, PLAIN
 from support.scripted import take_commands
 
-from redlock_fast._commands import COMPARE_AND_EXTEND, Capabilities, Dialect, Mark, Verb, command, dialect
-from redlock_fast._engine import Batch, Engine, Request
+from redlock_fast.engine.contract import Batch, Engine, Request
+from redlock_fast.wire.commands import COMPARE_AND_EXTEND, Capabilities, Dialect, Mark, Verb, command, dialect
 
 #: Such as would matter, if anything in a command were read as a part of it.
 ODD = [

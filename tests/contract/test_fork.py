@@ -10,7 +10,7 @@ from support.forking import exit_code, fork_child
 from support.scripted import always, granting, silent
 from support.waiting import DEADLINE
 
-from redlock_fast._engine import Engine
+from redlock_fast.engine.contract import Engine
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 

@@ -16,8 +16,9 @@ from support.streams import EVERY, cut, pieces, stream
 from support.twins import observe
 from support.wire import meanings
 
-from redlock_fast._engine import FAULT, SILENT, Engine, Votes, Wait, load
-from redlock_fast._resp import PARTIAL, ProtocolError, frame
+from redlock_fast.engine import load
+from redlock_fast.engine.contract import FAULT, SILENT, Engine, Votes, Wait
+from redlock_fast.wire.resp import PARTIAL, ProtocolError, frame
 
 OTHERS_VOTE = 4242
 GOOD = [b"+OK\r\n", b":1\r\n", b":77\r\n", b"$-1\r\n", b"_\r\n", b":0\r\n"]
@@ -127,7 +128,7 @@ def test_no_stream_of_replies_makes_a_grant_that_is_none(
 
 knows_what_is_unread = pytest.mark.skipif(sys.platform != "linux", reason="asks a socket what is unread")
 both_engines = pytest.mark.skipif(
-    importlib.util.find_spec("redlock_fast._native") is None, reason="compares both engines"
+    importlib.util.find_spec("redlock_fast.engine._native") is None, reason="compares both engines"
 )
 
 

@@ -32,7 +32,7 @@ from support.signalling import interrupt, pestering
 from support.tls import Tls
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast._engine import FAULT, SILENT, Engine, Wait
+from redlock_fast.engine.contract import FAULT, SILENT, Engine, Wait
 
 MANY = 48
 #: For all of them together, on a machine that others use too.

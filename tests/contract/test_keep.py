@@ -10,8 +10,8 @@ from support.fleet import PLAIN, SOON, TOKEN, MakeFleet, acquire, del_words, rel
 from support.scripted import Pair, granting, silent, tcp_pair
 from support.waiting import eventually
 
-from redlock_fast._commands import Capabilities, dialect
-from redlock_fast._engine import FAULT
+from redlock_fast.engine.contract import FAULT
+from redlock_fast.wire.commands import Capabilities, dialect
 
 MARK = b"the next request"
 

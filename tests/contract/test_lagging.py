@@ -6,7 +6,7 @@ import pytest
 from support.fleet import LONG, SOON, Fleet, MakeFleet, acquire, del_words, release, set_words
 from support.scripted import granting, silent
 
-from redlock_fast._engine import FAULT, LAG_AFTER, SILENT
+from redlock_fast.engine.contract import FAULT, LAG_AFTER, SILENT
 
 
 def lagging(fleet: MakeFleet, masters: int, *those: int) -> Fleet:

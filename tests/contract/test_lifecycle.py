@@ -9,7 +9,7 @@ from support.fleet import LONG, NATIVE, SOON, Fleet, MakeFleet, Stopwatch, acqui
 from support.scripted import Pair, granting, silent, tcp_pair
 from support.waiting import DEADLINE, start
 
-from redlock_fast._engine import FAULT, LAG_AFTER, Engine, Wait
+from redlock_fast.engine.contract import FAULT, LAG_AFTER, Engine, Wait
 
 
 def test_new_link_is_blank(fleet: MakeFleet) -> None:

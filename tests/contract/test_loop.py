@@ -26,7 +26,7 @@ from support.miniloop import Loop
 from support.scripted import Session, failing, granting, refusing, silent
 from support.waiting import DEADLINE
 
-from redlock_fast._engine import FAULT, SILENT, Tally, Wait
+from redlock_fast.engine.contract import FAULT, SILENT, Tally, Wait
 
 
 def arrived(session: Session) -> int:

@@ -27,7 +27,7 @@ from support.miniloop import Loop
 from support.scripted import ScriptedMaster, always, granting, silent, tcp_pair
 from support.waiting import eventually
 
-from redlock_fast._engine import FAULT, Engine, Wait
+from redlock_fast.engine.contract import FAULT, Engine, Wait
 
 
 class Somebody:

@@ -27,7 +27,7 @@ from support.scripted import Pair, always, granting, silent, tcp_pair
 from support.signalling import interrupt, pestering
 from support.waiting import DEADLINE, start
 
-from redlock_fast._engine import FAULT, Engine, Tally, Votes, Wait
+from redlock_fast.engine.contract import FAULT, Engine, Tally, Votes, Wait
 
 forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 

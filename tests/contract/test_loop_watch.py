@@ -24,7 +24,7 @@ from support.scripted import granting, once_all_came, silent, tcp_pair
 from support.tls import Tls
 from support.waiting import eventually, start
 
-from redlock_fast._engine import FAULT, LAG_AFTER, SILENT, Wait
+from redlock_fast.engine.contract import FAULT, LAG_AFTER, SILENT, Wait
 
 #: Turns of a loop that waits; a loop that spins takes thousands.
 FEW = 100

@@ -8,7 +8,7 @@ from support.scripted import always, granting, once_all_came, silent
 from support.waiting import start
 from support.watching import EVERYTHING
 
-from redlock_fast._engine import FAULT, FLUSHED, SILENT
+from redlock_fast.engine.contract import FAULT, FLUSHED, SILENT
 
 #: Replies of every type, with the vote that each is.
 REPLIES: list[tuple[bytes, int]] = [

@@ -17,8 +17,8 @@ from hypothesis.stateful import (
 from support.fleet import PLAIN, TOKEN, TTL, Fleet
 from support.scripted import Words, silent
 
-from redlock_fast._commands import Verb
-from redlock_fast._engine import LAG_AFTER, Engine, Request
+from redlock_fast.engine.contract import LAG_AFTER, Engine, Request
+from redlock_fast.wire.commands import Verb
 
 NOSCRIPT = b"-NOSCRIPT No matching script\r\n"
 PUSH = b">2\r\n+invalidate\r\n_\r\n"

@@ -9,8 +9,8 @@ from support.fleet import NATIVE, PLAIN, SOON, TOKEN, Fleet, MakeFleet, acquire,
 from support.scripted import Words, always, granting
 from support.waiting import eventually
 
-from redlock_fast._commands import Verb
-from redlock_fast._engine import FAULT, NO_MASTER, NOT_NOW, RETRY_AFTER, Request
+from redlock_fast.engine.contract import FAULT, NO_MASTER, NOT_NOW, RETRY_AFTER, Request
+from redlock_fast.wire.commands import Verb
 
 BUSY = b"-BUSY Redis is busy running a script.\r\n"
 busy = always(BUSY)

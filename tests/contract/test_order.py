@@ -20,8 +20,8 @@ from support.scripted import Answer, granting, once_all_came, silent
 from support.waiting import start
 from support.wire import render
 
-from redlock_fast._commands import Capabilities, Verb
-from redlock_fast._engine import FAULT, Request
+from redlock_fast.engine.contract import FAULT, Request
+from redlock_fast.wire.commands import Capabilities, Verb
 
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 

@@ -6,8 +6,8 @@ import pytest
 from support.fleet import SOON, TOKEN, TTL, MakeFleet
 from support.scripted import Words, always, granting, once_all_came, silent
 
-from redlock_fast._commands import Capabilities, Command, Mark, Verb, dialect
-from redlock_fast._engine import FAULT, Request, Wait
+from redlock_fast.engine.contract import FAULT, Request, Wait
+from redlock_fast.wire.commands import Capabilities, Command, Mark, Verb, dialect
 
 SCRIPTS = dialect(Capabilities())
 NATIVE = dialect(Capabilities(delifeq=True, expire_gt=True, push=True))

@@ -17,7 +17,7 @@ from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch, acquire
 from support.scripted import silent
 from support.waiting import start
 
-from redlock_fast._engine import SILENT, Wait
+from redlock_fast.engine.contract import SILENT, Wait
 
 Handle = Callable[[Callable[[], None]], None]
 MAIN = threading.main_thread()

@@ -11,7 +11,7 @@ from support.miniloop import Ask, both_ways
 from support.scripted import granting, silent
 from support.waiting import start
 
-from redlock_fast._engine import SILENT, Wait
+from redlock_fast.engine.contract import SILENT, Wait
 
 
 class Trickle:

@@ -9,7 +9,7 @@ from support.fleet import SOON, Fleet, MakeFleet, Stopwatch, acquire
 from support.scripted import Answer, Words, always, granting, silent
 from support.waiting import DEADLINE, start
 
-from redlock_fast._engine import FAULT, SILENT, Wait
+from redlock_fast.engine.contract import FAULT, SILENT, Wait
 
 ERROR = b"-OOM for you\r\n"
 

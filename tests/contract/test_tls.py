@@ -16,7 +16,7 @@ from support.scripted import Pair, Words, always, failing, granting, once_all_ca
 from support.tls import Tls
 from support.waiting import DEADLINE, start
 
-from redlock_fast._engine import FAULT, FLUSHED, SILENT, Wait
+from redlock_fast.engine.contract import FAULT, FLUSHED, SILENT, Wait
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ from support.fleet import MakeFleet, acquire
 from support.scripted import always, granting
 from support.watching import WATCHING, busy, invalidate, watch
 
-from redlock_fast._engine import UNASKED, UNASKED_LEAST, UNASKED_PER_BYTE
-from redlock_fast._resp import MAX_PUSH
+from redlock_fast.engine.contract import UNASKED, UNASKED_LEAST, UNASKED_PER_BYTE
+from redlock_fast.wire.resp import MAX_PUSH
 
 PUSH = invalidate(b"k")
 NOISE = {"push": PUSH, "attribute": b"|1\r\n+k\r\n:1\r\n"}

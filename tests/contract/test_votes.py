@@ -6,8 +6,8 @@ import pytest
 from support.fleet import LONG, SOON, MakeFleet, Stopwatch, acquire
 from support.scripted import always, failing, granting, refusing, silent
 
-from redlock_fast._commands import Verb
-from redlock_fast._engine import FAULT, SILENT, Request, Wait
+from redlock_fast.engine.contract import FAULT, SILENT, Request, Wait
+from redlock_fast.wire.commands import Verb
 
 INT64_MAX = 2**63 - 1
 

@@ -19,8 +19,8 @@ from support.watching import (
     watch_all,
 )
 
-from redlock_fast._commands import WATCH_KEY, Command, command
-from redlock_fast._engine import FAULT, FLUSHED, SILENT, Batch, Request, Wait
+from redlock_fast.engine.contract import FAULT, FLUSHED, SILENT, Batch, Request, Wait
+from redlock_fast.wire.commands import WATCH_KEY, Command, command
 
 waits = pytest.mark.parametrize("wait", list(Wait))
 

@@ -11,7 +11,7 @@ from support.scripted import always, silent
 from support.waiting import start
 from support.watching import EVERYTHING, WATCHING, busy, expiring, get, invalidate, watch
 
-from redlock_fast._engine import FAULT, SILENT
+from redlock_fast.engine.contract import FAULT, SILENT
 
 
 def test_told_when_a_push_comes(fleet: MakeFleet) -> None:

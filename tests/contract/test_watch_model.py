@@ -13,7 +13,8 @@ from support.scripted import silent
 from support.twins import observe
 from support.watching import EVERYTHING, FREE, WATCHING, invalidate, watch, watch_all
 
-from redlock_fast._engine import FAULT, SILENT, Engine, Request, load
+from redlock_fast.engine import load
+from redlock_fast.engine.contract import FAULT, SILENT, Engine, Request
 
 EVENTS = st.lists(
     st.one_of(
@@ -92,7 +93,7 @@ ANY = st.lists(ITEMS, max_size=3).map(lambda items: b">%d\r\n%b" % (len(items), 
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("redlock_fast._native") is None, reason="compares both engines"
+    importlib.util.find_spec("redlock_fast.engine._native") is None, reason="compares both engines"
 )
 @settings(max_examples=300, deadline=None)
 @given(

@@ -13,7 +13,7 @@ from support.fleet import LONG
 from support.twins import unread
 from support.watching import EVERYTHING, WATCHING, invalidate, watch, watch_all
 
-from redlock_fast._engine import Engine, Request, Wait
+from redlock_fast.engine.contract import Engine, Request, Wait
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks a socket what is unread")
 

@@ -16,7 +16,7 @@ from support.scripted import silent
 from support.waiting import eventually, start
 from support.watching import EVERYTHING, WATCHING, busy, expiring, get, invalidate, watch
 
-from redlock_fast._engine import FAULT, SILENT
+from redlock_fast.engine.contract import FAULT, SILENT
 
 CROWD = 12
 

@@ -40,7 +40,7 @@ subprocess.Popen.__init__ = without
 """
 #: Frames: ours wherever they are, for C calls no Python; and of Cython's those that allocate themselves.
 OURS = re.compile(r"#\d+ .*\bsrc/(?!_native)\w+\.[ch]:")
-CYTHON = re.compile(r"#[0-6] .*(?:_native|redlock_fast/_\w+\.c)")
+CYTHON = re.compile(r"#[0-6] .*(?:_native|redlock_fast/(?:\w+/)+\w+\.c)")
 
 
 def libraries() -> str:

@@ -77,7 +77,7 @@ def differ(pieces: list[bytes], requests: int) -> str:
     """What the engines do not agree on, or nothing."""
     from support.twins import observe
 
-    from redlock_fast._engine import load
+    from redlock_fast.engine import load
 
     ours, theirs = (observe(load(name), pieces, requests) for name in ("python", "native"))
     for number, (first, second) in enumerate(zip(ours, theirs, strict=True)):

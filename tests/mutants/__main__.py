@@ -39,7 +39,7 @@ class Tree:
             ignored = [pattern for pattern in NOT_COPIED if pattern not in ("*.so", "_*.c")]
         shutil.copytree(ROOT, self.path, ignore=shutil.ignore_patterns(*ignored))
         if not native:
-            (self.path / "redlock_fast" / "_native.py").write_text(NO_ENGINE)
+            (self.path / "redlock_fast" / "engine" / "_native.py").write_text(NO_ENGINE)
         self.changes = 0
 
     def write(self, file: str, text: str) -> None:
@@ -58,7 +58,7 @@ class Tree:
         if not glue.exists():
             self.run("cc", *flags, "-c", "src/_native.c", "-o", str(glue), check=True)
         sources = [str(path) for path in sorted((self.path / "src").glob("*.c")) if path.stem != "_native"]
-        target = f"redlock_fast/_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+        target = f"redlock_fast/engine/_native{sysconfig.get_config_var('EXT_SUFFIX')}"
         self.run("cc", *flags, "-shared", str(glue), *sources, "-o", target, check=True)
 
     def run(self, *words: str, seconds: float | None = None, check: bool = False) -> int:
@@ -100,7 +100,7 @@ class Tree:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("--only", action="append", metavar="NAME", help="this one; may be repeated")
-    parser.add_argument("--area", help="algorithm, guard, kinds, lua, pure or c")
+    parser.add_argument("--area", help="a package of redlock_fast, or c")
     parser.add_argument("--list", action="store_true", help="only say which there are")
     arguments = parser.parse_args()
     chosen = [

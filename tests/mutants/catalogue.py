@@ -41,17 +41,8 @@ class Mutant:
 
     @property
     def area(self) -> str:
-        """What it belongs to: algorithm, kinds, guard, lua, c or pure."""
-        stem = self.file.rpartition("/")[2].partition(".")[0]
-        if self.native:
-            return "c"
-        if "/kinds/" in self.file:
-            return "kinds"
-        if stem in ("_scripts", "_commands"):
-            return "lua"
-        if stem in ("_guard", "_seat"):
-            return "guard"
-        return "pure" if stem.startswith("_pure") else "algorithm"
+        """The package of the file, or c."""
+        return "c" if self.native else self.file.split("/")[1]
 
 
 def of(file: str, tests: str, *changes: tuple[str, str, str]) -> list[Mutant]:
@@ -61,7 +52,7 @@ def of(file: str, tests: str, *changes: tuple[str, str, str]) -> list[Mutant]:
 
 ALGORITHM = [
     *of(
-        "redlock_fast/_quorum.py",
+        "redlock_fast/algorithm/quorum.py",
         f"{UNIT.format('quorum')} {UNIT.format('tries')}",
         ("quorum-of-half", "return masters // 2 + 1", "return (masters + 1) // 2"),
         ("impossible-too-early", "refused + faulty > masters - need", "refused + faulty >= masters - need"),
@@ -77,7 +68,7 @@ ALGORITHM = [
         ("stagger-never-shrinks", "2 * self.window)) if split else first", "2 * self.window))"),
     ),
     *of(
-        "redlock_fast/_verdict.py",
+        "redlock_fast/algorithm/outcome.py",
         UNIT.format("procedures"),
         ("granted-after-the-deadline", "granted >= rules.need and validity > 0", "granted >= rules.need"),
         ("granted-by-a-minority", "granted >= rules.need and validity > 0", "granted > 0 and validity > 0"),
@@ -88,25 +79,25 @@ ALGORITHM = [
     ),
     Mutant(
         "the-strongest-part-decides",
-        "redlock_fast/_verdict.py",
+        "redlock_fast/algorithm/outcome.py",
         "return min(answers, key=",
         "return max(answers, key=",
         f"{UNIT.format('multilock')} {REAL.format('kinds_multilock')}",
     ),
     *of(
-        "redlock_fast/_verdict.py",
+        "redlock_fast/masters/faults.py",
         UNIT.format("verdict"),
         ("left-out-is-noted", "elif detail != NOT_ASKED", "if detail != NOT_ASKED"),
         ("not-asked-is-noted", "elif detail != NOT_ASKED", "else"),
     ),
     *of(
-        "redlock_fast/_lease.py",
+        "redlock_fast/algorithm/lease.py",
         f"{UNIT.format('batches')} {UNIT.format('procedures')} {UNIT.format('renewal')}",
         ("lost-keeps-its-deadline", "self.deadline = min(self.deadline, now)", "pass"),
         ("batch-granted-by-a-minority", "if yes >= need else None", "if yes > 0 else None"),
     ),
     *of(
-        "redlock_fast/_procedures.py",
+        "redlock_fast/algorithm/procedures.py",
         UNIT.format("procedures"),
         ("token-kept-over-rounds", "if claim.anew or not claim.lasting:", "if claim.anew and claim.lasting:"),
         ("earlier-rounds-forgotten", "sent = before | votes.sent", "sent = votes.sent"),
@@ -146,7 +137,7 @@ ALGORITHM = [
         ),
     ),
     *of(
-        "redlock_fast/_tries.py",
+        "redlock_fast/algorithm/attempts.py",
         f"{UNIT.format('tries')} {UNIT.format('procedures')}",
         ("one-round-too-many", "self.failed >= self.rounds and", "self.failed > self.rounds and"),
         ("rounds-beyond-the-time", "return self.spare <= 0", "return False"),
@@ -164,7 +155,7 @@ ALGORITHM = [
         ("place-in-the-line-kept", "            self.place.leave()", "            pass"),
     ),
     *of(
-        "redlock_fast/_refill.py",
+        "redlock_fast/algorithm/refill.py",
         UNIT.format("refill"),
         ("refilled-masters-not-released", "lease.sent |= mask  # first", "pass  # first"),
         ("refill-of-faulty-masters", "if value == 0 or (unheard", "if value <= 0 or (unheard"),
@@ -178,7 +169,7 @@ ALGORITHM = [
         ("refill-always-everywhere", "if not everybody and (heard", "if not everybody or (heard"),
     ),
     *of(
-        "redlock_fast/_batches.py",
+        "redlock_fast/algorithm/batch.py",
         f"{UNIT.format('batches')} {UNIT.format('refill')} {REAL.format('batches')}"
         f" {REAL.format('batches_faults')}",
         ("batch-granted-too-late", "need = rules.masters + 1 if late or forgetful else", "need ="),
@@ -196,9 +187,13 @@ ALGORITHM = [
 
 GUARD = [
     *of(
-        "redlock_fast/_guard.py",
+        "redlock_fast/algorithm/voting_masters.py",
         UNIT.format("guard"),
         ("forgetful-votes-heard", "value if self.mask >> master & 1 else FAULT", "value"),
+    ),
+    *of(
+        "redlock_fast/masters/restart_guard.py",
+        UNIT.format("guard"),
         ("uptime-beyond-the-absence", "min(uptime - 1, away)", "uptime - 1"),
         ("uptime-to-the-second", "age = uptime - 1", "age = uptime"),
         ("silence-beyond-the-ttl", "self.max_ttl - max(0.0, age)", "self.max_ttl - age"),
@@ -206,7 +201,7 @@ GUARD = [
         ("flush-does-not-silence", "        if flushed:", "        if False:"),
     ),
     *of(
-        "redlock_fast/_seat.py",
+        "redlock_fast/masters/state.py",
         UNIT.format("guard"),
         (
             "durable-now-was-not-before",
@@ -225,7 +220,7 @@ GUARD = [
 
 KINDS = [
     *of(
-        "redlock_fast/kinds/fair.py",
+        "redlock_fast/locks/fair.py",
         f"{UNIT.format('procedures')} {REAL.format('kinds_fair')} {REAL.format('kinds_fair_model')}",
         (
             "ticket-from-too-few-masters",
@@ -243,7 +238,7 @@ KINDS = [
         ),
     ),
     *of(
-        "redlock_fast/kinds/multilock.py",
+        "redlock_fast/locks/multilock.py",
         f"{UNIT.format('multilock')} {REAL.format('kinds_multilock')}",
         (
             "first-resource-only-extended",
@@ -264,7 +259,7 @@ KINDS = [
         ("faults-pass-for-resources", "if FAULT < value < 0)", "if value < 0)"),
     ),
     *of(
-        "redlock_fast/kinds/rwlock.py",
+        "redlock_fast/locks/rwlock.py",
         f"{UNIT.format('kinds')} {REAL.format('rwlock')}",
         ("writer-holds-by-one-name", "self.round += 1", "self.round = 1"),
         (
@@ -286,7 +281,7 @@ KINDS = [
         ),
     ),
     *of(
-        "redlock_fast/kinds/semaphore.py",
+        "redlock_fast/locks/semaphore.py",
         UNIT.format("kinds"),
         ("slot-free-on-one-master", "if count >= self._need]", "if count > 0]"),
         ("hopes-without-end", "self.hopeful = self._hopes % HOPES != 0", "self.hopeful = True"),
@@ -299,7 +294,7 @@ KINDS = [
         ("second-window-never", "(self._first + WINDOW) %", "self._first %"),
     ),
     *of(
-        "redlock_fast/kinds/rlock.py",
+        "redlock_fast/locks/rlock.py",
         UNIT.format("rlock"),
         ("released-one-level-early", "return hold.depth == 0", "return hold.depth <= 1"),
         ("entered-though-lost", "        hold.lock.check()\n        left:", "        left:"),
@@ -311,7 +306,7 @@ KINDS = [
 RW = f"{REAL.format('rwlock')} {REAL.format('kinds_model')}"
 LUA = [
     *of(
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         RW,
         (
             "a-reader-shortens-the-set",
@@ -335,7 +330,7 @@ LUA = [
         ),
     ),
     *of(
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         f"{REAL.format('kinds_multilock')} {REAL.format('kinds_multilock_model')}",
         ("some-of-them", "  if redis.call('exists',KEYS[i])==1 then return -i end\n", ""),
         (
@@ -345,7 +340,7 @@ LUA = [
         ),
     ),
     *of(
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         f"{REAL.format('kinds_fair')} {REAL.format('kinds_fair_model')}",
         ("granted-past-the-queue", "if free and (not head or head==place) then", "if free then"),
         (
@@ -356,13 +351,13 @@ LUA = [
     ),
     Mutant(
         "dead-waiters-stay",
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         "  redis.call('zrem',queue,dead[i])\n",
         "",
         f"{REAL.format('kinds_fair')}::test_a_dead_waiter_leaves_the_queue_also_from_its_middle",
     ),
     *of(
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         REAL.format("semaphore"),
         ("taken-slots-are-free", "if redis.call('exists',name..n)==0 then", "if true then"),
         (
@@ -372,7 +367,7 @@ LUA = [
         ),
     ),
     *of(
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         REAL.format("fencing"),
         (
             "fenced-lock-taken-over",
@@ -382,47 +377,47 @@ LUA = [
     ),
     Mutant(
         "lost-counter-stays-behind-the-clock",
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         "if n>1 then clock=clock-clock%(step*1000) end",
         "if n>1 then clock=0 end",
         f"{ORDER}::test_a_counter_is_at_most_a_step_behind_the_clock",
     ),
     Mutant(
         "counter-follows-the-clock-at-each-grant",
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         "if n>1 then clock=clock-clock%(step*1000) end\n",
         "",
         f"{ORDER}::test_masters_agree_on_the_number_in_one_round_trip",
     ),
     Mutant(
         "counter-is-set-back-to-the-clock",
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         "if n>=clock then",
         "if n==clock then",
         f"{ORDER}::test_a_counter_is_not_set_back_to_the_clock",
     ),
     Mutant(
         "key-stays-where-counting-failed",
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         "  redis.call('del',key)\n  return type(n)",
         "  return type(n)",
         f"{ORDER}::test_a_counter_that_is_none_leaves_no_key",
     ),
     *of(
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         f"{ORDER}::test_only_a_master_whose_counter_was_moved_to_the_token_vouches",
         ("lift-of-any-token", "if redis.call('get',key)~=token then return 0 end\nlocal n=", "local n="),
         ("lift-of-an-equal-counter", "n>=tonumber(number)", "n>tonumber(number)"),
         ("lift-of-a-lost-counter", "if not n or n>=", "n=n or 0\nif n>="),
     ),
     *of(
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         REAL.format("guard"),
         ("marker-without-silence", "till=now+max_ttl", "till=now"),
         ("guarded-master-votes", "if left>0 then", "if left<0 then"),
     ),
     *of(
-        "redlock_fast/_commands.py",
+        "redlock_fast/wire/commands.py",
         f"{UNIT.format('commands')} {REAL.format('servers')}",
         ("acquire-overwrites", 'TOKEN, b"NX", b"PX", TTL', 'TOKEN, b"PX", TTL'),
         (
@@ -441,7 +436,7 @@ LUA = [
 
 PURE = [
     *of(
-        "redlock_fast/_pure_op.py",
+        "redlock_fast/engine/pure/requests.py",
         CONTRACT,
         ("a-master-votes-twice", "if self.decided or self.values[master] != SILENT:", "if self.decided:"),
         ("a-refusal-is-a-grant", "elif value > 0:", "elif value >= 0:"),
@@ -459,27 +454,27 @@ PURE = [
         ),
     ),
     *of(
-        "redlock_fast/_pure_op.py",
+        "redlock_fast/engine/pure/requests.py",
         WATCHING,
         ("watch-ends-with-the-first", "sorted(ends)[self.need - 1]", "min(ends)"),
         ("no-expiry-passes-for-free", "elif value == -2:", "elif value < 0:"),
     ),
     Mutant(
         "flush-leaves-the-connection",
-        "redlock_fast/_pure_link.py",
+        "redlock_fast/engine/pure/connection.py",
         "if not whole:",
         "if False:",
         FLUSHED,
     ),
     Mutant(
         "flush-unheard-where-nothing-is-watched",
-        "redlock_fast/_pure_vigil.py",
+        "redlock_fast/engine/pure/watches.py",
         "return keys is not None",
         "return True",
         FLUSHED,
     ),
     *of(
-        "redlock_fast/_pure_link.py",
+        "redlock_fast/engine/pure/connection.py",
         CONTRACT,
         ("nil-is-a-grant", 'b"$-1\\r\\n": 0', 'b"$-1\\r\\n": 1'),
     ),
@@ -553,7 +548,7 @@ VOTES = REAL.format("votes")
 #: A counted vote is taken back, or shortened: PROTOCOLS, the rule of the vote.
 RULE = [
     *of(
-        "redlock_fast/_pure_link.py",
+        "redlock_fast/engine/pure/connection.py",
         f"tests/contract/test_detach.py {VOTES}",
         ("undo-of-what-is-held", "(closing or op.failed())", "True"),
         ("closed-without-undo", "(closing or op.failed())", "op.failed()"),
@@ -568,13 +563,13 @@ RULE = [
     ),
     Mutant(
         "undecided-passes-for-failed",
-        "redlock_fast/_pure_op.py",
+        "redlock_fast/engine/pure/requests.py",
         "return self.decided and self.granted < self.need",
         "return self.granted < self.need",
         f"tests/contract/test_detach.py {VOTES}",
     ),
     *of(
-        "redlock_fast/_commands.py",
+        "redlock_fast/wire/commands.py",
         f"{UNIT.format('commands')} {VOTES}",
         ("extension-shortens", "ARGV[2],'gt')", "ARGV[2])"),
         (
@@ -589,7 +584,7 @@ RULE = [
         ),
     ),
     *of(
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         VOTES,
         (
             "reader-is-shortened",
@@ -604,13 +599,13 @@ RULE = [
     ),
     Mutant(
         "downgrade-shortens",
-        "redlock_fast/_scripts.py",
+        "redlock_fast/wire/scripts.py",
         "math.max(redis.call('pttl',w),tonumber(ttl))",
         "tonumber(ttl)",
         f"{REAL.format('rwlock')}::test_a_late_downgrade_shortens_nothing",
     ),
     *of(
-        "redlock_fast/_tokens.py",
+        "redlock_fast/algorithm/tokens.py",
         UNIT.format("tokens"),
         ("clones-draw-equal-tokens", "number ^ _now(_clock)", "number"),
         ("children-draw-equal-tokens", "after_in_child=_drawn.clear", "after_in_child=lambda: None"),

@@ -15,9 +15,9 @@ from support.loops import LOOPS, Plain
 from support.waiting import eventually
 
 from redlock_fast import AsyncFastRedlock, FastRedlock
-from redlock_fast._engine import load
 from redlock_fast.compat import close_all
 from redlock_fast.embedded import Masters, find_server
+from redlock_fast.engine import load
 from redlock_fast.errors import ConfigError, MasterError
 
 #: More than a busy machine takes for a reply. A healthy quorum answers long before.
@@ -128,7 +128,7 @@ def all_masters(monkeypatch: pytest.MonkeyPatch) -> None:
     def unhurried(engine: str = "auto") -> Any:
         return functools.partial(load(engine), lag_after=60.0)
 
-    monkeypatch.setattr("redlock_fast._core.load", unhurried)
+    monkeypatch.setattr("redlock_fast.locks.client_base.load", unhurried)
 
 
 @pytest.fixture

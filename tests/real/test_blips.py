@@ -13,8 +13,9 @@ from support.loops import Plain
 from support.proxy import Pipe, Proxy
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import FastRedlock, QuorumUnavailable, _connector
+from redlock_fast import FastRedlock, QuorumUnavailable
 from redlock_fast.embedded import Masters
+from redlock_fast.masters import connector as _connector
 
 MakeClient = Callable[..., FastRedlock]
 
@@ -25,7 +26,7 @@ NEVER = 1000.0
 @pytest.fixture
 def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """Left alone, a master that was lost is not connected again before the test has failed."""
-    monkeypatch.setattr("redlock_fast._seat._backoff", lambda failures: NEVER)
+    monkeypatch.setattr("redlock_fast.masters.state._backoff", lambda failures: NEVER)
 
 
 @pytest.mark.usefixtures("no_backoff")
@@ -104,7 +105,7 @@ def test_faults_that_move_fail_no_acquire(
     valkey: Masters, plain: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches: masters that were well again, and that nobody had connected when the next ones failed."""
-    monkeypatch.setattr("redlock_fast._tries.BLIP", DEADLINE)
+    monkeypatch.setattr("redlock_fast.algorithm.attempts.BLIP", DEADLINE)
     with ExitStack() as stack:
         proxies = [stack.enter_context(Faulty(master.port)) for master in valkey]
         one = plain([proxy.url for proxy in proxies], node_timeout=DEADLINE).at_full_strength()
@@ -164,8 +165,8 @@ def test_connections_that_end_at_once_are_made_ever_more_rarely(
     watch ask every master.
     """
     failures: list[int] = []
-    monkeypatch.setattr("redlock_fast._seat.BRIEF", NEVER, raising=False)
-    monkeypatch.setattr("redlock_fast._seat._backoff", lambda count: failures.append(count) or 0.0)
+    monkeypatch.setattr("redlock_fast.masters.state.BRIEF", NEVER, raising=False)
+    monkeypatch.setattr("redlock_fast.masters.state._backoff", lambda count: failures.append(count) or 0.0)
     with Proxy(valkey[0].port) as proxy:
         one = connected([proxy.url, *valkey.urls[1:]])
         for connections in range(1, 4):

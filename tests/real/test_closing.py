@@ -14,7 +14,7 @@ from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ClientClosed, FastRedlock
 from redlock_fast.embedded import Masters
-from redlock_fast.kinds import fair, rwlock
+from redlock_fast.locks import fair, rwlock
 
 MakeClient = Callable[..., FastRedlock]
 MakeAio = Callable[..., AsyncFastRedlock]

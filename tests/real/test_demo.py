@@ -20,7 +20,10 @@ import pytest
 from support.commands import command_lines
 from support.waiting import eventually
 
-from redlock_fast import _demo, _demo_crew, _demo_worker, cli
+from redlock_fast import cli
+from redlock_fast.demo import crew as _demo_crew
+from redlock_fast.demo import run as _demo
+from redlock_fast.demo import worker as _demo_worker
 from redlock_fast.embedded import Masters
 from redlock_fast.errors import ConfigError, RedlockError
 
@@ -45,7 +48,7 @@ def at_work(folder: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
             assert demo.stderr is not None
             while " 0%" not in demo.stderr.readline():
                 assert demo.poll() is None
-            workers = [line for line in processes(str(folder)) if "_demo_worker" in line]
+            workers = [line for line in processes(str(folder)) if "redlock_fast.demo.worker" in line]
             assert len(workers) == 2
             yield demo, workers
         finally:
@@ -305,5 +308,5 @@ def test_an_engine_that_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> type:
         raise ConfigError("engine 'native' is not built here")
 
-    monkeypatch.setattr("redlock_fast._engine.load", missing)
+    monkeypatch.setattr("redlock_fast.demo.run.load", missing)
     assert cli.main(["demo", "--engine", "native"]) == 64

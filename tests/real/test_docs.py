@@ -9,9 +9,9 @@ import prometheus_client
 import pytest
 from support.pages import PAGES, Page, blocks, name_of
 
-from redlock_fast._core import Core
 from redlock_fast.compat import close_all
 from redlock_fast.embedded import Masters
+from redlock_fast.locks.client_base import Core
 
 from .conftest import PATIENT
 

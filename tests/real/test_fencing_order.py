@@ -14,8 +14,8 @@ from support.loops import Plain
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock, QuorumUnavailable
-from redlock_fast._commands import FENCE, LIFT
 from redlock_fast.embedded import Masters
+from redlock_fast.wire.commands import FENCE, LIFT
 
 MakeClient = Callable[..., FastRedlock]
 MakePlain = Callable[..., Plain]

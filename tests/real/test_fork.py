@@ -23,8 +23,8 @@ from support.forking import exit_code, fork_child, fork_here
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost, QuorumUnavailable, RedlockError
-from redlock_fast._seat import Seat
 from redlock_fast.embedded import Masters
+from redlock_fast.masters.state import Seat
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 

@@ -19,8 +19,8 @@ from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ConfigError, FastRedlock, Lock, ShardedRedlock
 from redlock_fast.embedded import Masters
-from redlock_fast.kinds import fair
-from redlock_fast.kinds.fair import Fair
+from redlock_fast.locks import fair
+from redlock_fast.locks.fair import Fair
 
 MakeClient = Callable[..., FastRedlock]
 MakeAio = Callable[..., AsyncFastRedlock]

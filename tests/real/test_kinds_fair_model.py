@@ -29,7 +29,7 @@ from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock, Lock, QuorumUnavailable
 from redlock_fast.embedded import Masters
-from redlock_fast.kinds import fair
+from redlock_fast.locks import fair
 
 MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]

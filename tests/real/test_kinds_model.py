@@ -24,7 +24,7 @@ from support.waiting import DEADLINE, eventually
 
 from redlock_fast import LockLost, QuorumUnavailable
 from redlock_fast.embedded import Masters
-from redlock_fast.kinds.rwlock import Writer
+from redlock_fast.locks.rwlock import Writer
 
 STEPS = 560 * int(os.environ.get("REDLOCK_FAST_SOAK_STEPS", "1"))
 EACH = 50
@@ -215,7 +215,7 @@ class SemaphoreModel(Model):
 @pytest.fixture
 def day(masters: Masters, engine_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[BadDay]:
     for bound in ("MIN_BACKOFF", "MAX_BACKOFF"):
-        monkeypatch.setattr(f"redlock_fast._seat.{bound}", 0.02)
+        monkeypatch.setattr(f"redlock_fast.masters.state.{bound}", 0.02)
     one = BadDay(masters, engine_name)
     yield one
     one.close()

@@ -60,7 +60,7 @@ def test_its_release_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who waits here for a lock of redlock-py does not look by itself before the test has failed."""
-    monkeypatch.setattr("redlock_fast._tries.REARM", 10 * DEADLINE)
+    monkeypatch.setattr("redlock_fast.algorithm.attempts.REARM", 10 * DEADLINE)
     ours, nodes = connected(masters), raw(masters)
     theirs = peer.lock("r", int(TTL * 1000))
     assert theirs

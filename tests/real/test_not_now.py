@@ -12,8 +12,8 @@ from support.kinds import Make
 from support.loops import Plain
 from support.waiting import eventually
 
-from redlock_fast import _connector
 from redlock_fast.embedded import Masters
+from redlock_fast.masters import connector as _connector
 
 MakePlain = Callable[..., Plain]
 Raw = Callable[[Masters], list[redis.Redis]]

@@ -39,7 +39,7 @@ COMPARE_AND_DELETE = "if redis.call('get',KEYS[1])==ARGV[1] then redis.call('del
 @pytest.fixture
 def only_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waits does not look by itself before the test has failed."""
-    monkeypatch.setattr("redlock_fast._tries.REARM", 10 * DEADLINE)
+    monkeypatch.setattr("redlock_fast.algorithm.attempts.REARM", 10 * DEADLINE)
 
 
 @pytest.fixture

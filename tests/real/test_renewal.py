@@ -28,9 +28,9 @@ from support.starting import fail_start
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock, Lock, LockLost, ShardedRedlock, TooManyExtensions
-from redlock_fast import _renewal_threads as renewal_threads
+from redlock_fast.algorithm.renewal_schedule import GONE, LATE, MAX_EXTENSIONS, MAX_HOLD, UNCONFIRMED
 from redlock_fast.embedded import Masters
-from redlock_fast.renewal import GONE, LATE, MAX_EXTENSIONS, MAX_HOLD, UNCONFIRMED
+from redlock_fast.threads import renewal as renewal_threads
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 

@@ -14,8 +14,8 @@ from support.loops import at_full_strength, clean, on_loops, timers, until
 from support.waiting import DEADLINE
 
 from redlock_fast import AsyncFastRedlock, AsyncLock, LockLost
+from redlock_fast.algorithm.renewal_schedule import GONE, LATE, MAX_EXTENSIONS, UNCONFIRMED
 from redlock_fast.embedded import Masters
-from redlock_fast.renewal import GONE, LATE, MAX_EXTENSIONS, UNCONFIRMED
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 

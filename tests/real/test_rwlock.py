@@ -16,7 +16,7 @@ from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ConfigError, FastRedlock, LockLost, QuorumUnavailable, Retry
 from redlock_fast.embedded import Masters
-from redlock_fast.kinds.rwlock import Reader, Writer
+from redlock_fast.locks.rwlock import Reader, Writer
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 
@@ -32,7 +32,7 @@ EVERYONE = 0b11111
 @pytest.fixture
 def long_intents(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is held up must not lose a writer its place."""
-    monkeypatch.setattr("redlock_fast.kinds.rwlock.INTENT", TTL)
+    monkeypatch.setattr("redlock_fast.locks.rwlock.INTENT", TTL)
 
 
 def now(node: redis.Redis) -> int:
@@ -141,7 +141,7 @@ def test_waiting_needs_no_polling(
     masters: Masters, connected: MakeClient, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pauses would outlast the test: pushes and the ends of leases wake whoever waits."""
-    monkeypatch.setattr("redlock_fast._tries.REARM", TTL)
+    monkeypatch.setattr("redlock_fast.algorithm.attempts.REARM", TTL)
     nodes = raw(masters)
     c = connected(masters, ttl=TTL, wait="push", retry=Retry(min_delay=TTL, max_delay=TTL))
     rw = c.rwlock("r")

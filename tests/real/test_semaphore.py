@@ -16,9 +16,9 @@ from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ConfigError, FastRedlock, Retry
-from redlock_fast._claim import Claim
+from redlock_fast.algorithm.lock_kind import Claim
 from redlock_fast.embedded import Masters
-from redlock_fast.kinds.semaphore import MAX_PERMITS, WINDOW
+from redlock_fast.locks.semaphore import MAX_PERMITS, WINDOW
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 
@@ -123,7 +123,7 @@ def test_waiting_needs_no_polling(
     masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pauses would outlast the test: pushes and the ends of leases wake whoever waits."""
-    monkeypatch.setattr("redlock_fast._tries.REARM", TTL)
+    monkeypatch.setattr("redlock_fast.algorithm.attempts.REARM", TTL)
     c = connected(masters, ttl=TTL, wait="push", retry=Retry(min_delay=TTL, max_delay=TTL))
     locks = [c.semaphore("s", 3) for _ in range(3)]
     assert all(lock.acquire() for lock in locks)

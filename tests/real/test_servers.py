@@ -20,8 +20,8 @@ from support.scripted import Session, Words
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import FastRedlock, Lock, QuorumUnavailable, telemetry
-from redlock_fast._commands import COMPARE_AND_EXTEND
 from redlock_fast.embedded import Masters
+from redlock_fast.wire.commands import COMPARE_AND_EXTEND
 
 MakeClient = Callable[..., FastRedlock]
 Nodes = list[redis.Redis]

@@ -13,9 +13,9 @@ from simulation.invariants import Witness
 from simulation.server import Server
 from simulation.world import World
 
-from redlock_fast._commands import Capabilities, Command, Verb, bulk, dialect
-from redlock_fast._pure_op import Template
 from redlock_fast.embedded import Masters
+from redlock_fast.engine.pure.requests import Template
+from redlock_fast.wire.commands import Capabilities, Command, Verb, bulk, dialect
 
 STEPS = 240
 #: So many steps between two looks at all that is there.

@@ -27,9 +27,9 @@ from redlock_fast import (
     LockLost,
     QuorumUnavailable,
     Retry,
-    _straight,
 )
 from redlock_fast.embedded import Masters
+from redlock_fast.threads import fast_path as _straight
 
 MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
@@ -239,7 +239,7 @@ USES: dict[str, Callable[[Lock], object]] = {
 #: Compiled, the way itself has no moments but in the exchange, for which test_signals.py is.
 LEAST = 5 if str(_straight.__file__).endswith(".py") else 0
 #: What returns from there has done it all: the caller has been told.
-WHOLE = ("client.py", "_straight.py", "_drive.py")
+WHOLE = ("client.py", "threads/fast_path.py", "threads/driver.py")
 #: On the way in, before anything of a release has begun.
 BEFORE = ("call release", "call __exit__")
 

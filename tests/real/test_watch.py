@@ -11,8 +11,9 @@ from support.fleet import LONG, SOON, Stopwatch
 from support.waiting import eventually, start
 from support.watching import WATCHING, watch
 
-from redlock_fast._engine import SILENT, Engine, Link, Votes, load
 from redlock_fast.embedded import Masters
+from redlock_fast.engine import load
+from redlock_fast.engine.contract import SILENT, Engine, Link, Votes
 
 
 def tracked(url: str) -> redis.Connection:

@@ -60,8 +60,9 @@ def wheel_is_complete(path: Path, tree: Path, *, native: bool) -> None:
     with zipfile.ZipFile(path) as file:
         there = {name for name in file.namelist() if ".dist-info/" not in name}
     compiled = {name for name in there if name.endswith(".so")}
-    modules = {"_native", *(name.removesuffix(".pxd") for name in expected if name.endswith(".pxd"))}
-    _same_names(path.name, modules if native else set(), {Path(name).name.split(".")[0] for name in compiled})
+    modules = {"engine/_native", *(name.removesuffix(".pxd") for name in expected if name.endswith(".pxd"))}
+    found = {name.removeprefix("redlock_fast/").partition(".")[0] for name in compiled}
+    _same_names(path.name, modules if native else set(), found)
     _same_names(path.name, {f"redlock_fast/{name}" for name in expected}, there - compiled)
 
 

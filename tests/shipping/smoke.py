@@ -62,7 +62,7 @@ def on_scripted_masters(engine: str) -> str:
     from support.fleet import Fleet, acquire
     from support.scripted import failing, granting, refusing
 
-    from redlock_fast._engine import load
+    from redlock_fast.engine import load
 
     for answers, granted in (((granting, failing, granting), 2), ((granting, refusing, refusing), 1)):
         fleet = Fleet(load(engine), *answers)

@@ -6,19 +6,19 @@ from collections.abc import Generator, Sequence
 from math import inf
 from typing import Any
 
-from redlock_fast import _straight
-from redlock_fast._claim import Claim
-from redlock_fast._effects import Pause
-from redlock_fast._keeper import Keeper
-from redlock_fast._lease import Lease, Refusal
-from redlock_fast._lock import LockState
-from redlock_fast._many import acquire_many, extend_many, release_many
+from redlock_fast.aio.rlock import AsyncRLock, ThisTask
+from redlock_fast.algorithm.effects import Pause
+from redlock_fast.algorithm.lease import Lease, Refusal
+from redlock_fast.algorithm.lock_kind import Claim
 from redlock_fast.errors import LockLost, QuorumUnavailable
-from redlock_fast.kinds.fair import fair
-from redlock_fast.kinds.multilock import claim_all
-from redlock_fast.kinds.rlock_aio import AsyncRLock, ThisTask
-from redlock_fast.kinds.rwlock import Reader, Writer, downgrade, intent
-from redlock_fast.kinds.semaphore import slots
+from redlock_fast.locks.auto_extend import Keeper
+from redlock_fast.locks.fair import fair
+from redlock_fast.locks.lock_state import LockState
+from redlock_fast.locks.many import acquire_many, extend_many, release_many
+from redlock_fast.locks.multilock import claim_all
+from redlock_fast.locks.rwlock import Reader, Writer, downgrade, intent
+from redlock_fast.locks.semaphore import slots
+from redlock_fast.threads import fast_path as _straight
 
 from .awaited import AwaitedLock
 from .invariants import Hold

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from types import coroutine
 from typing import Any
 
-from redlock_fast._lock import LockState
+from redlock_fast.locks.lock_state import LockState
 
 
 @coroutine

@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from math import inf
 
-from redlock_fast import _commands
-from redlock_fast._commands import Capabilities, Dialect, Mark, Script, Verb
-from redlock_fast._engine import FAULT
+from redlock_fast.engine.contract import FAULT
+from redlock_fast.wire import commands as _commands
+from redlock_fast.wire.commands import Capabilities, Dialect, Mark, Script, Verb
 
 from .requests import ACQUIRES
 from .scripts import SCRIPTS

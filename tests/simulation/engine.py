@@ -1,7 +1,7 @@
-"""An engine in virtual time, after the contract in _engine.py.
+"""An engine in virtual time, after the contract in engine/contract.py.
 
 Votes are counted by the pure engine's own code; connections are the simulated ones, and what the connector
-of _masters.py does is here too: it lets go of broken and hopeless connections and makes new ones.
+of masters/masters.py does is here too: it lets go of broken and hopeless connections and makes new ones.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from redlock_fast._commands import Verb
-from redlock_fast._effects import Exchange
-from redlock_fast._engine import FAULT, LAG_AFTER, Batch, Request
-from redlock_fast._guard import Guard
-from redlock_fast._interview import Server as Introduction
-from redlock_fast._pure_desk import answers
-from redlock_fast._pure_op import Op, Vigil, Waiter
-from redlock_fast._pure_vigil import Vigils
-from redlock_fast._quorum import deadline
-from redlock_fast._seat import Seat
-from redlock_fast._target import Target
+from redlock_fast.algorithm.effects import Exchange
+from redlock_fast.algorithm.quorum import deadline
+from redlock_fast.engine.contract import FAULT, LAG_AFTER, Batch, Request
+from redlock_fast.engine.pure.requests import Op, Vigil, Waiter
+from redlock_fast.engine.pure.submission import answers
+from redlock_fast.engine.pure.watches import Vigils
+from redlock_fast.masters.address import Target
+from redlock_fast.masters.probe import Server as Introduction
+from redlock_fast.masters.restart_guard import Guard
+from redlock_fast.masters.state import Seat
+from redlock_fast.wire.commands import Verb
 
 from .commands import look
 from .network import BROKEN, Connection

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from redlock_fast._lease import Lease
+from redlock_fast.algorithm.lease import Lease
 
 from .requests import Place
 from .votes import CountedVotes

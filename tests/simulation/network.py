@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from redlock_fast._commands import Mark, Verb, bulk
-from redlock_fast._engine import FAULT
-from redlock_fast._pure_op import Op
+from redlock_fast.engine.contract import FAULT
+from redlock_fast.engine.pure.requests import Op
+from redlock_fast.wire.commands import Mark, Verb, bulk
 
 from .commands import GUARDED, understood
 from .requests import WATCHES

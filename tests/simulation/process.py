@@ -7,13 +7,13 @@ from contextlib import nullcontext
 from math import inf
 from typing import Any
 
-from redlock_fast._commands import Verb
-from redlock_fast._core import Core
-from redlock_fast._effects import Connect, Exchange, Pause, Reconnect, Turn
-from redlock_fast._engine import Votes
-from redlock_fast._guard import Guard
-from redlock_fast._ledger import Lasting, Ledger
-from redlock_fast._rules import Rules
+from redlock_fast.algorithm.effects import Connect, Exchange, Pause, Reconnect, Turn
+from redlock_fast.algorithm.policy import Rules
+from redlock_fast.engine.contract import Votes
+from redlock_fast.locks.client_base import Core
+from redlock_fast.masters.held_leases import Lasting, Ledger
+from redlock_fast.masters.restart_guard import Guard
+from redlock_fast.wire.commands import Verb
 
 from .engine import Call, Engine
 from .invariants import Witness

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from redlock_fast._effects import Pause
-from redlock_fast._keeper import Kept, Renewal
-from redlock_fast._lease import Extension, Lease
-from redlock_fast.renewal import Hold as Renewed
+from redlock_fast.algorithm.effects import Pause
+from redlock_fast.algorithm.lease import Extension, Lease
+from redlock_fast.algorithm.renewal_schedule import Hold as Renewed
+from redlock_fast.locks.auto_extend import Kept, Renewal
 
 from .invariants import Hold
 

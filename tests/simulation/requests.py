@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from redlock_fast._commands import WATCH_KEY, WATCH_PREFIX, Verb
-from redlock_fast._engine import Request
+from redlock_fast.engine.contract import Request
+from redlock_fast.wire.commands import WATCH_KEY, WATCH_PREFIX, Verb
 
 #: A key and the token that holds it.
 Place = tuple[bytes, bytes]

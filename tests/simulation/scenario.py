@@ -6,14 +6,17 @@ from collections import Counter
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from redlock_fast import _pure_vigil, _refill, _tries
-from redlock_fast._claim import wire_ttl
-from redlock_fast._engine import Wait
-from redlock_fast._guard import Electorate, Guard
-from redlock_fast._quorum import Retry, quorum
-from redlock_fast._rules import Rules
-from redlock_fast._tries import LONGEST_LOOK
-from redlock_fast.kinds import fair, rwlock
+from redlock_fast.algorithm import attempts as _tries
+from redlock_fast.algorithm import refill as _refill
+from redlock_fast.algorithm.attempts import LONGEST_LOOK
+from redlock_fast.algorithm.lock_kind import wire_ttl
+from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.quorum import Retry, quorum
+from redlock_fast.algorithm.voting_masters import Electorate
+from redlock_fast.engine.contract import Wait
+from redlock_fast.engine.pure import watches as _pure_vigil
+from redlock_fast.locks import fair, rwlock
+from redlock_fast.masters.restart_guard import Guard
 
 from .actors import MAX_TTL, Script, User
 from .choices import Choices

@@ -1,11 +1,11 @@
-"""What a master does at the commands of the other kinds of locks: the scripts of _scripts.py, in Python.
+"""What a master does at the commands of the other kinds of locks: the scripts of wire/scripts.py, in Python.
 
 ``tests/real/test_simulated_scripts.py`` compares them with the scripts on a real server.
 """
 
 from __future__ import annotations
 
-from redlock_fast._commands import Verb
+from redlock_fast.wire.commands import Verb
 
 from .requests import words_of
 from .server import Server

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from redlock_fast._interview import Server as Introduction
+from redlock_fast.masters.probe import Server as Introduction
 
 from .invariants import Witness
 from .world import World

@@ -1,6 +1,6 @@
 """Blocking code in virtual time: it runs in a thread of its own, which never runs while the simulation does.
 
-So what is compiled for threads, and makes no generators, takes part: see ``redlock_fast._straight``.
+So what is compiled for threads, and makes no generators, takes part: see ``redlock_fast.threads.fast_path``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable, Generator
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from redlock_fast._effects import Connect, Exchange, Pause, Reconnect, Turn
-from redlock_fast._engine import Wait
-from redlock_fast._line import Place
+from redlock_fast.algorithm.effects import Connect, Exchange, Pause, Reconnect, Turn
+from redlock_fast.algorithm.local_queue import Place
+from redlock_fast.engine.contract import Wait
 
 if TYPE_CHECKING:
     from .process import Process

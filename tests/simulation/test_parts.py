@@ -18,12 +18,13 @@ from simulation.stepped import Over, stepped
 from simulation.watches import free_for
 from simulation.world import World
 
-from redlock_fast._commands import Verb
-from redlock_fast._effects import Exchange, Watch
-from redlock_fast._engine import FAULT, SILENT, Request, Votes, Wait
-from redlock_fast._guard import Electorate, Guard
-from redlock_fast._quorum import Retry, quorum
-from redlock_fast._rules import Rules
+from redlock_fast.algorithm.effects import Exchange, Watch
+from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.quorum import Retry, quorum
+from redlock_fast.algorithm.voting_masters import Electorate
+from redlock_fast.engine.contract import FAULT, SILENT, Request, Votes, Wait
+from redlock_fast.masters.restart_guard import Guard
+from redlock_fast.wire.commands import Verb
 
 KEY, TOKEN, OTHER = b"key", b"token", b"other"
 

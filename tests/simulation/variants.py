@@ -14,13 +14,19 @@ from textwrap import dedent
 from typing import Any
 from unittest.mock import patch
 
-from redlock_fast import _batches, _claim, _commands, _core, _procedures, _quorum, _refill
-from redlock_fast._commands import KEY, TOKEN, TTL, Verb, command
-from redlock_fast._guard import Guard
-from redlock_fast._line import Line
-from redlock_fast._pure_op import Op
-from redlock_fast._pure_vigil import Vigils
-from redlock_fast._tries import Tries
+from redlock_fast.algorithm import batch as _batches
+from redlock_fast.algorithm import lock_kind as _claim
+from redlock_fast.algorithm import procedures as _procedures
+from redlock_fast.algorithm import quorum as _quorum
+from redlock_fast.algorithm import refill as _refill
+from redlock_fast.algorithm.attempts import Tries
+from redlock_fast.algorithm.local_queue import Line
+from redlock_fast.engine.pure.requests import Op
+from redlock_fast.engine.pure.watches import Vigils
+from redlock_fast.locks import client_base as _core
+from redlock_fast.masters.restart_guard import Guard
+from redlock_fast.wire import commands as _commands
+from redlock_fast.wire.commands import KEY, TOKEN, TTL, Verb, command
 
 from . import engine, scenario
 from .network import Connection

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from redlock_fast._pure_op import Op
+from redlock_fast.engine.pure.requests import Op
 
 from .requests import VOTES, Place, places
 from .world import World

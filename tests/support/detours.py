@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redlock_fast._lock import LockState
+from redlock_fast.locks.lock_state import LockState
 
 
 def no_detours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ def engines() -> list[str]:
     required = os.environ.get("REDLOCK_FAST_TEST_ENGINES")
     if required:
         return [name.strip() for name in required.split(",")]
-    built = importlib.util.find_spec("redlock_fast._native") is not None
+    built = importlib.util.find_spec("redlock_fast.engine._native") is not None
     return ["python", "native"] if built else ["python"]
 
 

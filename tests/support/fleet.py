@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from support.scripted import Answer, Pair, ScriptedMaster, Session, Words
 from support.waiting import eventually, start
 
-from redlock_fast._commands import Capabilities, Command, Dialect, Reply, Verb, dialect
-from redlock_fast._engine import FAULT, Batch, Engine, Link, Request, Tally, Votes, Wait
+from redlock_fast.engine.contract import FAULT, Batch, Engine, Link, Request, Tally, Votes, Wait
+from redlock_fast.wire.commands import Capabilities, Command, Dialect, Reply, Verb, dialect
 
 TOKEN = b"t" * 20
 TTL = b"10000"

@@ -7,10 +7,10 @@ from typing import Any
 
 import redis
 
-from redlock_fast._claim import Claim
-from redlock_fast._drive import drive
-from redlock_fast._effects import Exchange
-from redlock_fast._engine import Request, Wait
+from redlock_fast.algorithm.effects import Exchange
+from redlock_fast.algorithm.lock_kind import Claim
+from redlock_fast.engine.contract import Request, Wait
+from redlock_fast.threads.driver import drive
 
 #: By name: a new lock of that kind on a resource of a client for threads or for asyncio.
 Make = Callable[..., Any]

@@ -15,7 +15,7 @@ from support.keys import with_keys
 from support.waiting import DEADLINE, eventually, pauses
 
 from redlock_fast import AsyncFastRedlock
-from redlock_fast._answer import Answer
+from redlock_fast.aio.future import Answer
 from redlock_fast.embedded import Masters
 
 T = TypeVar("T")

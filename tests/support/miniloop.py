@@ -11,7 +11,7 @@ import pytest
 from support.fleet import LONG, Fleet, check, check_tally
 from support.waiting import DEADLINE
 
-from redlock_fast._engine import Batch, Request, Tally, Votes, Wait
+from redlock_fast.engine.contract import Batch, Request, Tally, Votes, Wait
 
 
 class Loop:

@@ -19,9 +19,9 @@ from sybil import Document, Example
 from sybil.evaluators.python import pad
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
-from redlock_fast._core import Core
-from redlock_fast._sharding import Sharding
 from redlock_fast.embedded import Masters
+from redlock_fast.locks.client_base import Core
+from redlock_fast.sharded.placement import Sharding
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from support.fleet import LONG, PLAIN, acquire, release
 
-from redlock_fast._commands import Dialect
-from redlock_fast._engine import FAULT, Engine, Request, Wait
+from redlock_fast.engine.contract import FAULT, Engine, Request, Wait
+from redlock_fast.wire.commands import Dialect
 
 PATIENCE = 10_000
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from support.scripted import Answer, Words
 
-from redlock_fast._commands import WATCH_KEY, WATCH_PREFIX, Command, Dialect, command
-from redlock_fast._engine import Request
+from redlock_fast.engine.contract import Request
+from redlock_fast.wire.commands import WATCH_KEY, WATCH_PREFIX, Command, Dialect, command
 
 WATCH, WATCH_ALL, GET = range(3)
 

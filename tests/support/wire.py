@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from redlock_fast._commands import Command, bulk
-from redlock_fast._engine import FAULT
+from redlock_fast.engine.contract import FAULT
+from redlock_fast.wire.commands import Command, bulk
 
 
 def render(template: Command, args: tuple[bytes, ...]) -> bytes:

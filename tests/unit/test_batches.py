@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from redlock_fast import _batches as batches
-from redlock_fast._batches import MOST, MOST_BYTES
-from redlock_fast._commands import Verb
-from redlock_fast._engine import FAULT, Tally, Votes
-from redlock_fast._guard import Electorate
-from redlock_fast._lease import Lease, lease_of
-from redlock_fast._quorum import Retry
-from redlock_fast._rules import Rules
-from redlock_fast.kinds.multilock import Each
+from redlock_fast.algorithm import batch as batches
+from redlock_fast.algorithm.batch import MOST, MOST_BYTES
+from redlock_fast.algorithm.lease import Lease, lease_of
+from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.quorum import Retry
+from redlock_fast.algorithm.voting_masters import Electorate
+from redlock_fast.engine.contract import FAULT, Tally, Votes
+from redlock_fast.locks.multilock import Each
+from redlock_fast.wire.commands import Verb
 
 N, NEED, TTL = 5, 3, 10.0
 EVERYONE = 0b11111

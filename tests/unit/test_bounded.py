@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.streams import cut, stream
 
-from redlock_fast import _bounded
-from redlock_fast._bounded import MAX_ANSWER, MAX_ANSWERS, MAX_REPLIES, BoundedSocket, Pushed
-from redlock_fast._resp import MAX_DEPTH, MAX_REPLY, ProtocolError, Scan, resume
+from redlock_fast.masters import bounded_socket as _bounded
+from redlock_fast.masters.bounded_socket import MAX_ANSWER, MAX_ANSWERS, MAX_REPLIES, BoundedSocket, Pushed
+from redlock_fast.wire.resp import MAX_DEPTH, MAX_REPLY, ProtocolError, Scan, resume
 
 Said = Callable[..., BoundedSocket]
 

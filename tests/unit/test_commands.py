@@ -10,7 +10,7 @@ from itertools import pairwise, product
 import pytest
 from support.wire import render
 
-from redlock_fast._commands import (
+from redlock_fast.wire.commands import (
     ACQUIRE_ALL,
     COMPARE_AND_DELETE,
     COMPARE_AND_EXTEND,

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from redlock_fast import ConfigError, FastRedlock, Lock, RedlockError, Retry
-from redlock_fast._engine import MAX_MASTERS
+from redlock_fast.engine.contract import MAX_MASTERS
 
 URLS = [f"redis://10.0.0.{number}" for number in range(1, 4)]
 NAN = math.nan

@@ -19,7 +19,7 @@ from proof.conformance import (
     replay,
     steps_of,
 )
-from redlock_fast._commands import Verb
+from redlock_fast.wire.commands import Verb
 
 K, A, B, F = b"k", b"a", b"b", b"f"
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.streams import EVERY, reply
 
-from redlock_fast._resp import PARTIAL, ProtocolError, frame
-from redlock_fast._seat import fault_text
+from redlock_fast.masters.state import fault_text
+from redlock_fast.wire.resp import PARTIAL, ProtocolError, frame
 
 
 def whole(data: bytes) -> bool:

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redlock_fast._commands import Identity, Mark
-from redlock_fast._engine import FAULT, SILENT
-from redlock_fast._guard import JUDGING, Electorate, Guard
-from redlock_fast._interview import Server
-from redlock_fast._seat import Seat
-from redlock_fast._target import target
+from redlock_fast.algorithm.voting_masters import Electorate
+from redlock_fast.engine.contract import FAULT, SILENT
+from redlock_fast.masters.address import target
+from redlock_fast.masters.probe import Server
+from redlock_fast.masters.restart_guard import JUDGING, Guard
+from redlock_fast.masters.state import Seat
+from redlock_fast.wire.commands import Identity, Mark
 
 MAX_TTL = 60.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from redlock_fast import ConfigError, FastRedlock
-from redlock_fast._commands import MARKER
-from redlock_fast._keys import key_of
+from redlock_fast.algorithm.keys import key_of
+from redlock_fast.wire.commands import MARKER
 
 USES = ["f", "w", "r", "i", "q", "e", "0", "9", "10", "1023"]
 RESERVED = [*(f"{{x}}:{use}" for use in USES), "{a}:b}:f", "redlock:boot"]

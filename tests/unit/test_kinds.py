@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from redlock_fast._claim import Claim
-from redlock_fast._commands import Verb
-from redlock_fast._engine import FAULT, SILENT, Votes
-from redlock_fast._guard import Electorate
-from redlock_fast._lease import Extension, KindLease
-from redlock_fast._quorum import Retry
-from redlock_fast._rules import Rules
+from redlock_fast.algorithm.lease import Extension, KindLease
+from redlock_fast.algorithm.lock_kind import Claim
+from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.quorum import Retry
+from redlock_fast.algorithm.voting_masters import Electorate
+from redlock_fast.engine.contract import FAULT, SILENT, Votes
 from redlock_fast.errors import ConfigError
-from redlock_fast.kinds import check_options
-from redlock_fast.kinds.rwlock import Reader, Writer, _exchange, intent
-from redlock_fast.kinds.semaphore import HOPES, WINDOW, Slots
+from redlock_fast.locks.options import check_options
+from redlock_fast.locks.rwlock import Reader, Writer, _exchange, intent
+from redlock_fast.locks.semaphore import HOPES, WINDOW, Slots
+from redlock_fast.wire.commands import Verb
 
 TOKEN, TTL, ALL = b"t" * 20, b"1000", 0b11111
 KEYS = (b"{r}:w", b"{r}:r", b"{r}:i")

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 from support.waiting import DEADLINE, start
 
-from redlock_fast._line import Line, Place
+from redlock_fast.algorithm.local_queue import Line, Place
 
 KEY, OTHER = b"key", b"other"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast._linger import LINGER, MOST, Lingering, at_end
+from redlock_fast.masters.lingering_close import LINGER, MOST, Lingering, at_end
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -7,10 +7,11 @@ from types import ModuleType
 
 import pytest
 
-from redlock_fast._engine import Engine, load
+from redlock_fast.engine import load
+from redlock_fast.engine.contract import Engine
 from redlock_fast.errors import ConfigError
 
-NATIVE = "redlock_fast._native"
+NATIVE = "redlock_fast.engine._native"
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pure() -> type[Engine]:
-    from redlock_fast._pure import PureEngine
+    from redlock_fast.engine.pure.engine import PureEngine
 
     return PureEngine
 

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from redlock_fast import FastRedlock, Lock
-from redlock_fast._answer import Answer, answer_of
-from redlock_fast._claim import Claim
-from redlock_fast._holder import plain_lock
-from redlock_fast._lease import Lease, plain_lease
-from redlock_fast._messages import Request, request
+from redlock_fast.aio.future import Answer, answer_of
+from redlock_fast.algorithm.lease import Lease, plain_lease
+from redlock_fast.algorithm.lock_kind import Claim
+from redlock_fast.engine.messages import Request, request
+from redlock_fast.locks.holder import plain_lock
 
 
 def fields(made: Any) -> dict[str, Any]:

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from redlock_fast import ConfigError, FastRedlock, ShardedRedlock
-from redlock_fast import _batches as batches
-from redlock_fast import _procedures as procedures
-from redlock_fast._claim import Claim
-from redlock_fast._commands import Verb
-from redlock_fast._engine import FAULT, MAX_OWED, SILENT, Votes
-from redlock_fast._guard import Electorate
-from redlock_fast._lease import Extension, Lease, lease_of
-from redlock_fast._quorum import Retry
-from redlock_fast._rules import Rules
-from redlock_fast.kinds.multilock import MOST_BYTES, MOST_RESOURCES, All, Each, claim_all
+from redlock_fast.algorithm import batch as batches
+from redlock_fast.algorithm import procedures
+from redlock_fast.algorithm.lease import Extension, Lease, lease_of
+from redlock_fast.algorithm.lock_kind import Claim
+from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.quorum import Retry
+from redlock_fast.algorithm.voting_masters import Electorate
+from redlock_fast.engine.contract import FAULT, MAX_OWED, SILENT, Votes
+from redlock_fast.locks.multilock import MOST_BYTES, MOST_RESOURCES, All, Each, claim_all
+from redlock_fast.wire.commands import Verb
 
 URLS = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
 TTL = 10.0

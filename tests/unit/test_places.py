@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast._engine import Request
-from redlock_fast._places import Places
+from redlock_fast.algorithm.server_queue import Places
+from redlock_fast.engine.contract import Request
 from redlock_fast.errors import ClientClosed
 
 ONE, OTHER = "one", "other"

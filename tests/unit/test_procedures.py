@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from redlock_fast import _procedures as procedures
-from redlock_fast._claim import Claim, Fenced
-from redlock_fast._commands import Verb
-from redlock_fast._effects import Exchange, Pause
-from redlock_fast._engine import FAULT, MAX_MASTERS, SILENT, Request, Votes, Wait
-from redlock_fast._guard import Electorate
-from redlock_fast._lease import Extension, Lease, Refusal
-from redlock_fast._quorum import Retry, drift, quorum
-from redlock_fast._rules import Rules
-from redlock_fast.kinds.fair import fair
+from redlock_fast.algorithm import procedures
+from redlock_fast.algorithm.effects import Exchange, Pause
+from redlock_fast.algorithm.lease import Extension, Lease, Refusal
+from redlock_fast.algorithm.lock_kind import Claim, Fenced
+from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.quorum import Retry, drift, quorum
+from redlock_fast.algorithm.voting_masters import Electorate
+from redlock_fast.engine.contract import FAULT, MAX_MASTERS, SILENT, Request, Votes, Wait
+from redlock_fast.locks.fair import fair
+from redlock_fast.wire.commands import Verb
 
 KEY = b"orders:42"
 N = 5

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from redlock_fast import AsyncFastRedlock, WrongLoop
-from redlock_fast._answer import Answer
-from redlock_fast._commands import Verb
-from redlock_fast._engine import Votes
-from redlock_fast._pump import ENOUGH
+from redlock_fast.aio.future import Answer
+from redlock_fast.aio.loop import ENOUGH
+from redlock_fast.engine.contract import Votes
+from redlock_fast.wire.commands import Verb
 
 GRANTED = [Votes((1, 1, 1, 1, 1), 31, 5, 0, 0, {})]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redlock_fast._quorum import (
+from redlock_fast.algorithm.quorum import (
     EXPIRY_GRANULARITY,
     Retry,
     deadline,

@@ -14,17 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redlock_fast import ConfigError, FastRedlock
-from redlock_fast import _procedures as procedures
-from redlock_fast._effects import Exchange
-from redlock_fast._engine import Tally, Votes
-from redlock_fast._guard import Electorate
-from redlock_fast._keeper import Keeper, Renewal
-from redlock_fast._lease import Extension, Lease
-from redlock_fast._quorum import Retry, drift
-from redlock_fast._rules import Rules
 from redlock_fast._stats import Stats
-from redlock_fast.aio import AsyncFastRedlock
-from redlock_fast.renewal import (
+from redlock_fast.aio.client import AsyncFastRedlock
+from redlock_fast.algorithm import procedures
+from redlock_fast.algorithm.effects import Exchange
+from redlock_fast.algorithm.lease import Extension, Lease
+from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.quorum import Retry, drift
+from redlock_fast.algorithm.renewal_schedule import (
     FIRST_PAUSE,
     GONE,
     LATE,
@@ -35,6 +32,9 @@ from redlock_fast.renewal import (
     Hold,
     Schedule,
 )
+from redlock_fast.algorithm.voting_masters import Electorate
+from redlock_fast.engine.contract import Tally, Votes
+from redlock_fast.locks.auto_extend import Keeper, Renewal
 from redlock_fast.telemetry import EventLog
 
 DRIFT = 0.01

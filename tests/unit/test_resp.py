@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redlock_fast import _resp
-from redlock_fast._resp import (
+from redlock_fast.wire import resp as _resp
+from redlock_fast.wire.resp import (
     MAX_DEPTH,
     MAX_PUSH,
     MAX_REPLY,

@@ -13,8 +13,8 @@ import pytest
 from support.waiting import DEADLINE, start
 
 from redlock_fast import ConfigError, FastRedlock, LockLost
-from redlock_fast.kinds.owners import ThisThread
-from redlock_fast.kinds.rlock import MAX_DEPTH, RLock
+from redlock_fast.locks.owners import ThisThread
+from redlock_fast.locks.rlock import MAX_DEPTH, RLock
 
 TTL = 10.0
 

@@ -13,7 +13,7 @@ import redis.asyncio
 from redis.sentinel import Sentinel
 
 from redlock_fast import ConfigError, FastRedlock
-from redlock_fast._target import target
+from redlock_fast.masters.address import target
 
 SECRET = "hunter2"
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redlock_fast import ConfigError, FastRedlock
-from redlock_fast._sentinel import parse_sentinel_url
-from redlock_fast._target import target
-from redlock_fast._text import MAX_NAME, MAX_SAID, clean, quoted, redacted, without_logins
 from redlock_fast.cli.settings import Settings, _split
 from redlock_fast.compat._masters import given as given_masters
+from redlock_fast.masters.address import target
+from redlock_fast.masters.sentinel import parse_sentinel_url
+from redlock_fast.wire.text import MAX_NAME, MAX_SAID, clean, quoted, redacted, without_logins
 
 
 @pytest.mark.parametrize(

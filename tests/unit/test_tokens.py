@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from redlock_fast._tokens import DRAWN_AT_ONCE, TOKEN_SIZE, new_token, new_tokens
+from redlock_fast.algorithm.tokens import DRAWN_AT_ONCE, TOKEN_SIZE, new_token, new_tokens
 
 #: Both processes have the same random bits in memory. With the fork of C no hook of Python runs: as after a
 #: restored snapshot.
 CLONE = """
 import ctypes, os, sys
-from redlock_fast._tokens import new_token
+from redlock_fast.algorithm.tokens import new_token
 new_token()
 there, here = os.pipe()
 child = os.fork() if sys.argv[1] == "Python" else ctypes.PyDLL(None).fork()

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from redlock_fast import Contended, FastRedlock, QuorumUnavailable, Retry
-from redlock_fast._claim import Claim
-from redlock_fast._commands import Verb
-from redlock_fast._effects import Effect, Exchange, Pause, Reconnect, Turn, Watch
-from redlock_fast._engine import FAULT, SILENT, Request, Votes
-from redlock_fast._guard import Electorate
-from redlock_fast._lease import Refusal
-from redlock_fast._procedures import acquire
-from redlock_fast._quorum import Stagger
-from redlock_fast._rules import Rules
-from redlock_fast._tries import LONGEST_LOOK, LOOK, REARM, Tries
+from redlock_fast.algorithm.attempts import LONGEST_LOOK, LOOK, REARM, Tries
+from redlock_fast.algorithm.effects import Effect, Exchange, Pause, Reconnect, Turn, Watch
+from redlock_fast.algorithm.lease import Refusal
+from redlock_fast.algorithm.lock_kind import Claim
+from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.procedures import acquire
+from redlock_fast.algorithm.quorum import Stagger
+from redlock_fast.algorithm.voting_masters import Electorate
+from redlock_fast.engine.contract import FAULT, SILENT, Request, Votes
+from redlock_fast.wire.commands import Verb
 
 KEY, N, NEED = b"key", 5, 3
 NODE_TIMEOUT = 0.05

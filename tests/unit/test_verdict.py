@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from redlock_fast._engine import FAULT, NOT_ASKED
-from redlock_fast._messages import Tally, Votes
-from redlock_fast._verdict import to_be_noted
+from redlock_fast.engine.contract import FAULT, NOT_ASKED
+from redlock_fast.engine.messages import Tally, Votes
+from redlock_fast.masters.faults import to_be_noted
 
 
 class Masters:

@@ -1,5 +1,0 @@
-# How _guard.py is compiled: the same source, with fields that C can reach.
-
-cdef class Electorate:
-    cdef public unsigned long long mask
-    cdef public bint pushing

@@ -1,0 +1,17 @@
+# How aio/future.py is compiled: the same source, with fields that C can reach.
+
+cimport cython
+
+cdef class Answer:
+    cdef object _asked
+    cdef public bint _asyncio_future_blocking
+    cdef object _context
+    cdef readonly object _loop
+    cdef object _wakeup
+    cdef public object answers
+    cdef public object ticket
+
+    cpdef object wake(self, object done=*)
+
+@cython.locals(made=Answer)
+cpdef Answer answer_of(object asked, object loop)

@@ -1,0 +1,1 @@
+"""Redlock without I/O: numbers, leases, generators. Clock and randomness are arguments."""

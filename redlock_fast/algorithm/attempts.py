@@ -1,0 +1,164 @@
+"""Between the rounds of an acquire: what came of them so far, whether another is worth it, and when.
+
+With ``push`` the masters say when the lock may be free (RESP3 client tracking), and the lease of the
+holder says when it ends at the latest; of all callers of one client only the first of the line asks.
+Without it, or where masters fail, the pauses are random.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import replace
+
+from ..engine.contract import BACKLOG, NOT_ASKED, SILENT, Request, Votes
+from .effects import Effect, Pause, Reconnect, Turn, Watch
+from .lease import Refusal
+from .local_queue import Place
+from .lock_kind import Claim
+from .policy import Rules
+from .quorum import Stagger, impossible
+
+#: Seconds until those that wait for a push look anyhow.
+REARM = 1.0
+#: The same where a master cannot push: at first, and at most.
+LOOK, LONGEST_LOOK = 0.05, 0.25
+#: Seconds that an acquire waits for connections, which may only try once: masters may be back in a moment.
+BLIP = 0.1
+#: Why a master that is connected was not asked.
+CONNECTED = frozenset({NOT_ASKED, "lagging"}) | BACKLOG
+
+
+class Tries:
+    """The rounds of one acquire. ``give_up_at``: on the lease clock; ``rounds``: how many at most."""
+
+    def __init__(self, rules: Rules, claim: Claim, give_up_at: float | None, rounds: int | None) -> None:
+        self.rules = rules
+        self.claim = claim
+        self.give_up_at = give_up_at
+        self.rounds = rounds
+        #: If it ends now: others wait for it, too.
+        self.refusal = Refusal(Votes((SILENT,) * rules.masters, 0, 0, 0, 0, {}), False, 0)
+        self.failed = 0
+        self.outage: float | None = None
+        self.began: float | None = None  # the first round
+        self.took = 0.0  # the last round
+        self.spare = math.inf  # seconds until the last round must begin
+        self.stagger = Stagger()
+        self.place: Place | None = None
+
+    # --- whether ---
+
+    def over(self, votes: Votes, start: float) -> bool:
+        """After a round that began at ``start`` and got no lease: whether it was the last."""
+        rules, now = self.rules, self.rules.clock()
+        if self.claim.lasting:
+            rules.places.busy(self)
+        self.took = now - start
+        self.began = start if self.began is None else self.began
+        self._note(votes, start)
+        hopeful = self.claim.hopeful and not self.refusal.unavailable
+        last = self.rounds is not None and self.failed >= self.rounds and not hopeful
+        blip = now - self.began < min(BLIP, rules.node_timeout)
+        if last and not (blip and self.gone(votes)):
+            return True
+        if self.give_up_at is not None:
+            # The last round is to end with the time, not to begin then.
+            left = self.give_up_at - now
+            self.spare = left - min(rules.node_timeout, max(4 * self.took, left / 10))
+            return self.spare <= 0
+        if not self.refusal.unavailable:
+            self.outage = None
+            return False
+        self.outage = start if self.outage is None else self.outage
+        return now - self.outage > rules.patience
+
+    def gone(self, votes: Votes) -> list[int]:
+        """The masters that were not connected, where a quorum was missing. Others may be silent, or fail."""
+        if not unavailable(self.rules, votes):
+            return []
+        return [n for n, why in votes.details.items() if type(why) is str and why not in CONNECTED]
+
+    def _note(self, votes: Votes, start: float) -> None:
+        self.failed += 1
+        bad = unavailable(self.rules, votes)
+        cut_short = self.give_up_at is not None and start + self.rules.node_timeout > self.give_up_at
+        waited = self.failed > 1 or self.place is not None
+        if waited and bad and cut_short:  # masters that had no time to answer are not down
+            self.refusal = replace(self.refusal, rounds=self.failed)
+        else:
+            self.refusal = Refusal(votes, bad, self.failed)
+
+    # --- when ---
+
+    def wait(self, votes: Votes, undo: list[Request] | None = None) -> Generator[Effect, list[Votes], bool]:
+        """Until the next round. False: the time has gone by in the line.
+
+        ``undo``: what gives back the place that is kept meanwhile, where there is one.
+        """
+        if undo is None:
+            return (yield from self._wait(votes))
+        self.rules.places.rest(self, undo)
+        again = yield from self._wait(votes)
+        self.rules.places.busy(self)
+        return again
+
+    def _wait(self, votes: Votes) -> Generator[Effect, list[Votes], bool]:
+        rules = self.rules
+        if self.claim.hopeful and not self.refusal.unavailable:
+            yield Pause(min(self.spare, self._stagger(votes)))
+            return True
+        usual = rules.retry.delay(self.failed, self.took, rules.chance())
+        pause = min(self.spare, self.claim.delay(usual, told=False))
+        watch = self.claim.watch(rules.electorate.mask) if rules.push else None
+        if watch is None or self.refusal.unavailable:
+            gone = self.gone(votes)
+            yield Reconnect(pause, gone) if gone else Pause(pause)
+            return True
+        until = rules.clock() + (pause if self.rounds is not None else self.spare)
+        if not (yield from self.queue(until)):
+            return self.rounds is not None
+        longest = max(0.0, min(until - rules.clock(), self._rearm()))
+        seen = (yield Watch([watch], rules.need, longest))[0]
+        if impossible(rules.masters, rules.need, 0, seen.faulty):
+            yield Pause(max(0.0, min(pause, until - rules.clock())))
+        else:
+            stagger = self.claim.delay(self._stagger(votes), told=True)
+            yield Pause(max(0.0, min(stagger, until - rules.clock())))
+        return True
+
+    def _stagger(self, votes: Votes) -> float:
+        return self.stagger.delay(not self.rules.hopeless(votes), self.took, self.rules.chance())
+
+    def _rearm(self) -> float:
+        if self.rules.electorate.pushing:
+            return REARM
+        longest = min(LONGEST_LOOK, LOOK * 2.0 ** min(self.failed - 1, 30))
+        return longest * (0.5 + self.rules.chance() / 2)
+
+    def queue(self, until: float = math.inf) -> Generator[Effect, list[Votes], bool]:
+        """Wait to be the first of this client, until the time is up; whether it is."""
+        key = self.claim.line
+        if key is None:
+            return True
+        if self.place is None:
+            self.place = self.rules.line.enter(key)
+        if self.give_up_at is not None:
+            until = min(until, self.give_up_at)
+        if not self.place.first:
+            yield Turn(self.place, max(0.0, until - self.rules.clock()))
+        return self.place.first
+
+    def leave(self) -> None:
+        """Whatever came of it."""
+        if self.claim.lasting:
+            self.rules.places.leave(self)
+        if self.place is not None:
+            self.place.leave()
+
+
+def unavailable(rules: Rules, votes: Votes) -> bool:
+    """Whether it was the masters: too many failed, were silent to the end, or granted too late."""
+    if impossible(rules.masters, rules.need, votes.refused, votes.faulty):
+        return impossible(rules.masters, rules.need, 0, votes.faulty)
+    return True

@@ -1,0 +1,88 @@
+"""What a procedure wants done: effects, which a driver performs with threads, asyncio or in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from ..engine.contract import Batch, Request, Wait
+from .local_queue import Place
+
+
+class Exchange:
+    """Effect: send ``requests``, come back with what the engine says. ``need=0``: without waiting."""
+
+    __slots__ = ("need", "requests", "stall", "timeout", "wait")
+
+    def __init__(
+        self,
+        requests: list[Request] | Batch,
+        need: int,
+        timeout: float,
+        wait: Wait = Wait.EARLY,
+        stall: float = 0.0,
+    ) -> None:
+        self.requests = requests
+        self.need = need
+        self.timeout = timeout
+        self.wait = wait
+        self.stall = stall
+
+
+class Watch(Exchange):
+    """The same for requests that watch: which may take long, and end when something changes."""
+
+    __slots__ = ()
+
+
+class Pause:
+    """Effect: wait for ``seconds``."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
+class Reconnect(Pause):
+    """Effect: the same, where masters are ``gone``. They are connected at once; one that is back ends it."""
+
+    __slots__ = ("gone",)
+
+    def __init__(self, seconds: float, gone: list[int]) -> None:
+        super().__init__(seconds)
+        self.gone = gone
+
+
+class Connect:
+    """Effect: wait up to ``timeout`` seconds for the first quorum of connections."""
+
+    __slots__ = ("timeout",)
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+
+
+class Turn:
+    """Effect: wait until ``place`` is the first of its line, at most for ``seconds``."""
+
+    __slots__ = ("place", "seconds")
+
+    def __init__(self, place: Place, seconds: float) -> None:
+        self.place = place
+        self.seconds = seconds
+
+
+Effect = Exchange | Pause | Connect | Turn
+
+
+def send_surely(requests: list[Request] | Batch) -> Generator[Effect, Any, None]:
+    """Hand over what must arrive, without waiting for replies; once more if that is interrupted."""
+    exchange = Exchange(requests, 0, 0.0)
+    try:
+        yield exchange
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield exchange  # it may not have gone out; deleting twice compares twice
+        raise

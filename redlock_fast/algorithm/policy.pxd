@@ -1,0 +1,29 @@
+# How algorithm/policy.py is compiled: the same source, with fields that C can reach.
+
+from redlock_fast.algorithm.voting_masters cimport Electorate
+
+cdef class Rules:
+    cdef public object masters  # no int of C, which has no 63 bits to shift
+    cdef public int need
+    cdef public double node_timeout
+    cdef public double drift_factor
+    cdef public double patience
+    cdef public object retry
+    cdef public Electorate electorate
+    cdef public object wait
+    cdef public object clock
+    cdef public object chance
+    cdef public object token
+    cdef public object tokens
+    cdef public object retention
+    cdef public object step
+    cdef public bint push
+    cdef public bint refill
+    cdef public object line
+    cdef public object places
+    cdef public unsigned long long everyone
+    cdef public object certain
+    cdef public double ttl
+    cdef public bytes wire
+
+    cpdef bytes wire_of(self, double ttl)

@@ -1,0 +1,8 @@
+# How algorithm/tokens.py is compiled: the same source, with types that C can reach into.
+
+cimport cython
+
+@cython.locals(head=bytes)
+cpdef bytes new_token()
+
+cpdef list new_tokens(Py_ssize_t count)

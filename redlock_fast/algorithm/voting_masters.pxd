@@ -1,0 +1,5 @@
+# How voting_masters.py is compiled: the same source, with fields that C can reach.
+
+cdef class Electorate:
+    cdef public unsigned long long mask
+    cdef public bint pushing

@@ -1,0 +1,1 @@
+"""``redlock-fast demo``: processes that contend for locks while masters fail."""

@@ -1,0 +1,150 @@
+"""The demo: processes fight over one lock, a master is killed, and what was promised is checked."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import embedded
+from ..algorithm.quorum import quorum
+from ..engine import load
+from .crew import Crew
+from .progress import Progress
+
+ALONE_SECONDS = 0.7
+KEYS_TIMEOUT = 5.0
+TALLY = ("cycles", "contended", "unavailable", "lost")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the user asked for."""
+
+    masters: int
+    workers: int
+    seconds: float
+    engine: str
+    server: str
+
+
+def run(setting: Setting, as_json: bool) -> int:
+    """Run the demo and print its result; returns 0, or 1 where a check failed."""
+    engine = load(setting.engine)
+    with (
+        embedded.Masters(setting.masters, server=setting.server) as masters,
+        tempfile.TemporaryDirectory(prefix="redlock-fast-demo-") as folder,
+    ):
+        result = asdict(setting) | {"server": masters.binary}
+        result["engine"] = "native" if engine.__name__ == "NativeEngine" else "python"
+        result |= _alone(masters, setting)
+        result |= _together(masters, setting, Path(folder) / "counter")
+        result["keys_left"] = _keys_left(masters)
+    result["failures"] = failures(result)
+    result["passed"] = not result["failures"]
+    print(json.dumps(result) if as_json else table(result))
+    return 0 if result["passed"] else 1
+
+
+def _alone(masters: embedded.Masters, setting: Setting) -> dict[str, Any]:
+    """One worker, no contention: how long a lock takes."""
+    with Crew(1, urls=masters.urls, engine=setting.engine, seconds=ALONE_SECONDS) as crew:
+        crew.go()
+        while crew.at_work:
+            crew.listen()
+    return crew.results[0]
+
+
+def _together(masters: embedded.Masters, setting: Setting, counter: Path) -> dict[str, Any]:
+    """All workers on one key; half-way one master dies, if the others are still a quorum."""
+    counter.write_text("0")
+    expendable = setting.masters - 1 >= quorum(setting.masters)
+    cycles_before_kill = None
+    bar = Progress(setting.seconds)
+    with Crew(
+        setting.workers,
+        urls=masters.urls,
+        engine=setting.engine,
+        seconds=setting.seconds,
+        counter=str(counter),
+    ) as crew:
+        start = crew.go()
+        while crew.at_work:
+            crew.listen()
+            elapsed = time.monotonic() - start
+            if expendable and cycles_before_kill is None and elapsed >= setting.seconds / 2:
+                masters[-1].kill()
+                cycles_before_kill = int(counter.read_text())  # the workers' own words come later
+            bar.show(elapsed, f"{crew.cycles:,} locks, {_alive(masters)} of {len(masters)} masters")
+    bar.end()
+    tally = {name: sum(result[name] for result in crew.results) for name in TALLY}
+    return tally | {
+        "alive": _alive(masters),
+        "cycles_after_kill": None if cycles_before_kill is None else tally["cycles"] - cycles_before_kill,
+        "locks_per_second": round(tally["cycles"] / setting.seconds, 1),
+        "counter": int(counter.read_text()),
+    }
+
+
+def _alive(masters: embedded.Masters) -> int:
+    return sum(master.pid is not None for master in masters)
+
+
+def _keys_left(masters: embedded.Masters) -> int:
+    """Keys on the living masters, once what is on its way has arrived."""
+    deadline = time.monotonic() + KEYS_TIMEOUT
+    while True:
+        left = sum(int(master.ask("DBSIZE").lstrip(":")) for master in masters if master.pid)
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.02)
+
+
+def failures(result: dict[str, Any]) -> list[str]:
+    """What was promised and not kept."""
+    found = []
+    if result["counter"] != result["cycles"]:
+        found.append(f"the counter is {result['counter']:,} after {result['cycles']:,} lock cycles")
+    if result["keys_left"]:
+        found.append(f"{result['keys_left']} keys left on the masters")
+    if result["lost"]:
+        found.append(f"{result['lost']} locks lost while they were held")
+    if not result["cycles"]:
+        found.append("no lock was acquired")
+    elif result["cycles_after_kill"] == 0:
+        found.append("no lock was acquired after a master was killed")
+    return found
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result for people."""
+    killed = result["masters"] - result["alive"]
+    fate = f"{result['alive']} of {result['masters']} alive" + (", one killed half-way" if killed else "")
+    right = "right" if result["counter"] == result["cycles"] else "WRONG"
+    rows = {
+        "engine": result["engine"],
+        "release path": ", ".join(result["paths"]),
+        "masters": fate,
+        "workers": f"{result['workers']} processes on one key for {result['seconds']:g} s",
+        "lock cycles": f"{result['cycles']:,}",
+        "locks/s": f"{result['locks_per_second']:,.0f}",
+        "acquire": _times(result["acquire_us"]),
+        "acquire + release": _times(result["cycle_us"]),
+        "not acquired": f"{result['contended']} contended, {result['unavailable']} without quorum",
+        "lost": f"{result['lost']}",
+        "counter": f"{result['counter']:,} of {result['cycles']:,}: {right}",
+        "keys left": f"{result['keys_left']}",
+    }
+    lines = [f"{name:<18} {value}" for name, value in rows.items()]
+    if result["passed"]:
+        lines += ["", f"demo passed: {result['cycles']:,} locks, no update lost, no key left"]
+    else:
+        lines += ["", *(f"demo failed: {what}" for what in result["failures"])]
+    return "\n".join(lines)
+
+
+def _times(times: dict[str, float]) -> str:
+    return f"p50 {times['p50']:.0f} µs, p99 {times['p99']:.0f} µs (alone)"

@@ -1,0 +1,20 @@
+# How engine/messages.py is compiled: the same source, with fields that C can reach.
+
+cimport cython
+
+cdef class Request:
+    cdef readonly int verb
+    cdef readonly tuple args
+    cdef readonly unsigned long long masters
+    cdef readonly double keep
+
+@cython.locals(made=Request)
+cpdef Request request(int verb, tuple args, unsigned long long masters, double keep)
+
+cdef class Votes:
+    cdef readonly tuple values
+    cdef readonly unsigned long long sent
+    cdef readonly int granted
+    cdef readonly int refused
+    cdef readonly int faulty
+    cdef readonly dict details

@@ -1,0 +1,1 @@
+"""The engine in Python, where nothing is compiled."""

@@ -1,0 +1,1 @@
+"""Metrics and traces of a client, for what collects them."""

@@ -1,0 +1,359 @@
+"""Who holds a lock, or is about to: its state in this process, and the steps from one to the next.
+
+No I/O and no waiting. What every lock runs through is here, so this is compiled where it can be: from this
+source, with the types of the fields in ``locks/holder.pxd``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self, TypeVar
+
+from ..algorithm.keys import key_of
+from ..algorithm.lease import Extension, Lease, Refusal
+from ..algorithm.lock_kind import Claim
+from ..algorithm.outcome import granted_lease
+from ..algorithm.policy import Rules
+from ..algorithm.procedures import First
+from ..engine.messages import Votes
+from ..errors import LockAlreadyHeld, LockLost
+from ..masters.held_leases import Ledger
+from ..wire.text import quoted
+from .auto_extend import Keeper
+from .client_base import Core, check_timeout, number
+
+H = TypeVar("H", bound="Holder")
+
+
+class _Default(int):
+    """So that one may see whether it was left as it is."""
+
+
+MAX_EXTENSIONS: int = _Default(100)
+
+
+class Holder:
+    """A holder of ``resource``. The lock belongs to the object, by its token; not to a thread or a task."""
+
+    __slots__ = (
+        "__weakref__",
+        "_acquiring",
+        "_claim",
+        "_core",
+        "_generation",
+        "_keeper",
+        "_lease",
+        "_masters",
+        "_max_extensions",
+        "_rules",
+        "_timeout",
+        "_ttl",
+        "resource",
+    )
+
+    def __init__(
+        self,
+        core: Core,
+        resource: str | bytes | tuple[str | bytes, ...],
+        claim: Claim,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        max_extensions: int | None = MAX_EXTENSIONS,
+        keeper: Keeper | None = None,
+    ) -> None:
+        self.resource = resource
+        self._core = core
+        self._rules = core.rules  # at hand: an attribute of a core is looked up in a dictionary
+        self._masters: Ledger = core.masters
+        self._claim = claim
+        self._ttl = core.ttl_of(ttl)
+        self._timeout = None if timeout is None else check_timeout(timeout)
+        if max_extensions is not MAX_EXTENSIONS and max_extensions is not None:
+            number("max_extensions", max_extensions, low=0)
+        self._max_extensions = max_extensions
+        self._keeper = keeper  # of an auto-extended lock
+        if keeper is not None and keeper.max_hold < math.inf and max_extensions is MAX_EXTENSIONS:
+            self._max_extensions = None  # one bound is enough
+        self._lease: Lease | None = None
+        self._acquiring: object = None  # what the acquire that is under way is known by
+        self._generation = self._masters.generation
+
+    # --- what it is ---
+
+    @property
+    def ttl(self) -> float:
+        """The lease that is asked for, in seconds."""
+        return self._ttl
+
+    @property
+    def token(self) -> bytes | None:
+        """The random value (160 bits) that is ours on the masters; None when nothing is held."""
+        lease = self._held()
+        return lease.token if lease else None
+
+    @property
+    def fencing_token(self) -> int | None:
+        """A number larger than that of every holder before; None when not held, or without ``fencing``.
+
+        For the protected resource to compare: it must refuse a token that is lower than one it has seen.
+        It stays the same when the lease is extended. See docs/fencing.md. Source: Kleppmann, "How to do
+        distributed locking", 2016.
+        """
+        lease = self._held()
+        return lease.fencing if lease else None
+
+    @property
+    def validity(self) -> float:
+        """Seconds of lease that were left when it was granted or last extended; 0.0 when not held."""
+        lease = self._held()
+        return lease.validity if lease else 0.0
+
+    def locked(self) -> bool:
+        """Whether this object holds the lock now: by its own clock, without asking the masters."""
+        return self.remaining() > 0.0
+
+    def remaining(self) -> float:
+        """Seconds for which the lock is still ours; 0.0 when it is not. Asks nobody, and never raises."""
+        lease = self._held()
+        return max(0.0, lease.deadline - self._rules.clock()) if lease else 0.0
+
+    def check(self) -> None:
+        """Raise LockLost unless the lock is held now: at once and without I/O, so it may be called often."""
+        if not self.locked():
+            raise LockLost(f"{quoted(self.key)} is not held: the lease has ended, or was never granted")
+
+    def _held(self) -> Lease | None:
+        # A child of fork has a copy of this object; the lease is its parent's.
+        return self._lease if self._generation == self._masters.generation else None
+
+    def __repr__(self) -> str:
+        state = f"held for {self.remaining():.3f} s more" if self.locked() else "not held"
+        return f"<{type(self).__name__} {quoted(self.resource)}: {state}>"
+
+    @property
+    def key(self) -> bytes:
+        """The resource as it stands on the masters."""
+        return self._claim.key
+
+    @property
+    def lease(self) -> Lease | None:
+        return self._held()
+
+    def becomes(self, claim: Claim) -> Self:
+        """Of another kind than it was made."""
+        self._claim = claim
+        return self
+
+    # --- how it acquires ---
+
+    def _first(self, blocking: bool, timeout: float | None) -> First | None:
+        """What to ``_begin`` an acquire with that one exchange may decide; None: use ``_attempt``.
+
+        Its votes are to be ``_settle``d. Who began ends it, whatever came of it: the last step is to set
+        ``_acquiring`` to None.
+        """
+        masters, rules, claim = self._masters, self._rules, self._claim
+        if (
+            self._lease is not None
+            or type(claim) is not Claim
+            or claim.key in rules.line.waiting
+            or self._timeout is not None
+            or (timeout != -1 and timeout is not None)
+            or not masters.ready
+            or masters.closed
+        ):
+            return None
+        return rules.clock(), rules.token(), rules.electorate.mask
+
+    def _begin(self, me: object) -> Lease | None:
+        """Nobody else acquires with this object from here on. Returns a lease that has ended.
+
+        It has begun when ``_acquiring`` is ``me``: so one can tell, whatever interrupted this.
+        """
+        with self._masters.mutex:
+            lease = self._begin_here(me)
+        if lease is not None:
+            self.let_go(lease)
+        return lease
+
+    def _begin_here(self, me: object) -> Lease | None:
+        """The same, where no other thread uses this object; what has ended is not let go of yet."""
+        masters = self._masters
+        if self._generation != masters.generation:  # whoever acquired or held it is our parent
+            self._generation = masters.generation
+            self._acquiring, self._lease = None, None
+        lease = self._lease
+        if self._acquiring is not None or (lease is not None and self._rules.clock() < lease.deadline):
+            raise LockAlreadyHeld(
+                f"{quoted(self.key)}: this lock object holds the lock, or is acquiring it; "
+                "use one object for each holder"
+            )
+        self._acquiring = me
+        return lease
+
+    def _settle(self, first: First, votes: Votes) -> Lease | None:
+        """What came of it; None: it was not all, ``_attempt`` has to go on."""
+        start, token, asked = first
+        if asked != self._rules.electorate.mask:
+            return None
+        lease = granted_lease(self._rules, self._claim, start, token, votes.sent, self._ttl, votes.granted)
+        if lease is not None:
+            self._keep(lease)
+            self._masters.counts.acquired += 1
+        return lease
+
+    def _keep(self, lease: Lease) -> None:
+        self._lease = lease
+        self._masters.hold(lease)
+        if self._keeper is not None:
+            self._keeper.begin(self, lease)
+
+    def _acquired(self, outcome: Lease | Refusal) -> bool:
+        """For ``acquire``: False where others hold it; QuorumUnavailable where masters are down."""
+        if isinstance(outcome, Lease):
+            return True
+        if outcome.unavailable:
+            raise self._core.refused(self.key, outcome)
+        return False
+
+    def _entered(self, outcome: Lease | Refusal) -> None:
+        """For ``with``: the body never runs unlocked."""
+        if isinstance(outcome, Refusal):
+            raise self._core.refused(self.key, outcome)
+
+    # --- how it lets go ---
+
+    def _leaving(self) -> Lease | None:
+        """What there is to release."""
+        lease = self._held()
+        if lease is None or self._masters.closed:
+            return None
+        lease.released = True
+        if self._keeper is not None:
+            self._keeper.stop()
+        return lease
+
+    def let_go(self, lease: Lease) -> None:
+        """It is released, or over."""
+        self._masters.let_go(lease)
+        if self._lease is lease:  # to the end: who is interrupted above finds it, and does this again
+            self._lease = None
+
+    def note_release(self, lease: Lease, alive: bool) -> bool:
+        self.let_go(lease)
+        if alive:
+            self._masters.counts.released += 1
+        else:
+            self._masters.counts.expired += 1
+            self.note_loss(lease)
+        return alive
+
+    def note_loss(self, lease: Lease) -> None:
+        """A release or an acquire found that the lease had ended."""
+        if self._keeper is not None:
+            self._keeper.lose(self, lease, released=True)
+
+    # --- how it is extended ---
+
+    def may_be_extended(self, lease: Lease) -> bool:
+        return self._max_extensions is None or lease.extensions < self._max_extensions
+
+    def note_extension(self, lease: Lease, outcome: Extension) -> bool:
+        """Whether the lease was extended."""
+        core = self._core
+        if outcome is Extension.LOST and self._keeper is not None:
+            self._keeper.lose(self, lease)  # which counts it
+        elif outcome is Extension.LOST:
+            with core.masters.mutex:
+                lease.lose(core.rules.clock())
+                core.count(outcome.value)
+        else:
+            core.count(outcome.value)
+        return outcome is Extension.EXTENDED
+
+
+# --- made and ended in one piece each: for those that are many ---
+
+
+def lock_of(
+    kind: type[H],
+    core: Core,
+    rules: Rules,
+    masters: Ledger,
+    resource: str | bytes,
+    claim: Claim,
+    ttl: float,
+    lease: Lease | None = None,
+) -> H:
+    """One of this kind, with no option but ``ttl``, which was checked."""
+    one = kind.__new__(kind)
+    one.resource = resource
+    one._core = core
+    one._rules = rules
+    one._masters = masters
+    one._claim = claim
+    one._ttl = ttl
+    one._timeout = None
+    one._max_extensions = MAX_EXTENSIONS
+    one._keeper = None
+    one._lease = lease
+    one._acquiring = None
+    one._generation = masters.generation
+    return one
+
+
+def plain_lock(kind: type[H], core: Core, resource: str | bytes, ttl: float | None) -> H:
+    """One of this kind, as ``lock(resource, ttl)`` makes it. Raises ConfigError.
+
+    ``core.claim`` and ``core.ttl_of`` in place: two calls of Python would cost more than all that is here.
+    """
+    rules = core.rules
+    claim = Claim(key_of(core.key_prefix, resource))
+    seconds = rules.ttl if ttl is None else core.check_ttl(ttl)
+    return lock_of(kind, core, rules, core.masters, resource, claim, seconds)
+
+
+def locks_of(
+    kind: type[H], core: Core, resources: Sequence[str | bytes], leases: Sequence[Lease | None]
+) -> list[H | None]:
+    """One of this kind for each lease, and None where there is none."""
+    made: list[H | None] = []
+    rules, masters = core.rules, core.masters
+    for resource, lease in zip(resources, leases, strict=True):
+        if lease is None:
+            made.append(None)
+        else:
+            made.append(lock_of(kind, core, rules, masters, resource, lease.claim, lease.ttl, lease))
+    masters.hold_all([lease for lease in leases if lease is not None])
+    return made
+
+
+def let_go_all(core: Core, held: Mapping[H, Lease]) -> None:
+    """These are released, or over."""
+    core.masters.let_go_all(held.values())
+    for one, lease in held.items():
+        if one._lease is lease:
+            one._lease = None
+
+
+def strangers(core: Core, locks: Iterable[object]) -> list[object]:
+    """Those that are no holders of this client."""
+    return [one for one in locks if not isinstance(one, Holder) or one._core is not core]
+
+
+def stop_keepers(locks: Iterable[Holder]) -> None:
+    """They are about to be released: nobody extends them any more."""
+    for one in locks:
+        if one._keeper is not None:
+            one._keeper.stop()
+
+
+def held_by(core: Core, locks: Iterable[H]) -> dict[H, Lease]:
+    """Those that have a lease, with it."""
+    held = {}
+    generation = core.masters.generation
+    for one in locks:
+        if one._lease is not None and one._generation == generation:
+            held[one] = one._lease
+    return held

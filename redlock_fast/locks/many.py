@@ -1,0 +1,152 @@
+"""Many locks in one call, as procedures without I/O: the same for threads and asyncio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from ..algorithm import batch as batches
+from ..algorithm.effects import Connect, Effect
+from ..algorithm.keys import many_keys
+from ..algorithm.lease import Extension, Lease, Refusal
+from ..algorithm.policy import Rules
+from ..errors import ConfigError, QuorumUnavailable
+from .client_base import Core
+from .holder import held_by, let_go_all, locks_of, stop_keepers, strangers
+from .lock_state import LockState
+
+L = TypeVar("L", bound=LockState)
+Outcome = TypeVar("Outcome")
+
+
+def acquire_many(
+    core: Core, kind: type[L], resources: Sequence[str | bytes], ttl: float | None
+) -> Generator[Effect, Any, list[L | None]]:
+    """One attempt for each; None for those that others hold. QuorumUnavailable: nothing is held."""
+    core.check_open()
+    ttl = core.ttl_of(ttl)
+    keys = check_resources(core, resources)
+    if keys and not core.masters.ready:
+        yield Connect(core.connect_timeout)
+        core.check_open()
+    held: list[Lease | None] = []
+    try:
+        for part in batches.parts(keys):
+            votes = yield from batches.acquire(core.rules, keys[part], ttl, held)
+            if votes is not None:
+                core.count("unavailable")
+                raise core.refused(keys[part][0], Refusal(votes, True, 1))
+        _check_time(core, held)
+        locks = locks_of(kind, core, resources, held)
+        refused = held.count(None)
+        core.count("acquired", len(held) - refused)
+        core.count("contended", refused)
+        return locks
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield from batches.undo_leases([lease for lease in held if lease is not None])
+        raise
+
+
+def _check_time(core: Core, held: list[Lease | None]) -> None:
+    """The leases of the first part run while the last part is acquired."""
+    first = next((lease for lease in held if lease is not None), None)
+    if first is not None and core.rules.clock() >= first.deadline:
+        core.count("unavailable")
+        raise QuorumUnavailable(
+            f"the first of {len(held)} leases ended before the last was granted: "
+            "use a longer ttl, or fewer locks at once"
+        )
+
+
+def release_many(core: Core, locks: Sequence[LockState]) -> Generator[Effect, Any, list[bool]]:
+    """As the release of each; False where there was nothing to release."""
+    held = leases_of(core, locks)
+    if core.masters.closed:
+        held = {}
+    stop_keepers(held)
+    try:
+        alive = yield from _by_parts(core, held, batches.release)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield from batches.undo_leases(list(held.values()))
+        raise
+    finally:
+        let_go_all(core, held)
+    expired = alive.count(False)
+    core.count("released", len(alive) - expired)
+    core.count("expired", expired)
+    if expired:
+        for (lock, lease), found in zip(held.items(), alive, strict=True):
+            if not found:
+                lock.note_loss(lease)
+    return _for_each(locks, held, alive)
+
+
+def extend_many(
+    core: Core, locks: Sequence[LockState], ttl: float | None
+) -> Generator[Effect, Any, list[bool]]:
+    """True for each lock that was extended; the others are as they were, or lost."""
+    core.check_open()
+    ttl = core.ttl_of(ttl)
+    held = {lock: lease for lock, lease in leases_of(core, locks).items() if lock.may_be_extended(lease)}
+    outcomes = yield from _by_parts(core, held, partial(_extend, ttl=ttl))
+    done = [
+        lock.note_extension(lease, outcome)
+        for (lock, lease), outcome in zip(held.items(), outcomes, strict=True)
+    ]
+    return _for_each(locks, held, done)
+
+
+def _extend(rules: Rules, leases: Sequence[Lease], ttl: float) -> Generator[Effect, Any, list[Extension]]:
+    return batches.extend(rules, leases, [ttl] * len(leases))
+
+
+def _by_parts(
+    core: Core,
+    held: dict[LockState, Lease],
+    procedure: Callable[..., Generator[Effect, Any, list[Outcome]]],
+) -> Generator[Effect, Any, list[Outcome]]:
+    """What came of it for each that is held."""
+    leases = list(held.values())
+    outcomes: list[Outcome] = []
+    for part in batches.parts_of(leases):
+        outcomes += yield from procedure(core.rules, leases[part])
+    return outcomes
+
+
+def _for_each(locks: Sequence[LockState], held: dict[LockState, Lease], done: list[bool]) -> list[bool]:
+    """In the order of the call, with False for those that were not held."""
+    if len(done) == len(locks):
+        return done
+    found = dict(zip(held, done, strict=True))
+    return [found.get(lock, False) for lock in locks]
+
+
+# --- checks, all before any I/O ------------------------------------------------------------------
+
+
+def check_resources(core: Core, resources: Sequence[str | bytes]) -> list[bytes]:
+    if isinstance(resources, (str, bytes)) or not isinstance(resources, Sequence):
+        raise ConfigError(f"resources must be a list of str or bytes, not {type(resources).__name__}")
+    keys = many_keys(core.key_prefix, resources)
+    if len(set(keys)) < len(keys):
+        twice = next(one for one, other in pairwise(sorted(keys)) if one == other)
+        raise ConfigError(f"resources: {twice!r} is there twice")
+    return keys
+
+
+def leases_of(core: Core, locks: Sequence[LockState]) -> dict[LockState, Lease]:
+    """The locks that have a lease, with it."""
+    if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
+        raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")
+    for lock in strangers(core, locks):
+        raise ConfigError(f"locks: {lock!r} is no lock of this client")
+    held = held_by(core, locks)
+    if len(held) < len(locks) and len(set(locks)) < len(locks):
+        raise ConfigError("locks: one of them is there twice")
+    return held

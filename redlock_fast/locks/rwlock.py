@@ -1,0 +1,169 @@
+"""Read-write lock: any number of readers, or one writer; a writer that waits goes before new readers.
+
+On each master three keys: ``{name}:w`` has the writer, ``{name}:r`` the readers, each with an end of its own,
+``{name}:i`` the writers that wait. Every master refuses what conflicts with what it has, and any two quorums
+share a master; so no conflicting two ever have quorums at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, Generic, Self, TypeVar
+
+from ..algorithm.attempts import REARM
+from ..algorithm.effects import Effect, Exchange
+from ..algorithm.lease import Extension, KindLease
+from ..algorithm.lock_kind import Claim, wire_ttl
+from ..algorithm.policy import Rules
+from ..algorithm.procedures import extended
+from ..engine.contract import Request, Votes
+from ..errors import ConfigError, LockLost
+from ..wire.commands import Verb
+from ..wire.text import quoted
+from .client_base import Core
+from .lock_state import LockState
+
+#: Seconds that an intent lasts at least, and how many of a writer's longest pauses.
+INTENT, PAUSES = 0.5, 3
+
+L = TypeVar("L")
+
+
+class Reader(Claim):
+    """``suffix``: follows the token where a writer became this reader."""
+
+    __slots__ = ("keys", "suffix")
+
+    plain = False
+
+    def __init__(self, key: bytes, suffix: bytes = b"") -> None:
+        super().__init__(key)
+        self.keys = (b"{%b}:w" % key, b"{%b}:r" % key, b"{%b}:i" % key)
+        self.suffix = suffix
+
+    @property
+    def line(self) -> bytes | None:
+        return None  # readers do not wait for each other
+
+    def ask(self, token: bytes, ttl: bytes, masters: int) -> Request:
+        return Request(Verb.RW_READ, (*self.names(token), ttl), masters)
+
+    def undo(self, token: bytes, masters: int, keep: float) -> list[Request]:
+        return [Request(Verb.RW_FREE, self.names(token), masters, keep)]
+
+    def more(self, token: bytes, ttl: bytes, masters: int) -> list[Request]:
+        return [Request(Verb.RW_EXTEND, (*self.names(token), ttl), masters)]
+
+    def watch(self, masters: int) -> Request | None:
+        writer, _, intents = self.keys
+        return Request(Verb.RW_WATCH, (writer[:-1], writer, intents), masters)
+
+    def names(self, token: bytes) -> tuple[bytes, ...]:
+        """The keys, who holds, and whose place it is: what all of its requests begin with."""
+        return (*self.keys, token + self.suffix, token)
+
+
+class Writer(Reader):
+    """``intent``: for how long its place is kept, as ``ttl``.
+
+    The token is that of its place, and stays the same over the rounds. What it holds the lock by is new in
+    each: a release that was held up on an old connection would take back the vote of a later round.
+    """
+
+    __slots__ = ("intent", "round")
+
+    lasting = True
+
+    def __init__(self, key: bytes, intent: bytes) -> None:
+        super().__init__(key)
+        self.intent = intent
+        self.round = 0
+
+    @property
+    def line(self) -> bytes:
+        return self.keys[0]
+
+    def begin(self) -> Self:
+        return type(self)(self.key, self.intent)
+
+    def ask(self, token: bytes, ttl: bytes, masters: int) -> Request:
+        self.round += 1
+        self.suffix = b"%d" % self.round
+        return Request(Verb.RW_WRITE, (*self.names(token), ttl), masters)
+
+    def retreat(self, token: bytes, masters: int, keep: float) -> list[Request]:
+        """From here on new readers wait: so who tries only once leaves nothing that they would wait for."""
+        return [Request(Verb.RW_YIELD, (*self.names(token), self.intent), masters, keep)]
+
+    def watch(self, masters: int) -> Request | None:
+        writer, readers, _ = self.keys
+        return Request(Verb.RW_WATCH, (writer[:-1], writer, readers), masters)
+
+    def downgrade(self, token: bytes, ttl: bytes, masters: int, keep: float) -> Request:
+        return Request(Verb.RW_DOWNGRADE, (*self.names(token), ttl), masters, keep)
+
+
+def intent(rules: Rules) -> bytes:
+    """How long a writer keeps its place: over its longest pause, for certain."""
+    longest = max(rules.retry.max_delay, REARM if rules.push else 0.0)
+    return wire_ttl(max(INTENT, PAUSES * longest))
+
+
+def downgrade(core: Core, lock: LockState) -> Generator[Effect, Any, float]:
+    """The new validity in seconds.
+
+    It is a reader from the start, whatever comes of it: other readers may be in as soon as one master has
+    executed it. What does not answer still has it as the writer, or as a reader, until the old deadline.
+    """
+    core.check_open()
+    lease = lock.lease
+    if lease is None:
+        raise LockLost(f"{quoted(lock.key)}: nothing to downgrade: the lock is not held")
+    writer = lease.claim
+    if not isinstance(lease, KindLease) or not isinstance(writer, Writer):
+        raise ConfigError(f"{quoted(lock.key)}: only a write lock (rwlock(...).write()) can be downgraded")
+    outcome, votes = yield from _exchange(core.rules, lease, writer, lease.ttl)
+    return lock.told(lease, outcome, votes)
+
+
+def _exchange(
+    rules: Rules, lease: KindLease, writer: Writer, ttl: float
+) -> Generator[Effect, list[Votes], tuple[Extension, Votes | None]]:
+    start = rules.clock()
+    if lease.lost or start >= lease.deadline:
+        return Extension.LOST, None
+    lease.claim = Reader(writer.key, writer.suffix)
+    request = writer.downgrade(lease.token, wire_ttl(ttl), lease.sent, ttl)
+    timeout = min(rules.node_timeout, lease.deadline - start)
+    votes = (yield Exchange([request], rules.need, timeout, rules.certain))[0]
+    return extended(rules, lease, ttl, start, votes.granted, votes), votes
+
+
+class ReadWriteLock(Generic[L]):
+    """Makes the read locks and the write locks of one resource, one for each holder. No I/O.
+
+    Made by [`FastRedlock.rwlock`][] and [`AsyncFastRedlock.rwlock`][]. Each lock is a [`Lock`][] or an
+    [`AsyncLock`][], with a lease of its own.
+    """
+
+    __slots__ = ("_key", "_make", "_rules")
+
+    def __init__(self, key: bytes, rules: Rules, make: Callable[[Claim], L]) -> None:
+        self._key = key
+        self._rules = rules
+        self._make = make
+        self.read()  # bad settings show at once
+
+    def read(self) -> L:
+        """A new lock that readers share. Its acquire waits for writers, those too that wait themselves."""
+        return self._make(Reader(self._key))
+
+    def write(self) -> L:
+        """A new lock that excludes everybody. Its acquire waits for readers that are in, and for the writer.
+
+        [`Lock.downgrade`][] makes it a reader without letting another writer in between.
+        """
+        return self._make(Writer(self._key, intent(self._rules)))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {quoted(self._key)}>"

@@ -1,0 +1,142 @@
+"""From a URL, or a redis.Redis client, to the settings of one master. redis-py reads both; no I/O.
+
+It is imported when the first client is made, not with this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..errors import ConfigError
+from ..wire.text import redacted
+from .sentinel import SENTINEL_SCHEMES, Discovery, Service, parse_sentinel_url
+
+#: redis-py's pools put these into connection settings; they belong to the pool, not to us.
+_POOL_SETTINGS = ("maint", "oss_cluster", "orig_", "himport", "retry", "health_check")
+
+_SCHEMES = {
+    "valkey://": "redis://",
+    "valkeys://": "rediss://",
+    "valkey+sentinel://": "redis+sentinel://",
+    "valkeys+sentinel://": "rediss+sentinel://",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One configured master. ``name`` is for people and holds no secrets; ``address`` tells servers apart.
+
+    ``named``: asks the Sentinels, if any look after it, for its host and port; its argument is seconds.
+    """
+
+    name: str
+    address: tuple[Any, ...]
+    connect: Callable[[float, int], Any]  # (timeout, protocol) -> redis-py Connection, not connected
+    protocol: int | None
+    named: Callable[[float], tuple[str, int]] | None = None
+
+
+def target(master: Any) -> Target:
+    """Settings from a URL, or from a redis.Redis client. ConfigError for anything else; no I/O."""
+    service = None
+    if isinstance(master, str):
+        connection_class, settings, service = _from_url(master)
+    else:
+        connection_class, settings = _from_client(master)
+    settings = {k: v for k, v in settings.items() if not k.startswith(_POOL_SETTINGS)}
+    protocol = settings.pop("protocol", None)
+    if protocol is not None:
+        if str(protocol) not in ("2", "3"):
+            raise ConfigError(f"masters: {_shown(master)} asks for protocol {protocol!r}, not 2 or 3")
+        protocol = int(protocol)  # older versions of redis-py leave it as text
+
+    def connect(timeout: float, protocol: int, **address: Any) -> Any:
+        return connection_class(
+            **{
+                **settings,
+                **address,
+                "decode_responses": False,
+                "socket_timeout": timeout,
+                "socket_connect_timeout": timeout,
+                "protocol": protocol,
+            }
+        )
+
+    try:
+        connection = connect(1.0, 2)
+    except Exception as error:
+        # Only a TypeError's text is safe to show: it names an option. Others may quote a secret. And where a
+        # password is in the options, or may reach into them, an option's name may be a part of it.
+        named = isinstance(error, TypeError) and not _secret_options(master)
+        why = f": {error}" if named else ""
+        raise ConfigError(f"masters: {_shown(master)} has settings that redis-py refuses{why}") from None
+    if getattr(connection, "driver_info", None):  # else redis-py reads a file for each connection
+        settings["driver_info"] = connection.driver_info
+    path = getattr(connection, "path", None)
+    db = getattr(connection, "db", 0)
+    if path is not None:
+        return Target(f"unix:{path}/{db}", (path,), connect, protocol)
+    if service is not None:
+        discovery = Discovery(service, connection_class, settings)
+        address = (service.name, *sorted(service.sentinels))
+
+        def discover(timeout: float, protocol: int) -> Any:
+            host, port = discovery.master(timeout)
+            return connect(timeout, protocol, host=host, port=port)
+
+        return Target(f"{service}/{db}", address, discover, protocol, discovery.master)
+    host, port = connection.host, connection.port
+    return Target(f"{host}:{port}/{db}", (host, port), connect, protocol)
+
+
+def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
+    from redis.connection import Connection, SSLConnection, parse_url
+
+    for scheme, same in _SCHEMES.items():
+        if url.startswith(scheme):
+            url = same + url.removeprefix(scheme)
+    try:
+        parts = urlsplit(url)
+        if "@" in parts.path + parts.fragment or "@" in parts.query.partition("=")[0]:
+            raise ValueError("the end of a password that is not escaped")
+        service = parse_sentinel_url(url) if url.startswith(SENTINEL_SCHEMES) else None
+        settings = dict(parse_url(service.url if service else url))  # type: ignore[no-untyped-call]
+        if isinstance(settings.get("connection_class"), str):
+            raise ValueError("the class is not the URL's to choose")
+    except ValueError:  # its text may quote the password
+        raise ConfigError(
+            f"masters: {_shown(url)} is no URL of a master: use redis://host:port/db, "
+            "rediss://host:port/db (TLS), unix:///path or redis+sentinel://host:port/service/db; "
+            "write special characters in a password as %XX"
+        ) from None
+    connection_class = settings.pop("connection_class", Connection)
+    if issubclass(connection_class, SSLConnection):  # redis-py before 6 takes the certificate of any host
+        settings.setdefault("ssl_check_hostname", settings.get("ssl_cert_reqs") != "none")
+    return connection_class, settings, service
+
+
+def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:
+    pool = getattr(client, "connection_pool", None)
+    connection_class = getattr(pool, "connection_class", None)
+    if pool is None or connection_class is None or ".asyncio" in connection_class.__module__:
+        raise ConfigError(
+            f"masters: each must be a URL or a (blocking) redis.Redis client, not {type(client).__name__}"
+        )
+    if hasattr(pool, "sentinel_manager"):
+        raise ConfigError(
+            "masters: a Sentinel's client names a service: use a URL, redis+sentinel://host:port/service"
+        )
+    return connection_class, dict(pool.connection_kwargs)
+
+
+def _secret_options(master: Any) -> bool:
+    options = master.partition("?")[2] if isinstance(master, str) else ""
+    return "password=" in options or "@" in options
+
+
+def _shown(master: Any) -> str:
+    """A master that was given, for an error: it has no secret."""
+    return repr(redacted(master)) if isinstance(master, str) else type(master).__name__

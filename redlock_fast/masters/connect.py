@@ -1,0 +1,153 @@
+"""From a master's settings to a connected, authenticated socket, and the commands for the server at its end.
+
+Connecting is redis-py's: TCP, TLS, unix sockets, AUTH and ACL users, SELECT, HELLO 3, credential
+providers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from ..wire.commands import LOOK, MARKER, Dialect, Mark, dialect, scripts
+from ..wire.resp import ProtocolError, without_arguments
+from ..wire.text import clean
+from .address import Target
+from .bounded_socket import BoundedSocket, Pushed
+from .probe import CannotConnect, Flushed, Server, ask, interview, witnessed
+from .restart_guard import Guard
+
+#: Of an error, for people.
+MAX_TEXT = 500
+
+
+class Dialled:
+    """A master that answered: what it is, and its connection, until that is taken."""
+
+    def __init__(self, connection: Any, server: Server, commands: Dialect) -> None:
+        self.server = server
+        self.dialect = commands
+        #: Connections of masters with the same run_id that were found to lead to other servers: the number of
+        #: the master, and of its connection.
+        self.distinct: set[tuple[int, int]] = set()
+        self._connection: Any = connection
+
+    def get(self, key: bytes) -> bytes | None:
+        """What is there. Raises CannotConnect."""
+        value = self._ask(b"GET", key)
+        return value if isinstance(value, bytes) else None
+
+    def put(self, key: bytes, value: bytes, ttl: int) -> None:
+        """For so many milliseconds. Raises CannotConnect."""
+        self._ask(b"SET", key, value, b"PX", b"%d" % ttl)
+
+    def _ask(self, *words: bytes) -> Any:
+        with reasons():
+            value = ask(self._connection, [words])[0]
+            if isinstance(value, Exception):
+                raise value
+            return value
+
+    def take(self) -> socket.socket:
+        """The socket: redis-py must not close it. Raises CannotConnect."""
+        with reasons():
+            sock: socket.socket = self._connection._sock.release()
+            self._connection._sock = None
+            return sock
+
+    def close(self) -> None:
+        self._connection.disconnect()
+
+
+@contextlib.contextmanager
+def reasons() -> Iterator[None]:
+    """Whatever redis-py or a credential provider makes of trouble, as CannotConnect."""
+    try:
+        yield
+    except CannotConnect:
+        raise
+    except Pushed:
+        raise Flushed("its keys were flushed while it was asked who it is") from None
+    except ProtocolError as error:
+        raise CannotConnect(f"protocol error: {error}") from None
+    except Exception as error:
+        raise CannotConnect(error_text(error)) from None
+
+
+def dial(
+    to: Target, timeout: float, key_prefix: bytes, guard: Guard, *, known: Server | None, push: bool
+) -> Dialled:
+    """Connect, authenticate, ask what the server can do. CannotConnect says why not.
+
+    ``timeout``: seconds, for the connection and for each reply. ``known``: the server at the last contact.
+    ``push``: have it tell when watched keys change, where it can.
+    """
+    with reasons():
+        connection, protocol = _connected(to, timeout)
+        try:
+            server = interview(connection, protocol, key_prefix)
+            if server.witness and (server.shared or (known and known.data)):
+                server = witnessed(connection, server, key_prefix)
+            mark = guard.mark(server.identity, server.promoted, server.max_lag)
+            server = replace(
+                server,
+                can=replace(server.can, push=push and server.witness),
+                where=(getattr(connection, "host", ""), getattr(connection, "port", 0)),
+            )
+            server = _prepared(connection, server, mark, guard.assume_fresh and not known)
+            return Dialled(connection, server, dialect(server.can, mark))
+        except BaseException:
+            connection.disconnect()
+            raise
+
+
+def error_text(error: Exception) -> str:
+    """What redis-py raised, for people."""
+    return clean(without_arguments(str(error)), MAX_TEXT) or type(error).__name__
+
+
+def _connected(to: Target, timeout: float) -> tuple[Any, int]:
+    """RESP3; RESP2 where the server has no HELLO."""
+    from redis.exceptions import ResponseError
+
+    try:
+        return connection_of(to, timeout, to.protocol or 3), to.protocol or 3
+    except ResponseError:
+        if to.protocol is not None:
+            raise
+    return connection_of(to, timeout, 2), 2
+
+
+def connection_of(to: Target, timeout: float, protocol: int) -> Any:
+    """A connection of redis-py that is connected and authenticated, on a bounded socket."""
+    connection = to.connect(timeout, protocol)
+    connect = connection._connect
+    connection._connect = lambda: BoundedSocket(connect(), timeout)
+    try:
+        connection.connect()
+    except BaseException:
+        connection.disconnect()
+        raise
+    return connection
+
+
+def _prepared(connection: Any, server: Server, mark: Mark | None, fresh: bool) -> Server:
+    """Load scripts (where that is forbidden, EVAL does it), look at the marker."""
+    commands: list[tuple[bytes | str, ...]] = [
+        ("SCRIPT", "LOAD", script.text) for script in scripts(server.can, mark)
+    ]
+    if mark is not None:
+        if fresh:
+            commands.append((b"SET", MARKER, mark.trusted, b"NX"))
+        commands.append((b"EVAL", LOOK.text, b"1", MARKER, *mark.words))
+    replies = ask(connection, commands)
+    if mark is None:
+        return server
+    left = replies[-1]
+    if isinstance(left, Exception):
+        why = error_text(left)
+        raise CannotConnect(f"restart_guard='marker' cannot use its key {MARKER.decode()!r} there: {why}")
+    return replace(server, guarded=left / 1000)

@@ -1,0 +1,8 @@
+# How faults.py is compiled: the same source, with types that C can reach into.
+
+cimport cython
+
+from redlock_fast.engine.messages cimport Votes
+
+@cython.locals(votes=Votes)
+cpdef bint to_be_noted(object answers, object masters) except -1

@@ -1,0 +1,68 @@
+"""What every lock of a client looks at, and writes into: whether masters are there, and what is held on them.
+
+Compiled where it can be, with the types of ``masters/held_leases.pxd``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+from .._stats import Stats
+
+
+class Lasting(Protocol):
+    """Something that ends by the lease clock."""
+
+    deadline: float
+
+
+class Ledger:
+    """Of one client."""
+
+    def __init__(self) -> None:
+        #: One for each process: what a parent of fork held is not the child's.
+        self.generation = 0
+        #: For good.
+        self.closed = False
+        self.counts = Stats()
+        self.open()
+
+    def open(self) -> None:
+        """An empty one: in a new process."""
+        #: A first quorum was there, or was waited for.
+        self.ready = False
+        #: What is held; also what nobody refers to any more, until its lease has ended.
+        self.held: set[Lasting] = set()
+        #: Guards the client's counters and what its locks hold: for a few instructions, never across
+        #: I/O. Reentrant: a signal handler may use the client while its own thread is inside.
+        self.mutex = threading.RLock()
+
+    def hold(self, lease: Lasting) -> None:
+        """Granted: while there is any, the client is there, also if all have forgotten it."""
+        if not self.held:
+            holders.add(self)
+        self.held.add(lease)
+
+    def hold_all(self, leases: Collection[Lasting]) -> None:
+        """The same of many."""
+        if leases and not self.held:
+            holders.add(self)
+        self.held.update(leases)
+
+    def let_go(self, lease: Lasting) -> None:
+        """Released."""
+        self.held.discard(lease)
+        if not self.held:
+            holders.discard(self)
+
+    def let_go_all(self, leases: Iterable[Lasting]) -> None:
+        """The same of many."""
+        self.held.difference_update(leases)
+        if not self.held:
+            holders.discard(self)
+
+
+#: Those of the clients that hold something.
+holders: set[Ledger] = set()

@@ -1,0 +1,218 @@
+"""What a server says about itself on a new connection, and what it can do: by trying that out."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..wire.commands import Capabilities, Identity
+from ..wire.text import clean
+
+#: Of what a server says about itself: a run_id has 40 characters.
+MAX_FACT = 100
+#: Tells, where a master serves other databases besides, whether a flush was of this one. Milliseconds.
+WITNESS, WITNESS_TTL = b"redlock-fast:witness", 30 * 86_400_000
+
+
+class CannotConnect(Exception):
+    """Why a master is of no use now: for health() and QuorumUnavailable."""
+
+
+class Flushed(CannotConnect):
+    """Its keys were flushed while it was being connected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What a master said about itself when it was connected; "" and 0 where it may not tell.
+
+    ``persistence``: "aof always", "aof not on rewrite", "aof everysec", "aof no" or "no aof". ``eviction``:
+    the policy; also "noeviction" where memory has no bound. ``promoted``: it was a replica once, so what its
+    master had promised it may never have heard. ``guarded``: for how many seconds its marker gives it no
+    vote. ``replid``: of its data's history; a demotion changes it. ``witness``: it tells when its keys are
+    flushed. ``shared``: other databases of it have keys, too. ``data``: what is in its witness key, if it has
+    one. ``min_replicas``, ``max_lag``: it refuses writes while fewer replicas than that have been heard of
+    for so many seconds. ``where``: its host and port.
+    """
+
+    kind: str = ""
+    version: str = ""
+    run_id: str = ""
+    uptime: int = 0
+    role: str = ""
+    protocol: int = 0
+    can: Capabilities = field(default_factory=Capabilities)
+    persistence: str = ""
+    eviction: str = ""
+    promoted: bool = False
+    guarded: float = 0.0
+    replid: str = ""
+    witness: bool = False
+    shared: bool = False
+    data: bytes = b""
+    min_replicas: int = 0
+    max_lag: float = 0.0
+    where: tuple[str, int] = ("", 0)
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.run_id, self.replid, self.role)
+
+    @property
+    def durable(self) -> bool:
+        """Whether it remembers after a restart, on the same disk, all that it has ever answered."""
+        return self.persistence == "aof always" and not self.promoted
+
+    @property
+    def evicts(self) -> bool:
+        return self.eviction not in ("", "noeviction")
+
+
+def ask(connection: Any, commands: list[tuple[bytes | str, ...]]) -> list[Any]:
+    """Commands in one round trip; an error reply comes back as the exception."""
+    from redis.exceptions import ResponseError
+
+    replies: list[Any] = []
+    connection.send_packed_command(connection.pack_commands(commands))
+    for _ in commands:
+        try:
+            replies.append(connection.read_response())
+        except ResponseError as error:
+            replies.append(error)
+    return replies
+
+
+def interview(connection: Any, protocol: int, key_prefix: bytes) -> Server:
+    """With RESP3 it also tells from now on which watched keys change, and that all are flushed."""
+    key, value = key_prefix + b"redlock-fast:" + os.urandom(16).hex().encode(), b"probe"
+    tracking, facts, replication, role, keyspace, append, memory, replicas, *probes = ask(
+        connection,
+        [
+            # First: what it says of itself is not older than what it will tell.
+            ("CLIENT", "TRACKING", "ON", "OPTIN") if protocol == 3 else ("PING",),
+            ("INFO", "server"),
+            ("INFO", "replication"),
+            ("ROLE",),
+            ("INFO", "keyspace"),
+            ("CONFIG", "GET", "*append*"),
+            ("CONFIG", "GET", "maxmemory*"),
+            ("CONFIG", "GET", "min-replicas*"),
+            # Tried out on a key that nobody has.
+            (b"DELIFEQ", key, value),
+            (b"DELEX", key, b"IFEQ", value),
+            (b"PEXPIRE", key, b"1", b"GT"),
+        ],
+    )
+    facts, replication, replicas = _info(facts), _info(replication), _pairs(replicas)
+    if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")):
+        raise CannotConnect(
+            "it is a node of a Cluster, which serves some keys only and may fail over without a word; "
+            "a master must be a server of its own, or one that Sentinels look after"
+        )
+    role = _role(role) or replication.get("role", "")
+    if role not in ("master", ""):
+        raise CannotConnect(f"it is a {role}, not a master: a lock there could vanish with the next write")
+    kind = "valkey" if "valkey_version" in facts else "redis"
+    version = facts.get("valkey_version") or facts.get("redis_version", "")
+    return Server(
+        kind=kind if version else "",
+        version=version,
+        run_id=facts.get("run_id", ""),
+        uptime=int(facts.get("uptime_in_seconds", 0)),
+        role=role,
+        protocol=protocol,
+        can=_capabilities(kind, version, *probes),
+        persistence=_persistence(_pairs(append)),
+        eviction=_eviction(_pairs(memory)),
+        promoted=replication.get("master_replid2", "").strip("0") != "",
+        replid=replication.get("master_replid", ""),
+        witness=protocol == 3 and not isinstance(tracking, Exception),
+        shared=any(re.fullmatch(r"db\d+", name) and name != f"db{connection.db}" for name in _info(keyspace)),
+        min_replicas=_number(replicas.get("min-replicas-to-write", "")),
+        max_lag=_number(replicas.get("min-replicas-max-lag", "")),
+    )
+
+
+def witnessed(connection: Any, server: Server, key_prefix: bytes) -> Server:
+    """With what is in the witness key: it stays there until this database is flushed, whoever set it."""
+    key = key_prefix + WITNESS
+    commands: list[tuple[bytes | str, ...]] = [
+        (b"SET", key, os.urandom(16).hex().encode(), b"NX", b"PX", b"%d" % WITNESS_TTL),
+        (b"PEXPIRE", key, b"%d" % WITNESS_TTL),
+        (b"GET", key),
+    ]
+    data = ask(connection, commands)[-1]
+    return replace(server, data=data if isinstance(data, bytes) else b"")
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _info(reply: Any) -> dict[str, str]:
+    if not isinstance(reply, (bytes, str)):
+        return {}
+    text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name: clean(value, MAX_FACT) for name, colon, value in pairs if colon}
+
+
+def _pairs(reply: Any) -> dict[str, str]:
+    """What CONFIG GET said; nothing where it is forbidden."""
+    if isinstance(reply, list):
+        reply = dict(zip(reply[::2], reply[1::2], strict=False))
+    if not isinstance(reply, dict):
+        return {}
+    return {_text(name): _text(value) for name, value in reply.items()}
+
+
+def _text(word: Any) -> str:
+    return clean(word if isinstance(word, bytes) else str(word), MAX_FACT)
+
+
+def _role(reply: Any) -> str:
+    return _text(reply[0]) if isinstance(reply, list) and reply else ""
+
+
+def _persistence(config: dict[str, str]) -> str:
+    if "appendonly" not in config:
+        return ""
+    if config["appendonly"] != "yes":
+        return "no aof"
+    when = config.get("appendfsync", "")
+    late = when == "always" and config.get("no-appendfsync-on-rewrite") != "no"
+    return "aof not on rewrite" if late else f"aof {when}"
+
+
+def _eviction(config: dict[str, str]) -> str:
+    return "noeviction" if config.get("maxmemory") == "0" else config.get("maxmemory-policy", "")
+
+
+def _capabilities(kind: str, version: str, delifeq: Any, delex: Any, expire_gt: Any) -> Capabilities:
+    """By the replies to what was tried out; where these say nothing, by version."""
+    since = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    valkey = kind == "valkey"
+    has_delifeq = _supports(delifeq, (valkey and since >= (9, 0)) or _key_refused(delifeq))
+    has_delex = not has_delifeq and _supports(
+        delex, (not valkey and since >= (8, 4)) or _key_refused(delex)
+    )
+    has_gt = _supports(expire_gt, since >= (7, 0) or _key_refused(expire_gt))
+    return Capabilities(has_delifeq, has_delex, has_gt)
+
+
+def _supports(reply: Any, otherwise: bool) -> bool:
+    if not isinstance(reply, Exception):
+        return True
+    text = str(reply).lower()
+    if "unknown" in text or "syntax" in text or "number of arguments" in text:
+        return False
+    if "no permissions to run" in text:
+        return False  # the command itself is forbidden to this user
+    return otherwise
+
+
+def _key_refused(reply: Any) -> bool:
+    """An ACL that refuses the key: servers look for the command, and count its words, before that."""
+    return isinstance(reply, Exception) and "permission" in str(reply).lower() and "key" in str(reply).lower()

@@ -1,0 +1,123 @@
+"""Masters that Sentinels look after: who is the master of a service is asked each time that one is dialled.
+
+``redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/db][?option=value]``, and
+``rediss+sentinel`` for TLS, to the Sentinels, too. User and password are for the master;
+``sentinel_username`` and ``sentinel_password`` among the options are for the Sentinels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from ..wire.resp import without_arguments
+from ..wire.text import clean
+from .bounded_socket import BoundedSocket
+
+SENTINEL_SCHEMES = ("redis+sentinel://", "rediss+sentinel://")
+DEFAULT_PORT = 26379
+#: Of what one of them says, for people.
+MAX_SAID = 150
+#: Options for the Sentinels instead of the master.
+FOR_SENTINELS = {"sentinel_username": "username", "sentinel_password": "password"}
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """``name`` as the ``sentinels`` know it. ``url``: of its master, all but the address."""
+
+    name: str
+    sentinels: tuple[tuple[str, int], ...]
+    url: str = field(repr=False)
+    login: dict[str, str] = field(repr=False)
+
+    def __str__(self) -> str:
+        host, port = self.sentinels[0]
+        return f"{self.name}@{host}:{port}"
+
+
+def parse_sentinel_url(url: str) -> Service:
+    """The parts of a Sentinel's URL. ValueError where something is missing; its text may hold a secret."""
+    parts = urlsplit(url)
+    name, _, db = parts.path.strip("/").partition("/")
+    login, at, where = parts.netloc.rpartition("@")
+    if not name or not where or parts.fragment or not (db or "0").isdigit():
+        raise ValueError("a Sentinel's URL has addresses, a service and perhaps the number of a database")
+    addresses = tuple(_address(one) for one in where.split(","))
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    sentinel_login = {FOR_SENTINELS[key]: options.pop(key) for key in list(options) if key in FOR_SENTINELS}
+    query = f"?{urlencode(options)}" if options else ""
+    scheme = parts.scheme.removesuffix("+sentinel")
+    return Service(unquote(name), addresses, f"{scheme}://{login}{at}localhost/{db}{query}", sentinel_login)
+
+
+def _address(text: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname:
+        raise ValueError("an address is empty")
+    return parts.hostname, parts.port or DEFAULT_PORT
+
+
+class Unknown(Exception):
+    """No Sentinel named a master; the text says why, for each."""
+
+
+class Discovery:
+    """Asks the Sentinels of a ``service``, beginning with another one each time: one may be behind.
+
+    ``connection_class`` and ``settings``: of the master's connection; that of a Sentinel has the same TLS.
+    """
+
+    def __init__(self, service: Service, connection_class: Any, settings: dict[str, Any]) -> None:
+        self._service = service
+        self._class = connection_class
+        self._tls = {name: value for name, value in settings.items() if name.startswith("ssl_")}
+        self._asked = 0
+
+    def master(self, timeout: float) -> tuple[str, int]:
+        """Host and port, as the first Sentinel says that knows a healthy one. ``timeout``: for each reply.
+
+        Raises Unknown.
+        """
+        sentinels = self._service.sentinels
+        first, self._asked = self._asked % len(sentinels), self._asked + 1
+        said = []
+        for host, port in sentinels[first:] + sentinels[:first]:
+            try:
+                return self._ask(host, port, timeout)
+            except Exception as error:  # whatever redis-py makes of what it is told
+                text = clean(without_arguments(str(error)), MAX_SAID)
+                said.append(f"{host}:{port}: {text or type(error).__name__}")
+        raise Unknown(f"no Sentinel has a master for {self._service.name!r}: {'; '.join(said)}")
+
+    def _ask(self, host: str, port: int, timeout: float) -> tuple[str, int]:
+        from redis import ConnectionPool, Redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+        from redis.sentinel import Sentinel
+
+        settings: dict[str, Any] = {**self._tls, **self._service.login, "retry": Retry(NoBackoff(), 0)}
+        settings |= {"socket_timeout": timeout, "socket_connect_timeout": timeout, "protocol": 2}
+        pool = ConnectionPool(_bounded(self._class, timeout), host=host, port=port, **settings)
+        finder: Any = Sentinel([])  # type: ignore[no-untyped-call]
+        finder.sentinels = [Redis(connection_pool=pool)]
+        try:
+            state = finder.sentinels[0].sentinel_masters().get(self._service.name)
+            if state is None:
+                raise Unknown("no such service")
+            if not finder.check_master_state(state, self._service.name):
+                raise Unknown(f"{state['ip']}:{state['port']} is down, it says")
+            return str(state["ip"]), int(state["port"])
+        finally:
+            pool.disconnect()
+
+
+def _bounded(connection_class: Any, timeout: float) -> Any:
+    """Connections that a hostile server cannot fill."""
+
+    class Bounded(connection_class):  # type: ignore[misc]
+        def _connect(self) -> BoundedSocket:
+            return BoundedSocket(super()._connect(), timeout)
+
+    return Bounded

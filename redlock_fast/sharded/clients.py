@@ -1,0 +1,270 @@
+"""ShardedRedlock and AsyncShardedRedlock: several groups of masters, each resource on one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from typing import Any, ParamSpec, TypeVar, cast
+
+from ..aio.client import AsyncFastRedlock, AsyncLock
+from ..aio.rlock import AsyncRLock
+from ..locks.rlock import RLock
+from ..locks.rwlock import ReadWriteLock
+from ..threads.client import FastRedlock, Lock
+from .placement import Sharding, check_alive, put
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Groups = Mapping[str, Sequence[Any]] | Sequence[Sequence[Any]]
+
+
+class ShardedRedlock(Sharding[FastRedlock]):
+    """A client for more locks than one group of masters can serve: each resource is on one group.
+
+    **Every process must map a resource to the same group, or two may hold its lock.** What decides is
+    the groups' names. Without a dict a group's name is made of its masters' addresses: those must then
+    be written alike everywhere (``localhost`` is not ``127.0.0.1``). With a dict the names are yours,
+    and a master can move to another address. The order of groups and masters, databases, users,
+    passwords and ``key_prefix`` do not matter.
+
+    **A group that is added, removed or renamed moves resources**, and who holds a lock by the old map
+    is not seen by the new one. Stop every process that uses the old map, wait ``max_ttl`` seconds (or
+    until all have released), start the new ones; docs/scaling.md has a way that stops nobody.
+
+    Raises ConfigError for bad settings, before any I/O. Source: rendezvous hashing, Thaler and Ravishankar,
+    1998; why by group and not by master: docs/scaling.md.
+
+    Args:
+        groups: A dict of groups by name, each a list of masters as for [`FastRedlock`][]; or a list of such
+            lists.
+        **options: Those of [`FastRedlock`][], the same for every group.
+    """
+
+    def __init__(self, groups: Groups, **options: Any) -> None:
+        super().__init__(groups, FastRedlock, options)
+
+    def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> Lock:
+        """A lock on ``resource``, not acquired yet; no I/O. As [`FastRedlock.lock`][]."""
+        return self._client(resource).lock(resource, ttl, **options)
+
+    def rwlock(
+        self, resource: str | bytes, ttl: float | None = None, **options: Any
+    ) -> ReadWriteLock[Lock]:
+        """A read-write lock on ``resource``; no I/O. As [`FastRedlock.rwlock`][]."""
+        return self._client(resource).rwlock(resource, ttl, **options)
+
+    def semaphore(
+        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+    ) -> Lock:
+        """A lock that up to ``permits`` holders have; no I/O. As [`FastRedlock.semaphore`][]."""
+        return self._client(resource).semaphore(resource, permits, ttl, **options)
+
+    def rlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> RLock:
+        """A reentrant lock on ``resource``. As [`FastRedlock.rlock`][]."""
+        return self._client(resource).rlock(resource, ttl, **options)
+
+    def multilock(
+        self, resources: Sequence[str | bytes], ttl: float | None = None, **options: Any
+    ) -> Lock:
+        """One lock on all of ``resources``; ConfigError if they belong to several groups. No I/O.
+
+        As [`FastRedlock.multilock`][]; [`ShardedRedlock.group_of`][] tells.
+        """
+        return self._common(resources).multilock(resources, ttl, **options)
+
+    def acquire(
+        self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
+    ) -> Lock | None:
+        """The short way: an acquired lock, or None when others hold it. Raises as [`Lock.acquire`][]."""
+        return self._client(resource).acquire(resource, ttl, blocking, timeout)
+
+    def acquire_many(self, resources: Sequence[str | bytes], ttl: float | None = None) -> list[Lock | None]:
+        """As [`FastRedlock.acquire_many`][], one group after the other.
+
+        The result is in the order of ``resources``. If one group raises (QuorumUnavailable), what the others
+        granted is given back.
+        """
+        shares = self._spread(resources, ttl)
+        locks: list[Lock | None] = [None] * len(resources)
+        try:
+            for client, places in shares.items():
+                granted = client.acquire_many([resources[place] for place in places], ttl)
+                put(locks, places, granted)
+            check_alive(locks)
+        except BaseException:
+            self.release_many([lock for lock in locks if lock])
+            raise
+        return locks
+
+    def release_many(self, locks: Sequence[Lock]) -> list[bool]:
+        """As [`FastRedlock.release_many`][], one group after the other."""
+        shares = self._sort(locks)
+        released = [False] * len(locks)
+
+        def release(client: FastRedlock, places: list[int]) -> None:
+            put(released, places, client.release_many([locks[place] for place in places]))
+
+        with ExitStack() as stack:  # what interrupts the release in one group keeps no other from it
+            for client, places in shares.items():
+                stack.callback(release, client, places)
+        return released
+
+    def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:
+        """As [`FastRedlock.extend_many`][], one group after the other."""
+        self._checked(ttl)
+        shares = self._sort(locks)
+        extended = [False] * len(locks)
+        for client, places in shares.items():
+            put(extended, places, client.extend_many([locks[place] for place in places], ttl))
+        return extended
+
+    def synchronized(
+        self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Decorator: the function runs only while it holds the lock. As [`FastRedlock.synchronized`][]."""
+        # Which needs nothing of a client but its lock(), and this one's finds the group for each call.
+        return FastRedlock.synchronized(cast(FastRedlock, self), resource, ttl, **options)
+
+    def locked(self, resource: str | bytes) -> bool:
+        """Whether anybody holds ``resource`` now: asked of its group. As [`FastRedlock.locked`][]."""
+        return self._client(resource).locked(resource)
+
+    def connect(self, timeout: float | None = None) -> bool:
+        """Wait until every group has a quorum connected. False if ``timeout`` (seconds) came first.
+
+        ``timeout``: ``connect_timeout`` by default. Raises ClientClosed.
+        """
+        return all(client.connect(left) for client, left in self._connecting(timeout))
+
+    def close(self) -> None:
+        """Close all connections. Locks that are held stay held until their leases end."""
+        with ExitStack() as stack:
+            for client in self._clients.values():
+                stack.callback(client.close)
+
+    def __enter__(self, /) -> ShardedRedlock:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
+    """[`ShardedRedlock`][] for asyncio: the same arguments and warnings, the same names with ``await``."""
+
+    def __init__(self, groups: Groups, **options: Any) -> None:
+        super().__init__(groups, AsyncFastRedlock, options)
+
+    def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncLock:
+        """A lock on ``resource``, not acquired yet; no I/O. As [`AsyncFastRedlock.lock`][]."""
+        return self._client(resource).lock(resource, ttl, **options)
+
+    def rwlock(
+        self, resource: str | bytes, ttl: float | None = None, **options: Any
+    ) -> ReadWriteLock[AsyncLock]:
+        """A read-write lock on ``resource``; no I/O. As [`AsyncFastRedlock.rwlock`][]."""
+        return self._client(resource).rwlock(resource, ttl, **options)
+
+    def semaphore(
+        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+    ) -> AsyncLock:
+        """A lock that up to ``permits`` holders have; no I/O. As [`AsyncFastRedlock.semaphore`][]."""
+        return self._client(resource).semaphore(resource, permits, ttl, **options)
+
+    def rlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncRLock:
+        """A reentrant lock on ``resource``. As [`AsyncFastRedlock.rlock`][]."""
+        return self._client(resource).rlock(resource, ttl, **options)
+
+    def multilock(
+        self, resources: Sequence[str | bytes], ttl: float | None = None, **options: Any
+    ) -> AsyncLock:
+        """One lock on all of ``resources``; ConfigError if they belong to several groups. No I/O.
+
+        As [`AsyncFastRedlock.multilock`][]; [`ShardedRedlock.group_of`][] tells.
+        """
+        return self._common(resources).multilock(resources, ttl, **options)
+
+    async def acquire(
+        self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
+    ) -> AsyncLock | None:
+        """The short way: an acquired lock, or None when others hold it."""
+        return await self._client(resource).acquire(resource, ttl, blocking, timeout)
+
+    async def acquire_many(
+        self, resources: Sequence[str | bytes], ttl: float | None = None
+    ) -> list[AsyncLock | None]:
+        """As [`ShardedRedlock.acquire_many`][]; cancelled, it gives back what it was granted."""
+        shares = self._spread(resources, ttl)
+        locks: list[AsyncLock | None] = [None] * len(resources)
+        try:
+            for client, places in shares.items():
+                granted = await client.acquire_many([resources[place] for place in places], ttl)
+                put(locks, places, granted)
+            check_alive(locks)
+        except BaseException:
+            await self.release_many([lock for lock in locks if lock])
+            raise
+        return locks
+
+    async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
+        """As [`AsyncFastRedlock.release_many`][], one group after the other.
+
+        Cancelled, it still releases all.
+        """
+        shares = self._sort(locks)
+        released = [False] * len(locks)
+
+        async def release(client: AsyncFastRedlock, places: list[int]) -> None:
+            put(released, places, await client.release_many([locks[place] for place in places]))
+
+        async with AsyncExitStack() as stack:
+            for client, places in shares.items():
+                stack.push_async_callback(release, client, places)
+        return released
+
+    async def extend_many(self, locks: Sequence[AsyncLock], ttl: float | None = None) -> list[bool]:
+        """As [`AsyncFastRedlock.extend_many`][], one group after the other."""
+        self._checked(ttl)
+        shares = self._sort(locks)
+        extended = [False] * len(locks)
+        for client, places in shares.items():
+            put(extended, places, await client.extend_many([locks[place] for place in places], ttl))
+        return extended
+
+    def synchronized(
+        self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
+    ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
+        """Decorator: the async function runs only while it holds the lock."""
+        return AsyncFastRedlock.synchronized(cast(AsyncFastRedlock, self), resource, ttl, **options)
+
+    async def locked(self, resource: str | bytes) -> bool:
+        """Whether anybody holds ``resource`` now: asked of its group. As [`AsyncFastRedlock.locked`][]."""
+        return await self._client(resource).locked(resource)
+
+    async def connect(self, timeout: float | None = None) -> bool:
+        """Wait until every group has a quorum connected. False if ``timeout`` (seconds) came first.
+
+        ``timeout``: ``connect_timeout`` by default. Raises ClientClosed.
+        """
+        for client, left in self._connecting(timeout):
+            if not await client.connect(left):
+                return False
+        return True
+
+    async def close(self) -> None:
+        """Close all connections. Locks that are held stay held until their leases end."""
+        async with AsyncExitStack() as stack:
+            for client in self._clients.values():
+                stack.push_async_callback(client.close)
+
+    async def __aenter__(self, /) -> AsyncShardedRedlock:
+        for client in self._clients.values():
+            client.pump()  # bound to this loop
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+
+__all__: Sequence[str] = ("AsyncShardedRedlock", "ShardedRedlock")

@@ -1,0 +1,179 @@
+"""Which group of masters has which resource: pure arithmetic, without I/O.
+
+A resource belongs to the group with the highest weight (rendezvous hashing, Thaler and Ravishankar
+1998), so a new group takes its share from all others and moves nothing between those.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from hashlib import blake2b
+from typing import Any, Generic, TypeVar
+
+from .._stats import Stats
+from ..algorithm.keys import encoded
+from ..errors import ConfigError, QuorumUnavailable
+from ..locks.client_base import Core, check_masters
+from ..locks.lock_state import LockState
+from ..locks.many import check_resources
+from ..masters.address import Target
+from ..masters.state import MasterHealth
+from ..wire.text import quoted
+
+Client = TypeVar("Client", bound=Core)
+
+
+class Sharding(Generic[Client]):
+    """Which group has which resource, and what needs no waiting: the same for threads and asyncio."""
+
+    def __init__(self, groups: Any, client: Callable[..., Client], options: dict[str, Any]) -> None:
+        checked = check_groups(groups)
+        self._clients = {name: client(masters, **options) for name, masters in checked.items()}
+        self._hashes = {name: hash_of(name) for name in checked}
+
+    def group_of(self, resource: str | bytes) -> str:
+        """The name of the group that ``resource`` belongs to. No I/O; raises ConfigError.
+
+        It depends on the groups' names and on nothing else: docs/scaling.md has the arithmetic.
+        """
+        key = encoded("resource", resource)
+
+        def weight(name: str) -> bytes:
+            own = self._hashes[name].copy()
+            own.update(key)
+            return own.digest()
+
+        return max(self._hashes, key=weight)
+
+    def health(self) -> dict[str, list[MasterHealth]]:
+        """By name of the group, its masters as this client sees them. No I/O."""
+        return {name: client.health() for name, client in self._clients.items()}
+
+    def stats(self) -> Stats:
+        """What this client has done so far, as counts over all groups."""
+        every = [client.stats() for client in self._clients.values()]
+        return Stats(*(sum(getattr(one, field.name) for one in every) for field in fields(Stats)))
+
+    def _client(self, resource: str | bytes) -> Client:
+        return self._clients[self.group_of(resource)]
+
+    def _common(self, resources: Sequence[str | bytes]) -> Client:
+        """Of the group that all of these belong to."""
+        anyone = self._checked(None)
+        check_resources(anyone, resources)
+        groups = {self.group_of(resource): resource for resource in resources}
+        if len(groups) > 1:
+            told = ", ".join(f"{quoted(resource)} to {name!r}" for name, resource in sorted(groups.items()))
+            raise ConfigError(
+                f"resources that are locked at once must belong to one group of masters, and {told}"
+            )
+        return self._clients[next(iter(groups))] if groups else anyone
+
+    def _spread(self, resources: Sequence[str | bytes], ttl: float | None) -> dict[Client, list[int]]:
+        """The places in ``resources`` that each group's client has to do with; all of them checked."""
+        anyone = self._checked(ttl)
+        check_resources(anyone, resources)
+        places: dict[Client, list[int]] = {}
+        for place, resource in enumerate(resources):
+            places.setdefault(self._client(resource), []).append(place)
+        return places
+
+    def _sort(self, locks: Sequence[LockState]) -> dict[Client, list[int]]:
+        """The places in ``locks`` that each group's client has to do with; all of them checked."""
+        if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
+            raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")
+        places: dict[Any, list[int]] = {client: [] for client in self._clients.values()}
+        for place, lock in enumerate(locks):
+            if not isinstance(lock, LockState) or lock._core not in places:
+                raise ConfigError(f"locks: {lock!r} is no lock of this client")
+            places[lock._core].append(place)
+        if len(set(locks)) < len(locks):
+            raise ConfigError("locks: one of them is there twice")
+        return {client: own for client, own in places.items() if own}
+
+    def _checked(self, ttl: float | None) -> Client:
+        """Any group's client, all have the same options; it is open, and ``ttl`` is right."""
+        client = next(iter(self._clients.values()))
+        client.check_open()
+        if ttl is not None:
+            client.check_ttl(ttl)
+        return client
+
+    def _connecting(self, timeout: float | None) -> Iterator[tuple[Client, float]]:
+        """Each group's client, and how long to wait for it; all of them connect meanwhile."""
+        timeout = self._checked(None).connect_timeout if timeout is None else timeout
+        for client in self._clients.values():
+            client.masters.start()
+        end = time.monotonic() + timeout
+        for client in self._clients.values():
+            yield client, max(0.0, end - time.monotonic())
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+def hash_of(name: str) -> blake2b:
+    """What a resource is added to for its weight in this group: BLAKE2b-64, keyed by the name.
+
+    Never to be changed, or two versions of this library have two holders of one lock; tests pin it.
+    """
+    # Python's hash() differs by process, and a CRC is linear: its weights are not independent. hashlib
+    # takes its time to import, so this module is loaded when it is first asked for, not by the package.
+    key = blake2b(name.encode(), usedforsecurity=False).digest()
+    return blake2b(key=key, digest_size=8, usedforsecurity=False)
+
+
+def check_groups(groups: Any) -> dict[str, list[Any]]:
+    """Lists of masters by the group's name, in the order of the names; no server in two of them."""
+    found: dict[str, list[Any]] = {}
+    owners: dict[Any, str] = {}
+    for name, masters, targets in named_groups(groups):
+        for target in targets:
+            other = owners.setdefault(target.address, name)
+            if other != name or name in found:
+                raise ConfigError(f"groups: {target.name} is in two groups; each needs masters of its own")
+        found[name] = list(masters)
+    if not found:
+        raise ConfigError("groups must have at least one group of masters")
+    return dict(sorted(found.items()))
+
+
+def named_groups(groups: Any) -> Iterator[tuple[str, list[Any], list[Target]]]:
+    """Each group's name, its masters as they were given, and as targets."""
+    if isinstance(groups, Mapping):
+        for name, masters in groups.items():
+            if not isinstance(name, str) or not encoded("groups: a name", name):
+                raise ConfigError(f"groups: a name must be a str and not empty, not {name!r}")
+            yield name, masters, targets_of(f"groups[{name!r}]", masters)
+    elif isinstance(groups, Sequence) and not isinstance(groups, (str, bytes)):
+        for number, masters in enumerate(groups):
+            targets = targets_of(f"groups[{number}]", masters)
+            yield ",".join(sorted(":".join(map(str, one.address)) for one in targets)), masters, targets
+    else:
+        raise ConfigError(f"groups must be a list of lists, or a dict of lists, not {type(groups).__name__}")
+
+
+def targets_of(where: str, masters: Any) -> list[Target]:
+    try:
+        return check_masters(masters)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def put(into: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
+    """Back to the caller's order."""
+    for place, value in zip(places, values, strict=True):
+        into[place] = value
+
+
+def check_alive(locks: Sequence[LockState | None]) -> None:
+    """The leases of the first group run while the last group is asked."""
+    if not all(lock.locked() for lock in locks if lock):
+        raise QuorumUnavailable(
+            "the first leases ended before the last were granted: use a longer ttl or fewer locks"
+        )

@@ -1,0 +1,222 @@
+"""The Lua of locks that are more than one SET: the parts of the scripts of ``wire/commands.py``.
+
+Each returns one number, as every command does: more than 0 grants, all else refuses. A script must refuse
+whatever conflicts with what its master holds; a quorum does the rest.
+"""
+
+from __future__ import annotations
+
+# Acquiring where SET alone does not do: the parts of three scripts. --------------------------------
+
+#: A counter of fencing tokens is a number. A missing one begins at the master's clock in microseconds.
+#: Later it is never behind that clock, rounded down to whole steps: a counter that was lost, or that went
+#: back to an earlier number, is above every earlier token one step after that at the latest. Lua counts
+#: exactly up to 2^53.
+COUNT = b"""local n=redis.pcall('incr',counter)
+if type(n)~='number' or math.abs(n)>=2^53 then
+  redis.call('del',key)
+  return type(n)=='number' and redis.error_reply('ERR the counter of fencing tokens is too large') or n
+end
+local t=redis.call('time')
+local clock=t[1]*1000000+t[2]
+if n>1 then clock=clock-clock%(step*1000) end
+if n>=clock then
+  redis.call('pexpire',counter,retention)
+  return n
+end
+redis.call('set',counter,string.format('%.0f',clock),'px',retention)
+return clock"""
+
+#: Of a counter that is there, of a key that is held. None is kept for less time than before.
+LIFT = b"""if redis.call('get',key)~=token then return 0 end
+local n=tonumber(redis.call('get',counter))
+if not n or n>=tonumber(number) then return 0 end
+redis.call('set',counter,number,'px',math.max(retention,redis.call('pttl',counter)))
+return 1"""
+
+SET = b"if not redis.call('set',key,token,'nx','px',ttl) then return 0 end"
+
+#: The marker is "process until": which process wrote it, and until when (server's milliseconds) the master
+#: casts no vote. A client that may not ask for the process goes by the marker's presence.
+LOOK = b"""local t=redis.call('time')
+local now=t[1]*1000+math.floor(t[2]/1000)
+local who,till=string.match(redis.call('get',marker) or '','^(%S*) (%d+)$')
+if not who or (process~='' and who~=process) then
+  till=now+max_ttl
+  redis.call('set',marker,process..string.format(' %.0f',till))
+end
+local left=tonumber(till)-now"""
+
+REFUSE = b"""if left>0 then
+  return redis.error_reply('GUARDED no vote for '..left..' ms more: it may have forgotten locks')
+end"""
+
+#: The server's time in milliseconds. What a set holds expires by it, as keys do.
+NOW = b"local t=redis.call('time') local now=t[1]*1000+math.floor(t[2]/1000)"
+
+#: The end of a key never comes earlier: a request may be executed after a longer one, which a quorum has
+#: confirmed since. A set lives at least as long as what was put into it.
+OUTLIVE = b"""local function outlive(key,ms)
+  if redis.call('pttl',key)<tonumber(ms) then redis.call('pexpire',key,ms) end
+end"""
+
+# Read-write lock: ``w`` has the writer, ``r`` readers with the time that each ends, ``i`` writers that wait
+# (intents), with the time until which readers that come now let them go first. ------------------------
+
+READ = b"""redis.call('zremrangebyscore',r,'-inf',now)
+redis.call('zremrangebyscore',i,'-inf',now)
+if redis.call('exists',w)==1 then return 0 end
+if redis.call('zcard',i)>0 and not redis.call('zscore',r,mine) then return 0 end
+redis.call('zadd',r,'gt',now+ttl,mine)
+outlive(r,ttl)
+return 1"""
+
+#: A vote that is there already is prolonged: it must last as long as the client will think.
+WRITE = b"""redis.call('zremrangebyscore',r,'-inf',now)
+local writer=redis.call('get',w)
+if writer==mine then
+  outlive(w,ttl)
+  return 1
+end
+if writer or redis.call('zcard',r)>0 then return 0 end
+redis.call('set',w,mine,'px',ttl)
+return 1"""
+
+#: After a round that failed: give the vote back, and keep the place. A grant never removes the intent: the
+#: next round may need it.
+YIELD = b"""redis.call('zremrangebyscore',i,'-inf',now)
+redis.call('zadd',i,now+intent,place)
+outlive(i,intent)
+if redis.call('get',w)==mine then redis.call('del',w) end
+return 1"""
+
+FREE = b"""local found=0
+if redis.call('get',w)==mine then found=redis.call('del',w) end
+local ends=redis.call('zscore',r,mine)
+if ends then
+  redis.call('zrem',r,mine)
+  if tonumber(ends)>now then found=1 end
+end
+redis.call('zrem',i,place)
+return found"""
+
+_STAY = b"""local ends=redis.call('zscore',r,mine)
+if not ends or tonumber(ends)<=now then return 0 end
+redis.call('zadd',r,'gt',now+ttl,mine)
+outlive(r,ttl)
+return 1"""
+
+PROLONG = (
+    b"""if redis.call('get',w)==mine then
+  outlive(w,ttl)
+  return 1
+end
+"""
+    + _STAY
+)
+
+#: In one step, so that no writer gets in between. The reader has what the writer had left, if that is more.
+DOWNGRADE = (
+    b"""if redis.call('get',w)==mine then
+  local left=math.max(redis.call('pttl',w),tonumber(ttl))
+  redis.call('zadd',r,'gt',now+left,mine)
+  outlive(r,left)
+  redis.call('del',w)
+  redis.call('zrem',i,place)
+  return 1
+end
+"""
+    + _STAY
+)
+
+#: When one may enter: -2 now, -1 nobody knows, else in so many ms at the latest. ``others``: who must
+#: be gone besides the writer. It only reads, so that it can be watched.
+ENTRY = b"""local ends=redis.call('pttl',w)
+if ends~=-2 then return ends end
+local last=redis.call('zrange',others,-1,-1,'withscores')[2]
+if last and tonumber(last)>now then return last-now end
+return -2"""
+
+# Semaphore: which of ``count`` slots from ``name..first`` on are free, as bits. Their names are made here:
+# they have the hash tag of ``name``. ---------------------------------------------------------------------
+
+#: The map goes with the vote, also with a grant: it may be one of too few.
+TAKE = b"""local free,bit=0,1
+for n=first,first+count-1 do
+  if redis.call('exists',name..n)==0 then free=free+bit end
+  bit=bit*2
+end
+if redis.call('set',key,token,'nx','px',ttl) then return free+1 end
+return -free"""
+
+#: When one of all KEYS is free, as ``ENTRY`` has it. A server watches those that are named as keys only.
+FIRST_END = b"""local least=-1
+for n=1,#KEYS do
+  local ends=redis.call('pttl',KEYS[n])
+  if ends==-2 then return -2 end
+  if ends>=0 and (least<0 or ends<least) then least=ends end
+end
+return least"""
+
+# Several resources at once. KEYS are the resources, of which there are ``count``. ---------------------
+
+#: All or none. Refused: the number of the first that is taken, below zero.
+ALL = b"""for i=1,count do
+  if redis.call('exists',KEYS[i])==1 then return -i end
+end
+for i=1,count do redis.call('set',KEYS[i],token,'px',ttl) end
+return 1"""
+
+#: Also where something else stands under one of the names by now.
+NONE = b"""local n=0
+for i=1,#KEYS do
+  if redis.pcall('get',KEYS[i])==ARGV[1] then n=n+redis.call('del',KEYS[i]) end
+end
+return n"""
+
+#: The server's time in milliseconds.
+NOW = b"""local t=redis.call('time')
+local now=t[1]*1000+math.floor(t[2]/1000)"""
+
+# Fair lock. queue: who waits, by ticket; entries: until when each is there without a word of it. -------
+
+#: Who has no ticket is told the largest, as -1-ticket; who has one its rank, as -1-rank.
+FAIR = b"""local dead=redis.call('zrangebyscore',entries,'-inf',now,'limit',0,100)
+for i=1,#dead do
+  redis.call('zrem',queue,dead[i])
+  redis.call('zrem',entries,dead[i])
+end
+if ticket~='' then
+  redis.call('zadd',queue,ticket,place)
+  redis.call('zadd',entries,now+stay,place)
+  redis.call('pexpire',queue,stay*4)
+  redis.call('pexpire',entries,stay*4)
+end
+local head=redis.call('zrange',queue,0,0)[1]
+while head and not redis.call('zscore',entries,head) do
+  redis.call('zrem',queue,head)
+  head=redis.call('zrange',queue,0,0)[1]
+end
+local free=redis.call('exists',key)==0
+if free and (not head or head==place) then
+  redis.call('set',key,token,'px',ttl)
+  return 1
+end
+if ticket=='' then return -1-(redis.call('zrange',queue,-1,-1,'withscores')[2] or 0) end
+local rank=redis.call('zrank',queue,place)
+if rank>0 and not free then rank=rank-1 end
+return -1-rank"""
+
+#: For how long, in milliseconds, there is nothing to try; -2: the lock is free, and it is our turn. The
+#: head of the queue may leave without a trace on the lock's key: not for long where that is free.
+FAIR_LOOK = b"""local left=redis.call('pttl',key)
+if left~=-2 then return left end
+local head=redis.call('zrange',queue,0,0)[1]
+if not head or head==place then return -2 end
+return math.max(1,math.min(25,(redis.call('zscore',entries,head) or 0)-now))"""
+
+LEAVE = b"""local n=0
+if redis.call('get',key)==token then n=redis.call('del',key) end
+redis.call('zrem',queue,place)
+redis.call('zrem',entries,place)
+return n"""
