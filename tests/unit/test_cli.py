@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import os
 import resource
 import subprocess
@@ -182,9 +183,12 @@ def test_help_takes_little_more_than_the_package() -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    rounds = [(cost("import redlock_fast"), cost(HELP)) for _ in range(3)]
-    package, helped = (min(column) for column in zip(*rounds, strict=True))
-    assert helped < 1.6 * package
+    package = helped = math.inf
+    for _ in range(10):  # the least of each: what else the machine does only adds to it
+        package, helped = min(package, cost("import redlock_fast")), min(helped, cost(HELP))
+        if helped < 1.6 * package:
+            return
+    raise AssertionError(f"{helped:.3f} s of CPU; the package {package:.3f} s")
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
