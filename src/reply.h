@@ -62,6 +62,12 @@ static inline int reply_integer(const char *text, size_t size, int64_t *number, 
     return 1;
 }
 
+/* How many bytes a line of this type has at most, behind the type: more cannot become one, whatever follows. */
+static inline size_t reply_longest(char type) {
+    if (type == '+' || type == '-' || type == ',') return REPLY_MAX_PUSH;
+    return type == '_' ? 0 : type == '#' ? 1 : REPLY_MAX_DIGITS + 1;
+}
+
 /* A whole line of `size` bytes behind its type. Of a bulk string its length, of an array how many items follow. */
 static inline enum reply_kind reply_line(char type, const char *text, size_t size, int64_t *length, int64_t *items) {
     int fits;
@@ -97,6 +103,7 @@ static inline enum reply_kind reply_resume(reply_bytes in, size_t most, reply_sc
             size_t line = found ? (size_t)(found - in.data) : stop;
             s->looked += line + (found != NULL) - s->searched;
             s->searched = line;
+            if (line > s->at + 1 + reply_longest(type)) return REPLY_MALFORMED;
             if (line + 1 >= stop) break;
             if (in.data[line + 1] != '\n') return REPLY_MALFORMED;
             int64_t length, items;

@@ -20,6 +20,10 @@ MAX_REPLY = 4 << 10
 MAX_PUSH = 128 << 10
 MAX_DEPTH = 8
 
+#: Bytes of a line behind its type, at most: more cannot become one, whatever follows. A number has a sign and
+#: 19 digits.
+_LONGEST = dict.fromkeys(map(ord, ":($!=*~>%|"), 20) | {ord("#"): 1, ord("_"): 0}
+
 #: The least that an item of an array has.
 _LEAST = len(b"_\r\n")
 
@@ -94,6 +98,8 @@ def resume(data: bytes | bytearray, scan: Scan, most: int = MAX_REPLY) -> tuple[
                 raise ProtocolError(f"unknown reply type {bytes(kind)!r}")
             end = data.find(b"\r", searched, stop)
             looked += (stop if end < 0 else end + 1) - searched
+            if kind and (stop if end < 0 else end) - at - 1 > _LONGEST.get(kind[0], MAX_PUSH):
+                raise ProtocolError("a line is too long for its type")
             if end < 0 or end + 1 >= stop:
                 searched = stop if end < 0 else end
                 break

@@ -174,6 +174,7 @@ def test_attribute_is_a_frame_of_its_own(fill: bytes) -> None:
         b"|-1\r\n", b"!-1\r\n", b"=-1\r\n", b"%1\r\n:1\r\nX", b"|1\r\n:1\r\nX", b"*1\r\n|1\r\n:1\r\nX",
         b"_x\r\n", b"#\r\n", b"#x\r\n", b"#tt\r\n", b"+a\rb\r\n", b"+a\nb\r\n", b"-a\nb\r\n", b"+\r\r\n",
         b"$?\r\n", b"*?\r\n", b"%?\r\n",
+        b":" + b"1" * 21, b"$" + b"x" * 21, b"*1\r\n(" + b"1" * 21, b"_x", b"#tt",
         b"$%d\r\n" % MAX_REPLY, b"*%d\r\n" % MAX_REPLY, b"$999999999999999999\r\n", b"+a\rb", b"$1\rx",
     ],
 )  # fmt: skip
@@ -270,11 +271,20 @@ def test_pieces_make_no_difference(data: bytes) -> None:
         assert in_pieces(data, size)[0] == frame_or_error(data)
 
 
-@pytest.mark.parametrize("kind", [b"+", b"-", b",", b":", b"$", b"*", b"("])
-def test_line_has_a_bound(kind: bytes) -> None:
-    assert frame(kind + b"1" * (MAX_REPLY - 2), 0) == PARTIAL
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [
+        *((kind, MAX_REPLY - 2) for kind in (b"+", b"-", b",")),
+        *((kind, 20) for kind in (b":", b"(", b"$", b"!", b"=", b"*", b"~", b"%", b"|", b">")),
+        (b"#", 1),
+        (b"_", 0),
+    ],
+)
+def test_line_has_a_bound(kind: bytes, most: int) -> None:
+    """Whatever follows: who waits for the rest of what is none waits in vain."""
+    assert frame(kind + b"1" * most, 0) == PARTIAL
     with pytest.raises(ProtocolError):
-        frame(kind + b"1" * (MAX_REPLY - 1), 0)
+        frame(kind + b"1" * (most + 1), 0)
 
 
 @pytest.mark.parametrize("more", [0, 1])
