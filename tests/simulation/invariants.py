@@ -5,6 +5,7 @@ clock. It never decides anything.
 
 S1 two holders at once. S2 another owner's key was removed or overwritten. S3 a token was used twice.
 S4 a success without a quorum, or after the deadline. S5 a request that could succeed was executed twice.
+C a master executed what proof/conformance.py does not allow, of locks that are one key.
 V a master that was counted in a confirmed round does not keep the token until that round's deadline.
 F fencing tokens out of order or given out twice. L1 a free lock was not acquired with a majority healthy,
 or an operation outlived its time. L2 a key of ours was left behind. L4 a client
@@ -17,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from proof.conformance import NotAllowed, Step, replay
 from redlock_fast.algorithm.lease import Lease
 
 from .requests import Place
@@ -62,6 +64,8 @@ class Witness:
         #: Keys that no request has undone yet; and those that no request can undo.
         self.standing: set[tuple[int, Place]] = set()
         self.excused: set[tuple[int, Place]] = set()
+        #: What masters executed, where that is recorded.
+        self.history: list[Step] | None = None
 
     def violated(self, rule: str, how: str) -> None:
         self.violations.append((rule, how))
@@ -184,6 +188,10 @@ class Witness:
 
     def end(self, dead: set[str]) -> None:
         """Everything was delivered and no client holds anything: what still stands was left behind."""
+        try:
+            self.world.counts["steps of the model"] += replay(self.history or ())
+        except NotAllowed as error:
+            self.violated("C", str(error))
         for master, place in self.standing:
             if (master, place) in self.excused or self.drawn.get(place[1]) in dead:
                 self.world.counts["keys left to expire"] += 1

@@ -84,6 +84,7 @@ class Connection:
         server.caller = self
         execute = self.commands[request.verb][0]
         value = REFUSED if server.replica else execute(server, request.args, self.cut)
+        server.executed(request.verb, request.args, None if value in (FAULT, REFUSED) else value)
         server.witness.votes.look(server)
         if world.trace is not None:
             words = b" ".join([Verb(request.verb).name.encode(), *request.args]).decode().replace("\r\n", " ")

@@ -38,7 +38,7 @@ class Silence:
 
 
 class SimulatedMasters(Ledger):
-    """What procedures and locks ask of _masters.Masters. What is held is not released at the end."""
+    """What procedures and locks ask of masters.Masters. What is held is not released at the end."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -56,6 +56,9 @@ class SimulatedMasters(Ledger):
 
     def check_open(self) -> None:
         pass
+
+    def hasten(self, seconds: float) -> None:
+        """Masters are connected again as soon as they can be, here."""
 
     def hold(self, lease: Lasting) -> None:
         self.held.add(lease)

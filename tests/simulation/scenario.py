@@ -34,6 +34,8 @@ KINDS = (
 )
 #: Kinds of clients that extend: what is executed late matters to them.
 EXTENDERS = frozenset({"extending", "renewing", "reentrant", "readwrite", "semaphore", "multilock", "fair"})
+#: Locks that are one key: what masters execute is replayed through the model of a master.
+ONE_KEY = frozenset(KINDS) - {"readwrite", "semaphore", "multilock", "fair"}
 #: Whether masters tell who waits: none, all, or those that can.
 WAITS = "poll", "push", "some push"
 GUARDS = "auto", "strict", "marker", "off"
@@ -76,6 +78,8 @@ class Scenario:
         self.kind = KINDS[draw(len(KINDS))]
         self.world = world = World(choices, tracing)
         self.witness = Witness(world, self.masters)
+        if self.kind in ONE_KEY:
+            self.witness.history = []
         self.waiting = WAITS[draw(len(WAITS)) or int(self.kind == "waiting")]
         self.drift = DRIFTS[draw(2)]
         world.delays = WEATHERS[draw(len(WEATHERS))]

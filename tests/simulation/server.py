@@ -6,7 +6,9 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from proof.conformance import ACQUIRE, FENCE, FORGOT, RELEASE, Step, steps_of
 from redlock_fast.masters.probe import Server as Introduction
+from redlock_fast.wire.commands import Verb
 
 from .invariants import Witness
 from .world import World
@@ -203,6 +205,30 @@ class Server:
         for connection in self.tracking.pop(key, ()):
             connection.push(key)
 
+    # --- what it did, for the model of a master ---
+
+    def executed(self, verb: int, args: tuple[bytes, ...], vote: int | None) -> None:
+        """``vote``: None for an error."""
+        if self.witness.history is not None:
+            self.witness.history += steps_of(self.number, self.milliseconds(), Verb(verb).name, args, vote)
+
+    def _step(self, verb: str, *more: Any) -> None:
+        if self.witness.history is not None:
+            self.witness.history.append(Step(self.number, self.milliseconds(), verb, *more))
+
+    def _has_other_data(self) -> None:
+        """As if it had executed what it has."""
+        now = self.milliseconds()
+        for counter, number in self.counters.items():
+            key = counter[1:].partition(b"}")[0]
+            token, until = self.keys.get(key, (b"", now))
+            self._step(FENCE, key, token, until - now, number, counter)
+            if not token:
+                self._step(RELEASE, key, token)
+        for key, (token, until) in self.keys.items():
+            if b"{%b}:f" % key not in self.counters:
+                self._step(ACQUIRE, key, token, until - now, 1)
+
     # --- what may happen to it ---
 
     def crash(self, forgetting: bool) -> None:
@@ -239,6 +265,7 @@ class Server:
         """In place of what it has."""
         self.forget()
         self.keys, self.sets, self.counters, self.marker = data
+        self._has_other_data()
 
     def demote(self, master: Server | None) -> None:
         """It becomes a replica of another master, or of an empty one, with a full sync."""
@@ -259,6 +286,7 @@ class Server:
 
     def forget(self) -> None:
         """What it had in memory. Of that it tells everybody."""
+        self._step(FORGOT)
         self.gone |= dict.fromkeys(self.keys, self.world.now)
         self.keys.clear()
         self.sets.clear()
