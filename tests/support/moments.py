@@ -13,7 +13,8 @@ from typing import Any
 
 import redlock_fast
 
-PACKAGE = str(Path(redlock_fast.__file__).parent)
+PACKAGE = Path(redlock_fast.__file__).parent
+ENGINE = PACKAGE / "engine"
 RESUME = dis.opmap["RESUME"]
 
 
@@ -25,8 +26,8 @@ def interrupted(action: Callable[[], object], number: int, *, spared: tuple[str,
     Moments are those at which Python looks for signals: where a function begins and where a generator goes
     on, and after a call of a function in C. And after one of a function in Python, at which Python looks
     only where a tool replaces its evaluation of frames. The package's own count, but not those of its engine
-    in Python: engines have tests of their own. ``spared``: files whose functions may have done all by
-    when they return, so that what comes then is for their callers.
+    in Python: engines have tests of their own. ``spared``: files (below the package) whose functions may
+    have done all by when they return, so that what comes then is for their callers.
     """
     left = number
     which = None
@@ -52,12 +53,12 @@ def interrupted(action: Callable[[], object], number: int, *, spared: tuple[str,
 def is_moment(frame: FrameType, event: str, spared: tuple[str, ...]) -> bool:
     code = frame.f_code
     path = Path(code.co_filename)
-    if str(path.parent) != PACKAGE or path.name.startswith("_pure"):
+    if PACKAGE not in path.parents or ENGINE in path.parents:
         return False
     if event == "call":
         return not inside_yield_from(frame)
     if event == "return":
-        return not (code.co_flags & inspect.CO_GENERATOR or path.name in spared)
+        return not (code.co_flags & inspect.CO_GENERATOR or path.relative_to(PACKAGE).as_posix() in spared)
     return event == "c_return"
 
 
