@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 from support.fleet import PLAIN, TOKEN, TTL, Fleet
 from support.scripted import Words, silent
 
-from redlock_fast.engine.contract import LAG_AFTER, Engine, Request
+from redlock_fast.engine.contract import Engine, Request
 from redlock_fast.wire.commands import Verb
 
 NOSCRIPT = b"-NOSCRIPT No matching script\r\n"
@@ -49,7 +49,7 @@ class OneLink(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.fleet = Fleet(self.engine_class, silent, attach=False, commands=PLAIN, lag_after=LAG_AFTER)
+        self.fleet = Fleet(self.engine_class, silent, attach=False, commands=PLAIN)
         self.attached = False
         self.number = 0
         self.owed: list[Owed] = []
