@@ -20,7 +20,7 @@ from typing import Any
 
 from fleets import Fleet
 
-from redlock_fast.engine import contract as _engine
+from redlock_fast.engine import load
 from redlock_fast.errors import ConfigError
 
 HERE = Path(__file__).parent
@@ -92,7 +92,7 @@ class Ours(Contestant):
 
     def prepare(self, install: bool) -> None:
         try:
-            _engine.load(self.engine)
+            load(self.engine)
             if self.needs:
                 __import__(self.needs)
         except (ConfigError, ImportError) as error:
