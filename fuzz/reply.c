@@ -15,7 +15,7 @@ static verdict judge(const char *data, size_t size) {
     memcpy(exact, data, size);
     verdict v = {.kind = REPLY_PARTIAL};
     reply_scan scan = {0};
-    v.kind = reply_next((reply_bytes){exact, size}, &scan, &v.end, &v.number);
+    v.kind = reply_next((reply_bytes){exact, size}, REPLY_MAX_PUSH, &scan, &v.end, &v.number);
     free(exact);
     fuzz_inputs++;
     return v;
@@ -44,7 +44,7 @@ static void check_pieces(chance *c, const char *data, verdict whole, size_t size
     while (v.kind == REPLY_PARTIAL && came < size) {
         came += 1 + below(c, most);
         if (came > size) came = size;
-        v.kind = reply_next((reply_bytes){data, came}, &scan, &v.end, &v.number);
+        v.kind = reply_next((reply_bytes){data, came}, REPLY_MAX_PUSH, &scan, &v.end, &v.number);
         CHECK(scan.looked <= 2 * came && system_state.work <= 2 * came);
     }
     CHECK(v.kind == whole.kind);

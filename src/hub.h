@@ -23,7 +23,7 @@
 #define HUB_MAX_ARGS 8
 #define HUB_MAX_DETAIL 1024 /* of a reply that is kept: MAX_DETAIL of the contract */
 /* Of what is no reply: UNASKED, UNASKED_LEAST and UNASKED_PER_BYTE of the contract. */
-#define HUB_UNASKED (128 << 10)
+#define HUB_UNASKED (16 << 10)
 #define HUB_UNASKED_LEAST 128
 #define HUB_UNASKED_PER_BYTE 16
 #define HUB_FLUSHED "its keys were flushed" /* FLUSHED of the contract */

@@ -139,8 +139,11 @@ static inline enum reply_kind reply_resume(reply_bytes in, size_t most, reply_sc
     return in.size >= most ? REPLY_MALFORMED : REPLY_PARTIAL;
 }
 
-/* The next reply, of which the scan may have begun: its kind, its end and, if it is fixed, its number. */
-static inline enum reply_kind reply_next(reply_bytes in, reply_scan *s, size_t *end, int64_t *number) {
+/* The next reply, of which the scan may have begun: its kind, its end and, if it is fixed, its number. A push
+ * has at most `most_pushed` bytes. */
+static inline enum reply_kind reply_next(
+    reply_bytes in, size_t most_pushed, reply_scan *s, size_t *end, int64_t *number
+) {
     const char *p = in.data;
     if (in.size >= 5 && !memcmp(p, "+OK\r\n", 5)) {
         reply_renew(s);
@@ -155,7 +158,7 @@ static inline enum reply_kind reply_next(reply_bytes in, reply_scan *s, size_t *
         return REPLY_NUMBER;
     }
     if (!in.size) return REPLY_PARTIAL;
-    enum reply_kind kind = reply_resume(in, *p == '>' ? REPLY_MAX_PUSH : REPLY_MAX, s, end);
+    enum reply_kind kind = reply_resume(in, *p == '>' ? most_pushed : REPLY_MAX, s, end);
     if (kind != REPLY_OTHER) return kind;
     if (p[0] == '_' || (*end == 5 && !memcmp(p, "$-1", 3))) {
         *number = 0;

@@ -260,7 +260,8 @@ static int match(hub *h, int master, int64_t now) {
     while (!flushed && !wrong && !code && buffer_size(&l->in)) {
         reply_bytes in = {buffer_front(&l->in), buffer_size(&l->in)};
         int64_t number = 0;
-        enum reply_kind kind = reply_next(in, &l->scan, &in.size, &number);
+        size_t most_pushed = l->unasked < REPLY_MAX_PUSH ? (size_t)l->unasked : REPLY_MAX_PUSH;
+        enum reply_kind kind = reply_next(in, most_pushed, &l->scan, &in.size, &number);
         if (kind == REPLY_PARTIAL) break;
         if (kind == REPLY_PUSH || kind == REPLY_ATTRIBUTE) wrong = unasked(l, in.size);
         if (kind == REPLY_PUSH) {

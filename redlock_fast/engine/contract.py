@@ -44,7 +44,8 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
     that it comes over, with FLUSHED as the reason; so does a reply of NO_MASTER, after its vote. What
     the master is has to be found out before its next vote counts.
 13. Pushes and attributes are work that no caller asked for: a connection that brings more of them than
-    ``UNASKED`` and what the commands that watch have earned breaks.
+    ``UNASKED`` and what the commands that watch have earned breaks. A push that announces more than is left
+    breaks it at once, before its items are read.
 """
 
 from __future__ import annotations
@@ -55,7 +56,6 @@ from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, overload
 
 from ..wire.commands import Dialect
-from ..wire.resp import MAX_PUSH
 from .messages import Batch as Batch
 from .messages import Request as Request
 from .messages import Tally as Tally
@@ -80,9 +80,9 @@ MAX_BUFFER = 16 << 20
 MAX_REPLAY = 10_000
 #: Bytes of a reply that is kept as the reason for a fault; of a longer one only its size.
 MAX_DETAIL = 1024
-#: Bytes of pushes and attributes that a connection may bring, whatever was sent; that one of them counts as
-#: at least; and that each byte of a command that watches adds. A master pushes the keys that it was sent.
-UNASKED, UNASKED_LEAST, UNASKED_PER_BYTE = MAX_PUSH, 128, 16
+#: Bytes of pushes and attributes that a connection may bring, whatever was sent; the least that one of them
+#: counts as; and what each byte of a command that watches adds. A master pushes the keys that it was sent.
+UNASKED, UNASKED_LEAST, UNASKED_PER_BYTE = 16 << 10, 128, 16
 
 #: The errors that say that it may be no master any more, or have other data.
 NO_MASTER = frozenset((b"LOADING", b"MASTERDOWN", b"READONLY"))

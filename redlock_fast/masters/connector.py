@@ -198,14 +198,19 @@ class Connector(Ledger):
         """A master that they do not name any more has no vote. That they are gone says nothing of it."""
         assert seat.target.named
         connections = seat.connections
-        with contextlib.suppress(Unknown):
+        try:
             host, port = seat.target.named(self._connect_timeout)
             with self._change:
                 here = seat.attached and seat.connections == connections and seat is self.seats[master]
                 if here and seat.server.where != (host, port):
                     self._fail(master, f"the Sentinels name another master: {host}:{port}")
                     self._wake.put(None)
-        seat.ask_at = time.monotonic() + self.guard.max_ttl / 4
+        except Unknown:
+            pass
+        except Exception:  # memory is short
+            log_error("connector-error")
+        finally:
+            seat.ask_at = time.monotonic() + self.guard.max_ttl / 4
 
     # --- connecting one ---
 

@@ -15,14 +15,17 @@ from .address import Target
 from .probe import Server
 from .restart_guard import JUDGING, Guard
 
+#: What the reason of a connection begins with that ended because the master broke the protocol.
+PROTOCOL_ERROR = "protocol error"
 #: Seconds between attempts to reconnect, doubled each time, with jitter.
 MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
 #: The same while a caller waits for a quorum, at least: at first, and at most.
 HASTE, LONGEST_HASTE = 0.015, 0.1
 #: An outage with fewer attempts that failed is short: waiting for them costs more than making them.
 SHORT_OUTAGE = 50
-#: Seconds. A connection that ends earlier counts as an attempt that failed.
-BRIEF = 1.0
+#: Seconds. A connection that ends earlier counts as an attempt that failed; so does one that ends earlier
+#: than the second because the master broke the protocol: reading what such a master sends is work.
+BRIEF, BRIEF_VIOLATION = 1.0, 10.0
 #: Of its own: threads of ours must not change what the program draws from the shared one.
 _chance = random.Random()
 
@@ -164,7 +167,8 @@ class Seat:
         """Its connection is given up. A master that ends each at once is connected ever more rarely."""
         now = time.monotonic()
         if self.attached:
-            self.brief = self.brief + 1 if now - self.admitted_at < BRIEF else 0
+            brief = BRIEF_VIOLATION if fault_cause(why) == PROTOCOL_ERROR else BRIEF
+            self.brief = self.brief + 1 if now - self.admitted_at < brief else 0
             self.lost_at = now
         self.attached = False
         self.fail(why, max(1, self.brief))
@@ -249,7 +253,7 @@ def fault_cause(detail: str | bytes) -> str:
         return "backlog"
     if detail == "it restarted meanwhile":
         return "restart"
-    for cause in ("unexpected reply", "protocol error"):
+    for cause in ("unexpected reply", PROTOCOL_ERROR):
         if detail.startswith(cause):
             return cause
     return "connection"

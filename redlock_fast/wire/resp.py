@@ -82,13 +82,15 @@ def frame(data: bytes | bytearray, start: int, most: int = MAX_REPLY) -> int:
     return resume(data, Scan(start, start, start), most)[0]
 
 
-def resume(data: bytes | bytearray, scan: Scan, most: int = MAX_REPLY) -> tuple[int, Scan]:
+def resume(
+    data: bytes | bytearray, scan: Scan, most: int = MAX_REPLY, most_pushed: int = MAX_PUSH
+) -> tuple[int, Scan]:
     """Where the reply ends, or PARTIAL; and where to go on when there is more of it.
 
-    ``most``: bytes that the whole reply may have; a push may have MAX_PUSH.
+    ``most``: bytes that the whole reply may have. ``most_pushed``: the same for a push.
     """
     start, at, searched, tail, levels, looked = scan
-    limit = start + (MAX_PUSH if data[start : start + 1] == b">" else most)
+    limit = start + (most_pushed if data[start : start + 1] == b">" else most)
     stop = min(len(data), limit)
     open_arrays = list(levels)
     while True:

@@ -8,13 +8,12 @@ from support.scripted import always, granting
 from support.watching import WATCHING, busy, invalidate, watch
 
 from redlock_fast.engine.contract import UNASKED, UNASKED_LEAST, UNASKED_PER_BYTE
-from redlock_fast.wire.resp import MAX_PUSH
 
 PUSH = invalidate(b"k")
 NOISE = {"push": PUSH, "attribute": b"|1\r\n+k\r\n:1\r\n"}
 #: So many of either are allowed.
 MOST = UNASKED // UNASKED_LEAST
-WHY = "more than was asked for"
+WHY = "protocol error"
 
 
 @pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
@@ -39,11 +38,28 @@ def test_replies_between_them_allow_no_more(fleet: MakeFleet, noise: bytes) -> N
 
 def test_large_pushes_count_by_their_bytes(fleet: MakeFleet) -> None:
     f = fleet(granting)
-    size = MAX_PUSH // 2
-    f.session(0).send(invalidate(b"x" * size) * (UNASKED // size))
+    large = invalidate(b"x" * (UNASKED // 2))
+    f.session(0).send(large * 2)
     f.until(lambda: f.link(0).broken, "their bytes are more")
-    assert f.link(0).pushes == UNASKED // size
+    assert f.link(0).pushes == 1
     assert WHY in f.link(0).broken
+
+
+def test_a_push_that_announces_too_much_is_not_waited_for(fleet: MakeFleet) -> None:
+    f = fleet(granting)
+    f.session(0).send(b">2\r\n$10\r\ninvalidate\r\n*%d\r\n" % (UNASKED // 3))
+    f.until(lambda: f.link(0).broken, "there is no room for its items")
+    assert WHY in f.link(0).broken
+
+
+def test_a_push_may_have_the_longest_name_that_is_watched(fleet: MakeFleet) -> None:
+    f = fleet(busy, commands=WATCHING)
+    name = b"w" * (64 << 10)
+    f.ask(watch(name, 1), need=1, timeout=0.01)
+    f.until(lambda: not f.link(0).owed, "it is watched")
+    f.session(0).send(invalidate(name))
+    f.until(lambda: f.link(0).pushes == 1, "the push is read")
+    assert f.link(0).attached
 
 
 def test_what_is_watched_may_be_pushed(fleet: MakeFleet) -> None:

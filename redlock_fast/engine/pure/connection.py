@@ -11,7 +11,7 @@ import socket
 from time import monotonic
 
 from ...wire.commands import Dialect, checked
-from ...wire.resp import NEW, PARTIAL, ProtocolError, Scan, error_code, resume
+from ...wire.resp import MAX_PUSH, MAX_REPLY, NEW, PARTIAL, ProtocolError, Scan, error_code, resume
 from ..contract import (
     FAULT,
     FLUSHED,
@@ -253,7 +253,7 @@ class Connection:
             detail: str | bytes = b""
             if value is None:
                 before = self.scan
-                end, kind, value, detail, scan = _read(incoming, before)
+                end, kind, value, detail, scan = _read(incoming, before, min(MAX_PUSH, self.unasked))
                 if self.turn != turn:
                     continue
                 self.scan = scan  # together
@@ -394,14 +394,14 @@ class Connection:
                     break
 
 
-def _read(incoming: bytearray, scan: Scan) -> tuple[int, int, int, str | bytes, Scan]:
+def _read(incoming: bytearray, scan: Scan, most_pushed: int) -> tuple[int, int, int, str | bytes, Scan]:
     """The first reply: its end, its kind, its vote and, if that is FAULT, the reason or what is wrong.
 
     Last, where to go on. A signal handler may consume what stands here, at any moment: then nothing of
     this is true, and whoever called looks again.
     """
     try:
-        end, scan = resume(incoming, scan)
+        end, scan = resume(incoming, scan, MAX_REPLY, most_pushed)
         if end == PARTIAL:
             return 0, PARTIAL_REPLY, FAULT, b"", scan
         first = bytes(incoming[:1])
