@@ -129,6 +129,8 @@ def _judge_majorities(seen: Evidence, result: Verdict) -> None:
 
 def _judge_keys(schedule: Schedule, stage: Stage, seen: Evidence, result: Verdict) -> None:
     result.foreign = sum(len(truth.foreign) for truth in seen.truths)
+    for master, why in verdict.not_allowed(seen.truths):
+        result.problems.append(f"master {master} did what the model does not have: {why}")
     orphans = verdict.orphans(seen.holds, seen.truths)
     result.orphans = len(orphans)
     longest = max((span.ttl for truth in seen.truths for span in truth.spans), default=0.0)

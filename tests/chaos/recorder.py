@@ -35,9 +35,13 @@ class Piece:
 
 @dataclass(slots=True)
 class Chapter:
-    """One process of a master: what it had when it was asked first, and all that it said, as it came."""
+    """One process of a master: what it had when it was asked first, and all that it said, as it came.
+
+    ``began`` by our clock, ``wall`` the same moment by the wall clock.
+    """
 
     began: float
+    wall: float
     found: dict[bytes, tuple[bytes, float]]
     pieces: list[Piece] = field(default_factory=list)
     ended: float = float("inf")
@@ -66,7 +70,7 @@ class Recorder:
             assert more, "a master hangs up on its recorder"
             heard += more
         sock.settimeout(None)
-        chapter = Chapter(clock(), self._found())
+        chapter = Chapter(clock(), time.time(), self._found())
         self.chapters.append(chapter)
         self._sock = sock
         self._thread = threading.Thread(target=_listen, args=(sock, chapter), daemon=True)

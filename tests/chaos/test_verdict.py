@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from chaos import truth, verdict
 from chaos.journal import Hold
 from chaos.recorder import Chapter, Piece
@@ -114,7 +115,7 @@ def told(*lines: bytes, found: dict[bytes, tuple[bytes, float]] | None = None, b
     """All heard at one time, in pieces of any size; the wall clock is our clock."""
     stream = b"".join(lines)
     return Chapter(
-        began, found or {}, [Piece(50.0, 50.0, stream[n : n + 7]) for n in range(0, len(stream), 7)]
+        began, began, found or {}, [Piece(50.0, 50.0, stream[n : n + 7]) for n in range(0, len(stream), 7)]
     )
 
 
@@ -165,6 +166,29 @@ def test_a_restart_keeps_a_key_or_forgets_it() -> None:
     assert [(span.until, span.why) for span in expired] == [(2.0, "expired")]
     unheard = truth.read([before, told(found={KEY: (B, 3.0)}, began=2.5)], KEY, True).spans
     assert [(span.token, span.start, span.until) for span in unheard] == [(A, 1.0, 2.0), (B, 1.0, 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("history", "allowed"),
+    [
+        ([set_(1.0, A), event("del") + said(1.5, b"DELIFEQ", KEY, A), set_(1.6, B)], True),
+        ([set_(1.0, A), set_(2.1, B)], True),
+        ([set_(1.0, A), set_(1.5, B)], False),
+        ([said(1.0, b"SET", KEY, A, b"NX", b"PX", b"1000")], False),
+        ([set_(1.0, A), event("del") + said(1.5, b"DELIFEQ", KEY, B)], False),
+        ([set_(1.0, A), said(1.2, b"FLUSHALL"), set_(1.5, B)], True),
+    ],
+    ids=["released", "expired", "overwritten", "refused without a key", "foreign", "flushed"],
+)
+def test_what_a_master_executed_is_replayed_through_the_model(history: list[bytes], allowed: bool) -> None:
+    true, moved = (truth.read([told(*history)], KEY, true_clock) for true_clock in (True, False))
+    assert [number for number, _ in verdict.not_allowed([moved, true])] == ([] if allowed else [1])
+
+
+def test_a_restart_is_replayed_with_what_was_found() -> None:
+    kept = truth.read([told(set_(1.0, A)), told(set_(1.6, B), found={KEY: (A, 2.0)}, began=1.5)], KEY, True)
+    forgotten = truth.read([told(set_(1.0, A)), told(set_(1.6, B), began=1.5)], KEY, True)
+    assert [number for number, _ in verdict.not_allowed([kept, forgotten])] == [0]
 
 
 def test_values_are_unquoted() -> None:

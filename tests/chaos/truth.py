@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from chaos.recorder import Chapter, Piece
 
+from proof.conformance import ACQUIRE, EXTEND, FORGOT, RELEASE, Step
+
 #: "+1795285700.425689 [0 unix:/path] "SET" "k" ...": its time, its sender and its words.
 COMMAND = re.compile(rb'^\+(\d+\.\d+) \[\d+ ([^"]*)\] (".*")$')
 WORD = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -62,6 +64,8 @@ class Truth:
     #: (whose key, by whom).
     foreign: list[tuple[bytes, bytes]] = field(default_factory=list)
     late_sets: int = 0
+    #: What it executed of the key, by its own clock, for proof/conformance.py; nothing if that clock jumps.
+    steps: list[Step] = field(default_factory=list)
 
 
 class Reader:
@@ -86,8 +90,14 @@ class Reader:
             else:
                 ago = piece.wall - line.at if self._true_clock else 0.0
                 self._now = piece.arrival - ago
-                self._command(line.words, line.scripted)
+                self._command(line.words, line.scripted, line.at)
         self._died = chapter.ended
+
+    def _step(self, at: float, verb: str, token: bytes = b"", ttl: float = 0.0, reply: int = 1) -> None:
+        if self._true_clock:
+            self.truth.steps.append(
+                Step(0, round(at * 1000), verb, self._key, token, round(ttl * 1000), reply)
+            )
 
     def _begin(self, chapter: Chapter) -> None:
         """What a restart left. The last words of the process before may not have been heard: what it
@@ -95,6 +105,9 @@ class Reader:
         """
         self._events = []
         token, expiry = chapter.found.get(self._key, (b"", 0.0))
+        self._step(chapter.wall, FORGOT)
+        if token:
+            self._step(chapter.wall, ACQUIRE, token, expiry - chapter.began)
         live = self._live
         if live is not None and live.token == token:
             if abs(live.expiry - expiry) > ROUNDING:
@@ -116,21 +129,28 @@ class Reader:
         else:
             self._events.append(name)
 
-    def _command(self, words: list[bytes], scripted: bool) -> None:
+    def _command(self, words: list[bytes], scripted: bool, at: float) -> None:
         verb = words[0].upper()
         events, self._events = self._events, []
         if verb in SCRIPTED:
             self._script = words
         if verb in (b"FLUSHALL", b"FLUSHDB"):
+            self._step(at, FORGOT)
             self._end(self._now, "flushed")
         if verb in (b"DELIFEQ", b"DELEX", *SCRIPTED) and len(words) > 2:
             self._released.add(words[-1])
-        if b"set" in events:
-            self._set(words[2], int(words[[w.upper() for w in words].index(b"PX") + 1]) / 1000)
+        if verb == b"SET" and words[1] == self._key:
+            ttl = int(words[[w.upper() for w in words].index(b"PX") + 1]) / 1000
+            self._step(at, ACQUIRE, words[2], ttl, int(b"set" in events))
+            if b"set" in events:
+                self._set(words[2], ttl)
         elif b"expire" in events and self._live:
+            self._step(at, EXTEND, self._script[4], int(words[2]) / 1000)
             self._live.extend(self._now, self._now + int(words[2]) / 1000)
         elif b"del" in events:
-            self._deleted(self._script[4] if scripted else words[-1])
+            by = self._script[4] if scripted else words[-1]
+            self._step(at, RELEASE, by)
+            self._deleted(by)
 
     def _set(self, token: bytes, ttl: float) -> None:
         live = self._live

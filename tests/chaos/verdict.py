@@ -11,8 +11,12 @@ from typing import Any
 from chaos.journal import Hold, Story
 from chaos.truth import ROUNDING, Span, Truth
 
+from proof.conformance import NotAllowed, replay
+
 #: Seconds that two clocks of one machine may be apart when they are read one after the other.
 READING = 0.001
+#: Milliseconds around the end of a key in which a busy server may take it for there or not.
+SLACK = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,17 @@ def stated_end(hold: Hold, moment: float) -> float:
     """Until when the lock was held, by what was stated at ``moment``."""
     deadline = next(deadline for since, deadline in reversed(hold.deadlines) if since <= moment + READING)
     return min(deadline, hold.let_go)
+
+
+def not_allowed(truths: Sequence[Truth]) -> list[tuple[int, str]]:
+    """Masters that executed what the model of a master does not have: the number, and the step."""
+    found = []
+    for number, truth in enumerate(truths):
+        try:
+            replay(truth.steps, SLACK)
+        except NotAllowed as error:
+            found.append((number, str(error)))
+    return found
 
 
 def lost_updates(holds: Sequence[Hold], counted: int) -> int:
