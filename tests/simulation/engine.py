@@ -74,7 +74,7 @@ class Call(Waiter):
         def end(op: Op) -> float:
             return process.true_time(deadline(start, ttl(op.request), process.core.drift_factor))
 
-        process.witness.votes.answered(self.ops, end)
+        process.witness.votes.answered(self.ops, self.began, end)
         return answers(self.requests, self.ops)
 
 

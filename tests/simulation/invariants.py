@@ -85,7 +85,6 @@ class Witness:
     def stands(self, master: int, place: Place, orphaned: bool = False) -> None:
         """A master has the key. ``orphaned``: its connection is lost; the release may have come before it."""
         self.standing.add((master, place))
-        self.votes.gave(master, place)
         if orphaned:
             self.excused.add((master, place))
 

@@ -409,6 +409,16 @@ def test_vote_that_is_counted_must_last(how: str) -> None:
     assert [rule for rule, _ in stage.witness.violations] == ["V"] * (how != "forgotten")
 
 
+def test_vote_of_a_master_that_forgot_before_it_was_confirmed_need_not_last() -> None:
+    stage = Stage()
+    assert stage.answer(Verb.ACQUIRE, KEY, TOKEN, b"500", wait=Wait.ALL).granted == 3
+    votes, server = stage.witness.votes, stage.servers[1]
+    server.forget()
+    server.put(KEY, TOKEN, b"400")
+    votes.confirmed((KEY, TOKEN))
+    assert stage.witness.violations == []
+
+
 # --- blocking code --------------------------------------------------------------------------------
 
 

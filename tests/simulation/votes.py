@@ -31,18 +31,15 @@ class CountedVotes:
         self.servers: list[Server] = []
         #: By master: the places that it must keep, and until when (true time).
         self.owed: list[dict[Place, float]] = [{} for _ in range(masters)]
-        #: By master: what it granted since it last forgot all.
-        self.given: list[set[Place]] = [set() for _ in range(masters)]
-        #: By place: the deadline of the last round that was answered, and the masters that granted it.
-        self.rounds: dict[Place, tuple[float, list[int]]] = {}
+        #: By master: when it last forgot all.
+        self.forgot_at = [-1.0] * masters
+        #: By place: of the last round that was answered when it began, its deadline, and who granted it.
+        self.rounds: dict[Place, tuple[float, float, list[int]]] = {}
 
     # --- what masters do ---
 
-    def gave(self, master: int, place: Place) -> None:
-        self.given[master].add(place)
-
     def forgot(self, master: int) -> None:
-        self.given[master].clear()
+        self.forgot_at[master] = self.world.now
         self.owed[master].clear()
 
     def look(self, server: Server) -> None:
@@ -62,19 +59,22 @@ class CountedVotes:
 
     # --- what clients do ---
 
-    def answered(self, ops: Sequence[Op], deadline: Callable[[Op], float]) -> None:
-        """The votes of these requests are counted now. ``deadline``: of a round (true time)."""
+    def answered(self, ops: Sequence[Op], began: float, deadline: Callable[[Op], float]) -> None:
+        """The votes of these requests are counted now. ``began``, ``deadline``: of a round (true time)."""
         for op in ops:
             if op.need and op.request.verb in VOTES:
                 masters = [master for master, value in enumerate(op.values) if value > 0]
                 for place in places(op.request):
-                    self.rounds[place] = deadline(op), masters
+                    self.rounds[place] = began, deadline(op), masters
 
     def confirmed(self, place: Place) -> None:
-        """The lease is valid until the deadline of the last round, by its votes."""
-        until, masters = self.rounds[place]
+        """The lease is valid until the deadline of the last round, by its votes.
+
+        A master that forgot since the round began may have the key again, and shorter: it was refilled.
+        """
+        began, until, masters = self.rounds[place]
         for master in masters:
-            if place in self.given[master]:
+            if self.forgot_at[master] <= began:
                 owed = self.owed[master]
                 owed[place] = max(until, owed.get(place, 0.0))
                 self.look(self.servers[master])
