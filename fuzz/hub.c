@@ -1,5 +1,5 @@
-/* The whole hub, by one thread: any calls in any order, masters that say whatever they like, memory that ends,
- * time that jumps, forks. */
+/* Fuzzes the whole hub from one thread: calls in any order, masters that send any bytes, allocations that fail, a
+ * clock that jumps, forks. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -7,12 +7,12 @@
 
 #include "fuzz.h"
 
-#include "../src/inside.h"
+#include "../src/hub_internal.h"
 
 #define MASTERS 3
-/* Seconds: longer than a case takes, and no time at all beside what its end adds. */
+/* Seconds: longer than a case takes, and much shorter than the jump at its end. */
 #define LONG 1e6
-/* Bytes that are searched or moved for each that comes or goes, and for each call. */
+/* Maximum number of bytes searched or moved, per byte sent or received and per call. */
 #define WORK_PER_BYTE 3
 #define WORK_PER_CALL (4u << 10)
 #define TICKETS 16
@@ -25,7 +25,7 @@ typedef struct {
     char used, waiting;
 } ticket;
 
-/* A connection that C cannot read by itself: moves few bytes, sometimes none, sometimes a handler raised. */
+/* A transport that moves few bytes or none; sometimes a signal handler raises in it. */
 typedef struct {
     hub_transport transport;
     struct world *world;
@@ -45,14 +45,14 @@ typedef struct world {
     ticket tickets[TICKETS];
 } world;
 
-/* A signal handler forked while a transport moved bytes, and this is the child. It leaks what the leader has. */
+/* In a child: a signal handler forked while a transport moved bytes. The child leaks the leader's buffers. */
 static void fork_inside(world *w) {
     char *leaked[2 * MASTERS];
     for (int i = 0; i < MASTERS; i++) {
-        leaked[2 * i] = w->h->leading ? w->h->links[i].flight.data : NULL;
-        leaked[2 * i + 1] = w->h->leading ? w->h->links[i].in.data : NULL;
+        leaked[2 * i] = w->h->lead.taken ? w->h->links[i].sending.data : NULL;
+        leaked[2 * i + 1] = w->h->lead.taken ? w->h->links[i].in.data : NULL;
     }
-    hub_abandon(w->h);
+    hub_after_fork_in_child(w->h);
     for (int i = 0; i < 2 * MASTERS; i++) free(leaked[i]);
     w->forked = 1;
 }
@@ -90,7 +90,7 @@ static hub_template *watching(int watch, chance *c) {
     hub_template *t = command(1, 0);
     if (!t) return NULL;
     t->part[1].slot = below(c, 2) ? 0 : ~0;
-    t->skip = (int)below(c, 3);
+    t->leading_replies = (int)below(c, 3);
     t->watch = watch;
     return t;
 }
@@ -106,15 +106,15 @@ static hub_template **dialect_of(chance *c) {
         free(dialect);
         return NULL;
     }
-    dialect[2]->undo = 1;
+    dialect[2]->rollback_verb = 1;
     if (below(c, 4) == 0) dialect[below(c, VERBS)]->reply = 1 + (int)below(c, 2);
     return dialect;
 }
 
 static void attach(world *w, chance *c, int master) {
     int ends[2];
-    hub_link_state state;
-    hub_describe(w->h, master, &state);
+    hub_connection_state state;
+    hub_get_connection_state(w->h, master, &state);
     if (state.attached || state.broken[0]) return;
     hub_template **dialect = dialect_of(c);
     if (!dialect) return;
@@ -152,7 +152,7 @@ static void check_op(const hub_op *op) {
     for (hub_detail *d = op->details; d; d = d->next) CHECK(op->values[d->master] == HUB_FAULT);
 }
 
-/* Nobody waits for these requests any more. */
+/* Checks and frees the requests of a ticket for which no caller waits. */
 static void drop(ticket *t) {
     for (size_t i = 0; i < t->count; i++) {
         check_op(t->ops[i]);
@@ -169,9 +169,9 @@ static int make_ops(world *w, chance *c, ticket *t, int need) {
         const char *data[4] = {text, text, text, text};
         size_t sizes[4] = {below(c, 256), below(c, 64), below(c, 8), 1};
         int verb = (int)below(c, VERBS + 1) - (below(c, 50) == 0), args = (int)below(c, 4) + 1;
-        double keep = below(c, 3) ? 0 : below(c, 2) ? 1 : 1e9;
+        double resend_for = below(c, 3) ? 0 : below(c, 2) ? 1 : 1e9;
         uint64_t masters = below(c, 1 << MASTERS);
-        hub_op *op = hub_op_new(w->h, verb, need, (int)below(c, 3), masters, keep, args, data, sizes);
+        hub_op *op = hub_op_new(w->h, verb, need, (int)below(c, 3), masters, resend_for, args, data, sizes);
         if (!op) {
             while (t->count) hub_op_release(t->ops[--t->count]);
             return 0;
@@ -204,18 +204,18 @@ static void request(world *w, chance *c) {
     if (!need) drop(t);
 }
 
-/* Afterwards nobody waits whose time was over before. */
+/* Collects decided tickets. Afterwards no ticket is left whose time was over before. */
 static void on_ready(world *w) {
     int64_t now = system_state.now;
-    for (hub_waiter *told = hub_on_ready(w->h), *next; told; told = next) {
-        next = told->next;
-        ticket *t = told->owner;
-        CHECK(t->used && t->waiting && !told->undecided);
+    for (hub_waiter *decided = hub_on_ready(w->h), *next; decided; decided = next) {
+        next = decided->next;
+        ticket *t = decided->owner;
+        CHECK(t->used && t->waiting && !decided->undecided);
         drop(t);
     }
     for (int i = 0; i < TICKETS && !w->forked; i++) {
         const hub_waiter *left = &w->tickets[i].waiter;
-        CHECK(!w->tickets[i].used || (left->watching ? left->limit : left->deadline) > now);
+        CHECK(!w->tickets[i].used || (left->subscribed ? left->limit : left->deadline) > now);
     }
 }
 
@@ -239,7 +239,7 @@ static void say(world *w, int master, const char *data, size_t size) {
     w->traffic += (size_t)sent;
 }
 
-/* Anything that a master can say. */
+/* Any bytes that a master can send. */
 static void put_speech(stream *s, chance *c) {
     uint64_t work = system_state.work; /* this is the fuzzer's own */
     size_t kind = below(c, 4);
@@ -255,7 +255,7 @@ static void put_speech(stream *s, chance *c) {
     system_state.work = work;
 }
 
-/* A master speaks, in one piece or in two. */
+/* A master sends bytes, in one piece or in two. */
 static void speak(world *w, chance *c) {
     static stream s;
     int master = (int)below(c, MASTERS);
@@ -274,18 +274,18 @@ static void listen_to(world *w, int master) {
     }
 }
 
-/* In a child of fork: all tickets and all connections were the parent's. */
+/* In a child of fork: all tickets and connections belonged to the parent. */
 static void start_anew(world *w) {
     for (int i = 0; i < TICKETS; i++) forget(w, &w->tickets[i]);
     for (int i = 0; i < MASTERS; i++) detach(w, i);
     w->forked = 0;
 }
 
-/* How much was read, and moved, is linear in what there was. */
+/* The number of bytes read and moved is linear in the traffic. */
 static void check_work(world *w) {
-    hub_link_state state;
+    hub_connection_state state;
     for (int i = 0; i < MASTERS; i++) {
-        hub_describe(w->h, i, &state);
+        hub_get_connection_state(w->h, i, &state);
         CHECK(w->forked || state.scanned <= 2 * w->spoken[i]);
     }
     CHECK(system_state.work <= WORK_PER_BYTE * w->traffic + WORK_PER_CALL * w->calls);
@@ -299,7 +299,7 @@ static void step(world *w, chance *c) {
     case 2: case 3: case 4: case 5: case 6: request(w, c); break;
     case 7: case 8: case 9: case 10: case 11: speak(w, c); break;
     case 12: case 13: on_ready(w); break;
-    case 14: hub_tend(w->h); break;
+    case 14: hub_maintain(w->h); break;
     case 15: hub_flush(w->h); break;
     case 16: listen_to(w, master); break;
     case 17: forget(w, &w->tickets[below(c, TICKETS)]); break;
@@ -307,8 +307,8 @@ static void step(world *w, chance *c) {
         if (below(c, 8) == 0 && w->peers[master] >= 0) shutdown(w->peers[master], below(c, 2) ? SHUT_WR : SHUT_RDWR);
         break;
     case 19:
-        hub_watch(w->h);
-        hub_due(w->h);
+        hub_loop_fd(w->h);
+        hub_next_timeout(w->h);
         hub_drain(w->h, below(c, 2));
         break;
     case 20: case 21: system_state.now += (int64_t)below(c, 256) << below(c, 30); break;
@@ -318,7 +318,7 @@ static void step(world *w, chance *c) {
         break;
     case 23:
         if (below(c, 8)) break;
-        hub_abandon(w->h);
+        hub_after_fork_in_child(w->h);
         w->forked = 1;
     }
     w->calls++;
@@ -326,7 +326,7 @@ static void step(world *w, chance *c) {
     if (w->forked) start_anew(w);
 }
 
-/* With no connection, or no time, left all are decided. */
+/* Without connections, or after their time, all requests are decided. */
 static void end_all(world *w, chance *c) {
     size_t way = below(c, 3);
     int fds[MASTERS];
@@ -362,7 +362,7 @@ static void one(chance *c) {
     for (size_t steps = c->input ? 500 : 20 + below(c, 200); steps && (!c->input || c->left); steps--) step(&w, c);
     if (below(c, 4)) end_all(&w, c);
     for (int i = 0; i < TICKETS; i++) forget(&w, &w.tickets[i]);
-    if (below(c, 4) == 0) hub_abandon(w.h);
+    if (below(c, 4) == 0) hub_after_fork_in_child(w.h);
     for (int i = 0; i < MASTERS; i++) detach(&w, i);
     hub_free(w.h);
     CHECK(lowest_free_fd() == fd);

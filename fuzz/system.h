@@ -1,6 +1,5 @@
-/* What src/ asks of the system, as a fuzzer wants it: every file is compiled with `-include` of this one.
- * Memory ends when the fuzzer says so, time passes only where somebody waits for it, and bytes that are
- * searched or moved are counted. */
+/* Replaces the system calls of src/ for the fuzzers; every file is compiled with `-include` of this one. Allocations
+ * fail when the fuzzer says so, time passes only in waits and clock reads, and bytes searched or moved are counted. */
 #ifndef REDLOCK_FUZZ_SYSTEM_H
 #define REDLOCK_FUZZ_SYSTEM_H
 
@@ -47,7 +46,7 @@ static inline int fuzz_poll(struct pollfd *fds, nfds_t used, int64_t timeout) {
     return events;
 }
 
-/* There is one thread: nobody rings while it waits. */
+/* There is one thread, so no wake-up comes while it waits. */
 static inline long fuzz_futex(const void *timeout) {
     const long *t = timeout;
     if (t) system_state.now += t[0] * 1000000000 + t[1];

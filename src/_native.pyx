@@ -46,7 +46,7 @@ cdef extern from *:
 
 cdef extern from "hub.h" nogil:
     enum: HUB_MAX_ARGS
-    int64_t HUB_SILENT
+    int64_t HUB_NO_REPLY
     int64_t HUB_FAULT
     enum: REASON_NONE, REASON_BROKEN, REASON_REPLY
     enum hub_state: HUB_DONE, HUB_SIGNALS
@@ -76,8 +76,8 @@ cdef extern from "hub.h" nogil:
 
     ctypedef struct hub_template:
         int args
-        int undo
-        int skip
+        int rollback_verb
+        int leading_replies
         int watch
         int reply
         hub_template *fallback
@@ -88,42 +88,42 @@ cdef extern from "hub.h" nogil:
         ssize_t (*receive)(void *context, char *data, size_t size) noexcept
         void *context
 
-    ctypedef struct hub_link_state:
+    ctypedef struct hub_connection_state:
         char attached
         const char *broken
-        size_t owed
+        size_t pending
         int64_t lag, round_trip
-        uint64_t late, replayed, dropped, pushes, scanned
+        uint64_t late_replies, resent, resend_dropped, pushes, scanned
 
     hub_template *hub_template_new(int parts)
     int hub_template_text(hub_template *t, int part, const char *text, size_t size)
     void hub_template_free(hub_template *t)
-    hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, double lag_after, int parallel)
+    hub *hub_new(int masters, size_t max_pending, size_t max_buffer, size_t max_resend, double lag_after, int parallel)
     void hub_free(hub *h)
     void hub_retain(hub *h)
     void hub_release(hub *h)
-    hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,
+    hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double resend_for, int args,
                        const char **data, const size_t *sizes)
     void hub_op_release(hub_op *op)
-    hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall)
+    hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout)
     hub_state hub_wait(hub *h, hub_waiter *w)
     void hub_leave(hub *h, hub_waiter *w)
-    int hub_watch(hub *h)
-    void hub_unwatch(hub *h)
-    void hub_submit(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall, void *owner)
+    int hub_loop_fd(hub *h)
+    void hub_close_loop_fd(hub *h)
+    void hub_submit(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout, void *owner)
     void hub_flush(hub *h)
     hub_waiter *hub_on_ready(hub *h)
-    int64_t hub_due(hub *h)
+    int64_t hub_next_timeout(hub *h)
     void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                     int verbs, int kind)
     int hub_detach(hub *h, int master)
     void hub_close(hub *h, int *fds)
-    void hub_tend(hub *h)
+    void hub_maintain(hub *h)
     int hub_drain(hub *h, double timeout)
-    void hub_describe(hub *h, int master, hub_link_state *state)
+    void hub_get_connection_state(hub *h, int master, hub_connection_state *state)
     uint64_t hub_breaks(hub *h)
-    void hub_dismiss(hub *h)
-    void hub_abandon(hub *h)
+    void hub_stop_helper(hub *h)
+    void hub_after_fork_in_child(hub *h)
 
 
 #: Dialects that are remembered: a server that is marked has a new one with each of its lives.
@@ -151,8 +151,8 @@ cdef hub_template *compile_template(object command) except NULL:
             elif not hub_template_text(template, i, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part)):
                 raise MemoryError
         if command.undo is not None:
-            template.undo = command.undo
-        template.skip = command.skip
+            template.rollback_verb = command.undo
+        template.leading_replies = command.skip
         template.watch = command.watch
         template.reply = command.reply
         if template.watch:
@@ -384,10 +384,10 @@ cdef class NativeEngine:
     def attach(self, int master, sock, dialect):
         cdef _TlsSocket tls = None
         cdef hub_transport *transport = NULL
-        cdef hub_link_state state
+        cdef hub_connection_state state
         self._check(master)
         with nogil:
-            hub_describe(self._hub, master, &state)
+            hub_get_connection_state(self._hub, master, &state)
         if state.attached or state.broken[0]:
             raise ValueError(f"master {master} has a connection: detach it first")
         cdef hub_template **templates = compile_dialect(checked(dialect))
@@ -403,15 +403,15 @@ cdef class NativeEngine:
             fd = sock.detach()
         with nogil:
             hub_attach(self._hub, master, fd, transport, templates, verbs, kind)
-            hub_tend(self._hub)
+            hub_maintain(self._hub)
         self._tell()
 
     def detach(self, int master):
-        cdef hub_link_state state
+        cdef hub_connection_state state
         cdef int fd
         self._check(master)
         with nogil:
-            hub_describe(self._hub, master, &state)
+            hub_get_connection_state(self._hub, master, &state)
             fd = hub_detach(self._hub, master)
         return self._remains(master, fd, state.attached != 0)
 
@@ -448,14 +448,14 @@ cdef class NativeEngine:
     def fileno(self):
         cdef int fd
         with nogil:
-            fd = hub_watch(self._hub)
+            fd = hub_loop_fd(self._hub)
         if fd < 0:
             raise OSError("no file descriptor for the event loop")
         return fd
 
     def unwatch(self):
         with nogil:
-            hub_unwatch(self._hub)
+            hub_close_loop_fd(self._hub)
         self._tickets.clear()
 
     def submit(self, requests, int need, double timeout, int wait, double stall, whom):
@@ -510,12 +510,12 @@ cdef class NativeEngine:
     def due(self):
         cdef int64_t left
         with nogil:
-            left = hub_due(self._hub)
+            left = hub_next_timeout(self._hub)
         return None if left < 0 else left / 1e9
 
     def tend(self):
         with nogil:
-            hub_tend(self._hub)
+            hub_maintain(self._hub)
         self._tell()
 
     def drain(self, double timeout):
@@ -531,30 +531,30 @@ cdef class NativeEngine:
             PyErr_CheckSignals()
 
     def link(self, int master):
-        cdef hub_link_state state
+        cdef hub_connection_state state
         self._check(master)
         with nogil:
-            hub_describe(self._hub, master, &state)
+            hub_get_connection_state(self._hub, master, &state)
         return Link(
             attached=state.attached != 0,
             broken=state.broken.decode("utf-8", "replace"),
-            owed=state.owed,
+            owed=state.pending,
             lag=state.lag / 1e9,
             round_trip=state.round_trip / 1e9,
-            late=state.late,
-            replayed=state.replayed,
-            dropped=state.dropped,
+            late=state.late_replies,
+            replayed=state.resent,
+            dropped=state.resend_dropped,
             pushes=state.pushes,
             scanned=state.scanned,
         )
 
     def close(self, let_go=socket.socket.close):
-        cdef hub_link_state state
+        cdef hub_connection_state state
         cdef int master
         cdef int fds[MOST_MASTERS]
         whole = []
         for master in range(self._masters):
-            hub_describe(self._hub, master, &state)
+            hub_get_connection_state(self._hub, master, &state)
             whole.append(state.attached != 0)
         with nogil:
             hub_close(self._hub, fds)
@@ -563,10 +563,10 @@ cdef class NativeEngine:
             if sock is not None:
                 let_go(sock)
         with nogil:
-            hub_dismiss(self._hub)  # now that nobody has anything to wait for
+            hub_stop_helper(self._hub)  # now that nobody has anything to wait for
 
     def abandon(self):
-        hub_abandon(self._hub)
+        hub_after_fork_in_child(self._hub)
         self._tickets.clear()
         for tls in self._tls:
             if tls is not None:
@@ -688,4 +688,4 @@ cdef object _FAULT = contract.FAULT, _SILENT = contract.SILENT  # looked up in n
 
 
 cdef object vote(int64_t value):
-    return _FAULT if value == HUB_FAULT else _SILENT if value == HUB_SILENT else value
+    return _FAULT if value == HUB_FAULT else _SILENT if value == HUB_NO_REPLY else value

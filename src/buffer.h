@@ -1,4 +1,4 @@
-/* Bytes that grow at the end and are taken from the front. */
+/* A byte queue: bytes are appended at the end and taken from the front. */
 #ifndef REDLOCK_BUFFER_H
 #define REDLOCK_BUFFER_H
 
@@ -10,7 +10,7 @@ typedef struct {
     size_t head, tail, capacity;
 } buffer;
 
-/* Memory above this is given back when the buffer runs empty. */
+/* A buffer with a larger capacity is freed when it is empty. */
 #define BUFFER_KEEP (64u << 10)
 
 static inline size_t buffer_size(const buffer *b) { return b->tail - b->head; }
@@ -28,7 +28,7 @@ static inline void buffer_take(buffer *b, size_t size) {
     if (b->capacity > BUFFER_KEEP) buffer_free(b);
 }
 
-/* Room for `size` more bytes: where they go, or NULL without memory. */
+/* Makes room for `size` more bytes. Returns where they go, or NULL without memory. */
 static inline char *buffer_room(buffer *b, size_t size) {
     if (b->capacity - b->tail >= size) return b->data + b->tail;
     size_t used = buffer_size(b);

@@ -1,64 +1,67 @@
-/* Before a fork all hubs come to rest: the thread that forks takes every mutex, and no other thread is halfway
- * through a change that the child gets a copy of. In the child a hub is as if it was new (hub_inherit). */
-#include "inside.h"
+/* Before a fork the forking thread takes every hub's mutex, so that no other thread is in the middle of a change
+ * that the child copies. In the child each hub starts anew (hub_reset_after_fork). */
+#include "hub_internal.h"
 
-/* Of all waits before one fork together. A hub whose mutex is not free by then is leaked by the child. */
-#define PATIENCE (100 * MS)
-#define BETWEEN (50 * US)
+/* The time for all mutexes together. The child leaks a hub whose mutex was not free by then. */
+#define LOCK_TIMEOUT (100 * MS)
+#define LOCK_RETRY_INTERVAL (50 * US)
 
-/* Guards the list. Taken before the mutex of a hub; no other code takes two mutexes. */
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static hub *first;
-static _Thread_local char held;
+/* Guards the list of hubs. Lock order: this mutex, then the mutex of a hub. */
+static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
+static hub *all_hubs;
+static _Thread_local char list_locked;
 
-/* pthread_mutex_timedlock is missing on macOS, and its clock may be set. */
-static char take(pthread_mutex_t *m, int64_t deadline) {
+/* pthread_mutex_timedlock is missing on macOS, and uses a clock that can be set. */
+static char lock_until(pthread_mutex_t *m, int64_t deadline) {
     while (pthread_mutex_trylock(m)) {
         if (hub_now() >= deadline) return 0;
-        nanosleep(&(struct timespec){0, BETWEEN}, NULL);
+        nanosleep(&(struct timespec){0, LOCK_RETRY_INTERVAL}, NULL);
     }
     return 1;
 }
 
-static void before(void) {
-    int64_t deadline = hub_now() + PATIENCE;
-    held = take(&mutex, deadline);
-    for (hub *h = held ? first : NULL; h; h = h->next) h->held = take(&h->mutex, deadline);
+static void before_fork(void) {
+    int64_t deadline = hub_now() + LOCK_TIMEOUT;
+    list_locked = lock_until(&list_mutex, deadline);
+    for (hub *h = list_locked ? all_hubs : NULL; h; h = h->list_next)
+        h->fork_locked = lock_until(&h->mutex, deadline);
 }
 
-static void in_parent(void) {
-    if (!held) return;
-    for (hub *h = first; h; h = h->next)
-        if (h->held) pthread_mutex_unlock(&h->mutex);
-    pthread_mutex_unlock(&mutex);
+static void after_fork_in_parent(void) {
+    if (!list_locked) return;
+    for (hub *h = all_hubs; h; h = h->list_next)
+        if (h->fork_locked) pthread_mutex_unlock(&h->mutex);
+    pthread_mutex_unlock(&list_mutex);
 }
 
-static void in_child(void) {
-    for (hub *h = first; h; h = h->next) hub_inherit(h, held && h->held);
-    pthread_mutex_init(&mutex, NULL);
+static void after_fork_in_child(void) {
+    for (hub *h = all_hubs; h; h = h->list_next) hub_reset_after_fork(h, list_locked && h->fork_locked);
+    pthread_mutex_init(&list_mutex, NULL);
 }
 
-static int ready;
+static int handlers_registered;
 
-static void get_ready(void) { ready = !pthread_atfork(before, in_parent, in_child); }
+static void register_handlers(void) {
+    handlers_registered = !pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
 
-int hub_list(hub *h) {
+int hub_register(hub *h) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, get_ready);
-    if (!ready) return 0;
-    pthread_mutex_lock(&mutex);
-    h->next = first;
-    h->listing = &first;
-    if (h->next) h->next->listing = &h->next;
-    first = h;
-    pthread_mutex_unlock(&mutex);
+    pthread_once(&once, register_handlers);
+    if (!handlers_registered) return 0;
+    pthread_mutex_lock(&list_mutex);
+    h->list_next = all_hubs;
+    h->list_pprev = &all_hubs;
+    if (h->list_next) h->list_next->list_pprev = &h->list_next;
+    all_hubs = h;
+    pthread_mutex_unlock(&list_mutex);
     return 1;
 }
 
-void hub_unlist(hub *h) {
-    if (!h->listing) return;
-    pthread_mutex_lock(&mutex);
-    *h->listing = h->next;
-    if (h->next) h->next->listing = h->listing;
-    pthread_mutex_unlock(&mutex);
+void hub_unregister(hub *h) {
+    if (!h->list_pprev) return;
+    pthread_mutex_lock(&list_mutex);
+    *h->list_pprev = h->list_next;
+    if (h->list_next) h->list_next->list_pprev = h->list_pprev;
+    pthread_mutex_unlock(&list_mutex);
 }

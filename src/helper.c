@@ -1,95 +1,102 @@
-/* The hub's own thread: it leads where so many wait that handing the lead on would cost more. */
-#include "inside.h"
+/* The helper thread of the hub: it leads where so many threads wait that passing leadership on would cost more. */
+#include "hub_internal.h"
 
 #include <signal.h>
 
-/* It is called from so many waiting threads on, and gives the lead back below so many. */
-#define MANY 8
-#define FEW 4
-#define RELAY (80 * US)
-#define MOST_STALLS 5
-/* So many requests are worth a write. */
-#define ENOUGH 8
+/* With so many waiting threads the helper takes leadership; with fewer than the second number it releases it. */
+#define HELPER_MIN_WAITING 8
+#define HELPER_MIN_TO_STAY 4
+/* See hub_wake_throttle. */
+#define WAKE_TIMEOUT (80 * US)
+#define MAX_WAKE_TIMEOUTS 5
+/* A flush with so many requests is worth a write. */
+#define FLUSH_AT_REQUESTS 8
 
-/* Masters pay for every write, whatever is in it. So a few requests wait for those that are about to come:
- * of threads that were told something, and that wake one another. */
-int hub_held(const hub *h) {
-    return h->helper.leading && h->awake && h->stalls < 2 && h->unsent < ENOUGH;
+/* Every write costs the master the same, whatever its size. So a few requests wait for the requests that woken
+ * threads are about to submit. */
+int hub_defers_flush(const hub *h) {
+    const hub_wake_throttle *throttle = &h->throttle;
+    return h->helper.leading && throttle->awake && throttle->timeouts < 2 && h->unflushed_requests < FLUSH_AT_REQUESTS;
 }
 
-/* Who is woken has to wait for the GIL, so two at a time are enough: each wakes the next when it is back here
- * (hub_exchange), and has let go of the GIL. Those that work on something else meanwhile are not back for
- * RELAY: then the next are woken all the same, more each time. */
-static void lead(hub *h) {
-    hub_round(h, h->awake ? RELAY : SLICE);
+/* One round, and the wake-ups after it. The throttle is described in hub_internal.h. */
+static void helper_round_unlocks(hub *h) REQUIRES(h) {
+    hub_wake_throttle *throttle = &h->throttle;
+    hub_round_unlocks(h, throttle->awake ? WAKE_TIMEOUT : SIGNAL_CHECK_INTERVAL);
     if (h->parallel) {
-        hub_wake_finished(h);
+        hub_wake_decided(h);
         return;
     }
-    int more = h->unwoken ? TOGETHER - h->awake : 0;
-    if (h->awake && h->polled - h->relayed >= RELAY) {
-        hub_count_anew(h);
-        if (h->stalls < MOST_STALLS) h->stalls++;
-        more = 1 << h->stalls;
+    int more = throttle->pending ? MAX_AWAKE - throttle->awake : 0;
+    if (throttle->awake && h->last_poll - throttle->last_wake >= WAKE_TIMEOUT) {
+        hub_reset_wake_epoch(h);
+        if (throttle->timeouts < MAX_WAKE_TIMEOUTS) throttle->timeouts++;
+        more = 1 << throttle->timeouts;
     }
-    if (more) h->relayed = h->polled;
+    if (more) throttle->last_wake = h->last_poll;
     while (more-- > 0 && hub_wake_next(h)) {
     }
 }
 
-static void *help(void *argument) {
+static int must_lead(const hub *h) REQUIRES(h) {
+    int busy = h->waiting_threads + h->throttle.pending >= HELPER_MIN_TO_STAY;
+    return busy && !h->lead.exclusive_waiters && !h->helper.ending;
+}
+
+static void *helper_main(void *argument) {
     hub *h = argument;
     hub_helper *me = &h->helper;
-    pthread_mutex_lock(&h->mutex);
+    hub_lock(h);
     while (!me->ending) {
         if (!me->leading) {
-            pthread_cond_wait(&me->called, &h->mutex);
+            pthread_cond_wait(&me->wake, &h->mutex);
             continue;
         }
-        while (h->threads + h->unwoken >= FEW && !h->seizing && !me->ending) lead(h);
+        while (must_lead(h)) helper_round_unlocks(h);
         me->leading = 0;
-        hub_hand_on(h);
+        hub_release_leadership_unlocks(h);
     }
-    if (me->leading) { /* called, and ended before it came to that */
+    if (me->leading) { /* it was handed leadership and told to end before it ran */
         me->leading = 0;
-        hub_hand_on(h);
+        hub_release_leadership_unlocks(h);
     }
-    pthread_mutex_unlock(&h->mutex);
+    hub_unlock(h);
     return NULL;
 }
 
-/* All signals are for Python's threads. */
-static int start(hub *h) {
+/* The helper blocks all signals: Python's threads handle them. */
+static int start_helper(hub *h) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    h->helper.running = !pthread_create(&h->helper.thread, NULL, help, h);
+    h->helper.running = !pthread_create(&h->helper.thread, NULL, helper_main, h);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return h->helper.running;
 }
 
-int hub_call_helper(hub *h) {
+int hub_hand_to_helper(hub *h) {
     hub_helper *helper = &h->helper;
-    if (h->threads < MANY || h->seizing || helper->ending || helper->transports) return 0;
-    if (!helper->running && !start(h)) return 0;
+    if (h->waiting_threads < HELPER_MIN_WAITING || h->lead.exclusive_waiters) return 0;
+    if (helper->ending || helper->transports) return 0;
+    if (!helper->running && !start_helper(h)) return 0;
     helper->leading = 1;
-    pthread_cond_signal(&helper->called);
+    pthread_cond_signal(&helper->wake);
     return 1;
 }
 
-void hub_dismiss(hub *h) {
+void hub_stop_helper(hub *h) {
     hub_helper *helper = &h->helper;
-    pthread_mutex_lock(&h->mutex);
-    while (helper->ending) pthread_cond_wait(&helper->gone, &h->mutex); /* another thread is at it */
+    hub_lock(h);
+    while (helper->ending) pthread_cond_wait(&helper->stopped, &h->mutex); /* another thread is ending it */
     if (helper->running) {
         helper->ending = 1;
-        pthread_cond_signal(&helper->called);
+        pthread_cond_signal(&helper->wake);
         hub_kick(h);
-        pthread_mutex_unlock(&h->mutex);
+        hub_unlock(h);
         pthread_join(helper->thread, NULL);
-        pthread_mutex_lock(&h->mutex);
+        hub_lock(h);
         helper->running = helper->ending = 0;
-        pthread_cond_broadcast(&helper->gone);
+        pthread_cond_broadcast(&helper->stopped);
     }
-    pthread_mutex_unlock(&h->mutex);
+    hub_unlock(h);
 }

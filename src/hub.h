@@ -1,12 +1,24 @@
 /* The hub: one ordered connection per master, shared by all threads. Plain C, no Python.
  *
- * Threads submit requests and wait. One of them leads: it flushes everybody's bytes, polls,
- * receives, matches replies to requests and wakes those whose request is decided; then it hands
- * the lead on. Where many wait, a thread of the hub's own leads. An event loop submits without
- * waiting, and leads for one round whenever it is told that there is something to do. Who only watches
- * (see vigil.c) does not keep the lead: one of those is on the lookout, and leads when something came.
- * The mutex guards all fields but those marked "leader", which belong to whoever
- * leads; it is never held across a call that can block. redlock_fast/engine/contract.py states the contract.
+ * Threads submit requests and wait. One of them is the leader: it sends the output of all threads, polls,
+ * receives, matches replies to requests, and wakes the threads whose requests are decided. Then it releases
+ * leadership. Where many threads wait, the hub's helper thread leads. An event loop submits without waiting,
+ * and leads for one round when its file descriptor is readable. A thread whose requests are all subscriptions
+ * (subscriptions.c) does not keep leadership: one such thread polls, and leads when an event came.
+ *
+ * redlock_fast/engine/contract.py states the contract; docs/hub.md states the states, the wake-ups and the
+ * lock order.
+ *
+ * The comment of each field begins with its guard, which says which thread may write it; a guard behind the
+ * brace that opens a struct holds for all of its fields:
+ *   constant          written before the object is shared, and in a child of fork
+ *   mutex             written and read with the hub's mutex held
+ *   leader            written by the leader; read by another thread only with the mutex, while no thread leads
+ *   leader and mutex  written by the leader with the mutex held; read by the leader, or with the mutex
+ *   atomic            written and read by atomic operations
+ *   list mutex        written with the mutex of fork.c held
+ *   local             belongs to one thread
+ * The hub's mutex is never held across a call that can block.
  */
 #ifndef REDLOCK_HUB_H
 #define REDLOCK_HUB_H
@@ -16,13 +28,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "bell.h"
+#include "waitword.h"
 
-#define HUB_SILENT INT64_MIN
+/* Votes that are no number: no reply yet, and a fault. NO_REPLY and FAULT of the contract. */
+#define HUB_NO_REPLY INT64_MIN
 #define HUB_FAULT (INT64_MIN + 1)
 #define HUB_MAX_ARGS 8
-#define HUB_MAX_DETAIL 1024 /* of a reply that is kept: MAX_DETAIL of the contract */
-/* Of what is no reply: UNASKED, UNASKED_LEAST and UNASKED_PER_BYTE of the contract. */
+#define HUB_MAX_DETAIL 1024 /* bytes of a reply that is stored as a detail: MAX_DETAIL of the contract */
+/* Bytes of pushes and attributes: UNASKED, UNASKED_LEAST and UNASKED_PER_BYTE of the contract. */
 #define HUB_UNASKED (16 << 10)
 #define HUB_UNASKED_LEAST 128
 #define HUB_UNASKED_PER_BYTE 16
@@ -31,7 +44,7 @@
 /* What decides a request: the enum Wait of the contract. */
 enum hub_wait_for { WAIT_EARLY, WAIT_CERTAIN, WAIT_ALL };
 
-/* Why a vote is FAULT. The last three carry a text, and that of the last one is the reply. */
+/* Why a vote is FAULT. The last three carry a text; the text of the last one is the reply. */
 enum hub_reason {
     REASON_NONE, REASON_NOT_ASKED, REASON_NOT_CONNECTED, REASON_LAGGING, REASON_OWED, REASON_BUFFER,
     REASON_NO_COMMAND, REASON_BROKEN, REASON_LONG, REASON_REPLY
@@ -40,157 +53,165 @@ enum hub_reason {
 /* What a command watches: the values of Command.watch. */
 enum { WATCH_NOTHING, WATCH_KEY, WATCH_PREFIX };
 
-/* What a command can be answered besides an error: the enum Reply of wire/commands.py. */
+/* The replies that a command can have besides an error: the enum Reply of wire/commands.py. */
 enum { ANSWER_ANY, ANSWER_STATUS, ANSWER_INTEGER };
 
+/* HUB_SIGNALS: the wait is not over; the thread must run its signal handlers now. */
 enum hub_state { HUB_DONE, HUB_SIGNALS };
 
 typedef struct hub hub;
 typedef struct hub_waiter hub_waiter;
-typedef struct { hub_waiter *first, *last; } hub_waiters;
+typedef struct { /* mutex */
+    hub_waiter *first, *last;
+} hub_waiters;
 
-/* One request, owned by its waiter, its owed replies and its place among the kept together. */
+/* One request. Its waiter, each of its pending replies and each resend queue hold a reference.
+ * Invariant: once it is decided its votes do not change, so its owner reads them without the mutex. */
 typedef struct hub_op {
-    int references;
-    int verb, need;
-    int granted, refused, faulty;
-    int owed;
-    char decided, wait;
-    uint64_t masters, sent;
-    int64_t keep;  /* ns that it is worth sending again */
-    int64_t until; /* when that ends */
-    hub_waiter *waiter;
-    struct hub_vigil *vigil; /* if it watches */
-    struct hub_detail *details;
-    int args;
-    struct { const char *data; size_t size; } arg[HUB_MAX_ARGS];
-    unsigned char *reasons;
-    int64_t values[];
+    int references;          /* atomic */
+    int verb, need;          /* constant */
+    int granted, refused, faulty; /* mutex: number of votes */
+    int pending;             /* mutex: masters that owe the reply that counts */
+    char decided;            /* mutex */
+    char wait;               /* constant: enum hub_wait_for */
+    uint64_t masters;        /* constant: mask of the masters to ask */
+    uint64_t sent;           /* mutex: mask of the masters that were asked */
+    int64_t resend_for;      /* constant: ns for which the request is worth resending */
+    int64_t resend_until;    /* mutex: when that time ends */
+    hub_waiter *waiter;      /* mutex: NULL when no thread or loop waits for it */
+    struct hub_sub *sub;     /* mutex: NULL unless it is a subscription */
+    struct hub_detail *details; /* mutex */
+    int args;                /* constant */
+    struct { const char *data; size_t size; } arg[HUB_MAX_ARGS]; /* constant */
+    unsigned char *reasons;  /* mutex: enum hub_reason, by master */
+    int64_t values[];        /* mutex: votes, by master */
 } hub_op;
 
-typedef struct hub_detail {
+typedef struct hub_detail { /* mutex */
     struct hub_detail *next;
     int master;
     size_t size;
     char text[];
 } hub_detail;
 
-/* The vote of one master for a request that watches. It is listed among that master's until a push names
- * it, or the request is decided. */
-typedef struct hub_open {
-    struct hub_open *next;  /* of a first: the first of another name in the same place */
-    struct hub_open *same;  /* the next of the same name */
-    struct hub_open **link; /* what points here; NULL: is not listed */
-    struct hub_vigil *vigil;
-    int64_t expires; /* when there will be nothing left to watch */
-    char first;      /* of its name */
-} hub_open;
+/* The vote of one master for a subscription. The table of that master lists it until a push names its key, or
+ * the request is decided. */
+typedef struct hub_sub_vote { /* mutex */
+    struct hub_sub_vote *next;      /* mutex: of the first vote of a name: the first vote of the bucket's next name */
+    struct hub_sub_vote *next_same_name;
+    struct hub_sub_vote **pprev;    /* mutex: the pointer to this vote; NULL: not listed */
+    struct hub_sub *sub;            /* constant */
+    int64_t expires;                /* mutex: when the watched key will have expired */
+    char first_of_name;
+} hub_sub_vote;
 
-/* What a request that watches has besides. */
-typedef struct hub_vigil {
-    struct hub_vigil *next, **link; /* among all; NULL: is not listed */
-    hub_op *op;
-    int watch;
-    uint64_t hash;    /* of what it watches */
-    uint64_t masters; /* that watch for it */
-    int64_t due;      /* when its time is over, before that of its waiter */
-    hub_open open[];  /* by master */
-} hub_vigil;
+/* The part of a request that only a subscription has. */
+typedef struct hub_sub {
+    struct hub_sub *next, **pprev; /* mutex: list of all subscriptions; pprev is NULL: not listed */
+    hub_op *op;             /* constant */
+    int watch;              /* constant: WATCH_KEY or WATCH_PREFIX */
+    uint64_t hash;          /* constant: of the watched name */
+    uint64_t masters;       /* mutex: mask of the masters that watch */
+    int64_t deadline;       /* mutex: when its time ends, if that is before its waiter's */
+    hub_sub_vote votes[];   /* mutex: by master */
+} hub_sub;
 
-/* Requests handed over together, and who waits for them: a thread, or an event loop's `owner`. */
+/* Requests that were submitted together, and the thread or event loop that waits for them. */
 struct hub_waiter {
-    hub_waiter *previous, *next;
-    hub_op **ops;
-    size_t count, undecided;
-    size_t watching; /* how many of the undecided watch */
-    unsigned seen;   /* on the lookout: how often somebody had led */
-    unsigned forks;  /* of the hub, when it was enlisted */
-    int64_t deadline;
-    int64_t limit, stall; /* the deadline moves with every reply, by `stall`, up to the limit; 0: it does not */
-    void *owner;
-    hub_waiters *queue; /* that it stands in */
-    char present; /* inside hub_wait, so it can be woken to lead */
-    char called;  /* decided, and its bell is about to ring: it may not be gone before */
-    unsigned counting; /* when it was told */
-    bell bell;
+    hub_waiter *previous, *next; /* mutex: in `queue`; the caller of hub_on_ready owns the list that it returns */
+    hub_op **ops;           /* constant */
+    size_t count;           /* constant */
+    size_t undecided;       /* mutex */
+    size_t subscribed;      /* mutex: number of undecided subscriptions */
+    unsigned seen_epoch;    /* mutex: the leadership epoch that the watch poller saw last */
+    unsigned generation;    /* mutex: of the hub, when this waiter was enqueued */
+    int64_t deadline;       /* mutex: with an idle timeout, each reply moves it, up to `limit` */
+    int64_t limit;          /* constant */
+    int64_t idle_timeout;   /* constant: ns; 0: none */
+    void *owner;            /* constant: the event loop's object; NULL for a thread */
+    hub_waiters *queue;     /* mutex: the queue that lists this waiter, or NULL */
+    char waiting;           /* mutex: its thread is inside hub_wait, so a wake-up can make it lead */
+    char wake_pending;      /* mutex: decided, and a wake-up is about to be posted; it must not leave before */
+    unsigned wake_epoch;    /* mutex: the throttle's epoch of its wake-up; then its thread owns it */
+    waitword wake;          /* atomic */
 };
 
-/* Commands as constant texts and argument numbers. */
-typedef struct hub_template {
+/* A command as constant texts and numbers of arguments. */
+typedef struct hub_template { /* constant */
     int parts;
-    int args; /* how many its slots need */
-    int undo; /* the verb that takes it back, with the same arguments; -1: none */
-    int skip; /* replies that come before the one that counts */
+    int args;          /* constant: number of arguments that its slots need */
+    int rollback_verb; /* constant: the verb that takes it back, with the same arguments; -1: none */
+    int leading_replies; /* constant: replies that precede the one that counts */
     int watch;
-    int reply; /* ANSWER_...; that of the fallback is the same */
+    int reply;         /* constant: ANSWER_...; that of the fallback is the same */
     struct hub_template *fallback;
-    struct { char *text; size_t size; int slot; } part[]; /* slot ~n: argument n as it is */
+    struct { char *text; size_t size; int slot; } part[]; /* constant: slot ~n: argument n, without its length */
 } hub_template;
 
 hub_template *hub_template_new(int parts);
 int hub_template_text(hub_template *t, int part, const char *text, size_t size);
 void hub_template_free(hub_template *t);
 
-/* How a connection that C cannot read by itself (TLS) moves bytes: a count, 0 at the end of the
- * stream (receive only), or -errno; -EINTR when a signal handler raised and nobody knows what moved. */
-typedef struct {
+/* How to move the bytes of a connection that C cannot read by itself (TLS). Both return a count, 0 at the end
+ * of the stream (receive only), or -errno. -EINTR: a signal handler raised, and the count is unknown. */
+typedef struct { /* constant */
     ssize_t (*send)(void *context, const char *data, size_t size);
     ssize_t (*receive)(void *context, char *data, size_t size);
     void *context;
 } hub_transport;
 
-typedef struct {
+typedef struct { /* local */
     char attached;
     char broken[128];
-    size_t owed;
+    size_t pending;
     int64_t lag, round_trip;
-    uint64_t late, replayed, dropped, pushes, scanned;
-} hub_link_state;
+    uint64_t late_replies, resent, resend_dropped, pushes, scanned;
+} hub_connection_state;
 
-/* `parallel`: threads that wake need not wait for each other, as they do where Python has a GIL. */
-hub *hub_new(int masters, size_t max_owed, size_t max_buffer, size_t max_replay, double lag_after,
+/* `parallel`: woken threads do not wait for one another, as they do where Python has a GIL. */
+hub *hub_new(int masters, size_t max_pending, size_t max_buffer, size_t max_resend, double lag_after,
              int parallel);
-/* Ends all connections. Its memory goes with the last that retained it. */
+/* Ends all connections. The last reference frees the memory. */
 void hub_free(hub *h);
 void hub_retain(hub *h);
 void hub_release(hub *h);
 
-hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,
+hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double resend_for, int args,
                    const char **data, const size_t *sizes);
 void hub_op_release(hub_op *op);
 
-/* Submit and wait. HUB_SIGNALS: look after signals, then call hub_wait, or hub_leave to give up. */
-enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall);
+/* Submit and wait. After HUB_SIGNALS run the signal handlers, then call hub_wait, or hub_leave to give up. */
+enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout);
 enum hub_state hub_wait(hub *h, hub_waiter *w);
 void hub_leave(hub *h, hub_waiter *w);
 
-/* For an event loop; nothing here waits. The fd that it watches, -1 if there can be none. */
-int hub_watch(hub *h);
-void hub_unwatch(hub *h);
-/* Hand over for `owner`, or for nobody if that is NULL. */
-void hub_submit(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall, void *owner);
+/* For an event loop; no call here waits. Returns the fd that the loop watches, -1 if there can be none. */
+int hub_loop_fd(hub *h);
+void hub_close_loop_fd(hub *h);
+/* Submit for `owner`; if `owner` is NULL, hub_on_ready does not return these requests. */
+void hub_submit(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout, void *owner);
 void hub_flush(hub *h);
-/* One round; whose requests are decided, first to last by `next`. */
+/* Run one round. Returns the waiters that are decided, in the order of decision, linked by `next`. */
 hub_waiter *hub_on_ready(hub *h);
-/* ns until a deadline may end; -1 if there is none. */
-int64_t hub_due(hub *h);
+/* Returns the ns until the next deadline; -1 if there is none. */
+int64_t hub_next_timeout(hub *h);
 
-/* Takes the templates; and fd, unless a transport moves its bytes. `kind` is a number for the dialect. */
+/* Takes ownership of the templates, and of fd unless there is a transport. Equal dialects have equal `kind`. */
 void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                 int verbs, int kind);
-/* Half-closes the connection and gives its fd back to be closed; -1 if it was broken (it is closed) or
- * never the hub's. */
+/* Half-closes the connection and returns its fd for the caller to close. Returns -1 if the connection was
+ * broken (its fd is closed), has a transport, or does not exist. */
 int hub_detach(hub *h, int master);
-/* The same for all, into fds; what was under way is taken back where it had been granted. */
+/* Detaches all connections, into fds. Rolls back the undecided requests on the masters that granted them. */
 void hub_close(hub *h, int *fds);
-void hub_tend(hub *h);
+void hub_maintain(hub *h);
 int hub_drain(hub *h, double timeout);
-void hub_describe(hub *h, int master, hub_link_state *state);
-/* How many connections have broken so far. */
+void hub_get_connection_state(hub *h, int master, hub_connection_state *state);
+/* Returns how many connections have broken so far. */
 uint64_t hub_breaks(hub *h);
-/* End the hub's own thread, if it has one. */
-void hub_dismiss(hub *h);
-/* Ends all connections and forgets all requests, in a child of fork. The fork has done it already (fork.c). */
-void hub_abandon(hub *h);
+/* Ends the helper thread, if there is one. */
+void hub_stop_helper(hub *h);
+/* In a child of fork: ends all connections and forgets all requests. The handler of fork.c does so by itself. */
+void hub_after_fork_in_child(hub *h);
 
 #endif

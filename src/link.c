@@ -9,47 +9,47 @@
 #define MSG_NOSIGNAL 0 /* macOS: hub_attach sets SO_NOSIGPIPE */
 #endif
 
-/* Room for a whole TLS record: then the TLS layer keeps none of it, and poll shows what else there is. */
+/* Room for a whole TLS record: the TLS layer then keeps no rest of it, and poll shows whether more is there. */
 #define RECEIVE_SIZE (16u << 10)
-/* A master that sends without end must not keep the leader, nor fill the memory. */
+/* Bytes of one receive, so that an endless sender neither occupies the leader nor fills the memory. */
 #define RECEIVE_MOST (256u << 10)
 
-/* --- owed replies ------------------------------------------------------------------------ */
+/* --- pending replies ------------------------------------------------------------------------ */
 
-link_slot *link_oldest(hub_link *l) { return l->ring_size ? &l->ring[l->ring_head] : NULL; }
+link_slot *link_oldest_pending(hub_link *l) { return l->pending_size ? &l->pending[l->pending_head] : NULL; }
 
-void link_pop(hub_link *l) {
-    l->ring_head = (l->ring_head + 1) & (l->ring_capacity - 1);
-    l->ring_size--;
-    l->asked -= l->asked > 0;
+void link_pop_pending(hub_link *l) {
+    l->pending_head = (l->pending_head + 1) & (l->pending_capacity - 1);
+    l->pending_size--;
+    l->flushed -= l->flushed > 0;
 }
 
-static int grow_ring(hub_link *l) {
-    size_t capacity = l->ring_capacity ? l->ring_capacity * 2 : 64;
+static int grow_pending(hub_link *l) {
+    size_t capacity = l->pending_capacity ? l->pending_capacity * 2 : 64;
     link_slot *ring = malloc(capacity * sizeof *ring);
     if (!ring) return 0;
-    for (size_t i = 0; i < l->ring_size; i++)
-        ring[i] = l->ring[(l->ring_head + i) & (l->ring_capacity - 1)];
-    free(l->ring);
-    l->ring = ring;
-    l->ring_head = 0;
-    l->ring_capacity = capacity;
+    for (size_t i = 0; i < l->pending_size; i++)
+        ring[i] = l->pending[(l->pending_head + i) & (l->pending_capacity - 1)];
+    free(l->pending);
+    l->pending = ring;
+    l->pending_head = 0;
+    l->pending_capacity = capacity;
     return 1;
 }
 
-int link_owe(hub_link *l, const hub_template *t, hub_op *op, int64_t sent, enum link_turn turn) {
-    size_t replies = (size_t)t->skip + 1;
-    while (l->ring_capacity - l->ring_size < replies)
-        if (!grow_ring(l)) return 0;
+int link_add_pending(hub_link *l, const hub_template *t, hub_op *op, int64_t sent, enum slot_kind kind) {
+    size_t replies = (size_t)t->leading_replies + 1;
+    while (l->pending_capacity - l->pending_size < replies)
+        if (!grow_pending(l)) return 0;
     for (size_t i = 1; i <= replies; i++) {
-        size_t at = (l->ring_head + l->ring_size++) & (l->ring_capacity - 1);
-        l->ring[at] = (link_slot){op, sent, i < replies ? SKIPPED : turn};
+        size_t at = (l->pending_head + l->pending_size++) & (l->pending_capacity - 1);
+        l->pending[at] = (link_slot){op, sent, i < replies ? SLOT_LEADING : kind};
     }
     __atomic_add_fetch(&op->references, (int)replies, __ATOMIC_RELAXED);
     return 1;
 }
 
-/* --- encoding ---------------------------------------------------------------------------- */
+/* --- encoding ------------------------------------------------------------------------------- */
 
 static char *put_number(char *to, size_t number) {
     char digits[20];
@@ -101,65 +101,66 @@ int link_copy(hub_link *l, const hub_link *from, size_t size) {
     return 1;
 }
 
-/* --- kept requests ----------------------------------------------------------------------- */
+/* --- the resend queue ----------------------------------------------------------------------- */
 
-static void forget_expired(hub_link *l, int64_t now) {
-    if (now < l->purge_at) return; /* or a full queue would be looked through for each that is refused */
+static void drop_expired(hub_link *l, int64_t now) {
+    if (now < l->purge_at) return; /* otherwise each rejected request would search the full queue */
     size_t stay = 0;
     l->purge_at = INT64_MAX;
-    for (size_t i = 0; i < l->kept_size; i++) {
-        hub_op *op = l->kept[i];
-        if (op->until > now) {
-            l->kept[stay++] = op;
-            if (op->until < l->purge_at) l->purge_at = op->until;
+    for (size_t i = 0; i < l->resend_size; i++) {
+        hub_op *op = l->resend_queue[i];
+        if (op->resend_until > now) {
+            l->resend_queue[stay++] = op;
+            if (op->resend_until < l->purge_at) l->purge_at = op->resend_until;
         } else {
             hub_op_release(op);
         }
     }
-    l->kept_size = stay;
+    l->resend_size = stay;
 }
 
-void link_keep(hub_link *l, hub_op *op, int64_t now, size_t bound) {
-    if (op->until <= now) return;
-    if (l->kept_size == l->kept_capacity || l->kept_size >= bound) forget_expired(l, now);
-    if (l->kept_size == l->kept_capacity && l->kept_size < bound) {
-        size_t capacity = l->kept_capacity ? l->kept_capacity * 2 : 16;
-        hub_op **kept = realloc(l->kept, capacity * sizeof *kept);
-        if (kept) {
-            l->kept = kept;
-            l->kept_capacity = capacity;
+void link_defer(hub_link *l, hub_op *op, int64_t now, size_t bound) {
+    if (op->resend_until <= now) return;
+    if (l->resend_size == l->resend_capacity || l->resend_size >= bound) drop_expired(l, now);
+    if (l->resend_size == l->resend_capacity && l->resend_size < bound) {
+        size_t capacity = l->resend_capacity ? l->resend_capacity * 2 : 16;
+        hub_op **queue = realloc(l->resend_queue, capacity * sizeof *queue);
+        if (queue) {
+            l->resend_queue = queue;
+            l->resend_capacity = capacity;
         }
     }
-    if (l->kept_size >= bound || l->kept_size == l->kept_capacity) {
-        l->dropped++;
+    if (l->resend_size >= bound || l->resend_size == l->resend_capacity) {
+        l->resend_dropped++;
         return;
     }
     __atomic_add_fetch(&op->references, 1, __ATOMIC_RELAXED);
-    l->kept[l->kept_size++] = op;
-    if (op->until < l->purge_at) l->purge_at = op->until;
+    l->resend_queue[l->resend_size++] = op;
+    if (op->resend_until < l->purge_at) l->purge_at = op->resend_until;
 }
 
-/* --- bytes ------------------------------------------------------------------------------- */
+/* --- bytes ---------------------------------------------------------------------------------- */
 
-static ssize_t move(hub_link *l, int sending, char *data, size_t size) {
+static ssize_t transfer(hub_link *l, int outgoing, char *data, size_t size) {
     ssize_t moved;
     if (l->transport) {
         const hub_transport *t = l->transport;
-        l->mover = pthread_self();
-        __atomic_store_n(&l->moving, 1, __ATOMIC_RELEASE);
-        moved = sending ? t->send(t->context, data, size) : t->receive(t->context, data, size);
-        l->moving = 0;
+        l->transport_thread = pthread_self();
+        __atomic_store_n(&l->transport_busy, 1, __ATOMIC_RELEASE);
+        moved = outgoing ? t->send(t->context, data, size) : t->receive(t->context, data, size);
+        __atomic_store_n(&l->transport_busy, 0, __ATOMIC_RELEASE);
         return moved;
     }
-    do moved = sending ? send(l->fd, data, size, MSG_NOSIGNAL) : recv(l->fd, data, size, 0);
+    do moved = outgoing ? send(l->fd, data, size, MSG_NOSIGNAL) : recv(l->fd, data, size, 0);
     while (moved < 0 && errno == EINTR);
     return moved < 0 ? -errno : moved;
 }
 
-/* While a transport moved bytes, a signal handler forked, and this is the child. */
-static int abandoned(const hub_link *l) { return l->fd < 0; }
-/* strerror() has one text for all threads. strerror_r() gives its text back in glibc, a number elsewhere. */
-static void say_error(char *text, size_t size, int error) {
+/* Whether this is a child: a signal handler forked while a transport moved bytes. */
+static int closed_after_fork(const hub_link *l) { return l->fd < 0; }
+
+/* strerror() shares one text between threads. strerror_r() returns its text in glibc, a number elsewhere. */
+static void format_error(char *text, size_t size, int error) {
 #ifdef __GLIBC__
     char room[128];
     snprintf(text, size, "%s", strerror_r(error, room, sizeof room));
@@ -168,26 +169,23 @@ static void say_error(char *text, size_t size, int error) {
 #endif
 }
 
-static int failed(hub_link *l, ssize_t error) {
+/* Returns 0 if a signal handler raised. */
+static int record_failure(hub_link *l, ssize_t error) {
     if (error == -EINTR) {
         snprintf(l->failure, sizeof l->failure, "interrupted by a signal handler");
         return 0;
     }
     if (error == -EAGAIN || error == -EWOULDBLOCK) return 1;
-    say_error(l->failure, sizeof l->failure, (int)-error);
+    format_error(l->failure, sizeof l->failure, (int)-error);
     return 1;
 }
 
 int link_send(hub_link *l) {
-    l->blocked = 0;
-    while (buffer_size(&l->flight)) {
-        ssize_t sent = move(l, 1, buffer_front(&l->flight), buffer_size(&l->flight));
-        if (abandoned(l)) return 0;
-        if (sent < 0) {
-            l->blocked = 1;
-            return failed(l, sent);
-        }
-        buffer_take(&l->flight, (size_t)sent);
+    while (buffer_size(&l->sending)) {
+        ssize_t sent = transfer(l, 1, buffer_front(&l->sending), buffer_size(&l->sending));
+        if (closed_after_fork(l)) return 0;
+        if (sent < 0) return record_failure(l, sent);
+        buffer_take(&l->sending, (size_t)sent);
     }
     return 1;
 }
@@ -196,9 +194,9 @@ int link_receive(hub_link *l) {
     for (size_t all = 0; all < RECEIVE_MOST;) {
         char *room = buffer_room(&l->in, RECEIVE_SIZE);
         size_t size = room ? l->in.capacity - l->in.tail : 0;
-        ssize_t received = room ? move(l, 0, room, size) : -ENOMEM;
-        if (abandoned(l)) return 0;
-        if (received < 0) return failed(l, received);
+        ssize_t received = room ? transfer(l, 0, room, size) : -ENOMEM;
+        if (closed_after_fork(l)) return 0;
+        if (received < 0) return record_failure(l, received);
         if (!received) {
             snprintf(l->failure, sizeof l->failure, "connection closed by the master");
             return 1;
@@ -206,13 +204,13 @@ int link_receive(hub_link *l) {
         l->in.tail += (size_t)received;
         l->received = 1;
         all += (size_t)received;
-        /* A TLS record may be short of more that is there: ask until there is none. */
+        /* a TLS record may be shorter than what is there: receive until nothing is left */
         if ((size_t)received < size && !l->transport) return 1;
     }
     return 1;
 }
 
-/* --- the end ----------------------------------------------------------------------------- */
+/* --- closing -------------------------------------------------------------------------------- */
 
 int link_close(hub_link *l, int half) {
     int fd = l->transport ? -1 : l->fd;
@@ -221,9 +219,9 @@ int link_close(hub_link *l, int half) {
     l->state = LINK_NONE;
     if (fd >= 0 && half) shutdown(fd, SHUT_WR);
     buffer_free(&l->out);
-    buffer_free(&l->flight);
+    buffer_free(&l->sending);
     buffer_free(&l->in);
-    reply_renew(&l->scan);
+    reply_restart(&l->scan);
     l->lagging_since = l->round_trip = 0;
     l->broken[0] = l->failure[0] = 0;
     for (int i = 0; i < l->verbs; i++) hub_template_free(l->dialect[i]);
@@ -234,12 +232,12 @@ int link_close(hub_link *l, int half) {
 }
 
 void link_clear(hub_link *l) {
-    for (; l->ring_size; link_pop(l)) hub_op_release(link_oldest(l)->op);
-    for (size_t i = 0; i < l->kept_size; i++) hub_op_release(l->kept[i]);
-    l->kept_size = 0;
-    free(l->ring);
-    free(l->kept);
-    l->ring = NULL;
-    l->kept = NULL;
-    l->ring_capacity = l->kept_capacity = l->ring_head = 0;
+    for (; l->pending_size; link_pop_pending(l)) hub_op_release(link_oldest_pending(l)->op);
+    for (size_t i = 0; i < l->resend_size; i++) hub_op_release(l->resend_queue[i]);
+    l->resend_size = 0;
+    free(l->pending);
+    free(l->resend_queue);
+    l->pending = NULL;
+    l->resend_queue = NULL;
+    l->pending_capacity = l->resend_capacity = l->pending_head = 0;
 }

@@ -1,4 +1,4 @@
-/* One master's connection: its buffers, the replies that it owes, what is kept for the next one. */
+/* The connection of one master (the link): its buffers, its pending replies, and the requests to resend. */
 #ifndef REDLOCK_LINK_H
 #define REDLOCK_LINK_H
 
@@ -8,65 +8,72 @@
 
 enum link_state { LINK_NONE, LINK_UP, LINK_BROKEN };
 
-typedef struct {
+/* A reply that is due. SLOT_FALLBACK: the reply to the fallback of the command. SLOT_LEADING: it precedes the reply
+ * that counts. */
+typedef struct { /* mutex */
     hub_op *op;
     int64_t sent;
-    enum link_turn { FIRST, AGAIN, SKIPPED } turn; /* AGAIN: its fallback; SKIPPED: comes before what counts */
+    enum slot_kind { SLOT_REPLY, SLOT_FALLBACK, SLOT_LEADING } kind;
 } link_slot;
 
-/* A hash table of what a master watches, by name: a key or a prefix. */
-typedef struct {
-    hub_open **place; /* the first of the names there */
-    size_t places;    /* a power of two */
+/* A hash table of the names that a master watches: keys and prefixes. */
+typedef struct { /* mutex */
+    hub_sub_vote **buckets; /* mutex: the first vote of the bucket's first name */
+    size_t bucket_count;    /* mutex: a power of two */
     size_t names, votes;
-    size_t prefixes[64]; /* how many votes watch a prefix of that length, modulo 64 */
-} link_names;
+    size_t prefixes[64];    /* mutex: number of votes that watch a prefix of that length, modulo 64 */
+} sub_table;
 
 typedef struct {
-    enum link_state state;
-    hub_template **dialect;
-    int verbs, kind; /* links of one kind have the same dialect */
-    buffer out;                                 /* appended by anybody */
-    link_slot *ring;                            /* owed replies, oldest at ring_head */
-    size_t ring_head, ring_size, ring_capacity; /* capacity is a power of two */
-    size_t asked;                               /* how many of the owed have begun to go out */
-    hub_op **kept;                              /* to be sent again: when it can, or on the next connection */
-    size_t kept_size, kept_capacity;
-    int64_t retry_at;                           /* no look whether it can before then */
-    int64_t purge_at;                           /* none of the kept ends before */
-    int64_t lagging_since, round_trip; /* 0: is not lagging; is not known */
-    uint64_t late, replayed, dropped, pushes;
-    int64_t unasked;                   /* bytes that are no reply and that the master may still send */
-    char broken[128];
-    link_names names;
-    /* leader: */
-    int fd;
-    const hub_transport *transport;
-    buffer flight, in;
-    reply_scan scan; /* of the first reply in `in`; the mutex guards `looked` */
-    char polled, blocked, received;
-    char watched, watched_output; /* by the loop's fd */
-    char moving;                  /* the transport moves bytes, */
-    pthread_t mover;              /* in this thread */
-    char failure[128]; /* found while sending or receiving, not told yet */
+    enum link_state state;              /* mutex */
+    hub_template **dialect;             /* mutex */
+    int verbs, kind;                    /* mutex: links of the same kind have equal dialects */
+    buffer out;                         /* mutex: encoded requests of all threads */
+    link_slot *pending;                 /* mutex: ring of pending replies, the oldest at pending_head */
+    size_t pending_head, pending_size;  /* mutex */
+    size_t pending_capacity;            /* mutex: a power of two */
+    size_t flushed;                     /* mutex: pending replies to requests that the leader has begun to send */
+    hub_op **resend_queue;              /* mutex: requests to resend later, or on the next connection */
+    size_t resend_size, resend_capacity; /* mutex */
+    int64_t retry_at;                   /* mutex: no retry of a transient error before */
+    int64_t purge_at;                   /* mutex: no entry of resend_queue expires before */
+    int64_t lagging_since;              /* mutex: 0: is not lagging */
+    int64_t round_trip;                 /* mutex: smoothed, in ns; 0: not known */
+    uint64_t late_replies, resent, resend_dropped, pushes; /* mutex: counters */
+    int64_t push_credit;                /* mutex: bytes of pushes and attributes that the master may still send */
+    char broken[128];                   /* mutex: why the connection broke */
+    sub_table subs;                     /* mutex */
+    reply_scan scan;                    /* mutex: of the first reply in `in` */
+    char in_loop, in_loop_output;       /* mutex: the loop's fd watches this connection for input, for output */
+    int fd;                             /* leader and mutex */
+    const hub_transport *transport;     /* leader and mutex: NULL for a plain socket */
+    buffer sending, in;                 /* leader: `sending` was `out` when the leader began to send it */
+    char in_round;                      /* leader: this round sends to it and polls it */
+    char received;                      /* leader: bytes came in this round */
+    char transport_busy;                /* atomic: the transport moves bytes, */
+    pthread_t transport_thread;         /* leader: in this thread */
+    char failure[128];                  /* leader: what went wrong in this round; it breaks the connection */
 } hub_link;
 
-link_slot *link_oldest(hub_link *l);
-void link_pop(hub_link *l);
-/* Encode op's command (or its fallback, or another verb's) behind what is there. 0 without memory. */
+/* All but link_send and link_receive: with the hub's mutex held. */
+link_slot *link_oldest_pending(hub_link *l);
+void link_pop_pending(hub_link *l);
+/* Appends op's arguments, encoded by `t`, to the output. Returns 0 without memory. */
 int link_encode(hub_link *l, const hub_template *t, const hub_op *op);
-/* The same bytes as the last `size` of another link's. */
+/* Appends the last `size` bytes of another link's output. */
 int link_copy(hub_link *l, const hub_link *from, size_t size);
-/* The op is owed the replies of this command from now on, and keeps a reference for each. 0 without memory. */
-int link_owe(hub_link *l, const hub_template *t, hub_op *op, int64_t sent, enum link_turn turn);
-/* Keep to be sent again, while it is worth it. */
-void link_keep(hub_link *l, hub_op *op, int64_t now, size_t bound);
+/* Adds the replies of this command to the pending ones; each has a reference to op. Returns 0 without memory. */
+int link_add_pending(hub_link *l, const hub_template *t, hub_op *op, int64_t sent, enum slot_kind kind);
+/* Adds op to the resend queue, unless its time is over or `bound` is reached. */
+void link_defer(hub_link *l, hub_op *op, int64_t now, size_t bound);
 
-/* leader: move bytes; what goes wrong is in `failure`. 0 if a signal wants attention. */
+/* For the leader, without the mutex: move bytes. Errors go to `failure`. Return 0 if a signal came. */
 int link_send(hub_link *l);
 int link_receive(hub_link *l);
-/* Close for good; the fd of a connection that C owns is returned half-closed, or -1. */
+
+/* Closes the connection. Returns the half-closed fd of a plain socket, or -1. */
 int link_close(hub_link *l, int half);
+/* Forgets the pending replies and the resend queue. */
 void link_clear(hub_link *l);
 
 #endif

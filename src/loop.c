@@ -1,132 +1,125 @@
-/* For an event loop: requests are submitted without waiting, decisions are told when it asks. */
-#include "inside.h"
+/* The event loop's part: it submits requests without waiting, and collects the decisions in hub_on_ready. */
+#include "hub_internal.h"
 
-#include "watch.h"
+#include "loop_fd.h"
 
-/* Make the watched fd readable, whoever decided; not while the loop itself is about to look. */
-void hub_notify(hub *h) {
+/* Makes the loop's fd readable, unless the loop is in hub_on_ready. */
+void hub_notify_loop(hub *h) {
     hub_loop *loop = &h->loop;
-    if (loop->watch < 0 || loop->notified || loop->collecting) return;
+    if (loop->fd < 0 || loop->notified || loop->collecting) return;
     loop->notified = 1;
-    hub_ring(loop->notify);
+    wakefd_signal(loop->wakefd);
 }
 
-void hub_tell(hub *h, hub_waiter *w) {
-    hub_join(&h->loop.told, w);
-    hub_notify(h);
+void hub_hand_to_loop(hub *h, hub_waiter *w) {
+    hub_queue_append(&h->loop.decided, w);
+    hub_notify_loop(h);
 }
 
-/* --- what is watched ----------------------------------------------------------------------- */
+/* --- the loop's fd -------------------------------------------------------------------------- */
 
-void hub_watch_link(hub *h, hub_link *l, int on) {
-    if (h->loop.watch < 0 || l->watched == on) return;
-    l->watched = (char)on;
-    l->watched_output = 0;
-    if (on) watch_add(h->loop.watch, l->fd);
-    else watch_remove(h->loop.watch, l->fd);
+void hub_loop_set_input(hub *h, hub_link *l, int on) {
+    if (h->loop.fd < 0 || l->in_loop == on) return;
+    l->in_loop = (char)on;
+    l->in_loop_output = 0;
+    if (on) loop_fd_add(h->loop.fd, l->fd);
+    else loop_fd_remove(h->loop.fd, l->fd);
 }
 
-void hub_watch_output(hub *h) {
-    if (h->loop.watch < 0) return;
+void hub_loop_update_output(hub *h) {
+    if (h->loop.fd < 0) return;
     for (int i = 0; i < h->masters; i++) {
         hub_link *l = &h->links[i];
-        char output = buffer_size(&l->flight) || buffer_size(&l->out);
-        if (!l->watched || l->watched_output == output) continue;
-        l->watched_output = output;
-        watch_output(h->loop.watch, l->fd, output);
+        char output = buffer_size(&l->sending) || buffer_size(&l->out);
+        if (!l->in_loop || l->in_loop_output == output) continue;
+        l->in_loop_output = output;
+        loop_fd_set_output(h->loop.fd, l->fd, output);
     }
 }
 
-int hub_watch(hub *h) {
+int hub_loop_fd(hub *h) {
     hub_loop *loop = &h->loop;
-    pthread_mutex_lock(&h->mutex);
-    if (loop->watch < 0 && !hub_open_bell(loop->notify)) {
-        loop->watch = watch_new();
-        if (loop->watch < 0) {
-            hub_close_bell(loop->notify);
+    hub_lock(h);
+    if (loop->fd < 0 && !wakefd_open(loop->wakefd)) {
+        loop->fd = loop_fd_new();
+        if (loop->fd < 0) {
+            wakefd_close(loop->wakefd);
         } else {
-            watch_add(loop->watch, loop->notify[0]);
+            loop_fd_add(loop->fd, loop->wakefd[0]);
             for (int i = 0; i < h->masters; i++)
-                if (h->links[i].state == LINK_UP) hub_watch_link(h, &h->links[i], 1);
-            if (!h->leading) hub_watch_output(h); /* else the leader will */
-            if (loop->told.first) hub_notify(h);
+                if (h->links[i].state == LINK_UP) hub_loop_set_input(h, &h->links[i], 1);
+            if (!h->lead.taken) hub_loop_update_output(h); /* otherwise the leader will do so */
+            if (loop->decided.first) hub_notify_loop(h);
         }
     }
-    int watch = loop->watch;
-    pthread_mutex_unlock(&h->mutex);
-    return watch;
+    int fd = loop->fd;
+    hub_unlock(h);
+    return fd;
 }
 
-static void drop_owned(hub *h, hub_waiter *w) {
+static void abandon_loop_waiters(hub *h, hub_waiter *w) REQUIRES(h) {
     for (hub_waiter *next; w; w = next) {
         next = w->next;
-        if (w->owner) hub_drop(h, w);
+        if (w->owner) hub_abandon_waiter(h, w);
     }
 }
 
-void hub_unwatch(hub *h) {
+void hub_close_loop_fd(hub *h) {
     hub_loop *loop = &h->loop;
-    pthread_mutex_lock(&h->mutex);
-    for (int i = 0; h->links && i < h->masters; i++) h->links[i].watched = 0;
-    if (loop->watch >= 0) close(loop->watch);
-    hub_close_bell(loop->notify);
-    loop->watch = -1;
+    hub_lock(h);
+    for (int i = 0; h->links && i < h->masters; i++) h->links[i].in_loop = 0;
+    if (loop->fd >= 0) close(loop->fd);
+    wakefd_close(loop->wakefd);
+    loop->fd = -1;
     loop->notified = 0;
-    while (loop->told.first) hub_drop(h, loop->told.first);
-    drop_owned(h, h->waiting.first);
-    drop_owned(h, h->watching.first);
-    pthread_mutex_unlock(&h->mutex);
+    while (loop->decided.first) hub_abandon_waiter(h, loop->decided.first);
+    abandon_loop_waiters(h, h->waiting.first);
+    abandon_loop_waiters(h, h->subs.waiting.first);
+    hub_unlock(h);
 }
 
-/* --- requests ------------------------------------------------------------------------------ */
+/* --- requests ------------------------------------------------------------------------------- */
 
-void hub_submit(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall, void *owner) {
+void hub_submit(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout, void *owner) {
     w->owner = owner;
-    pthread_mutex_lock(&h->mutex);
-    hub_enlist(h, w, ops, count, timeout, stall);
-    if (!w->undecided && owner) hub_tell(h, w);
-    pthread_mutex_unlock(&h->mutex);
+    hub_lock(h);
+    hub_enqueue(h, w, ops, count, timeout, idle_timeout);
+    if (!w->undecided && owner) hub_hand_to_loop(h, w);
+    hub_unlock(h);
 }
 
 void hub_flush(hub *h) {
-    pthread_mutex_lock(&h->mutex);
-    if (!h->leading && !h->seizing) {
-        hub_take_lead(h);
-        hub_flush_now(h);
-        hub_hand_on(h);
-    } else if (h->leading && !h->expecting) {
-        hub_kick(h);
-    }
-    pthread_mutex_unlock(&h->mutex);
+    hub_lock(h);
+    if (hub_can_lead(h)) hub_lead_flush_unlocks(h);
+    else if (h->lead.taken && !h->lead.expects_replies) hub_kick(h);
+    hub_unlock(h);
 }
 
 hub_waiter *hub_on_ready(hub *h) {
     hub_loop *loop = &h->loop;
-    pthread_mutex_lock(&h->mutex);
-    if (loop->notified) hub_silence(loop->notify);
+    hub_lock(h);
+    if (loop->notified) wakefd_drain(loop->wakefd);
     loop->notified = 0;
     loop->collecting = 1;
-    if (!h->leading && !h->seizing) {
-        hub_take_lead(h);
-        hub_round(h, 0);
-        hub_hand_on(h);
+    if (hub_can_lead(h)) {
+        hub_lead_one_round_unlocks(h);
     } else {
         hub_expire(h, hub_now());
-        hub_wake_finished(h);
+        hub_wake_decided(h);
     }
-    hub_waiter *told = loop->told.first;
-    for (hub_waiter *w = told; w; w = w->next) w->queue = NULL;
-    loop->told = (hub_waiters){NULL, NULL};
+    hub_waiter *decided = loop->decided.first;
+    for (hub_waiter *w = decided; w; w = w->next) w->queue = NULL;
+    loop->decided = (hub_waiters){NULL, NULL};
     loop->collecting = 0;
-    pthread_mutex_unlock(&h->mutex);
-    return told;
+    hub_unlock(h);
+    return decided;
 }
 
-int64_t hub_due(hub *h) {
-    pthread_mutex_lock(&h->mutex);
+int64_t hub_next_timeout(hub *h) {
+    hub_lock(h);
     int64_t next = h->next_deadline, now = hub_now();
-    int waiting = h->loop.waiting;
-    pthread_mutex_unlock(&h->mutex);
+    int waiting = h->loop.undecided;
+    hub_unlock(h);
     if (!waiting || next == FOREVER) return -1;
     return next > now ? next - now : 0;
 }

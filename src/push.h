@@ -1,18 +1,18 @@
-/* What a RESP3 push invalidates: walked as it stands, nothing is copied. The twin of _invalidated() in
- * redlock_fast/engine/pure/watches.py. Source: redis.io, client-side caching. */
+/* The keys that a RESP3 push invalidates, read in place without a copy. The function _invalidated() of
+ * redlock_fast/engine/pure/watches.py does the same. Source: redis.io, client-side caching. */
 #ifndef REDLOCK_PUSH_H
 #define REDLOCK_PUSH_H
 
 #include "reply.h"
 
-/* The keys that are left of a push. */
+/* An iterator over the items of a push. */
 typedef struct {
     reply_bytes in;
     size_t at;
     int64_t items;
 } push_keys;
 
-/* The type and the end of what stands at `at` in a whole push, and the text if that is a string. */
+/* Returns the type of the item at `at` in a whole push, its end, and its text if it is a string. */
 static inline char push_look(const push_keys *k, size_t at, size_t *end, reply_bytes *text) {
     reply_bytes rest = {k->in.data + at, k->in.size - at};
     reply_scan scan = {0};
@@ -26,7 +26,7 @@ static inline char push_look(const push_keys *k, size_t at, size_t *end, reply_b
     return '$';
 }
 
-/* The next item of a push that has one: its type, and its text if that is a string. */
+/* Takes the next item, which must exist. Returns its type, and its text if it is a string. */
 static inline char push_item(push_keys *k, reply_bytes *text) {
     char type;
     do type = push_look(k, k->at, &k->at, text);
@@ -35,7 +35,7 @@ static inline char push_item(push_keys *k, reply_bytes *text) {
     return type;
 }
 
-/* Step into the array or push at k->at; 0 if it is null. */
+/* Enters the array or push at k->at. Returns 0 if it is null. */
 static inline int push_enter(push_keys *k) {
     const char *start = k->in.data + k->at;
     size_t line = (size_t)((const char *)memchr(start, '\r', k->in.size - k->at) - start);
@@ -47,7 +47,7 @@ static inline int push_enter(push_keys *k) {
 
 enum push_kind { PUSH_OTHER, PUSH_KEYS, PUSH_ALL };
 
-/* What a whole push says: of PUSH_KEYS, push_key() gives the keys. */
+/* Returns the kind of a whole push. For PUSH_KEYS, push_key() returns the keys. */
 static inline enum push_kind push_read(reply_bytes push, push_keys *k) {
     static const char name[] = "invalidate";
     reply_bytes text;
@@ -59,11 +59,11 @@ static inline enum push_kind push_read(reply_bytes push, push_keys *k) {
     char type = push_item(&second, &text);
     if (type == '_' || (type == '$' && !text.data)) return PUSH_ALL;
     if (type != '*') return PUSH_OTHER;
-    while (k->in.data[k->at] == '|') push_look(k, k->at, &k->at, &text); /* what stands before the array */
+    while (k->in.data[k->at] == '|') push_look(k, k->at, &k->at, &text); /* attributes precede the array */
     return push_enter(k) ? PUSH_KEYS : PUSH_ALL;
 }
 
-/* The next key; 0 if there is none. What is no string is none. */
+/* Takes the next key, skipping items that are no string. Returns 0 if there is none. */
 static inline int push_key(push_keys *k, reply_bytes *key) {
     while (k->items > 0) {
         push_item(k, key);

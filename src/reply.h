@@ -1,8 +1,8 @@
-/* Where a RESP reply ends and, for the fixed replies, how it votes.
+/* Finds the end of a RESP reply, and the vote of a fixed reply.
  *
- * +OK, $-1, _ and :n are read here; every other whole reply is handed on as bytes. The scan of a reply
- * that is not whole goes on where it stopped: no byte is looked at more than twice. The rules for what is
- * malformed are those of redlock_fast/wire/resp.py. Source: the RESP specification, redis.io.
+ * +OK, $-1, _ and :n are fixed replies; every other whole reply is passed on as bytes. The scan of an incomplete
+ * reply resumes where it stopped, so that no byte is read more than twice. The rules for malformed replies are those
+ * of redlock_fast/wire/resp.py. Source: the RESP specification, redis.io.
  */
 #ifndef REDLOCK_REPLY_H
 #define REDLOCK_REPLY_H
@@ -13,40 +13,40 @@
 
 enum reply_kind {
     REPLY_PARTIAL,   /* more bytes are needed */
-    REPLY_NUMBER,    /* a fixed reply: its number says it all */
-    REPLY_OTHER,     /* a whole reply of another shape: errors too */
-    REPLY_PUSH,      /* RESP3: nobody asked for it */
+    REPLY_NUMBER,    /* a fixed reply: its number is the vote */
+    REPLY_OTHER,     /* a whole reply of another shape, such as an error */
+    REPLY_PUSH,      /* RESP3: not a reply to a request */
     REPLY_ATTRIBUTE, /* RESP3: the reply itself follows */
     REPLY_MALFORMED
 };
 
 #define REPLY_MAX (4u << 10)        /* bytes of a whole reply */
-#define REPLY_MAX_PUSH (128u << 10) /* the same of a push: it names a key */
+#define REPLY_MAX_PUSH (128u << 10) /* bytes of a whole push, which names a key */
 #define REPLY_MAX_DEPTH 8
 #define REPLY_MAX_DIGITS 19
-#define REPLY_LEAST 3 /* bytes of an item, at least */
+#define REPLY_LEAST 3 /* the shortest item, in bytes */
 
 typedef struct {
     const char *data;
     size_t size;
 } reply_bytes;
 
-/* Where the scan of a reply goes on; places are counted from its start. All zero: at a new reply. */
+/* The state of a scan. Offsets count from the start of the reply. All zero: at a new reply. */
 typedef struct {
-    size_t at;       /* of the line that is not whole */
-    size_t searched; /* up to there the line has no end */
-    size_t tail;     /* the end of the bulk string that is not whole, or 0 */
+    size_t at;       /* start of the incomplete line */
+    size_t searched; /* before this offset the line has no end */
+    size_t tail;     /* end of the incomplete bulk string, or 0 */
     int depth;
-    uint32_t open[REPLY_MAX_DEPTH]; /* of arrays: twice the items that are missing, one more for an attribute */
-    uint64_t looked; /* how many bytes were looked at, of all replies */
+    uint32_t open[REPLY_MAX_DEPTH]; /* by depth: twice the number of missing items, plus one for an attribute */
+    uint64_t looked; /* number of bytes read, of all replies */
 } reply_scan;
 
-static inline void reply_renew(reply_scan *s) {
+static inline void reply_restart(reply_scan *s) {
     s->at = s->searched = s->tail = 0;
     s->depth = 0;
 }
 
-/* 0 unless the text is a number; *fits says if it can be a vote: one of 64 bits, and no mark of the hub's. */
+/* Parses a decimal number. Returns 0 if the text is none. *fits: it is a 64-bit number that can be a vote. */
 static inline int reply_integer(const char *text, size_t size, int64_t *number, int *fits) {
     int negative = size && text[0] == '-';
     size_t at = size && (negative || text[0] == '+');
@@ -62,13 +62,14 @@ static inline int reply_integer(const char *text, size_t size, int64_t *number, 
     return 1;
 }
 
-/* How many bytes a line of this type has at most, behind the type: more cannot become one, whatever follows. */
-static inline size_t reply_longest(char type) {
+/* Returns the maximum length of a line of this type, without the type. A longer line is malformed. */
+static inline size_t reply_max_line(char type) {
     if (type == '+' || type == '-' || type == ',') return REPLY_MAX_PUSH;
     return type == '_' ? 0 : type == '#' ? 1 : REPLY_MAX_DIGITS + 1;
 }
 
-/* A whole line of `size` bytes behind its type. Of a bulk string its length, of an array how many items follow. */
+/* Parses a whole line of `size` bytes behind its type: the length of a bulk string, or the number of items that
+ * follow. */
 static inline enum reply_kind reply_line(char type, const char *text, size_t size, int64_t *length, int64_t *items) {
     int fits;
     *length = -1;
@@ -91,7 +92,7 @@ static inline enum reply_kind reply_line(char type, const char *text, size_t siz
     return REPLY_OTHER;
 }
 
-/* Where the reply of at most `most` bytes ends. */
+/* Finds the end of a reply of at most `most` bytes. */
 static inline enum reply_kind reply_resume(reply_bytes in, size_t most, reply_scan *s, size_t *end) {
     size_t stop = in.size < most ? in.size : most;
     for (;;) {
@@ -103,7 +104,7 @@ static inline enum reply_kind reply_resume(reply_bytes in, size_t most, reply_sc
             size_t line = found ? (size_t)(found - in.data) : stop;
             s->looked += line + (found != NULL) - s->searched;
             s->searched = line;
-            if (line > s->at + 1 + reply_longest(type)) return REPLY_MALFORMED;
+            if (line > s->at + 1 + reply_max_line(type)) return REPLY_MALFORMED;
             if (line + 1 >= stop) break;
             if (in.data[line + 1] != '\n') return REPLY_MALFORMED;
             int64_t length, items;
@@ -129,30 +130,30 @@ static inline enum reply_kind reply_resume(reply_bytes in, size_t most, reply_sc
             s->at = s->searched = s->tail + 2;
             s->tail = 0;
         }
-        int attribute = type == '|'; /* it belongs to the item behind it */
+        int attribute = type == '|'; /* an attribute belongs to the item that follows */
         while (s->depth && !attribute && (s->open[s->depth - 1] -= 2) <= 1) attribute = (int)s->open[--s->depth];
         if (s->depth) continue;
         *end = s->at;
-        reply_renew(s);
+        reply_restart(s);
         return *in.data == '>' ? REPLY_PUSH : *in.data == '|' ? REPLY_ATTRIBUTE : REPLY_OTHER;
     }
     return in.size >= most ? REPLY_MALFORMED : REPLY_PARTIAL;
 }
 
-/* The next reply, of which the scan may have begun: its kind, its end and, if it is fixed, its number. A push
- * has at most `most_pushed` bytes. */
+/* Finds the next reply, whose scan may have begun: its kind, its end and, if it is fixed, its number. A push has
+ * at most `most_pushed` bytes. */
 static inline enum reply_kind reply_next(
     reply_bytes in, size_t most_pushed, reply_scan *s, size_t *end, int64_t *number
 ) {
     const char *p = in.data;
     if (in.size >= 5 && !memcmp(p, "+OK\r\n", 5)) {
-        reply_renew(s);
+        reply_restart(s);
         *end = 5;
         *number = 1;
         return REPLY_NUMBER;
     }
     if (in.size >= 4 && p[0] == ':' && p[2] == '\r' && p[3] == '\n' && p[1] >= '0' && p[1] <= '9') {
-        reply_renew(s);
+        reply_restart(s);
         *end = 4;
         *number = p[1] - '0';
         return REPLY_NUMBER;

@@ -1,11 +1,11 @@
-/* Requests: commands as templates, arguments, votes. */
-#include "inside.h"
+/* Requests: command templates, arguments, votes. */
+#include "hub_internal.h"
 
 hub_template *hub_template_new(int parts) {
     hub_template *t = calloc(1, sizeof *t + (size_t)parts * sizeof t->part[0]);
     if (!t) return NULL;
     t->parts = parts;
-    t->undo = -1;
+    t->rollback_verb = -1;
     return t;
 }
 
@@ -24,7 +24,7 @@ void hub_template_free(hub_template *t) {
     free(t);
 }
 
-hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double keep, int args,
+hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double resend_for, int args,
                    const char **data, const size_t *sizes) {
     size_t n = (size_t)h->masters, size = sizeof(hub_op) + n * (sizeof(int64_t) + 1);
     for (int i = 0; i < args; i++) size += sizes[i];
@@ -36,8 +36,8 @@ hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, doubl
     op->need = need;
     op->wait = (char)wait;
     op->masters = masters;
-    op->keep = hub_later(0, keep);
-    for (size_t i = 0; i < n; i++) op->values[i] = HUB_SILENT;
+    op->resend_for = hub_later(0, resend_for);
+    for (size_t i = 0; i < n; i++) op->values[i] = HUB_NO_REPLY;
     op->reasons = (unsigned char *)(op->values + n);
     memset(op->reasons, 0, n);
     char *text = (char *)op->reasons + n;
@@ -58,29 +58,29 @@ void hub_op_release(hub_op *op) {
         op->details = detail->next;
         free(detail);
     }
-    free(op->vigil);
+    free(op->sub);
     free(op);
 }
 
-/* --- votes -------------------------------------------------------------------------------- */
+/* --- votes ---------------------------------------------------------------------------------- */
 
-void hub_count(hub_op *op, int master, int64_t value) {
-    if (hub_voted(op, master)) return;
+void hub_count_vote(hub_op *op, int master, int64_t value) {
+    if (hub_has_voted(op, master)) return;
     op->values[master] = value;
     if (value == HUB_FAULT) op->faulty++;
     else if (value > 0) op->granted++;
     else op->refused++;
 }
 
-int hub_determined(const hub *h, const hub_op *op) {
-    int against = op->refused + (op->wait == WAIT_EARLY || op->vigil ? op->faulty : 0);
-    if (op->vigil) return op->granted >= op->need || against > h->masters - op->need;
-    if (!op->owed) return 1;
+int hub_is_determined(const hub *h, const hub_op *op) {
+    int against = op->refused + (op->wait == WAIT_EARLY || op->sub ? op->faulty : 0);
+    if (op->sub) return op->granted >= op->need || against > h->masters - op->need;
+    if (!op->pending) return 1;
     return op->wait != WAIT_ALL && (op->granted >= op->need || against > h->masters - op->need);
 }
 
-void hub_fault(hub_op *op, int master, enum hub_reason reason, const char *text, size_t size) {
-    if (op->decided || hub_voted(op, master)) return;
+void hub_count_fault(hub_op *op, int master, enum hub_reason reason, const char *text, size_t size) {
+    if (op->decided || hub_has_voted(op, master)) return;
     op->reasons[master] = (unsigned char)reason;
     hub_detail *detail = text ? malloc(sizeof *detail + size) : NULL;
     if (detail) {
@@ -90,5 +90,5 @@ void hub_fault(hub_op *op, int master, enum hub_reason reason, const char *text,
         memcpy(detail->text, text, size);
         op->details = detail;
     }
-    hub_count(op, master, HUB_FAULT);
+    hub_count_vote(op, master, HUB_FAULT);
 }

@@ -1,152 +1,161 @@
-/* Threads that submit requests and wait: who is woken, who leads. */
-#include "inside.h"
+/* Waiters: leadership, wake-ups, deadlines, and the watch poller. docs/hub.md has the states as tables. */
+#include "hub_internal.h"
 
-#include <errno.h>
+/* While other threads lead, the watch poller only checks at this interval whether they still do. */
+#define WATCH_POLL_INTERVAL (500 * US)
 
-/* What a waiter's bell says. */
-enum { LEAD = 1, TOLD };
+/* The numbers that are posted to waiter.wake. */
+enum { WAKE_TO_LEAD = 1, WAKE_DECIDED };
 
-static void call_first(hub_waiter *w) {
-    while (w && !w->present) w = w->next;
-    if (w) bell_ring(&w->bell, LEAD);
+static void wake_first(hub_waiter *w) {
+    while (w && !w->waiting) w = w->next;
+    if (w) waitword_post(&w->wake, WAKE_TO_LEAD);
 }
 
-/* Whenever nobody leads, somebody who can must know; and of those that only watch, one is on the lookout. */
-static void pass_lead(hub *h) {
-    if (h->leading) return;
-    if (h->seizing) pthread_cond_signal(&h->seizable);
-    else if (h->threads) call_first(h->waiting.first);
-    else if (h->watchers && !h->lookout) call_first(h->watching.first);
+/* Invariant: if no thread leads, a thread that can lead has been woken, or is about to look. If only subscriptions
+ * are left, one of their threads is the watch poller. */
+static void wake_successor(hub *h) REQUIRES(h) {
+    if (h->lead.taken) return;
+    if (h->lead.exclusive_waiters) pthread_cond_signal(&h->lead.leader_gone);
+    else if (h->waiting_threads) wake_first(h->waiting.first);
+    else if (h->subs.waiting_threads && !h->subs.poller) wake_first(h->subs.waiting.first);
 }
 
-void hub_join(hub_waiters *queue, hub_waiter *w) {
+void hub_queue_append(hub_waiters *queue, hub_waiter *w) {
     w->queue = queue;
     w->next = NULL;
     w->previous = queue->last;
-    *(queue->last ? &queue->last->next : &queue->first) = w;
+    if (queue->last) queue->last->next = w;
+    else queue->first = w;
     queue->last = w;
 }
 
-/* Of those that wait as w does. */
-static int *number_of(hub *h, const hub_waiter *w) {
-    if (w->owner) return &h->loop.waiting;
-    return w->queue == &h->watching ? &h->watchers : &h->threads;
+/* Returns the count that includes w. */
+static int *count_of(hub *h, const hub_waiter *w) REQUIRES(h) {
+    if (w->owner) return &h->loop.undecided;
+    return w->queue == &h->subs.waiting ? &h->subs.waiting_threads : &h->waiting_threads;
 }
 
-static void leave_queue(hub *h, hub_waiter *w) {
+static void queue_remove(hub *h, hub_waiter *w) REQUIRES(h) {
     hub_waiters *queue = w->queue;
     if (!queue) return;
-    *(w->previous ? &w->previous->next : &queue->first) = w->next;
-    *(w->next ? &w->next->previous : &queue->last) = w->previous;
-    if (queue == &h->waiting || queue == &h->watching) --*number_of(h, w);
-    else if (queue == &h->finished) h->unwoken--;
+    if (w->previous) w->previous->next = w->next;
+    else queue->first = w->next;
+    if (w->next) w->next->previous = w->previous;
+    else queue->last = w->previous;
+    if (queue == &h->waiting || queue == &h->subs.waiting) (*count_of(h, w))--;
+    else if (queue == &h->throttle.decided) h->throttle.pending--;
     w->queue = NULL;
 }
 
-/* Undecided: with those that only watch, or with the others. */
-static void await(hub *h, hub_waiter *w) {
-    hub_join(w->watching == w->undecided ? &h->watching : &h->waiting, w);
-    ++*number_of(h, w);
+/* Lists an undecided waiter: with the subscribers if all of its undecided requests are subscriptions. */
+static void enqueue_waiter(hub *h, hub_waiter *w) REQUIRES(h) {
+    hub_queue_append(w->subscribed == w->undecided ? &h->subs.waiting : &h->waiting, w);
+    (*count_of(h, w))++;
 }
 
-/* What still comes for its requests is nobody's. */
-static void part(hub_waiter *w) {
+/* Detaches the requests from their waiter: later replies are dropped. */
+static void detach_ops(hub_waiter *w) {
     for (size_t i = 0; i < w->count; i++) w->ops[i]->waiter = NULL;
 }
 
 void hub_decide(hub *h, hub_op *op) {
     hub_waiter *w = op->waiter;
     op->decided = 1;
-    if (op->vigil) hub_end_vigil(h, op);
+    if (op->sub) hub_unsubscribe(h, op);
     if (!w) return;
     w->undecided--;
     if (!w->queue) return;
     if (w->undecided) {
-        if (w->queue == &h->waiting && w->watching == w->undecided) {
-            leave_queue(h, w);
-            await(h, w);
+        if (w->queue == &h->waiting && w->subscribed == w->undecided) {
+            queue_remove(h, w);
+            enqueue_waiter(h, w);
         }
         return;
     }
-    part(w);
-    leave_queue(h, w);
+    detach_ops(w);
+    queue_remove(h, w);
     if (w->owner) {
-        hub_tell(h, w);
+        hub_hand_to_loop(h, w);
         return;
     }
-    hub_join(&h->finished, w);
-    h->unwoken++;
+    hub_queue_append(&h->throttle.decided, w);
+    h->throttle.pending++;
 }
 
-/* Who told this thread last, and with which count of theirs. */
+/* The hub that woke this thread last, and the throttle's epoch of that wake-up. */
 static _Thread_local struct {
     const hub *by;
-    unsigned counting;
-} told;
+    unsigned epoch;
+} woken;
 
-static hub_waiter *pick_next(hub *h) {
-    hub_waiter *w = h->finished.first;
+static hub_waiter *pick_next_to_wake(hub *h) REQUIRES(h) {
+    hub_waiter *w = h->throttle.decided.first;
     if (!w) return NULL;
-    h->awake++;
-    w->counting = h->counting;
-    leave_queue(h, w);
-    if (w == h->lookout && h->looking) hub_kick(h);
+    h->throttle.awake++;
+    w->wake_epoch = h->throttle.epoch;
+    queue_remove(h, w);
+    if (w == h->subs.poller && h->subs.poller_blocked) hub_kick(h);
     return w;
 }
 
 int hub_wake_next(hub *h) {
-    hub_waiter *w = pick_next(h);
-    if (w) bell_ring(&w->bell, TOLD);
+    hub_waiter *w = pick_next_to_wake(h);
+    if (w) waitword_post(&w->wake, WAKE_DECIDED);
     return w != NULL;
 }
 
-void hub_count_anew(hub *h) {
-    h->awake = 0;
-    h->counting++;
+void hub_reset_wake_epoch(hub *h) {
+    h->throttle.awake = 0;
+    h->throttle.epoch++;
 }
 
-/* A thread is back. The next is to be told in its place, by ring_called, when this one is done with the mutex.
- * One that nobody counts on any more must not be taken for one of those that are awake: there would be one
- * more of them from then on, and soon many, that only wait for the GIL, and are woken twice. */
-static hub_waiter *call_next(hub *h) {
-    int counted = told.by == h && told.counting == h->counting && h->awake;
-    told.by = NULL;
-    if (counted) {
-        h->awake--;
-        h->stalls = 0;
+/* A woken thread has re-entered the hub. If its wake-up belongs to the present epoch it frees its slot. Returns
+ * the thread to wake next, or NULL; the caller posts that wake-up when it has released the mutex. A wake-up of an
+ * older epoch frees no slot: otherwise more than MAX_AWAKE threads would contend for the GIL. */
+static hub_waiter *pick_next_on_return(hub *h) REQUIRES(h) {
+    int in_epoch = woken.by == h && woken.epoch == h->throttle.epoch && h->throttle.awake;
+    woken.by = NULL;
+    if (in_epoch) {
+        h->throttle.awake--;
+        h->throttle.timeouts = 0;
     }
-    int more = h->awake < TOGETHER;
-    if (counted || more) h->relayed = hub_now();
-    hub_waiter *w = more ? pick_next(h) : NULL;
-    if (w && !w->present) bell_ring(&w->bell, TOLD); /* it looks after signals, and may leave */
-    else if (w) w->called = 1;
-    return w && w->called ? w : NULL;
+    int more = h->throttle.awake < MAX_AWAKE;
+    if (in_epoch || more) h->throttle.last_wake = hub_now();
+    hub_waiter *w = more ? pick_next_to_wake(h) : NULL;
+    if (!w) return NULL;
+    if (w->waiting) {
+        w->wake_pending = 1;
+        return w;
+    }
+    waitword_post(&w->wake, WAKE_DECIDED); /* its thread runs signal handlers, and may leave once the mutex is free */
+    return NULL;
 }
 
-static void ring_called(hub_waiter **w) {
-    if (*w) bell_ring(&(*w)->bell, TOLD);
+static void post_wake_up(hub_waiter **w) {
+    if (*w) waitword_post(&(*w)->wake, WAKE_DECIDED);
     *w = NULL;
 }
 
-void hub_wake_finished(hub *h) {
+void hub_wake_decided(hub *h) {
     while (hub_wake_next(h)) {
     }
-    hub_count_anew(h); /* nobody counts on their coming back */
+    hub_reset_wake_epoch(h); /* nothing waits for these threads to re-enter */
 }
 
 /* When the time of this request ends. */
-static int64_t end_of(const hub_waiter *w, const hub_op *op) {
-    if (!op->vigil) return w->deadline;
-    return op->vigil->due < w->limit ? op->vigil->due : w->limit;
+static int64_t deadline_of(const hub_waiter *w, const hub_op *op) {
+    if (!op->sub) return w->deadline;
+    return op->sub->deadline < w->limit ? op->sub->deadline : w->limit;
 }
 
-/* Decide what is over; when the next may be. */
-static int64_t expire(hub *h, hub_waiter *w, int64_t now) {
-    if (!w->watching && w->deadline > now) return w->deadline;
+/* Decides the requests whose time is over. Returns when the time of the next one ends. */
+static int64_t expire_waiter(hub *h, hub_waiter *w, int64_t now) REQUIRES(h) {
+    if (!w->subscribed && w->deadline > now) return w->deadline;
     int64_t next = FOREVER;
     for (size_t i = 0; i < w->count; i++) {
         hub_op *op = w->ops[i];
-        int64_t end = end_of(w, op);
+        int64_t end = deadline_of(w, op);
         if (op->decided) continue;
         if (end <= now) hub_decide(h, op);
         else if (end < next) next = end;
@@ -156,76 +165,136 @@ static int64_t expire(hub *h, hub_waiter *w, int64_t now) {
 
 void hub_expire(hub *h, int64_t now) {
     if (now < h->next_deadline) return;
-    hub_waiters *queues[] = {&h->waiting, &h->watching}; /* in this order: the first may move to the second */
+    /* In this order: a waiter may move from the first queue to the second. */
+    hub_waiters *queues[] = {&h->waiting, &h->subs.waiting};
     h->next_deadline = FOREVER;
     for (int i = 0; i < 2; i++) {
         for (hub_waiter *w = queues[i]->first, *next; w; w = next) {
             next = w->next;
-            int64_t end = expire(h, w, now);
+            int64_t end = expire_waiter(h, w, now);
             if (end < h->next_deadline) h->next_deadline = end;
         }
     }
 }
 
-void hub_hasten(hub *h, hub_waiter *w, int64_t due) {
-    if (due >= h->next_deadline) return;
-    h->next_deadline = due;
-    if (w->owner) hub_notify(h);
-    if (h->looking) hub_kick(h);
+void hub_move_deadline_earlier(hub *h, hub_waiter *w, int64_t deadline) {
+    if (deadline >= h->next_deadline) return;
+    h->next_deadline = deadline;
+    if (w->owner) hub_notify_loop(h);
+    if (h->subs.poller_blocked) hub_kick(h);
 }
 
-void hub_conclude(hub *h, hub_op *op) {
-    if (!op->decided && hub_determined(h, op)) hub_decide(h, op);
+void hub_decide_if_determined(hub *h, hub_op *op) {
+    if (!op->decided && hub_is_determined(h, op)) hub_decide(h, op);
 }
 
-void hub_renew(hub_waiter *w, int64_t now) {
-    if (w && w->stall) w->deadline = w->limit - now > w->stall ? now + w->stall : w->limit;
+void hub_restart_idle_timeout(hub_waiter *w, int64_t now) {
+    if (w && w->idle_timeout) w->deadline = w->limit - now > w->idle_timeout ? now + w->idle_timeout : w->limit;
 }
 
-/* --- the lead ------------------------------------------------------------------------------ */
+/* --- leadership ----------------------------------------------------------------------------- */
 
-void hub_take_lead(hub *h) {
-    h->leading = 1;
-    h->leads++;
+void hub_take_leadership(hub *h) {
+    h->lead.taken = 1;
+    h->lead.epoch++;
 }
 
-void hub_hand_on(hub *h) {
-    if (h->reflush && !h->threads) { /* bytes that no other caller will flush */
-        hub_wake_finished(h);
-        hub_flush_now(h);
+void hub_release_leadership_unlocks(hub *h) {
+    if (h->output_pending && !h->waiting_threads) { /* no waiting thread will flush this output */
+        hub_wake_decided(h);
+        hub_flush_now_unlocks(h);
     }
-    if (!hub_call_helper(h)) {
-        h->leading = 0;
-        pass_lead(h);
+    if (!hub_hand_to_helper(h)) {
+        h->lead.taken = 0;
+        wake_successor(h);
     }
-    hub_wake_finished(h);
+    hub_wake_decided(h);
 }
 
-static enum hub_state lead(hub *h, hub_waiter *w) {
-    int calm = 1;
-    hub_take_lead(h);
-    int64_t look = hub_now() + SLICE;
-    while (calm && w->undecided && w->queue != &h->watching && !h->seizing) {
-        calm = hub_round(h, SLICE) && (h->polled < look || !w->undecided);
-        if (w->undecided) hub_wake_finished(h);
-    }
-    if (!calm && w->undecided) w->present = 0;
-    if (!w->undecided) leave_queue(h, w); /* nobody has to wake me */
-    hub_hand_on(h);
-    return calm || !w->undecided ? HUB_DONE : HUB_SIGNALS;
+void hub_lead_flush_unlocks(hub *h) {
+    hub_take_leadership(h);
+    hub_flush_now_unlocks(h);
+    hub_release_leadership_unlocks(h);
 }
 
-/* --- submitting ---------------------------------------------------------------------------- */
+int hub_lead_one_round_unlocks(hub *h) {
+    hub_take_leadership(h);
+    int no_signal = hub_round_unlocks(h, 0);
+    hub_release_leadership_unlocks(h);
+    return no_signal;
+}
 
-static uint64_t targets(hub *h, const hub_op *op) {
+/* Leads until w is decided, is left with subscriptions only, or must check for signals; or until a thread wants
+ * exclusive leadership. */
+static enum hub_state lead_unlocks(hub *h, hub_waiter *w) REQUIRES(h) {
+    int no_signal = 1;
+    hub_take_leadership(h);
+    int64_t signal_check = hub_now() + SIGNAL_CHECK_INTERVAL;
+    while (no_signal && w->undecided && w->queue != &h->subs.waiting && !h->lead.exclusive_waiters) {
+        no_signal = hub_round_unlocks(h, SIGNAL_CHECK_INTERVAL) && (h->last_poll < signal_check || !w->undecided);
+        if (w->undecided) hub_wake_decided(h);
+    }
+    if (!no_signal && w->undecided) w->waiting = 0;
+    if (!w->undecided) queue_remove(h, w); /* no thread has to wake this one */
+    hub_release_leadership_unlocks(h);
+    return no_signal || !w->undecided ? HUB_DONE : HUB_SIGNALS;
+}
+
+/* --- the watch poller ------------------------------------------------------------------------- */
+
+static enum hub_state lead_as_subscriber_unlocks(hub *h, hub_waiter *w) REQUIRES(h) {
+    int no_signal = hub_lead_one_round_unlocks(h);
+    w->seen_epoch = h->lead.epoch;
+    return no_signal ? HUB_DONE : HUB_SIGNALS;
+}
+
+/* The connections to poll. The caller holds the mutex while no thread leads: so it may read what the leader owns. */
+static int build_pollfds(hub *h, struct pollfd *fds) REQUIRES(h) {
+    int used = 1;
+    fds[0] = (struct pollfd){h->kick[0], POLLIN, 0};
+    for (int i = 0; i < h->masters; i++) {
+        hub_link *l = &h->links[i];
+        short events = buffer_size(&l->sending) ? POLLIN | POLLOUT : POLLIN;
+        if (l->state == LINK_UP) fds[used++] = (struct pollfd){l->fd, events, 0};
+    }
+    return used;
+}
+
+/* Polls all connections without leadership, so that any thread can take leadership without waking this one. If
+ * another thread has led since the last call, the threads that lead receive every event, and this one sleeps. */
+static enum hub_state poll_for_subscribers_unlocks(hub *h, hub_waiter *w, int64_t signal_check) REQUIRES(h) {
+    struct pollfd fds[64];
+    int64_t now = hub_now();
+    int busy = !hub_can_lead(h);
+    if (!busy && (h->output_pending || h->next_deadline <= now)) return lead_as_subscriber_unlocks(h, w);
+    busy |= w->seen_epoch != h->lead.epoch;
+    w->seen_epoch = h->lead.epoch;
+    int64_t end = h->next_deadline < signal_check ? h->next_deadline : signal_check;
+    int used = busy ? 0 : build_pollfds(h, fds);
+    h->subs.poller_blocked = !busy;
+    waitword_init(&w->wake);
+    hub_unlock(h);
+    int events = 0;
+    if (busy) waitword_wait(&w->wake, WATCH_POLL_INTERVAL);
+    else events = hub_poll(fds, used, end - now);
+    hub_lock(h);
+    h->subs.poller_blocked = 0;
+    int mine = w->undecided && !busy && hub_can_lead(h);
+    enum hub_state state = mine ? lead_as_subscriber_unlocks(h, w) : HUB_DONE;
+    return events < 0 || hub_now() >= signal_check ? HUB_SIGNALS : state;
+}
+
+/* --- submitting ----------------------------------------------------------------------------- */
+
+static uint64_t target_masters(hub *h, const hub_op *op) REQUIRES(h) {
     uint64_t all = op->masters & h->up, healthy = all & ~h->lagging;
-    return !op->keep && __builtin_popcountll(healthy) >= op->need ? healthy : all;
+    return !op->resend_for && __builtin_popcountll(healthy) >= op->need ? healthy : all;
 }
 
-static void submit(hub *h, hub_op *op, int64_t now) {
-    uint64_t to = targets(h, op);
+static void submit_op(hub *h, hub_op *op, int64_t now) REQUIRES(h) {
+    uint64_t to = target_masters(h, op);
     hub_copy copy = {NULL, 0};
-    op->until = op->keep < FOREVER - now ? now + op->keep : FOREVER;
+    op->resend_until = op->resend_for < FOREVER - now ? now + op->resend_for : FOREVER;
     for (int i = 0; i < h->masters; i++) {
         hub_link *l = &h->links[i];
         enum hub_reason reason;
@@ -237,151 +306,145 @@ static void submit(hub *h, hub_op *op, int64_t now) {
             op->sent |= BIT(i);
             continue;
         }
-        if (op->keep && reason != REASON_NOT_ASKED) link_keep(l, op, now, h->max_replay);
+        if (op->resend_for && reason != REASON_NOT_ASKED) link_defer(l, op, now, h->max_resend);
         int broken = reason == REASON_NOT_CONNECTED && l->state == LINK_BROKEN;
-        hub_fault(op, i, broken ? REASON_BROKEN : reason, broken ? l->broken : NULL, strlen(l->broken));
+        hub_count_fault(op, i, broken ? REASON_BROKEN : reason, broken ? l->broken : NULL, strlen(l->broken));
     }
-    if (op->need) hub_conclude(h, op);
+    if (op->need) hub_decide_if_determined(h, op);
     else hub_decide(h, op);
 }
 
 void hub_kick(hub *h) {
     if (h->kicked) return;
     h->kicked = 1;
-    hub_ring(h->kick);
+    wakefd_signal(h->kick);
 }
 
-/* --- waiting ------------------------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------------------------- */
 
-/* With the mutex held, which it lets go. `called`: who is to be told, by me. */
-static enum hub_state wait_decided(hub *h, hub_waiter *w, hub_waiter *called) {
+/* Waits until w is decided or must check for signals. `to_wake`: the thread that this one wakes as soon as it has
+ * released the mutex, or NULL. */
+static enum hub_state wait_decided_and_unlock(hub *h, hub_waiter *w, hub_waiter *to_wake) RELEASE(h) {
     enum hub_state state = HUB_DONE;
-    int64_t look = hub_now() + SLICE;
-    w->present = 1;
-    while (w->called || (w->undecided && state == HUB_DONE)) {
-        if (w->called && h->lookout == w) { /* I shall be told without the mutex: others look out from now on */
-            h->lookout = NULL;
-            pass_lead(h);
+    int64_t signal_check = hub_now() + SIGNAL_CHECK_INTERVAL;
+    w->waiting = 1;
+    while (w->wake_pending || (w->undecided && state == HUB_DONE)) {
+        if (w->wake_pending && h->subs.poller == w) {
+            /* The wake-up is posted without the mutex, so another thread must poll from now on. */
+            h->subs.poller = NULL;
+            wake_successor(h);
         }
-        int watching = w->queue == &h->watching;
-        if (watching && !h->lookout) h->lookout = w;
-        if (h->lookout == w) {
-            ring_called(&called);
-            state = hub_look_out(h, w, look);
+        int subscriber = w->queue == &h->subs.waiting;
+        if (subscriber && !h->subs.poller) h->subs.poller = w;
+        if (h->subs.poller == w) {
+            post_wake_up(&to_wake);
+            state = poll_for_subscribers_unlocks(h, w, signal_check);
             continue;
         }
-        if (!h->leading && !h->seizing && (!watching || h->reflush) && !w->called) {
-            ring_called(&called);
-            state = watching ? hub_lead_once(h, w) : lead(h, w);
+        if (hub_can_lead(h) && (!subscriber || h->output_pending) && !w->wake_pending) {
+            post_wake_up(&to_wake);
+            state = subscriber ? lead_as_subscriber_unlocks(h, w) : lead_unlocks(h, w);
             continue;
         }
-        bell_hush(&w->bell, LEAD);
-        pthread_mutex_unlock(&h->mutex);
-        ring_called(&called);
-        int rung = bell_wait(&w->bell, SLICE);
-        if (rung == TOLD) { /* by somebody who has forgotten me */
-            told.by = h;
-            told.counting = w->counting;
+        waitword_clear(&w->wake, WAKE_TO_LEAD);
+        hub_unlock(h);
+        post_wake_up(&to_wake);
+        int word = waitword_wait(&w->wake, SIGNAL_CHECK_INTERVAL);
+        if (word == WAKE_DECIDED) { /* the waking thread has removed w from all queues */
+            woken.by = h;
+            woken.epoch = w->wake_epoch;
             return HUB_DONE;
         }
-        pthread_mutex_lock(&h->mutex);
-        if (!rung && w->undecided) state = HUB_SIGNALS;
+        hub_lock(h);
+        if (!word && w->undecided) state = HUB_SIGNALS;
     }
-    w->present = 0;
-    if (h->lookout == w) h->lookout = NULL;
-    if (!w->undecided) leave_queue(h, w); /* no need to wake me */
-    pass_lead(h); /* I may be the one who was called to lead */
-    pthread_mutex_unlock(&h->mutex);
-    ring_called(&called);
+    w->waiting = 0;
+    if (h->subs.poller == w) h->subs.poller = NULL;
+    if (!w->undecided) queue_remove(h, w); /* no thread has to wake this one */
+    wake_successor(h); /* this thread may be the one that was woken to lead */
+    hub_unlock(h);
+    post_wake_up(&to_wake);
     return state;
 }
 
-void hub_disown(hub *h, hub_waiter *w) {
+void hub_fail_inherited(hub *h, hub_waiter *w) {
     for (size_t i = 0; i < w->count; i++) {
         hub_op *op = w->ops[i];
         for (int master = 0; master < h->masters; master++)
-            hub_fault(op, master, REASON_NOT_CONNECTED, NULL, 0);
+            hub_count_fault(op, master, REASON_NOT_CONNECTED, NULL, 0);
         op->decided = 1;
         op->waiter = NULL;
-        if (op->vigil) op->vigil->link = NULL;
+        if (op->sub) op->sub->pprev = NULL;
     }
-    w->undecided = w->watching = 0;
+    w->undecided = w->subscribed = 0;
     w->queue = NULL;
-    w->present = w->called = 0;
-    w->forks = h->forks;
+    w->waiting = w->wake_pending = 0;
+    w->generation = h->generation;
 }
 
-/* Everything of w but its owner and its bell. */
-void hub_enlist(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall) {
+/* Initializes w, except its owner and its wait word, and submits its requests. */
+void hub_enqueue(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout) {
     int64_t now = hub_now();
     w->queue = NULL;
-    w->present = w->called = 0;
+    w->waiting = w->wake_pending = 0;
     w->ops = ops;
     w->count = w->undecided = count;
-    w->watching = 0;
-    w->seen = h->leads;
-    w->forks = h->forks;
+    w->subscribed = 0;
+    w->seen_epoch = h->lead.epoch;
+    w->generation = h->generation;
     w->deadline = w->limit = hub_later(now, timeout);
-    w->stall = hub_later(0, stall);
-    hub_renew(w, now);
+    w->idle_timeout = hub_later(0, idle_timeout);
+    hub_restart_idle_timeout(w, now);
     for (size_t i = 0; i < count; i++) {
         ops[i]->waiter = w;
-        submit(h, ops[i], now);
+        submit_op(h, ops[i], now);
     }
     if (!w->undecided) {
-        part(w);
+        detach_ops(w);
         return;
     }
-    await(h, w);
-    int64_t end = w->watching == w->undecided ? w->limit : w->deadline;
+    enqueue_waiter(h, w);
+    int64_t end = w->subscribed == w->undecided ? w->limit : w->deadline;
     if (end >= h->next_deadline) return;
     h->next_deadline = end;
-    if (h->looking && w->queue == &h->watching) hub_kick(h);
+    if (h->subs.poller_blocked && w->queue == &h->subs.waiting) hub_kick(h);
 }
 
-enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double stall) {
+enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout) {
     hub_waiter *next = NULL;
     w->owner = NULL;
-    bell_init(&w->bell);
-    pthread_mutex_lock(&h->mutex);
-    if (h->helper.leading && !h->parallel) next = call_next(h);
-    hub_enlist(h, w, ops, count, timeout, stall);
-    h->unsent += (unsigned)count;
-    if (h->leading && !h->expecting && !hub_held(h)) hub_kick(h);
-    if (w->undecided) return wait_decided(h, w, next);
-    if (!h->leading && !h->seizing) {
-        hub_take_lead(h);
-        hub_flush_now(h);
-        hub_hand_on(h);
-    }
-    pthread_mutex_unlock(&h->mutex);
-    ring_called(&next);
+    waitword_init(&w->wake);
+    hub_lock(h);
+    if (h->helper.leading && !h->parallel) next = pick_next_on_return(h);
+    hub_enqueue(h, w, ops, count, timeout, idle_timeout);
+    h->unflushed_requests += (unsigned)count;
+    if (h->lead.taken && !h->lead.expects_replies && !hub_defers_flush(h)) hub_kick(h);
+    if (w->undecided) return wait_decided_and_unlock(h, w, next);
+    if (hub_can_lead(h)) hub_lead_flush_unlocks(h);
+    hub_unlock(h);
+    post_wake_up(&next);
     return HUB_DONE;
 }
 
 enum hub_state hub_wait(hub *h, hub_waiter *w) {
-    pthread_mutex_lock(&h->mutex);
-    if (w->forks != h->forks) hub_disown(h, w);
-    return wait_decided(h, w, NULL);
+    hub_lock(h);
+    if (w->generation != h->generation) hub_fail_inherited(h, w);
+    return wait_decided_and_unlock(h, w, NULL);
 }
 
-void hub_drop(hub *h, hub_waiter *w) {
-    if (w->forks != h->forks) hub_disown(h, w);
+void hub_abandon_waiter(hub *h, hub_waiter *w) {
+    if (w->generation != h->generation) hub_fail_inherited(h, w);
     for (size_t i = 0; i < w->count; i++) {
         w->ops[i]->decided = 1;
-        hub_end_vigil(h, w->ops[i]);
+        hub_unsubscribe(h, w->ops[i]);
     }
-    part(w);
-    leave_queue(h, w);
+    detach_ops(w);
+    queue_remove(h, w);
 }
 
 void hub_leave(hub *h, hub_waiter *w) {
-    pthread_mutex_lock(&h->mutex);
-    hub_drop(h, w);
-    if (!w->owner && !h->leading && !h->seizing) {
-        hub_take_lead(h);
-        hub_flush_now(h);
-        hub_hand_on(h);
-    }
-    pthread_mutex_unlock(&h->mutex);
+    hub_lock(h);
+    hub_abandon_waiter(h, w);
+    if (!w->owner && hub_can_lead(h)) hub_lead_flush_unlocks(h);
+    hub_unlock(h);
 }

@@ -43,7 +43,7 @@ class ErrorReply(str):
 
 
 def error_code(reply: bytes) -> bytes:
-    """The code of an error, such as ``OOM``; b"" if the reply is no error. Its twin is in src/round.c.
+    """The code of an error, such as ``OOM``; b"" if the reply is no error. Its twin is in src/io_round.c.
 
     Redis 6.2 wraps an error that a script ran into: ``-ERR Error running script (...): -OOM ...``.
     """

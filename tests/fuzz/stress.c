@@ -1,7 +1,7 @@
-/* Threads that share one hub: callers, a loop, who attaches and detaches, masters that answer in their time. For the
- * thread sanitizer: it sees C, where it cannot see what Python's GIL orders. Built without it there are children of
- * fork besides, one after the other, each of which uses its copy of the hub: under the sanitizer such a child may wait
- * for ever for a mutex of the sanitizer's own, which another thread had at the fork. */
+/* Threads that share one hub: callers, an event loop, a connector, and masters that answer with delays. For the thread
+ * sanitizer, which sees only C: it does not know the order that Python's GIL imposes. A build without the sanitizer
+ * also forks children, one after the other, which use their copy of the hub. With the sanitizer such a child may wait
+ * for ever for one of the sanitizer's own mutexes, which another thread held at the fork. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../src/inside.h"
+#include "../../src/hub_internal.h"
 
 #define MASTERS 3
 #define CALLERS 12
@@ -25,7 +25,7 @@
 
 static hub *h;
 static int ending;
-static unsigned long long exchanges, told, attached, forks;
+static unsigned long long exchanges, collected, attached, forks;
 
 static int done(void) { return __atomic_load_n(&ending, __ATOMIC_RELAXED); }
 
@@ -36,11 +36,11 @@ static hub_template *command(int watch) {
     t->part[1].slot = watch == WATCH_PREFIX ? ~0 : 0;
     t->args = 1;
     t->watch = watch;
-    t->skip = watch == WATCH_KEY;
+    t->leading_replies = watch == WATCH_KEY;
     return t;
 }
 
-/* What one star and the digit behind it are answered. */
+/* Returns the reply to a command that begins with a star and this digit. */
 static const char *reply_to(char digit, unsigned *seed) {
     static const char *pttl[] = {":-1\r\n", ":-2\r\n", ":1\r\n", ":9000\r\n"};
     static const char *pushes[] = {">2\r\n$10\r\ninvalidate\r\n_\r\n",
@@ -53,7 +53,7 @@ static const char *reply_to(char digit, unsigned *seed) {
     return text;
 }
 
-/* One connection's master: an OK for each request; some it keeps for a moment, some it does not survive. */
+/* The master of one connection: it replies to each request, sometimes late; sometimes it closes the connection. */
 static void *serve(void *argument) {
     int fd = (int)(intptr_t)argument;
     unsigned seed = (unsigned)fd;
@@ -76,14 +76,14 @@ static void *serve(void *argument) {
     return NULL;
 }
 
-/* The master's end of a new connection. */
+/* Attaches a new connection. Returns the master's end of it. */
 static int connected(int master) {
     int ends[2];
     CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     hub_template **dialect = malloc(VERBS * sizeof *dialect);
     for (int i = 0; i < VERBS; i++) dialect[i] = command(i < 2 ? 0 : i - 1);
-    dialect[0]->undo = 1;
+    dialect[0]->rollback_verb = 1;
     hub_attach(h, master, ends[0], NULL, dialect, VERBS, 0);
     return ends[1];
 }
@@ -95,10 +95,10 @@ static void attach(int master) {
     attached++;
 }
 
-static hub_op *request(unsigned *seed, int verb, int need, double keep) {
+static hub_op *request(unsigned *seed, int verb, int need, double resend_for) {
     const char *data[] = {"some key"};
     size_t sizes[] = {8};
-    hub_op *op = hub_op_new(h, verb, need, (int)(rand_r(seed) % 3), BIT(MASTERS) - 1, keep, 1, data, sizes);
+    hub_op *op = hub_op_new(h, verb, need, (int)(rand_r(seed) % 3), BIT(MASTERS) - 1, resend_for, 1, data, sizes);
     CHECK(op);
     return op;
 }
@@ -146,14 +146,14 @@ static void collect(void) {
         ticket *t = w->owner;
         hub_op_release(t->op);
         t->used = 0;
-        told++;
+        collected++;
     }
 }
 
 static void *loop(void *argument) {
     ticket tickets[16] = {0};
     unsigned seed = (unsigned)(intptr_t)argument;
-    struct pollfd fd = {hub_watch(h), POLLIN, 0};
+    struct pollfd fd = {hub_loop_fd(h), POLLIN, 0};
     CHECK(fd.fd >= 0);
     while (!done()) {
         for (int i = 0; i < 16; i++) {
@@ -169,24 +169,24 @@ static void *loop(void *argument) {
             hub_submit(h, &t->waiter, &t->op, 1, 0.02, 0, t);
         }
         hub_flush(h);
-        int64_t due = hub_due(h);
+        int64_t due = hub_next_timeout(h);
         poll(&fd, 1, due < 0 ? 5 : (int)(due / MS) + 1);
         collect();
     }
-    hub_unwatch(h);
+    hub_close_loop_fd(h);
     for (int i = 0; i < 16; i++)
         if (tickets[i].used) hub_op_release(tickets[i].op);
     return NULL;
 }
 
-/* What the connector does: looks, replaces what broke, and now and then what did not. */
+/* The connector: it maintains the hub, and replaces broken connections, sometimes others as well. */
 static void *connect_all(void *argument) {
     unsigned seed = (unsigned)(intptr_t)argument;
     while (!done()) {
         int master = (int)(rand_r(&seed) % MASTERS);
-        hub_link_state state;
-        hub_tend(h);
-        hub_describe(h, master, &state);
+        hub_connection_state state;
+        hub_maintain(h);
+        hub_get_connection_state(h, master, &state);
         if (!state.attached || rand_r(&seed) % 100 == 0) {
             int fd = hub_detach(h, master);
             if (fd >= 0) close(fd);
@@ -194,21 +194,21 @@ static void *connect_all(void *argument) {
         }
         hub_breaks(h);
         if (rand_r(&seed) % 20 == 0) hub_drain(h, 0.001);
-        if (rand_r(&seed) % 50 == 0) hub_dismiss(h);
+        if (rand_r(&seed) % 50 == 0) hub_stop_helper(h);
         usleep(1000);
     }
     return NULL;
 }
 
-/* All that a hub can do, in a process with one thread. */
+/* Uses the hub in a child of fork, which has one thread. */
 static void live_on(void) {
     unsigned seed = 1;
     hub_waiter w;
-    hub_abandon(h);
+    hub_after_fork_in_child(h);
     for (int master = 0; master < MASTERS; master++) {
-        hub_link_state state;
-        hub_describe(h, master, &state);
-        CHECK(!state.attached && !state.broken[0] && !state.owed);
+        hub_connection_state state;
+        hub_get_connection_state(h, master, &state);
+        CHECK(!state.attached && !state.broken[0] && !state.pending);
     }
     for (int granted = 0; granted < 2; granted++) {
         char in[16];
@@ -266,6 +266,7 @@ int main(int count, char **words) {
     unsigned seed = (unsigned)strtoul(words[1], NULL, 10);
     double seconds = atof(words[2]);
     for (int parallel = 0; parallel < 2; parallel++) session(seed + 1000u * (unsigned)parallel, seconds / 2, parallel);
-    printf("%llu exchanges, %llu told to the loop, %llu connections, %llu forks\n", exchanges, told, attached, forks);
+    printf("%llu exchanges, %llu collected by the loop, %llu connections, %llu forks\n", exchanges, collected, attached,
+           forks);
     return 0;
 }
