@@ -12,7 +12,7 @@ UNTRACED = native or uvloop or (redis7 and not asyncio) or fork or child or test
 RUNS ?= 200000
 STEPS ?= 50
 
-.PHONY: build test lint docs coverage coverage-native simulate proof mutants chaos soak fuzz fuzz-guided asan tsan bench bench-quick wheel clean
+.PHONY: build test lint docs coverage coverage-native simulate proof mutants chaos soak fuzz fuzz-guided asan tsan thread-safety bench bench-quick wheel clean
 
 build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
@@ -47,6 +47,9 @@ asan:  ## the native engine's tests with the address and undefined behaviour san
 
 tsan:  ## the hub's threads under the thread sanitizer, without Python
 	$(PYTHON) tests/fuzz/fuzz.py stress $(SECONDS)
+
+thread-safety:  ## whether every function of src/ that needs the hub's mutex is called with it; needs clang
+	clang -std=c11 -D_GNU_SOURCE -Wthread-safety -Werror -fsyntax-only $(filter-out src/_native.c,$(wildcard src/*.c))
 
 simulate:  ## RUNS runs of the real procedures in virtual time under every fault, on all cores
 	$(PYTHON) -m tests.simulation $(RUNS)
