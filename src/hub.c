@@ -137,7 +137,8 @@ static void retry_transient(hub *h) REQUIRES(h) {
     int64_t now = hub_now();
     for (int i = 0; i < h->masters; i++) {
         hub_link *l = &h->links[i];
-        if (l->state != LINK_UP || !l->resend_size || now < l->retry_at) continue;
+        /* Not by the state: while a connection is detached its output is sent without the mutex. */
+        if (!(h->up & BIT(i)) || !l->resend_size || now < l->retry_at) continue;
         l->retry_at = now + RETRY_AFTER;
         hub_resend(h, l, now, 1);
         if (h->lead.taken) hub_kick(h);

@@ -2,6 +2,7 @@
  * sanitizer, which sees only C: it does not know the order that Python's GIL imposes. A build without the sanitizer
  * also forks children, one after the other, which use their copy of the hub. With the sanitizer such a child may wait
  * for ever for one of the sanitizer's own mutexes, which another thread held at the fork. */
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -76,15 +77,20 @@ static void *serve(void *argument) {
     return NULL;
 }
 
+static hub_template **dialect(void) {
+    hub_template **templates = malloc(VERBS * sizeof *templates);
+    CHECK(templates);
+    for (int i = 0; i < VERBS; i++) templates[i] = command(i < 2 ? 0 : i - 1);
+    templates[0]->rollback_verb = 1;
+    return templates;
+}
+
 /* Attaches a new connection. Returns the master's end of it. */
 static int connected(int master) {
     int ends[2];
     CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    hub_template **dialect = malloc(VERBS * sizeof *dialect);
-    for (int i = 0; i < VERBS; i++) dialect[i] = command(i < 2 ? 0 : i - 1);
-    dialect[0]->rollback_verb = 1;
-    hub_attach(h, master, ends[0], NULL, dialect, VERBS, 0);
+    hub_attach(h, master, ends[0], NULL, dialect(), VERBS, 0);
     return ends[1];
 }
 
@@ -241,6 +247,43 @@ static void *fork_on(void *argument) {
     return NULL;
 }
 
+static ssize_t send_and_maintain(void *context, const char *data, size_t size) {
+    hub_maintain(h);
+    return send(*(int *)context, data, size, MSG_NOSIGNAL);
+}
+
+static ssize_t receive(void *context, char *data, size_t size) {
+    ssize_t received = recv(*(int *)context, data, size, 0);
+    return received < 0 ? -errno : received;
+}
+
+/* While detach sends without the mutex, maintain must not append to the same output. */
+static void detach_while_maintained(void) {
+    unsigned seed = 1;
+    int ends[2];
+    hub_waiter w[2];
+    hub_connection_state state;
+    CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    h = hub_new(1, 1000, 1 << 20, 100, 0.05, 0);
+    CHECK(h);
+    hub_transport transport = {send_and_maintain, receive, &ends[0]};
+    hub_attach(h, 0, ends[0], &transport, dialect(), VERBS, 0);
+    hub_op *deferred = request(&seed, 1, 1, 60), *unsent = request(&seed, 0, 1, 0);
+    hub_submit(h, &w[0], &deferred, 1, 60, 0, &w[0]);
+    hub_flush(h);
+    CHECK(send(ends[1], "-OOM\r\n", 6, 0) == 6 && hub_on_ready(h) == &w[0]);
+    hub_submit(h, &w[1], &unsent, 1, 60, 0, &w[1]);
+    CHECK(hub_detach(h, 0) == -1);
+    hub_get_connection_state(h, 0, &state);
+    CHECK(!state.resent);
+    hub_leave(h, &w[1]);
+    hub_op_release(deferred);
+    hub_op_release(unsent);
+    hub_free(h);
+    for (int i = 0; i < 2; i++) close(ends[i]);
+}
+
 static void session(unsigned seed, double seconds, int parallel) {
     static void *(*const others[3])(void *) = {loop, connect_all, fork_on};
     pthread_t threads[CALLERS + OTHERS];
@@ -265,6 +308,7 @@ int main(int count, char **words) {
     if (count != 3) return 2;
     unsigned seed = (unsigned)strtoul(words[1], NULL, 10);
     double seconds = atof(words[2]);
+    detach_while_maintained();
     for (int parallel = 0; parallel < 2; parallel++) session(seed + 1000u * (unsigned)parallel, seconds / 2, parallel);
     printf("%llu exchanges, %llu collected by the loop, %llu connections, %llu forks\n", exchanges, collected, attached,
            forks);
