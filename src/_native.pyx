@@ -126,11 +126,11 @@ cdef extern from "hub.h" nogil:
     void hub_after_fork_in_child(hub *h)
 
 
-#: Dialects that are remembered: a server that is marked has a new one with each of its lives.
+#: The maximum number of dialects to remember: a server with a restart marker gets a new one at each restart.
 cdef enum: MOST_KINDS = 256
 cdef enum: MOST_MASTERS = 63  # MAX_MASTERS of the contract
 
-#: The texts of enum hub_reason that carry none.
+#: Texts for the values of enum hub_reason that carry none.
 _REASONS = ("", contract.NOT_ASKED, "not connected", "lagging", "too many replies owed", "buffer full", "no such command")
 
 
@@ -189,7 +189,7 @@ cdef hub_template **compile_dialect(object dialect) except NULL:
 @cython.final
 @cython.freelist(64)
 cdef class _Ticket:
-    """Requests that were handed over together, and who waits for them."""
+    """Requests that were submitted together, and the thread or event loop that waits for them."""
 
     cdef hub_waiter waiter
     cdef hub_op *single
@@ -197,7 +197,7 @@ cdef class _Ticket:
     cdef size_t count
     cdef bint batch
     cdef object whom
-    cdef hub *home  # where it may still wait for a loop; a garbage collector frees it before the engine
+    cdef hub *home  # where the event loop waits; retained, for a garbage collector may free the engine first
 
     def __dealloc__(self):
         cdef size_t i
@@ -210,7 +210,7 @@ cdef class _Ticket:
             free(self.ops)  # NULL too
 
     cdef void left(self) noexcept:
-        """It waits no more."""
+        """Drop the reference to the hub: the ticket waits no more."""
         if self.home is not NULL:
             hub_release(self.home)
             self.home = NULL
@@ -269,7 +269,7 @@ cdef class _Ticket:
 
 
 cdef int point(object arg, const char **data, size_t *size) except -1:
-    """Borrowed from whoever holds ``arg``."""
+    """Point to the bytes of ``arg``, which the caller keeps alive."""
     data[0] = PyBytes_AS_STRING(<bytes?> arg)
     size[0] = PyBytes_GET_SIZE(arg)
     return 0
@@ -292,7 +292,7 @@ cdef inline object at(object column, Py_ssize_t row):
 cdef class _TlsSocket:
     cdef object sock
     cdef object interrupt  # raised by a signal handler while bytes moved; the caller re-raises it
-    cdef unsigned long thread  # that moves bytes now
+    cdef unsigned long thread  # the thread that moves bytes now
     cdef hub_transport transport
 
     def __cinit__(self, sock):
@@ -308,7 +308,7 @@ cdef class _TlsSocket:
                 self.sock.shutdown(socket.SHUT_WR)
                 return self.sock
             except OSError:
-                pass  # it broke meanwhile
+                pass  # the connection broke
         self.sock.close()
         return None
 
@@ -356,10 +356,10 @@ cdef class NativeEngine:
     cdef int _masters
     cdef list _tls  # per master: its _TlsSocket, or None
     cdef bint _tls_used
-    cdef list _deferred  # what a signal handler that interrupted TLS wants to arrive
+    cdef list _deferred  # requests with keep, from a signal handler that interrupted TLS
     cdef dict _kinds  # a number for each dialect
     cdef int _made_kinds
-    cdef set _tickets  # submitted, and not yet told
+    cdef set _tickets  # submitted, and not yet returned by on_ready
     cdef object _on_break
     cdef uint64_t _told
 
@@ -434,7 +434,7 @@ cdef class NativeEngine:
             while state == HUB_SIGNALS:
                 state = self._resume(&ticket.waiter)
             if self._tls_used:
-                self._raise_interrupt()  # the break that it caused may have decided this at once
+                self._raise_interrupt()  # the break that it caused may have decided these requests
             return self._answers(ticket)
         finally:
             self._tell()
@@ -490,7 +490,7 @@ cdef class NativeEngine:
     def on_ready(self):
         cdef hub_waiter *told
         cdef _Ticket ticket
-        self._raise_interrupt()  # of the round before: after this one there is something to tell
+        self._raise_interrupt()  # of the previous round; this round's decisions must be returned
         with nogil:
             told = hub_on_ready(self._hub)
         tickets = []
@@ -502,7 +502,7 @@ cdef class NativeEngine:
         self._tell()
         result = []
         for ticket in tickets:
-            if PySet_Discard(self._tickets, ticket):  # not forgotten by what ran meanwhile
+            if PySet_Discard(self._tickets, ticket):  # still expected: a callback may have forgotten it
                 result.append((ticket.whom, self._answers(ticket)))
                 ticket.whom = None
         return result
@@ -563,7 +563,7 @@ cdef class NativeEngine:
             if sock is not None:
                 let_go(sock)
         with nogil:
-            hub_stop_helper(self._hub)  # now that nobody has anything to wait for
+            hub_stop_helper(self._hub)  # no request is left that a thread waits for
 
     def abandon(self):
         hub_after_fork_in_child(self._hub)
@@ -584,7 +584,7 @@ cdef class NativeEngine:
         kind = self._kinds.get(dialect)
         if kind is None:
             if len(self._kinds) >= MOST_KINDS:
-                self._kinds.clear()  # those of servers that are gone; a kind may have two numbers then
+                self._kinds.clear()  # the servers may be gone; a dialect may get a second number
             self._made_kinds += 1
             kind = self._kinds[dialect] = self._made_kinds
         return kind
@@ -613,7 +613,7 @@ cdef class NativeEngine:
         return Tally(granted, sent, votes)
 
     cdef hub_state _resume(self, hub_waiter *waiter) except *:
-        """Run signal handlers, then wait on; what they raise ends the wait, not the requests."""
+        """Run signal handlers, then wait again. What a handler raises ends the wait; the requests stay sent."""
         cdef hub_state state
         try:
             PyErr_CheckSignals()

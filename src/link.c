@@ -21,7 +21,7 @@ link_slot *link_oldest_pending(hub_link *l) { return l->pending_size ? &l->pendi
 void link_pop_pending(hub_link *l) {
     l->pending_head = (l->pending_head + 1) & (l->pending_capacity - 1);
     l->pending_size--;
-    l->flushed -= l->flushed > 0;
+    if (l->flushed) l->flushed--;
 }
 
 static int grow_pending(hub_link *l) {
