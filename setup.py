@@ -79,7 +79,7 @@ native = extension(
     ["src/_native.pyx", *(f"src/{name}.c" for name in PARTS)],
     macros=[("CYTHON_TRACE_NOGIL", "1")] if TRACE else [],
     directives={**DIRECTIVES, "linetrace": TRACE},
-    depends=[*(f"src/{name}.h" for name in HEADERS), *TYPES],
+    depends=["src/hub.pxd", *(f"src/{name}.h" for name in HEADERS), *TYPES],
     include_dirs=["src"],
 )
 values = [
@@ -100,7 +100,7 @@ class BuildExt(build_ext):
                 ext,
                 force=self.force,
                 quiet=not self.verbose,
-                include_path=["."],  # where redlock_fast is; a build backend has no path to it
+                include_path=[".", "src"],  # of redlock_fast and hub.pxd: a build backend has no path to them
                 build_dir=None if ext is native else "build/cython",
                 compiler_directives=ext.cython_directives,
             )
