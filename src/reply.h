@@ -25,6 +25,7 @@ enum reply_kind {
 #define REPLY_MAX_DEPTH 8
 #define REPLY_MAX_DIGITS 19
 #define REPLY_LEAST 3 /* the shortest item, in bytes */
+#define REPLY_HEAD 4  /* bytes of a line that are looked at before it is whole */
 
 typedef struct {
     const char *data;
@@ -68,6 +69,16 @@ static inline size_t reply_max_line(char type) {
     return type == '_' ? 0 : type == '#' ? 1 : REPLY_MAX_DIGITS + 1;
 }
 
+/* Whether a line of this type may begin so. Random bytes that no line end follows would be waited for. */
+static inline int reply_begins(char type, const char *text, size_t size) {
+    if (type == '-') {
+        for (size_t i = 0; i < size && i < REPLY_HEAD; i++)
+            if (text[i] < 32 || text[i] > 126) return 0;
+        return 1;
+    }
+    return !size || !strchr(":($!=*~>%|", type) || (*text && strchr("0123456789+-", *text));
+}
+
 /* Parses a whole line of `size` bytes behind its type: the length of a bulk string, or the number of items that
  * follow. */
 static inline enum reply_kind reply_line(char type, const char *text, size_t size, int64_t *length, int64_t *items) {
@@ -103,6 +114,9 @@ static inline enum reply_kind reply_resume(reply_bytes in, size_t most, reply_sc
             const char *found = memchr(in.data + s->searched, '\r', stop - s->searched);
             size_t line = found ? (size_t)(found - in.data) : stop;
             s->looked += line + (found != NULL) - s->searched;
+            if (s->searched <= s->at + REPLY_HEAD && line > s->at &&
+                !reply_begins(type, in.data + s->at + 1, line - s->at - 1))
+                return REPLY_MALFORMED;
             s->searched = line;
             if (line > s->at + 1 + reply_max_line(type)) return REPLY_MALFORMED;
             if (line + 1 >= stop) break;

@@ -23,9 +23,11 @@ MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
 HASTE, LONGEST_HASTE = 0.015, 0.1
 #: An outage with fewer attempts that failed is short: waiting for them costs more than making them.
 SHORT_OUTAGE = 50
-#: Seconds. A connection that ends earlier counts as an attempt that failed; so does one that ends earlier
-#: than the second because the master broke the protocol: reading what such a master sends is work.
-BRIEF, BRIEF_VIOLATION = 1.0, 10.0
+#: Seconds. A connection that ends earlier counts as an attempt that failed.
+BRIEF = 1.0
+#: Seconds. So does one that ends earlier than this because the master broke the protocol, while no caller
+#: waits for a quorum: to read what such a master sends is work.
+BRIEF_VIOLATION = 10.0
 #: Of its own: threads of ours must not change what the program draws from the shared one.
 _chance = random.Random()
 
@@ -114,6 +116,7 @@ class Seat:
     admitted_at: float = 0.0
     lost_at: float = 0.0
     brief: int = 0  # how many connections in a row ended before ``BRIEF``
+    violations: int = 0  # how many in a row ended before ``BRIEF_VIOLATION`` because it broke the protocol
     ask_at: float = 0.0  # when the Sentinels that name it are asked again
     guarded_until: float = 0.0
     connections: int = 0
@@ -167,11 +170,13 @@ class Seat:
         """Its connection is given up. A master that ends each at once is connected ever more rarely."""
         now = time.monotonic()
         if self.attached:
-            brief = BRIEF_VIOLATION if fault_cause(why) == PROTOCOL_ERROR else BRIEF
-            self.brief = self.brief + 1 if now - self.admitted_at < brief else 0
+            lived = now - self.admitted_at
+            self.brief = self.brief + 1 if lived < BRIEF else 0
+            violated = lived < BRIEF_VIOLATION and fault_cause(why) == PROTOCOL_ERROR
+            self.violations = self.violations + 1 if violated else 0
             self.lost_at = now
         self.attached = False
-        self.fail(why, max(1, self.brief))
+        self.fail(why, max(1, self.brief, self.violations))
 
     def fail(self, why: str, failures: int) -> None:
         """It is not connected, and is to be tried again in a while."""

@@ -22,7 +22,12 @@ MAX_DEPTH = 8
 
 #: Bytes of a line behind its type, at most: more cannot become one, whatever follows. A number has a sign and
 #: 19 digits.
-_LONGEST = dict.fromkeys(map(ord, ":($!=*~>%|"), 20) | {ord("#"): 1, ord("_"): 0}
+_LONGEST = dict.fromkeys(b":($!=*~>%|", 20) | {ord("#"): 1, ord("_"): 0}
+
+#: The types of which the line is a number, and what a number begins with.
+_NUMBERS, _SIGNS = b":($!=*~>%|", b"0123456789+-"
+#: So many bytes of a line are looked at before it is whole.
+_HEAD = 4
 
 #: The least that an item of an array has.
 _LEAST = len(b"_\r\n")
@@ -100,8 +105,11 @@ def resume(
                 raise ProtocolError(f"unknown reply type {bytes(kind)!r}")
             end = data.find(b"\r", searched, stop)
             looked += (stop if end < 0 else end + 1) - searched
-            if kind and (stop if end < 0 else end) - at - 1 > _LONGEST.get(kind[0], MAX_PUSH):
+            known = stop if end < 0 else end
+            if kind and known - at - 1 > _LONGEST.get(kind[0], MAX_PUSH):
                 raise ProtocolError("a line is too long for its type")
+            if searched - at <= _HEAD and not _begins(kind, data[at + 1 : min(known, at + 1 + _HEAD)]):
+                raise ProtocolError("no line of its type begins like this")
             if end < 0 or end + 1 >= stop:
                 searched = stop if end < 0 else end
                 break
@@ -138,6 +146,13 @@ def resume(
     if stop == limit:
         raise ProtocolError("reply is too long")
     return PARTIAL, Scan(start, at, searched, tail, tuple(open_arrays), looked)
+
+
+def _begins(kind: bytes | bytearray, head: bytes | bytearray) -> bool:
+    """Whether a line of this type may begin so. Random bytes that nothing ends would be waited for."""
+    if kind == b"-":
+        return all(32 <= byte < 127 for byte in head)
+    return kind not in _NUMBERS or head[:1] in _SIGNS
 
 
 def _line(kind: bytes | bytearray, text: bytes, after: int) -> tuple[int, int]:

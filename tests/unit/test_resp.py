@@ -166,6 +166,7 @@ def test_attribute_is_a_frame_of_its_own(fill: bytes) -> None:
 @pytest.mark.parametrize(
     "nonsense",
     [
+        b"-\x9d", b"-ab\xff", b"|\x1d", b"%/", b"~x8", b":x", b"$a", b"!\xe7",
         b"\r\n", b"\n", b"OK\r\n", b"\x00", b" +OK\r\n", b"HTTP/1.1 200\r\n", b".\r\n", b"?",
         b":\r\n", b":x\r\n", b":1x\r\n", b": 1\r\n", b":1 \r\n", b":--1\r\n", b":+-1\r\n", b":1.0\r\n",
         b":1_000\r\n", b":\xb2\r\n", b":12345678901234567890\r\n", b"(\r\n", b"(x\r\n",
