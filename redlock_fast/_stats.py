@@ -1,6 +1,7 @@
 """What a client counts.
 
-Compiled where it can be: as fields of C, which threads cannot lose a count of while they have the GIL.
+Each count is one ``+= value`` without a mutex: a thread that calls nothing between the load and the store of
+a field keeps the GIL. Compiled where it can be, as fields of C.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from typing import Any
 
 from ..algorithm.effects import Effect
 from ..algorithm.lease import Lease, Refusal
-from ..algorithm.outcome import released
-from ..algorithm.procedures import First
+from ..algorithm.redlock import Attempt, finish_release, start_release
 from ..locks.lock_state import LockState
 from .driver import drive, drive_now
 from .future import Answer
@@ -24,21 +23,21 @@ from .loop import Pump
 
 
 async def acquire(lock: LockState, blocking: bool, timeout: float | None, pump: Pump) -> Lease | Refusal:
-    first = lock._first(blocking, timeout)
-    if first is None:
+    attempt = lock._first(blocking, timeout)
+    if attempt is None:
         return await drive(lock._attempt(blocking, timeout), pump)
     try:
-        answer = ask(lock, first, pump)
+        answer = ask(lock, attempt, pump)
         await answer
-        outcome: Lease | Refusal | None = granted(lock, first, answer)
+        outcome: Lease | Refusal | None = granted(lock, attempt, answer)
         if outcome is None:
-            outcome = await drive(lock._attempt(blocking, timeout, first), pump, answer.answers)
+            outcome = await drive(lock._attempt(blocking, timeout, attempt), pump, answer.answers)
             lock._acquiring = None
         return outcome
     except BaseException as error:
-        if lock._acquiring is first:
+        if lock._acquiring is attempt:
             try:
-                await interrupted(lock._attempt(blocking, timeout, first), pump, error)
+                await interrupted(lock._attempt(blocking, timeout, attempt), pump, error)
             finally:
                 lock._acquiring = None
         raise
@@ -57,15 +56,14 @@ async def interrupted(procedure: Generator[Effect, Any, Any], pump: Pump, error:
 # What stands between the pauses is compiled in one piece each.
 
 
-def ask(lock: LockState, first: First, pump: Pump) -> Answer:
-    lock._begin_here(first)
+def ask(lock: LockState, attempt: Attempt, pump: Pump) -> Answer:
+    lock._begin_here(attempt)
     rules = lock._rules
-    requests = [lock._claim.ask(first[1], rules.wire_of(lock._ttl), first[2])]
-    return pump.ask(requests, rules.need, rules.node_timeout, rules.wait)
+    return pump.ask(attempt.requests, rules.need, rules.node_timeout, rules.wait)
 
 
-def granted(lock: LockState, first: First, answer: Answer) -> Lease | None:
-    lease = lock._settle(first, answer.answers[0])
+def granted(lock: LockState, attempt: Attempt, answer: Answer) -> Lease | None:
+    lease = lock._settle(attempt, answer.answers[0])
     if lease is not None:
         lock._acquiring = None
     return lease
@@ -73,8 +71,8 @@ def granted(lock: LockState, first: First, answer: Answer) -> Lease | None:
 
 def ask_back(lock: LockState, lease: Lease, pump: Pump) -> Answer:
     rules = lock._rules
-    return pump.ask(lease.undo(), rules.need, rules.node_timeout, rules.certain)
+    return pump.ask(start_release(lease), rules.need, rules.node_timeout, rules.certain)
 
 
 def ended(lock: LockState, lease: Lease, answer: Answer) -> bool:
-    return lock.note_release(lease, released(lock._rules, lease, answer.answers))
+    return lock.note_release(lease, finish_release(lock._rules, lease, answer.answers))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import replace
+from typing import Any
 
-from ..engine.contract import BACKLOG, NOT_ASKED, SILENT, Request, Votes
-from .effects import Effect, Pause, Reconnect, Turn, Watch
+from ..engine.contract import BACKLOG, NOT_ASKED, SILENT, Votes
+from .effects import Effect, Pause, Reconnect, Turn, Watch, send_surely
 from .lease import Refusal
 from .local_queue import Place
 from .lock_kind import Claim
@@ -30,15 +31,28 @@ CONNECTED = frozenset({NOT_ASKED, "lagging"}) | BACKLOG
 
 
 class Tries:
-    """The rounds of one acquire. ``give_up_at``: on the lease clock; ``rounds``: how many at most."""
+    """The rounds of one acquire. ``give_up_at``: on the lease clock; ``rounds``: how many at most.
 
-    def __init__(self, rules: Rules, claim: Claim, give_up_at: float | None, rounds: int | None) -> None:
+    ``token``: that of the next attempt, or of one that is under way. ``sent``: the masters that may have it.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        claim: Claim,
+        give_up_at: float | None,
+        rounds: int | None,
+        ttl: float = 0.0,
+        token: bytes = b"",
+    ) -> None:
         self.rules = rules
         self.claim = claim
         self.give_up_at = give_up_at
         self.rounds = rounds
-        #: If it ends now: others wait for it, too.
-        self.refusal = Refusal(Votes((SILENT,) * rules.masters, 0, 0, 0, 0, {}), False, 0)
+        self.ttl = ttl
+        self.token = token
+        self.sent = 0
+        self._refusal: Refusal | None = None
         self.failed = 0
         self.outage: float | None = None
         self.began: float | None = None  # the first round
@@ -48,6 +62,15 @@ class Tries:
         self.place: Place | None = None
 
     # --- whether ---
+
+    @property
+    def refusal(self) -> Refusal:
+        """Why there is no lease. Before the first attempt: other callers of this client wait for it, too."""
+        return self._refusal or Refusal(Votes((SILENT,) * self.rules.masters, 0, 0, 0, 0, {}), False, 0)
+
+    def others_first(self) -> bool:
+        """Whether other callers of this client wait already. An acquire with ``rounds`` does not queue."""
+        return self.rounds is None and self.claim.line in self.rules.line.waiting
 
     def over(self, votes: Votes, start: float) -> bool:
         """After a round that began at ``start`` and got no lease: whether it was the last."""
@@ -85,20 +108,17 @@ class Tries:
         cut_short = self.give_up_at is not None and start + self.rules.node_timeout > self.give_up_at
         waited = self.failed > 1 or self.place is not None
         if waited and bad and cut_short:  # masters that had no time to answer are not down
-            self.refusal = replace(self.refusal, rounds=self.failed)
+            self._refusal = replace(self.refusal, rounds=self.failed)
         else:
-            self.refusal = Refusal(votes, bad, self.failed)
+            self._refusal = Refusal(votes, bad, self.failed)
 
     # --- when ---
 
-    def wait(self, votes: Votes, undo: list[Request] | None = None) -> Generator[Effect, list[Votes], bool]:
-        """Until the next round. False: the time has gone by in the line.
-
-        ``undo``: what gives back the place that is kept meanwhile, where there is one.
-        """
-        if undo is None:
+    def wait(self, votes: Votes) -> Generator[Effect, list[Votes], bool]:
+        """Until the next round. False: the time has gone by in the line."""
+        if not self.claim.lasting:
             return (yield from self._wait(votes))
-        self.rules.places.rest(self, undo)
+        self.rules.places.rest(self, self.claim.undo(self.token, self.sent, self.ttl))
         again = yield from self._wait(votes)
         self.rules.places.busy(self)
         return again
@@ -148,6 +168,23 @@ class Tries:
         if not self.place.first:
             yield Turn(self.place, max(0.0, until - self.rules.clock()))
         return self.place.first
+
+    # --- what is left behind ---
+
+    def retreat(self) -> Generator[Effect, Any, None]:
+        """Take back what a round was granted; another round follows."""
+        masters, claim = self.sent, self.claim
+        if not claim.lasting:
+            self.sent = 0
+        yield from send_surely(claim.retreat(self.token, masters, self.ttl))
+        if claim.anew or not claim.lasting:
+            self.token = self.rules.token()
+
+    def undo(self) -> Generator[Effect, Any, None]:
+        """Take everything back from the masters that may have it, without waiting for their replies."""
+        masters, self.sent = self.sent, 0
+        if masters:
+            yield from send_surely(self.claim.undo(self.token, masters, self.ttl))
 
     def leave(self) -> None:
         """Whatever came of it."""

@@ -12,16 +12,15 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
-from ..engine.contract import FAULT, Batch, Request, Tally, Votes, Wait
+from ..engine.contract import Batch, Request, Tally, Votes, Wait
 from .attempts import unavailable
-from .effects import Effect, Exchange, send_surely
+from .effects import Effect, Exchange, send_surely, undo_after
 from .keys import size_of
-from .lease import Extension, Lease, all_plain, begin_release, columns, granted_leases, keys_of, never_lost
-from .lock_kind import ACQUIRE, EXTEND, RELEASE, wire_ttl
-from .outcome import still_alive, weakest
+from .lease import Extension, Lease, all_plain, begin_release, columns, keys_of, never_lost
+from .lock_kind import EXTEND, RELEASE, wire_ttl
 from .policy import Rules
 from .procedures import extended, extended_already
-from .quorum import deadline
+from .redlock import finish_attempts, start_attempts, was_alive, weakest
 from .refill import lacking, lacking_of_many, refill
 
 #: What one part of a batch has at most.
@@ -54,42 +53,22 @@ def acquire(
 
     What was not granted is undone. Returns the votes of the first key that failed because of masters.
     """
-    start = rules.clock()
-    tokens = rules.tokens(len(keys))
+    attempt = start_attempts(rules, keys, ttl)
+    tokens: list[bytes] = attempt.token
     try:
-        asked = rules.electorate.mask
-        batch = Batch(ACQUIRE, (keys, tokens, wire_ttl(ttl)), len(keys), asked)
-        tally = yield Exchange(batch, rules.need, ttl, rules.wait, rules.node_timeout)
-        end = deadline(start, ttl, rules.drift_factor)
-        validity = end - rules.clock()
-        late = validity <= 0
-        forgetful = asked & ~rules.electorate.mask  # restarted meanwhile: no lease counts on their grants
-        need = rules.masters + 1 if late or forgetful else rules.need
-        leases = granted_leases(keys, tokens, tally.granted, tally.sent, need, ttl, end, validity)
+        tally = yield Exchange(attempt.requests, rules.need, ttl, rules.wait, rules.node_timeout)
+        leases, why = finish_attempts(attempt, keys, tally)
         held += leases
-    except GeneratorExit:
-        raise
-    except BaseException:
-        yield from undo(keys, tokens, rules.everyone, ttl)
+    except BaseException as error:
+        yield from undo_after(error, undo(keys, tokens, rules.everyone, ttl))
         raise
     if None not in leases:
         return None
     failed = [number for number, lease in enumerate(leases) if lease is None]
     sent = [tally.sent[number] for number in failed]
     yield from undo([keys[n] for n in failed], [tokens[n] for n in failed], sent, ttl)
-    if late:
-        return Votes((), 0, rules.need, 0, 0, {})
-    if forgetful:
-        return _forgotten(rules.masters, forgetful)
     votes = (tally.votes[number] for number in failed)
-    return next((one for one in votes if unavailable(rules, one)), None)
-
-
-def _forgotten(masters: int, mask: int) -> Votes:
-    """Instead of what these masters said."""
-    details: dict[int, str | bytes] = {n: "it restarted meanwhile" for n in range(masters) if mask >> n & 1}
-    values = tuple(FAULT if n in details else 0 for n in range(masters))
-    return Votes(values, 0, 0, 0, len(details), details)
+    return why or next((one for one in votes if unavailable(rules, one)), None)
 
 
 def undo(
@@ -131,11 +110,8 @@ def release(rules: Rules, leases: Sequence[Lease]) -> Generator[Effect, Any, lis
     answers = yield Exchange(requests, rules.need, longest, rules.certain, rules.node_timeout)
     if type(answers) is Tally and not answers.votes:  # a quorum of each, and no master failed
         return never_lost(leases)
-    alive = []
-    for lease, (granted, votes) in zip(leases, _each(rules, leases, requests, answers), strict=True):
-        ours = granted >= rules.need or (votes is not None and still_alive(rules, lease, votes))
-        alive.append(ours and not lease.lost)
-    return alive
+    each = zip(leases, _each(rules, leases, requests, answers), strict=True)
+    return [was_alive(rules, lease, granted, votes) for lease, (granted, votes) in each]
 
 
 def _releases(leases: Sequence[Lease]) -> list[Request] | Batch:

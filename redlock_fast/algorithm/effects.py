@@ -76,13 +76,21 @@ class Turn:
 Effect = Exchange | Pause | Connect | Turn
 
 
+def undo_after(error: BaseException, undo: Generator[Effect, Any, Any]) -> Generator[Effect, Any, None]:
+    """Run ``undo`` because of ``error``. Not where the generator is destroyed: that must not yield."""
+    if not isinstance(error, GeneratorExit):
+        yield from undo
+
+
 def send_surely(requests: list[Request] | Batch) -> Generator[Effect, Any, None]:
     """Hand over what must arrive, without waiting for replies; once more if that is interrupted."""
-    exchange = Exchange(requests, 0, 0.0)
     try:
-        yield exchange
-    except GeneratorExit:
+        yield from send(requests)
+    except BaseException as error:
+        yield from undo_after(error, send(requests))  # deleting twice compares twice
         raise
-    except BaseException:
-        yield exchange  # it may not have gone out; deleting twice compares twice
-        raise
+
+
+def send(requests: list[Request] | Batch) -> Generator[Effect, Any, None]:
+    """Hand over requests without waiting for replies."""
+    yield Exchange(requests, 0, 0.0)

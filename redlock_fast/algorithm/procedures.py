@@ -14,16 +14,21 @@ from typing import Any
 
 from ..engine.contract import Request, Votes
 from .attempts import Tries
-from .effects import Effect, Exchange, send_surely
+from .effects import Effect, Exchange, send_surely, undo_after
 from .lease import Extension, Lease, Refusal
 from .lock_kind import EXISTS, Claim, Fenced, wire_ttl
-from .outcome import granted_lease, released, weakest
 from .policy import Rules
 from .quorum import deadline, fencing_token
+from .redlock import (
+    Attempt,
+    finish_attempt,
+    finish_release,
+    start_attempt,
+    start_release,
+    trusted_votes,
+    weakest,
+)
 from .refill import lacking, refill
-
-#: How a round was begun: when, with which token, asking which masters.
-First = tuple[float, bytes, int]
 
 
 def acquire(
@@ -33,68 +38,58 @@ def acquire(
     give_up_at: float | None,
     rounds: int | None,
     keep: Callable[[Lease], None],
-    first: First | None = None,
+    first: Attempt | None = None,
 ) -> Generator[Effect, list[Votes], Lease | Refusal]:
-    """Rounds until a lease is granted, or until ``give_up_at`` (lease clock) or ``rounds`` ends them.
+    """Attempts until one gets a lease, or until ``give_up_at`` (lease clock) or ``rounds`` ends them.
 
-    Each round is one attempt on all masters with a token of its own; what it leaves behind is undone.
-    ``keep`` is handed the lease at once: what interrupts from then on is for the caller to undo.
-    ``first``: how the first round was begun, where its exchange is made by the caller.
+    What an attempt without a lease leaves behind is undone. ``keep`` is handed the lease at once: what
+    interrupts from then on is for the caller to undo. ``first``: an attempt whose exchange the caller makes.
     """
-    tries: Tries | None = None
-    start, token, asked = first or (0.0, rules.token(), 0)
-    sent = 0
-    claim = claim.begin()
+    token = rules.token() if first is None else first.token
+    tries = Tries(rules, claim.begin(), give_up_at, rounds, ttl, token)
     try:
-        if first is None and rounds is None and claim.line in rules.line.waiting:  # others were first
-            tries = Tries(rules, claim, give_up_at, rounds)
-            if not (yield from tries.queue()):
-                return tries.refusal
+        if first is None and tries.others_first() and not (yield from tries.queue()):
+            return tries.refusal
         while True:
-            if first is None:
-                start, asked = rules.clock(), rules.electorate.mask
-            timeout = rules.node_timeout
-            if give_up_at is not None:
-                timeout = max(0.0, min(timeout, give_up_at - start))
-            before, first = sent, None
-            sent |= asked  # unless the votes say otherwise
-            request = claim.ask(token, wire_ttl(ttl), asked)
-            wait = rules.certain if claim.certain else rules.wait
-            votes = (yield Exchange([request], rules.need, timeout, wait))[0]
-            sent = before | votes.sent
-            granted, values, fencing = votes.granted, votes.values, None
-            if asked != rules.electorate.mask:  # one has restarted meanwhile, and may have forgotten locks
-                values = rules.electorate.heard(values)
-                granted = sum(value > 0 for value in values)
-            if type(claim) is Fenced and granted >= rules.need:
-                left = start + timeout - rules.clock()
-                fencing, granted = yield from fence(rules, claim, token, values, left)
-            lease = granted_lease(rules, claim, start, token, sent, ttl, granted, fencing)
+            attempt = first or start_attempt(rules, tries.claim, ttl, tries.token)
+            first = None
+            votes, lease = yield from ask(attempt, tries)
             if lease is not None:
                 keep(lease)
                 return lease
-            tries = tries or Tries(rules, claim, give_up_at, rounds)
-            claim.learn(votes)
-            if tries.over(votes, start):
-                masters, sent = sent, 0
-                yield from undo(claim, token, masters, ttl)
-                return tries.refusal
-            masters, sent = sent, sent if claim.lasting else 0
-            yield from send_surely(claim.retreat(token, masters, ttl))
-            if claim.anew or not claim.lasting:
-                token = rules.token()
-            if not (yield from tries.wait(votes, claim.undo(token, sent, ttl) if claim.lasting else None)):
-                masters, sent = sent, 0
-                yield from undo(claim, token, masters, ttl)
-                return tries.refusal
-    except GeneratorExit:
-        raise
-    except BaseException:
-        yield from undo(claim, token, sent, ttl)
+            if tries.over(votes, attempt.start):
+                break
+            yield from tries.retreat()
+            if not (yield from tries.wait(votes)):
+                break
+        yield from tries.undo()
+        return tries.refusal
+    except BaseException as error:
+        yield from undo_after(error, tries.undo())
         raise
     finally:
-        if tries is not None:
-            tries.leave()
+        tries.leave()
+
+
+def ask(attempt: Attempt, tries: Tries) -> Generator[Effect, list[Votes], tuple[Votes, Lease | None]]:
+    """Make one attempt: its votes, and the lease if it gets one."""
+    rules, claim, sent = tries.rules, tries.claim, tries.sent
+    timeout = rules.node_timeout
+    if tries.give_up_at is not None:
+        timeout = max(0.0, min(timeout, tries.give_up_at - attempt.start))
+    tries.sent |= attempt.masters  # unless the votes say otherwise
+    wait = rules.certain if claim.certain else rules.wait
+    votes = (yield Exchange(attempt.requests, rules.need, timeout, wait))[0]
+    tries.sent = sent | votes.sent
+    trusted, fencing = trusted_votes(attempt, votes), None
+    granted = trusted.granted
+    if type(claim) is Fenced and granted >= rules.need:
+        left = attempt.start + timeout - rules.clock()
+        fencing, granted = yield from fence(rules, claim, attempt.token, trusted.values, left)
+    lease = finish_attempt(attempt, granted, tries.sent, fencing)
+    if lease is None:
+        claim.learn(votes)
+    return votes, lease
 
 
 def fence(
@@ -121,16 +116,9 @@ def fence(
     return fencing, vouching
 
 
-def undo(claim: Claim, token: bytes, sent: int, ttl: float) -> Generator[Effect, Any, None]:
-    """Take back a token from all masters that may have it, without waiting for their replies."""
-    if sent:
-        yield from send_surely(claim.undo(token, sent, ttl))
-
-
 def undo_lease(lease: Lease) -> Generator[Effect, Any, None]:
-    """The same for what was granted."""
-    lease.released = True
-    yield from undo(lease.claim, lease.token, lease.sent, lease.ttl)
+    """Take a lease back from all masters that may have it, without waiting for their replies."""
+    yield from send_surely(start_release(lease))
 
 
 def release(rules: Rules, lease: Lease) -> Generator[Effect, list[Votes], bool]:
@@ -138,10 +126,9 @@ def release(rules: Rules, lease: Lease) -> Generator[Effect, list[Votes], bool]:
 
     What interrupts it is for the caller to undo, who knows of the lease before the first step.
     """
-    lease.released = True
-    requests = lease.undo()
+    requests = start_release(lease)
     answers = yield Exchange(requests, rules.need, rules.node_timeout, rules.certain)
-    return released(rules, lease, answers)
+    return finish_release(rules, lease, answers)
 
 
 def extend(

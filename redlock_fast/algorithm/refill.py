@@ -14,7 +14,7 @@ from typing import Any
 
 from ..engine.contract import SILENT, Batch, Votes
 from ..wire.commands import Verb
-from .effects import Effect, Exchange, send_surely
+from .effects import Effect, send, send_surely, undo_after
 from .lease import Lease
 from .lock_kind import RELEASE, wire_ttl
 from .policy import Rules
@@ -54,11 +54,9 @@ def refill(found: Sequence[tuple[Lease, int]]) -> Generator[Effect, Any, None]:
     keys, tokens, masks, ttls = _columns(found)
     batch = Batch(REFILL, (keys, tokens, [wire_ttl(ttl) for ttl in ttls]), len(keys), masks)
     try:
-        yield Exchange(batch, 0, 0.0)
-    except GeneratorExit:
-        raise
-    except BaseException:
-        yield from _take_back(found)
+        yield from send(batch)
+    except BaseException as error:
+        yield from undo_after(error, _take_back(found))
         raise
     yield from _take_back(found)
 

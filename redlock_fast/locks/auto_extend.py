@@ -133,8 +133,7 @@ class Renewal:
             hold.told = True
             self.schedule.drop(hold)
             hold.lease.lose(self.rules.clock())
-        with self.masters.mutex:
-            self.counts.lost += 1
+        self.counts.lost += 1
         self.masters.events.warn_of("lock-lost", f"{quoted(hold.key)}: {reason}")
         self.tell(lock, reason)
 
@@ -193,10 +192,10 @@ class Renewal:
                     lost.append((hold, GONE if now < hold.lease.deadline else hold.stopped or UNCONFIRMED))
                 else:
                     self.schedule.settle(hold, outcome is Extension.EXTENDED, now)
-        with self.masters.mutex:
-            self.counts.extended += outcomes.count(Extension.EXTENDED)
-            self.counts.renewed += outcomes.count(Extension.EXTENDED)
-            self.counts.inconclusive += outcomes.count(Extension.INCONCLUSIVE)
+        extended, inconclusive = map(outcomes.count, (Extension.EXTENDED, Extension.INCONCLUSIVE))
+        self.counts.extended += extended
+        self.counts.renewed += extended
+        self.counts.inconclusive += inconclusive
         for hold, reason in lost:
             self._lost(hold, reason)
 

@@ -186,11 +186,6 @@ class Core:
             if votes.values[master] in guilty
         ]
 
-    def count(self, outcome: str, more: int = 1) -> None:
-        """So many more of a field of Stats."""
-        with self.masters.mutex:
-            setattr(self.masters.counts, outcome, getattr(self.masters.counts, outcome) + more)
-
     def is_locked(self, key: bytes, votes: Votes) -> bool:
         """Whether somebody holds ``key``, as the masters say; QuorumUnavailable if too few do."""
         if votes.granted >= self.rules.need:
@@ -207,8 +202,7 @@ class Core:
 
     def stats(self) -> Stats:
         """What this client has done so far, as counts: a copy. No I/O, never raises."""
-        with self.masters.mutex:
-            stats = self.masters.counts.copy()
+        stats = self.masters.counts.copy()
         stats.faults = sum(seat.faults for seat in self.masters.seats)
         return stats
 

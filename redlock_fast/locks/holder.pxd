@@ -8,7 +8,7 @@ from redlock_fast.algorithm.lease cimport Lease
 from redlock_fast.masters.held_leases cimport Ledger
 from redlock_fast.engine.messages cimport Votes
 from redlock_fast.algorithm.policy cimport Rules
-from redlock_fast.algorithm.outcome cimport granted_lease
+from redlock_fast.algorithm.redlock cimport Attempt, finish_attempt, start_attempt, trusted_votes
 
 cdef class Holder:
     cdef object __weakref__
@@ -26,13 +26,13 @@ cdef class Holder:
     cdef public long _generation
 
     @cython.locals(rules=Rules, masters=Ledger, claim=Claim)
-    cpdef tuple _first(self, bint blocking, object timeout)
+    cpdef Attempt _first(self, bint blocking, object timeout)
     @cython.locals(lease=Lease)
     cpdef Lease _begin(self, object me)
     @cython.locals(lease=Lease, masters=Ledger)
     cpdef Lease _begin_here(self, object me)
-    @cython.locals(lease=Lease, start=double, token=bytes, asked=cython.ulonglong)
-    cpdef Lease _settle(self, tuple first, Votes votes)
+    @cython.locals(lease=Lease)
+    cpdef Lease _settle(self, Attempt attempt, Votes votes)
     cpdef object _keep(self, Lease lease)
     cpdef bint _acquired(self, object outcome) except -1
     cpdef Lease _held(self)

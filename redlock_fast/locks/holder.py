@@ -13,9 +13,8 @@ from typing import Self, TypeVar
 from ..algorithm.keys import key_of
 from ..algorithm.lease import Extension, Lease, Refusal
 from ..algorithm.lock_kind import Claim
-from ..algorithm.outcome import granted_lease
 from ..algorithm.policy import Rules
-from ..algorithm.procedures import First
+from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
 from ..engine.messages import Votes
 from ..errors import LockAlreadyHeld, LockLost
 from ..masters.held_leases import Ledger
@@ -147,11 +146,11 @@ class Holder:
 
     # --- how it acquires ---
 
-    def _first(self, blocking: bool, timeout: float | None) -> First | None:
-        """What to ``_begin`` an acquire with that one exchange may decide; None: use ``_attempt``.
+    def _first(self, blocking: bool, timeout: float | None) -> Attempt | None:
+        """An attempt that may decide the acquire by itself; None: use ``_attempt``.
 
-        Its votes are to be ``_settle``d. Who began ends it, whatever came of it: the last step is to set
-        ``_acquiring`` to None.
+        The caller has to ``_begin``, to ``_settle`` its votes, and whatever happens, to set ``_acquiring`` to
+        None as the last step.
         """
         masters, rules, claim = self._masters, self._rules, self._claim
         if (
@@ -164,7 +163,7 @@ class Holder:
             or masters.closed
         ):
             return None
-        return rules.clock(), rules.token(), rules.electorate.mask
+        return start_attempt(rules, claim, self._ttl, rules.token())
 
     def _begin(self, me: object) -> Lease | None:
         """Nobody else acquires with this object from here on. Returns a lease that has ended.
@@ -192,15 +191,12 @@ class Holder:
         self._acquiring = me
         return lease
 
-    def _settle(self, first: First, votes: Votes) -> Lease | None:
-        """What came of it; None: it was not all, ``_attempt`` has to go on."""
-        start, token, asked = first
-        if asked != self._rules.electorate.mask:
-            return None
-        lease = granted_lease(self._rules, self._claim, start, token, votes.sent, self._ttl, votes.granted)
+    def _settle(self, attempt: Attempt, votes: Votes) -> Lease | None:
+        """The lease of the attempt; None: it got none, ``_attempt`` has to go on."""
+        votes = trusted_votes(attempt, votes)
+        lease = finish_attempt(attempt, votes.granted, votes.sent)
         if lease is not None:
             self._keep(lease)
-            self._masters.counts.acquired += 1
         return lease
 
     def _keep(self, lease: Lease) -> None:
@@ -208,6 +204,7 @@ class Holder:
         self._masters.hold(lease)
         if self._keeper is not None:
             self._keeper.begin(self, lease)
+        self._masters.counts.acquired += 1
 
     def _acquired(self, outcome: Lease | Refusal) -> bool:
         """For ``acquire``: False where others hold it; QuorumUnavailable where masters are down."""
@@ -229,7 +226,6 @@ class Holder:
         lease = self._held()
         if lease is None or self._masters.closed:
             return None
-        lease.released = True
         if self._keeper is not None:
             self._keeper.stop()
         return lease
@@ -261,15 +257,16 @@ class Holder:
 
     def note_extension(self, lease: Lease, outcome: Extension) -> bool:
         """Whether the lease was extended."""
-        core = self._core
-        if outcome is Extension.LOST and self._keeper is not None:
+        counts = self._masters.counts
+        if outcome is Extension.EXTENDED:
+            counts.extended += 1
+        elif outcome is Extension.INCONCLUSIVE:
+            counts.inconclusive += 1
+        elif self._keeper is not None:
             self._keeper.lose(self, lease)  # which counts it
-        elif outcome is Extension.LOST:
-            with core.masters.mutex:
-                lease.lose(core.rules.clock())
-                core.count(outcome.value)
         else:
-            core.count(outcome.value)
+            lease.lose(self._rules.clock())
+            counts.lost += 1
         return outcome is Extension.EXTENDED
 
 

@@ -10,9 +10,9 @@ from collections.abc import Generator
 from typing import Any
 
 from ..algorithm import procedures
-from ..algorithm.effects import Connect, Effect
+from ..algorithm.effects import Connect, Effect, undo_after
 from ..algorithm.lease import Extension, Lease, Refusal
-from ..algorithm.procedures import First
+from ..algorithm.redlock import Attempt
 from ..engine.contract import Votes
 from ..errors import ConfigError, LockLost, QuorumUnavailable, TooManyExtensions
 from ..wire.text import quoted
@@ -26,9 +26,9 @@ class LockState(Holder):
     __slots__ = ()
 
     def _attempt(
-        self, blocking: bool, timeout: float | None, first: First | None = None
+        self, blocking: bool, timeout: float | None, first: Attempt | None = None
     ) -> Generator[Effect, Any, Lease | Refusal]:
-        """``first``: the caller has begun it with that, and will end it."""
+        """``first``: the caller has begun it with that, makes its exchange, and will end it."""
         core, rules = self._core, self._core.rules
         if first is None and core.masters.closed:
             core.check_open()
@@ -42,31 +42,34 @@ class LockState(Holder):
         rounds = rules.retry.max_attempts if blocking else 1
         me = first or object()
         try:
-            ended = self._begin(me) if first is None else None
-            if ended is not None:
-                self.note_loss(ended)
-                yield from procedures.undo_lease(ended)
-            if first is None and not core.masters.ready:
-                patience = core.connect_timeout
-                yield Connect(patience if wait is None else min(wait, patience))
-                core.check_open()
+            if first is None:
+                yield from self._prepare(me, wait)
             outcome = yield from procedures.acquire(
                 rules, self._claim, self._ttl, give_up_at, rounds, self._keep, first
             )
-            if isinstance(outcome, Lease):
-                core.masters.counts.acquired += 1
-            else:
-                core.count("unavailable" if outcome.unavailable else "contended")
+            if isinstance(outcome, Refusal):
+                core.masters.counts.unavailable += outcome.unavailable
+                core.masters.counts.contended += not outcome.unavailable
             return outcome
-        except GeneratorExit:
-            raise
-        except BaseException:
+        except BaseException as error:
             if self._acquiring is me:  # or what there is may be another acquire's
-                yield from self._drop()
+                yield from undo_after(error, self._drop())
             raise
         finally:
             if first is None and self._acquiring is me:
                 self._acquiring = None
+
+    def _prepare(self, me: object, wait: float | None) -> Generator[Effect, Any, None]:
+        """Begin an acquire: take back a lease that has ended, wait for a first quorum of connections."""
+        core = self._core
+        ended = self._begin(me)
+        if ended is not None:
+            self.note_loss(ended)
+            yield from procedures.undo_lease(ended)
+        if not core.masters.ready:
+            patience = core.connect_timeout
+            yield Connect(patience if wait is None else min(wait, patience))
+            core.check_open()
 
     def _waiting_time(self, blocking: bool, timeout: float | None) -> float | None:
         """How long to try; None: no end. A single try has only each master's own time."""
@@ -85,10 +88,8 @@ class LockState(Holder):
             return False
         try:
             alive = yield from procedures.release(core.rules, lease)
-        except GeneratorExit:
-            raise
-        except BaseException:
-            yield from procedures.undo_lease(lease)
+        except BaseException as error:
+            yield from undo_after(error, procedures.undo_lease(lease))
             raise
         finally:
             self.let_go(lease)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from ..algorithm import batch as batches
-from ..algorithm.effects import Connect, Effect
+from ..algorithm.effects import Connect, Effect, undo_after
 from ..algorithm.keys import many_keys
 from ..algorithm.lease import Extension, Lease, Refusal
 from ..algorithm.policy import Rules
@@ -36,18 +36,17 @@ def acquire_many(
         for part in batches.parts(keys):
             votes = yield from batches.acquire(core.rules, keys[part], ttl, held)
             if votes is not None:
-                core.count("unavailable")
+                core.masters.counts.unavailable += 1
                 raise core.refused(keys[part][0], Refusal(votes, True, 1))
         _check_time(core, held)
         locks = locks_of(kind, core, resources, held)
         refused = held.count(None)
-        core.count("acquired", len(held) - refused)
-        core.count("contended", refused)
+        acquired = len(held) - refused
+        core.masters.counts.acquired += acquired
+        core.masters.counts.contended += refused
         return locks
-    except GeneratorExit:
-        raise
-    except BaseException:
-        yield from batches.undo_leases([lease for lease in held if lease is not None])
+    except BaseException as error:
+        yield from undo_after(error, batches.undo_leases([lease for lease in held if lease is not None]))
         raise
 
 
@@ -55,7 +54,7 @@ def _check_time(core: Core, held: list[Lease | None]) -> None:
     """The leases of the first part run while the last part is acquired."""
     first = next((lease for lease in held if lease is not None), None)
     if first is not None and core.rules.clock() >= first.deadline:
-        core.count("unavailable")
+        core.masters.counts.unavailable += 1
         raise QuorumUnavailable(
             f"the first of {len(held)} leases ended before the last was granted: "
             "use a longer ttl, or fewer locks at once"
@@ -70,16 +69,15 @@ def release_many(core: Core, locks: Sequence[LockState]) -> Generator[Effect, An
     stop_keepers(held)
     try:
         alive = yield from _by_parts(core, held, batches.release)
-    except GeneratorExit:
-        raise
-    except BaseException:
-        yield from batches.undo_leases(list(held.values()))
+    except BaseException as error:
+        yield from undo_after(error, batches.undo_leases(list(held.values())))
         raise
     finally:
         let_go_all(core, held)
     expired = alive.count(False)
-    core.count("released", len(alive) - expired)
-    core.count("expired", expired)
+    released = len(alive) - expired
+    core.masters.counts.released += released
+    core.masters.counts.expired += expired
     if expired:
         for (lock, lease), found in zip(held.items(), alive, strict=True):
             if not found:

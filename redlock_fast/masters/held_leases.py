@@ -35,8 +35,8 @@ class Ledger:
         self.ready = False
         #: What is held; also what nobody refers to any more, until its lease has ended.
         self.held: set[Lasting] = set()
-        #: Guards the client's counters and what its locks hold: for a few instructions, never across
-        #: I/O. Reentrant: a signal handler may use the client while its own thread is inside.
+        #: Guards what the client's locks hold, and its renewal: for a few instructions, never across I/O.
+        #: Reentrant: a signal handler may use the client while its own thread is inside.
         self.mutex = threading.RLock()
 
     def hold(self, lease: Lasting) -> None:

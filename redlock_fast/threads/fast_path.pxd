@@ -2,14 +2,13 @@
 
 cimport cython
 
-from redlock_fast.algorithm.lock_kind cimport Claim
 from redlock_fast.locks.holder cimport Holder
 from redlock_fast.algorithm.lease cimport Lease
 from redlock_fast.algorithm.policy cimport Rules
-from redlock_fast.algorithm.outcome cimport released
+from redlock_fast.algorithm.redlock cimport Attempt, finish_release, start_release
 from redlock_fast.masters.faults cimport to_be_noted
 
-@cython.locals(rules=Rules, first=tuple, claim=Claim, answers=list)
+@cython.locals(rules=Rules, attempt=Attempt, answers=list)
 cpdef object acquire(Holder lock, bint blocking, object timeout, object fleet)
 
 @cython.locals(rules=Rules, lease=Lease, answers=list)

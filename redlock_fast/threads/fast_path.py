@@ -7,32 +7,31 @@ steps: so all of them from the first change on stand in a ``try``, and the lock 
 from __future__ import annotations
 
 from ..algorithm.lease import Lease, Refusal
-from ..algorithm.outcome import released
+from ..algorithm.redlock import finish_release, start_release
 from ..locks.lock_state import LockState
 from ..masters.faults import Fleet, note_faults, to_be_noted
 from .driver import drive
 
 
 def acquire(lock: LockState, blocking: bool, timeout: float | None, fleet: Fleet) -> Lease | Refusal:
-    first = lock._first(blocking, timeout)
-    if first is None:
+    attempt = lock._first(blocking, timeout)
+    if attempt is None:
         return drive(lock._attempt(blocking, timeout), fleet)
     rules = lock._rules
     try:
-        lock._begin(first)
-        requests = [lock._claim.ask(first[1], rules.wire_of(lock._ttl), first[2])]
-        answers = fleet.engine.exchange(requests, rules.need, rules.node_timeout, rules.wait)
+        lock._begin(attempt)
+        answers = fleet.engine.exchange(attempt.requests, rules.need, rules.node_timeout, rules.wait)
         if to_be_noted(answers, fleet):
             note_faults(answers, fleet)
-        outcome: Lease | Refusal | None = lock._settle(first, answers[0])
+        outcome: Lease | Refusal | None = lock._settle(attempt, answers[0])
         if outcome is None:
-            outcome = drive(lock._attempt(blocking, timeout, first), fleet, answers)
+            outcome = drive(lock._attempt(blocking, timeout, attempt), fleet, answers)
         lock._acquiring = None
         return outcome
     except BaseException as error:
-        if lock._acquiring is first:
+        if lock._acquiring is attempt:
             try:
-                drive(lock._attempt(blocking, timeout, first), fleet, error)
+                drive(lock._attempt(blocking, timeout, attempt), fleet, error)
             finally:
                 lock._acquiring = None
         raise
@@ -45,11 +44,11 @@ def release(lock: LockState, fleet: Fleet) -> bool:
         if lease is None:
             return False
         rules = lock._rules
-        requests = lease.undo()
+        requests = start_release(lease)
         answers = fleet.engine.exchange(requests, rules.need, rules.node_timeout, rules.certain)
         if to_be_noted(answers, fleet):
             note_faults(answers, fleet)
-        return lock.note_release(lease, released(rules, lease, answers))
+        return lock.note_release(lease, finish_release(rules, lease, answers))
     except BaseException as error:
         if lease is not None and lock._lease is lease:  # another thread may have acquired with it since
             drive(lock._release(), fleet, error)

@@ -90,18 +90,23 @@ def half_is_enough() -> list[Change]:
     return [(scenario, "quorum", half), (_quorum, "quorum", half)]
 
 
+def finished(end: Callable[[Any], float]) -> list[Change]:
+    """Attempts get leases with this deadline."""
+
+    def changed(real: Callable[..., Any]) -> Callable[..., Any]:
+        def finish(attempt: Any, *what: Any) -> Any:
+            attempt.end = end(attempt)
+            return real(attempt, *what)
+
+        return finish
+
+    modules = (_procedures, "finish_attempt"), (_batches, "finish_attempts")
+    return [(module, name, changed(getattr(module, name))) for module, name in modules]
+
+
 def time_stands_still() -> list[Change]:
     """The lease counts from when the quorum was reached, not from before the first byte."""
-    real = _procedures.granted_lease
-
-    def granted_lease(rules: Any, claim: Any, start: float, *what: Any) -> Any:
-        return real(rules, claim, rules.clock(), *what)
-
-    edit = "deadline(start, ttl, rules.drift_factor)", "deadline(rules.clock(), ttl, rules.drift_factor)"
-    return [
-        (_procedures, "granted_lease", granted_lease),
-        (_batches, "acquire", rewritten(_batches.acquire, edit)),
-    ]
+    return finished(lambda attempt: attempt.end + attempt.rules.clock() - attempt.start)
 
 
 def with_command(verb: Verb, *words: bytes | int) -> list[Change]:
@@ -162,19 +167,8 @@ def clocks_agree() -> list[Change]:
     def deadline(start: float, ttl: float, factor: float) -> float:
         return start + ttl
 
-    real = _procedures.granted_lease
-
-    def granted_lease(rules: Any, claim: Any, start: float, *what: Any) -> Any:
-        lease = real(rules, claim, start, *what)
-        if lease is not None:
-            lease.deadline = deadline(start, lease.ttl, rules.drift_factor)
-        return lease
-
-    return [
-        (_procedures, "granted_lease", granted_lease),
-        (_procedures, "deadline", deadline),
-        (_batches, "deadline", deadline),
-    ]
+    changes = finished(lambda attempt: attempt.start + attempt.ttl)
+    return [*changes, (_procedures, "deadline", deadline)]
 
 
 def one_token_for_all_rounds() -> list[Change]:

@@ -242,7 +242,7 @@ def test_only_split_votes_widen_the_window_of_a_waiter() -> None:
     for said in (SPLIT, SPLIT, SPLIT, HELD, SPLIT):
         waiter.fails(said)
         waiter.seen = GRANTED, 0.0
-        waiter.tries.refusal = Refusal(HELD, False, 1)  # it was others, not the masters
+        waiter.tries._refusal = Refusal(HELD, False, 1)  # it was others, not the masters
         waiter.waits(said)
         pauses.append(2 * waiter.paused())
     assert pauses == pytest.approx([4 * ROUND, 8 * ROUND, 16 * ROUND, 4 * ROUND, 8 * ROUND])
@@ -272,7 +272,7 @@ def test_time_is_left_for_a_last_round(said: Votes) -> None:
     waiter = Waiter(seconds=1.0)
     waiter.seen = OPEN, math.inf
     assert not waiter.fails(said)
-    waiter.tries.refusal = Refusal(said, False, 1)
+    waiter.tries._refusal = Refusal(said, False, 1)
     assert waiter.waits(said)
     left = waiter.tries.give_up_at
     assert left is not None
