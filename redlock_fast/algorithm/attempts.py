@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from ..engine.contract import BACKLOG, NOT_ASKED, SILENT, Votes
@@ -36,6 +37,16 @@ class Tries:
     ``token``: that of the next attempt, or of one that is under way. ``sent``: the masters that may have it.
     """
 
+    # As long as nothing else is known. Of the class: most acquires end with their first round.
+    sent = 0
+    failed = 0
+    outage: float | None = None
+    began: float | None = None  # the first round
+    took = 0.0  # the last round
+    spare = math.inf  # seconds until the last round must begin
+    place: Place | None = None
+    _refusal: Refusal | None = None
+
     def __init__(
         self,
         rules: Rules,
@@ -51,15 +62,6 @@ class Tries:
         self.rounds = rounds
         self.ttl = ttl
         self.token = token
-        self.sent = 0
-        self._refusal: Refusal | None = None
-        self.failed = 0
-        self.outage: float | None = None
-        self.began: float | None = None  # the first round
-        self.took = 0.0  # the last round
-        self.spare = math.inf  # seconds until the last round must begin
-        self.stagger = Stagger()
-        self.place: Place | None = None
 
     # --- whether ---
 
@@ -146,6 +148,10 @@ class Tries:
             stagger = self.claim.delay(self._stagger(votes), told=True)
             yield Pause(max(0.0, min(stagger, until - rules.clock())))
         return True
+
+    @cached_property
+    def stagger(self) -> Stagger:
+        return Stagger()
 
     def _stagger(self, votes: Votes) -> float:
         return self.stagger.delay(not self.rules.hopeless(votes), self.took, self.rules.chance())
