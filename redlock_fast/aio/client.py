@@ -14,11 +14,11 @@ from ..errors import WrongLoop
 from ..locks.client_base import Core, refuse_unknown
 from ..locks.decorated import check_async
 from ..locks.fair import fair as fair_claim
-from ..locks.holder import MAX_EXTENSIONS, plain_lock
-from ..locks.lock_state import LockState
+from ..locks.lock_state import MAX_EXTENSIONS, LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import claim_all
 from ..locks.options import check_options
+from ..locks.procedures import drop_lock, extend_lock, release_lock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import slots
 from .driver import drive, drive_now
@@ -69,12 +69,12 @@ class AsyncLock(LockState):
             await answer
             return ended(self, lease, answer)
         except BaseException as error:
-            await interrupted(self._release(), pump, error)
+            await interrupted(release_lock(self), pump, error)
             raise
 
     async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now; see [`Lock.extend`][]."""
-        return await drive(self._extend(ttl, confirm), self._core.pump())
+        return await drive(extend_lock(self, ttl, confirm), self._core.pump())
 
     async def downgrade(self) -> float:
         """Make a held write lock a read lock; see [`Lock.downgrade`][]."""
@@ -95,7 +95,7 @@ class AsyncLock(LockState):
                 error = None  # the loss takes its place
         bound = self._core.bound
         if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
-            drive_now(self._drop(), bound)
+            drive_now(drop_lock(self), bound)
         else:
             self._left(await AsyncLock.release(self), failing=error is not None)
 

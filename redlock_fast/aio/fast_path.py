@@ -17,6 +17,7 @@ from ..algorithm.effects import Effect
 from ..algorithm.lease import Lease, Refusal
 from ..algorithm.redlock import Attempt, finish_release, start_release
 from ..locks.lock_state import LockState
+from ..locks.procedures import acquire_lock
 from .driver import drive, drive_now
 from .future import Answer
 from .loop import Pump
@@ -25,19 +26,19 @@ from .loop import Pump
 async def acquire(lock: LockState, blocking: bool, timeout: float | None, pump: Pump) -> Lease | Refusal:
     attempt = lock._first(blocking, timeout)
     if attempt is None:
-        return await drive(lock._attempt(blocking, timeout), pump)
+        return await drive(acquire_lock(lock, blocking, timeout), pump)
     try:
         answer = ask(lock, attempt, pump)
         await answer
         outcome: Lease | Refusal | None = granted(lock, attempt, answer)
         if outcome is None:
-            outcome = await drive(lock._attempt(blocking, timeout, attempt), pump, answer.answers)
+            outcome = await drive(acquire_lock(lock, blocking, timeout, attempt), pump, answer.answers)
             lock._acquiring = None
         return outcome
     except BaseException as error:
         if lock._acquiring is attempt:
             try:
-                await interrupted(lock._attempt(blocking, timeout, attempt), pump, error)
+                await interrupted(acquire_lock(lock, blocking, timeout, attempt), pump, error)
             finally:
                 lock._acquiring = None
         raise

@@ -14,8 +14,7 @@ from ..aio.client import AsyncFastRedlock
 from ..algorithm.lease import Lease
 from ..algorithm.tokens import new_token, new_tokens
 from ..locks.client_base import Core
-from ..locks.holder import locks_of
-from ..locks.lock_state import LockState
+from ..locks.lock_state import LockState, locks_of
 from ..threads.client import FastRedlock
 from ._masters import Given, given
 

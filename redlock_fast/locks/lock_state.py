@@ -1,75 +1,223 @@
-"""What a lock does, as procedures without I/O: acquire, release, extend.
+"""The state of a lock object, and the steps from one state to the next.
 
-The classes for threads and for asyncio run these procedures with their drivers and add nothing
-to them: what may be done in which state is decided here, once.
+No I/O and no waiting: those are in ``locks/procedures.py``. Every lock runs through this, so it is compiled
+where it can be: from this source, with the types of the fields in ``locks/lock_state.pxd``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self, TypeVar
 
-from ..algorithm import procedures
-from ..algorithm.effects import Connect, Effect, undo_after
+from ..algorithm.keys import key_of
 from ..algorithm.lease import Extension, Lease, Refusal
-from ..algorithm.redlock import Attempt
-from ..engine.contract import Votes
-from ..errors import ConfigError, LockLost, QuorumUnavailable, TooManyExtensions
+from ..algorithm.lock_kind import Claim
+from ..algorithm.policy import Rules
+from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
+from ..engine.messages import Votes
+from ..errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable
+from ..masters.held_leases import Ledger
 from ..wire.text import quoted
-from .client_base import check_timeout
-from .holder import Holder
+from .auto_extend import Keeper
+from .client_base import Core, check_timeout, number
+
+H = TypeVar("H", bound="LockState")
 
 
-class LockState(Holder):
-    """What a lock does, whichever way it waits."""
+class _Default(int):
+    """So that one may see whether it was left as it is."""
 
-    __slots__ = ()
 
-    def _attempt(
-        self, blocking: bool, timeout: float | None, first: Attempt | None = None
-    ) -> Generator[Effect, Any, Lease | Refusal]:
-        """``first``: the caller has begun it with that, makes its exchange, and will end it."""
-        core, rules = self._core, self._core.rules
-        if first is None and core.masters.closed:
-            core.check_open()
-        if timeout == -1:
-            wait = self._timeout if blocking else None
-        else:
-            wait = self._waiting_time(blocking, timeout)
-        if wait == 0.0:
-            blocking, wait = False, None
-        give_up_at = None if wait is None else rules.clock() + wait
-        rounds = rules.retry.max_attempts if blocking else 1
-        me = first or object()
-        try:
-            if first is None:
-                yield from self._prepare(me, wait)
-            outcome = yield from procedures.acquire(
-                rules, self._claim, self._ttl, give_up_at, rounds, self._keep, first
+MAX_EXTENSIONS: int = _Default(100)
+
+
+class LockState:
+    """A lock on ``resource``. It belongs to this object, by its token; not to a thread or a task."""
+
+    __slots__ = (
+        "__weakref__",
+        "_acquiring",
+        "_claim",
+        "_core",
+        "_generation",
+        "_keeper",
+        "_lease",
+        "_masters",
+        "_max_extensions",
+        "_rules",
+        "_timeout",
+        "_ttl",
+        "resource",
+    )
+
+    def __init__(
+        self,
+        core: Core,
+        resource: str | bytes | tuple[str | bytes, ...],
+        claim: Claim,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        max_extensions: int | None = MAX_EXTENSIONS,
+        keeper: Keeper | None = None,
+    ) -> None:
+        self.resource = resource
+        self._core = core
+        self._rules = core.rules  # at hand: an attribute of a core is looked up in a dictionary
+        self._masters: Ledger = core.masters
+        self._claim = claim
+        self._ttl = core.ttl_of(ttl)
+        self._timeout = None if timeout is None else check_timeout(timeout)
+        if max_extensions is not MAX_EXTENSIONS and max_extensions is not None:
+            number("max_extensions", max_extensions, low=0)
+        self._max_extensions = max_extensions
+        self._keeper = keeper  # of an auto-extended lock
+        if keeper is not None and keeper.max_hold < math.inf and max_extensions is MAX_EXTENSIONS:
+            self._max_extensions = None  # one bound is enough
+        self._lease: Lease | None = None
+        self._acquiring: object = None  # what the acquire that is under way is known by
+        self._generation = self._masters.generation
+
+    # --- what it is ---
+
+    @property
+    def ttl(self) -> float:
+        """The lease that is asked for, in seconds."""
+        return self._ttl
+
+    @property
+    def token(self) -> bytes | None:
+        """The random value (160 bits) that is ours on the masters; None when nothing is held."""
+        lease = self._held()
+        return lease.token if lease else None
+
+    @property
+    def fencing_token(self) -> int | None:
+        """A number larger than that of every holder before; None when not held, or without ``fencing``.
+
+        For the protected resource to compare: it must refuse a token that is lower than one it has seen.
+        It stays the same when the lease is extended. See docs/fencing.md. Source: Kleppmann, "How to do
+        distributed locking", 2016.
+        """
+        lease = self._held()
+        return lease.fencing if lease else None
+
+    @property
+    def validity(self) -> float:
+        """Seconds of lease that were left when it was granted or last extended; 0.0 when not held."""
+        lease = self._held()
+        return lease.validity if lease else 0.0
+
+    def locked(self) -> bool:
+        """Whether this object holds the lock now: by its own clock, without asking the masters."""
+        return self.remaining() > 0.0
+
+    def remaining(self) -> float:
+        """Seconds for which the lock is still ours; 0.0 when it is not. Asks nobody, and never raises."""
+        lease = self._held()
+        return max(0.0, lease.deadline - self._rules.clock()) if lease else 0.0
+
+    def check(self) -> None:
+        """Raise LockLost unless the lock is held now: at once and without I/O, so it may be called often."""
+        if not self.locked():
+            raise LockLost(f"{quoted(self.key)} is not held: the lease has ended, or was never granted")
+
+    def _held(self) -> Lease | None:
+        # A child of fork has a copy of this object; the lease is its parent's.
+        return self._lease if self._generation == self._masters.generation else None
+
+    def __repr__(self) -> str:
+        state = f"held for {self.remaining():.3f} s more" if self.locked() else "not held"
+        return f"<{type(self).__name__} {quoted(self.resource)}: {state}>"
+
+    @property
+    def key(self) -> bytes:
+        """The resource as it stands on the masters."""
+        return self._claim.key
+
+    @property
+    def lease(self) -> Lease | None:
+        return self._held()
+
+    def becomes(self, claim: Claim) -> Self:
+        """Of another kind than it was made."""
+        self._claim = claim
+        return self
+
+    # --- how it acquires ---
+
+    def _first(self, blocking: bool, timeout: float | None) -> Attempt | None:
+        """An attempt that may decide the acquire by itself; None: use ``acquire_lock``.
+
+        The caller has to ``_begin``, to ``_settle`` its votes, and whatever happens, to set ``_acquiring`` to
+        None as the last step.
+        """
+        masters, rules, claim = self._masters, self._rules, self._claim
+        if (
+            self._lease is not None
+            or type(claim) is not Claim
+            or claim.key in rules.line.waiting
+            or self._timeout is not None
+            or (timeout != -1 and timeout is not None)
+            or not masters.ready
+            or masters.closed
+        ):
+            return None
+        return start_attempt(rules, claim, self._ttl, rules.token())
+
+    def _begin(self, me: object) -> Lease | None:
+        """Nobody else acquires with this object from here on. Returns a lease that has ended.
+
+        It has begun when ``_acquiring`` is ``me``: so one can tell, whatever interrupted this.
+        """
+        with self._masters.mutex:
+            lease = self._begin_here(me)
+        if lease is not None:
+            self.let_go(lease)
+        return lease
+
+    def _begin_here(self, me: object) -> Lease | None:
+        """The same, where no other thread uses this object; what has ended is not let go of yet."""
+        masters = self._masters
+        if self._generation != masters.generation:  # whoever acquired or held it is our parent
+            self._generation = masters.generation
+            self._acquiring, self._lease = None, None
+        lease = self._lease
+        if self._acquiring is not None or (lease is not None and self._rules.clock() < lease.deadline):
+            raise LockAlreadyHeld(
+                f"{quoted(self.key)}: this lock object holds the lock, or is acquiring it; "
+                "use one object for each holder"
             )
-            if isinstance(outcome, Refusal):
-                core.masters.counts.unavailable += outcome.unavailable
-                core.masters.counts.contended += not outcome.unavailable
-            return outcome
-        except BaseException as error:
-            if self._acquiring is me:  # or what there is may be another acquire's
-                yield from undo_after(error, self._drop())
-            raise
-        finally:
-            if first is None and self._acquiring is me:
-                self._acquiring = None
+        self._acquiring = me
+        return lease
 
-    def _prepare(self, me: object, wait: float | None) -> Generator[Effect, Any, None]:
-        """Begin an acquire: take back a lease that has ended, wait for a first quorum of connections."""
-        core = self._core
-        ended = self._begin(me)
-        if ended is not None:
-            self.note_loss(ended)
-            yield from procedures.undo_lease(ended)
-        if not core.masters.ready:
-            patience = core.connect_timeout
-            yield Connect(patience if wait is None else min(wait, patience))
-            core.check_open()
+    def _settle(self, attempt: Attempt, votes: Votes) -> Lease | None:
+        """The lease of the attempt; None: it got none, ``acquire_lock`` has to go on."""
+        votes = trusted_votes(attempt, votes)
+        lease = finish_attempt(attempt, votes.granted, votes.sent)
+        if lease is not None:
+            self._keep(lease)
+        return lease
+
+    def _keep(self, lease: Lease) -> None:
+        self._lease = lease
+        self._masters.hold(lease)
+        if self._keeper is not None:
+            self._keeper.begin(self, lease)
+        self._masters.counts.acquired += 1
+
+    def _acquired(self, outcome: Lease | Refusal) -> bool:
+        """For ``acquire``: False where others hold it; QuorumUnavailable where masters are down."""
+        if isinstance(outcome, Lease):
+            return True
+        if outcome.unavailable:
+            raise self._core.refused(self.key, outcome)
+        return False
+
+    def _entered(self, outcome: Lease | Refusal) -> None:
+        """For ``with``: the body never runs unlocked."""
+        if isinstance(outcome, Refusal):
+            raise self._core.refused(self.key, outcome)
 
     def _waiting_time(self, blocking: bool, timeout: float | None) -> float | None:
         """How long to try; None: no end. A single try has only each master's own time."""
@@ -80,29 +228,36 @@ class LockState(Holder):
             return None
         return self._timeout if timeout is None else timeout
 
-    def _release(self) -> Generator[Effect, Any, bool]:
-        """False: there was no lease, or it had ended on a quorum before."""
-        core = self._core
-        lease = self._leaving()
-        if lease is None:
-            return False
-        try:
-            alive = yield from procedures.release(core.rules, lease)
-        except BaseException as error:
-            yield from undo_after(error, procedures.undo_lease(lease))
-            raise
-        finally:
-            self.let_go(lease)
-        return self.note_release(lease, alive)
+    # --- how it lets go ---
 
-    def _drop(self) -> Generator[Effect, Any, None]:
-        """Release without waiting for an answer."""
+    def _leaving(self) -> Lease | None:
+        """What there is to release."""
         lease = self._held()
-        if lease is not None:
-            if self._keeper is not None:
-                self._keeper.stop()
-            self.let_go(lease)
-            yield from procedures.undo_lease(lease)
+        if lease is None or self._masters.closed:
+            return None
+        if self._keeper is not None:
+            self._keeper.stop()
+        return lease
+
+    def let_go(self, lease: Lease) -> None:
+        """It is released, or over."""
+        self._masters.let_go(lease)
+        if self._lease is lease:  # to the end: who is interrupted above finds it, and does this again
+            self._lease = None
+
+    def note_release(self, lease: Lease, alive: bool) -> bool:
+        self.let_go(lease)
+        if alive:
+            self._masters.counts.released += 1
+        else:
+            self._masters.counts.expired += 1
+            self.note_loss(lease)
+        return alive
+
+    def note_loss(self, lease: Lease) -> None:
+        """A release or an acquire found that the lease had ended."""
+        if self._keeper is not None:
+            self._keeper.lose(self, lease, released=True)
 
     def _left(self, alive: bool, failing: bool) -> None:
         """For ``with``: a lease that ended before the body did must not pass unnoticed."""
@@ -112,21 +267,24 @@ class LockState(Holder):
                 "others may have held the lock meanwhile"
             )
 
-    def _extend(self, ttl: float | None, confirm: bool = False) -> Generator[Effect, Any, float]:
-        """The new validity in seconds."""
-        core = self._core
-        core.check_open()
-        ttl = self._ttl if ttl is None else core.check_ttl(ttl)
-        lease = self._held()
-        if lease is None:
-            raise LockLost(f"{quoted(self.key)}: nothing to extend: the lock is not held")
-        if not self.may_be_extended(lease):
-            raise TooManyExtensions(
-                f"{quoted(self.key)} was extended {lease.extensions} times, max_extensions allows no more; "
-                f"held for {self.remaining():.3f} s more"
-            )
-        outcome, votes = yield from procedures.extend(core.rules, lease, ttl, confirm)
-        return self.told(lease, outcome, votes)
+    # --- how it is extended ---
+
+    def may_be_extended(self, lease: Lease) -> bool:
+        return self._max_extensions is None or lease.extensions < self._max_extensions
+
+    def note_extension(self, lease: Lease, outcome: Extension) -> bool:
+        """Whether the lease was extended."""
+        counts = self._masters.counts
+        if outcome is Extension.EXTENDED:
+            counts.extended += 1
+        elif outcome is Extension.INCONCLUSIVE:
+            counts.inconclusive += 1
+        elif self._keeper is not None:
+            self._keeper.lose(self, lease)  # which counts it
+        else:
+            lease.lose(self._rules.clock())
+            counts.lost += 1
+        return outcome is Extension.EXTENDED
 
     def told(self, lease: Lease, outcome: Extension, votes: Votes | None) -> float:
         """For the caller: the new validity in seconds, or why there is none."""
@@ -138,3 +296,89 @@ class LockState(Holder):
             f"{quoted(self.key)}: too few masters answered to extend; held for {self.remaining():.3f} s more",
             self._core.causes(votes) if votes else (),
         )
+
+
+# --- made and ended in one piece each: for those that are many ---
+
+
+def lock_of(
+    kind: type[H],
+    core: Core,
+    rules: Rules,
+    masters: Ledger,
+    resource: str | bytes,
+    claim: Claim,
+    ttl: float,
+    lease: Lease | None = None,
+) -> H:
+    """One of this kind, with no option but ``ttl``, which was checked."""
+    one = kind.__new__(kind)
+    one.resource = resource
+    one._core = core
+    one._rules = rules
+    one._masters = masters
+    one._claim = claim
+    one._ttl = ttl
+    one._timeout = None
+    one._max_extensions = MAX_EXTENSIONS
+    one._keeper = None
+    one._lease = lease
+    one._acquiring = None
+    one._generation = masters.generation
+    return one
+
+
+def plain_lock(kind: type[H], core: Core, resource: str | bytes, ttl: float | None) -> H:
+    """One of this kind, as ``lock(resource, ttl)`` makes it. Raises ConfigError.
+
+    ``core.claim`` and ``core.ttl_of`` in place: two calls of Python would cost more than all that is here.
+    """
+    rules = core.rules
+    claim = Claim(key_of(core.key_prefix, resource))
+    seconds = rules.ttl if ttl is None else core.check_ttl(ttl)
+    return lock_of(kind, core, rules, core.masters, resource, claim, seconds)
+
+
+def locks_of(
+    kind: type[H], core: Core, resources: Sequence[str | bytes], leases: Sequence[Lease | None]
+) -> list[H | None]:
+    """One of this kind for each lease, and None where there is none."""
+    made: list[H | None] = []
+    rules, masters = core.rules, core.masters
+    for resource, lease in zip(resources, leases, strict=True):
+        if lease is None:
+            made.append(None)
+        else:
+            made.append(lock_of(kind, core, rules, masters, resource, lease.claim, lease.ttl, lease))
+    masters.hold_all([lease for lease in leases if lease is not None])
+    return made
+
+
+def let_go_all(core: Core, held: Mapping[H, Lease]) -> None:
+    """These are released, or over."""
+    core.masters.let_go_all(held.values())
+    for one, lease in held.items():
+        if one._lease is lease:
+            one._lease = None
+
+
+def strangers(core: Core, locks: Iterable[object]) -> list[object]:
+    """Those that are no holders of this client."""
+    return [one for one in locks if not isinstance(one, LockState) or one._core is not core]
+
+
+def stop_keepers(locks: Iterable[LockState]) -> None:
+    """They are about to be released: nobody extends them any more."""
+    for one in locks:
+        if one._keeper is not None:
+            one._keeper.stop()
+
+
+def held_by(core: Core, locks: Iterable[H]) -> dict[H, Lease]:
+    """Those that have a lease, with it."""
+    held = {}
+    generation = core.masters.generation
+    for one in locks:
+        if one._lease is not None and one._generation == generation:
+            held[one] = one._lease
+    return held

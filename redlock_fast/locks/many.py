@@ -14,8 +14,7 @@ from ..algorithm.lease import Extension, Lease, Refusal
 from ..algorithm.policy import Rules
 from ..errors import ConfigError, QuorumUnavailable
 from .client_base import Core
-from .holder import held_by, let_go_all, locks_of, stop_keepers, strangers
-from .lock_state import LockState
+from .lock_state import LockState, held_by, let_go_all, locks_of, stop_keepers, strangers
 
 L = TypeVar("L", bound=LockState)
 Outcome = TypeVar("Outcome")

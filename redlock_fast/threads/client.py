@@ -14,12 +14,12 @@ from ..errors import LockAlreadyHeld, LockLost
 from ..locks.client_base import Core, refuse_unknown
 from ..locks.decorated import check_plain
 from ..locks.fair import fair as fair_claim
-from ..locks.holder import MAX_EXTENSIONS, plain_lock
-from ..locks.lock_state import LockState
+from ..locks.lock_state import MAX_EXTENSIONS, LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import claim_all
 from ..locks.options import check_options
 from ..locks.owners import ThisThread
+from ..locks.procedures import extend_lock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import slots
@@ -99,7 +99,7 @@ class Lock(LockState):
 
         Source: the Redlock document, "Making the algorithm more reliable: extending the lock".
         """
-        return drive(self._extend(ttl, confirm), self._core.masters)
+        return drive(extend_lock(self, ttl, confirm), self._core.masters)
 
     def downgrade(self) -> float:
         """Make a held write lock of [`FastRedlock.rwlock`][] a read lock, with its whole ttl from now.

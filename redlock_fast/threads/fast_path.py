@@ -9,6 +9,7 @@ from __future__ import annotations
 from ..algorithm.lease import Lease, Refusal
 from ..algorithm.redlock import finish_release, start_release
 from ..locks.lock_state import LockState
+from ..locks.procedures import acquire_lock, release_lock
 from ..masters.faults import Fleet, note_faults, to_be_noted
 from .driver import drive
 
@@ -16,7 +17,7 @@ from .driver import drive
 def acquire(lock: LockState, blocking: bool, timeout: float | None, fleet: Fleet) -> Lease | Refusal:
     attempt = lock._first(blocking, timeout)
     if attempt is None:
-        return drive(lock._attempt(blocking, timeout), fleet)
+        return drive(acquire_lock(lock, blocking, timeout), fleet)
     rules = lock._rules
     try:
         lock._begin(attempt)
@@ -25,13 +26,13 @@ def acquire(lock: LockState, blocking: bool, timeout: float | None, fleet: Fleet
             note_faults(answers, fleet)
         outcome: Lease | Refusal | None = lock._settle(attempt, answers[0])
         if outcome is None:
-            outcome = drive(lock._attempt(blocking, timeout, attempt), fleet, answers)
+            outcome = drive(acquire_lock(lock, blocking, timeout, attempt), fleet, answers)
         lock._acquiring = None
         return outcome
     except BaseException as error:
         if lock._acquiring is attempt:
             try:
-                drive(lock._attempt(blocking, timeout, attempt), fleet, error)
+                drive(acquire_lock(lock, blocking, timeout, attempt), fleet, error)
             finally:
                 lock._acquiring = None
         raise
@@ -51,5 +52,5 @@ def release(lock: LockState, fleet: Fleet) -> bool:
         return lock.note_release(lease, finish_release(rules, lease, answers))
     except BaseException as error:
         if lease is not None and lock._lease is lease:  # another thread may have acquired with it since
-            drive(lock._release(), fleet, error)
+            drive(release_lock(lock), fleet, error)
         raise

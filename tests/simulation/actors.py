@@ -16,6 +16,7 @@ from redlock_fast.locks.fair import fair
 from redlock_fast.locks.lock_state import LockState
 from redlock_fast.locks.many import acquire_many, extend_many, release_many
 from redlock_fast.locks.multilock import claim_all
+from redlock_fast.locks.procedures import acquire_lock, extend_lock, release_lock
 from redlock_fast.locks.rwlock import Reader, Writer, downgrade, intent
 from redlock_fast.locks.semaphore import slots
 from redlock_fast.threads import fast_path as _straight
@@ -131,7 +132,7 @@ class User:
         if self.kind == "straight":
             outcome = yield from self._straight(lock)
         else:
-            outcome = yield from lock._attempt(True, timeout)
+            outcome = yield from acquire_lock(lock, True, timeout)
         bounded = timeout is not None and self.kind != "straight"
         self._took("acquire", began, timeout if bounded else inf)
         if isinstance(outcome, Refusal):
@@ -158,7 +159,7 @@ class User:
         world, lease = self.world, lock.lease
         if lease is None:
             return  # renewal found it lost
-        more = lock._extend(EXTENSIONS[world.draw(len(EXTENSIONS))] * lock.ttl)
+        more = extend_lock(lock, EXTENSIONS[world.draw(len(EXTENSIONS))] * lock.ttl)
         if type(lease.claim) is Writer and world.draw(2):
             hold.shared = True
             world.counts["downgrades"] += 1
@@ -188,10 +189,10 @@ class User:
             if self.kind == "straight":
                 yield from stepped(self.process, lambda masters: _straight.release(lock, masters))
             else:
-                yield from lock._release()
+                yield from release_lock(lock)
         except Interrupted:
             self.world.counts["interrupted"] += 1
-            yield from lock._release()
+            yield from release_lock(lock)
         self._took("release", began, self.process.core.rules.node_timeout)
 
     # --- a lock that is entered several times ---

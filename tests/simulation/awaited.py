@@ -7,6 +7,7 @@ from types import coroutine
 from typing import Any
 
 from redlock_fast.locks.lock_state import LockState
+from redlock_fast.locks.procedures import acquire_lock, extend_lock, release_lock
 
 
 @coroutine
@@ -21,12 +22,12 @@ class AwaitedLock(LockState):
     __slots__ = ()
 
     async def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        return self._acquired(await performed(self._attempt(blocking, timeout)))
+        return self._acquired(await performed(acquire_lock(self, blocking, timeout)))
 
     async def extend(self, ttl: float | None = None) -> float:
-        validity: float = await performed(self._extend(ttl))
+        validity: float = await performed(extend_lock(self, ttl))
         return validity
 
     async def release(self) -> bool:
-        alive: bool = await performed(self._release())
+        alive: bool = await performed(release_lock(self))
         return alive

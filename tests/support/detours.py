@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from redlock_fast.locks.lock_state import LockState
+from redlock_fast.aio import client, fast_path
+from redlock_fast.threads import fast_path as fast_path_of_threads
 
 
 def no_detours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -13,5 +14,7 @@ def no_detours(monkeypatch: pytest.MonkeyPatch) -> None:
     def detour(*_: object) -> None:
         raise AssertionError("a procedure was run")
 
-    for name in ("_attempt", "_release"):
-        monkeypatch.setattr(LockState, name, detour)
+    for module in (fast_path, fast_path_of_threads):
+        monkeypatch.setattr(module, "acquire_lock", detour)
+    for module in (client, fast_path_of_threads):
+        monkeypatch.setattr(module, "release_lock", detour)

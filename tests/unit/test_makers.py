@@ -10,7 +10,7 @@ from redlock_fast.aio.future import Answer, answer_of
 from redlock_fast.algorithm.lease import Lease, plain_lease
 from redlock_fast.algorithm.lock_kind import Claim
 from redlock_fast.engine.messages import Request, request
-from redlock_fast.locks.holder import plain_lock
+from redlock_fast.locks.lock_state import plain_lock
 
 
 def fields(made: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-# How locks/holder.py is compiled: the same source, with types that C can reach into.
+# How locks/lock_state.py is compiled: the same source, with types that C can reach into.
 
 cimport cython
 
@@ -10,7 +10,7 @@ from redlock_fast.engine.messages cimport Votes
 from redlock_fast.algorithm.policy cimport Rules
 from redlock_fast.algorithm.redlock cimport Attempt, finish_attempt, start_attempt, trusted_votes
 
-cdef class Holder:
+cdef class LockState:
     cdef object __weakref__
     cdef public object resource
     cdef readonly object _core
@@ -41,23 +41,23 @@ cdef class Holder:
     cpdef object let_go(self, Lease lease)
     cpdef bint note_release(self, Lease lease, bint alive) except -1
 
-@cython.locals(one=Holder)
-cpdef Holder lock_of(
+@cython.locals(one=LockState)
+cpdef LockState lock_of(
     type kind, object core, Rules rules, Ledger masters, object resource, Claim claim, double ttl, Lease lease=*)
 
 @cython.locals(rules=Rules, claim=Claim, seconds=double)
-cpdef Holder plain_lock(type kind, object core, object resource, object ttl)
+cpdef LockState plain_lock(type kind, object core, object resource, object ttl)
 
 @cython.locals(lease=Lease, made=list, rules=Rules, masters=Ledger)
 cpdef list locks_of(type kind, object core, object resources, object leases)
 
-@cython.locals(one=Holder, lease=Lease)
+@cython.locals(one=LockState, lease=Lease)
 cpdef object let_go_all(object core, dict held)
 
 cpdef list strangers(object core, object locks)
 
-@cython.locals(one=Holder)
+@cython.locals(one=LockState)
 cpdef object stop_keepers(object locks)
 
-@cython.locals(one=Holder, held=dict, generation=long)
+@cython.locals(one=LockState, held=dict, generation=long)
 cpdef dict held_by(object core, object locks)

@@ -1,0 +1,108 @@
+"""What a lock does, as procedures without I/O: acquire, release, extend.
+
+The classes for threads and for asyncio run these procedures with their drivers and add nothing
+to them: what may be done in which state is decided here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from ..algorithm import procedures
+from ..algorithm.effects import Connect, Effect, undo_after
+from ..algorithm.lease import Lease, Refusal
+from ..algorithm.redlock import Attempt
+from ..errors import LockLost, TooManyExtensions
+from ..wire.text import quoted
+from .lock_state import LockState
+
+
+def acquire_lock(
+    lock: LockState, blocking: bool, timeout: float | None, first: Attempt | None = None
+) -> Generator[Effect, Any, Lease | Refusal]:
+    """``first``: the caller has begun it with that, makes its exchange, and will end it."""
+    core, rules = lock._core, lock._core.rules
+    if first is None and core.masters.closed:
+        core.check_open()
+    wait = lock._waiting_time(blocking, timeout)
+    if wait == 0.0:
+        blocking, wait = False, None
+    give_up_at = None if wait is None else rules.clock() + wait
+    rounds = rules.retry.max_attempts if blocking else 1
+    me = first or object()
+    try:
+        if first is None:
+            yield from _prepare(lock, me, wait)
+        outcome = yield from procedures.acquire(
+            rules, lock._claim, lock._ttl, give_up_at, rounds, lock._keep, first
+        )
+        if isinstance(outcome, Refusal):
+            core.masters.counts.unavailable += outcome.unavailable
+            core.masters.counts.contended += not outcome.unavailable
+        return outcome
+    except BaseException as error:
+        if lock._acquiring is me:  # or what there is may be another acquire's
+            yield from undo_after(error, drop_lock(lock))
+        raise
+    finally:
+        if first is None and lock._acquiring is me:
+            lock._acquiring = None
+
+
+def _prepare(lock: LockState, me: object, wait: float | None) -> Generator[Effect, Any, None]:
+    """Begin an acquire: take back a lease that has ended, wait for a first quorum of connections."""
+    core = lock._core
+    ended = lock._begin(me)
+    if ended is not None:
+        lock.note_loss(ended)
+        yield from procedures.undo_lease(ended)
+    if not core.masters.ready:
+        patience = core.connect_timeout
+        yield Connect(patience if wait is None else min(wait, patience))
+        core.check_open()
+
+
+def release_lock(lock: LockState) -> Generator[Effect, Any, bool]:
+    """False: there was no lease, or it had ended on a quorum before."""
+    core = lock._core
+    lease = lock._leaving()
+    if lease is None:
+        return False
+    try:
+        alive = yield from procedures.release(core.rules, lease)
+    except BaseException as error:
+        yield from undo_after(error, procedures.undo_lease(lease))
+        raise
+    finally:
+        lock.let_go(lease)
+    return lock.note_release(lease, alive)
+
+
+def drop_lock(lock: LockState) -> Generator[Effect, Any, None]:
+    """Release without waiting for an answer."""
+    lease = lock._held()
+    if lease is not None:
+        if lock._keeper is not None:
+            lock._keeper.stop()
+        lock.let_go(lease)
+        yield from procedures.undo_lease(lease)
+
+
+def extend_lock(
+    lock: LockState, ttl: float | None, confirm: bool = False
+) -> Generator[Effect, Any, float]:
+    """The new validity in seconds."""
+    core = lock._core
+    core.check_open()
+    ttl = lock._ttl if ttl is None else core.check_ttl(ttl)
+    lease = lock._held()
+    if lease is None:
+        raise LockLost(f"{quoted(lock.key)}: nothing to extend: the lock is not held")
+    if not lock.may_be_extended(lease):
+        raise TooManyExtensions(
+            f"{quoted(lock.key)} was extended {lease.extensions} times, max_extensions allows no more; "
+            f"held for {lock.remaining():.3f} s more"
+        )
+    outcome, votes = yield from procedures.extend(core.rules, lease, ttl, confirm)
+    return lock.told(lease, outcome, votes)
