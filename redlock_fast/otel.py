@@ -21,7 +21,7 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider, get_tracer
 
 from .errors import Contended, LockAlreadyHeld
-from .exporters.instrument import refine
+from .exporters.instrument import instrument
 from .exporters.latency import BOUNDS
 from .exporters.metrics import COMMON, METRICS, Client, Clients, Metric
 from .sharded.placement import Sharding
@@ -100,7 +100,7 @@ def trace(client: Client, provider: TracerProvider | None = None, *, resources: 
     """
     spans = Spans(get_tracer(SCOPE, tracer_provider=provider), resources)
     for core in client._clients.values() if isinstance(client, Sharding) else [client]:
-        refine(core, lambda base: traced(base, spans), lambda base: traced_aio(base, spans))
+        instrument(core, lambda base: traced(base, spans), lambda base: traced_aio(base, spans))
 
 
 class Spans:

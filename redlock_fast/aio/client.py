@@ -138,7 +138,8 @@ class AsyncFastRedlock(Core):
             refuse_unknown("lock()", unknown, AsyncFastRedlock.lock)
         keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
         claim = fair_claim(self.check_key(resource), fencing) if fair else self.claim(resource, fencing)
-        return AsyncLock(self, resource, claim, ttl, timeout, max_extensions, keeper)
+        kind = self._class_of(AsyncLock)
+        return kind(self, resource, claim, ttl, timeout, max_extensions, keeper)
 
     def rwlock(
         self, resource: str | bytes, ttl: float | None = None, **options: Any
@@ -205,13 +206,15 @@ class AsyncFastRedlock(Core):
             refuse_unknown("multilock()", unknown, AsyncFastRedlock.multilock)
         keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
         claim = claim_all(self, resources)
-        return AsyncLock(self, tuple(resources), claim, ttl, timeout, max_extensions, keeper)
+        kind = self._class_of(AsyncLock)
+        return kind(self, tuple(resources), claim, ttl, timeout, max_extensions, keeper)
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> AsyncLock | None:
         """The short way: an acquired lock, or None when others hold it. Raises as [`AsyncLock.acquire`][]."""
-        if type(self).lock is not AsyncFastRedlock.lock:  # a subclass makes its locks in another way
+        own = type(self).lock is AsyncFastRedlock.lock and self._class_of(AsyncLock) is AsyncLock
+        if not own:  # a subclass, or an observer, has other locks
             lock = self.lock(resource, ttl)
             return lock if await lock.acquire(blocking, timeout) else None
         lock = plain_lock(AsyncLock, self, resource, ttl)

@@ -7,11 +7,10 @@ kind of lock it was, for threads or asyncio; and a client that is not asked does
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Any
 
+from ..algorithm.lease import Lease
 from ..algorithm.quorum import EXPIRY_GRANULARITY
 from ..locks.client_base import Core
-from ..masters.masters import Masters
 
 #: Upper ends of the buckets, in seconds; the last bucket has none.
 BOUNDS = (
@@ -21,42 +20,34 @@ BOUNDS = (
 
 
 class Buckets:
-    """How many durations were within each of BOUNDS; ``total``: seconds, all together."""
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        self.total = 0.0
-
-
-class TimedMasters(Masters):
-    """Masters that count, for each lease that they are told to hold, how long its grant took.
+    """How many grants of one client took as long as each of BOUNDS; ``total``: seconds, all together.
 
     ``left``: the share of a ttl that the drift leaves.
     """
 
-    grants: Buckets
-    left: float
+    __slots__ = ("counts", "left", "total")
 
-    def hold(self, lease: Any) -> None:
-        super().hold(lease)
-        # On the way of every lock, so in one piece: ttl - drift(ttl, factor) - validity.
+    def __init__(self, left: float) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.total = 0.0
+        self.left = left
+
+    def add(self, lease: Lease) -> None:
+        # For every lock, so in one piece: ttl - drift(ttl, factor) - validity.
         seconds = lease.ttl * self.left - EXPIRY_GRANULARITY - lease.validity
-        grants = self.grants
-        grants.counts[bisect_left(BOUNDS, seconds)] += 1
-        grants.total += seconds
-
-    def hold_all(self, leases: Any) -> None:
-        for lease in leases:
-            self.hold(lease)
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
 
 
 def time_grants(core: Core) -> None:
     """Time the grants of ``core`` from now on; does nothing the second time."""
-    masters = core.masters
-    if type(masters) is Masters:
-        timed: Any = masters
-        timed.grants = Buckets()
-        timed.left = 1.0 - core.drift_factor
-        timed.__class__ = TimedMasters  # the last step: other threads use it
+    observer = core.observe()
+    if observer.grants is None:
+        observer.grants = Buckets(1.0 - core.drift_factor)
+
+
+def grants(core: Core) -> Buckets | None:
+    """Those of a client that is timed."""
+    observer = core.masters.observer
+    found = None if observer is None else observer.grants
+    return found if isinstance(found, Buckets) else None

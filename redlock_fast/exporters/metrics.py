@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..locks.client_base import Core
 from ..masters.state import MasterHealth
 from ..sharded.placement import Sharding
-from .latency import Buckets, TimedMasters, time_grants
+from .latency import Buckets, grants, time_grants
 
 Client = Core | Sharding[Any]
 
@@ -112,8 +112,9 @@ class Clients:
     def timings(self) -> Iterator[tuple[tuple[str, str], Buckets]]:
         """The histogram of each that has one."""
         for common, core in self.parts():
-            if isinstance(core.masters, TimedMasters):
-                yield common, core.masters.grants
+            buckets = grants(core)
+            if buckets is not None:
+                yield common, buckets
 
 
 def open_parts(client: Client) -> list[tuple[str, Core]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from .._stats import Stats
 from ..algorithm.attempts import BLIP
@@ -28,6 +28,9 @@ from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
 from ..masters.state import MasterHealth
 from ..wire.text import quoted
+from .observer import Observer
+
+L = TypeVar("L")
 
 #: How those wait who find a lock taken.
 WAITS = ("auto", "push", "poll")
@@ -185,6 +188,18 @@ class Core:
             for master, name in enumerate(self.masters.names())
             if votes.values[master] in guilty
         ]
+
+    def observe(self) -> Observer:
+        """What observes this client; made the first time."""
+        with self.masters.mutex:
+            if self.masters.observer is None:
+                self.masters.observer = Observer()
+            return cast(Observer, self.masters.observer)
+
+    def _class_of(self, own: type[L]) -> type[L]:
+        """The class of the locks that this client makes: its own, unless an observer has another one."""
+        observer = self.masters.observer
+        return own if observer is None else observer.lock_class or own
 
     def is_locked(self, key: bytes, votes: Votes) -> bool:
         """Whether somebody holds ``key``, as the masters say; QuorumUnavailable if too few do."""

@@ -10,6 +10,7 @@ cdef class Ledger:
     cdef public set held
     cdef public object mutex
     cdef readonly Stats counts
+    cdef public object observer
 
     cpdef object hold(self, object lease)
     cpdef object let_go(self, object lease)

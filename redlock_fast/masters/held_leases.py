@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from .._stats import Stats
 
@@ -27,6 +27,8 @@ class Ledger:
         #: For good.
         self.closed = False
         self.counts = Stats()
+        #: Is told of each grant. None: nothing observes this client.
+        self.observer: Any = None
         self.open()
 
     def open(self) -> None:
@@ -44,12 +46,17 @@ class Ledger:
         if not self.held:
             holders.add(self)
         self.held.add(lease)
+        if self.observer is not None:
+            self.observer.granted(lease)
 
     def hold_all(self, leases: Collection[Lasting]) -> None:
         """The same of many."""
         if leases and not self.held:
             holders.add(self)
         self.held.update(leases)
+        if self.observer is not None:
+            for lease in leases:
+                self.observer.granted(lease)
 
     def let_go(self, lease: Lasting) -> None:
         """Released."""

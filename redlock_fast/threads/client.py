@@ -215,7 +215,8 @@ class FastRedlock(Core):
             refuse_unknown("lock()", unknown, FastRedlock.lock)
         keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
         claim = fair_claim(self.check_key(resource), fencing) if fair else self.claim(resource, fencing)
-        return Lock(self, resource, claim, ttl, timeout, max_extensions, keeper)
+        kind = self._class_of(Lock)
+        return kind(self, resource, claim, ttl, timeout, max_extensions, keeper)
 
     def rwlock(
         self, resource: str | bytes, ttl: float | None = None, **options: Any
@@ -298,7 +299,8 @@ class FastRedlock(Core):
             refuse_unknown("multilock()", unknown, FastRedlock.multilock)
         keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
         claim = claim_all(self, resources)
-        return Lock(self, tuple(resources), claim, ttl, timeout, max_extensions, keeper)
+        kind = self._class_of(Lock)
+        return kind(self, tuple(resources), claim, ttl, timeout, max_extensions, keeper)
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -309,7 +311,7 @@ class FastRedlock(Core):
         [`Lock.acquire`][].
         """
         own = type(self).lock is not FastRedlock.lock  # a subclass may make its locks in another way
-        lock = self.lock(resource, ttl) if own else plain_lock(Lock, self, resource, ttl)
+        lock = self.lock(resource, ttl) if own else plain_lock(self._class_of(Lock), self, resource, ttl)
         return lock if lock.acquire(blocking, timeout) else None
 
     def acquire_many(self, resources: Sequence[str | bytes], ttl: float | None = None) -> list[Lock | None]:

@@ -450,7 +450,7 @@ def test_lock_whose_span_breaks_is_not_held(valkey: Masters, plain: Callable[...
 def test_every_maker_of_locks_is_traced(
     exporter: Any, provider: Any, valkey: Masters, plain: Callable[..., Plain]
 ) -> None:
-    """Catches: a kind of lock whose locks are made elsewhere than where ``refine`` looks."""
+    """Catches: a kind of lock whose locks are made elsewhere than where ``instrument`` looks."""
     from redlock_fast.otel import trace
 
     driven = plain(valkey).at_full_strength()
