@@ -95,7 +95,7 @@ class KindLease(Lease):
 
 
 def plain_lease(key: bytes, token: bytes, sent: int, ttl: float, end: float, validity: float) -> Lease:
-    """A Lease, made in half the time where this is compiled."""
+    """A Lease. Where this is compiled, ``Lease()`` takes 250 instructions more."""
     made = Lease.__new__(Lease)
     made.key, made.token, made.sent, made.ttl = key, token, sent, ttl
     made.deadline, made.validity = end, validity

@@ -8,6 +8,8 @@ from redlock_fast.algorithm.policy cimport Rules
 from redlock_fast.algorithm.quorum cimport deadline
 from redlock_fast.engine.messages cimport Votes
 
+@cython.final
+@cython.freelist(8)
 cdef class Attempt:
     cdef readonly Rules rules
     cdef readonly Claim claim
@@ -27,6 +29,7 @@ cpdef Attempt start_attempts(Rules rules, list keys, double ttl)
 @cython.locals(attempt=Attempt)
 cpdef Attempt _attempt(Rules rules, double ttl)
 
+@cython.locals(now=double)
 cpdef double validity_left(Attempt attempt) except? -1
 
 cpdef unsigned long long restarted(Attempt attempt) except? 0

@@ -68,7 +68,8 @@ def _attempt(rules: Rules, ttl: float) -> Attempt:
 
 def validity_left(attempt: Attempt) -> float:
     """Seconds that a lease of this attempt lasts from now."""
-    return attempt.end - attempt.rules.clock()
+    now = attempt.rules.clock()
+    return attempt.end - now
 
 
 def restarted(attempt: Attempt) -> int:

@@ -23,7 +23,7 @@ class Request:
 
 
 def request(verb: int, args: tuple[bytes, ...], masters: int, keep: float) -> Request:
-    """A Request, made in half the time where this is compiled."""
+    """A Request. Where this is compiled, ``Request()`` takes 250 instructions more."""
     made = Request.__new__(Request)
     made.verb, made.args, made.masters, made.keep = verb, args, masters, keep
     return made

@@ -33,7 +33,14 @@ def acquire_lock(
     me = first or object()
     try:
         if first is None:
-            yield from _prepare(lock, me, wait)
+            ended = lock._begin(me)
+            if ended is not None:
+                lock.note_loss(ended)
+                yield from procedures.undo_lease(ended)
+            if not core.masters.ready:
+                patience = core.connect_timeout
+                yield Connect(patience if wait is None else min(wait, patience))
+                core.check_open()
         outcome = yield from procedures.acquire(
             rules, lock._claim, lock._ttl, give_up_at, rounds, lock._keep, first
         )
@@ -48,19 +55,6 @@ def acquire_lock(
     finally:
         if first is None and lock._acquiring is me:
             lock._acquiring = None
-
-
-def _prepare(lock: LockState, me: object, wait: float | None) -> Generator[Effect, Any, None]:
-    """Begin an acquire: take back a lease that has ended, wait for a first quorum of connections."""
-    core = lock._core
-    ended = lock._begin(me)
-    if ended is not None:
-        lock.note_loss(ended)
-        yield from procedures.undo_lease(ended)
-    if not core.masters.ready:
-        patience = core.connect_timeout
-        yield Connect(patience if wait is None else min(wait, patience))
-        core.check_open()
 
 
 def release_lock(lock: LockState) -> Generator[Effect, Any, bool]:
