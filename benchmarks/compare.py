@@ -1,4 +1,4 @@
-"""Measures this library against the C floor and other libraries, in all the scenes of scenes.py.
+"""Measures this library against the C floor and other libraries, in all the scenes of scenarios.py.
 
     python benchmarks/compare.py [--quick] [--only threads,native] [--rounds 7] [--strict]
 
@@ -23,14 +23,14 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-import bars
 import plot
 import report
-from contestants import UnavailableError, last_line
+import thresholds
 from driver import versions
 from fleets import Fleet, started
+from implementations import UnavailableError, last_line
 from progress import Progress
-from scenes import WARMUP, Part, Scene, programme
+from scenarios import WARMUP, Part, Scenario, all_scenarios
 from stats import Turn, Turns, summed_up
 from tables import markdown
 
@@ -59,8 +59,8 @@ class Run:
         self.failed = False
         self.setting: dict[str, Any] = {}
 
-    def miss(self, scene: Scene, part: Part, why: str, ours: bool) -> None:
-        self.missing[f"{part.label} ({scene.name})"] = shorten(why, 200)
+    def miss(self, scenario: Scenario, part: Part, why: str, ours: bool) -> None:
+        self.missing[f"{part.label} ({scenario.name})"] = shorten(why, 200)
         self.failed |= ours
 
 
@@ -68,17 +68,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse(argv)
     raise_limit()
     before = os.getloadavg()
-    scenes = options.scenes
+    scenarios = options.scenarios
     run = Run()
-    with Progress(sum(map(expected, scenes))) as progress:
-        scenes = prepare(scenes, run, progress, install=not options.quick)
-        for scene in scenes:
-            play(scene, run, progress, options.server)
+    with Progress(sum(map(expected, scenarios))) as progress:
+        scenarios = prepare(scenarios, run, progress, install=not options.quick)
+        for scenario in scenarios:
+            play(scenario, run, progress, options.server)
     run.setting |= describe(before)
-    verdicts = [] if options.quick else bars.judged(run.turns, whole=not options.only)
+    verdicts = [] if options.quick else thresholds.judged(run.turns, whole=not options.only)
     result = report.build(run.setting, run.turns, run.missing, verdicts)
     publish(result, run.turns, options)
-    missed = any(verdict["verdict"] == bars.MISSED for verdict in verdicts)
+    missed = any(verdict["verdict"] == thresholds.MISSED for verdict in verdicts)
     return int(run.failed or (options.strict and missed))
 
 
@@ -93,10 +93,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for JSON and Markdown")
     options = parser.parse_args(argv)
     try:
-        scenes = programme([word for word in options.only.split(",") if word], options.quick)
+        scenarios = all_scenarios([word for word in options.only.split(",") if word], options.quick)
     except ValueError as error:
         parser.error(str(error))
-    options.scenes = [scene.with_numbers(options.rounds, options.seconds) for scene in scenes]
+    options.scenarios = [scenario.with_numbers(options.rounds, options.seconds) for scenario in scenarios]
     return options
 
 
@@ -111,10 +111,10 @@ def raise_limit() -> None:
 # --- one scene ---------------------------------------------------------------------------------
 
 
-def prepare(scenes: Sequence[Scene], run: Run, progress: Progress, install: bool) -> list[Scene]:
+def prepare(scenarios: Sequence[Scenario], run: Run, progress: Progress, install: bool) -> list[Scenario]:
     """The scenes with those who can take part; the others are listed with the reason."""
     known: dict[Any, str] = {}
-    for part in (part for scene in scenes for part in scene.parts):
+    for part in (part for scenario in scenarios for part in scenario.parts):
         if part.who.label not in known:
             progress.show(f"preparing {part.who.label}")
             known[part.who.label] = ""
@@ -122,47 +122,49 @@ def prepare(scenes: Sequence[Scene], run: Run, progress: Progress, install: bool
                 part.who.prepare(install)
             except UnavailableError as error:
                 known[part.who.label] = run.missing[part.who.label] = str(error)
-    return [scene.without({label for label, why in known.items() if why}) for scene in scenes]
+    return [scenario.without({label for label, why in known.items() if why}) for scenario in scenarios]
 
 
-def play(scene: Scene, run: Run, progress: Progress, server: str) -> None:
+def play(scenario: Scenario, run: Run, progress: Progress, server: str) -> None:
     """All rounds of one scene, on masters of its own."""
-    turns = run.turns.setdefault(scene.name, {})
+    turns = run.turns.setdefault(scenario.name, {})
     with contextlib.ExitStack() as stack:
-        fleets = open_fleets(scene, run, stack, server)
-        out = {part.label for part in scene.parts if part.fleet not in fleets}
-        for number in range(scene.rounds):
-            for part in scene.in_round(number):
-                progress.step(turn_time(scene), f"{scene.name} {number + 1}/{scene.rounds}: {part.label}")
+        fleets = open_fleets(scenario, run, stack, server)
+        out = {part.label for part in scenario.parts if part.fleet not in fleets}
+        for number in range(scenario.rounds):
+            for part in scenario.in_round(number):
+                progress.step(
+                    turn_time(scenario), f"{scenario.name} {number + 1}/{scenario.rounds}: {part.label}"
+                )
                 if part.label in out:
                     continue
                 try:
-                    turn = take_turn(part, scene, fleets[part.fleet])
+                    turn = take_turn(part, scenario, fleets[part.fleet])
                 except FailedError as error:
                     out.add(part.label)
-                    run.miss(scene, part, f"in round {number + 1}: {error}", ours=not part.who.peer)
+                    run.miss(scenario, part, f"in round {number + 1}: {error}", ours=not part.who.peer)
                 else:
                     turns.setdefault(part.label, []).append(turn)
 
 
-def open_fleets(scene: Scene, run: Run, stack: contextlib.ExitStack, server: str) -> dict[str, Fleet]:
+def open_fleets(scenario: Scenario, run: Run, stack: contextlib.ExitStack, server: str) -> dict[str, Fleet]:
     fleets: dict[str, Fleet] = {}
-    for kind in dict.fromkeys(part.fleet for part in scene.parts):
+    for kind in dict.fromkeys(part.fleet for part in scenario.parts):
         try:
             fleets[kind] = stack.enter_context(started(kind, server))
         except (ConfigError, MasterError) as error:
-            run.missing[f"fleet {kind!r} ({scene.name})"] = last_line(str(error))
+            run.missing[f"fleet {kind!r} ({scenario.name})"] = last_line(str(error))
             continue
         run.setting.setdefault("servers", {})[kind] = f"{fleets[kind].server}, {fleets[kind].path}"
     return fleets
 
 
-def take_turn(part: Part, scene: Scene, fleet: Fleet) -> Turn:
+def take_turn(part: Part, scenario: Scenario, fleet: Fleet) -> Turn:
     """One contestant, once. Raises FailedError with the last words of its process."""
-    job = {**part.job, "warmup": min(WARMUP, scene.seconds), "seconds": scene.seconds}
+    job = {**part.job, "warmup": min(WARMUP, scenario.seconds), "seconds": scenario.seconds}
     fleet.before()
     try:
-        turn = summed_up(json.loads(output_of(part.who.command(job, fleet), scene.seconds + GRACE)))
+        turn = summed_up(json.loads(output_of(part.who.command(job, fleet), scenario.seconds + GRACE)))
         if "taken" in turn.numbers:
             turn.numbers["tries"] = fleet.tries() / max(turn.numbers["taken"], 1)
     finally:
@@ -191,13 +193,13 @@ def output_of(command: list[str], timeout: float) -> str:
     return out
 
 
-def turn_time(scene: Scene) -> float:
+def turn_time(scenario: Scenario) -> float:
     """Expected seconds of one turn."""
-    return scene.seconds + WARMUP + USUAL
+    return scenario.seconds + WARMUP + USUAL
 
 
-def expected(scene: Scene) -> float:
-    return sum(turn_time(scene) for number in range(scene.rounds) for _ in scene.in_round(number))
+def expected(scenario: Scenario) -> float:
+    return sum(turn_time(scenario) for number in range(scenario.rounds) for _ in scenario.in_round(number))
 
 
 # --- what came of it ---------------------------------------------------------------------------

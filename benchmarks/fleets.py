@@ -108,7 +108,7 @@ def started(kind: str, server: str = "auto") -> Iterator[Fleet]:
 @contextlib.contextmanager
 def late(port: int) -> Iterator[int]:
     """The port of a process in front of that server that makes every round trip LATE longer."""
-    command = [sys.executable, str(HERE / "late.py"), str(port), str(LATE / 2)]
+    command = [sys.executable, str(HERE / "latency_proxy.py"), str(port), str(LATE / 2)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as proxy:
         assert proxy.stdin
         assert proxy.stdout

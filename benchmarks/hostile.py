@@ -3,7 +3,7 @@
     python benchmarks/hostile.py [--rounds 5] [--seconds 0.4] [--engine native] [--mode threads]
                                  [--tricks cut,wide]
 
-Four Valkey masters and one that is hostile (``tests/support/tricks.py``), in a process of its own. A client
+Four Valkey masters and one that is hostile (``tests/support/attacks.py``), in a process of its own. A client
 takes and releases a lock that nobody else wants, in turns: beside a polite master, beside a hostile one,
 beside the polite one, and so on. Each ratio is that of a turn to the mean of its two polite neighbours, and
 the median over the rounds is printed: locks in a second of the wall clock, and in a second of the client's

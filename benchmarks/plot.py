@@ -158,7 +158,7 @@ def draw(sheet: Sheet, lines: dict[str, list[Point]], across: Scale, up: Scale) 
 def rates(turns: Turns, columns: dict[int, str], family: str) -> dict[str, list[Point]]:
     """For each contestant that was there with many callers: locks/s by their number."""
     there = dict.fromkeys(
-        label for name, scene in turns.items() if name.startswith(f"{family}-") for label in scene
+        label for name, scenario in turns.items() if name.startswith(f"{family}-") for label in scenario
     )
     lines: dict[str, list[Point]] = {}
     for label in there:

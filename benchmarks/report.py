@@ -15,20 +15,24 @@ from tables import markdown
 def build(
     setting: dict[str, Any], turns: Turns, missing: dict[str, str], verdicts: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Everything that was measured; the verdicts are those of bars.py."""
+    """Everything that was measured; the verdicts are those of thresholds.py."""
     return {
         "setting": setting,
         "bars": verdicts,
-        "scenes": {name: {label: summary(scene, label) for label in scene} for name, scene in turns.items()},
+        "scenes": {
+            name: {label: summary(scenario, label) for label in scenario} for name, scenario in turns.items()
+        },
         "missing": missing,
     }
 
 
-def summary(scene: dict[str, list[Turn]], label: str) -> dict[str, Any]:
+def summary(scenario: dict[str, list[Turn]], label: str) -> dict[str, Any]:
     """Medians over the turns of one contestant, what each round gave, and the ratios to the floor."""
-    own = scene[label]
+    own = scenario[label]
     names = dict.fromkeys(name for turn in own for name in turn.numbers)
-    of_floor = {name: ratio(scene, name, label, "floor") for name in ("p50", "locks/s") if "floor" in scene}
+    of_floor = {
+        name: ratio(scenario, name, label, "floor") for name in ("p50", "locks/s") if "floor" in scenario
+    }
     return {
         "numbers": {name: over_rounds(own, name) for name in names},
         "of floor": of_floor,

@@ -24,7 +24,7 @@ from typing import Any
 import document
 import libraries
 import redis
-from callers import tasks, threads
+from closed_loop import tasks, threads
 from delay import delayed
 from libraries import Opened
 from progress import Progress

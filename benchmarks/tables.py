@@ -15,24 +15,25 @@ Scenes = dict[str, dict[str, dict[str, Any]]]
 
 def markdown(result: dict[str, Any]) -> str:
     """All tables that something was measured for."""
-    scenes = result["scenes"]
+    scenarios = result["scenes"]
     sections = [
         [setting_line(result["setting"])],
         section("The bars", bars_table(result["bars"])),
-        section("One caller", caller_table(scenes)),
-        section("Threads: locks/s", concurrency_table(scenes, "threads", "threads", THREADS)),
-        section("asyncio: locks/s", concurrency_table(scenes, "tasks", "tasks", TASKS)),
-        section("Batches: locks/s with acquire_many + release_many", batch_table(scenes)),
-        section("Number of masters", plain_table(scenes, "masters-", CYCLE)),
-        section("The release path", plain_table(scenes, "release", CYCLE)),
-        section("One master 20 ms late", plain_table(scenes, "late", CYCLE)),
-        section("One master stopped", plain_table(scenes, "stopped", STOPPED)),
+        section("One caller", caller_table(scenarios)),
+        section("Threads: locks/s", concurrency_table(scenarios, "threads", "threads", THREADS)),
+        section("asyncio: locks/s", concurrency_table(scenarios, "tasks", "tasks", TASKS)),
+        section("Batches: locks/s with acquire_many + release_many", batch_table(scenarios)),
+        section("Number of masters", plain_table(scenarios, "masters-", CYCLE)),
+        section("The release path", plain_table(scenarios, "release", CYCLE)),
+        section("One master 20 ms late", plain_table(scenarios, "late", CYCLE)),
+        section("One master stopped", plain_table(scenarios, "stopped", STOPPED)),
         section(
-            "Contention: 8 processes, one lock, kept for 1 ms", plain_table(scenes, "contention", CONTENTION)
+            "Contention: 8 processes, one lock, kept for 1 ms",
+            plain_table(scenarios, "contention", CONTENTION),
         ),
-        section("Waiting for a lock that is released", plain_table(scenes, "waiting", HAND_OVER)),
-        section("Memory", plain_table(scenes, "memory", MEMORY)),
-        section("Import", import_table(scenes)),
+        section("Waiting for a lock that is released", plain_table(scenarios, "waiting", HAND_OVER)),
+        section("Memory", plain_table(scenarios, "memory", MEMORY)),
+        section("Import", import_table(scenarios)),
         section("Not measured", [f"- {name}: {why}" for name, why in result["missing"].items()]),
     ]
     return "\n".join(line for lines in sections for line in lines).strip()
@@ -77,9 +78,9 @@ def bars_table(judged: Sequence[dict[str, Any]]) -> list[str]:
     return table(("case", "must", "aim", "measured", ""), rows)
 
 
-def caller_table(scenes: Scenes) -> list[str]:
+def caller_table(scenarios: Scenes) -> list[str]:
     rows = []
-    for label, one in scenes.get("caller", {}).items():
+    for label, one in scenarios.get("caller", {}).items():
         numbers, info = one["numbers"], one["info"]
         versions = ", ".join(f"{name} {version}" for name, version in info.get("versions", {}).items())
         share = one["of floor"].get("p50")
@@ -106,26 +107,26 @@ TASKS = {1: "caller", 64: "tasks-64", 512: "tasks-512"}
 BATCHES = {size: f"batch-{size}" for size in (8, 64, 256, 1024, 4096)}
 
 
-def concurrency_table(scenes: Scenes, family: str, unit: str, columns: dict[int, str]) -> list[str]:
+def concurrency_table(scenarios: Scenes, family: str, unit: str, columns: dict[int, str]) -> list[str]:
     """Rows: everybody who was there with more than one caller."""
-    there = {n: scene for n, scene in columns.items() if scene in scenes}
+    there = {n: scenario for n, scenario in columns.items() if scenario in scenarios}
     labels = dict.fromkeys(
-        label for name, scene in scenes.items() if name.startswith(f"{family}-") for label in scene
+        label for name, scenario in scenarios.items() if name.startswith(f"{family}-") for label in scenario
     )
     rows = []
     for label in labels:
-        found = [scenes[scene].get(label, {}).get("numbers", {}) for scene in there.values()]
+        found = [scenarios[scenario].get(label, {}).get("numbers", {}) for scenario in there.values()]
         rows.append((name_of(label), *(amount(numbers.get("locks/s")) for numbers in found)))
     heads = (f"{n} {unit}" if n > 1 else f"1 {unit.removesuffix('s')}" for n in there)
     return table(("contestant", *heads), rows)
 
 
-def batch_table(scenes: Scenes) -> list[str]:
-    there = {size: scenes[scene] for size, scene in BATCHES.items() if scene in scenes}
-    labels = dict.fromkeys(label for scene in there.values() for label in scene)
+def batch_table(scenarios: Scenes) -> list[str]:
+    there = {size: scenarios[scenario] for size, scenario in BATCHES.items() if scenario in scenarios}
+    labels = dict.fromkeys(label for scenario in there.values() for label in scenario)
     rows = []
     for label in labels:
-        rows.append((name_of(label), *(of_floor(scene.get(label)) for scene in there.values())))
+        rows.append((name_of(label), *(of_floor(scenario.get(label)) for scenario in there.values())))
     return table(("contestant", *(f"batch {size}" for size in there)), rows)
 
 
@@ -169,22 +170,22 @@ HAND_OVER: Columns = {"release to the next grant in another process, ms": ("ms",
 MEMORY: Columns = {"bytes per held lock": ("per lock", amount), "kB per client": ("per client kB", amount)}
 
 
-def plain_table(scenes: Scenes, family: str, columns: Columns) -> list[str]:
+def plain_table(scenarios: Scenes, family: str, columns: Columns) -> list[str]:
     """One row for each contestant of the scenes of a family."""
     rows = []
-    for scene, parts in scenes.items():
-        if not scene.startswith(family):
+    for scenario, parts in scenarios.items():
+        if not scenario.startswith(family):
             continue
-        where = f"N = {scene.removeprefix(family)}: " if family.endswith("-") else ""
+        where = f"N = {scenario.removeprefix(family)}: " if family.endswith("-") else ""
         for label, one in parts.items():
             written = (write_(one["numbers"].get(name)) for name, write_ in columns.values())
             rows.append((f"{where}{name_of(label)}", *written))
     return table(("", *columns), rows)
 
 
-def import_table(scenes: Scenes) -> list[str]:
+def import_table(scenarios: Scenes) -> list[str]:
     rows = []
-    for label, one in scenes.get("import", {}).items():
+    for label, one in scenarios.get("import", {}).items():
         heavy = ", ".join(one["info"].get("heavy", [])) or "none"
         rows.append((f"`{label}`", heavy, amount(one["numbers"].get("ms"))))
     return table(("", "heavy modules that come with it", "ms"), rows, words=2)

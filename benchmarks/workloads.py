@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
-from callers import TOGETHER, Result, Span, Tally, clock, key_of, tasks, threads, together
+from closed_loop import TOGETHER, Result, Span, Tally, clock, key_of, tasks, threads, together
 from libraries import Opened, Opener
 
 # --- ours alone --------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 #: SET NX of an acquire or a refill; compare-and-delete; compare-and-extend; EXISTS; PTTL; SET NX and count;
 #: compare-and-raise a counter. And no command: the master lost everything (a restart, a flush, a full sync).
-ACQUIRE, RELEASE, EXTEND, EXISTS, PTTL, FENCE, LIFT, FORGOT = (
+ACQUIRE, RELEASE, EXTEND, EXISTS, PTTL, FENCE, RAISE_FENCE, FORGOT = (
     "acquire", "release", "extend", "exists", "pttl", "fence", "lift", "forgot",
 )  # fmt: skip
 
@@ -46,7 +46,7 @@ class Step:
 #: Requests by the names of their verbs in redlock_fast.wire.commands, with the places of their arguments.
 _VERBS = {
     "ACQUIRE": ACQUIRE, "REFILL": ACQUIRE, "RELEASE": RELEASE, "EXTEND": EXTEND, "EXISTS": EXISTS,
-    "WATCH": PTTL, "FENCE": FENCE, "LIFT": LIFT,
+    "WATCH": PTTL, "FENCE": FENCE, "RAISE_FENCE": RAISE_FENCE,
 }  # fmt: skip
 
 
@@ -101,7 +101,7 @@ class Master:
         owners = self.owners(step.key, step.time)
         if step.verb in (ACQUIRE, FENCE):
             return self._acquire(step, owners)
-        if step.verb in (RELEASE, EXTEND, LIFT):
+        if step.verb in (RELEASE, EXTEND, RAISE_FENCE):
             return self._own(step, owners)
         if step.verb == EXISTS:
             there = owners - {None}
@@ -125,7 +125,7 @@ class Master:
         """Commands that compare the token."""
         last = self.counters.get(step.counter, 0)
         if not step.reply:
-            if owners == {step.token} and not (step.verb == LIFT and last >= step.number):
+            if owners == {step.token} and not (step.verb == RAISE_FENCE and last >= step.number):
                 return "refused, though the key has this token"
             return None
         if step.token not in owners:

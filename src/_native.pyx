@@ -23,7 +23,7 @@ import time
 
 from redlock_fast.wire.commands import checked
 from redlock_fast.engine.contract import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
-from redlock_fast.engine.contract import Batch, Link, Tally
+from redlock_fast.engine.contract import Batch, ConnectionState, BatchVotes
 from redlock_fast.engine import contract, messages
 
 if messages.__file__.endswith(".py"):
@@ -111,7 +111,7 @@ cdef class _Ticket:
     cdef hub_op **ops
     cdef size_t count
     cdef bint batch
-    cdef object whom
+    cdef object context
     cdef hub *home  # where the event loop waits; retained, for a garbage collector may free the engine first
 
     def __dealloc__(self):
@@ -159,7 +159,7 @@ cdef class _Ticket:
             self.room(count, len(args))
             for j in range(len(args)):
                 point(args[j], &data[j], &sizes[j])
-            self.add(hub_op_new(h, request.verb, need, wait, request.masters, request.keep, <int> len(args),
+            self.add(hub_op_new(h, request.verb, need, wait, request.masters, request.resend_for, <int> len(args),
                                 data, sizes))
         return 0
 
@@ -167,7 +167,7 @@ cdef class _Ticket:
         cdef const char *data[HUB_MAX_ARGS]
         cdef size_t sizes[HUB_MAX_ARGS]
         cdef Py_ssize_t i, j, count = batch.count, args = len(batch.args)
-        cdef list columns = [column(one, count) for one in (batch.masters, batch.keep, *batch.args)]
+        cdef list columns = [column(one, count) for one in (batch.masters, batch.resend_for, *batch.args)]
         cdef int verb = batch.verb
         cdef uint64_t masters = 0
         cdef double keep = 0
@@ -368,15 +368,15 @@ cdef class NativeEngine:
             raise OSError("no file descriptor for the event loop")
         return fd
 
-    def unwatch(self):
+    def close_loop_fd(self):
         with nogil:
             hub_close_loop_fd(self._hub)
         self._tickets.clear()
 
-    def submit(self, requests, int need, double timeout, int wait, double stall, whom):
+    def submit(self, requests, int need, double timeout, int wait, double stall, context):
         cdef _Ticket ticket = self._ticket(requests, need, wait)
         cdef void *owner
-        ticket.whom = whom
+        ticket.context = context
         if need:
             self._tickets.add(ticket)
             ticket.home = self._hub
@@ -389,11 +389,11 @@ cdef class NativeEngine:
                 hub_submit(self._hub, &ticket.waiter, ticket.ops, ticket.count, timeout, stall, owner)
         return ticket if need else None
 
-    def forget(self, _Ticket ticket):
+    def cancel(self, _Ticket ticket):
         with nogil:
             hub_leave(self._hub, &ticket.waiter)
         ticket.left()
-        ticket.whom = None
+        ticket.context = None
         self._tickets.discard(ticket)
 
     def flush(self):
@@ -418,17 +418,17 @@ cdef class NativeEngine:
         result = []
         for ticket in tickets:
             if PySet_Discard(self._tickets, ticket):  # still expected: a callback may have forgotten it
-                result.append((ticket.whom, self._answers(ticket)))
-                ticket.whom = None
+                result.append((ticket.context, self._answers(ticket)))
+                ticket.context = None
         return result
 
-    def due(self):
+    def next_timeout(self):
         cdef int64_t left
         with nogil:
             left = hub_next_timeout(self._hub)
         return None if left < 0 else left / 1e9
 
-    def tend(self):
+    def maintain(self):
         with nogil:
             hub_maintain(self._hub)
         self._tell()
@@ -445,25 +445,25 @@ cdef class NativeEngine:
                 return done != 0
             PyErr_CheckSignals()
 
-    def link(self, int master):
+    def connection_state(self, int master):
         cdef hub_connection_state state
         self._check(master)
         with nogil:
             hub_get_connection_state(self._hub, master, &state)
-        return Link(
+        return ConnectionState(
             attached=state.attached != 0,
             broken=state.broken.decode("utf-8", "replace"),
             owed=state.pending,
             lag=state.lag / 1e9,
             round_trip=state.round_trip / 1e9,
-            late=state.late_replies,
+            late_replies=state.late_replies,
             replayed=state.resent,
             dropped=state.resend_dropped,
             pushes=state.pushes,
             scanned=state.scanned,
         )
 
-    def close(self, let_go=socket.socket.close):
+    def close(self, on_socket=socket.socket.close):
         cdef hub_connection_state state
         cdef int master
         cdef int fds[MOST_MASTERS]
@@ -476,11 +476,11 @@ cdef class NativeEngine:
         for master in range(self._masters):
             sock = self._remains(master, fds[master], whole[master])
             if sock is not None:
-                let_go(sock)
+                on_socket(sock)
         with nogil:
             hub_stop_helper(self._hub)  # no request is left that a thread waits for
 
-    def abandon(self):
+    def after_fork_in_child(self):
         hub_after_fork_in_child(self._hub)
         self._tickets.clear()
         for tls in self._tls:
@@ -525,7 +525,7 @@ cdef class NativeEngine:
             op = ticket.ops[i]
             if op.granted < op.need or op.details is not NULL:
                 votes[i] = self._votes(op)
-        return Tally(granted, sent, votes)
+        return BatchVotes(granted, sent, votes)
 
     cdef hub_state _resume(self, hub_waiter *waiter) except *:
         """Run signal handlers, then wait again. What a handler raises ends the wait; the requests stay sent."""
@@ -551,10 +551,10 @@ cdef class NativeEngine:
         details = dict.fromkeys(range(self._masters), "called from a signal handler")
         votes = Votes((_FAULT,) * self._masters, 0, 0, 0, self._masters, details)
         if type(requests) is Batch:
-            if requests.keep:
+            if requests.resend_for:
                 self._deferred.append(requests)
-            return Tally([0] * requests.count, [0] * requests.count, dict.fromkeys(range(requests.count), votes))
-        self._deferred.extend([[request] for request in requests if request.keep])
+            return BatchVotes([0] * requests.count, [0] * requests.count, dict.fromkeys(range(requests.count), votes))
+        self._deferred.extend([[request] for request in requests if request.resend_for])
         return [votes] * len(requests)
 
     cdef int _raise_interrupt(self) except -1:
@@ -599,8 +599,8 @@ cdef class NativeEngine:
         return 0
 
 
-cdef object _FAULT = contract.FAULT, _SILENT = contract.SILENT  # looked up in no dictionary
+cdef object _FAULT = contract.FAULT, _NO_REPLY = contract.NO_REPLY  # looked up in no dictionary
 
 
 cdef object vote(int64_t value):
-    return _FAULT if value == HUB_FAULT else _SILENT if value == HUB_NO_REPLY else value
+    return _FAULT if value == HUB_FAULT else _NO_REPLY if value == HUB_NO_REPLY else value

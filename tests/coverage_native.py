@@ -17,8 +17,8 @@ from uncompiled import copied
 TESTS = ("tests/contract", "tests/real/test_lock.py", "tests/real/test_servers.py")
 #: Coverage's own Python code runs inside ours here: an interrupt may be raised in that, and is lost. Crowds
 #: of threads only wait for it, and a child of fork may wait for ever: see the Makefile.
-LEFT_OUT = ("test_signals", "test_helper", "test_loop_mixed")
-IGNORED = (f"--ignore=tests/contract/{name}.py" for name in LEFT_OUT)
+SKIP_REASONS = ("test_signals", "test_helper", "test_loop_mixed")
+IGNORED = (f"--ignore=tests/contract/{name}.py" for name in SKIP_REASONS)
 WITHOUT = (*IGNORED, "-k", "not (interrupt or fork or child)")
 SETTINGS = "[run]\nplugins = Cython.Coverage\nsource = src\nparallel = true\n"
 

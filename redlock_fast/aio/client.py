@@ -9,23 +9,23 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from ..algorithm import procedures
-from ..algorithm.lock_kind import Claim
+from ..algorithm.lock_kind import LockKind
 from ..errors import WrongLoop
-from ..locks.client_base import Core, refuse_unknown
+from ..locks.client_base import BaseClient, refuse_unknown
 from ..locks.decorated import check_async
-from ..locks.fair import fair as fair_claim
+from ..locks.fair import fair_kind
 from ..locks.lock_state import MAX_EXTENSIONS, LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
-from ..locks.multilock import claim_all
+from ..locks.multilock import multi_lock_kind
 from ..locks.options import check_options
 from ..locks.procedures import drop_lock, extend_lock, release_lock
 from ..locks.rwlock import ReadWriteLock, downgrade
-from ..locks.semaphore import slots
+from ..locks.semaphore import semaphore_kind
 from .driver import drive, drive_now
-from .fast_path import acquire, ask_back, ended, interrupted
-from .loop import Pump
-from .renewal import Body, LoopRenewal, loop_keeper
-from .rlock import AsyncRLock, ThisTask
+from .fast_path import abort, acquire, complete_release, submit_release
+from .loop import LoopBinding
+from .renewal import Body, LoopRenewal, loop_auto_extension
+from .rlock import AsyncRLock, TaskOwner
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,9 +46,9 @@ class AsyncLock(LockState):
     @property
     def lost(self) -> asyncio.Event:
         """Set when the lock is lost; see [`Lock.lost`][redlock_fast.Lock.lost]."""
-        if self._keeper is None:
+        if self._auto_extension is None:
             raise AttributeError("lost: only a lock with auto_extend=True is told of its loss")
-        event: asyncio.Event = self._keeper.lost
+        event: asyncio.Event = self._auto_extension.lost
         return event
 
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -56,41 +56,41 @@ class AsyncLock(LockState):
 
         Raises WrongLoop besides, in another loop than the client's.
         """
-        return self._acquired(await acquire(self, blocking, timeout, self._core.pump()))
+        return self._acquired(await acquire(self, blocking, timeout, self._core.loop_binding()))
 
     async def release(self) -> bool:
         """Delete our key on all masters that may have it; see [`Lock.release`][]."""
-        pump = self._core.pump()
+        binding = self._core.loop_binding()
         try:
-            lease = self._leaving()
+            lease = self._start_release()
             if lease is None:
                 return False
-            answer = ask_back(self, lease, pump)
-            await answer
-            return ended(self, lease, answer)
+            future = submit_release(self, lease, binding)
+            await future
+            return complete_release(self, lease, future)
         except BaseException as error:
-            await interrupted(release_lock(self), pump, error)
+            await abort(release_lock(self), binding, error)
             raise
 
     async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now; see [`Lock.extend`][]."""
-        return await drive(extend_lock(self, ttl, confirm), self._core.pump())
+        return await drive(extend_lock(self, ttl, confirm), self._core.loop_binding())
 
     async def downgrade(self) -> float:
         """Make a held write lock a read lock; see [`Lock.downgrade`][]."""
-        return await drive(downgrade(self._core, self), self._core.pump())
+        return await drive(downgrade(self._core, self), self._core.loop_binding())
 
     async def __aenter__(self) -> AsyncLock:
-        self._entered(await acquire(self, True, None, self._core.pump()))
-        if self._keeper is not None and self._keeper.cancels:
-            self._keeper.body = Body()
+        self._entered(await acquire(self, True, None, self._core.loop_binding()))
+        if self._auto_extension is not None and self._auto_extension.cancels:
+            self._auto_extension.body = Body()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._keeper is not None and self._keeper.body is not None:
-            body, self._keeper.body = self._keeper.body, None
+        if self._auto_extension is not None and self._auto_extension.body is not None:
+            body, self._auto_extension.body = self._auto_extension.body, None
             if body.left(kind):
                 error = None  # the loss takes its place
         bound = self._core.bound
@@ -100,7 +100,7 @@ class AsyncLock(LockState):
             self._left(await AsyncLock.release(self), failing=error is not None)
 
 
-class AsyncFastRedlock(Core):
+class AsyncFastRedlock(BaseClient):
     """A client for distributed locks over N independent masters, for the tasks of one event loop.
 
     Settings are those of [`FastRedlock`][]. The client belongs to the loop of its
@@ -110,7 +110,7 @@ class AsyncFastRedlock(Core):
     """
 
     #: The driver in the loop that the client belongs to.
-    bound: Pump | None = None
+    bound: LoopBinding | None = None
 
     _renewal: LoopRenewal | None = None
 
@@ -136,29 +136,31 @@ class AsyncFastRedlock(Core):
         """
         if unknown:
             refuse_unknown("lock()", unknown, AsyncFastRedlock.lock)
-        keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
-        claim = fair_claim(self.check_key(resource), fencing) if fair else self.claim(resource, fencing)
+        auto_extension = loop_auto_extension(self, auto_extend, on_lost, max_hold, cancel_on_loss)
+        lock_kind = (
+            fair_kind(self.check_key(resource), fencing) if fair else self.lock_kind(resource, fencing)
+        )
         kind = self._class_of(AsyncLock)
-        return kind(self, resource, claim, ttl, timeout, max_extensions, keeper)
+        return kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension)
 
     def rwlock(
         self, resource: str | bytes, ttl: float | None = None, **options: Any
     ) -> ReadWriteLock[AsyncLock]:
         """A read-write lock on ``resource``; see [`FastRedlock.rwlock`][]."""
         make = functools.partial(self._of_kind, resource, ttl, options)
-        return ReadWriteLock(self.check_key(resource), self.rules, make)
+        return ReadWriteLock(self.check_key(resource), self.policy, make)
 
     def semaphore(
         self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
     ) -> AsyncLock:
         """A lock that up to ``permits`` holders have; see [`FastRedlock.semaphore`][]."""
-        claim = slots(self.check_key(resource), permits, self.rules)
-        return self._of_kind(resource, ttl, options, claim)
+        lock_kind = semaphore_kind(self.check_key(resource), permits, self.policy)
+        return self._of_kind(resource, ttl, options, lock_kind)
 
     def _of_kind(
-        self, resource: str | bytes, ttl: float | None, options: dict[str, Any], claim: Claim
+        self, resource: str | bytes, ttl: float | None, options: dict[str, Any], lock_kind: LockKind
     ) -> AsyncLock:
-        return self.lock(resource, ttl, **check_options(options)).becomes(claim)
+        return self.lock(resource, ttl, **check_options(options)).with_kind(lock_kind)
 
     def rlock(
         self,
@@ -186,7 +188,7 @@ class AsyncFastRedlock(Core):
             "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
             "cancel_on_loss": cancel_on_loss,
         }  # fmt: skip
-        return AsyncRLock(self, self.lock, resource, ttl, min_validity, options, ThisTask())
+        return AsyncRLock(self, self.lock, resource, ttl, min_validity, options, TaskOwner())
 
     def multilock(
         self,
@@ -204,10 +206,10 @@ class AsyncFastRedlock(Core):
         """One lock on all of ``resources``, or on none; see [`FastRedlock.multilock`][]."""
         if unknown:
             refuse_unknown("multilock()", unknown, AsyncFastRedlock.multilock)
-        keeper = loop_keeper(self, auto_extend, on_lost, max_hold, cancel_on_loss)
-        claim = claim_all(self, resources)
+        auto_extension = loop_auto_extension(self, auto_extend, on_lost, max_hold, cancel_on_loss)
+        lock_kind = multi_lock_kind(self, resources)
         kind = self._class_of(AsyncLock)
-        return kind(self, tuple(resources), claim, ttl, timeout, max_extensions, keeper)
+        return kind(self, tuple(resources), lock_kind, ttl, timeout, max_extensions, auto_extension)
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -218,24 +220,24 @@ class AsyncFastRedlock(Core):
             lock = self.lock(resource, ttl)
             return lock if await lock.acquire(blocking, timeout) else None
         lock = plain_lock(AsyncLock, self, resource, ttl)
-        return lock if lock._acquired(await acquire(lock, blocking, timeout, self.pump())) else None
+        return lock if lock._acquired(await acquire(lock, blocking, timeout, self.loop_binding())) else None
 
     async def acquire_many(
         self, resources: Sequence[str | bytes], ttl: float | None = None
     ) -> list[AsyncLock | None]:
         """One attempt for each of many resources; see [`FastRedlock.acquire_many`][]."""
-        return await drive(acquire_many(self, AsyncLock, resources, ttl), self.pump())
+        return await drive(acquire_many(self, AsyncLock, resources, ttl), self.loop_binding())
 
     async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
         """As [`AsyncLock.release`][] for each of many locks; see [`FastRedlock.release_many`][].
 
         Cancelled, it still releases them all.
         """
-        return await drive(release_many(self, locks), self.pump())
+        return await drive(release_many(self, locks), self.loop_binding())
 
     async def extend_many(self, locks: Sequence[AsyncLock], ttl: float | None = None) -> list[bool]:
         """Extend many leases; see [`FastRedlock.extend_many`][]."""
-        return await drive(extend_many(self, locks, ttl), self.pump())
+        return await drive(extend_many(self, locks, ttl), self.loop_binding())
 
     def synchronized(
         self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
@@ -267,7 +269,7 @@ class AsyncFastRedlock(Core):
         key = self.check_key(resource)
         if not self.masters.ready:
             await self.connect()
-        return self.is_locked(key, await drive(procedures.exists(self.rules, key), self.pump()))
+        return self.is_locked(key, await drive(procedures.exists(self.policy, key), self.loop_binding()))
 
     async def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected. False if ``timeout`` (seconds) came first.
@@ -276,48 +278,48 @@ class AsyncFastRedlock(Core):
         ClientClosed and WrongLoop.
         """
         self.check_open()
-        return await self.pump().wait_for_quorum(self.connect_timeout if timeout is None else timeout)
+        return await self.loop_binding().wait_for_quorum(self.connect_timeout if timeout is None else timeout)
 
     async def close(self) -> None:
         """Close all connections, and end renewal; see [`FastRedlock.close`][]."""
-        pump = self.bound
-        if pump is not None and pump.alive():
-            pump = self.pump()
+        binding = self.bound
+        if binding is not None and binding.alive():
+            binding = self.loop_binding()
             if self._renewal is not None:
                 await self._renewal.end()
-            await pump.close()
+            await binding.close()
             return
         self.masters.close()
-        if pump is not None:
-            pump.end()
+        if binding is not None:
+            binding.end()
 
     async def __aenter__(self) -> AsyncFastRedlock:
-        self.pump()
+        self.loop_binding()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
     def renewal(self) -> LoopRenewal:
-        """What extends locks in the background; raises WrongLoop as ``pump``."""
-        pump = self.pump()
+        """What extends locks in the background; raises WrongLoop as ``loop_binding``."""
+        binding = self.loop_binding()
         if self._renewal is None or self._renewal.generation != self.masters.generation:
-            self._renewal = LoopRenewal(self, pump)
+            self._renewal = LoopRenewal(self, binding)
         return self._renewal
 
-    def pump(self) -> Pump:
+    def loop_binding(self) -> LoopBinding:
         """The driver in the running loop; raises WrongLoop where this is not the client's."""
-        pump = self.bound
-        if pump is not None and pump.here():
-            return pump
+        binding = self.bound
+        if binding is not None and binding.is_current():
+            return binding
         loop = asyncio.get_running_loop()
         self.check_open()
-        if pump is None or pump.generation != self.masters.generation:
-            pump = self.bound = Pump(self.masters, loop)
+        if binding is None or binding.generation != self.masters.generation:
+            binding = self.bound = LoopBinding(self.masters, loop)
         else:
-            what = "was closed" if pump.loop.is_closed() else "is another one"
+            what = "was closed" if binding.loop.is_closed() else "is another one"
             raise WrongLoop(f"the event loop of this client {what}: make a client for each loop")
-        return pump
+        return binding
 
 
 __all__: Sequence[str] = ("AsyncFastRedlock", "AsyncLock")

@@ -7,18 +7,21 @@ import contextlib
 from collections.abc import Generator
 from typing import Any, TypeVar
 
-from ..algorithm.effects import Effect, Exchange, Pause, Reconnect, Turn, Watch
-from .loop import Pump
+from ..algorithm.effects import Effect, Exchange, Sleep, WaitForChange, WaitForReconnect, WaitForTurn
+from .loop import LoopBinding
 
 Result = TypeVar("Result")
 
 
-async def drive(procedure: Generator[Effect, Any, Result], pump: Pump, made: Any = None) -> Result:
+async def drive(
+    procedure: Generator[Effect, Any, Result], binding: LoopBinding, first_result: Any = None
+) -> Result:
     """Run ``procedure`` to its end and return its result; what is raised meanwhile is thrown into it.
 
     A cancellation is: the procedure takes back what it had sent before it lets that go. Its clean-up
     waits for nothing, so it is done even where the task is never resumed.
-    ``made``: what came of its first effect, where that was performed already: answers, or an exception.
+    ``first_result``: what came of its first effect, where that was performed already: answers, or an
+    exception.
     """
     resume: Any = procedure.send
     argument: Any = None
@@ -27,43 +30,43 @@ async def drive(procedure: Generator[Effect, Any, Result], pump: Pump, made: Any
             while True:
                 effect = resume(argument)
                 resume, argument = procedure.send, None
-                if made is not None:
-                    resume = procedure.throw if isinstance(made, BaseException) else procedure.send
-                    argument, made = made, None
+                if first_result is not None:
+                    resume = procedure.throw if isinstance(first_result, BaseException) else procedure.send
+                    argument, first_result = first_result, None
                 elif type(effect) is not Exchange:
-                    argument = await _wait(effect, pump)
+                    argument = await _wait(effect, binding)
                 elif effect.need:
-                    argument = await pump.exchange(effect)
+                    argument = await binding.exchange(effect)
                 else:
-                    pump.send(effect)
+                    binding.send(effect)
         except StopIteration as done:
             return done.value  # type: ignore[no-any-return]
         except GeneratorExit:
-            drive_now(procedure, pump, asyncio.CancelledError())
+            drive_now(procedure, binding, asyncio.CancelledError())
             raise
         except BaseException as error:
             if procedure.gi_frame is None:  # type: ignore[attr-defined]
                 raise  # the procedure has ended: this is its own
-            resume, argument, made = procedure.throw, error, None
+            resume, argument, first_result = procedure.throw, error, None
 
 
-async def _wait(effect: Effect, pump: Pump) -> Any:
-    if type(effect) is Watch:
-        return await pump.watch(effect)
-    if type(effect) is Pause:
-        await pump.until(lambda: pump.masters.closed, effect.seconds)
-        pump.masters.check_open()
-    elif type(effect) is Reconnect:
-        await pump.reconnect(effect.seconds, effect.gone)
-    elif type(effect) is Turn:
-        await pump.wait_for_turn(effect.place, effect.seconds)
+async def _wait(effect: Effect, binding: LoopBinding) -> Any:
+    if type(effect) is WaitForChange:
+        return await binding.watch(effect)
+    if type(effect) is Sleep:
+        await binding.until(lambda: binding.masters.closed, effect.seconds)
+        binding.masters.check_open()
+    elif type(effect) is WaitForReconnect:
+        await binding.reconnect(effect.seconds, effect.disconnected)
+    elif type(effect) is WaitForTurn:
+        await binding.wait_for_turn(effect.entry, effect.seconds)
     else:
-        await pump.wait_for_quorum(effect.timeout)  # type: ignore[union-attr]
+        await binding.wait_for_quorum(effect.timeout)  # type: ignore[union-attr]
     return None
 
 
 def drive_now(
-    procedure: Generator[Effect, Any, Any], pump: Pump, error: BaseException | None = None
+    procedure: Generator[Effect, Any, Any], binding: LoopBinding, error: BaseException | None = None
 ) -> None:
     """As much of ``procedure`` as waits for nothing, for who cannot wait: a task that is destroyed.
 
@@ -73,6 +76,6 @@ def drive_now(
     with contextlib.suppress(StopIteration, asyncio.CancelledError, OSError, ValueError):
         effect = procedure.throw(error) if error else procedure.send(None)
         while type(effect) is Exchange and not effect.need:
-            pump.engine.submit(effect.requests, 0, 0.0, effect.wait, 0.0, None)
-            pump.engine.flush()
+            binding.engine.submit(effect.requests, 0, 0.0, effect.wait, 0.0, None)
+            binding.engine.flush()
             effect = procedure.send(None)

@@ -2,20 +2,20 @@
 
 cimport cython
 
-from redlock_fast.aio.future cimport Answer
+from redlock_fast.aio.future cimport ExchangeFuture
 from redlock_fast.locks.lock_state cimport LockState
 from redlock_fast.algorithm.lease cimport Lease
-from redlock_fast.aio.loop cimport Pump
-from redlock_fast.algorithm.policy cimport Rules
+from redlock_fast.aio.loop cimport LoopBinding
+from redlock_fast.algorithm.policy cimport Policy
 from redlock_fast.algorithm.redlock cimport Attempt, finish_release, start_release
 
-@cython.locals(rules=Rules)
-cpdef Answer ask(LockState lock, Attempt attempt, Pump pump)
+@cython.locals(policy=Policy)
+cpdef ExchangeFuture submit_acquire(LockState lock, Attempt attempt, LoopBinding binding)
 
-@cython.locals(rules=Rules)
-cpdef Answer ask_back(LockState lock, Lease lease, Pump pump)
+@cython.locals(policy=Policy)
+cpdef ExchangeFuture submit_release(LockState lock, Lease lease, LoopBinding binding)
 
 @cython.locals(lease=Lease)
-cpdef Lease granted(LockState lock, Attempt attempt, Answer answer)
+cpdef Lease complete_acquire(LockState lock, Attempt attempt, ExchangeFuture future)
 
-cpdef bint ended(LockState lock, Lease lease, Answer answer) except -1
+cpdef bint complete_release(LockState lock, Lease lease, ExchangeFuture future) except -1

@@ -14,66 +14,68 @@ from collections.abc import Generator
 from typing import Any
 
 from ..algorithm.effects import Effect
-from ..algorithm.lease import Lease, Refusal
+from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.redlock import Attempt, finish_release, start_release
 from ..locks.lock_state import LockState
 from ..locks.procedures import acquire_lock
 from .driver import drive, drive_now
-from .future import Answer
-from .loop import Pump
+from .future import ExchangeFuture
+from .loop import LoopBinding
 
 
-async def acquire(lock: LockState, blocking: bool, timeout: float | None, pump: Pump) -> Lease | Refusal:
-    attempt = lock._first(blocking, timeout)
+async def acquire(
+    lock: LockState, blocking: bool, timeout: float | None, binding: LoopBinding
+) -> Lease | AcquireFailure:
+    attempt = lock._start_attempt(blocking, timeout)
     if attempt is None:
-        return await drive(acquire_lock(lock, blocking, timeout), pump)
+        return await drive(acquire_lock(lock, blocking, timeout), binding)
     try:
-        answer = ask(lock, attempt, pump)
-        await answer
-        outcome: Lease | Refusal | None = granted(lock, attempt, answer)
+        future = submit_acquire(lock, attempt, binding)
+        await future
+        outcome: Lease | AcquireFailure | None = complete_acquire(lock, attempt, future)
         if outcome is None:
-            outcome = await drive(acquire_lock(lock, blocking, timeout, attempt), pump, answer.answers)
+            outcome = await drive(acquire_lock(lock, blocking, timeout, attempt), binding, future.answers)
             lock._acquiring = None
         return outcome
     except BaseException as error:
         if lock._acquiring is attempt:
             try:
-                await interrupted(acquire_lock(lock, blocking, timeout, attempt), pump, error)
+                await abort(acquire_lock(lock, blocking, timeout, attempt), binding, error)
             finally:
                 lock._acquiring = None
         raise
 
 
-async def interrupted(procedure: Generator[Effect, Any, Any], pump: Pump, error: BaseException) -> None:
+async def abort(procedure: Generator[Effect, Any, Any], binding: LoopBinding, error: BaseException) -> None:
     """Its first exchange ended with ``error``: let it clean up; usually it raises the error again."""
     if isinstance(error, GeneratorExit):  # the task is destroyed: nothing can be awaited
         with contextlib.suppress(StopIteration):
             procedure.send(None)
-            drive_now(procedure, pump, asyncio.CancelledError())
+            drive_now(procedure, binding, asyncio.CancelledError())
     else:
-        await drive(procedure, pump, error)
+        await drive(procedure, binding, error)
 
 
 # What stands between the pauses is compiled in one piece each.
 
 
-def ask(lock: LockState, attempt: Attempt, pump: Pump) -> Answer:
-    lock._begin_here(attempt)
-    rules = lock._rules
-    return pump.ask(attempt.requests, rules.need, rules.node_timeout, rules.wait)
+def submit_acquire(lock: LockState, attempt: Attempt, binding: LoopBinding) -> ExchangeFuture:
+    lock._mark_acquiring_unlocked(attempt)
+    policy = lock._policy
+    return binding.submit(attempt.requests, policy.need, policy.node_timeout, policy.wait)
 
 
-def granted(lock: LockState, attempt: Attempt, answer: Answer) -> Lease | None:
-    lease = lock._settle(attempt, answer.answers[0])
+def complete_acquire(lock: LockState, attempt: Attempt, future: ExchangeFuture) -> Lease | None:
+    lease = lock._finish_attempt(attempt, future.answers[0])
     if lease is not None:
         lock._acquiring = None
     return lease
 
 
-def ask_back(lock: LockState, lease: Lease, pump: Pump) -> Answer:
-    rules = lock._rules
-    return pump.ask(start_release(lease), rules.need, rules.node_timeout, rules.certain)
+def submit_release(lock: LockState, lease: Lease, binding: LoopBinding) -> ExchangeFuture:
+    policy = lock._policy
+    return binding.submit(start_release(lease), policy.need, policy.node_timeout, policy.certain)
 
 
-def ended(lock: LockState, lease: Lease, answer: Answer) -> bool:
-    return lock.note_release(lease, finish_release(lock._rules, lease, answer.answers))
+def complete_release(lock: LockState, lease: Lease, future: ExchangeFuture) -> bool:
+    return lock.note_release(lease, finish_release(lock._policy, lease, future.answers))

@@ -2,8 +2,8 @@
 
 cimport cython
 
-cdef class Answer:
-    cdef object _asked
+cdef class ExchangeFuture:
+    cdef object _owner
     cdef public bint _asyncio_future_blocking
     cdef object _context
     cdef readonly object _loop
@@ -13,5 +13,5 @@ cdef class Answer:
 
     cpdef object wake(self, object done=*)
 
-@cython.locals(made=Answer)
-cpdef Answer answer_of(object asked, object loop)
+@cython.locals(made=ExchangeFuture)
+cpdef ExchangeFuture exchange_future(object owner, object loop)

@@ -12,34 +12,34 @@ from collections.abc import Callable, Generator
 from typing import Any, NoReturn, Protocol, Self
 
 
-class Asked(Protocol):
+class TicketOwner(Protocol):
     """Who was asked."""
 
     loop: asyncio.AbstractEventLoop
 
-    def forget(self, ticket: object) -> None: ...
+    def cancel(self, ticket: object) -> None: ...
 
 
-def answer_of(asked: Asked, loop: asyncio.AbstractEventLoop) -> Answer:
-    """An Answer, ``loop`` is that of ``asked``. Compiled: 19 ns, where ``Answer()`` takes 28 ns."""
-    made = Answer.__new__(Answer)
-    made._asked, made._loop = asked, loop
+def exchange_future(owner: TicketOwner, loop: asyncio.AbstractEventLoop) -> ExchangeFuture:
+    """An Answer, ``loop`` is that of ``owner``. Compiled: 19 ns, where ``ExchangeFuture()`` takes 28 ns."""
+    made = ExchangeFuture.__new__(ExchangeFuture)
+    made._owner, made._loop = owner, loop
     made._asyncio_future_blocking = False
     made._wakeup = made._context = made.answers = made.ticket = None
     return made
 
 
-class Answer:
+class ExchangeFuture:
     """An asyncio.Future, as far as its task uses one; to be awaited once, by whoever asked.
 
     What came of it is in ``answers`` then.
     """
 
-    __slots__ = ("_asked", "_asyncio_future_blocking", "_context", "_loop", "_wakeup", "answers", "ticket")
+    __slots__ = ("_asyncio_future_blocking", "_context", "_loop", "_owner", "_wakeup", "answers", "ticket")
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
-        self._loop = asked.loop  # that of the task has to be the same
+    def __init__(self, owner: TicketOwner) -> None:
+        self._owner = owner
+        self._loop = owner.loop  # that of the task has to be the same
         self._asyncio_future_blocking = False
         self._wakeup: Callable[[Any], object] | None = None  # nobody waits yet, or any more
         self._context: contextvars.Context | None = None
@@ -87,7 +87,7 @@ class Answer:
         """Nobody waits any more."""
         if self.answers is None:
             self.answers = asyncio.CancelledError(*why)
-            self._asked.forget(self.ticket)
+            self._owner.cancel(self.ticket)
 
     # --- for the task ---
 

@@ -2,19 +2,19 @@
 
 cimport cython
 
-from redlock_fast.aio.future cimport Answer, answer_of
-from redlock_fast.masters.held_leases cimport Ledger
-from redlock_fast.masters.faults cimport to_be_noted
+from redlock_fast.aio.future cimport ExchangeFuture, exchange_future
+from redlock_fast.masters.held_leases cimport ClientState
+from redlock_fast.masters.faults cimport has_faults
 
 @cython.final
-cdef class Pump:
+cdef class LoopBinding:
     cdef object __weakref__
-    cdef readonly Ledger masters
+    cdef readonly ClientState masters
     cdef readonly object loop
     cdef readonly object engine
     cdef readonly long generation
     cdef readonly Py_ssize_t _pending
-    cdef bint _alone
+    cdef bint _single
     cdef Py_ssize_t _submitted
     cdef bint _waking
     cdef unsigned long _thread
@@ -25,11 +25,11 @@ cdef class Pump:
     cdef object _done
     cdef int _fd
 
-    cpdef bint here(self) except -1
-    cpdef Answer ask(self, object requests, int need, double timeout, int wait, double stall=*)
+    cpdef bint is_current(self) except -1
+    cpdef ExchangeFuture submit(self, object requests, int need, double timeout, int wait, double stall=*)
     cpdef object _flush_soon(self)
     cpdef object flush(self)
-    @cython.locals(told=list, answer=Answer)
+    @cython.locals(completed=list, future=ExchangeFuture)
     cpdef object _on_ready(self)
-    @cython.locals(answer=Answer)
-    cpdef object _wake(self, object told)
+    @cython.locals(future=ExchangeFuture)
+    cpdef object _wake(self, object completed)

@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import Any
 
-from ..algorithm.effects import Exchange, Watch
-from ..algorithm.local_queue import Place
+from ..algorithm.effects import Exchange, WaitForChange
+from ..algorithm.local_queue import QueueEntry
 from ..engine.messages import Batch, Request
-from ..masters.faults import note_faults, to_be_noted
-from ..masters.masters import Masters, nothing
-from .future import Answer, answer_of
+from ..masters.faults import has_faults, note_faults
+from ..masters.masters import Masters, do_nothing
+from .future import ExchangeFuture, exchange_future
 
 #: Seconds; timers of event loops are not finer.
 TIMER = 0.001
 #: So many requests are worth a flush of their own, unless masters have more than that to do: they work on
 #: them while others are made. (Each flush wakes every master: smaller ones cost them, and us, more.)
-ENOUGH = 64
+FLUSH_AT = 64
 #: Seconds, for who would wait without end: a week.
-LONG = 604_800.0
+MAX_TIMER = 604_800.0
 
 
-class Pump:
+class LoopBinding:
     """One client's engine in the loop that it belongs to: one reader, one timer, one flush for all tasks."""
 
     def __init__(self, masters: Masters, loop: asyncio.AbstractEventLoop) -> None:
@@ -37,7 +37,7 @@ class Pump:
         self.engine = masters.engine
         self.generation = masters.generation
         self._pending = 0  # submitted, and not yet told
-        self._alone = True  # the last flush was of one exchange
+        self._single = True  # the last flush was of one exchange
         self._submitted = 0  # since the last flush
         self._waking = False  # tasks go on, and a flush will follow
         self._thread = get_ident()  # that they go on in
@@ -51,7 +51,7 @@ class Pump:
         loop.add_reader(self._fd, self._on_ready)
         masters.on_change = self._on_change
 
-    def here(self) -> bool:
+    def is_current(self) -> bool:
         """Whether the caller runs in this loop, in the process that it belongs to."""
         if self.generation != self.masters.generation:
             return False
@@ -61,14 +61,14 @@ class Pump:
 
     # --- exchanges ---
 
-    def ask(
+    def submit(
         self, requests: list[Request] | Batch, need: int, timeout: float, wait: int, stall: float = 0.0
-    ) -> Answer:
+    ) -> ExchangeFuture:
         """To be awaited at once; then it has what the engine answered."""
         if self._fd < 0:
             self.masters.check_open()  # nobody would tell
-        answer = answer_of(self, self.loop)
-        answer.ticket = self.engine.submit(requests, need, timeout, wait, stall, answer)
+        future = exchange_future(self, self.loop)
+        future.ticket = self.engine.submit(requests, need, timeout, wait, stall, future)
         self._pending += 1
         seconds = stall or timeout
         if self._timer is None or seconds < self._timer_seconds:
@@ -76,68 +76,68 @@ class Pump:
         self._submitted += 1
         if self._submitted == 1:
             self._flush_soon()
-        elif self._submitted >= ENOUGH and self._submitted >= self._pending - self._submitted:
+        elif self._submitted >= FLUSH_AT and self._submitted >= self._pending - self._submitted:
             self.flush()
-        return answer
+        return future
 
     def send(self, effect: Exchange) -> None:
         """Nobody waits for what comes of it."""
         self.engine.submit(effect.requests, 0, effect.timeout, effect.wait, effect.stall, None)
-        self.masters.attend()
+        self.masters.wake_soon()
         self._submitted += 1
         if self._submitted == 1:
             self._flush_soon()
 
-    def forget(self, ticket: object) -> None:
+    def cancel(self, ticket: object) -> None:
         self._pending -= 1
-        self.engine.forget(ticket)
+        self.engine.cancel(ticket)
 
     def _flush_soon(self) -> None:
         if self._waking:
             return  # when all tasks that can go on have said what they want
-        if self._alone and self._pending == 1:
+        if self._single and self._pending == 1:
             self.flush()  # nobody else is about to have something to send
         else:
             self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
         if self._submitted:
-            self._alone = self._submitted == 1
+            self._single = self._submitted == 1
             self._submitted = 0
             self.engine.flush()
 
     def _on_ready(self) -> None:
-        told: list[tuple[Any, Any]] = self.engine.on_ready()
-        for answer, answers in told:
-            if to_be_noted(answers, self.masters):
+        completed: list[tuple[Any, Any]] = self.engine.on_ready()
+        for future, answers in completed:
+            if has_faults(answers, self.masters):
                 note_faults(answers, self.masters)
-            answer.answers = answers
-        self._pending -= len(told)
+            future.answers = answers
+        self._pending -= len(completed)
         if self._watching:
-            self._hasten()
+            self._move_timer_earlier()
         if asyncio.current_task(self.loop) is None and not hasattr(self.loop, "_nest_patched"):
-            self._wake(iter(told))
+            self._wake(iter(completed))
         else:  # a task may run the loop (nest_asyncio): no callback may wait for a task that does
-            for whom in told:
-                self.loop.call_soon(whom[0].wake, self._done)
+            for context, _ in completed:
+                self.loop.call_soon(context.wake, self._done)
 
-    def _wake(self, told: Iterator[tuple[Any, Any]]) -> None:
+    def _wake(self, completed: Iterator[tuple[Any, Any]]) -> None:
         """All go on, one after the other; what they ask for next goes out together."""
         self._thread, self._waking = get_ident(), True
         try:
-            for answer, _ in told:
-                answer.wake(self._done)
+            for future, _ in completed:
+                future.wake(self._done)
         except BaseException:  # of a task that wants the loop to end
-            self.loop.call_soon(self._wake, told)
+            self.loop.call_soon(self._wake, completed)
             raise
         finally:
             self._waking = False
             self.flush()
 
-    def _hasten(self) -> None:
-        due = self.engine.due()
-        if due is not None and (self._timer is None or self.loop.time() + due < self._timer.when()):
-            self._set_timer(due)
+    def _move_timer_earlier(self) -> None:
+        left = self.engine.next_timeout()
+        if left is not None and (self._timer is None or self.loop.time() + left < self._timer.when()):
+            self._set_timer(left)
 
     def _set_timer(self, seconds: float) -> None:
         if self._timer is not None:
@@ -148,19 +148,19 @@ class Pump:
     def _on_time(self) -> None:
         self._timer = None
         self._on_ready()
-        due = self.engine.due()
-        if due is not None and self._timer is None:
-            self._set_timer(due)
+        left = self.engine.next_timeout()
+        if left is not None and self._timer is None:
+            self._set_timer(left)
 
     # --- waiting ---
 
     async def exchange(self, effect: Exchange) -> Any:
         """What came of it."""
-        answer = self.ask(effect.requests, effect.need, effect.timeout, effect.wait, effect.stall)
-        await answer
-        return answer.answers
+        future = self.submit(effect.requests, effect.need, effect.timeout, effect.wait, effect.stall)
+        await future
+        return future.answers
 
-    async def watch(self, effect: Watch) -> Any:
+    async def watch(self, effect: WaitForChange) -> Any:
         """What came of it; this may take long."""
         self._watching += 1
         try:
@@ -181,12 +181,12 @@ class Pump:
                 timer.cancel()
                 self._waiting.discard(change)
 
-    async def reconnect(self, seconds: float, gone: list[int]) -> None:
+    async def reconnect(self, seconds: float, disconnected: list[int]) -> None:
         """As that of the masters, without blocking the loop."""
-        await self.until(*self.masters.reconnecting(seconds, gone))
+        await self.until(*self.masters.reconnecting(seconds, disconnected))
         self.masters.check_open()
 
-    async def wait_for_turn(self, place: Place, seconds: float) -> None:
+    async def wait_for_turn(self, entry: QueueEntry, seconds: float) -> None:
         """As that of the masters, without blocking the loop."""
         turn: asyncio.Future[None] = self.loop.create_future()
 
@@ -194,10 +194,10 @@ class Pump:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
                 self.loop.call_soon_threadsafe(_wake, turn)
 
-        place.stand.wake = wake
-        timer = self.loop.call_later(min(seconds, LONG), _wake, turn)
+        entry.slot.wake = wake
+        timer = self.loop.call_later(min(seconds, MAX_TIMER), _wake, turn)
         try:
-            if not place.first and not self.masters.closed:
+            if not entry.is_first and not self.masters.closed:
                 await turn
         finally:
             timer.cancel()
@@ -214,9 +214,9 @@ class Pump:
         try:
             self.loop.call_soon_threadsafe(self._wake_waiting)
         except RuntimeError:  # the loop is closed: nobody can be told any more, nothing keeps its tasks
-            self.masters.on_change = nothing
+            self.masters.on_change = do_nothing
             self._waiting.clear()
-            self.engine.unwatch()
+            self.engine.close_loop_fd()
 
     def _wake_waiting(self) -> None:
         for change in self._waiting:
@@ -253,8 +253,8 @@ class Pump:
             self._on_ready()
         if self._timer is not None:
             self._timer.cancel()
-        self.masters.on_change = nothing
-        self.engine.unwatch()
+        self.masters.on_change = do_nothing
+        self.engine.close_loop_fd()
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -9,34 +9,34 @@ import weakref
 from collections.abc import Awaitable
 from typing import Any
 
-from ..algorithm.renewal_schedule import FIRST_PAUSE, Hold
+from ..algorithm.renewal_schedule import FIRST_PAUSE, RenewedLease
 from ..errors import ConfigError
-from ..locks.auto_extend import Keeper, Kept, Renewal, check_terms
-from ..locks.client_base import Core
+from ..locks.auto_extend import AutoExtended, AutoExtension, Renewal, check_terms
+from ..locks.client_base import BaseClient
 from ..telemetry import log_error
 from .driver import drive
-from .loop import TIMER, Pump
+from .loop import TIMER, LoopBinding
 
 
 class LoopRenewal(Renewal):
     """In the loop of the client; there is no timer while there is nothing to renew."""
 
-    def __init__(self, core: Core, pump: Pump) -> None:
+    def __init__(self, core: BaseClient, binding: LoopBinding) -> None:
         super().__init__(core)
-        self._pump = pump
-        self._loop = pump.loop
+        self._binding = binding
+        self._loop = binding.loop
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._ended = False
-        self._telling: set[asyncio.Future[Any]] = set()  # nobody else keeps them
+        self._notifying: set[asyncio.Future[Any]] = set()  # nobody else keeps them
         self._context = contextvars.Context()  # not that of whoever happens to set the timer
 
-    def attend(self) -> None:
+    def wake_soon(self) -> None:
         if self._task is None:
             self._set_timer()
 
-    def drop(self, hold: Hold) -> None:
-        super().drop(hold)
+    def drop(self, renewed: RenewedLease) -> None:
+        super().drop(renewed)
         if not self.schedule:
             self.schedule.sweep()
             self._stop_timer()
@@ -48,29 +48,29 @@ class LoopRenewal(Renewal):
         when = self._loop.time() + max(least, self.wait())
         if self._timer is None or self._timer.when() > when + TIMER:
             self._stop_timer()
-            self._timer = self._loop.call_at(when, self._ring, context=self._context)
+            self._timer = self._loop.call_at(when, self._on_timer, context=self._context)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         try:
-            asks = [] if self.masters.closed else self.look()
+            due = [] if self.masters.closed else self.collect_due()
         except Exception:  # locks without their renewal would all be lost
             log_error("renewal-error")
-            asks = []
-        if asks:
-            self._task = self._loop.create_task(self._extend(asks), context=self._context)
+            due = []
+        if due:
+            self._task = self._loop.create_task(self._extend(due), context=self._context)
         elif self._timer is None:
             self._set_timer(TIMER)
 
-    async def _extend(self, asks: list[tuple[Hold, float]]) -> None:
+    async def _extend(self, due: list[tuple[RenewedLease, float]]) -> None:
         least = 0.0
         try:
-            await drive(self.extend(asks), self._pump)
+            await drive(self.extend(due), self._binding)
         except Exception:
             log_error("renewal-error")
             least = FIRST_PAUSE
@@ -88,26 +88,26 @@ class LoopRenewal(Renewal):
 
     # --- losses ---
 
-    def tell(self, lock: Kept, reason: str) -> None:
-        keeper = lock._keeper
-        if keeper is None:
+    def notify_lost(self, lock: AutoExtended, reason: str) -> None:
+        auto_extension = lock._auto_extension
+        if auto_extension is None:
             return
-        keeper.lost.set()
+        auto_extension.lost.set()
         try:
-            told = keeper.on_lost(lock, reason) if keeper.on_lost is not None else None
-            if inspect.isawaitable(told):
-                task = self._loop.create_task(_finish(told), context=self._context)
-                self._telling.add(task)
-                task.add_done_callback(self._telling.discard)
+            result = auto_extension.on_lost(lock, reason) if auto_extension.on_lost is not None else None
+            if inspect.isawaitable(result):
+                task = self._loop.create_task(_finish(result), context=self._context)
+                self._notifying.add(task)
+                task.add_done_callback(self._notifying.discard)
         except Exception:
             log_error("on-lost-error")
-        if keeper.body is not None:
-            keeper.body.cancel(reason)
+        if auto_extension.body is not None:
+            auto_extension.body.cancel(reason)
 
 
-async def _finish(told: Awaitable[Any]) -> None:
+async def _finish(result: Awaitable[Any]) -> None:
     try:
-        await told
+        await result
     except Exception:
         log_error("on-lost-error")
 
@@ -140,13 +140,13 @@ class Body:
         return task.uncancel() <= self._before and kind is asyncio.CancelledError
 
 
-def loop_keeper(
+def loop_auto_extension(
     core: Any, auto_extend: Any, on_lost: Any, max_hold: Any, cancel_on_loss: Any
-) -> Keeper | None:
+) -> AutoExtension | None:
     """For a lock that is renewed; None for others. Raises ConfigError."""
     if auto_extend is False and on_lost is None and max_hold is None and cancel_on_loss is True:
         return None
     longest = check_terms(auto_extend, on_lost, max_hold)
     if not isinstance(cancel_on_loss, bool):
         raise ConfigError(f"cancel_on_loss must be True or False, not {cancel_on_loss!r}")
-    return Keeper(core.renewal, asyncio.Event, on_lost, longest, cancel_on_loss)
+    return AutoExtension(core.renewal, asyncio.Event, on_lost, longest, cancel_on_loss)

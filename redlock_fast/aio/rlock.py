@@ -7,40 +7,43 @@ import weakref
 from types import TracebackType
 from typing import Any, Self
 
-from ..locks.owners import Hold
+from ..locks.owners import Ownership
 from ..locks.rlock import Reentrant
 from ..wire.text import quoted
 
 
-class ThisTask:
+class TaskOwner:
     """The running task. What it leaves behind ends with it: it is renewed no more, so that its lease ends."""
 
     def __init__(self) -> None:
-        self._holds: weakref.WeakKeyDictionary[asyncio.Task[Any], Hold] = weakref.WeakKeyDictionary()
-        holds = weakref.ref(self._holds)  # the task keeps what is called at its end, and not this lock
+        self._ownerships: weakref.WeakKeyDictionary[asyncio.Task[Any], Ownership] = (
+            weakref.WeakKeyDictionary()
+        )
+        # the task keeps what is called at its end, and not this lock
+        ownerships = weakref.ref(self._ownerships)
 
         def ended(task: asyncio.Task[Any]) -> None:
-            left = holds()
+            left = ownerships()
             if left is not None:
                 left.pop(task, None)
 
         self._ended = ended
 
-    def get(self) -> Hold | None:
+    def get(self) -> Ownership | None:
         task = _task()
-        return self._holds.get(task) if task else None
+        return self._ownerships.get(task) if task else None
 
-    def put(self, hold: Hold) -> None:
+    def put(self, ownership: Ownership) -> None:
         task = _task()
         assert task is not None
-        self._holds[task] = hold
+        self._ownerships[task] = ownership
         task.remove_done_callback(self._ended)
         task.add_done_callback(self._ended)
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, ownership: Ownership) -> None:
         task = _task()
-        if task and self._holds.get(task) is hold:
-            del self._holds[task]
+        if task and self._ownerships.get(task) is ownership:
+            del self._ownerships[task]
             task.remove_done_callback(self._ended)
 
 
@@ -61,16 +64,16 @@ class AsyncRLock(Reentrant):
     def __init__(self, *settings: Any) -> None:
         super().__init__(*settings)
         #: What the bodies of ``async with`` hold, and whose they are: at their end that task may be gone.
-        self._bodies: list[tuple[weakref.ref[asyncio.Task[Any]], Hold]] = []
+        self._bodies: list[tuple[weakref.ref[asyncio.Task[Any]], Ownership]] = []
 
     async def acquire(
         self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None
     ) -> bool:
         """Enter; see [`RLock.acquire`][]. Cancelled, it has not entered."""
-        hold = self._hold()
-        if hold is not None:
-            hold.lock._waiting_time(blocking, timeout)  # checks them
-            await self._again(hold, ttl)
+        ownership = self._ownership()
+        if ownership is not None:
+            ownership.lock._waiting_time(blocking, timeout)  # checks them
+            await self._enter_again(ownership, ttl)
             return True
         lock = self._lock(ttl)
         granted: bool = await lock.acquire(blocking, timeout)
@@ -80,51 +83,51 @@ class AsyncRLock(Reentrant):
 
     async def release(self) -> bool:
         """Leave a level; see [`RLock.release`][]. Cancelled, it has left all the same."""
-        hold = self._mine()
-        if not self._last(hold):
-            locked: bool = hold.lock.locked()
+        ownership = self._require_owned()
+        if not self._decrement(ownership):
+            locked: bool = ownership.lock.locked()
             return locked
         try:
-            alive: bool = await hold.lock.release()
+            alive: bool = await ownership.lock.release()
             return alive
         finally:
-            self._drop(hold.lock)
+            self._drop(ownership.lock)
 
     async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now, for all levels; see [`Lock.extend`][]."""
-        validity: float = await self._held().lock.extend(ttl, confirm=confirm)
+        validity: float = await self._require_held().lock.extend(ttl, confirm=confirm)
         return validity
 
     async def __aenter__(self) -> Self:
-        hold = self._hold()
-        if hold is not None:
-            await self._again(hold, None)
+        ownership = self._ownership()
+        if ownership is not None:
+            await self._enter_again(ownership, None)
         else:
             lock = self._lock(None)
             await lock.__aenter__()
-            hold = self._keep(lock)
+            ownership = self._keep(lock)
         task = asyncio.current_task()
         if task is not None:
-            self._bodies.append((weakref.ref(task), hold))
+            self._bodies.append((weakref.ref(task), ownership))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        hold = self._left(kind) or self._hold()
-        if hold is None and error is not None:
+        ownership = self._left(kind) or self._ownership()
+        if ownership is None and error is not None:
             return
-        hold = hold or self._mine()
-        if not self._last(hold):
+        ownership = ownership or self._require_owned()
+        if not self._decrement(ownership):
             if error is None:
-                hold.lock.check()
+                ownership.lock.check()
             return
         try:
-            await hold.lock.__aexit__(kind, error, trace)
+            await ownership.lock.__aexit__(kind, error, trace)
         finally:
-            self._drop(hold.lock)
+            self._drop(ownership.lock)
 
-    def _left(self, kind: type[BaseException] | None) -> Hold | None:
+    def _left(self, kind: type[BaseException] | None) -> Ownership | None:
         """What the body that has ended held, if that is known.
 
         A task that is destroyed, or an async generator that nobody went on with, ends in whichever task runs
@@ -139,16 +142,18 @@ class AsyncRLock(Reentrant):
             number = 0
         else:
             return None
-        hold = self._bodies.pop(number)[1]
-        return hold if hold.depth and hold.generation == self._core.masters.generation else None
+        ownership = self._bodies.pop(number)[1]
+        return (
+            ownership if ownership.depth and ownership.generation == self._core.masters.generation else None
+        )
 
-    async def _again(self, hold: Hold, ttl: float | None) -> None:
-        more = self._wanted(hold, ttl)
+    async def _enter_again(self, ownership: Ownership, ttl: float | None) -> None:
+        more = self._extension_needed(ownership, ttl)
         if more is not None:
-            await hold.lock.extend(more)
-        self._deeper(hold)
+            await ownership.lock.extend(more)
+        self._increment(ownership)
 
     def _lock(self, ttl: float | None) -> Any:
-        if isinstance(self._owner, ThisTask) and _task() is None:
+        if isinstance(self._owner, TaskOwner) and _task() is None:
             raise RuntimeError(f"{quoted(self.key)}: no task is running that could own it; see owned_by()")
         return super()._lock(ttl)

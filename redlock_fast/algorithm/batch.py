@@ -12,13 +12,13 @@ import math
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
-from ..engine.contract import Batch, Request, Tally, Votes, Wait
+from ..engine.contract import Batch, BatchVotes, Request, Votes, Wait
 from .attempts import unavailable
-from .effects import Effect, Exchange, send_surely, undo_after
+from .effects import Effect, Exchange, send_no_reply, undo_after
 from .keys import size_of
-from .lease import Extension, Lease, all_plain, begin_release, columns, keys_of, never_lost
+from .lease import ExtendOutcome, Lease, all_plain, begin_release, columns, keys_of, never_lost
 from .lock_kind import EXTEND, RELEASE, wire_ttl
-from .policy import Rules
+from .policy import Policy
 from .procedures import extended, extended_already
 from .redlock import finish_attempts, start_attempts, was_alive, weakest
 from .refill import lacking, lacking_of_many, refill
@@ -47,20 +47,20 @@ def parts(keys: Sequence[bytes]) -> Iterator[slice]:
 
 
 def acquire(
-    rules: Rules, keys: list[bytes], ttl: float, held: list[Lease | None]
-) -> Generator[Effect, Tally, Votes | None]:
+    policy: Policy, keys: list[bytes], ttl: float, held: list[Lease | None]
+) -> Generator[Effect, BatchVotes, Votes | None]:
     """One attempt for each key; ``held`` gets one entry for each: its lease, or None.
 
     What was not granted is undone. Returns the votes of the first key that failed because of masters.
     """
-    attempt = start_attempts(rules, keys, ttl)
+    attempt = start_attempts(policy, keys, ttl)
     tokens: list[bytes] = attempt.token
     try:
-        tally = yield Exchange(attempt.requests, rules.need, ttl, rules.wait, rules.node_timeout)
+        tally = yield Exchange(attempt.requests, policy.need, ttl, policy.wait, policy.node_timeout)
         leases, why = finish_attempts(attempt, keys, tally)
         held += leases
     except BaseException as error:
-        yield from undo_after(error, undo(keys, tokens, rules.everyone, ttl))
+        yield from undo_after(error, undo(keys, tokens, policy.all_masters, ttl))
         raise
     if None not in leases:
         return None
@@ -68,14 +68,14 @@ def acquire(
     sent = [tally.sent[number] for number in failed]
     yield from undo([keys[n] for n in failed], [tokens[n] for n in failed], sent, ttl)
     votes = (tally.votes[number] for number in failed)
-    return why or next((one for one in votes if unavailable(rules, one)), None)
+    return why or next((one for one in votes if unavailable(policy, one)), None)
 
 
 def undo(
     keys: list[bytes], tokens: list[bytes], sent: int | list[int], ttl: float | list[float]
-) -> Generator[Effect, Tally, None]:
+) -> Generator[Effect, BatchVotes, None]:
     """Take back tokens from all masters that may have them, without waiting for their replies."""
-    yield from send_surely(Batch(RELEASE, (keys, tokens), len(keys), sent, ttl))
+    yield from send_no_reply(Batch(RELEASE, (keys, tokens), len(keys), sent, ttl))
 
 
 def parts_of(leases: Sequence[Lease]) -> Iterator[slice]:
@@ -84,12 +84,12 @@ def parts_of(leases: Sequence[Lease]) -> Iterator[slice]:
         yield from parts(keys_of(leases))
         return
     start = count = size = 0
-    for at, claim in enumerate(lease.claim for lease in leases):
-        if at > start and (count + claim.parts > MOST or size + claim.size > MOST_BYTES):
+    for at, lock_kind in enumerate(lease.lock_kind for lease in leases):
+        if at > start and (count + lock_kind.request_count > MOST or size + lock_kind.key_bytes > MOST_BYTES):
             yield slice(start, at)
             start, count, size = at, 0, 0
-        count += claim.parts
-        size += claim.size
+        count += lock_kind.request_count
+        size += lock_kind.key_bytes
     yield slice(start, len(leases))
 
 
@@ -97,85 +97,85 @@ def undo_leases(leases: Sequence[Lease]) -> Generator[Effect, Any, None]:
     """The same for what was granted."""
     for part in parts_of(leases):
         begin_release(leases[part])
-        yield from send_surely(_releases(leases[part]))
+        yield from send_no_reply(_releases(leases[part]))
 
 
-def release(rules: Rules, leases: Sequence[Lease]) -> Generator[Effect, Any, list[bool]]:
+def release(policy: Policy, leases: Sequence[Lease]) -> Generator[Effect, Any, list[bool]]:
     """Delete our keys wherever they may be. False: that lease had ended on a quorum before.
 
     What interrupts it is for the caller to undo.
     """
     longest = begin_release(leases)
     requests = _releases(leases)
-    answers = yield Exchange(requests, rules.need, longest, rules.certain, rules.node_timeout)
-    if type(answers) is Tally and not answers.votes:  # a quorum of each, and no master failed
+    answers = yield Exchange(requests, policy.need, longest, policy.certain, policy.node_timeout)
+    if type(answers) is BatchVotes and not answers.votes:  # a quorum of each, and no master failed
         return never_lost(leases)
-    each = zip(leases, _each(rules, leases, requests, answers), strict=True)
-    return [was_alive(rules, lease, granted, votes) for lease, (granted, votes) in each]
+    each = zip(leases, _each(policy, leases, requests, answers), strict=True)
+    return [was_alive(policy, lease, granted, votes) for lease, (granted, votes) in each]
 
 
 def _releases(leases: Sequence[Lease]) -> list[Request] | Batch:
     if not all_plain(leases):
-        undone = (lease.undo() for lease in leases)
+        undone = (lease.release_requests() for lease in leases)
         return list(itertools.chain.from_iterable(undone))
     keys, tokens, sent, ttls = columns(leases)
     return Batch(RELEASE, (keys, tokens), len(keys), _same(sent), _same(ttls))
 
 
 def extend(
-    rules: Rules,
+    policy: Policy,
     leases: Sequence[Lease],
     ttls: Sequence[float],
     timeout: float = math.inf,
     thorough: bool = False,
-) -> Generator[Effect, Any, list[Extension]]:
+) -> Generator[Effect, Any, list[ExtendOutcome]]:
     """Compare-and-extend for each lease, as ``procedures.extend``; at most ``timeout`` seconds for all.
 
     ``thorough``: nobody waits for the outcome, so every master may be waited for, to see who lost a key.
     """
-    start = rules.clock()
+    start = policy.clock()
     outcomes = [
-        extended_already(rules, lease, ttl, start) for lease, ttl in zip(leases, ttls, strict=True)
+        extended_already(policy, lease, ttl, start) for lease, ttl in zip(leases, ttls, strict=True)
     ]
     asked = [number for number, outcome in enumerate(outcomes) if outcome is None]
     if asked:
         asking = [leases[number] for number in asked]
         requests = _extensions(asking, [ttls[number] for number in asked])
         longest = min(timeout, max(lease.deadline for lease in asking) - start)
-        stall = min(longest, rules.node_timeout)
-        heard = rules.refill and thorough and all(one.deadline - start > one.ttl / 3 for one in asking)
-        if heard:  # a master that is slow must not make any of them late
+        stall = min(longest, policy.node_timeout)
+        all_replied = policy.refill and thorough and all(one.deadline - start > one.ttl / 3 for one in asking)
+        if all_replied:  # a master that is slow must not make any of them late
             longest = min(longest, (min(lease.deadline for lease in asking) - start) / 2)
-        wait = Wait.ALL if heard else rules.certain
-        answers = yield Exchange(requests, rules.need, longest, wait, stall)
-        for number, (granted, votes) in zip(asked, _each(rules, asking, requests, answers), strict=True):
-            outcomes[number] = extended(rules, leases[number], ttls[number], start, granted, votes)
-        if rules.refill:
-            confirmed = [outcomes[number] is Extension.EXTENDED for number in asked]
-            found = list(_missing(rules, asking, confirmed, requests, answers, heard))
+        wait = Wait.ALL if all_replied else policy.certain
+        answers = yield Exchange(requests, policy.need, longest, wait, stall)
+        for number, (granted, votes) in zip(asked, _each(policy, asking, requests, answers), strict=True):
+            outcomes[number] = extended(policy, leases[number], ttls[number], start, granted, votes)
+        if policy.refill:
+            confirmed = [outcomes[number] is ExtendOutcome.EXTENDED for number in asked]
+            found = list(_missing(policy, asking, confirmed, requests, answers, all_replied))
             if found:
                 yield from refill(found)
     return [outcome for outcome in outcomes if outcome is not None]
 
 
 def _missing(
-    rules: Rules,
+    policy: Policy,
     leases: Sequence[Lease],
     confirmed: Sequence[bool],
     requests: list[Request] | Batch,
     answers: Any,
-    heard: bool,
+    all_replied: bool,
 ) -> Iterator[tuple[Lease, int]]:
-    """Which of them to put back where. ``heard``: every master was waited for."""
-    each = _each(rules, leases, requests, answers)
+    """Which of them to put back where. ``all_replied``: every master was waited for."""
+    each = _each(policy, leases, requests, answers)
     for number, (lease, good, (granted, votes)) in enumerate(zip(leases, confirmed, each, strict=True)):
-        if not good or not lease.plain:
+        if not good or not lease.batchable:
             continue
         if votes is None:
-            everybody = granted == answers.sent[number].bit_count()
-            missing = lacking_of_many(rules, lease, everybody, heard)
+            all_granted = granted == answers.sent[number].bit_count()
+            missing = lacking_of_many(policy, lease, all_granted, all_replied)
         else:
-            missing = lacking(rules, lease, votes)
+            missing = lacking(policy, lease, votes)
         if missing:
             yield lease, missing
 
@@ -186,12 +186,12 @@ def _extensions(leases: Sequence[Lease], ttls: list[float]) -> list[Request] | B
         keys, tokens, sent, _ = columns(leases)
         return Batch(EXTEND, (keys, tokens, _same(wires)), len(keys), _same(sent))
     pairs = zip(leases, wires, strict=True)
-    more = (lease.claim.more(lease.token, wire, lease.sent) for lease, wire in pairs)
+    more = (lease.lock_kind.extend_requests(lease.token, wire, lease.sent) for lease, wire in pairs)
     return list(itertools.chain.from_iterable(more))
 
 
 def _each(
-    rules: Rules, leases: Sequence[Lease], requests: list[Request] | Batch, answers: Any
+    policy: Policy, leases: Sequence[Lease], requests: list[Request] | Batch, answers: Any
 ) -> Iterator[tuple[int, Votes | None]]:
     """For each lease how many granted, and the votes where something was wrong."""
     if isinstance(requests, Batch):
@@ -200,8 +200,8 @@ def _each(
         return
     at = 0
     for lease in leases:
-        votes = weakest(rules, answers[at : at + lease.claim.parts])
-        at += lease.claim.parts
+        votes = weakest(policy, answers[at : at + lease.lock_kind.request_count])
+        at += lease.lock_kind.request_count
         yield votes.granted, votes
 
 

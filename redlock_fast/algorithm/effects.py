@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 from ..engine.contract import Batch, Request, Wait
-from .local_queue import Place
+from .local_queue import QueueEntry
 
 
 class Exchange:
@@ -29,13 +29,13 @@ class Exchange:
         self.stall = stall
 
 
-class Watch(Exchange):
+class WaitForChange(Exchange):
     """The same for requests that watch: which may take long, and end when something changes."""
 
     __slots__ = ()
 
 
-class Pause:
+class Sleep:
     """Effect: wait for ``seconds``."""
 
     __slots__ = ("seconds",)
@@ -44,17 +44,20 @@ class Pause:
         self.seconds = seconds
 
 
-class Reconnect(Pause):
-    """Effect: the same, where masters are ``gone``. They are connected at once; one that is back ends it."""
+class WaitForReconnect(Sleep):
+    """Effect.
 
-    __slots__ = ("gone",)
+    The same, where masters are ``disconnected``. They are connected at once; one that is back ends it.
+    """
 
-    def __init__(self, seconds: float, gone: list[int]) -> None:
+    __slots__ = ("disconnected",)
+
+    def __init__(self, seconds: float, disconnected: list[int]) -> None:
         super().__init__(seconds)
-        self.gone = gone
+        self.disconnected = disconnected
 
 
-class Connect:
+class WaitForQuorum:
     """Effect: wait up to ``timeout`` seconds for the first quorum of connections."""
 
     __slots__ = ("timeout",)
@@ -63,17 +66,17 @@ class Connect:
         self.timeout = timeout
 
 
-class Turn:
-    """Effect: wait until ``place`` is the first of its line, at most for ``seconds``."""
+class WaitForTurn:
+    """Effect: wait until ``entry`` is the first of its line, at most for ``seconds``."""
 
-    __slots__ = ("place", "seconds")
+    __slots__ = ("entry", "seconds")
 
-    def __init__(self, place: Place, seconds: float) -> None:
-        self.place = place
+    def __init__(self, entry: QueueEntry, seconds: float) -> None:
+        self.entry = entry
         self.seconds = seconds
 
 
-Effect = Exchange | Pause | Connect | Turn
+Effect = Exchange | Sleep | WaitForQuorum | WaitForTurn
 
 
 def undo_after(error: BaseException, undo: Generator[Effect, Any, Any]) -> Generator[Effect, Any, None]:
@@ -82,7 +85,7 @@ def undo_after(error: BaseException, undo: Generator[Effect, Any, Any]) -> Gener
         yield from undo
 
 
-def send_surely(requests: list[Request] | Batch) -> Generator[Effect, Any, None]:
+def send_no_reply(requests: list[Request] | Batch) -> Generator[Effect, Any, None]:
     """Hand over what must arrive, without waiting for replies; once more if that is interrupted."""
     try:
         yield from send(requests)

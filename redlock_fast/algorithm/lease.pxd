@@ -2,7 +2,7 @@
 
 cimport cython
 
-from redlock_fast.algorithm.lock_kind cimport Claim, release
+from redlock_fast.algorithm.lock_kind cimport LockKind, release
 
 cdef class Lease:
     cdef readonly bytes key
@@ -15,14 +15,14 @@ cdef class Lease:
     cdef public bint lost
     cdef public bint released
 
-    cpdef object undo(self)
+    cpdef object release_requests(self)
 
 cdef class KindLease(Lease):
-    cdef public object claim
+    cdef public object lock_kind
     cdef readonly object fencing
 
 cpdef Lease lease_of(
-    Claim claim, bytes token, unsigned long long sent, double ttl, double end, double validity,
+    LockKind lock_kind, bytes token, unsigned long long sent, double ttl, double end, double validity,
     object fencing=*)
 
 @cython.locals(made=Lease)

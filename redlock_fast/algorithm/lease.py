@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..engine.contract import Request, Votes
-from .lock_kind import Claim, release
+from .lock_kind import LockKind, release
 
 
 class Lease:
@@ -46,20 +46,20 @@ class Lease:
         self.released = False  # or about to be: set before the first release goes out
 
     @property
-    def claim(self) -> Claim:
+    def lock_kind(self) -> LockKind:
         """What was granted."""
-        return Claim(self.key)
+        return LockKind(self.key)
 
     @property
-    def plain(self) -> bool:
-        """Whether what releases and extends it may go out as columns; see ``Claim.plain``."""
+    def batchable(self) -> bool:
+        """Whether what releases and extends it may go out as columns; see ``LockKind.batchable``."""
         return True
 
-    def undo(self) -> list[Request]:
+    def release_requests(self) -> list[Request]:
         """What takes it back, from all masters that may have it."""
         return release(self.key, self.token, self.sent, self.ttl)
 
-    def lose(self, now: float) -> None:
+    def mark_lost(self, now: float) -> None:
         """It stays with its lock until the release, which takes back what a minority may still have."""
         self.lost = True
         self.deadline = min(self.deadline, now)
@@ -68,13 +68,13 @@ class Lease:
 class KindLease(Lease):
     """The same of a lock of another kind, or one that counts fencing tokens."""
 
-    __slots__ = ("claim", "fencing")
+    __slots__ = ("fencing", "lock_kind")
 
-    claim: Claim
+    lock_kind: LockKind
 
     def __init__(
         self,
-        claim: Claim,
+        lock_kind: LockKind,
         token: bytes,
         sent: int,
         ttl: float,
@@ -82,16 +82,16 @@ class KindLease(Lease):
         validity: float,
         fencing: int | None = None,
     ) -> None:
-        super().__init__(claim.key, token, sent, ttl, end, validity)
-        self.claim = claim
+        super().__init__(lock_kind.key, token, sent, ttl, end, validity)
+        self.lock_kind = lock_kind
         self.fencing = fencing
 
     @property
-    def plain(self) -> bool:
-        return self.claim.plain
+    def batchable(self) -> bool:
+        return self.lock_kind.batchable
 
-    def undo(self) -> list[Request]:
-        return self.claim.undo(self.token, self.sent, self.ttl)
+    def release_requests(self) -> list[Request]:
+        return self.lock_kind.release_requests(self.token, self.sent, self.ttl)
 
 
 def plain_lease(key: bytes, token: bytes, sent: int, ttl: float, end: float, validity: float) -> Lease:
@@ -105,7 +105,7 @@ def plain_lease(key: bytes, token: bytes, sent: int, ttl: float, end: float, val
 
 
 def lease_of(
-    claim: Claim,
+    lock_kind: LockKind,
     token: bytes,
     sent: int,
     ttl: float,
@@ -113,10 +113,10 @@ def lease_of(
     validity: float,
     fencing: int | None = None,
 ) -> Lease:
-    """What was granted to ``claim``."""
-    if type(claim) is Claim:
-        return plain_lease(claim.key, token, sent, ttl, end, validity)
-    return KindLease(claim, token, sent, ttl, end, validity, fencing)
+    """What was granted to ``lock_kind``."""
+    if type(lock_kind) is LockKind:
+        return plain_lease(lock_kind.key, token, sent, ttl, end, validity)
+    return KindLease(lock_kind, token, sent, ttl, end, validity, fencing)
 
 
 def granted_leases(
@@ -140,7 +140,7 @@ def all_plain(leases: Iterable[Lease]) -> bool:
     plain = True
     for lease in leases:
         if type(lease) is not Lease:
-            plain = plain and lease.plain
+            plain = plain and lease.batchable
     return plain
 
 
@@ -176,7 +176,7 @@ def columns(leases: Sequence[Lease]) -> Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class AcquireFailure:
     """Why there is no lease: the last round's votes. ``unavailable``: masters failed, not others hold."""
 
     votes: Votes
@@ -184,7 +184,7 @@ class Refusal:
     rounds: int
 
 
-class Extension(Enum):
+class ExtendOutcome(Enum):
     """What came of an extension. INCONCLUSIVE: still held until the deadline as it was."""
 
     EXTENDED = "extended"

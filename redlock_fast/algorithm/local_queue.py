@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 
-class _Stand:
+class _Slot:
     """What stands in the line for a place. ``wake``: called when it may have become the first."""
 
     __slots__ = ("wake",)
@@ -16,65 +16,65 @@ class _Stand:
         self.wake: Callable[[], object] | None = None
 
 
-class Place:
+class QueueEntry:
     """One caller's place in the line for ``key``. It ends with ``leave``, or when nobody has it any more:
     what a signal handler raises may come before, or in the middle of, any call.
     """
 
-    __slots__ = ("_line", "key", "stand")
+    __slots__ = ("_queue", "key", "slot")
 
-    def __init__(self, line: Line, key: bytes) -> None:
-        self._line = line
+    def __init__(self, queue: LocalQueue, key: bytes) -> None:
+        self._queue = queue
         self.key = key
-        self.stand = _Stand()
+        self.slot = _Slot()
 
     @property
-    def first(self) -> bool:
-        places = self._line.waiting.get(self.key)
-        return places is None or places[0] is self.stand
+    def is_first(self) -> bool:
+        entries = self._queue.waiting.get(self.key)
+        return entries is None or entries[0] is self.slot
 
     def leave(self) -> None:
         """The next one is first now."""
-        self._line.leave(self)
+        self._queue.leave(self)
 
     __del__ = leave
 
 
-class Line:
+class LocalQueue:
     """The lines of one client, by key."""
 
     def __init__(self) -> None:
-        self.waiting: dict[bytes, collections.deque[_Stand]] = {}
+        self.waiting: dict[bytes, collections.deque[_Slot]] = {}
         self._mutex = threading.RLock()  # reentrant: a signal handler may wait, too
 
-    def abandon(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a child of fork: nobody waits here."""
         self.waiting = {}
         self._mutex = threading.RLock()
 
-    def enter(self, key: bytes) -> Place:
-        place = Place(self, key)
+    def enter(self, key: bytes) -> QueueEntry:
+        entry = QueueEntry(self, key)
         with self._mutex:
-            self.waiting.setdefault(key, collections.deque()).append(place.stand)
-        return place
+            self.waiting.setdefault(key, collections.deque()).append(entry.slot)
+        return entry
 
-    def leave(self, place: Place) -> None:
+    def leave(self, entry: QueueEntry) -> None:
         with self._mutex:
-            places = self.waiting.get(place.key)
-            if places is None or place.stand not in places:
+            entries = self.waiting.get(entry.key)
+            if entries is None or entry.slot not in entries:
                 return
-            was_first = places[0] is place.stand
-            places.remove(place.stand)
-            if not places:
-                del self.waiting[place.key]
-            wake = places[0].wake if places and was_first else None
+            was_first = entries[0] is entry.slot
+            entries.remove(entry.slot)
+            if not entries:
+                del self.waiting[entry.key]
+            wake = entries[0].wake if entries and was_first else None
         if wake is not None:
             wake()
 
     def wake_all(self) -> None:
         """The client is closed: nobody has anything to wait for."""
         with self._mutex:
-            wakes = [stand.wake for places in self.waiting.values() for stand in places]
+            wakes = [slot.wake for entries in self.waiting.values() for slot in entries]
         for wake in wakes:
             if wake is not None:
                 wake()

@@ -2,16 +2,16 @@
 
 from redlock_fast.engine.messages cimport Request, request
 
-cdef class Claim:
+cdef class LockKind:
     cdef public bytes key
 
-    cpdef object ask(self, bytes token, bytes ttl, unsigned long long masters)
-    cpdef Claim granted(self)
-    cpdef object undo(self, bytes token, unsigned long long masters, double keep)
+    cpdef object acquire_request(self, bytes token, bytes ttl, unsigned long long masters)
+    cpdef LockKind held_kind(self)
+    cpdef object release_requests(self, bytes token, unsigned long long masters, double resend_for)
 
-cdef class Fenced(Claim):
+cdef class FencedKind(LockKind):
     cdef public bytes counter
     cdef public bytes retention
     cdef public bytes step
 
-cpdef list release(bytes key, bytes token, unsigned long long masters, double keep)
+cpdef list release(bytes key, bytes token, unsigned long long masters, double resend_for)

@@ -1,15 +1,15 @@
 # How algorithm/policy.py is compiled: the same source, with fields that C can reach.
 
-from redlock_fast.algorithm.voting_masters cimport Electorate
+from redlock_fast.algorithm.voting_masters cimport VotingMasters
 
-cdef class Rules:
+cdef class Policy:
     cdef public object masters  # no int of C, which has no 63 bits to shift
     cdef public int need
     cdef public double node_timeout
     cdef public double drift_factor
-    cdef public double patience
+    cdef public double outage_timeout
     cdef public object retry
-    cdef public Electorate electorate
+    cdef public VotingMasters voters
     cdef public object wait
     cdef public object clock
     cdef public object chance
@@ -19,11 +19,11 @@ cdef class Rules:
     cdef public object step
     cdef public bint push
     cdef public bint refill
-    cdef public object line
-    cdef public object places
-    cdef public unsigned long long everyone
+    cdef public object local_queue
+    cdef public object server_entries
+    cdef public unsigned long long all_masters
     cdef public object certain
     cdef public double ttl
     cdef public bytes wire
 
-    cpdef bytes wire_of(self, double ttl)
+    cpdef bytes ttl_on_wire(self, double ttl)

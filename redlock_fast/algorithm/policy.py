@@ -8,34 +8,34 @@ from dataclasses import dataclass, field
 
 from ..engine.contract import Votes, Wait
 from .clock import Clock, lease_clock
-from .local_queue import Line
+from .local_queue import LocalQueue
 from .lock_kind import wire_ttl
 from .quorum import Retry, impossible
-from .server_queue import Places
+from .server_queue import ServerQueueEntries
 from .tokens import new_token, new_tokens
-from .voting_masters import Electorate
+from .voting_masters import VotingMasters
 
 
 @dataclass(eq=False, repr=False)
-class Rules:
+class Policy:
     """What all procedures of one client go by. Times in seconds. Made once, and never changed.
 
-    ``patience``: how long an acquire without a deadline bears with masters that form no quorum.
-    ``electorate``: whose yes counts. ``wait``: what decides an acquire; all else waits for certainty at
+    ``outage_timeout``: how long an acquire without a deadline bears with masters that form no quorum.
+    ``voters``: whose yes counts. ``wait``: what decides an acquire; all else waits for certainty at
     least. ``retention``: how long a counter of fencing tokens outlives its last use; ``step``: how far it may
     be behind its master's clock; both for the wire.
     ``refill``: extensions put the key back on masters that lost it. ``push``: who waits has masters tell
-    when the lock may be free. ``line``: who else of this client waits. ``places``: what those keep meanwhile.
-    ``ttl``: of a lease, where nothing else was asked for.
+    when the lock may be free. ``local_queue``: who else of this client waits. ``server_entries``: what those
+    keep meanwhile. ``ttl``: of a lease, where nothing else was asked for.
     """
 
     masters: int
     need: int
     node_timeout: float
     drift_factor: float
-    patience: float
+    outage_timeout: float
     retry: Retry
-    electorate: Electorate
+    voters: VotingMasters
     wait: Wait = Wait.EARLY
     clock: Clock = lease_clock
     chance: Callable[[], float] = random.SystemRandom().random
@@ -45,25 +45,25 @@ class Rules:
     step: bytes = b"30000"
     push: bool = False
     refill: bool = False
-    line: Line = field(default_factory=Line)
-    places: Places = field(default_factory=Places)
+    local_queue: LocalQueue = field(default_factory=LocalQueue)
+    server_entries: ServerQueueEntries = field(default_factory=ServerQueueEntries)
     ttl: float = 10.0
     #: The mask of all masters.
-    everyone: int = field(init=False)
+    all_masters: int = field(init=False)
     #: Where a failing master must not pass for one that refused.
     certain: Wait = field(init=False)
     #: ``ttl`` for the wire.
     wire: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.everyone = (1 << self.masters) - 1
+        self.all_masters = (1 << self.masters) - 1
         self.certain = max(self.wait, Wait.CERTAIN)
         self.wire = wire_ttl(self.ttl)
 
-    def wire_of(self, ttl: float) -> bytes:
+    def ttl_on_wire(self, ttl: float) -> bytes:
         """``ttl`` as it goes into a command."""
         return self.wire if ttl == self.ttl else wire_ttl(ttl)
 
-    def hopeless(self, votes: Votes) -> bool:
+    def refused_by_quorum(self, votes: Votes) -> bool:
         """Whether so many masters refused that others hold, or ours is lost, for certain."""
         return impossible(self.masters, self.need, votes.refused, 0)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from ..engine.contract import Request, Votes
-from .attempts import Tries
-from .effects import Effect, Exchange, send_surely, undo_after
-from .lease import Extension, Lease, Refusal
-from .lock_kind import EXISTS, Claim, Fenced, wire_ttl
-from .policy import Rules
+from .attempts import RetryLoop
+from .effects import Effect, Exchange, send_no_reply, undo_after
+from .lease import AcquireFailure, ExtendOutcome, Lease
+from .lock_kind import EXISTS, FencedKind, LockKind, wire_ttl
+from .policy import Policy
 from .quorum import deadline, fencing_token
 from .redlock import (
     Attempt,
@@ -32,68 +32,70 @@ from .refill import lacking, refill
 
 
 def acquire(
-    rules: Rules,
-    claim: Claim,
+    policy: Policy,
+    lock_kind: LockKind,
     ttl: float,
     give_up_at: float | None,
     rounds: int | None,
-    keep: Callable[[Lease], None],
+    on_granted: Callable[[Lease], None],
     first: Attempt | None = None,
-) -> Generator[Effect, list[Votes], Lease | Refusal]:
+) -> Generator[Effect, list[Votes], Lease | AcquireFailure]:
     """Attempts until one gets a lease, or until ``give_up_at`` (lease clock) or ``rounds`` ends them.
 
-    What an attempt without a lease leaves behind is undone. ``keep`` is handed the lease at once: what
+    What an attempt without a lease leaves behind is undone. ``on_granted`` is handed the lease at once: what
     interrupts from then on is for the caller to undo. ``first``: an attempt whose exchange the caller makes.
     """
-    token = rules.token() if first is None else first.token
-    tries = Tries(rules, claim.begin(), give_up_at, rounds, ttl, token)
+    token = policy.token() if first is None else first.token
+    retry_loop = RetryLoop(policy, lock_kind.for_attempt(), give_up_at, rounds, ttl, token)
     try:
-        if first is None and tries.others_first() and not (yield from tries.queue()):
-            return tries.refusal
+        if first is None and retry_loop.others_first() and not (yield from retry_loop.queue()):
+            return retry_loop.failure
         while True:
-            attempt = first or start_attempt(rules, tries.claim, ttl, tries.token)
+            attempt = first or start_attempt(policy, retry_loop.lock_kind, ttl, retry_loop.token)
             first = None
-            votes, lease = yield from ask(attempt, tries)
+            votes, lease = yield from ask(attempt, retry_loop)
             if lease is not None:
-                keep(lease)
+                on_granted(lease)
                 return lease
-            if tries.over(votes, attempt.start):
+            if retry_loop.exhausted(votes, attempt.start):
                 break
-            yield from tries.retreat()
-            if not (yield from tries.wait(votes)):
+            yield from retry_loop.roll_back()
+            if not (yield from retry_loop.wait(votes)):
                 break
-        yield from tries.undo()
-        return tries.refusal
+        yield from retry_loop.undo()
+        return retry_loop.failure
     except BaseException as error:
-        yield from undo_after(error, tries.undo())
+        yield from undo_after(error, retry_loop.undo())
         raise
     finally:
-        tries.leave()
+        retry_loop.leave()
 
 
-def ask(attempt: Attempt, tries: Tries) -> Generator[Effect, list[Votes], tuple[Votes, Lease | None]]:
+def ask(
+    attempt: Attempt, retry_loop: RetryLoop
+) -> Generator[Effect, list[Votes], tuple[Votes, Lease | None]]:
     """Make one attempt: its votes, and the lease if it gets one."""
-    rules, claim, sent = tries.rules, tries.claim, tries.sent
-    timeout = rules.node_timeout
-    if tries.give_up_at is not None:
-        timeout = max(0.0, min(timeout, tries.give_up_at - attempt.start))
-    tries.sent |= attempt.masters  # unless the votes say otherwise
-    wait = rules.certain if claim.certain else rules.wait
-    votes = (yield Exchange(attempt.requests, rules.need, timeout, wait))[0]
-    tries.sent = sent | votes.sent
+    policy, lock_kind, sent = retry_loop.policy, retry_loop.lock_kind, retry_loop.sent
+    timeout = policy.node_timeout
+    if retry_loop.give_up_at is not None:
+        timeout = max(0.0, min(timeout, retry_loop.give_up_at - attempt.start))
+    retry_loop.sent |= attempt.masters  # unless the votes say otherwise
+    wait = policy.certain if lock_kind.needs_certain else policy.wait
+    votes = (yield Exchange(attempt.requests, policy.need, timeout, wait))[0]
+    retry_loop.sent = sent | votes.sent
     trusted, fencing = trusted_votes(attempt, votes), None
     granted = trusted.granted
-    if type(claim) is Fenced and granted >= rules.need:
-        left = attempt.start + timeout - rules.clock()
-        fencing, granted = yield from fence(rules, claim, attempt.token, trusted.values, left)
-    lease = finish_attempt(attempt, granted, tries.sent, fencing)
+    if type(lock_kind) is FencedKind and granted >= policy.need:
+        left = attempt.start + timeout - policy.clock()
+        fencing, granted = yield from fence(policy, lock_kind, attempt.token, trusted.values, left)
+    lease = finish_attempt(attempt, granted, retry_loop.sent, fencing)
     if lease is None:
-        claim.learn(votes)
+        lock_kind.observe(votes)
     return votes, lease
 
 
 def fence(
-    rules: Rules, claim: Fenced, token: bytes, values: Sequence[int], timeout: float
+    policy: Policy, lock_kind: FencedKind, token: bytes, values: Sequence[int], timeout: float
 ) -> Generator[Effect, list[Votes], tuple[int, int]]:
     """The fencing token of a grant, and how many masters vouch for it: whose counter it was raised to.
 
@@ -101,13 +103,13 @@ def fence(
     so no two holders ever get the same. Usually all counters agree, and nobody is asked.
     """
     counters = {master: value for master, value in enumerate(values) if value > 0}
-    fencing = fencing_token(list(counters.values()), rules.masters)
+    fencing = fencing_token(list(counters.values()), policy.masters)
     vouching = sum(value == fencing for value in counters.values())
     behind = sum(1 << master for master, value in counters.items() if value < fencing)
     if not behind:
         return fencing, vouching
-    lift = claim.lift(token, fencing, behind)
-    missing = rules.need - vouching
+    lift = lock_kind.raise_fence_request(token, fencing, behind)
+    missing = policy.need - vouching
     if missing > 0:
         votes = (yield Exchange([lift], missing, max(0.0, timeout)))[0]
         vouching += votes.granted
@@ -118,78 +120,78 @@ def fence(
 
 def undo_lease(lease: Lease) -> Generator[Effect, Any, None]:
     """Take a lease back from all masters that may have it, without waiting for their replies."""
-    yield from send_surely(start_release(lease))
+    yield from send_no_reply(start_release(lease))
 
 
-def release(rules: Rules, lease: Lease) -> Generator[Effect, list[Votes], bool]:
+def release(policy: Policy, lease: Lease) -> Generator[Effect, list[Votes], bool]:
     """Delete our key wherever it may be. False: the lease had ended on a quorum before.
 
     What interrupts it is for the caller to undo, who knows of the lease before the first step.
     """
     requests = start_release(lease)
-    answers = yield Exchange(requests, rules.need, rules.node_timeout, rules.certain)
-    return finish_release(rules, lease, answers)
+    answers = yield Exchange(requests, policy.need, policy.node_timeout, policy.certain)
+    return finish_release(policy, lease, answers)
 
 
 def extend(
-    rules: Rules, lease: Lease, ttl: float, confirm: bool = False
-) -> Generator[Effect, list[Votes], tuple[Extension, Votes | None]]:
+    policy: Policy, lease: Lease, ttl: float, confirm: bool = False
+) -> Generator[Effect, list[Votes], tuple[ExtendOutcome, Votes | None]]:
     """Compare-and-extend on all masters that were sent the SET; on success ``lease`` says the new end.
 
     It never shortens. A lease that lasts longer than ``ttl`` from now stays as it is; its masters are
     asked only to ``confirm`` it. A master does not shorten its key either: a request that it executes
     after a longer one changes nothing.
     """
-    start = rules.clock()
-    known = extended_already(rules, lease, ttl, start)
-    if confirm and known is Extension.EXTENDED:
+    start = policy.clock()
+    known = extended_already(policy, lease, ttl, start)
+    if confirm and known is ExtendOutcome.EXTENDED:
         known = None
     if known is not None:
         return known, None
-    requests = lease.claim.more(lease.token, wire_ttl(ttl), lease.sent)
-    timeout = min(rules.node_timeout, lease.deadline - start)
-    votes = weakest(rules, (yield Exchange(requests, rules.need, timeout, rules.certain)))
-    outcome = extended(rules, lease, ttl, start, votes.granted, votes)
-    if rules.refill and outcome is Extension.EXTENDED and lease.plain:
-        missing = lacking(rules, lease, votes)
+    requests = lease.lock_kind.extend_requests(lease.token, wire_ttl(ttl), lease.sent)
+    timeout = min(policy.node_timeout, lease.deadline - start)
+    votes = weakest(policy, (yield Exchange(requests, policy.need, timeout, policy.certain)))
+    outcome = extended(policy, lease, ttl, start, votes.granted, votes)
+    if policy.refill and outcome is ExtendOutcome.EXTENDED and lease.batchable:
+        missing = lacking(policy, lease, votes)
         if missing:
             yield from refill([(lease, missing)])
     return outcome, votes
 
 
-def extended_already(rules: Rules, lease: Lease, ttl: float, start: float) -> Extension | None:
+def extended_already(policy: Policy, lease: Lease, ttl: float, start: float) -> ExtendOutcome | None:
     """What an extension comes to where no master needs to be asked: the lease lasts so long as it was
     confirmed, or has ended.
     """
     if start >= lease.deadline or lease.lost:
-        return Extension.LOST
-    if deadline(start, ttl, rules.drift_factor) > lease.deadline:
+        return ExtendOutcome.LOST
+    if deadline(start, ttl, policy.drift_factor) > lease.deadline:
         return None
     lease.validity = lease.deadline - start
-    return Extension.EXTENDED
+    return ExtendOutcome.EXTENDED
 
 
 def extended(
-    rules: Rules, lease: Lease, ttl: float, start: float, granted: int, votes: Votes | None
-) -> Extension:
+    policy: Policy, lease: Lease, ttl: float, start: float, granted: int, votes: Votes | None
+) -> ExtendOutcome:
     """What the masters made of an extension that began at ``start``; no votes: all is well."""
-    now = rules.clock()
+    now = policy.clock()
     lease.ttl = max(lease.ttl, ttl)
-    if now >= lease.deadline or (votes is not None and rules.hopeless(votes)):
-        return Extension.LOST
-    if granted < rules.need:
-        return Extension.INCONCLUSIVE
+    if now >= lease.deadline or (votes is not None and policy.refused_by_quorum(votes)):
+        return ExtendOutcome.LOST
+    if granted < policy.need:
+        return ExtendOutcome.INCONCLUSIVE
     # Another extension, which began later, may have been confirmed before.
-    lease.deadline = max(lease.deadline, deadline(start, ttl, rules.drift_factor))
+    lease.deadline = max(lease.deadline, deadline(start, ttl, policy.drift_factor))
     lease.validity = lease.deadline - now
     lease.extensions += 1
     if lease.lost:  # found by another thread since the look at the deadline
-        lease.lose(now)
-        return Extension.LOST
-    return Extension.EXTENDED
+        lease.mark_lost(now)
+        return ExtendOutcome.LOST
+    return ExtendOutcome.EXTENDED
 
 
-def exists(rules: Rules, key: bytes) -> Generator[Effect, list[Votes], Votes]:
+def exists(policy: Policy, key: bytes) -> Generator[Effect, list[Votes], Votes]:
     """Which masters have the key, whosever it is; of those that have forgotten none."""
-    request = Request(EXISTS, (key,), rules.electorate.mask)
-    return (yield Exchange([request], rules.need, rules.node_timeout, rules.certain))[0]
+    request = Request(EXISTS, (key,), policy.voters.mask)
+    return (yield Exchange([request], policy.need, policy.node_timeout, policy.certain))[0]

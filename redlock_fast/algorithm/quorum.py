@@ -74,7 +74,7 @@ class Retry:
         return low + max(0.0, high - low) * chance
 
 
-class Stagger:
+class WakeJitter:
     """How long one that was told "it is free" lets others go first: all of them were told at once.
 
     Uniformly random within a window, which doubles each time that the votes were split: that is, others

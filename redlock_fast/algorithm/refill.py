@@ -12,39 +12,39 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from ..engine.contract import SILENT, Batch, Votes
+from ..engine.contract import NO_REPLY, Batch, Votes
 from ..wire.commands import Verb
-from .effects import Effect, send, send_surely, undo_after
+from .effects import Effect, send, send_no_reply, undo_after
 from .lease import Lease
 from .lock_kind import RELEASE, wire_ttl
-from .policy import Rules
+from .policy import Policy
 
 REFILL = int(Verb.REFILL)
 
 #: A majority decides, and who answers behind it is not heard: so at every so many extensions of a lease
 #: the key goes to the unheard, too. Those that have it refuse it.
-UNHEARD_EVERY = 8
+RECHECK_EVERY = 8
 
 
-def lacking(rules: Rules, lease: Lease, votes: Votes) -> int:
+def lacking(policy: Policy, lease: Lease, votes: Votes) -> int:
     """Which masters to send the key, after a confirmed extension with these votes."""
-    mask = rules.everyone & ~lease.sent
-    unheard = lease.extensions % UNHEARD_EVERY == 0
-    if votes.refused or unheard:
+    mask = policy.all_masters & ~lease.sent
+    recheck = lease.extensions % RECHECK_EVERY == 0
+    if votes.refused or recheck:
         for master, value in enumerate(votes.values):
-            if value == 0 or (unheard and value == SILENT and votes.sent >> master & 1):
+            if value == 0 or (recheck and value == NO_REPLY and votes.sent >> master & 1):
                 mask |= 1 << master
     return mask
 
 
-def lacking_of_many(rules: Rules, lease: Lease, everybody: bool, heard: bool) -> int:
-    """The same where only grants were counted: whether ``everybody`` granted, of those that were asked.
+def lacking_of_many(policy: Policy, lease: Lease, all_granted: bool, all_replied: bool) -> int:
+    """The same where only grants were counted: whether ``all_granted`` granted, of those that were asked.
 
-    ``heard``: all answers were waited for. Who did not grant is not known.
+    ``all_replied``: all answers were waited for. Who did not grant is not known.
     """
-    if not everybody and (heard or lease.extensions % UNHEARD_EVERY == 0):
-        return rules.everyone
-    return rules.everyone & ~lease.sent
+    if not all_granted and (all_replied or lease.extensions % RECHECK_EVERY == 0):
+        return policy.all_masters
+    return policy.all_masters & ~lease.sent
 
 
 def refill(found: Sequence[tuple[Lease, int]]) -> Generator[Effect, Any, None]:
@@ -66,7 +66,7 @@ def _take_back(found: Sequence[tuple[Lease, int]]) -> Generator[Effect, Any, Non
     gone = [(lease, mask) for lease, mask in found if lease.released]
     if gone:
         keys, tokens, masks, ttls = _columns(gone)
-        yield from send_surely(Batch(RELEASE, (keys, tokens), len(gone), masks, ttls))
+        yield from send_no_reply(Batch(RELEASE, (keys, tokens), len(gone), masks, ttls))
 
 
 def _columns(

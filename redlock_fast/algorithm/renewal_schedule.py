@@ -18,7 +18,7 @@ from .lease import Lease
 from .quorum import deadline
 
 #: How much of a lease is left when it is extended.
-LEFT = 2 / 3
+EXTEND_AT_SHARE_LEFT = 2 / 3
 #: What is due within so many seconds, and within this share of its lease, is extended along with others.
 WINDOW, WINDOW_SHARE = 0.05, 1 / 12
 #: Pauses after inconclusive extensions, in seconds: doubled each time, up to this share of the lease.
@@ -49,13 +49,13 @@ class Renewable(Protocol):
     def may_be_extended(self, lease: Lease) -> bool: ...
 
 
-class Hold:
+class RenewedLease:
     """One lease under renewal, from its grant to its release or loss. ``until``: not extended beyond this.
 
     It has its lock only weakly: one that nobody has any more is not renewed.
     """
 
-    __slots__ = ("_lock", "failures", "key", "lease", "over", "stopped", "told", "ttl", "until")
+    __slots__ = ("_lock", "failures", "key", "lease", "notified", "over", "stopped", "ttl", "until")
 
     def __init__(self, lock: Renewable, lease: Lease, until: float = math.inf) -> None:
         self._lock = weakref.ref(lock)
@@ -66,16 +66,16 @@ class Hold:
         self.failures = 0  # since it was last extended
         self.stopped = ""  # why it is not extended any more
         self.over = True  # of no interest: released, lost or abandoned; or not in the schedule yet
-        self.told = False  # that it is lost
+        self.notified = False  # that it is lost
 
     def lock(self) -> Renewable | None:
         """The lock, while it has this lease."""
         lock = self._lock()
         return lock if lock is not None and lock.lease is self.lease else None
 
-    def due(self) -> float:
+    def due_at(self) -> float:
         """When to extend it, whoever extended it last."""
-        return self.lease.deadline - self.ttl * LEFT
+        return self.lease.deadline - self.ttl * EXTEND_AT_SHARE_LEFT
 
     def slack(self) -> float:
         """How much earlier it may be, along with others."""
@@ -91,7 +91,7 @@ class Hold:
         return self.stopped or (UNCONFIRMED if self.failures else LATE)
 
 
-Heap = list[tuple[float, int, Hold]]
+Heap = list[tuple[float, int, RenewedLease]]
 
 
 class Schedule:
@@ -111,16 +111,17 @@ class Schedule:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, hold: Hold) -> None:
+    def add(self, renewed: RenewedLease) -> None:
         self._count += 1
-        hold.over = False  # so that whoever is interrupted, here or before, may drop it: it is counted or not
-        self._push(self._ends, hold.lease.deadline, hold)
-        self._push(self._dues, hold.due(), hold)
+        # so that whoever is interrupted, here or before, may drop it: it is counted or not
+        renewed.over = False
+        self._push(self._ends, renewed.lease.deadline, renewed)
+        self._push(self._dues, renewed.due_at(), renewed)
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, renewed: RenewedLease) -> None:
         """It is released, lost or abandoned."""
-        if not hold.over:
-            hold.over = True
+        if not renewed.over:
+            renewed.over = True
             self._count -= 1
 
     def sweep(self) -> None:
@@ -140,66 +141,66 @@ class Schedule:
         """When the first of all leases ends, as they are now."""
         ends = self._ends
         while ends:
-            at, _, hold = ends[0]
-            if hold.over:
+            at, _, renewed = ends[0]
+            if renewed.over:
                 heapq.heappop(ends)
-            elif at < hold.lease.deadline:  # it was extended
-                heapq.heapreplace(ends, (hold.lease.deadline, next(self._numbers), hold))
+            elif at < renewed.lease.deadline:  # it was extended
+                heapq.heapreplace(ends, (renewed.lease.deadline, next(self._numbers), renewed))
             else:
                 return at
         return math.inf
 
-    def ended(self, now: float) -> list[Hold]:
+    def pop_ended(self, now: float) -> list[RenewedLease]:
         """Those whose lease has ended and whose lock is still there: lost."""
         self.sweep()
         lost = []
         while self.first_end() <= now:
-            hold = heapq.heappop(self._ends)[2]
-            if hold.lock() is None:
-                self.drop(hold)
+            renewed = heapq.heappop(self._ends)[2]
+            if renewed.lock() is None:
+                self.drop(renewed)
             else:
-                lost.append(hold)
+                lost.append(renewed)
         return lost
 
-    def due(self, now: float) -> list[tuple[Hold, float]]:
+    def pop_due(self, now: float) -> list[tuple[RenewedLease, float]]:
         """Those to extend now, and for how many seconds each. ``settle`` must follow."""
         found = []
         while self._dues and (self._dues[0][2].over or self._dues[0][0] - self._dues[0][2].slack() <= now):
-            hold = heapq.heappop(self._dues)[2]
-            if not hold.over:
-                ttl = self._wanted(hold, now)
+            renewed = heapq.heappop(self._dues)[2]
+            if not renewed.over:
+                ttl = self._extension_ttl(renewed, now)
                 if ttl:
-                    found.append((hold, ttl))
+                    found.append((renewed, ttl))
         return found
 
-    def _wanted(self, hold: Hold, now: float) -> float:
+    def _extension_ttl(self, renewed: RenewedLease, now: float) -> float:
         """For how many seconds to extend it; 0.0: not now."""
-        lock = hold.lock()
+        lock = renewed.lock()
         if lock is None:
-            self.drop(hold)
+            self.drop(renewed)
             return 0.0
-        if hold.due() - hold.slack() > now:  # somebody else extended it
-            hold.failures = 0
-            self._push(self._dues, hold.due(), hold)
+        if renewed.due_at() - renewed.slack() > now:  # somebody else extended it
+            renewed.failures = 0
+            self._push(self._dues, renewed.due_at(), renewed)
             return 0.0
-        left = hold.lease.deadline - now
-        if hold.failures and left < min(self.took, hold.ttl * LAST_SHARE):
+        left = renewed.lease.deadline - now
+        if renewed.failures and left < min(self.took, renewed.ttl * LAST_SHARE):
             return 0.0  # only the telling of its end would be late
-        ttl = min(hold.ttl, hold.until - now)
-        if not lock.may_be_extended(hold.lease):
-            hold.stopped = MAX_EXTENSIONS
-        elif deadline(now, ttl, self._drift_factor) < hold.lease.deadline + hold.ttl * WINDOW_SHARE:
-            hold.stopped = MAX_HOLD  # what is left to gain is not worth it
+        ttl = min(renewed.ttl, renewed.until - now)
+        if not lock.may_be_extended(renewed.lease):
+            renewed.stopped = MAX_EXTENSIONS
+        elif deadline(now, ttl, self._drift_factor) < renewed.lease.deadline + renewed.ttl * WINDOW_SHARE:
+            renewed.stopped = MAX_HOLD  # what is left to gain is not worth it
         else:
             return ttl
         return 0.0
 
-    def settle(self, hold: Hold, extended: bool, now: float) -> None:
+    def settle(self, renewed: RenewedLease, extended: bool, now: float) -> None:
         """What came of it, unless it is lost."""
-        if hold.over:
+        if renewed.over:
             return
-        hold.failures = 0 if extended else hold.failures + 1
-        self._push(self._dues, hold.due() if extended else now + hold.pause(), hold)
+        renewed.failures = 0 if extended else renewed.failures + 1
+        self._push(self._dues, renewed.due_at() if extended else now + renewed.pause(), renewed)
 
-    def _push(self, heap: Heap, at: float, hold: Hold) -> None:
-        heapq.heappush(heap, (at, next(self._numbers), hold))
+    def _push(self, heap: Heap, at: float, renewed: RenewedLease) -> None:
+        heapq.heappush(heap, (at, next(self._numbers), renewed))

@@ -13,37 +13,37 @@ from ..engine.contract import Request
 from ..errors import ClientClosed
 
 
-class Places:
-    """``who``: an acquire that did not get its lease in the first round."""
+class ServerQueueEntries:
+    """``acquire``: an acquire that did not get its lease in the first round."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()  # reentrant: a signal handler may acquire, too
         self._closed = False
         self._undo: dict[object, list[Request] | None] = {}  # None: it is busy
 
-    def abandon(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a child of fork: nobody waits here."""
         self._change = threading.Condition()
         self._undo = {}
 
-    def busy(self, who: object) -> None:
+    def begin_round(self, acquire: object) -> None:
         """A round ends here, or is about to begin. ClientClosed: it must not."""
-        self._note(who, None)
+        self._note(acquire, None)
 
-    def rest(self, who: object, undo: list[Request]) -> None:
-        """No round until ``busy``. ClientClosed: there will be none."""
-        self._note(who, undo)
+    def end_round(self, acquire: object, undo: list[Request]) -> None:
+        """No round until ``begin_round``. ClientClosed: there will be none."""
+        self._note(acquire, undo)
 
-    def _note(self, who: object, undo: list[Request] | None) -> None:
+    def _note(self, acquire: object, undo: list[Request] | None) -> None:
         with self._change:
             if self._closed:
                 raise ClientClosed("this client was closed; make a new one")
-            self._undo[who] = undo
+            self._undo[acquire] = undo
 
-    def leave(self, who: object) -> None:
+    def remove(self, acquire: object) -> None:
         """It has ended, and taken back what there was."""
         with self._change:
-            self._undo.pop(who, None)
+            self._undo.pop(acquire, None)
             self._change.notify_all()
 
     def close(self) -> list[Request]:

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from ..engine.contract import FAULT
 
 
-class Electorate:
+class VotingMasters:
     """Which masters' yes counts now, as a mask: a guarded master is not asked, and not counted.
 
-    ``pushing``: whether every connected master tells when a key changes.
+    ``all_push``: whether every connected master tells when a key changes.
     """
 
-    __slots__ = ("mask", "pushing")
+    __slots__ = ("all_push", "mask")
 
     def __init__(self, masters: int) -> None:
         self.mask = (1 << masters) - 1
-        self.pushing = True
+        self.all_push = True
 
-    def heard(self, values: Sequence[int]) -> tuple[int, ...]:
+    def filter(self, values: Sequence[int]) -> tuple[int, ...]:
         """Votes that were asked for before the mask changed: none of those that may not vote any more."""
         return tuple(value if self.mask >> master & 1 else FAULT for master, value in enumerate(values))

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import ConfigError, RedlockError
-from . import codes
+from . import exit_codes
 from .arguments import parse
-from .words import say
+from .output import print_error
 
 #: Where each command is, in this package: a function ``run`` that takes the options and returns the code.
 MODULES = {"exec": "execute", "status": "status", "locks": "locks", "bench": "bench", "demo": "demo"}
@@ -24,20 +24,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except ConfigError as error:
-        say(str(error))
-        return codes.USAGE
+        print_error(str(error))
+        return exit_codes.USAGE
     except RedlockError as error:
-        say(str(error))
-        return codes.UNAVAILABLE
+        print_error(str(error))
+        return exit_codes.UNAVAILABLE
     except KeyboardInterrupt:
         print(file=sys.stderr)
-        say("interrupted")
-        return codes.INTERRUPTED
+        print_error("interrupted")
+        return exit_codes.INTERRUPTED
     except BrokenPipeError:  # as in `redlock-fast locks | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return codes.NOT_READ
+        return exit_codes.NOT_READ
     except Exception:  # Python's own code for this is 1, which means that the lock is taken
         import traceback
 
         traceback.print_exc()
-        return codes.INTERNAL
+        return exit_codes.INTERNAL

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..wire.text import clean, without_logins
-from . import codes
+from . import exit_codes
 
 EXEC_USAGE = "redlock-fast exec NAME [options] -- COMMAND [ARGUMENT ...]"
 
@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage()
-        self.exit(codes.USAGE, f"{self.prog}: error: {clean(without_logins(message), 500)}\n")
+        self.exit(exit_codes.USAGE, f"{self.prog}: error: {clean(without_logins(message), 500)}\n")
 
     def print_usage(self, file: object = None) -> None:
         self._print_message(self.format_usage(), None)  # on stderr, as everything that is no result
@@ -114,7 +114,7 @@ def _exec(parser: argparse.ArgumentParser) -> None:
         "-E",
         "--conflict-exit-code",
         type=_code,
-        default=codes.TAKEN,
+        default=exit_codes.TAKEN,
         metavar="N",
         help="the exit code when others hold the lock (1)",
     )

@@ -19,13 +19,13 @@ from typing import Any
 from .. import ENGINE
 from ..aio.client import AsyncFastRedlock
 from ..algorithm.keys import encoded
-from ..demo.progress import Progress
+from ..demo.progress_bar import ProgressBar
 from ..demo.worker import percentiles
 from ..errors import QuorumUnavailable
 from ..locks.client_base import check_masters
 from ..threads.client import FastRedlock
-from . import codes
-from .keys import Servers, literally
+from . import exit_codes
+from .key_scan import Servers, escape_pattern
 from .settings import Settings, load
 from .tables import show
 
@@ -76,7 +76,7 @@ class Bench:
         self._arguments = arguments | {"key_prefix": self.prefix}
         self._seconds = seconds
         self._done = 0.0
-        self._bar = Progress(3 * seconds)
+        self._bar = ProgressBar(3 * seconds)
 
     def threads(self, callers: int) -> dict[str, Any]:
         """Acquire and release, again and again, in so many threads with one client."""
@@ -191,14 +191,14 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"engine": ENGINE, "masters": len(settings.masters), **results}))
     else:
         _table(results)
-    return codes.FAILED if any(result["failed"] for result in results.values()) else 0
+    return exit_codes.FAILED if any(result["failed"] for result in results.values()) else 0
 
 
 def clean_up(masters: Sequence[str], prefix: bytes) -> None:
     """Delete what an interrupted run, or a master that failed meanwhile, has left."""
     with Servers(check_masters(masters), CONNECT_TIMEOUT) as servers:
         deadline = time.monotonic() + TTL  # by then it has ended by itself
-        pattern = literally(prefix) + b"*"
+        pattern = escape_pattern(prefix) + b"*"
         list(servers.each(lambda one: one.delete(list(one.names(pattern, MANY, deadline))), 2 * TTL))
 
 

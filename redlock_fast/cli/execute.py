@@ -14,11 +14,11 @@ from typing import Any
 
 from ..threads.client import FastRedlock, Lock
 from ..wire.text import clean
-from . import codes
-from .child import Child
+from . import exit_codes
+from .child_process import ChildProcess
+from .output import print_error
 from .settings import Settings, load
 from .signals import Signals, Stopped
-from .words import say
 
 #: Seconds. For people and cron jobs: a slow master is no reason to do without it.
 TTL, NODE_TIMEOUT, CONNECT_TIMEOUT = 30.0, 1.0, 3.0
@@ -33,20 +33,25 @@ def run(options: argparse.Namespace) -> int:
     _log(options.verbose)
     terminal = os.isatty(0)
     with (
-        Child(options.argv, alone=not terminal, grace=options.grace) as child,
+        ChildProcess(options.argv, alone=not terminal, grace=options.grace) as child,
         Signals(unstoppable=not terminal) as signals,
     ):
         try:
             return _Run(options, settings, child, signals, terminal).result()
         except Stopped as stopped:
-            return codes.SIGNALLED + stopped.number
+            return exit_codes.SIGNALLED + stopped.number
 
 
 class _Run:
     """One command under one lock."""
 
     def __init__(
-        self, options: argparse.Namespace, settings: Settings, child: Child, signals: Signals, terminal: bool
+        self,
+        options: argparse.Namespace,
+        settings: Settings,
+        child: ChildProcess,
+        signals: Signals,
+        terminal: bool,
     ) -> None:
         self._options = options
         self._settings = settings
@@ -82,10 +87,12 @@ class _Run:
             kept = lock.release()
         if self._lost or not kept:
             self._ended.wait(self._options.grace + PATIENCE)
-            return codes.LOST
+            return exit_codes.LOST
         if failure is not None:
-            say(f"{self._options.argv[0]}: {failure.strerror}")
-            return codes.NOT_FOUND if isinstance(failure, FileNotFoundError) else codes.NOT_EXECUTABLE
+            print_error(f"{self._options.argv[0]}: {failure.strerror}")
+            return (
+                exit_codes.NOT_FOUND if isinstance(failure, FileNotFoundError) else exit_codes.NOT_EXECUTABLE
+            )
         return code
 
     def _forward(self, number: int) -> None:
@@ -96,7 +103,7 @@ class _Run:
     def _on_lost(self, lock: Any, reason: str) -> None:
         """In a thread of the client."""
         self._lost = True
-        say(f"lost the lock {clean(self._name)}: {reason}")
+        print_error(f"lost the lock {clean(self._name)}: {reason}")
         self._child.end()
         self._ended.set()
 

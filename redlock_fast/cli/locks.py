@@ -15,8 +15,8 @@ from ..algorithm.quorum import quorum
 from ..locks.client_base import check_masters, number
 from ..wire.commands import MARKER
 from ..wire.text import clean
-from . import codes
-from .keys import Found, Servers, literally
+from . import exit_codes
+from .key_scan import Found, Servers, escape_pattern
 from .settings import load
 from .tables import show
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     need = quorum(len(targets))
     timeout = number("connect_timeout", settings.options.get("connect_timeout", CONNECT_TIMEOUT), above=0.0)
     with Servers(targets, timeout) as servers:
-        pattern = literally(prefix) + os.fsencode(options.pattern)
+        pattern = escape_pattern(prefix) + os.fsencode(options.pattern)
         names, complete = _names(servers, pattern, options.limit, options.timeout, timeout)
         answers = list(servers.each(lambda server: server.values(names), options.timeout + timeout))
         found = held(names, answers, need)
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         _print_json(found, errors, complete, prefix)
     else:
         _print_table(found, errors, complete, prefix)
-    return 0 if sum(not error for error in errors.values()) >= need else codes.UNAVAILABLE
+    return 0 if sum(not error for error in errors.values()) >= need else exit_codes.UNAVAILABLE
 
 
 def _names(

@@ -10,14 +10,16 @@ from typing import Any
 
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError
-from ..locks.client_base import Core
+from ..locks.client_base import BaseClient
 
 SECTION = "redlock-fast"
 MASTERS, CONFIG = "REDLOCK_FAST_MASTERS", "REDLOCK_FAST_CONFIG"
 
 #: What a file may say beside ``masters``: what clients take, as far as TOML can say it.
 OPTIONS = tuple(
-    name for name in Core.__init__.__annotations__ if name not in ("masters", "clock", "unknown", "return")
+    name
+    for name in BaseClient.__init__.__annotations__
+    if name not in ("masters", "clock", "unknown", "return")
 )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import LockNotAcquired
 from ..masters.state import MasterHealth
 from ..threads.client import FastRedlock
-from . import codes
+from . import exit_codes
 from .settings import load
 from .tables import show
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(asdict(status)))
     else:
         _table(status)
-    return 0 if status.usable else codes.FAILED
+    return 0 if status.usable else exit_codes.FAILED
 
 
 def ask(client: FastRedlock) -> Status:
@@ -63,7 +63,7 @@ def ask(client: FastRedlock) -> Status:
             problem = str(error)
         finally:
             lock.release()
-    return Status(not problem, client.rules.need, problem, client.health())
+    return Status(not problem, client.policy.need, problem, client.health())
 
 
 def _table(status: Status) -> None:

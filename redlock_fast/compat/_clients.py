@@ -13,29 +13,29 @@ from typing import Any, Generic, TypeVar
 from ..aio.client import AsyncFastRedlock
 from ..algorithm.lease import Lease
 from ..algorithm.tokens import new_token, new_tokens
-from ..locks.client_base import Core
+from ..locks.client_base import BaseClient
 from ..locks.lock_state import LockState, locks_of
 from ..threads.client import FastRedlock
-from ._masters import Given, given
+from ._masters import MasterSpec, master_specs
 
 #: The longest lease, in seconds, unless ``max_ttl`` says otherwise: what other libraries ask for by default.
 MAX_TTL = 120.0
 #: So many clients are kept although no lock uses them.
-KEPT = 16
+MAX_IDLE_CLIENTS = 16
 
-AnyCore = TypeVar("AnyCore", bound=Core)
+AnyClient = TypeVar("AnyClient", bound=BaseClient)
 AnyLock = TypeVar("AnyLock", bound=LockState)
 
 
-def client_of(kind: type[AnyCore], masters: Iterable[Any], options: dict[str, Any]) -> AnyCore:
+def client_of(kind: type[AnyClient], masters: Iterable[Any], options: dict[str, Any]) -> AnyClient:
     """A client of its own. ConfigError; no I/O."""
-    return _made(kind, given(masters), options)
+    return _made(kind, master_specs(masters), options)
 
 
-def _made(kind: type[AnyCore], masters: tuple[Given, ...], options: dict[str, Any]) -> AnyCore:
+def _made(kind: type[AnyClient], masters: tuple[MasterSpec, ...], options: dict[str, Any]) -> AnyClient:
     client = kind([one.master for one in masters], **{"max_ttl": MAX_TTL, **options})
     # Tokens are text, as those of all others: somebody may read them with decode_responses=True.
-    client.rules = replace(client.rules, token=_token, tokens=_tokens)
+    client.policy = replace(client.policy, token=_token, tokens=_tokens)
     return client
 
 
@@ -50,20 +50,20 @@ def _tokens(count: int) -> list[bytes]:
 # --- shared --------------------------------------------------------------------------------------
 
 
-class _Shelf(Generic[AnyCore]):
+class _ClientCache(Generic[AnyClient]):
     """Clients by their masters and options."""
 
-    def __init__(self, kind: type[AnyCore]) -> None:
+    def __init__(self, kind: type[AnyClient]) -> None:
         self._kind = kind
-        self._all: weakref.WeakSet[AnyCore] = weakref.WeakSet()
-        self.find = lru_cache(KEPT)(self._make)
+        self._all: weakref.WeakSet[AnyClient] = weakref.WeakSet()
+        self.find = lru_cache(MAX_IDLE_CLIENTS)(self._make)
 
-    def _make(self, masters: tuple[Given, ...], options: tuple[tuple[str, Any], ...]) -> AnyCore:
+    def _make(self, masters: tuple[MasterSpec, ...], options: tuple[tuple[str, Any], ...]) -> AnyClient:
         client = _made(self._kind, masters, dict(options))
         self._all.add(client)
         return client
 
-    def empty(self) -> list[AnyCore]:
+    def empty(self) -> list[AnyClient]:
         """All that there are; from now on others are made."""
         self.find.cache_clear()
         clients = list(self._all)
@@ -71,14 +71,14 @@ class _Shelf(Generic[AnyCore]):
         return clients
 
 
-_threads = _Shelf(FastRedlock)
-_loops: dict[asyncio.AbstractEventLoop, _Shelf[AsyncFastRedlock]] = {}
+_threads = _ClientCache(FastRedlock)
+_loops: dict[asyncio.AbstractEventLoop, _ClientCache[AsyncFastRedlock]] = {}
 _mutex = threading.Lock()
 
 
 def shared(masters: Iterable[Any], options: dict[str, Any]) -> FastRedlock:
     """The client of this process for these masters and options. ConfigError; no I/O."""
-    return _threads.find(given(masters), tuple(sorted(options.items())))
+    return _threads.find(master_specs(masters), tuple(sorted(options.items())))
 
 
 def shared_aio(masters: Iterable[Any], options: dict[str, Any]) -> AsyncFastRedlock:
@@ -87,8 +87,8 @@ def shared_aio(masters: Iterable[Any], options: dict[str, Any]) -> AsyncFastRedl
     with _mutex:
         for over in [one for one in _loops if one.is_closed()]:
             del _loops[over]
-        shelf = _loops.setdefault(loop, _Shelf(AsyncFastRedlock))
-    return shelf.find(given(masters), tuple(sorted(options.items())))
+        cache = _loops.setdefault(loop, _ClientCache(AsyncFastRedlock))
+    return cache.find(master_specs(masters), tuple(sorted(options.items())))
 
 
 def close_all() -> None:
@@ -100,23 +100,23 @@ def close_all() -> None:
 async def aclose_all() -> None:
     """Close those of the running loop: before it is closed."""
     with _mutex:
-        shelf = _loops.pop(asyncio.get_running_loop(), None)
-    for client in shelf.empty() if shelf else ():
+        cache = _loops.pop(asyncio.get_running_loop(), None)
+    for client in cache.empty() if cache else ():
         await client.close()
 
 
 # --- locks that change hands ---------------------------------------------------------------------
 
 
-def handed_over(
-    kind: type[AnyLock], client: Core, resource: str | bytes, token: bytes, ttl: float
+def adopt_lock(
+    kind: type[AnyLock], client: BaseClient, resource: str | bytes, token: bytes, ttl: float
 ) -> AnyLock:
     """A lock that was acquired elsewhere, perhaps in another process, by its token.
 
     How much is left of it nobody knows here: at most ``ttl`` seconds.
     """
-    rules = client.rules
-    lease = Lease(client.check_key(resource), token, rules.everyone, ttl, rules.clock() + ttl, ttl)
+    policy = client.policy
+    lease = Lease(client.check_key(resource), token, policy.all_masters, ttl, policy.clock() + ttl, ttl)
     (lock,) = locks_of(kind, client, [resource], [lease])
     assert lock is not None
     return lock

@@ -14,22 +14,22 @@ CLASSES = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class MasterSpec:
     """One master for FastRedlock. Equal where the settings are."""
 
     identity: Hashable = field(repr=False)
     master: Any = field(compare=False, repr=False)
 
 
-def given(masters: Iterable[Any]) -> tuple[Given, ...]:
+def master_specs(masters: Iterable[Any]) -> tuple[MasterSpec, ...]:
     """In an order of their own: they may come as a set. ConfigError for what is no master."""
-    found = [_given(master) for master in masters]
+    found = [_master_spec(master) for master in masters]
     return tuple(sorted(found, key=lambda one: repr(one.identity)))
 
 
-def _given(master: Any) -> Given:
+def _master_spec(master: Any) -> MasterSpec:
     if isinstance(master, str):
-        return Given(master, master)
+        return MasterSpec(master, master)
     import redis
 
     if isinstance(master, tuple):
@@ -46,18 +46,18 @@ def _given(master: Any) -> Given:
     return _of_client(master)
 
 
-def _of_client(client: Any) -> Given:
+def _of_client(client: Any) -> MasterSpec:
     pool = getattr(client, "connection_pool", None)
     kind = next((c.__name__ for c in _kinds(pool) if c.__name__ in CLASSES), None)
     if pool is None or kind is None or hasattr(pool, "sentinel_manager"):
-        return Given(id(client), client)  # for FastRedlock to refuse, in its own words
+        return MasterSpec(id(client), client)  # for FastRedlock to refuse, in its own words
     settings = {
         name: value
         for name, value in pool.connection_kwargs.items()
         if (name in SETTINGS or name.startswith("ssl_")) and value is not None and (name, value) != ("db", 0)
     }
     identity = (kind, *sorted((name, repr(value)) for name, value in settings.items()))
-    return Given(identity, _Settings(_Pool(kind, settings)))
+    return MasterSpec(identity, _Settings(_Pool(kind, settings)))
 
 
 def _kinds(pool: Any) -> tuple[type, ...]:

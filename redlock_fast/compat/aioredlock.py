@@ -12,7 +12,7 @@ from .. import AsyncFastRedlock, AsyncLock, LockLost, QuorumUnavailable
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError
 from ..wire.text import quoted
-from ._clients import client_of, handed_over
+from ._clients import adopt_lock, client_of
 
 LOCALHOST = ({"host": "localhost", "port": 6379},)
 
@@ -175,7 +175,7 @@ class Aioredlock:
     async def get_lock(self, resource: str, lock_identifier: str) -> Lock:
         """A lock that another process acquired, by its ``id``: to be released here."""
         ttl = self._client.max_ttl
-        held = handed_over(AsyncLock, self._client, resource, lock_identifier.encode(), ttl)
+        held = adopt_lock(AsyncLock, self._client, resource, lock_identifier.encode(), ttl)
         return Lock(self, resource, held, None)
 
     async def destroy(self) -> None:

@@ -96,7 +96,7 @@ class _Settings:
     def _error(self, kind: type[PrimitiveError], cause: Exception | None = None) -> PrimitiveError:
         return kind(self.key, self.masters, getattr(cause, "causes", ()))
 
-    def _down(self, error: QuorumUnavailable, loud: bool | None) -> None:
+    def _raise_unavailable(self, error: QuorumUnavailable, loud: bool | None) -> None:
         """Masters are down: an error, or as if others held it."""
         if self.raise_on_redis_errors if loud is None else loud:
             raise self._error(QuorumIsImpossible, error) from error
@@ -126,7 +126,7 @@ class Redlock(_Settings):
         try:
             granted = lock.acquire(blocking, timeout)
         except QuorumUnavailable as error:
-            self._down(error, raise_on_redis_errors)
+            self._raise_unavailable(error, raise_on_redis_errors)
             return False
         if granted:
             self._lock = lock
@@ -178,7 +178,7 @@ class AIORedlock(_Settings):
         try:
             granted = await lock.acquire(blocking, timeout)
         except QuorumUnavailable as error:
-            self._down(error, raise_on_redis_errors)
+            self._raise_unavailable(error, raise_on_redis_errors)
             return False
         if granted:
             self._lock = lock

@@ -21,7 +21,7 @@ from ..locks.client_base import check_masters
 from ..wire.text import quoted
 from ._clients import shared, shared_aio
 from ._errors import translated
-from ._masters import given
+from ._masters import master_specs
 
 logger = logging.getLogger("redlock_fast")
 
@@ -54,7 +54,7 @@ class _Settings:
         library = type(redis).__module__.partition(".")[0]
         self._errors = importlib.import_module(f"{library if library == 'valkey' else 'redis'}.exceptions")
 
-    def _wishes(
+    def _acquire_args(
         self, blocking: bool | None, blocking_timeout: float | None, token: object
     ) -> tuple[bool, float]:
         if token is not None:
@@ -63,7 +63,7 @@ class _Settings:
         seconds = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         return blocking, -1 if seconds is None or not blocking else seconds
 
-    def _kept(self) -> dict[str, Any]:
+    def _lock_options(self) -> dict[str, Any]:
         """Without a timeout it is extended for as long as it is held, and the process lives."""
         return {"ttl": self.timeout, "max_extensions": None, "auto_extend": self.timeout is None}
 
@@ -83,12 +83,12 @@ class _Settings:
         why = f"{quoted(self.name)}: the lease had ended; others may hold it"
         return self._error("LockNotOwnedError", why)
 
-    def _down(self, error: QuorumUnavailable) -> Exception:
+    def _unavailable(self, error: QuorumUnavailable) -> Exception:
         return self._error("ConnectionError", str(error))
 
-    def _theirs(self) -> AbstractContextManager[None]:
+    def _translated(self) -> AbstractContextManager[None]:
         """Their errors for ours."""
-        return translated({LockLost: lambda _: self._lost(), QuorumUnavailable: self._down})
+        return translated({LockLost: lambda _: self._lost(), QuorumUnavailable: self._unavailable})
 
 
 class QuorumLock(_Settings):
@@ -107,10 +107,10 @@ class QuorumLock(_Settings):
         token: None = None,
     ) -> bool:
         """False: others hold it. Raises ConnectionError where masters are down."""
-        wishes = self._wishes(blocking, blocking_timeout, token)
-        lock = self._client.lock(self.name, **self._kept())
-        with self._theirs():
-            granted = lock.acquire(*wishes)
+        acquire_args = self._acquire_args(blocking, blocking_timeout, token)
+        lock = self._client.lock(self.name, **self._lock_options())
+        with self._translated():
+            granted = lock.acquire(*acquire_args)
         if granted:
             self._local.lock = lock
         return granted
@@ -132,13 +132,13 @@ class QuorumLock(_Settings):
         return self._extend(self._held(), self._new_ttl(self._held(), self.timeout or 0, True))
 
     def _extend(self, held: Lock, ttl: float) -> bool:
-        with self._theirs():
+        with self._translated():
             held.extend(ttl, confirm=True)
         return True
 
     def locked(self) -> bool:
         """Whether anybody holds it: asked of the masters."""
-        with self._theirs():
+        with self._translated():
             return self._client.locked(self.name)
 
     def owned(self) -> bool:
@@ -182,10 +182,10 @@ class AsyncQuorumLock(_Settings):
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: None = None
     ) -> bool:
         """See [`QuorumLock.acquire`][]. A cancelled acquire leaves nothing behind."""
-        wishes = self._wishes(blocking, blocking_timeout, token)
-        lock = shared_aio(self.masters, self.options).lock(self.name, **self._kept())
-        with self._theirs():
-            granted = await lock.acquire(*wishes)
+        acquire_args = self._acquire_args(blocking, blocking_timeout, token)
+        lock = shared_aio(self.masters, self.options).lock(self.name, **self._lock_options())
+        with self._translated():
+            granted = await lock.acquire(*acquire_args)
         if granted:
             self._locks[self._owner()] = lock
         return granted
@@ -207,13 +207,13 @@ class AsyncQuorumLock(_Settings):
         return self._extend(self._held(), self._new_ttl(self._held(), self.timeout or 0, True))
 
     async def _extend(self, held: AsyncLock, ttl: float) -> bool:
-        with self._theirs():
+        with self._translated():
             await held.extend(ttl, confirm=True)
         return True
 
     async def locked(self) -> bool:
         """See [`QuorumLock.locked`][]."""
-        with self._theirs():
+        with self._translated():
             return await shared_aio(self.masters, self.options).locked(self.name)
 
     async def owned(self) -> bool:
@@ -261,5 +261,5 @@ def async_lock_class(masters: Iterable[Any], **options: Any) -> type[AsyncQuorum
 
 def _checked(masters: Iterable[Any], options: dict[str, Any]) -> dict[str, Any]:
     masters = tuple(masters)
-    check_masters([one.master for one in given(masters)])  # bad settings show where they are written
+    check_masters([one.master for one in master_specs(masters)])  # bad settings show where they are written
     return {"masters": masters, "options": options, "__doc__": "A lock over a quorum of masters."}

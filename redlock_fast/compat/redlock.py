@@ -39,7 +39,7 @@ class RedLock:
         self.ttl = ttl
         retry = Retry(retry_delay / 2000, retry_delay / 1000, retry_times)
         self._client = shared(connection_details or LOCALHOST, {"retry": retry, **options})
-        self.quorum = self._client.rules.need
+        self.quorum = self._client.policy.need
         self._lock: Lock | None = None
 
     def acquire(self) -> bool:

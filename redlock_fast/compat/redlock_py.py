@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from .. import Lock as OurLock
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError, MasterError, QuorumUnavailable, reduced
-from ._clients import handed_over, shared
+from ._clients import adopt_lock, shared
 
 
 class Lock(NamedTuple):
@@ -62,7 +62,7 @@ class Redlock:
             self._client = shared(connection_list, {"retry": retry, "drift_factor": drift_factor, **options})
         except ConfigError as error:
             raise CannotObtainLock(str(error)) from error
-        self.quorum = self._client.rules.need
+        self.quorum = self._client.policy.need
 
     def lock(self, resource: str, ttl: int) -> Lock | Literal[False]:
         """Acquire; ``ttl`` in milliseconds. False: others hold it.
@@ -79,7 +79,7 @@ class Redlock:
         lease = lock.lease
         if not granted or lease is None:
             return False
-        lock.let_go(lease)  # whoever has the tuple, wherever that is
+        lock.forget_lease(lease)  # whoever has the tuple, wherever that is
         return Lock(int(lease.validity * 1000), resource, lease.token)
 
     def unlock(self, lock: Lock | tuple[int, str, bytes | str]) -> None:
@@ -88,4 +88,4 @@ class Redlock:
         token = key.encode() if isinstance(key, str) else key
         if not self._client.masters.ready:
             self._client.connect()
-        handed_over(OurLock, self._client, resource, token, self._client.max_ttl).release()
+        adopt_lock(OurLock, self._client, resource, token, self._client.max_ttl).release()

@@ -12,10 +12,10 @@ from typing import Any
 from .. import embedded
 from ..algorithm.quorum import quorum
 from ..engine import load
-from .crew import Crew
-from .progress import Progress
+from .progress_bar import ProgressBar
+from .worker_pool import WorkerPool
 
-ALONE_SECONDS = 0.7
+BASELINE_SECONDS = 0.7
 KEYS_TIMEOUT = 5.0
 TALLY = ("cycles", "contended", "unavailable", "lost")
 
@@ -40,7 +40,7 @@ def run(setting: Setting, as_json: bool) -> int:
     ):
         result = asdict(setting) | {"server": masters.binary}
         result["engine"] = "native" if engine.__name__ == "NativeEngine" else "python"
-        result |= _alone(masters, setting)
+        result |= _baseline(masters, setting)
         result |= _together(masters, setting, Path(folder) / "counter")
         result["keys_left"] = _keys_left(masters)
     result["failures"] = failures(result)
@@ -49,13 +49,13 @@ def run(setting: Setting, as_json: bool) -> int:
     return 0 if result["passed"] else 1
 
 
-def _alone(masters: embedded.Masters, setting: Setting) -> dict[str, Any]:
+def _baseline(masters: embedded.Masters, setting: Setting) -> dict[str, Any]:
     """One worker, no contention: how long a lock takes."""
-    with Crew(1, urls=masters.urls, engine=setting.engine, seconds=ALONE_SECONDS) as crew:
-        crew.go()
-        while crew.at_work:
-            crew.listen()
-    return crew.results[0]
+    with WorkerPool(1, urls=masters.urls, engine=setting.engine, seconds=BASELINE_SECONDS) as pool:
+        pool.go()
+        while pool.working:
+            pool.listen()
+    return pool.results[0]
 
 
 def _together(masters: embedded.Masters, setting: Setting, counter: Path) -> dict[str, Any]:
@@ -63,24 +63,24 @@ def _together(masters: embedded.Masters, setting: Setting, counter: Path) -> dic
     counter.write_text("0")
     expendable = setting.masters - 1 >= quorum(setting.masters)
     cycles_before_kill = None
-    bar = Progress(setting.seconds)
-    with Crew(
+    bar = ProgressBar(setting.seconds)
+    with WorkerPool(
         setting.workers,
         urls=masters.urls,
         engine=setting.engine,
         seconds=setting.seconds,
         counter=str(counter),
-    ) as crew:
-        start = crew.go()
-        while crew.at_work:
-            crew.listen()
+    ) as pool:
+        start = pool.go()
+        while pool.working:
+            pool.listen()
             elapsed = time.monotonic() - start
             if expendable and cycles_before_kill is None and elapsed >= setting.seconds / 2:
                 masters[-1].kill()
                 cycles_before_kill = int(counter.read_text())  # the workers' own words come later
-            bar.show(elapsed, f"{crew.cycles:,} locks, {_alive(masters)} of {len(masters)} masters")
+            bar.show(elapsed, f"{pool.cycles:,} locks, {_alive(masters)} of {len(masters)} masters")
     bar.end()
-    tally = {name: sum(result[name] for result in crew.results) for name in TALLY}
+    tally = {name: sum(result[name] for result in pool.results) for name in TALLY}
     return tally | {
         "alive": _alive(masters),
         "cycles_after_kill": None if cycles_before_kill is None else tally["cycles"] - cycles_before_kill,

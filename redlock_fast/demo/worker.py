@@ -20,10 +20,10 @@ from redlock_fast import Contended, FastRedlock, LockLost, QuorumUnavailable
 TTL = 30.0
 WAIT = 1.0
 CONNECT = 10.0
-TELL_EVERY = 0.1
+REPORT_INTERVAL = 0.1
 
 
-def say(**message: Any) -> None:
+def send_message(**message: Any) -> None:
     print(json.dumps(message), flush=True)
 
 
@@ -39,7 +39,7 @@ def contend(client: FastRedlock, path: str, seconds: float) -> dict[str, int]:
     """Increment the shared counter under one lock, again and again."""
     tally = {"cycles": 0, "contended": 0, "unavailable": 0, "lost": 0}
     end = time.monotonic() + seconds
-    told = 0.0
+    reported_at = 0.0
     while (now := time.monotonic()) < end:
         try:
             with client.lock("demo", timeout=WAIT):
@@ -51,9 +51,9 @@ def contend(client: FastRedlock, path: str, seconds: float) -> dict[str, int]:
             tally["unavailable"] += 1
         except LockLost:
             tally["lost"] += 1
-        if now - told > TELL_EVERY:
-            say(cycles=tally["cycles"])
-            told = now
+        if now - reported_at > REPORT_INTERVAL:
+            send_message(cycles=tally["cycles"])
+            reported_at = now
     return tally
 
 
@@ -83,7 +83,7 @@ def main() -> None:
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # a killed master is no news here
     with FastRedlock(urls, ttl=TTL, engine=setting["engine"]) as client:
         client.connect(CONNECT)
-        say(ready=True)
+        send_message(ready=True)
         sys.stdin.readline()
         if path := setting.get("counter"):
             result: dict[str, Any] = contend(client, path, setting["seconds"])
@@ -92,7 +92,7 @@ def main() -> None:
         result["paths"] = sorted(
             {master.release_path for master in client.health() if master.state == "connected"}
         )
-    say(result=result)  # after the client was closed: the last releases are on their way
+    send_message(result=result)  # after the client was closed: the last releases are on their way
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
    (``Command.reply``) breaks its connection: a stream that is out of step would count for others.
 6. A connection that breaks makes every reply that it owes a FAULT, at once. It is not used again;
    its socket is closed by ``detach``.
-7. A request with ``keep`` must arrive: it goes to lagging masters too; where the connection is
-   gone or breaks before the reply, it is sent again on the next one, for ``keep`` seconds. So it is,
-   unless its command has an ``undo``, where the master answers with an error of ``NOT_NOW``: one of
+7. A request with ``resend_for`` must arrive: it goes to lagging masters too; where the connection is
+   gone or breaks before the reply, it is sent again on the next one, for ``resend_for`` seconds. So it is,
+   unless its command has an ``undo``, where the master answers with an error of ``TRANSIENT_ERRORS``: one of
    those at a time, by ``tend``, not more often than every ``RETRY_AFTER``; all others behind it as
-   soon as a request with ``keep`` has been done there.
+   soon as a request with ``resend_for`` has been done there.
    All others are sent at most once.
 8. A lagging master is sent nothing else while ``need`` healthy masters remain.
 9. Every buffer and queue has a bound; beyond it the vote is FAULT. So has a reply (``wire.resp.MAX_REPLY``)
@@ -28,7 +28,8 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
 10. Threads and an event loop use the same connections: ``exchange`` blocks, ``submit`` never does.
     What ``submit`` hands over goes out with the next ``flush``, ``on_ready`` or exchange, and is
     told once, by ``on_ready``, in the order of decision. ``fileno`` is readable as long as
-    ``on_ready`` has something to do, whoever made the decision, and where ``due`` has become earlier.
+    ``on_ready`` has something to do, whoever made the decision, and where ``next_timeout`` has become
+    earlier.
 11. The vote of a command that watches (``Command.watch``) stays open until something changes. Its
     reply is a PTTL: -2 grants, for nothing is there; -1, and n >= 0, leave the vote open, the latter
     until it expires n + 1 ms after it was asked for, which is never too late, however late the reply
@@ -41,11 +42,11 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
     Every ``attach`` ends the time of all that watch, so that they ask again, on the new connection too.
     Threads that only watch never make others wait for the lead.
 12. A push ``invalidate`` with null (FLUSHALL, FLUSHDB, a full resynchronization) breaks the connection
-    that it comes over, with FLUSHED as the reason; so does a reply of NO_MASTER, after its vote. What
+    that it comes over, with FLUSHED as the reason; so does a reply of NOT_MASTER_ERRORS, after its vote. What
     the master is has to be found out before its next vote counts.
 13. Pushes and attributes are work that no caller asked for: a connection that brings more of them than
-    ``UNASKED`` and what the commands that watch have earned breaks. A push that announces more than is left
-    breaks it at once, before its items are read.
+    ``UNSOLICITED`` and what the commands that watch have earned breaks. A push that announces more than is
+    left breaks it at once, before its items are read.
 """
 
 from __future__ import annotations
@@ -57,17 +58,17 @@ from typing import Any, NamedTuple, Protocol, overload
 
 from ..wire.commands import Dialect
 from .messages import Batch as Batch
+from .messages import BatchVotes as BatchVotes
 from .messages import Request as Request
-from .messages import Tally as Tally
 from .messages import Votes as Votes
 
 #: Votes that are not numbers from a master: no reply yet; and failed, not sent, or an error reply.
-SILENT = -(1 << 63)
-FAULT = SILENT + 1
+NO_REPLY = -(1 << 63)
+FAULT = NO_REPLY + 1
 #: Details of faults that say nothing new about a master: the request was not for it; or it was left out.
 NOT_ASKED = "not asked"
-LEFT_OUT = frozenset({"lagging", "not connected"})
-SENT_NOTHING = LEFT_OUT | {NOT_ASKED}
+SKIP_REASONS = frozenset({"lagging", "not connected"})
+NOT_SENT = SKIP_REASONS | {NOT_ASKED}
 #: It owes too many replies, or has not taken what was to be sent.
 BACKLOG = frozenset({"too many replies owed", "buffer full"})
 
@@ -82,12 +83,12 @@ MAX_REPLAY = 10_000
 MAX_DETAIL = 1024
 #: Bytes of pushes and attributes that a connection may bring, whatever was sent; the least that one of them
 #: counts as; and what each byte of a command that watches adds. A master pushes the keys that it was sent.
-UNASKED, UNASKED_LEAST, UNASKED_PER_BYTE = 16 << 10, 128, 16
+UNSOLICITED, UNSOLICITED_LEAST, UNSOLICITED_PER_BYTE = 16 << 10, 128, 16
 
 #: The errors that say that it may be no master any more, or have other data.
-NO_MASTER = frozenset((b"LOADING", b"MASTERDOWN", b"READONLY"))
+NOT_MASTER_ERRORS = frozenset((b"LOADING", b"MASTERDOWN", b"READONLY"))
 #: The errors that say that a master can do it later: it does nothing or writes nothing for now.
-NOT_NOW = NO_MASTER | {b"BUSY", b"MISCONF", b"NOREPLICAS", b"OOM", b"TRYAGAIN"}
+TRANSIENT_ERRORS = NOT_MASTER_ERRORS | {b"BUSY", b"MISCONF", b"NOREPLICAS", b"OOM", b"TRYAGAIN"}
 #: Seconds, at least, between two looks whether it can.
 RETRY_AFTER = 0.1
 
@@ -113,13 +114,13 @@ class Wait(IntEnum):
     ALL = 2
 
 
-class Link(NamedTuple):
+class ConnectionState(NamedTuple):
     """The state of one master's connection.
 
     ``attached``: in use. ``broken``: why it is not, where it broke by itself, else "".
     ``owed``: replies due. ``lag``: how long (seconds) the master has been lagging, 0.0 if it is not.
-    ``round_trip``: smoothed, in seconds, 0.0 if unknown. ``late``: replies that came after the
-    decision. ``replayed``: requests sent again, see rule 7. ``dropped``: requests with ``keep`` that
+    ``round_trip``: smoothed, in seconds, 0.0 if unknown. ``late_replies``: replies that came after the
+    decision. ``replayed``: requests sent again, see rule 7. ``dropped``: requests with ``resend_for`` that
     could not be kept. ``pushes``: RESP3 pushes received. ``scanned``: how many bytes were looked at to
     find the ends of replies that are not fixed: at most twice those that came.
     """
@@ -129,7 +130,7 @@ class Link(NamedTuple):
     owed: int
     lag: float
     round_trip: float
-    late: int
+    late_replies: int
     replayed: int
     dropped: int
     pushes: int
@@ -179,7 +180,7 @@ class Engine(Protocol):
     @overload
     def exchange(
         self, requests: Batch, need: int, timeout: float, wait: int = ..., stall: float = ...
-    ) -> Tally: ...
+    ) -> BatchVotes: ...
 
     def exchange(
         self,
@@ -188,7 +189,7 @@ class Engine(Protocol):
         timeout: float,
         wait: int = Wait.EARLY,
         stall: float = 0.0,
-    ) -> list[Votes] | Tally:
+    ) -> list[Votes] | BatchVotes:
         """Send, wait up to ``timeout`` seconds for the decision of each request; the votes in order.
 
         ``wait``: a :class:`Wait`. ``stall``: see rule 2; 0.0 means none. May raise what a signal
@@ -200,7 +201,7 @@ class Engine(Protocol):
     def fileno(self) -> int:
         """What the loop watches for reading; there from the first call until ``unwatch``."""
 
-    def unwatch(self) -> None:
+    def close_loop_fd(self) -> None:
         """No loop watches any more: closes ``fileno``, forgets every ticket."""
 
     def submit(
@@ -210,29 +211,29 @@ class Engine(Protocol):
         timeout: float,
         wait: int,
         stall: float,
-        whom: object,
+        context: object,
     ) -> object:
-        """As ``exchange``, without waiting: ``on_ready`` will tell ``whom``. Returns a ticket.
+        """As ``exchange``, without waiting: ``on_ready`` will tell ``context``. Returns a ticket.
 
         With ``need=0`` nobody is told, and the ticket is None.
         """
 
-    def forget(self, ticket: object) -> None:
+    def cancel(self, ticket: object) -> None:
         """Whoever waited for this does so no more, and will not be told. The requests stay sent."""
 
     def flush(self) -> None:
         """Send what was submitted."""
 
     def on_ready(self) -> list[tuple[object, Any]]:
-        """Send, read, decide: pairs of ``whom`` and what ``exchange`` would have returned.
+        """Send, read, decide: pairs of ``context`` and what ``exchange`` would have returned.
 
-        To be called when ``fileno`` is readable, and at ``due``.
+        To be called when ``fileno`` is readable, and at ``next_timeout``.
         """
 
-    def due(self) -> float | None:
+    def next_timeout(self) -> float | None:
         """In how many seconds the time of what was submitted may end, if nothing comes; None: never."""
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Read what is there, send what is left, try again what a master could not do, notice broken and
         lagging masters; never waits.
         """
@@ -240,16 +241,16 @@ class Engine(Protocol):
     def drain(self, timeout: float) -> bool:
         """Wait until no master but the lagging owes a reply; False if ``timeout`` came first."""
 
-    def link(self, master: int) -> Link:
+    def connection_state(self, master: int) -> ConnectionState:
         """The state of one connection."""
 
-    def close(self, let_go: Callable[[socket.socket], object] = socket.socket.close) -> None:
+    def close(self, on_socket: Callable[[socket.socket], object] = socket.socket.close) -> None:
         """End all connections, as ``detach`` does; every request under way gets its faults at once.
 
         Every request that is owed a reply and that has an ``undo`` is undone: no vote is counted from here
-        on. What had too few grants by then is undone on the masters that granted it, too. ``let_go`` is
+        on. What had too few grants by then is undone on the masters that granted it, too. ``on_socket`` is
         called with each socket that ``detach`` would have given back.
         """
 
-    def abandon(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a child of fork: close this process' copies of the sockets, silently; forget all requests."""

@@ -6,10 +6,10 @@ cdef class Request:
     cdef readonly int verb
     cdef readonly tuple args
     cdef readonly unsigned long long masters
-    cdef readonly double keep
+    cdef readonly double resend_for
 
 @cython.locals(made=Request)
-cpdef Request request(int verb, tuple args, unsigned long long masters, double keep)
+cpdef Request request(int verb, tuple args, unsigned long long masters, double resend_for)
 
 cdef class Votes:
     cdef readonly tuple values

@@ -8,24 +8,24 @@ from typing import Any
 class Request:
     """``verb`` with its arguments for the masters of the bit mask ``masters``.
 
-    ``keep``: for how many seconds the request is worth sending again (see rule 7); 0 means never.
+    ``resend_for``: for how many seconds the request is worth sending again (see rule 7); 0 means never.
     """
 
-    __slots__ = ("args", "keep", "masters", "verb")
+    __slots__ = ("args", "masters", "resend_for", "verb")
 
     def __init__(
-        self, verb: int, args: tuple[bytes, ...], masters: int, keep: float = 0.0
+        self, verb: int, args: tuple[bytes, ...], masters: int, resend_for: float = 0.0
     ) -> None:
         self.verb = verb
         self.args = args
         self.masters = masters
-        self.keep = keep
+        self.resend_for = resend_for
 
 
-def request(verb: int, args: tuple[bytes, ...], masters: int, keep: float) -> Request:
+def request(verb: int, args: tuple[bytes, ...], masters: int, resend_for: float) -> Request:
     """A Request. Where this is compiled, ``Request()`` takes 250 instructions more."""
     made = Request.__new__(Request)
-    made.verb, made.args, made.masters, made.keep = verb, args, masters, keep
+    made.verb, made.args, made.masters, made.resend_for = verb, args, masters, resend_for
     return made
 
 
@@ -33,11 +33,11 @@ class Batch:
     """Many requests of one verb, as columns: each is decided by itself.
 
     ``args``: the verb's arguments, each one ``bytes`` for all requests or a list with one for each.
-    ``masters`` and ``keep``: as of a :class:`Request`, one for all or a list with one for each.
+    ``masters`` and ``resend_for``: as of a :class:`Request`, one for all or a list with one for each.
     ``count``: how many requests.
     """
 
-    __slots__ = ("args", "count", "keep", "masters", "verb")
+    __slots__ = ("args", "count", "masters", "resend_for", "verb")
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class Batch:
         args: tuple[bytes | list[bytes], ...],
         count: int,
         masters: int | list[int],
-        keep: float | list[float] = 0.0,
+        resend_for: float | list[float] = 0.0,
     ) -> None:
         self.verb = verb
         self.args = args
         self.count = count
         self.masters = masters
-        self.keep = keep
+        self.resend_for = resend_for
 
     def requests(self) -> list[Request]:
         """The same as single requests. ValueError or TypeError where a column does not fit."""
@@ -69,8 +69,8 @@ class Batch:
             return values
 
         args = zip(*[column(arg, bytes) for arg in self.args], strict=True)
-        masters, keep = column(self.masters, int), column(self.keep, int, float)
-        return [Request(self.verb, *row) for row in zip(args, masters, keep, strict=True)]
+        masters, resend_for = column(self.masters, int), column(self.resend_for, int, float)
+        return [Request(self.verb, *row) for row in zip(args, masters, resend_for, strict=True)]
 
 
 class Votes:
@@ -102,7 +102,7 @@ class Votes:
         self.details = details
 
 
-class Tally:
+class BatchVotes:
     """What the masters said to a :class:`Batch`.
 
     ``granted``, ``sent``: as in :class:`Votes`, a list each with one entry for each request.

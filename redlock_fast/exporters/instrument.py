@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..locks.client_base import Core
+from ..locks.client_base import BaseClient
 from ..threads.client import FastRedlock, Lock
 
 Methods = dict[str, Any]
 
 
 def instrument(
-    client: Core, threads: Callable[[type[Any]], Methods], tasks: Callable[[type[Any]], Methods]
+    client: BaseClient, threads: Callable[[type[Any]], Methods], tasks: Callable[[type[Any]], Methods]
 ) -> None:
     """From now on ``client`` makes locks with these methods in place of those of their class.
 
@@ -26,7 +26,7 @@ def instrument(
     observer.lock_class = type(before.__name__, (before,), names)
 
 
-def lock_class(client: Core) -> type[Any]:
+def lock_class(client: BaseClient) -> type[Any]:
     if isinstance(client, FastRedlock):
         return Lock
     from ..aio.client import AsyncLock  # asyncio takes long to import, and is there if there is such a client

@@ -10,7 +10,7 @@ from bisect import bisect_left
 
 from ..algorithm.lease import Lease
 from ..algorithm.quorum import EXPIRY_GRANULARITY
-from ..locks.client_base import Core
+from ..locks.client_base import BaseClient
 
 #: Upper ends of the buckets, in seconds; the last bucket has none.
 BOUNDS = (
@@ -39,14 +39,14 @@ class Buckets:
         self.total += seconds
 
 
-def time_grants(core: Core) -> None:
+def time_grants(core: BaseClient) -> None:
     """Time the grants of ``core`` from now on; does nothing the second time."""
     observer = core.observe()
     if observer.grants is None:
         observer.grants = Buckets(1.0 - core.drift_factor)
 
 
-def grants(core: Core) -> Buckets | None:
+def grants(core: BaseClient) -> Buckets | None:
     """Those of a client that is timed."""
     observer = core.masters.observer
     found = None if observer is None else observer.grants

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError
-from ..locks.client_base import Core
+from ..locks.client_base import BaseClient
 from ..masters.state import MasterHealth
 from ..sharded.placement import Sharding
 from .latency import Buckets, grants, time_grants
 
-Client = Core | Sharding[Any]
+Client = BaseClient | Sharding[Any]
 
 
 class Metric(NamedTuple):
@@ -94,7 +94,7 @@ class Clients:
                 time_grants(core)
         self._clients = {**alive, name: weakref.ref(client)}
 
-    def parts(self) -> Iterator[tuple[tuple[str, str], Core]]:
+    def parts(self) -> Iterator[tuple[tuple[str, str], BaseClient]]:
         """Everything that is open, each with the values of COMMON."""
         for name, ref in self._clients.items():
             client = ref()
@@ -117,13 +117,13 @@ class Clients:
                 yield common, buckets
 
 
-def open_parts(client: Client) -> list[tuple[str, Core]]:
+def open_parts(client: Client) -> list[tuple[str, BaseClient]]:
     """The clients of the groups with their names; a client itself has no group."""
     parts = client._clients if isinstance(client, Sharding) else {"": client}
     return [(group, core) for group, core in parts.items() if not core.masters.closed]
 
 
-def counts(common: tuple[str, str], core: Core) -> Iterator[Point]:
+def counts(common: tuple[str, str], core: BaseClient) -> Iterator[Point]:
     stats = core.stats()
     outcomes = {
         "acquires": ("acquired", "contended", "unavailable"),
@@ -136,8 +136,8 @@ def counts(common: tuple[str, str], core: Core) -> Iterator[Point]:
     yield Point("renewals", common, stats.renewed)
     yield Point("lost", common, stats.lost)
     yield Point("held", common, len(core.masters.held))
-    yield Point("waiting", common, sum(map(len, list(core.rules.line.waiting.values()))))
-    yield Point("quorum", common, core.rules.need)
+    yield Point("waiting", common, sum(map(len, list(core.policy.local_queue.waiting.values()))))
+    yield Point("quorum", common, core.policy.need)
 
 
 def master_points(labels: tuple[str, ...], master: MasterHealth) -> Iterator[Point]:

@@ -13,14 +13,14 @@ from typing import Any, Protocol
 
 from ..algorithm import batch as batches
 from ..algorithm.effects import Effect
-from ..algorithm.lease import Extension, Lease
-from ..algorithm.renewal_schedule import GONE, UNCONFIRMED, Hold, Renewable, Schedule
+from ..algorithm.lease import ExtendOutcome, Lease
+from ..algorithm.renewal_schedule import GONE, UNCONFIRMED, Renewable, RenewedLease, Schedule
 from ..errors import ConfigError
 from ..wire.text import quoted
-from .client_base import Core, number
+from .client_base import BaseClient, number
 
 #: Seconds that an exchange is given at least, though a lease ends meanwhile; and in round trips.
-MIN_PATIENCE, PATIENCE_ROUND_TRIPS = 0.005, 4
+MIN_EXCHANGE_TIMEOUT, EXCHANGE_ROUND_TRIPS = 0.005, 4
 #: At least so often there is a look at the lease clock, which may have moved more than the timers' did.
 TICK = 1.0
 
@@ -33,24 +33,24 @@ class Event(Protocol):
     def set(self) -> Any: ...
 
 
-class Kept(Renewable, Protocol):
+class AutoExtended(Renewable, Protocol):
     """A lock that has a keeper."""
 
-    _keeper: Keeper | None
+    _auto_extension: AutoExtension | None
 
 
-class Keeper:
+class AutoExtension:
     """What one auto-extended lock was told to do, and its present hold.
 
     ``lost``: the event of the present hold, or of the next. ``body``: what to cancel on a loss, where
     ``cancels``.
     """
 
-    __slots__ = ("_hold", "_renewal", "_whose", "body", "cancels", "lost", "max_hold", "on_lost")
+    __slots__ = ("_renewal", "_renewal_of", "_renewed", "body", "cancels", "lost", "max_hold", "on_lost")
 
     def __init__(
         self,
-        whose: Callable[[], Renewal],
+        renewal_of: Callable[[], Renewal],
         event: type[Event],
         on_lost: OnLost | None,
         max_hold: float,
@@ -61,148 +61,154 @@ class Keeper:
         self.cancels = cancels
         self.body: Any = None
         self.lost: Any = event()
-        self._whose = whose
+        self._renewal_of = renewal_of
         self._renewal: Renewal | None = None
-        self._hold: Hold | None = None
+        self._renewed: RenewedLease | None = None
 
-    def begin(self, lock: Kept, lease: Lease) -> None:
+    def begin(self, lock: AutoExtended, lease: Lease) -> None:
         """It is renewed from now on."""
-        renewal = self._whose()
+        renewal = self._renewal_of()
         if self.lost.is_set() or self._renewal not in (None, renewal):  # that was our parent's, before a fork
             self.lost = type(self.lost)()
         self._renewal = renewal
-        self._hold = Hold(lock, lease, renewal.rules.clock() + self.max_hold)
-        renewal.add(self._hold)
+        self._renewed = RenewedLease(lock, lease, renewal.policy.clock() + self.max_hold)
+        renewal.add(self._renewed)
 
     def stop(self) -> None:
         """It is being released: extensions that are under way mean nothing any more."""
-        if self._renewal is not None and self._hold is not None:
-            self._renewal.drop(self._hold)
+        if self._renewal is not None and self._renewed is not None:
+            self._renewal.drop(self._renewed)
 
-    def lose(self, lock: Kept, lease: Lease, *, released: bool = False) -> None:
+    def on_lease_lost(self, lock: AutoExtended, lease: Lease, *, released: bool = False) -> None:
         """An extension found it lost; or a release, or an acquire, which let go of it before."""
-        hold = self._hold
-        if self._renewal is not None and hold is not None and hold.lease is lease:
-            gone = self._renewal.rules.clock() < lease.deadline
-            self._renewal.lose(lock, hold, GONE if gone else hold.reason(), released=released)
+        renewed = self._renewed
+        if self._renewal is not None and renewed is not None and renewed.lease is lease:
+            gone = self._renewal.policy.clock() < lease.deadline
+            self._renewal.mark_lost(lock, renewed, GONE if gone else renewed.reason(), released=released)
 
 
 class Renewal:
     """What one client does for its auto-extended locks in one process."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: BaseClient) -> None:
         # Not the client itself: that one has us, and is forgotten as soon as nobody else has it.
         self.masters = core.masters
-        self.rules = core.rules
+        self.policy = core.policy
         self.counts = core.masters.counts
         self.generation = core.masters.generation
-        self.schedule = Schedule(core.rules.drift_factor)
+        self.schedule = Schedule(core.policy.drift_factor)
         #: Guards the schedule. Not that of the masters, which is held more briefly; may take that one inside.
         self.mutex = threading.RLock()
 
     # --- the drivers' part ---
 
-    def attend(self) -> None:
+    def wake_soon(self) -> None:
         """A lease was added: see that somebody looks in time. Under the mutex."""
         raise NotImplementedError
 
-    def tell(self, lock: Kept, reason: str) -> None:
+    def notify_lost(self, lock: AutoExtended, reason: str) -> None:
         """The lock is lost."""
         raise NotImplementedError
 
     # --- for locks ---
 
-    def add(self, hold: Hold) -> None:
+    def add(self, renewed: RenewedLease) -> None:
         with self.mutex:
-            self.schedule.add(hold)
+            self.schedule.add(renewed)
             try:
-                self.attend()
+                self.wake_soon()
             except BaseException:
-                self.schedule.drop(hold)
+                self.schedule.drop(renewed)
                 raise
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, renewed: RenewedLease) -> None:
         with self.mutex:
-            self.schedule.drop(hold)
+            self.schedule.drop(renewed)
 
-    def lose(self, lock: Kept, hold: Hold, reason: str, *, released: bool = False) -> None:
+    def mark_lost(
+        self, lock: AutoExtended, renewed: RenewedLease, reason: str, *, released: bool = False
+    ) -> None:
         """Tell that it is lost: once, and not after its release unless that is what found it."""
         with self.mutex:
-            if hold.told or (hold.over and not released):
+            if renewed.notified or (renewed.over and not released):
                 return
-            hold.told = True
-            self.schedule.drop(hold)
-            hold.lease.lose(self.rules.clock())
+            renewed.notified = True
+            self.schedule.drop(renewed)
+            renewed.lease.mark_lost(self.policy.clock())
         self.counts.lost += 1
-        self.masters.events.warn_of("lock-lost", f"{quoted(hold.key)}: {reason}")
-        self.tell(lock, reason)
+        self.masters.events.warn_of("lock-lost", f"{quoted(renewed.key)}: {reason}")
+        self.notify_lost(lock, reason)
 
     # --- what drivers do, again and again ---
 
-    def look(self) -> list[tuple[Hold, float]]:
+    def collect_due(self) -> list[tuple[RenewedLease, float]]:
         """Tell what has ended. Returns what to ``extend`` now."""
-        now = self.rules.clock()
+        now = self.policy.clock()
         with self.mutex:
-            ended = self.schedule.ended(now)
-        for hold in ended:
-            self._lost(hold, hold.reason())
+            ended = self.schedule.pop_ended(now)
+        for renewed in ended:
+            self._lost(renewed, renewed.reason())
         with self.mutex:
-            return self.schedule.due(now)
+            return self.schedule.pop_due(now)
 
-    def extend(self, asks: Sequence[tuple[Hold, float]]) -> Generator[Effect, Any, None]:
+    def extend(self, due: Sequence[tuple[RenewedLease, float]]) -> Generator[Effect, Any, None]:
         """One exchange for all of them, or for some thousands each."""
         done = 0
         try:
-            for part in batches.parts_of([hold.lease for hold, _ in asks]):
-                leases = [hold.lease for hold, _ in asks[part]]
-                ttls = [ttl for _, ttl in asks[part]]
-                start = self.rules.clock()
-                patience = self._patience()
-                outcomes = yield from batches.extend(self.rules, leases, ttls, patience, thorough=True)
+            for part in batches.parts_of([renewed.lease for renewed, _ in due]):
+                leases = [renewed.lease for renewed, _ in due[part]]
+                ttls = [ttl for _, ttl in due[part]]
+                start = self.policy.clock()
+                timeout = self._exchange_timeout()
+                outcomes = yield from batches.extend(self.policy, leases, ttls, timeout, thorough=True)
                 done = part.stop
-                self._settle(asks[part], outcomes)
-                self.schedule.took = self.rules.clock() - start
+                self._settle(due[part], outcomes)
+                self.schedule.took = self.policy.clock() - start
         finally:
-            self._settle(asks[done:], [Extension.INCONCLUSIVE] * (len(asks) - done))
+            self._settle(due[done:], [ExtendOutcome.INCONCLUSIVE] * (len(due) - done))
 
     def wait(self) -> float:
         """In how many seconds to look again."""
         with self.mutex:
-            return max(0.0, min(TICK, self.schedule.next() - self.rules.clock()))
+            return max(0.0, min(TICK, self.schedule.next() - self.policy.clock()))
 
-    def _patience(self) -> float:
+    def _exchange_timeout(self) -> float:
         """How long an exchange may keep us from telling of the next lease that ends.
 
         But never less than answers usually take: no stream of ending leases may starve the others.
         """
         with self.mutex:
-            left = self.schedule.first_end() - self.rules.clock()
-        if left >= self.rules.node_timeout:
+            left = self.schedule.first_end() - self.policy.clock()
+        if left >= self.policy.node_timeout:
             return left
-        links = [self.masters.engine.link(master) for master in range(self.rules.masters)]
-        usual = sorted(link.round_trip for link in links if link.round_trip)[: self.rules.need]
-        return max(left, MIN_PATIENCE, PATIENCE_ROUND_TRIPS * max(usual, default=0.0))
+        connections = [self.masters.engine.connection_state(master) for master in range(self.policy.masters)]
+        usual = sorted(connection.round_trip for connection in connections if connection.round_trip)[
+            : self.policy.need
+        ]
+        return max(left, MIN_EXCHANGE_TIMEOUT, EXCHANGE_ROUND_TRIPS * max(usual, default=0.0))
 
-    def _settle(self, asks: Sequence[tuple[Hold, float]], outcomes: Sequence[Extension]) -> None:
+    def _settle(self, due: Sequence[tuple[RenewedLease, float]], outcomes: Sequence[ExtendOutcome]) -> None:
         lost = []
-        now = self.rules.clock()
+        now = self.policy.clock()
         with self.mutex:
-            for (hold, _), outcome in zip(asks, outcomes, strict=True):
-                if outcome is Extension.LOST:
-                    lost.append((hold, GONE if now < hold.lease.deadline else hold.stopped or UNCONFIRMED))
+            for (renewed, _), outcome in zip(due, outcomes, strict=True):
+                if outcome is ExtendOutcome.LOST:
+                    lost.append(
+                        (renewed, GONE if now < renewed.lease.deadline else renewed.stopped or UNCONFIRMED)
+                    )
                 else:
-                    self.schedule.settle(hold, outcome is Extension.EXTENDED, now)
-        extended, inconclusive = map(outcomes.count, (Extension.EXTENDED, Extension.INCONCLUSIVE))
+                    self.schedule.settle(renewed, outcome is ExtendOutcome.EXTENDED, now)
+        extended, inconclusive = map(outcomes.count, (ExtendOutcome.EXTENDED, ExtendOutcome.INCONCLUSIVE))
         self.counts.extended += extended
         self.counts.renewed += extended
         self.counts.inconclusive += inconclusive
-        for hold, reason in lost:
-            self._lost(hold, reason)
+        for renewed, reason in lost:
+            self._lost(renewed, reason)
 
-    def _lost(self, hold: Hold, reason: str) -> None:
-        lock: Any = hold.lock()
+    def _lost(self, renewed: RenewedLease, reason: str) -> None:
+        lock: Any = renewed.lock()
         if lock is not None and not self.masters.ending:
-            self.lose(lock, hold, reason)
+            self.mark_lost(lock, renewed, reason)
 
 
 def check_terms(auto_extend: Any, on_lost: Any, max_hold: Any) -> float:

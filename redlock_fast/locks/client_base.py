@@ -13,15 +13,15 @@ from .._stats import Stats
 from ..algorithm.attempts import BLIP
 from ..algorithm.clock import Clock, lease_clock
 from ..algorithm.keys import encoded, key_of
-from ..algorithm.lease import Refusal
-from ..algorithm.local_queue import Line
-from ..algorithm.lock_kind import Claim, Fenced, wire_ttl
-from ..algorithm.policy import Rules
+from ..algorithm.lease import AcquireFailure
+from ..algorithm.local_queue import LocalQueue
+from ..algorithm.lock_kind import FencedKind, LockKind, wire_ttl
+from ..algorithm.policy import Policy
 from ..algorithm.quorum import Retry, drift, impossible, quorum
-from ..algorithm.server_queue import Places
-from ..algorithm.voting_masters import Electorate
+from ..algorithm.server_queue import ServerQueueEntries
+from ..algorithm.voting_masters import VotingMasters
 from ..engine import load
-from ..engine.contract import FAULT, MAX_MASTERS, SILENT, Votes, Wait
+from ..engine.contract import FAULT, MAX_MASTERS, NO_REPLY, Votes, Wait
 from ..errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
 from ..masters.address import target
 from ..masters.masters import Masters
@@ -38,7 +38,7 @@ WAITS = ("auto", "push", "poll")
 MAX_RETENTION = 3.2e8
 
 
-class Core:
+class BaseClient:
     """Settings and state that the clients share. Times in seconds; see the clients for the meaning."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Core:
         clock: Clock = lease_clock,
         **unknown: object,
     ) -> None:
-        refuse_unknown(type(self).__name__, unknown, Core.__init__)
+        refuse_unknown(type(self).__name__, unknown, BaseClient.__init__)
         retry = check_retry(Retry() if retry is None else retry)
         if decide not in ("quorum", "all"):
             raise ConfigError(f"decide must be 'quorum' or 'all', not {decide!r}")
@@ -89,36 +89,36 @@ class Core:
         self.key_prefix = encoded("key_prefix", key_prefix)
         self.connect_timeout = number("connect_timeout", connect_timeout, above=0.0)
         retention = number("fencing_retention", fencing_retention, low=self.max_ttl, high=MAX_RETENTION)
-        electorate, line, places = Electorate(len(targets)), Line(), Places()
-        self.rules = Rules(
+        voters, local_queue, server_entries = VotingMasters(len(targets)), LocalQueue(), ServerQueueEntries()
+        self.policy = Policy(
             masters=len(targets),
             need=quorum(len(targets)),
             node_timeout=number("node_timeout", node_timeout, above=0.0),
             drift_factor=drift_factor,
-            patience=connect_timeout,
+            outage_timeout=connect_timeout,
             retry=retry,
-            electorate=electorate,
+            voters=voters,
             wait=Wait.ALL if decide == "all" else Wait.EARLY,
             clock=clock,
             retention=wire_ttl(retention),
             step=wire_ttl(self.max_ttl / 2),
             push=wait != "poll",
             refill=restart_guard != "off" if refill is None else refill,
-            line=line,
-            places=places,
+            local_queue=local_queue,
+            server_entries=server_entries,
             ttl=ttl,
         )
         self.masters = Masters(
             targets,
-            self.rules.need,
+            self.policy.need,
             load(engine),
             connect_timeout=connect_timeout,
             socket_timeout=number("socket_timeout", socket_timeout, above=0.0),
             key_prefix=self.key_prefix,
             guard=Guard(restart_guard, self.max_ttl, bool(assume_fresh)),
-            electorate=electorate,
-            line=line,
-            places=places,
+            voters=voters,
+            local_queue=local_queue,
+            server_entries=server_entries,
             wait=wait,
             allow_split=bool(allow_split),
             clock=clock,
@@ -139,34 +139,34 @@ class Core:
 
     def ttl_of(self, ttl: float | None) -> float:
         """The one that was asked for, or the client's own."""
-        return self.rules.ttl if ttl is None else self.check_ttl(ttl)
+        return self.policy.ttl if ttl is None else self.check_ttl(ttl)
 
     def check_key(self, resource: str | bytes) -> bytes:
         return key_of(self.key_prefix, resource)
 
-    def claim(self, resource: str | bytes, fencing: bool = False) -> Claim:
+    def lock_kind(self, resource: str | bytes, fencing: bool = False) -> LockKind:
         """What a lock on ``resource`` asks of the masters."""
         key = key_of(self.key_prefix, resource)
-        return Fenced(key, self.rules.retention, self.rules.step) if fencing else Claim(key)
+        return FencedKind(key, self.policy.retention, self.policy.step) if fencing else LockKind(key)
 
     def check_open(self) -> None:
         self.masters.check_open()
 
     # --- outcomes in words ---
 
-    def refused(self, key: bytes, refusal: Refusal) -> LockNotAcquired:
+    def acquire_error(self, key: bytes, failure: AcquireFailure) -> LockNotAcquired:
         """The exception for an acquire that ended without a lease."""
-        votes, rules, names = refusal.votes, self.rules, self.masters.names()
-        rounds = f"{refusal.rounds} attempt{'s' * (refusal.rounds > 1)}"
-        if votes.granted >= rules.need:
+        votes, policy, names = failure.votes, self.policy, self.masters.names()
+        rounds = f"{failure.rounds} attempt{'s' * (failure.rounds > 1)}"
+        if votes.granted >= policy.need:
             return QuorumUnavailable(
                 f"{quoted(key)}: a quorum granted the lease too late: nothing of it was left; "
                 "use a longer ttl, or find out what delays the masters or this process"
             )
-        if refusal.unavailable:
-            self.masters.hasten(BLIP)  # who has no quorum usually tries again
+        if failure.unavailable:
+            self.masters.connect_urgently(BLIP)  # who has no quorum usually tries again
             return QuorumUnavailable(
-                f"{quoted(key)}: no quorum of {rules.need} of {rules.masters} masters after {rounds}: "
+                f"{quoted(key)}: no quorum of {policy.need} of {policy.masters} masters after {rounds}: "
                 "check that they can be reached",
                 self.causes(votes),
             )
@@ -174,15 +174,15 @@ class Core:
         if not holders:
             return Contended(f"{quoted(key)}: others of this client wait for it, too, and were first", [])
         return Contended(
-            f"{quoted(key)} is held by others on {len(holders)} of {rules.masters} masters, after {rounds}",
+            f"{quoted(key)} is held by others on {len(holders)} of {policy.masters} masters, after {rounds}",
             holders,
         )
 
     def causes(self, votes: Votes) -> list[MasterError]:
         """One error per master that failed; the silent only where those were not enough to decide."""
-        rules = self.rules
-        enough = impossible(rules.masters, rules.need, votes.refused, votes.faulty)
-        guilty = (FAULT,) if enough else (FAULT, SILENT)
+        policy = self.policy
+        enough = impossible(policy.masters, policy.need, votes.refused, votes.faulty)
+        guilty = (FAULT,) if enough else (FAULT, NO_REPLY)
         return [
             MasterError(name, self.masters.cause(master, votes))
             for master, name in enumerate(self.masters.names())
@@ -203,9 +203,9 @@ class Core:
 
     def is_locked(self, key: bytes, votes: Votes) -> bool:
         """Whether somebody holds ``key``, as the masters say; QuorumUnavailable if too few do."""
-        if votes.granted >= self.rules.need:
+        if votes.granted >= self.policy.need:
             return True
-        if self.rules.hopeless(votes):
+        if self.policy.refused_by_quorum(votes):
             return False
         raise QuorumUnavailable(f"{quoted(key)}: too few masters answered", self.causes(votes))
 
@@ -218,7 +218,7 @@ class Core:
     def stats(self) -> Stats:
         """What this client has done so far, as counts: a copy. No I/O, never raises."""
         stats = self.masters.counts.copy()
-        stats.faults = sum(seat.faults for seat in self.masters.seats)
+        stats.faults = sum(state.faults for state in self.masters.states)
         return stats
 
 

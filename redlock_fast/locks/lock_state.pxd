@@ -2,62 +2,62 @@
 
 cimport cython
 
-from redlock_fast.algorithm.lock_kind cimport Claim
+from redlock_fast.algorithm.lock_kind cimport LockKind
 from redlock_fast.algorithm.keys cimport key_of
 from redlock_fast.algorithm.lease cimport Lease
-from redlock_fast.masters.held_leases cimport Ledger
+from redlock_fast.masters.held_leases cimport ClientState
 from redlock_fast.engine.messages cimport Votes
-from redlock_fast.algorithm.policy cimport Rules
+from redlock_fast.algorithm.policy cimport Policy
 from redlock_fast.algorithm.redlock cimport Attempt, finish_attempt, start_attempt, trusted_votes
 
 cdef class LockState:
     cdef object __weakref__
     cdef public object resource
     cdef readonly object _core
-    cdef Rules _rules
-    cdef Ledger _masters
-    cdef public Claim _claim
+    cdef Policy _policy
+    cdef ClientState _masters
+    cdef public LockKind _lock_kind
     cdef readonly double _ttl
     cdef public object _timeout
     cdef public object _max_extensions
-    cdef public object _keeper
+    cdef public object _auto_extension
     cdef public Lease _lease
     cdef public object _acquiring
     cdef public long _generation
 
-    @cython.locals(rules=Rules, masters=Ledger, claim=Claim)
-    cpdef Attempt _first(self, bint blocking, object timeout)
+    @cython.locals(policy=Policy, masters=ClientState, lock_kind=LockKind)
+    cpdef Attempt _start_attempt(self, bint blocking, object timeout)
     @cython.locals(lease=Lease)
-    cpdef Lease _begin(self, object me)
-    @cython.locals(lease=Lease, masters=Ledger)
-    cpdef Lease _begin_here(self, object me)
+    cpdef Lease _mark_acquiring(self, object me)
+    @cython.locals(lease=Lease, masters=ClientState)
+    cpdef Lease _mark_acquiring_unlocked(self, object me)
     @cython.locals(lease=Lease)
-    cpdef Lease _settle(self, Attempt attempt, Votes votes)
-    cpdef object _keep(self, Lease lease)
+    cpdef Lease _finish_attempt(self, Attempt attempt, Votes votes)
+    cpdef object _on_granted(self, Lease lease)
     cpdef bint _acquired(self, object outcome) except -1
-    cpdef Lease _held(self)
+    cpdef Lease _own_lease(self)
     @cython.locals(lease=Lease)
-    cpdef Lease _leaving(self)
-    cpdef object let_go(self, Lease lease)
+    cpdef Lease _start_release(self)
+    cpdef object forget_lease(self, Lease lease)
     cpdef bint note_release(self, Lease lease, bint alive) except -1
 
 @cython.locals(one=LockState)
 cpdef LockState lock_of(
-    type kind, object core, Rules rules, Ledger masters, object resource, Claim claim, double ttl, Lease lease=*)
+    type kind, object core, Policy policy, ClientState masters, object resource, LockKind lock_kind, double ttl, Lease lease=*)
 
-@cython.locals(rules=Rules, claim=Claim, seconds=double)
+@cython.locals(policy=Policy, lock_kind=LockKind, seconds=double)
 cpdef LockState plain_lock(type kind, object core, object resource, object ttl)
 
-@cython.locals(lease=Lease, made=list, rules=Rules, masters=Ledger)
+@cython.locals(lease=Lease, made=list, policy=Policy, masters=ClientState)
 cpdef list locks_of(type kind, object core, object resources, object leases)
 
 @cython.locals(one=LockState, lease=Lease)
-cpdef object let_go_all(object core, dict held)
+cpdef object remove_leases(object core, dict held)
 
-cpdef list strangers(object core, object locks)
+cpdef list foreign_locks(object core, object locks)
 
 @cython.locals(one=LockState)
-cpdef object stop_keepers(object locks)
+cpdef object stop_auto_extension(object locks)
 
 @cython.locals(one=LockState, held=dict, generation=long)
 cpdef dict held_by(object core, object locks)

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Self, TypeVar
 
 from ..algorithm.keys import key_of
-from ..algorithm.lease import Extension, Lease, Refusal
-from ..algorithm.lock_kind import Claim
-from ..algorithm.policy import Rules
+from ..algorithm.lease import AcquireFailure, ExtendOutcome, Lease
+from ..algorithm.lock_kind import LockKind
+from ..algorithm.policy import Policy
 from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
 from ..engine.messages import Votes
 from ..errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable
-from ..masters.held_leases import Ledger
+from ..masters.held_leases import ClientState
 from ..wire.text import quoted
-from .auto_extend import Keeper
-from .client_base import Core, check_timeout, number
+from .auto_extend import AutoExtension
+from .client_base import BaseClient, check_timeout, number
 
 H = TypeVar("H", bound="LockState")
 
@@ -38,14 +38,14 @@ class LockState:
     __slots__ = (
         "__weakref__",
         "_acquiring",
-        "_claim",
+        "_auto_extension",
         "_core",
         "_generation",
-        "_keeper",
         "_lease",
+        "_lock_kind",
         "_masters",
         "_max_extensions",
-        "_rules",
+        "_policy",
         "_timeout",
         "_ttl",
         "resource",
@@ -53,26 +53,30 @@ class LockState:
 
     def __init__(
         self,
-        core: Core,
+        core: BaseClient,
         resource: str | bytes | tuple[str | bytes, ...],
-        claim: Claim,
+        lock_kind: LockKind,
         ttl: float | None = None,
         timeout: float | None = None,
         max_extensions: int | None = MAX_EXTENSIONS,
-        keeper: Keeper | None = None,
+        auto_extension: AutoExtension | None = None,
     ) -> None:
         self.resource = resource
         self._core = core
-        self._rules = core.rules  # at hand: an attribute of a core is looked up in a dictionary
-        self._masters: Ledger = core.masters
-        self._claim = claim
+        self._policy = core.policy  # at hand: an attribute of a core is looked up in a dictionary
+        self._masters: ClientState = core.masters
+        self._lock_kind = lock_kind
         self._ttl = core.ttl_of(ttl)
         self._timeout = None if timeout is None else check_timeout(timeout)
         if max_extensions is not MAX_EXTENSIONS and max_extensions is not None:
             number("max_extensions", max_extensions, low=0)
         self._max_extensions = max_extensions
-        self._keeper = keeper  # of an auto-extended lock
-        if keeper is not None and keeper.max_hold < math.inf and max_extensions is MAX_EXTENSIONS:
+        self._auto_extension = auto_extension  # of an auto-extended lock
+        if (
+            auto_extension is not None
+            and auto_extension.max_hold < math.inf
+            and max_extensions is MAX_EXTENSIONS
+        ):
             self._max_extensions = None  # one bound is enough
         self._lease: Lease | None = None
         self._acquiring: object = None  # what the acquire that is under way is known by
@@ -88,7 +92,7 @@ class LockState:
     @property
     def token(self) -> bytes | None:
         """The random value (160 bits) that is ours on the masters; None when nothing is held."""
-        lease = self._held()
+        lease = self._own_lease()
         return lease.token if lease else None
 
     @property
@@ -99,13 +103,13 @@ class LockState:
         It stays the same when the lease is extended. See docs/fencing.md. Source: Kleppmann, "How to do
         distributed locking", 2016.
         """
-        lease = self._held()
+        lease = self._own_lease()
         return lease.fencing if lease else None
 
     @property
     def validity(self) -> float:
         """Seconds of lease that were left when it was granted or last extended; 0.0 when not held."""
-        lease = self._held()
+        lease = self._own_lease()
         return lease.validity if lease else 0.0
 
     def locked(self) -> bool:
@@ -114,15 +118,15 @@ class LockState:
 
     def remaining(self) -> float:
         """Seconds for which the lock is still ours; 0.0 when it is not. Asks nobody, and never raises."""
-        lease = self._held()
-        return max(0.0, lease.deadline - self._rules.clock()) if lease else 0.0
+        lease = self._own_lease()
+        return max(0.0, lease.deadline - self._policy.clock()) if lease else 0.0
 
     def check(self) -> None:
         """Raise LockLost unless the lock is held now: at once and without I/O, so it may be called often."""
         if not self.locked():
             raise LockLost(f"{quoted(self.key)} is not held: the lease has ended, or was never granted")
 
-    def _held(self) -> Lease | None:
+    def _own_lease(self) -> Lease | None:
         # A child of fork has a copy of this object; the lease is its parent's.
         return self._lease if self._generation == self._masters.generation else None
 
@@ -133,57 +137,57 @@ class LockState:
     @property
     def key(self) -> bytes:
         """The resource as it stands on the masters."""
-        return self._claim.key
+        return self._lock_kind.key
 
     @property
     def lease(self) -> Lease | None:
-        return self._held()
+        return self._own_lease()
 
-    def becomes(self, claim: Claim) -> Self:
+    def with_kind(self, lock_kind: LockKind) -> Self:
         """Of another kind than it was made."""
-        self._claim = claim
+        self._lock_kind = lock_kind
         return self
 
     # --- how it acquires ---
 
-    def _first(self, blocking: bool, timeout: float | None) -> Attempt | None:
+    def _start_attempt(self, blocking: bool, timeout: float | None) -> Attempt | None:
         """An attempt that may decide the acquire by itself; None: use ``acquire_lock``.
 
-        The caller has to ``_begin``, to ``_settle`` its votes, and whatever happens, to set ``_acquiring`` to
-        None as the last step.
+        The caller passes it to ``_mark_acquiring``, and its votes to ``_finish_attempt``. The last step of
+        the caller, also after an exception, sets ``_acquiring`` to None.
         """
-        masters, rules, claim = self._masters, self._rules, self._claim
+        masters, policy, lock_kind = self._masters, self._policy, self._lock_kind
         if (
             self._lease is not None
-            or type(claim) is not Claim
-            or claim.key in rules.line.waiting
+            or type(lock_kind) is not LockKind
+            or lock_kind.key in policy.local_queue.waiting
             or self._timeout is not None
             or (timeout != -1 and timeout is not None)
             or not masters.ready
             or masters.closed
         ):
             return None
-        return start_attempt(rules, claim, self._ttl, rules.token())
+        return start_attempt(policy, lock_kind, self._ttl, policy.token())
 
-    def _begin(self, me: object) -> Lease | None:
+    def _mark_acquiring(self, me: object) -> Lease | None:
         """Nobody else acquires with this object from here on. Returns a lease that has ended.
 
         It has begun when ``_acquiring`` is ``me``: so one can tell, whatever interrupted this.
         """
         with self._masters.mutex:
-            lease = self._begin_here(me)
+            lease = self._mark_acquiring_unlocked(me)
         if lease is not None:
-            self.let_go(lease)
+            self.forget_lease(lease)
         return lease
 
-    def _begin_here(self, me: object) -> Lease | None:
+    def _mark_acquiring_unlocked(self, me: object) -> Lease | None:
         """The same, where no other thread uses this object; what has ended is not let go of yet."""
         masters = self._masters
         if self._generation != masters.generation:  # whoever acquired or held it is our parent
             self._generation = masters.generation
             self._acquiring, self._lease = None, None
         lease = self._lease
-        if self._acquiring is not None or (lease is not None and self._rules.clock() < lease.deadline):
+        if self._acquiring is not None or (lease is not None and self._policy.clock() < lease.deadline):
             raise LockAlreadyHeld(
                 f"{quoted(self.key)}: this lock object holds the lock, or is acquiring it; "
                 "use one object for each holder"
@@ -191,33 +195,33 @@ class LockState:
         self._acquiring = me
         return lease
 
-    def _settle(self, attempt: Attempt, votes: Votes) -> Lease | None:
+    def _finish_attempt(self, attempt: Attempt, votes: Votes) -> Lease | None:
         """The lease of the attempt; None: it got none, ``acquire_lock`` has to go on."""
         votes = trusted_votes(attempt, votes)
         lease = finish_attempt(attempt, votes.granted, votes.sent)
         if lease is not None:
-            self._keep(lease)
+            self._on_granted(lease)
         return lease
 
-    def _keep(self, lease: Lease) -> None:
+    def _on_granted(self, lease: Lease) -> None:
         self._lease = lease
-        self._masters.hold(lease)
-        if self._keeper is not None:
-            self._keeper.begin(self, lease)
+        self._masters.add_lease(lease)
+        if self._auto_extension is not None:
+            self._auto_extension.begin(self, lease)
         self._masters.counts.acquired += 1
 
-    def _acquired(self, outcome: Lease | Refusal) -> bool:
+    def _acquired(self, outcome: Lease | AcquireFailure) -> bool:
         """For ``acquire``: False where others hold it; QuorumUnavailable where masters are down."""
         if isinstance(outcome, Lease):
             return True
         if outcome.unavailable:
-            raise self._core.refused(self.key, outcome)
+            raise self._core.acquire_error(self.key, outcome)
         return False
 
-    def _entered(self, outcome: Lease | Refusal) -> None:
+    def _entered(self, outcome: Lease | AcquireFailure) -> None:
         """For ``with``: the body never runs unlocked."""
-        if isinstance(outcome, Refusal):
-            raise self._core.refused(self.key, outcome)
+        if isinstance(outcome, AcquireFailure):
+            raise self._core.acquire_error(self.key, outcome)
 
     def _waiting_time(self, blocking: bool, timeout: float | None) -> float | None:
         """How long to try; None: no end. A single try has only each master's own time."""
@@ -232,23 +236,23 @@ class LockState:
 
     # --- how it lets go ---
 
-    def _leaving(self) -> Lease | None:
+    def _start_release(self) -> Lease | None:
         """What there is to release."""
-        lease = self._held()
+        lease = self._own_lease()
         if lease is None or self._masters.closed:
             return None
-        if self._keeper is not None:
-            self._keeper.stop()
+        if self._auto_extension is not None:
+            self._auto_extension.stop()
         return lease
 
-    def let_go(self, lease: Lease) -> None:
+    def forget_lease(self, lease: Lease) -> None:
         """It is released, or over."""
-        self._masters.let_go(lease)
+        self._masters.remove_lease(lease)
         if self._lease is lease:  # to the end: who is interrupted above finds it, and does this again
             self._lease = None
 
     def note_release(self, lease: Lease, alive: bool) -> bool:
-        self.let_go(lease)
+        self.forget_lease(lease)
         if alive:
             self._masters.counts.released += 1
         else:
@@ -258,8 +262,8 @@ class LockState:
 
     def note_loss(self, lease: Lease) -> None:
         """A release or an acquire found that the lease had ended."""
-        if self._keeper is not None:
-            self._keeper.lose(self, lease, released=True)
+        if self._auto_extension is not None:
+            self._auto_extension.on_lease_lost(self, lease, released=True)
 
     def _left(self, alive: bool, failing: bool) -> None:
         """For ``with``: a lease that ended before the body did must not pass unnoticed."""
@@ -274,25 +278,25 @@ class LockState:
     def may_be_extended(self, lease: Lease) -> bool:
         return self._max_extensions is None or lease.extensions < self._max_extensions
 
-    def note_extension(self, lease: Lease, outcome: Extension) -> bool:
+    def note_extension(self, lease: Lease, outcome: ExtendOutcome) -> bool:
         """Whether the lease was extended."""
         counts = self._masters.counts
-        if outcome is Extension.EXTENDED:
+        if outcome is ExtendOutcome.EXTENDED:
             counts.extended += 1
-        elif outcome is Extension.INCONCLUSIVE:
+        elif outcome is ExtendOutcome.INCONCLUSIVE:
             counts.inconclusive += 1
-        elif self._keeper is not None:
-            self._keeper.lose(self, lease)  # which counts it
+        elif self._auto_extension is not None:
+            self._auto_extension.on_lease_lost(self, lease)  # which counts it
         else:
-            lease.lose(self._rules.clock())
+            lease.mark_lost(self._policy.clock())
             counts.lost += 1
-        return outcome is Extension.EXTENDED
+        return outcome is ExtendOutcome.EXTENDED
 
-    def told(self, lease: Lease, outcome: Extension, votes: Votes | None) -> float:
+    def validity_or_raise(self, lease: Lease, outcome: ExtendOutcome, votes: Votes | None) -> float:
         """For the caller: the new validity in seconds, or why there is none."""
         if self.note_extension(lease, outcome):
             return lease.validity
-        if outcome is Extension.LOST:
+        if outcome is ExtendOutcome.LOST:
             raise LockLost(f"{quoted(self.key)}: lost before it was extended; others may hold the lock")
         raise QuorumUnavailable(
             f"{quoted(self.key)}: too few masters answered to extend; held for {self.remaining():.3f} s more",
@@ -305,11 +309,11 @@ class LockState:
 
 def lock_of(
     kind: type[H],
-    core: Core,
-    rules: Rules,
-    masters: Ledger,
+    core: BaseClient,
+    policy: Policy,
+    masters: ClientState,
     resource: str | bytes,
-    claim: Claim,
+    lock_kind: LockKind,
     ttl: float,
     lease: Lease | None = None,
 ) -> H:
@@ -320,66 +324,67 @@ def lock_of(
     one = kind.__new__(kind)
     one.resource = resource
     one._core = core
-    one._rules = rules
+    one._policy = policy
     one._masters = masters
-    one._claim = claim
+    one._lock_kind = lock_kind
     one._ttl = ttl
     one._timeout = None
     one._max_extensions = MAX_EXTENSIONS
-    one._keeper = None
+    one._auto_extension = None
     one._lease = lease
     one._acquiring = None
     one._generation = masters.generation
     return one
 
 
-def plain_lock(kind: type[H], core: Core, resource: str | bytes, ttl: float | None) -> H:
+def plain_lock(kind: type[H], core: BaseClient, resource: str | bytes, ttl: float | None) -> H:
     """One of this kind, as ``lock(resource, ttl)`` makes it. Raises ConfigError.
 
-    ``core.claim`` and ``core.ttl_of`` in place: two calls of Python would cost more than all that is here.
+    ``core.lock_kind`` and ``core.ttl_of`` in place: two calls of Python would cost more than all that is
+    here.
     """
-    rules = core.rules
-    claim = Claim(key_of(core.key_prefix, resource))
-    seconds = rules.ttl if ttl is None else core.check_ttl(ttl)
-    return lock_of(kind, core, rules, core.masters, resource, claim, seconds)
+    policy = core.policy
+    lock_kind = LockKind(key_of(core.key_prefix, resource))
+    seconds = policy.ttl if ttl is None else core.check_ttl(ttl)
+    return lock_of(kind, core, policy, core.masters, resource, lock_kind, seconds)
 
 
 def locks_of(
-    kind: type[H], core: Core, resources: Sequence[str | bytes], leases: Sequence[Lease | None]
+    kind: type[H], core: BaseClient, resources: Sequence[str | bytes], leases: Sequence[Lease | None]
 ) -> list[H | None]:
     """One of this kind for each lease, and None where there is none."""
     made: list[H | None] = []
-    rules, masters = core.rules, core.masters
+    policy, masters = core.policy, core.masters
     for resource, lease in zip(resources, leases, strict=True):
         if lease is None:
             made.append(None)
         else:
-            made.append(lock_of(kind, core, rules, masters, resource, lease.claim, lease.ttl, lease))
-    masters.hold_all([lease for lease in leases if lease is not None])
+            made.append(lock_of(kind, core, policy, masters, resource, lease.lock_kind, lease.ttl, lease))
+    masters.add_leases([lease for lease in leases if lease is not None])
     return made
 
 
-def let_go_all(core: Core, held: Mapping[H, Lease]) -> None:
+def remove_leases(core: BaseClient, held: Mapping[H, Lease]) -> None:
     """These are released, or over."""
-    core.masters.let_go_all(held.values())
+    core.masters.remove_leases(held.values())
     for one, lease in held.items():
         if one._lease is lease:
             one._lease = None
 
 
-def strangers(core: Core, locks: Iterable[object]) -> list[object]:
+def foreign_locks(core: BaseClient, locks: Iterable[object]) -> list[object]:
     """Those that are no holders of this client."""
     return [one for one in locks if not isinstance(one, LockState) or one._core is not core]
 
 
-def stop_keepers(locks: Iterable[LockState]) -> None:
+def stop_auto_extension(locks: Iterable[LockState]) -> None:
     """They are about to be released: nobody extends them any more."""
     for one in locks:
-        if one._keeper is not None:
-            one._keeper.stop()
+        if one._auto_extension is not None:
+            one._auto_extension.stop()
 
 
-def held_by(core: Core, locks: Iterable[H]) -> dict[H, Lease]:
+def held_by(core: BaseClient, locks: Iterable[H]) -> dict[H, Lease]:
     """Those that have a lease, with it."""
     held = {}
     generation = core.masters.generation

@@ -8,35 +8,35 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from ..algorithm import batch as batches
-from ..algorithm.effects import Connect, Effect, undo_after
+from ..algorithm.effects import Effect, WaitForQuorum, undo_after
 from ..algorithm.keys import many_keys
-from ..algorithm.lease import Extension, Lease, Refusal
-from ..algorithm.policy import Rules
+from ..algorithm.lease import AcquireFailure, ExtendOutcome, Lease
+from ..algorithm.policy import Policy
 from ..errors import ConfigError, QuorumUnavailable
-from .client_base import Core
-from .lock_state import LockState, held_by, let_go_all, locks_of, stop_keepers, strangers
+from .client_base import BaseClient
+from .lock_state import LockState, foreign_locks, held_by, locks_of, remove_leases, stop_auto_extension
 
 L = TypeVar("L", bound=LockState)
 Outcome = TypeVar("Outcome")
 
 
 def acquire_many(
-    core: Core, kind: type[L], resources: Sequence[str | bytes], ttl: float | None
+    core: BaseClient, kind: type[L], resources: Sequence[str | bytes], ttl: float | None
 ) -> Generator[Effect, Any, list[L | None]]:
     """One attempt for each; None for those that others hold. QuorumUnavailable: nothing is held."""
     core.check_open()
     ttl = core.ttl_of(ttl)
     keys = check_resources(core, resources)
     if keys and not core.masters.ready:
-        yield Connect(core.connect_timeout)
+        yield WaitForQuorum(core.connect_timeout)
         core.check_open()
     held: list[Lease | None] = []
     try:
         for part in batches.parts(keys):
-            votes = yield from batches.acquire(core.rules, keys[part], ttl, held)
+            votes = yield from batches.acquire(core.policy, keys[part], ttl, held)
             if votes is not None:
                 core.masters.counts.unavailable += 1
-                raise core.refused(keys[part][0], Refusal(votes, True, 1))
+                raise core.acquire_error(keys[part][0], AcquireFailure(votes, True, 1))
         _check_time(core, held)
         locks = locks_of(kind, core, resources, held)
         refused = held.count(None)
@@ -49,10 +49,10 @@ def acquire_many(
         raise
 
 
-def _check_time(core: Core, held: list[Lease | None]) -> None:
+def _check_time(core: BaseClient, held: list[Lease | None]) -> None:
     """The leases of the first part run while the last part is acquired."""
     first = next((lease for lease in held if lease is not None), None)
-    if first is not None and core.rules.clock() >= first.deadline:
+    if first is not None and core.policy.clock() >= first.deadline:
         core.masters.counts.unavailable += 1
         raise QuorumUnavailable(
             f"the first of {len(held)} leases ended before the last was granted: "
@@ -60,19 +60,19 @@ def _check_time(core: Core, held: list[Lease | None]) -> None:
         )
 
 
-def release_many(core: Core, locks: Sequence[LockState]) -> Generator[Effect, Any, list[bool]]:
+def release_many(core: BaseClient, locks: Sequence[LockState]) -> Generator[Effect, Any, list[bool]]:
     """As the release of each; False where there was nothing to release."""
     held = leases_of(core, locks)
     if core.masters.closed:
         held = {}
-    stop_keepers(held)
+    stop_auto_extension(held)
     try:
         alive = yield from _by_parts(core, held, batches.release)
     except BaseException as error:
         yield from undo_after(error, batches.undo_leases(list(held.values())))
         raise
     finally:
-        let_go_all(core, held)
+        remove_leases(core, held)
     expired = alive.count(False)
     released = len(alive) - expired
     core.masters.counts.released += released
@@ -85,7 +85,7 @@ def release_many(core: Core, locks: Sequence[LockState]) -> Generator[Effect, An
 
 
 def extend_many(
-    core: Core, locks: Sequence[LockState], ttl: float | None
+    core: BaseClient, locks: Sequence[LockState], ttl: float | None
 ) -> Generator[Effect, Any, list[bool]]:
     """True for each lock that was extended; the others are as they were, or lost."""
     core.check_open()
@@ -99,12 +99,14 @@ def extend_many(
     return _for_each(locks, held, done)
 
 
-def _extend(rules: Rules, leases: Sequence[Lease], ttl: float) -> Generator[Effect, Any, list[Extension]]:
-    return batches.extend(rules, leases, [ttl] * len(leases))
+def _extend(
+    policy: Policy, leases: Sequence[Lease], ttl: float
+) -> Generator[Effect, Any, list[ExtendOutcome]]:
+    return batches.extend(policy, leases, [ttl] * len(leases))
 
 
 def _by_parts(
-    core: Core,
+    core: BaseClient,
     held: dict[LockState, Lease],
     procedure: Callable[..., Generator[Effect, Any, list[Outcome]]],
 ) -> Generator[Effect, Any, list[Outcome]]:
@@ -112,7 +114,7 @@ def _by_parts(
     leases = list(held.values())
     outcomes: list[Outcome] = []
     for part in batches.parts_of(leases):
-        outcomes += yield from procedure(core.rules, leases[part])
+        outcomes += yield from procedure(core.policy, leases[part])
     return outcomes
 
 
@@ -127,7 +129,7 @@ def _for_each(locks: Sequence[LockState], held: dict[LockState, Lease], done: li
 # --- checks, all before any I/O ------------------------------------------------------------------
 
 
-def check_resources(core: Core, resources: Sequence[str | bytes]) -> list[bytes]:
+def check_resources(core: BaseClient, resources: Sequence[str | bytes]) -> list[bytes]:
     if isinstance(resources, (str, bytes)) or not isinstance(resources, Sequence):
         raise ConfigError(f"resources must be a list of str or bytes, not {type(resources).__name__}")
     keys = many_keys(core.key_prefix, resources)
@@ -137,11 +139,11 @@ def check_resources(core: Core, resources: Sequence[str | bytes]) -> list[bytes]
     return keys
 
 
-def leases_of(core: Core, locks: Sequence[LockState]) -> dict[LockState, Lease]:
+def leases_of(core: BaseClient, locks: Sequence[LockState]) -> dict[LockState, Lease]:
     """The locks that have a lease, with it."""
     if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
         raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")
-    for lock in strangers(core, locks):
+    for lock in foreign_locks(core, locks):
         raise ConfigError(f"locks: {lock!r} is no lock of this client")
     held = held_by(core, locks)
     if len(held) < len(locks) and len(set(locks)) < len(locks):

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Self
 
-from ..algorithm.lock_kind import EXTEND, RELEASE, WATCH, Claim, wire_ttl
+from ..algorithm.lock_kind import EXTEND, RELEASE, WATCH, LockKind, wire_ttl
 from ..engine.contract import FAULT, Request, Votes
 from ..errors import ConfigError
 from ..wire.commands import Verb, bulk
-from .client_base import Core
+from .client_base import BaseClient
 from .many import check_resources
 
 #: So many resources, and bytes of their keys: a master does nothing else while it looks at all of them.
@@ -27,7 +27,7 @@ ACQUIRE_ALL, RELEASE_ALL = map(int, (Verb.ACQUIRE_ALL, Verb.RELEASE_ALL))
 WORDS, MARKED_WORDS = 5, 8
 
 
-def claim_all(core: Core, resources: Sequence[str | bytes]) -> All:
+def multi_lock_kind(core: BaseClient, resources: Sequence[str | bytes]) -> MultiLockKind:
     """Raises ConfigError."""
     keys = sorted(check_resources(core, resources))
     size = sum(map(len, keys))
@@ -35,15 +35,15 @@ def claim_all(core: Core, resources: Sequence[str | bytes]) -> All:
         raise ConfigError(f"resources: 1 to {MOST_RESOURCES} can be locked at once, not {len(keys)}")
     if size > MOST_BYTES:
         raise ConfigError(f"resources: names of {MOST_BYTES} bytes can be locked at once, not of {size}")
-    return All(tuple(keys))
+    return MultiLockKind(tuple(keys))
 
 
-class All(Claim):
+class MultiLockKind(LockKind):
     """All of ``keys``, which are sorted, or none."""
 
     __slots__ = ("_taken", "_words", "keys")
 
-    plain = False
+    batchable = False
 
     def __init__(self, keys: tuple[bytes, ...]) -> None:
         super().__init__(keys[0] if len(keys) == 1 else b"%b and %d more" % (keys[0], len(keys) - 1))
@@ -59,50 +59,50 @@ class All(Claim):
         )
 
     @property
-    def line(self) -> None:
+    def queue_key(self) -> None:
         """It waits for now this resource, now that one."""
         return None
 
-    def begin(self) -> Self:
+    def for_attempt(self) -> Self:
         return type(self)(self.keys)
 
-    def ask(self, token: bytes, ttl: bytes, masters: int) -> Request:
+    def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         return Request(ACQUIRE_ALL, (*self._words, token, ttl), masters)
 
-    def learn(self, votes: Votes) -> None:
+    def observe(self, votes: Votes) -> None:
         """Each master that refused says which resource was the first that was taken."""
         refused = Counter(-value - 1 for value in votes.values if FAULT < value < 0)
         if refused:
             self._taken = refused.most_common(1)[0][0]
 
-    def granted(self) -> Claim:
-        return Each(self.key, self.keys)
+    def held_kind(self) -> LockKind:
+        return MultiLeaseKind(self.key, self.keys)
 
-    def undo(self, token: bytes, masters: int, keep: float) -> list[Request]:
-        return [Request(RELEASE_ALL, (*self._words, token, wire_ttl(keep)), masters, keep)]
+    def release_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
+        return [Request(RELEASE_ALL, (*self._words, token, wire_ttl(resend_for)), masters, resend_for)]
 
-    def watch(self, masters: int) -> Request:
+    def watch_request(self, masters: int) -> Request:
         return Request(WATCH, (self.keys[self._taken],), masters)
 
 
-class Each(Claim):
+class MultiLeaseKind(LockKind):
     """Several keys that one token has: the parts of one lease. ``key``: what to call them."""
 
-    __slots__ = ("keys", "parts")
+    __slots__ = ("keys", "request_count")
 
-    plain = False
+    batchable = False
 
     def __init__(self, key: bytes, keys: tuple[bytes, ...]) -> None:
         super().__init__(key)
         self.keys = keys
-        self.parts = len(keys)
+        self.request_count = len(keys)
 
     @property
-    def size(self) -> int:
+    def key_bytes(self) -> int:
         return sum(map(len, self.keys))
 
-    def undo(self, token: bytes, masters: int, keep: float) -> list[Request]:
-        return [Request(RELEASE, (key, token), masters, keep) for key in self.keys]
+    def release_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
+        return [Request(RELEASE, (key, token), masters, resend_for) for key in self.keys]
 
-    def more(self, token: bytes, ttl: bytes, masters: int) -> list[Request]:
+    def extend_requests(self, token: bytes, ttl: bytes, masters: int) -> list[Request]:
         return [Request(EXTEND, (key, token, ttl), masters) for key in self.keys]

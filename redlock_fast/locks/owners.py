@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Any, Protocol
 
 
-class Hold:
+class Ownership:
     """What one owner has: a lock, and how many levels are to be left. At 0 it is being released."""
 
     __slots__ = ("depth", "generation", "lock")
@@ -21,46 +21,46 @@ class Hold:
 class Owner(Protocol):
     """Keeps the hold of an owner. ``drop``: unless it is another one by now."""
 
-    def get(self) -> Hold | None: ...
+    def get(self) -> Ownership | None: ...
 
-    def put(self, hold: Hold) -> None: ...
+    def put(self, ownership: Ownership) -> None: ...
 
-    def drop(self, hold: Hold) -> None: ...
+    def drop(self, ownership: Ownership) -> None: ...
 
 
-class ThisThread(threading.local):
+class ThreadOwner(threading.local):
     """The calling thread, whatever its ident: another thread may get the same when it has ended.
 
     What a thread leaves behind ends with it: it is renewed no more, so that its lease ends.
     """
 
-    hold: Hold | None = None
+    ownership: Ownership | None = None
 
-    def get(self) -> Hold | None:
-        return self.hold
+    def get(self) -> Ownership | None:
+        return self.ownership
 
-    def put(self, hold: Hold) -> None:
-        self.hold = hold
+    def put(self, ownership: Ownership) -> None:
+        self.ownership = ownership
 
-    def drop(self, hold: Hold) -> None:
-        if self.hold is hold:
-            self.hold = None
+    def drop(self, ownership: Ownership) -> None:
+        if self.ownership is ownership:
+            self.ownership = None
 
 
-class Named:
+class NamedOwner:
     """Whoever gives this name, in any thread or task."""
 
-    def __init__(self, holds: dict[Hashable, Hold], name: Hashable) -> None:
+    def __init__(self, ownerships: dict[Hashable, Ownership], name: Hashable) -> None:
         hash(name)
-        self._holds = holds
+        self._ownerships = ownerships
         self._name = name
 
-    def get(self) -> Hold | None:
-        return self._holds.get(self._name)
+    def get(self) -> Ownership | None:
+        return self._ownerships.get(self._name)
 
-    def put(self, hold: Hold) -> None:
-        self._holds[self._name] = hold
+    def put(self, ownership: Ownership) -> None:
+        self._ownerships[self._name] = ownership
 
-    def drop(self, hold: Hold) -> None:
-        if self._holds.get(self._name) is hold:
-            del self._holds[self._name]
+    def drop(self, ownership: Ownership) -> None:
+        if self._ownerships.get(self._name) is ownership:
+            del self._ownerships[self._name]

@@ -10,8 +10,8 @@ from collections.abc import Generator
 from typing import Any
 
 from ..algorithm import procedures
-from ..algorithm.effects import Connect, Effect, undo_after
-from ..algorithm.lease import Lease, Refusal
+from ..algorithm.effects import Effect, WaitForQuorum, undo_after
+from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.redlock import Attempt
 from ..errors import LockLost, TooManyExtensions
 from ..wire.text import quoted
@@ -20,31 +20,31 @@ from .lock_state import LockState
 
 def acquire_lock(
     lock: LockState, blocking: bool, timeout: float | None, first: Attempt | None = None
-) -> Generator[Effect, Any, Lease | Refusal]:
+) -> Generator[Effect, Any, Lease | AcquireFailure]:
     """``first``: the caller has begun it with that, makes its exchange, and will end it."""
-    core, rules = lock._core, lock._core.rules
+    core, policy = lock._core, lock._core.policy
     if first is None and core.masters.closed:
         core.check_open()
     wait = lock._waiting_time(blocking, timeout)
     if wait == 0.0:
         blocking, wait = False, None
-    give_up_at = None if wait is None else rules.clock() + wait
-    rounds = rules.retry.max_attempts if blocking else 1
+    give_up_at = None if wait is None else policy.clock() + wait
+    rounds = policy.retry.max_attempts if blocking else 1
     me = first or object()
     try:
         if first is None:
-            ended = lock._begin(me)
+            ended = lock._mark_acquiring(me)
             if ended is not None:
                 lock.note_loss(ended)
                 yield from procedures.undo_lease(ended)
             if not core.masters.ready:
-                patience = core.connect_timeout
-                yield Connect(patience if wait is None else min(wait, patience))
+                outage_timeout = core.connect_timeout
+                yield WaitForQuorum(outage_timeout if wait is None else min(wait, outage_timeout))
                 core.check_open()
         outcome = yield from procedures.acquire(
-            rules, lock._claim, lock._ttl, give_up_at, rounds, lock._keep, first
+            policy, lock._lock_kind, lock._ttl, give_up_at, rounds, lock._on_granted, first
         )
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, AcquireFailure):
             core.masters.counts.unavailable += outcome.unavailable
             core.masters.counts.contended += not outcome.unavailable
         return outcome
@@ -60,26 +60,26 @@ def acquire_lock(
 def release_lock(lock: LockState) -> Generator[Effect, Any, bool]:
     """False: there was no lease, or it had ended on a quorum before."""
     core = lock._core
-    lease = lock._leaving()
+    lease = lock._start_release()
     if lease is None:
         return False
     try:
-        alive = yield from procedures.release(core.rules, lease)
+        alive = yield from procedures.release(core.policy, lease)
     except BaseException as error:
         yield from undo_after(error, procedures.undo_lease(lease))
         raise
     finally:
-        lock.let_go(lease)
+        lock.forget_lease(lease)
     return lock.note_release(lease, alive)
 
 
 def drop_lock(lock: LockState) -> Generator[Effect, Any, None]:
     """Release without waiting for an answer."""
-    lease = lock._held()
+    lease = lock._own_lease()
     if lease is not None:
-        if lock._keeper is not None:
-            lock._keeper.stop()
-        lock.let_go(lease)
+        if lock._auto_extension is not None:
+            lock._auto_extension.stop()
+        lock.forget_lease(lease)
         yield from procedures.undo_lease(lease)
 
 
@@ -90,7 +90,7 @@ def extend_lock(
     core = lock._core
     core.check_open()
     ttl = lock._ttl if ttl is None else core.check_ttl(ttl)
-    lease = lock._held()
+    lease = lock._own_lease()
     if lease is None:
         raise LockLost(f"{quoted(lock.key)}: nothing to extend: the lock is not held")
     if not lock.may_be_extended(lease):
@@ -98,5 +98,5 @@ def extend_lock(
             f"{quoted(lock.key)} was extended {lease.extensions} times, max_extensions allows no more; "
             f"held for {lock.remaining():.3f} s more"
         )
-    outcome, votes = yield from procedures.extend(core.rules, lease, ttl, confirm)
-    return lock.told(lease, outcome, votes)
+    outcome, votes = yield from procedures.extend(core.policy, lease, ttl, confirm)
+    return lock.validity_or_raise(lease, outcome, votes)

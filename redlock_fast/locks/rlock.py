@@ -15,8 +15,8 @@ from typing import Any, Self
 from ..algorithm.quorum import drift
 from ..errors import LockLost
 from ..wire.text import quoted
-from .client_base import Core, number
-from .owners import Hold, Named, Owner
+from .client_base import BaseClient, number
+from .owners import NamedOwner, Owner, Ownership
 
 #: How often an owner may enter without leaving: who enters more often has forgotten to leave.
 MAX_DEPTH = 1_000
@@ -30,7 +30,7 @@ class Reentrant:
 
     def __init__(
         self,
-        core: Core,
+        core: BaseClient,
         make: Callable[..., Any],
         resource: str | bytes,
         ttl: float | None,
@@ -44,12 +44,12 @@ class Reentrant:
         self.ttl: float = plain.ttl
         self._core = core
         self._make = make
-        self._options = {**options, "on_lost": _for(weakref.ref(self), options["on_lost"])}
+        self._options = {**options, "on_lost": _wrap_on_lost(weakref.ref(self), options["on_lost"])}
         longest = self.ttl - drift(self.ttl, core.drift_factor)
         self._min_validity = number("min_validity", min_validity, low=0.0, high=longest)
         self._owner = owner
-        self._names: dict[Hashable, Hold] = {}
-        self._whole: Reentrant | None = None
+        self._names: dict[Hashable, Ownership] = {}
+        self._parent: Reentrant | None = None
 
     def owned_by(self, owner: Hashable) -> Self:
         """This lock for an owner with a name, whichever thread or task calls: to hand it on, for instance.
@@ -58,8 +58,8 @@ class Reentrant:
         there. No I/O.
         """
         view = copy.copy(self)
-        view._owner = Named(self._names, owner)
-        view._whole = self._whole or self  # which stays as long: it is what ``on_lost`` gets
+        view._owner = NamedOwner(self._names, owner)
+        view._parent = self._parent or self  # which stays as long: it is what ``on_lost`` gets
         return view
 
     # --- what the caller holds ---
@@ -67,33 +67,33 @@ class Reentrant:
     @property
     def depth(self) -> int:
         """How many levels the caller has entered and not left."""
-        hold = self._hold()
-        return hold.depth if hold else 0
+        ownership = self._ownership()
+        return ownership.depth if ownership else 0
 
     @property
     def token(self) -> bytes | None:
         """The random value that is ours on the masters, the same at all levels; see [`Lock.token`][]."""
-        hold = self._hold()
-        return hold.lock.token if hold else None
+        ownership = self._ownership()
+        return ownership.lock.token if ownership else None
 
     @property
     def fencing_token(self) -> int | None:
         """A number larger than that of every holder before, the same at all levels; see
         [`Lock.fencing_token`][].
         """
-        hold = self._hold()
-        return hold.lock.fencing_token if hold else None
+        ownership = self._ownership()
+        return ownership.lock.fencing_token if ownership else None
 
     @property
     def validity(self) -> float:
         """Seconds of lease that were left when it was granted or last extended; see [`Lock.validity`][]."""
-        hold = self._hold()
-        return hold.lock.validity if hold else 0.0
+        ownership = self._ownership()
+        return ownership.lock.validity if ownership else 0.0
 
     @property
     def lost(self) -> Any:
         """The event that is set when what the caller holds is lost; see [`Lock.lost`][]."""
-        return self._mine().lock.lost
+        return self._require_owned().lock.lost
 
     def locked(self) -> bool:
         """Whether the caller holds the lock now: by its own clock, without asking the masters."""
@@ -101,12 +101,12 @@ class Reentrant:
 
     def remaining(self) -> float:
         """Seconds for which the caller still holds the lock; 0.0 when it does not."""
-        hold = self._hold()
-        return hold.lock.remaining() if hold else 0.0
+        ownership = self._ownership()
+        return ownership.lock.remaining() if ownership else 0.0
 
     def check(self) -> None:
         """Raise LockLost unless the caller holds the lock now."""
-        self._held().lock.check()
+        self._require_held().lock.check()
 
     def __repr__(self) -> str:
         state = f"held for {self.remaining():.3f} s more, depth {self.depth}" if self.locked() else "not held"
@@ -114,69 +114,73 @@ class Reentrant:
 
     # --- bookkeeping, without I/O ---
 
-    def _hold(self) -> Hold | None:
-        hold = self._owner.get()
-        ours = hold is not None and hold.depth and hold.generation == self._core.masters.generation
-        return hold if ours else None
+    def _ownership(self) -> Ownership | None:
+        ownership = self._owner.get()
+        ours = (
+            ownership is not None
+            and ownership.depth
+            and ownership.generation == self._core.masters.generation
+        )
+        return ownership if ours else None
 
-    def _mine(self) -> Hold:
-        hold = self._hold()
-        if hold is None:
+    def _require_owned(self) -> Ownership:
+        ownership = self._ownership()
+        if ownership is None:
             raise RuntimeError(f"{quoted(self.key)}: the caller has not acquired it, or did before a fork")
-        return hold
+        return ownership
 
-    def _held(self) -> Hold:
-        hold = self._hold()
-        if hold is None:
+    def _require_held(self) -> Ownership:
+        ownership = self._ownership()
+        if ownership is None:
             raise LockLost(f"{quoted(self.key)}: the lock is not held here")
-        return hold
+        return ownership
 
     def _lock(self, ttl: float | None) -> Any:
         """For a first level."""
         return self._make(self.resource, self.ttl if ttl is None else ttl, **self._options)
 
-    def _keep(self, lock: Any) -> Hold:
+    def _keep(self, lock: Any) -> Ownership:
         """The first level is entered."""
-        hold = Hold(lock, self._core.masters.generation)
-        self._owner.put(hold)
-        return hold
+        ownership = Ownership(lock, self._core.masters.generation)
+        self._owner.put(ownership)
+        return ownership
 
-    def _wanted(self, hold: Hold, ttl: float | None) -> float | None:
+    def _extension_needed(self, ownership: Ownership, ttl: float | None) -> float | None:
         """For how long to extend it before another level is entered; None: it lasts long enough.
 
         A lock that is lost is not acquired anew: whoever is in the outer levels believes in it.
         """
-        if hold.depth >= MAX_DEPTH:
-            raise RecursionError(f"{quoted(self.key)} was entered {hold.depth} times without leaving")
-        hold.lock.check()
-        left: float = hold.lock.remaining()
+        if ownership.depth >= MAX_DEPTH:
+            raise RecursionError(f"{quoted(self.key)} was entered {ownership.depth} times without leaving")
+        ownership.lock.check()
+        left: float = ownership.lock.remaining()
         if ttl is None:
             return self.ttl if left < self._min_validity else None
         ttl = self._core.check_ttl(ttl)
         return ttl if left < ttl - drift(ttl, self._core.drift_factor) else None
 
-    def _deeper(self, hold: Hold) -> None:
+    def _increment(self, ownership: Ownership) -> None:
         with self._core.masters.mutex:  # a named owner may be several threads
-            if not hold.depth:
+            if not ownership.depth:
                 raise LockLost(f"{quoted(self.key)} was released by its owner meanwhile")
-            hold.depth += 1
+            ownership.depth += 1
 
-    def _last(self, hold: Hold) -> bool:
+    def _decrement(self, ownership: Ownership) -> bool:
         """Leave a level. Whether it is the first, which is for the caller to release."""
         with self._core.masters.mutex:
-            hold.depth = max(0, hold.depth - 1)
-            return hold.depth == 0
+            ownership.depth = max(0, ownership.depth - 1)
+            return ownership.depth == 0
 
     def _drop(self, lock: Any) -> None:
         """It is released."""
-        hold = self._owner.get()
-        if hold is not None and hold.lock is lock:
-            self._owner.drop(hold)
+        ownership = self._owner.get()
+        if ownership is not None and ownership.lock is lock:
+            self._owner.drop(ownership)
 
 
-def _for(whole: weakref.ref[Any], on_lost: Callable[[Any, str], Any] | None) -> Any:
+def _wrap_on_lost(parent: weakref.ref[Any], on_lost: Callable[[Any, str], Any] | None) -> Any:
     """``on_lost`` is told of the reentrant lock, not of the one within."""
-    return on_lost and (lambda lock, reason: on_lost(whole() or lock, reason))
+    return on_lost and (lambda lock, reason: on_lost(parent() or lock, reason))
 
 
 class RLock(Reentrant):
@@ -195,10 +199,10 @@ class RLock(Reentrant):
         LockLost when the lease has ended, what [`Lock.extend`][] raises, and RecursionError beyond 1,000
         levels; then that level is not entered.
         """
-        hold = self._hold()
-        if hold is not None:
-            hold.lock._waiting_time(blocking, timeout)  # checks them
-            self._again(hold, ttl)
+        ownership = self._ownership()
+        if ownership is not None:
+            ownership.lock._waiting_time(blocking, timeout)  # checks them
+            self._enter_again(ownership, ttl)
             return True
         lock = self._lock(ttl)
         try:
@@ -215,23 +219,23 @@ class RLock(Reentrant):
 
         Returns False if the lease had ended. Raises RuntimeError where the caller holds nothing.
         """
-        hold = self._mine()
+        ownership = self._require_owned()
         try:
-            alive: bool = hold.lock.release() if self._last(hold) else hold.lock.locked()
+            alive: bool = ownership.lock.release() if self._decrement(ownership) else ownership.lock.locked()
             return alive
         finally:
-            if not hold.depth:
-                self._forget(hold.lock)
+            if not ownership.depth:
+                self._forget(ownership.lock)
 
     def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now, for all levels; see [`Lock.extend`][]."""
-        validity: float = self._held().lock.extend(ttl, confirm=confirm)
+        validity: float = self._require_held().lock.extend(ttl, confirm=confirm)
         return validity
 
     def __enter__(self) -> Self:
-        hold = self._hold()
-        if hold is not None:
-            self._again(hold, None)
+        ownership = self._ownership()
+        if ownership is not None:
+            self._enter_again(ownership, None)
             return self
         lock = self._lock(None)
         try:
@@ -245,24 +249,24 @@ class RLock(Reentrant):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        hold = self._hold()
-        if hold is None and error is not None:
+        ownership = self._ownership()
+        if ownership is None and error is not None:
             return
-        hold = self._mine()
+        ownership = self._require_owned()
         try:
-            if self._last(hold):
-                hold.lock.__exit__(kind, error, trace)
+            if self._decrement(ownership):
+                ownership.lock.__exit__(kind, error, trace)
             elif error is None:
-                hold.lock.check()
+                ownership.lock.check()
         finally:
-            if not hold.depth:
-                self._forget(hold.lock)
+            if not ownership.depth:
+                self._forget(ownership.lock)
 
-    def _again(self, hold: Hold, ttl: float | None) -> None:
-        more = self._wanted(hold, ttl)
+    def _enter_again(self, ownership: Ownership, ttl: float | None) -> None:
+        more = self._extension_needed(ownership, ttl)
         if more is not None:
-            hold.lock.extend(more)
-        self._deeper(hold)
+            ownership.lock.extend(more)
+        self._increment(ownership)
 
     def _forget(self, lock: Any) -> None:
         """It is released by now, except where that was interrupted before it began."""

@@ -12,15 +12,15 @@ from typing import Any, Generic, Self, TypeVar
 
 from ..algorithm.attempts import REARM
 from ..algorithm.effects import Effect, Exchange
-from ..algorithm.lease import Extension, KindLease
-from ..algorithm.lock_kind import Claim, wire_ttl
-from ..algorithm.policy import Rules
+from ..algorithm.lease import ExtendOutcome, KindLease
+from ..algorithm.lock_kind import LockKind, wire_ttl
+from ..algorithm.policy import Policy
 from ..algorithm.procedures import extended
 from ..engine.contract import Request, Votes
 from ..errors import ConfigError, LockLost
 from ..wire.commands import Verb
 from ..wire.text import quoted
-from .client_base import Core
+from .client_base import BaseClient
 from .lock_state import LockState
 
 #: Seconds that an intent lasts at least, and how many of a writer's longest pauses.
@@ -29,12 +29,12 @@ INTENT, PAUSES = 0.5, 3
 L = TypeVar("L")
 
 
-class Reader(Claim):
+class Reader(LockKind):
     """``suffix``: follows the token where a writer became this reader."""
 
     __slots__ = ("keys", "suffix")
 
-    plain = False
+    batchable = False
 
     def __init__(self, key: bytes, suffix: bytes = b"") -> None:
         super().__init__(key)
@@ -42,19 +42,19 @@ class Reader(Claim):
         self.suffix = suffix
 
     @property
-    def line(self) -> bytes | None:
+    def queue_key(self) -> bytes | None:
         return None  # readers do not wait for each other
 
-    def ask(self, token: bytes, ttl: bytes, masters: int) -> Request:
+    def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         return Request(Verb.RW_READ, (*self.names(token), ttl), masters)
 
-    def undo(self, token: bytes, masters: int, keep: float) -> list[Request]:
-        return [Request(Verb.RW_FREE, self.names(token), masters, keep)]
+    def release_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
+        return [Request(Verb.RW_RELEASE, self.names(token), masters, resend_for)]
 
-    def more(self, token: bytes, ttl: bytes, masters: int) -> list[Request]:
+    def extend_requests(self, token: bytes, ttl: bytes, masters: int) -> list[Request]:
         return [Request(Verb.RW_EXTEND, (*self.names(token), ttl), masters)]
 
-    def watch(self, masters: int) -> Request | None:
+    def watch_request(self, masters: int) -> Request | None:
         writer, _, intents = self.keys
         return Request(Verb.RW_WATCH, (writer[:-1], writer, intents), masters)
 
@@ -72,7 +72,7 @@ class Writer(Reader):
 
     __slots__ = ("intent", "round")
 
-    lasting = True
+    keeps_place = True
 
     def __init__(self, key: bytes, intent: bytes) -> None:
         super().__init__(key)
@@ -80,36 +80,36 @@ class Writer(Reader):
         self.round = 0
 
     @property
-    def line(self) -> bytes:
+    def queue_key(self) -> bytes:
         return self.keys[0]
 
-    def begin(self) -> Self:
+    def for_attempt(self) -> Self:
         return type(self)(self.key, self.intent)
 
-    def ask(self, token: bytes, ttl: bytes, masters: int) -> Request:
+    def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         self.round += 1
         self.suffix = b"%d" % self.round
         return Request(Verb.RW_WRITE, (*self.names(token), ttl), masters)
 
-    def retreat(self, token: bytes, masters: int, keep: float) -> list[Request]:
+    def rollback_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
         """From here on new readers wait: so who tries only once leaves nothing that they would wait for."""
-        return [Request(Verb.RW_YIELD, (*self.names(token), self.intent), masters, keep)]
+        return [Request(Verb.RW_ROLLBACK, (*self.names(token), self.intent), masters, resend_for)]
 
-    def watch(self, masters: int) -> Request | None:
+    def watch_request(self, masters: int) -> Request | None:
         writer, readers, _ = self.keys
         return Request(Verb.RW_WATCH, (writer[:-1], writer, readers), masters)
 
-    def downgrade(self, token: bytes, ttl: bytes, masters: int, keep: float) -> Request:
-        return Request(Verb.RW_DOWNGRADE, (*self.names(token), ttl), masters, keep)
+    def downgrade(self, token: bytes, ttl: bytes, masters: int, resend_for: float) -> Request:
+        return Request(Verb.RW_DOWNGRADE, (*self.names(token), ttl), masters, resend_for)
 
 
-def intent(rules: Rules) -> bytes:
+def intent(policy: Policy) -> bytes:
     """How long a writer keeps its place: over its longest pause, for certain."""
-    longest = max(rules.retry.max_delay, REARM if rules.push else 0.0)
+    longest = max(policy.retry.max_delay, REARM if policy.push else 0.0)
     return wire_ttl(max(INTENT, PAUSES * longest))
 
 
-def downgrade(core: Core, lock: LockState) -> Generator[Effect, Any, float]:
+def downgrade(core: BaseClient, lock: LockState) -> Generator[Effect, Any, float]:
     """The new validity in seconds.
 
     It is a reader from the start, whatever comes of it: other readers may be in as soon as one master has
@@ -119,24 +119,24 @@ def downgrade(core: Core, lock: LockState) -> Generator[Effect, Any, float]:
     lease = lock.lease
     if lease is None:
         raise LockLost(f"{quoted(lock.key)}: nothing to downgrade: the lock is not held")
-    writer = lease.claim
+    writer = lease.lock_kind
     if not isinstance(lease, KindLease) or not isinstance(writer, Writer):
         raise ConfigError(f"{quoted(lock.key)}: only a write lock (rwlock(...).write()) can be downgraded")
-    outcome, votes = yield from _exchange(core.rules, lease, writer, lease.ttl)
-    return lock.told(lease, outcome, votes)
+    outcome, votes = yield from _exchange(core.policy, lease, writer, lease.ttl)
+    return lock.validity_or_raise(lease, outcome, votes)
 
 
 def _exchange(
-    rules: Rules, lease: KindLease, writer: Writer, ttl: float
-) -> Generator[Effect, list[Votes], tuple[Extension, Votes | None]]:
-    start = rules.clock()
+    policy: Policy, lease: KindLease, writer: Writer, ttl: float
+) -> Generator[Effect, list[Votes], tuple[ExtendOutcome, Votes | None]]:
+    start = policy.clock()
     if lease.lost or start >= lease.deadline:
-        return Extension.LOST, None
-    lease.claim = Reader(writer.key, writer.suffix)
+        return ExtendOutcome.LOST, None
+    lease.lock_kind = Reader(writer.key, writer.suffix)
     request = writer.downgrade(lease.token, wire_ttl(ttl), lease.sent, ttl)
-    timeout = min(rules.node_timeout, lease.deadline - start)
-    votes = (yield Exchange([request], rules.need, timeout, rules.certain))[0]
-    return extended(rules, lease, ttl, start, votes.granted, votes), votes
+    timeout = min(policy.node_timeout, lease.deadline - start)
+    votes = (yield Exchange([request], policy.need, timeout, policy.certain))[0]
+    return extended(policy, lease, ttl, start, votes.granted, votes), votes
 
 
 class ReadWriteLock(Generic[L]):
@@ -146,11 +146,11 @@ class ReadWriteLock(Generic[L]):
     [`AsyncLock`][], with a lease of its own.
     """
 
-    __slots__ = ("_key", "_make", "_rules")
+    __slots__ = ("_key", "_make", "_policy")
 
-    def __init__(self, key: bytes, rules: Rules, make: Callable[[Claim], L]) -> None:
+    def __init__(self, key: bytes, policy: Policy, make: Callable[[LockKind], L]) -> None:
         self._key = key
-        self._rules = rules
+        self._policy = policy
         self._make = make
         self.read()  # bad settings show at once
 
@@ -163,7 +163,7 @@ class ReadWriteLock(Generic[L]):
 
         [`Lock.downgrade`][] makes it a reader without letting another writer in between.
         """
-        return self._make(Writer(self._key, intent(self._rules)))
+        return self._make(Writer(self._key, intent(self._policy)))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {quoted(self._key)}>"

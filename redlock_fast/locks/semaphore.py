@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Self
 
 from ..algorithm.keys import MAX_SLOTS
-from ..algorithm.lock_kind import Claim
-from ..algorithm.policy import Rules
+from ..algorithm.lock_kind import LockKind
+from ..algorithm.policy import Policy
 from ..engine.contract import FAULT, Request, Votes
 from ..errors import ConfigError
 from ..wire.commands import Verb, bulk
@@ -20,10 +20,10 @@ MAX_PERMITS = MAX_SLOTS
 #: So many slots are looked at together: their bits must fit into a number of Lua, which is a double.
 WINDOW = 50
 #: So many times in a row a slot that was seen free is tried at once; others may be as fast each time.
-HOPES = 8
+MAX_IMMEDIATE_RETRIES = 8
 
 
-class Slots(Claim):
+class SemaphoreKind(LockKind):
     """``need``: so many masters make a quorum. ``chance``: in [0, 1).
 
     The first try is a plain one, for a random slot. From then on each try brings a map of the slots that
@@ -34,15 +34,15 @@ class Slots(Claim):
     __slots__ = (
         "_chance",
         "_first",
-        "_hopes",
-        "_looked",
+        "_immediate_retries",
+        "_masters_with_free",
         "_need",
         "_next",
-        "_offering",
-        "_scattered",
-        "hopeful",
+        "_no_common_free",
+        "_searched",
         "permits",
         "prefix",
+        "retry_at_once",
         "slot",
     )
 
@@ -50,74 +50,74 @@ class Slots(Claim):
         super().__init__(key)
         self.prefix: bytes = b"{%b}:" % key
         self.permits = permits
-        self.hopeful = False
+        self.retry_at_once = False
         #: The key of the slot that was asked for last.
         self.slot = b""
         self._need = need
         self._chance = chance
         self._next = self._random(permits)
         self._first = self._next // WINDOW * WINDOW
-        self._looked = -1  # at how many slots, without a free one; -1: not even at one
-        self._offering: set[int] = set()  # masters where some of these were free
-        self._scattered = False
-        self._hopes = 0
+        self._searched = -1  # at how many slots, without a free one; -1: not even at one
+        self._masters_with_free: set[int] = set()  # masters where some of these were free
+        self._no_common_free = False
+        self._immediate_retries = 0
 
-    def begin(self) -> Self:
+    def for_attempt(self) -> Self:
         return type(self)(self.key, self.permits, self._need, self._chance)
 
     @property
-    def line(self) -> bytes:
+    def queue_key(self) -> bytes:
         return self.prefix
 
-    def ask(self, token: bytes, ttl: bytes, masters: int) -> Request:
+    def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         self.slot = b"%b%d" % (self.prefix, self._next)
-        plain = self.granted().ask(token, ttl, masters)
-        if self._looked < 0:
+        plain = self.held_kind().acquire_request(token, ttl, masters)
+        if self._searched < 0:
             return plain
         where = (self.prefix, b"%d" % self._first, b"%d" % self._window)
-        return Request(Verb.SLOT_TAKE, (*plain.args, *where), masters)
+        return Request(Verb.SLOT_ACQUIRE, (*plain.args, *where), masters)
 
-    def undo(self, token: bytes, masters: int, keep: float) -> list[Request]:
-        return self.granted().undo(token, masters, keep)
+    def release_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
+        return self.held_kind().release_requests(token, masters, resend_for)
 
-    def granted(self) -> Claim:
-        return Claim(self.slot)
+    def held_kind(self) -> LockKind:
+        return LockKind(self.slot)
 
-    def watch(self, masters: int) -> Request | None:
+    def watch_request(self, masters: int) -> Request | None:
         """A master tells of any slot; where each has another one free, that is nothing to wait for."""
-        if self._scattered:
+        if self._no_common_free:
             return None
         keys = [bulk(b"%b%d" % (self.prefix, number)) for number in range(self.permits)]
         args = self.prefix, b"*%d\r\n" % (len(keys) + 3), bulk(b"%d" % len(keys)) + b"".join(keys)
         return Request(Verb.SLOT_WATCH, args, masters)
 
-    def learn(self, votes: Votes) -> None:
+    def observe(self, votes: Votes) -> None:
         """Which slot is next, and whether it is worth a try at once."""
         if self.permits == 1:
             return
-        free = [] if self._looked < 0 else self._free(votes)
+        free = [] if self._searched < 0 else self._free(votes)
         if free:
             self._next = free[self._random(len(free))]
-            self._looked = 0
-            self._hopes += 1
-            self.hopeful = self._hopes % HOPES != 0
+            self._searched = 0
+            self._immediate_retries += 1
+            self.retry_at_once = self._immediate_retries % MAX_IMMEDIATE_RETRIES != 0
             return
-        if self._looked < 0:
-            self._looked = 0
+        if self._searched < 0:
+            self._searched = 0
         else:
-            self._looked += self._window
+            self._searched += self._window
             self._first = (self._first + WINDOW) % (-(-self.permits // WINDOW) * WINDOW)
         self._next = self._first + self._random(self._window)
-        self.hopeful = self._looked < self.permits
-        if not self.hopeful:
-            self._scattered = len(self._offering) >= self._need
-            self._offering.clear()
-            self._looked = 0
+        self.retry_at_once = self._searched < self.permits
+        if not self.retry_at_once:
+            self._no_common_free = len(self._masters_with_free) >= self._need
+            self._masters_with_free.clear()
+            self._searched = 0
 
     def _free(self, votes: Votes) -> list[int]:
         """The slots of the window that are free on a quorum."""
         maps = {n: abs(value) - (value > 0) for n, value in enumerate(votes.values) if value > FAULT}
-        self._offering.update(master for master, bits in maps.items() if bits)
+        self._masters_with_free.update(master for master, bits in maps.items() if bits)
         counts = [sum(bits >> n & 1 for bits in maps.values()) for n in range(self._window)]
         return [self._first + n for n, count in enumerate(counts) if count >= self._need]
 
@@ -129,8 +129,8 @@ class Slots(Claim):
         return min(count - 1, int(self._chance() * count))
 
 
-def slots(key: bytes, permits: int, rules: Rules) -> Slots:
+def semaphore_kind(key: bytes, permits: int, policy: Policy) -> SemaphoreKind:
     """The claim, checked."""
     if isinstance(permits, bool) or not isinstance(permits, int) or not 1 <= permits <= MAX_PERMITS:
         raise ConfigError(f"permits must be an integer from 1 to {MAX_PERMITS}, not {permits!r}")
-    return Slots(key, permits, rules.need, rules.chance)
+    return SemaphoreKind(key, permits, policy.need, policy.chance)

@@ -7,13 +7,13 @@ import contextlib
 from typing import Any
 
 from ..algorithm.batch import undo_leases
-from .held_leases import holders
+from .held_leases import clients_with_leases
 
 
 def release_held() -> None:
     """Release every lock of this process. A client that held some is closed: a second at most."""
     masters: Any
-    for masters in list(holders):
+    for masters in list(clients_with_leases):
         held: list[Any] = list(masters.held)
         if held and masters.release_at_exit and not masters.closed:
             effect: Any

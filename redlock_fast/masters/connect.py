@@ -12,19 +12,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ..wire.commands import LOOK, MARKER, Dialect, Mark, dialect, scripts
+from ..wire.commands import CHECK_MARKER, MARKER, Dialect, RestartMarker, dialect, scripts
 from ..wire.resp import ProtocolError, without_arguments
 from ..wire.text import clean
 from .address import Target
 from .bounded_socket import BoundedSocket, Pushed
-from .probe import CannotConnect, Flushed, Server, ask, interview, witnessed
+from .probe import ConnectError, Flushed, Server, probe, send_commands, with_witness
 from .restart_guard import Guard
 
 #: Of an error, for people.
 MAX_TEXT = 500
 
 
-class Dialled:
+class ProbedConnection:
     """A master that answered: what it is, and its connection, until that is taken."""
 
     def __init__(self, connection: Any, server: Server, commands: Dialect) -> None:
@@ -36,23 +36,23 @@ class Dialled:
         self._connection: Any = connection
 
     def get(self, key: bytes) -> bytes | None:
-        """What is there. Raises CannotConnect."""
+        """What is there. Raises ConnectError."""
         value = self._ask(b"GET", key)
         return value if isinstance(value, bytes) else None
 
     def put(self, key: bytes, value: bytes, ttl: int) -> None:
-        """For so many milliseconds. Raises CannotConnect."""
+        """For so many milliseconds. Raises ConnectError."""
         self._ask(b"SET", key, value, b"PX", b"%d" % ttl)
 
     def _ask(self, *words: bytes) -> Any:
         with reasons():
-            value = ask(self._connection, [words])[0]
+            value = send_commands(self._connection, [words])[0]
             if isinstance(value, Exception):
                 raise value
             return value
 
     def take(self) -> socket.socket:
-        """The socket: redis-py must not close it. Raises CannotConnect."""
+        """The socket: redis-py must not close it. Raises ConnectError."""
         with reasons():
             sock: socket.socket = self._connection._sock.release()
             self._connection._sock = None
@@ -64,23 +64,23 @@ class Dialled:
 
 @contextlib.contextmanager
 def reasons() -> Iterator[None]:
-    """Whatever redis-py or a credential provider makes of trouble, as CannotConnect."""
+    """Whatever redis-py or a credential provider makes of trouble, as ConnectError."""
     try:
         yield
-    except CannotConnect:
+    except ConnectError:
         raise
     except Pushed:
         raise Flushed("its keys were flushed while it was asked who it is") from None
     except ProtocolError as error:
-        raise CannotConnect(f"protocol error: {error}") from None
+        raise ConnectError(f"protocol error: {error}") from None
     except Exception as error:
-        raise CannotConnect(error_text(error)) from None
+        raise ConnectError(error_text(error)) from None
 
 
-def dial(
+def connect(
     to: Target, timeout: float, key_prefix: bytes, guard: Guard, *, known: Server | None, push: bool
-) -> Dialled:
-    """Connect, authenticate, ask what the server can do. CannotConnect says why not.
+) -> ProbedConnection:
+    """Connect, authenticate, ask what the server can do. ConnectError says why not.
 
     ``timeout``: seconds, for the connection and for each reply. ``known``: the server at the last contact.
     ``push``: have it tell when watched keys change, where it can.
@@ -88,17 +88,17 @@ def dial(
     with reasons():
         connection, protocol = _connected(to, timeout)
         try:
-            server = interview(connection, protocol, key_prefix)
+            server = probe(connection, protocol, key_prefix)
             if server.witness and (server.shared or (known and known.data)):
-                server = witnessed(connection, server, key_prefix)
-            mark = guard.mark(server.identity, server.promoted, server.max_lag)
+                server = with_witness(connection, server, key_prefix)
+            marker = guard.marker(server.identity, server.promoted, server.max_lag)
             server = replace(
                 server,
                 can=replace(server.can, push=push and server.witness),
                 where=(getattr(connection, "host", ""), getattr(connection, "port", 0)),
             )
-            server = _prepared(connection, server, mark, guard.assume_fresh and not known)
-            return Dialled(connection, server, dialect(server.can, mark))
+            server = _prepared(connection, server, marker, guard.assume_fresh and not known)
+            return ProbedConnection(connection, server, dialect(server.can, marker))
         except BaseException:
             connection.disconnect()
             raise
@@ -134,20 +134,20 @@ def connection_of(to: Target, timeout: float, protocol: int) -> Any:
     return connection
 
 
-def _prepared(connection: Any, server: Server, mark: Mark | None, fresh: bool) -> Server:
+def _prepared(connection: Any, server: Server, marker: RestartMarker | None, fresh: bool) -> Server:
     """Load scripts (where that is forbidden, EVAL does it), look at the marker."""
     commands: list[tuple[bytes | str, ...]] = [
-        ("SCRIPT", "LOAD", script.text) for script in scripts(server.can, mark)
+        ("SCRIPT", "LOAD", script.text) for script in scripts(server.can, marker)
     ]
-    if mark is not None:
+    if marker is not None:
         if fresh:
-            commands.append((b"SET", MARKER, mark.trusted, b"NX"))
-        commands.append((b"EVAL", LOOK.text, b"1", MARKER, *mark.words))
-    replies = ask(connection, commands)
-    if mark is None:
+            commands.append((b"SET", MARKER, marker.trusted, b"NX"))
+        commands.append((b"EVAL", CHECK_MARKER.text, b"1", MARKER, *marker.words))
+    replies = send_commands(connection, commands)
+    if marker is None:
         return server
     left = replies[-1]
     if isinstance(left, Exception):
         why = error_text(left)
-        raise CannotConnect(f"restart_guard='marker' cannot use its key {MARKER.decode()!r} there: {why}")
+        raise ConnectError(f"restart_guard='marker' cannot use its key {MARKER.decode()!r} there: {why}")
     return replace(server, guarded=left / 1000)

@@ -15,19 +15,19 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 
-from ..algorithm.voting_masters import Electorate
-from ..engine.contract import FLUSHED, NOT_NOW, Engine, Request
+from ..algorithm.voting_masters import VotingMasters
+from ..engine.contract import FLUSHED, TRANSIENT_ERRORS, Engine, Request
 from ..telemetry import EventLog, log_error
 from ..wire.commands import Verb
 from ..wire.resp import error_code
 from .address import Target
-from .connect import Dialled, dial, error_text
-from .held_leases import Ledger
-from .lingering_close import Lingering
-from .probe import CannotConnect, Flushed, Server
+from .connect import ProbedConnection, connect, error_text
+from .held_leases import ClientState
+from .lingering_close import LingeringSockets
+from .probe import ConnectError, Flushed, Server
 from .restart_guard import Guard
 from .sentinel import Unknown
-from .state import Seat
+from .state import MasterState
 
 #: Seconds between two looks at the connections while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
@@ -35,8 +35,8 @@ BUSY_TICK, IDLE_TICK = 0.1, 1.0
 PROBE, PROBE_TTL = b"redlock-fast:", 10_000
 
 
-class Connector(Ledger):
-    """The masters' seats, the engine that serves them, and who sits where."""
+class Connector(ClientState):
+    """The state of each master, and the engine that serves them."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Connector(Ledger):
         socket_timeout: float,
         key_prefix: bytes,
         guard: Guard,
-        electorate: Electorate,
+        voters: VotingMasters,
         wait: str,
         allow_split: bool,
     ) -> None:
@@ -57,17 +57,17 @@ class Connector(Ledger):
         self.allow_split = allow_split
         self.misconfigured = ""
         self.guard = guard
-        self.electorate = electorate
+        self.voters = voters
         self.wait = wait
         self.events = EventLog()
         self._engine_class = engine_class
         self._connect_timeout = connect_timeout
         self._socket_timeout = socket_timeout
         self._key_prefix = key_prefix
-        self.seats = [Seat(target) for target in targets]
+        self.states = [MasterState(target) for target in targets]
         #: Called from any thread when a master connected or failed to, on close(), and now and then while
         #: something is held: an event loop's.
-        self.on_change: Callable[[], None] = nothing
+        self.on_change: Callable[[], None] = do_nothing
         self._begin()
 
     def _begin(self) -> None:
@@ -77,31 +77,31 @@ class Connector(Ledger):
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._idle = False  # the connector sleeps for long
         self._next_prune = 0.0
-        self._hasty_until = 0.0  # a caller waits for a quorum of connections
+        self._urgent_until = 0.0  # a caller waits for a quorum of connections
         self._thread: threading.Thread | None = None
-        self._lingering = Lingering(len(self.seats))
-        self.engine = self._engine_class(len(self.seats), _waker(self._wake))
+        self._lingering_sockets = LingeringSockets(len(self.states))
+        self.engine = self._engine_class(len(self.states), _waker(self._wake))
         weakref.finalize(self, self._wake.put, None).atexit = False  # a forgotten client's thread ends
 
     def prune(self) -> None:
         """Now and then: forget what is over."""
 
-    def abandon(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a child of fork, which has none of the parent's threads, connections or locks."""
         self.generation += 1
         self.open()
-        self.on_change = nothing
-        engine, lingering = self.engine, self._lingering
+        self.on_change = do_nothing
+        engine, lingering_sockets = self.engine, self._lingering_sockets
         now = time.monotonic()
-        self.seats = [seat.heir(now) for seat in self.seats]
+        self.states = [state.copy_after_fork(now) for state in self.states]
         self._begin()
-        engine.abandon()
-        lingering.abandon()
+        engine.after_fork_in_child()
+        lingering_sockets.after_fork_in_child()
 
     def start(self) -> None:
         """Begin to connect in the background; does nothing the second time."""
         with self._change:
-            # Whether it is alive: see ThreadRenewal.attend.
+            # Whether it is alive: see ThreadRenewal.wake_soon.
             if (self._thread is None or not self._thread.is_alive()) and not self.closed:
                 self._thread = threading.Thread(
                     target=_connector, args=(weakref.ref(self), self._wake), name="redlock-fast-connector"
@@ -109,100 +109,100 @@ class Connector(Ledger):
                 self._thread.daemon = True
                 self._thread.start()
 
-    def attend(self) -> None:
+    def wake_soon(self) -> None:
         """Replies may come that no caller waits for: let the connector look soon."""
         if self._idle:
             self._idle = False
             self._wake.put(None)
 
-    def hasten(self, seconds: float) -> None:
+    def connect_urgently(self, seconds: float) -> None:
         """Connect masters without their backoff, for so long: a caller has no quorum."""
-        self._hasty_until = max(self._hasty_until, time.monotonic() + seconds)
+        self._urgent_until = max(self._urgent_until, time.monotonic() + seconds)
         self._wake.put(None)
 
     def names(self) -> list[str]:
-        return [seat.target.name for seat in self.seats]
+        return [state.target.name for state in self.states]
 
     def connected(self) -> int:
-        return sum(seat.attached for seat in self.seats)
+        return sum(state.attached for state in self.states)
 
     def _connecting(self) -> bool:
         """Whether a master is being connected for the first time."""
-        return not all(seat.attached or seat.failures for seat in self.seats)
+        return not all(state.attached or state.failures for state in self.states)
 
     # --- a look at all of them ---
 
-    def look_after(self) -> float:
+    def maintain_all(self) -> float:
         """One round over all masters. Returns in how many seconds to look again."""
-        self.engine.tend()
+        self.engine.maintain()
         now = time.monotonic()
         busy = False
         due = now + IDLE_TICK
-        for master, seat in enumerate(self.seats):
-            if seat.attached:
-                busy |= self._check(master, seat)
-                if seat.target.named and seat.ask_at <= now:
-                    self._ask_in_background(master)
-            if seat.guarded_until:
-                due = min(due, self._end_guard(seat, now))
-            if not seat.attached and not seat.dialling:
-                next_try = seat.next_try
-                if now < self._hasty_until:
-                    next_try = min(next_try, seat.failed_at + seat.haste())
+        for master, state in enumerate(self.states):
+            if state.attached:
+                busy |= self._check(master, state)
+                if state.target.named and state.next_sentinel_query <= now:
+                    self._query_sentinels_in_background(master)
+            if state.guarded_until:
+                due = min(due, self._end_guard(state, now))
+            if not state.attached and not state.connecting:
+                next_try = state.next_try
+                if now < self._urgent_until:
+                    next_try = min(next_try, state.failed_at + state.urgent_interval())
                 if next_try <= now:
-                    self._dial_in_background(master)
+                    self._connect_in_background(master)
                 else:
                     due = min(due, next_try)
-        self._lingering.reap(now)
+        self._lingering_sockets.reap(now)
         if now >= self._next_prune:
             self._next_prune = now + IDLE_TICK
             self.prune()
-        self._idle = not (busy or self._lingering)
+        self._idle = not (busy or self._lingering_sockets)
         return max(0.0, min(due - now, IDLE_TICK if self._idle else BUSY_TICK))
 
-    def _check(self, master: int, seat: Seat) -> bool:
+    def _check(self, master: int, state: MasterState) -> bool:
         """Let go of a broken or hopelessly lagging connection. True: replies are owed."""
-        link = self.engine.link(master)
-        if link.broken:
-            self._fail(master, link.broken)
-        elif link.lag > self._socket_timeout:
-            self._fail(master, f"no reply for {link.lag:.1f} s")
-        return link.owed > 0
+        connection = self.engine.connection_state(master)
+        if connection.broken:
+            self._fail(master, connection.broken)
+        elif connection.lag > self._socket_timeout:
+            self._fail(master, f"no reply for {connection.lag:.1f} s")
+        return connection.owed > 0
 
     def _fail(self, master: int, why: str) -> None:
-        seat = self.seats[master]
-        seat.flushed |= self.engine.link(master).broken == FLUSHED
-        self.events.warn("master-lost", seat.target.name, why)
+        state = self.states[master]
+        state.flushed |= self.engine.connection_state(master).broken == FLUSHED
+        self.events.warn("master-lost", state.target.name, why)
         self._retire(master, why)
 
     def _retire(self, master: int, why: str) -> None:
         sock = self.engine.detach(master)
         if sock is not None:
-            self._lingering.add(sock)
+            self._lingering_sockets.add(sock)
         with self._change:
-            self.seats[master].lose(why)
+            self.states[master].on_disconnected(why)
 
-    def _ask_in_background(self, master: int) -> None:
-        seat = self.seats[master]
+    def _query_sentinels_in_background(self, master: int) -> None:
+        state = self.states[master]
         thread = threading.Thread(
-            target=self._ask_sentinels, args=(seat, master), name="redlock-fast-ask", daemon=True
+            target=self._query_sentinels, args=(state, master), name="redlock-fast-sentinel", daemon=True
         )
-        ask_at, seat.ask_at = seat.ask_at, math.inf
+        next_sentinel_query, state.next_sentinel_query = state.next_sentinel_query, math.inf
         try:
             thread.start()
         except Exception:  # no more threads, or memory; perhaps with the next look
-            seat.ask_at = ask_at
+            state.next_sentinel_query = next_sentinel_query
             raise
 
-    def _ask_sentinels(self, seat: Seat, master: int) -> None:
+    def _query_sentinels(self, state: MasterState, master: int) -> None:
         """A master that they do not name any more has no vote. That they are gone says nothing of it."""
-        assert seat.target.named
-        connections = seat.connections
+        assert state.target.named
+        connections = state.connections
         try:
-            host, port = seat.target.named(self._connect_timeout)
+            host, port = state.target.named(self._connect_timeout)
             with self._change:
-                here = seat.attached and seat.connections == connections and seat is self.seats[master]
-                if here and seat.server.where != (host, port):
+                here = state.attached and state.connections == connections and state is self.states[master]
+                if here and state.server.where != (host, port):
                     self._fail(master, f"the Sentinels name another master: {host}:{port}")
                     self._wake.put(None)
         except Unknown:
@@ -210,144 +210,146 @@ class Connector(Ledger):
         except Exception:  # memory is short
             log_error("connector-error")
         finally:
-            seat.ask_at = time.monotonic() + self.guard.max_ttl / 4
+            state.next_sentinel_query = time.monotonic() + self.guard.max_ttl / 4
 
     # --- connecting one ---
 
-    def _dial_in_background(self, master: int) -> None:
+    def _connect_in_background(self, master: int) -> None:
         thread = threading.Thread(
-            target=self._dial, args=(master, self.generation), name="redlock-fast-dial", daemon=True
+            target=self._connect, args=(master, self.generation), name="redlock-fast-connect", daemon=True
         )
-        self.seats[master].dialling = True
+        self.states[master].connecting = True
         try:
             thread.start()
         except Exception:  # no more threads, or memory; perhaps with the next look
-            self.seats[master].dialling = False
+            self.states[master].connecting = False
             raise
 
-    def _dial(self, master: int, generation: int) -> None:
-        seat = self.seats[master]
+    def _connect(self, master: int, generation: int) -> None:
+        state = self.states[master]
         try:
-            one = dial(
-                seat.target,
+            one = connect(
+                state.target,
                 self._connect_timeout,
                 self._key_prefix,
                 self.guard,
-                known=seat.server if seat.known else None,
+                known=state.server if state.known else None,
                 push=self.wait != "poll",
             )
             try:
-                self._check_fit(seat, one.server)
-                while (rival := self._admit(master, one, generation)) is not None:
-                    if self._one_server(rival, one):
-                        why = f"it is the same server as {self.seats[rival].target.name}, which has one vote"
-                        seat.twin = "" if seat.known else f"masters: {seat.target.name}: {why}"
-                        raise CannotConnect(why)
+                self._check_fit(state, one.server)
+                while (duplicate := self._attach_unless_duplicate(master, one, generation)) is not None:
+                    if self._one_server(duplicate, one):
+                        why = f"it is the same server as {self.names()[duplicate]}, which has one vote"
+                        state.duplicate_error = "" if state.known else f"masters: {state.target.name}: {why}"
+                        raise ConnectError(why)
             finally:
                 one.close()
-        except Exception as error:  # CannotConnect; or memory is short
+        except Exception as error:  # ConnectError; or memory is short
             why = error_text(error)
             with self._change:
-                seat.flushed |= isinstance(error, Flushed)
-                seat.fail(why, seat.failures + 1)
-                seat.dialling = False
+                state.flushed |= isinstance(error, Flushed)
+                state.fail(why, state.failures + 1)
+                state.connecting = False
                 self._check_configuration()
                 self._changed()
-            self.events.warn("master-unreachable", seat.target.name, why)
+            self.events.warn("master-unreachable", state.target.name, why)
         else:
-            if seat.attached:
-                seat.introduce(self.events, self.guard)
+            if state.attached:
+                state.log_connected(self.events, self.guard)
         self._wake.put(None)
 
-    def _check_fit(self, seat: Seat, server: Server) -> None:
-        """Whether a master can do what the configuration asks for. Raises CannotConnect."""
+    def _check_fit(self, state: MasterState, server: Server) -> None:
+        """Whether a master can do what the configuration asks for. Raises ConnectError."""
         why = ""
         if self.wait == "push" and not server.can.push:
             why = "wait='push' needs RESP3 and CLIENT TRACKING there; use wait='auto'"
-        elif seat.target.named and not server.min_replicas and not self.allow_split:
+        elif state.target.named and not server.min_replicas and not self.allow_split:
             why = (
                 "a master behind Sentinels needs min-replicas-to-write >= 1, and CONFIG GET to see it: "
                 "else a partition gives two holders (allow_split=True accepts that)"
             )
         if why:
-            if not seat.known:  # it was never otherwise: not a master's trouble, but the configuration's
-                seat.refused = f"masters: {seat.target.name}: {why}"
-            raise CannotConnect(why)
+            if not state.known:  # it was never otherwise: not a master's trouble, but the configuration's
+                state.refused = f"masters: {state.target.name}: {why}"
+            raise ConnectError(why)
 
-    def _admit(self, master: int, one: Dialled, generation: int) -> int | None:
+    def _attach_unless_duplicate(self, master: int, one: ProbedConnection, generation: int) -> int | None:
         """From now on it may be asked, unless another master that is connected has its run_id: then which."""
-        seat = self.seats[master]
+        state = self.states[master]
         with self._change:
             if self.closed or generation != self.generation:
                 return None
-            for number, other in enumerate(self.seats):
+            for number, other in enumerate(self.states):
                 same = other.attached and other.server.run_id == one.server.run_id != ""
-                if same and other is not seat and (number, other.connections) not in one.distinct:
+                if same and other is not state and (number, other.connections) not in one.distinct:
                     return number
             sock = one.take()
-            seat.admit(one.server, self.guard, time.monotonic())
-            seat.ask_at = time.monotonic() + self.guard.max_ttl / 4
+            state.on_connected(one.server, self.guard, time.monotonic())
+            state.next_sentinel_query = time.monotonic() + self.guard.max_ttl / 4
             self._check_configuration()
             self._elect()  # before anybody can ask it
             self.engine.attach(master, sock, one.dialect)
-            seat.failures = 0
-            seat.connections += 1
-            seat.error = ""
-            seat.attached = True  # before dialling ends: else it could be dialled twice
-            seat.dialling = False
+            state.failures = 0
+            state.connections += 1
+            state.error = ""
+            state.attached = True  # before dialling ends: else it could be dialled twice
+            state.connecting = False
             self._changed()
             return None
 
-    def _one_server(self, rival: int, one: Dialled) -> bool:
+    def _one_server(self, duplicate: int, one: ProbedConnection) -> bool:
         """Whether what is written there is seen here: a run_id alone anybody can claim.
 
         Where the rival writes nothing for now, what is written here must not be there. Any other that cannot
         be written to has to go: it may have nothing to be believed for.
         """
-        seat = self.seats[rival]
-        place = rival, seat.connections
+        state = self.states[duplicate]
+        entry = duplicate, state.connections
         key, value = self._key_prefix + PROBE + os.urandom(16).hex().encode(), os.urandom(16).hex().encode()
-        probe = Request(Verb.REFILL, (key, value, b"%d" % PROBE_TTL), 1 << rival)
+        probe = Request(Verb.REFILL, (key, value, b"%d" % PROBE_TTL), 1 << duplicate)
         votes = self.engine.exchange([probe], 1, self._connect_timeout)[0]
         if votes.granted:
-            one.distinct.add(place)
+            one.distinct.add(entry)
             return one.get(key) == value
-        detail = votes.details.get(rival, b"")
-        if isinstance(detail, bytes) and error_code(detail) in NOT_NOW:
+        detail = votes.details.get(duplicate, b"")
+        if isinstance(detail, bytes) and error_code(detail) in TRANSIENT_ERRORS:
             one.put(key, value, PROBE_TTL)
-            look = Request(Verb.EXISTS, (key,), 1 << rival)
+            look = Request(Verb.EXISTS, (key,), 1 << duplicate)
             if self.engine.exchange([look], 1, self._connect_timeout)[0].refused:
-                one.distinct.add(place)
+                one.distinct.add(entry)
                 return False
         with self._change:
-            if seat.attached and place == (rival, seat.connections):
-                self._fail(rival, "another master has its run_id, and it did not answer which of them it is")
+            if state.attached and entry == (duplicate, state.connections):
+                self._fail(
+                    duplicate, "another master has its run_id, and it did not answer which of them it is"
+                )
         return False
 
     def _check_configuration(self) -> None:
-        """It is at fault while it has a seat refused, and while less than a quorum are distinct servers."""
-        twins = [seat.twin for seat in self.seats if seat.twin]
-        refused = [seat.refused for seat in self.seats if seat.refused]
-        if len(self.seats) - len(twins) < self.need:
-            refused += twins
+        """It is at fault while a master is refused, and while less than a quorum are distinct servers."""
+        duplicates = [state.duplicate_error for state in self.states if state.duplicate_error]
+        refused = [state.refused for state in self.states if state.refused]
+        if len(self.states) - len(duplicates) < self.need:
+            refused += duplicates
         self.misconfigured = refused[0] if refused else ""
         if self.misconfigured:
             self.ready = False
 
     def _elect(self) -> None:
-        self.electorate.mask = sum(1 << n for n, seat in enumerate(self.seats) if not seat.guarded_until)
-        self.electorate.pushing = all(seat.server.can.push for seat in self.seats if seat.known)
+        self.voters.mask = sum(1 << n for n, state in enumerate(self.states) if not state.guarded_until)
+        self.voters.all_push = all(state.server.can.push for state in self.states if state.known)
 
-    def _end_guard(self, seat: Seat, now: float) -> float:
+    def _end_guard(self, state: MasterState, now: float) -> float:
         """When its guard ends, or ended."""
-        end = seat.guarded_until
+        end = state.guarded_until
         if end <= now:
             with self._change:
-                if seat.guarded_until > now:  # it was admitted meanwhile, and has forgotten locks again
-                    return seat.guarded_until
-                seat.guarded_until = 0.0
+                if state.guarded_until > now:  # it was admitted meanwhile, and has forgotten locks again
+                    return state.guarded_until
+                state.guarded_until = 0.0
                 self._elect()
-            self.events.info("master-trusted", seat.target.name, "its restart guard has ended")
+            self.events.info("master-trusted", state.target.name, "its restart guard has ended")
         return end
 
     def _changed(self) -> None:
@@ -355,7 +357,7 @@ class Connector(Ledger):
         self.on_change()
 
 
-def nothing() -> None:
+def do_nothing() -> None:
     pass
 
 
@@ -373,7 +375,7 @@ def _connector(masters: weakref.ref[Connector], wake: queue.SimpleQueue[None]) -
         if alive is None or alive.closed or alive._thread is not threading.current_thread():
             return
         try:
-            pause = alive.look_after()
+            pause = alive.maintain_all()
         except Exception:  # a client without its connector would never recover
             log_error("connector-error")
             pause = IDLE_TICK

@@ -5,4 +5,4 @@ cimport cython
 from redlock_fast.engine.messages cimport Votes
 
 @cython.locals(votes=Votes)
-cpdef bint to_be_noted(object answers, object masters) except -1
+cpdef bint has_faults(object answers, object masters) except -1

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ..algorithm.local_queue import Place
-from ..engine.contract import LEFT_OUT, NOT_ASKED, Engine
-from ..engine.messages import Tally, Votes
+from ..algorithm.local_queue import QueueEntry
+from ..engine.contract import NOT_ASKED, SKIP_REASONS, Engine
+from ..engine.messages import BatchVotes, Votes
 
 
-class Seated(Protocol):
+class HasMasterStates(Protocol):
     """Masters, and where they sit."""
 
     @property
-    def seats(self) -> Sequence[Any]: ...
+    def states(self) -> Sequence[Any]: ...
 
 
-class Fleet(Seated, Protocol):
+class MasterSet(HasMasterStates, Protocol):
     """What a driver needs of the masters."""
 
     engine: Engine
@@ -26,33 +26,33 @@ class Fleet(Seated, Protocol):
 
     def note_faults(self, votes: Votes) -> None: ...
 
-    def attend(self) -> None: ...
+    def wake_soon(self) -> None: ...
 
     def pause(self, seconds: float) -> None: ...
 
-    def reconnect(self, seconds: float, gone: Sequence[int]) -> None: ...
+    def reconnect(self, seconds: float, disconnected: Sequence[int]) -> None: ...
 
-    def wait_for_turn(self, place: Place, seconds: float) -> None: ...
+    def wait_for_turn(self, entry: QueueEntry, seconds: float) -> None: ...
 
 
-def to_be_noted(answers: list[Votes] | Tally, masters: Seated) -> bool:
+def has_faults(answers: list[Votes] | BatchVotes, masters: HasMasterStates) -> bool:
     """Whether a master failed, so that somebody has to look at it.
 
     Those that were only left out are counted in here: while a master is stopped that is each time.
     """
-    noted = False
+    found = False
     for votes in answers if type(answers) is list else answers.votes.values():  # type: ignore[union-attr]
         if votes.faulty:
             for master, detail in votes.details.items():
-                if detail in LEFT_OUT:
-                    masters.seats[master].skipped[detail] += 1
+                if detail in SKIP_REASONS:
+                    masters.states[master].skipped[detail] += 1
                 elif detail != NOT_ASKED:
-                    noted = True
-    return noted
+                    found = True
+    return found
 
 
-def note_faults(answers: list[Votes] | Tally, fleet: Fleet) -> None:
-    """What is ``to_be_noted``."""
+def note_faults(answers: list[Votes] | BatchVotes, masters: MasterSet) -> None:
+    """What is ``has_faults``."""
     for votes in answers if type(answers) is list else answers.votes.values():  # type: ignore[union-attr]
         if votes.faulty:
-            fleet.note_faults(votes)
+            masters.note_faults(votes)

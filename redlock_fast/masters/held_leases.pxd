@@ -2,7 +2,7 @@
 
 from redlock_fast._stats cimport Stats
 
-cdef class Ledger:
+cdef class ClientState:
     cdef object __weakref__
     cdef public long generation
     cdef public bint closed
@@ -12,5 +12,5 @@ cdef class Ledger:
     cdef readonly Stats counts
     cdef public object observer
 
-    cpdef object hold(self, object lease)
-    cpdef object let_go(self, object lease)
+    cpdef object add_lease(self, object lease)
+    cpdef object remove_lease(self, object lease)

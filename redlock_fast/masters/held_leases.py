@@ -12,13 +12,13 @@ from typing import Any, Protocol
 from .._stats import Stats
 
 
-class Lasting(Protocol):
+class HasDeadline(Protocol):
     """Something that ends by the lease clock."""
 
     deadline: float
 
 
-class Ledger:
+class ClientState:
     """Of one client."""
 
     def __init__(self) -> None:
@@ -36,40 +36,40 @@ class Ledger:
         #: A first quorum was there, or was waited for.
         self.ready = False
         #: What is held; also what nobody refers to any more, until its lease has ended.
-        self.held: set[Lasting] = set()
+        self.held: set[HasDeadline] = set()
         #: Guards what the client's locks hold, and its renewal: for a few instructions, never across I/O.
         #: Reentrant: a signal handler may use the client while its own thread is inside.
         self.mutex = threading.RLock()
 
-    def hold(self, lease: Lasting) -> None:
+    def add_lease(self, lease: HasDeadline) -> None:
         """Granted: while there is any, the client is there, also if all have forgotten it."""
         if not self.held:
-            holders.add(self)
+            clients_with_leases.add(self)
         self.held.add(lease)
         if self.observer is not None:
             self.observer.granted(lease)
 
-    def hold_all(self, leases: Collection[Lasting]) -> None:
+    def add_leases(self, leases: Collection[HasDeadline]) -> None:
         """The same of many."""
         if leases and not self.held:
-            holders.add(self)
+            clients_with_leases.add(self)
         self.held.update(leases)
         if self.observer is not None:
             for lease in leases:
                 self.observer.granted(lease)
 
-    def let_go(self, lease: Lasting) -> None:
+    def remove_lease(self, lease: HasDeadline) -> None:
         """Released."""
         self.held.discard(lease)
         if not self.held:
-            holders.discard(self)
+            clients_with_leases.discard(self)
 
-    def let_go_all(self, leases: Iterable[Lasting]) -> None:
+    def remove_leases(self, leases: Iterable[HasDeadline]) -> None:
         """The same of many."""
         self.held.difference_update(leases)
         if not self.held:
-            holders.discard(self)
+            clients_with_leases.discard(self)
 
 
 #: Those of the clients that hold something.
-holders: set[Ledger] = set()
+clients_with_leases: set[ClientState] = set()

@@ -11,18 +11,18 @@ import socket
 import time
 
 #: A half-closed connection is given this long (seconds) to be read by the master.
-LINGER = 60.0
+LINGER_TIMEOUT = 60.0
 #: So many for each master; with more the oldest are closed. It takes many reconnects to a master that hangs.
-MOST = 4
+MAX_PER_MASTER = 4
 #: Reads from one at a time: a master that sends without end must not keep the connector.
 READS = 16
 
 
-class Lingering:
+class LingeringSockets:
     """The half-closed connections of one client."""
 
     def __init__(self, masters: int) -> None:
-        self._most = masters * MOST
+        self._most = masters * MAX_PER_MASTER
         self._open: list[tuple[float, socket.socket]] = []
 
     def __len__(self) -> int:
@@ -32,19 +32,19 @@ class Lingering:
         # Of TLS there is no more to say, and its settings would stay in memory.
         plain = socket.socket(fileno=sock.detach())
         plain.setblocking(False)
-        self._open.append((time.monotonic() + LINGER, plain))
+        self._open.append((time.monotonic() + LINGER_TIMEOUT, plain))
         while len(self._open) > self._most:
             self._open.pop(0)[1].close()
 
     def reap(self, now: float) -> None:
         """Close those that the master has read to the end."""
-        staying = []
+        still_open = []
         for until, sock in self._open:
             if now < until and not at_end(sock):
-                staying.append((until, sock))
+                still_open.append((until, sock))
             else:
                 sock.close()
-        self._open = staying
+        self._open = still_open
 
     def close(self, timeout: float = 0.0) -> None:
         """Close them all: each when the master has read it to the end, or after ``timeout`` seconds."""
@@ -72,7 +72,7 @@ class Lingering:
                 poll.register(fd, select.POLLIN)
         poll.poll(timeout * 1000)
 
-    def abandon(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a child of fork."""
         for _, sock in self._open:
             fd = sock.detach()

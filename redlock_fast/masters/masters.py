@@ -9,17 +9,17 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from ..algorithm.clock import Clock
-from ..algorithm.local_queue import Line, Place
-from ..algorithm.server_queue import Places
-from ..algorithm.voting_masters import Electorate
-from ..engine.contract import FAULT, NOT_ASKED, SENT_NOTHING, Engine, Votes
+from ..algorithm.local_queue import LocalQueue, QueueEntry
+from ..algorithm.server_queue import ServerQueueEntries
+from ..algorithm.voting_masters import VotingMasters
+from ..engine.contract import FAULT, NOT_ASKED, NOT_SENT, Engine, Votes
 from ..errors import ClientClosed, ConfigError
 from ..telemetry import log_error
 from . import at_exit as at_exit  # registers itself
 from .address import Target
 from .connector import Connector
-from .connector import nothing as nothing
-from .held_leases import holders
+from .connector import do_nothing as do_nothing
+from .held_leases import clients_with_leases
 from .restart_guard import Guard
 from .state import MasterHealth, fault_cause, fault_text
 
@@ -42,9 +42,9 @@ class Masters(Connector):
         socket_timeout: float,
         key_prefix: bytes,
         guard: Guard,
-        electorate: Electorate,
-        line: Line,
-        places: Places,
+        voters: VotingMasters,
+        local_queue: LocalQueue,
+        server_entries: ServerQueueEntries,
         wait: str,
         allow_split: bool,
         clock: Clock,
@@ -58,13 +58,13 @@ class Masters(Connector):
             socket_timeout=socket_timeout,
             key_prefix=key_prefix,
             guard=guard,
-            electorate=electorate,
+            voters=voters,
             wait=wait,
             allow_split=allow_split,
         )
         self.ending = False  # with the interpreter
-        self.line = line
-        self.places = places
+        self.local_queue = local_queue
+        self.server_entries = server_entries
         self.clock = clock
         self.release_at_exit = release_at_exit
         _all_masters.add(self)
@@ -80,9 +80,9 @@ class Masters(Connector):
     def quorum(self, timeout: float) -> Sequence[tuple[Callable[[], bool], float]]:
         """What to wait for, one after the other, and for how many seconds; then say ``joined``."""
         return (
-            (lambda: self._in_vain() or self.connected() >= self.need, timeout),
+            (lambda: self._nothing_to_wait_for() or self.connected() >= self.need, timeout),
             # A lease on a bare quorum is lost with the first master: give the others a moment.
-            (lambda: self._in_vain() or not self._connecting(), min(timeout, GRACE)),
+            (lambda: self._nothing_to_wait_for() or not self._connecting(), min(timeout, GRACE)),
         )
 
     def joined(self) -> bool:
@@ -90,7 +90,7 @@ class Masters(Connector):
         self.ready = not self.misconfigured
         return self.connected() >= self.need and not self.closed
 
-    def _in_vain(self) -> bool:
+    def _nothing_to_wait_for(self) -> bool:
         """Whether there is nothing to wait for: closed, or misconfigured."""
         return self.closed or bool(self.misconfigured)
 
@@ -106,59 +106,61 @@ class Masters(Connector):
             self._change.wait_for(lambda: self.closed, seconds)
         self.check_open()
 
-    def reconnect(self, seconds: float, gone: Sequence[int]) -> None:
+    def reconnect(self, seconds: float, disconnected: Sequence[int]) -> None:
         """Wait for one of those that are gone; raises ClientClosed as soon as the client is closed."""
-        condition, seconds = self.reconnecting(seconds, gone)
+        condition, seconds = self.reconnecting(seconds, disconnected)
         with self._change:
             self._change.wait_for(condition, seconds)
         self.check_open()
 
-    def reconnecting(self, seconds: float, gone: Sequence[int]) -> tuple[Callable[[], bool], float]:
+    def reconnecting(self, seconds: float, disconnected: Sequence[int]) -> tuple[Callable[[], bool], float]:
         """Have masters connected without their backoff. What to wait for, and for how many seconds."""
 
         def back() -> bool:
-            return self.closed or (self.connected() >= self.need and any(map(self._usable, gone)))
+            return self.closed or (self.connected() >= self.need and any(map(self._usable, disconnected)))
 
         if back():  # just now
             return lambda: self.closed, min(seconds, AT_ONCE)
-        self.hasten(seconds)
+        self.connect_urgently(seconds)
         return back, seconds
 
     def _usable(self, master: int) -> bool:
         """Whether it is connected, and that is not about to be given up."""
-        return self.seats[master].attached and not self.engine.link(master).broken
+        return self.states[master].attached and not self.engine.connection_state(master).broken
 
-    def wait_for_turn(self, place: Place, seconds: float) -> None:
+    def wait_for_turn(self, entry: QueueEntry, seconds: float) -> None:
         """Wait until it is the first; raises ClientClosed as soon as the client is closed."""
         turn = threading.Event()
-        place.stand.wake = turn.set
-        if not place.first and not self.closed:
+        entry.slot.wake = turn.set
+        if not entry.is_first and not self.closed:
             turn.wait(min(seconds, threading.TIMEOUT_MAX))
         self.check_open()
 
     def note_faults(self, votes: Votes) -> None:
-        """Count and log, rarely, what was wrong with masters in one exchange, if that is ``to_be_noted``."""
+        """Count and log, rarely, what was wrong with masters in one exchange, if that is ``has_faults``."""
         for master, detail in votes.details.items():
-            if detail in SENT_NOTHING:
+            if detail in NOT_SENT:
                 continue
-            seat = self.seats[master]
-            seat.causes[fault_cause(detail)] += 1
-            seat.error = fault_text(detail)
-            self.events.warn("master-fault", seat.target.name, seat.error)
+            state = self.states[master]
+            state.causes[fault_cause(detail)] += 1
+            state.error = fault_text(detail)
+            self.events.warn("master-fault", state.target.name, state.error)
 
     def cause(self, master: int, votes: Votes) -> str:
         """Why this master did not vote in that exchange."""
         if votes.values[master] != FAULT:
             return "no reply in time"
         text = fault_text(votes.details.get(master, "failed"))
-        seat = self.seats[master]
-        if text == NOT_ASKED and seat.guard():
-            return f"it may have forgotten locks: no vote for {seat.guard():.1f} s more (restart_guard)"
-        error = seat.error
+        state = self.states[master]
+        if text == NOT_ASKED and state.guard():
+            return f"it may have forgotten locks: no vote for {state.guard():.1f} s more (restart_guard)"
+        error = state.error
         return f"{text}: {error}" if text == "not connected" and error else text
 
     def health(self) -> list[MasterHealth]:
-        return [seat.health(self.engine.link(master)) for master, seat in enumerate(self.seats)]
+        return [
+            state.health(self.engine.connection_state(master)) for master, state in enumerate(self.states)
+        ]
 
     def close(self, timeout: float = 1.0) -> None:
         """Give back what those keep that wait, let masters do what they were sent, and close everything.
@@ -172,27 +174,28 @@ class Masters(Connector):
             self.closed = True
             self._changed()
             thread = self._thread
-        self.line.wake_all()
+        self.local_queue.wake_all()
         self._wake.put(None)
-        self._give_back(timeout)
+        self._remove_queue_entries(timeout)
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             thread.join(max(0.0, end - time.monotonic()))
         self.engine.drain(max(0.0, end - time.monotonic()))
-        self.engine.close(self._lingering.add)  # all at once: what others have under way is taken back
-        for master in range(len(self.seats)):
+        # all at once: what others have under way is taken back
+        self.engine.close(self._lingering_sockets.add)
+        for master in range(len(self.states)):
             self._retire(master, "closed")
         self.held.clear()
-        holders.discard(self)
+        clients_with_leases.discard(self)
         # A master that lags has requests before it still. Its first reply to a socket that is closed would
         # reset the connection, and it would drop the rest: the releases that are behind acquires.
-        self._lingering.close(end - time.monotonic())
+        self._lingering_sockets.close(end - time.monotonic())
 
-    def _give_back(self, timeout: float) -> None:
+    def _remove_queue_entries(self, timeout: float) -> None:
         """The places of those that wait, which nobody else should have to wait for."""
-        undo = self.places.close()
+        undo = self.server_entries.close()
         if undo:
             self.engine.exchange(undo, 0, 0.0)
-        self.places.wait_for_rounds(timeout)
+        self.server_entries.wait_for_rounds(timeout)
 
     def prune(self) -> None:
         """Forget leases that have ended and that nobody let go of."""
@@ -201,15 +204,15 @@ class Masters(Connector):
             if lease.deadline < now:
                 self.held.discard(lease)
         if self.held:
-            holders.add(self)
+            clients_with_leases.add(self)
             self.on_change()  # what an event loop left behind must not live as long as the leases
         else:
-            holders.discard(self)
+            clients_with_leases.discard(self)
 
-    def abandon(self) -> None:
-        self.line.abandon()
-        self.places.abandon()
-        super().abandon()
+    def after_fork_in_child(self) -> None:
+        self.local_queue.after_fork_in_child()
+        self.server_entries.after_fork_in_child()
+        super().after_fork_in_child()
 
 
 _all_masters: weakref.WeakSet[Masters] = weakref.WeakSet()
@@ -218,7 +221,7 @@ _all_masters: weakref.WeakSet[Masters] = weakref.WeakSet()
 def _after_fork_in_child() -> None:
     for masters in list(_all_masters):
         try:
-            masters.abandon()
+            masters.after_fork_in_child()
         except Exception:  # one client's trouble must not leave the others with their parent's connections
             log_error("fork-error")
 

@@ -16,11 +16,11 @@ MAX_FACT = 100
 WITNESS, WITNESS_TTL = b"redlock-fast:witness", 30 * 86_400_000
 
 
-class CannotConnect(Exception):
+class ConnectError(Exception):
     """Why a master is of no use now: for health() and QuorumUnavailable."""
 
 
-class Flushed(CannotConnect):
+class Flushed(ConnectError):
     """Its keys were flushed while it was being connected."""
 
 
@@ -70,7 +70,7 @@ class Server:
         return self.eviction not in ("", "noeviction")
 
 
-def ask(connection: Any, commands: list[tuple[bytes | str, ...]]) -> list[Any]:
+def send_commands(connection: Any, commands: list[tuple[bytes | str, ...]]) -> list[Any]:
     """Commands in one round trip; an error reply comes back as the exception."""
     from redis.exceptions import ResponseError
 
@@ -84,10 +84,10 @@ def ask(connection: Any, commands: list[tuple[bytes | str, ...]]) -> list[Any]:
     return replies
 
 
-def interview(connection: Any, protocol: int, key_prefix: bytes) -> Server:
+def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
     """With RESP3 it also tells from now on which watched keys change, and that all are flushed."""
     key, value = key_prefix + b"redlock-fast:" + os.urandom(16).hex().encode(), b"probe"
-    tracking, facts, replication, role, keyspace, append, memory, replicas, *probes = ask(
+    tracking, facts, replication, role, keyspace, append, memory, replicas, *probes = send_commands(
         connection,
         [
             # First: what it says of itself is not older than what it will tell.
@@ -107,13 +107,13 @@ def interview(connection: Any, protocol: int, key_prefix: bytes) -> Server:
     )
     facts, replication, replicas = _info(facts), _info(replication), _pairs(replicas)
     if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")):
-        raise CannotConnect(
+        raise ConnectError(
             "it is a node of a Cluster, which serves some keys only and may fail over without a word; "
             "a master must be a server of its own, or one that Sentinels look after"
         )
     role = _role(role) or replication.get("role", "")
     if role not in ("master", ""):
-        raise CannotConnect(f"it is a {role}, not a master: a lock there could vanish with the next write")
+        raise ConnectError(f"it is a {role}, not a master: a lock there could vanish with the next write")
     kind = "valkey" if "valkey_version" in facts else "redis"
     version = facts.get("valkey_version") or facts.get("redis_version", "")
     return Server(
@@ -135,7 +135,7 @@ def interview(connection: Any, protocol: int, key_prefix: bytes) -> Server:
     )
 
 
-def witnessed(connection: Any, server: Server, key_prefix: bytes) -> Server:
+def with_witness(connection: Any, server: Server, key_prefix: bytes) -> Server:
     """With what is in the witness key: it stays there until this database is flushed, whoever set it."""
     key = key_prefix + WITNESS
     commands: list[tuple[bytes | str, ...]] = [
@@ -143,7 +143,7 @@ def witnessed(connection: Any, server: Server, key_prefix: bytes) -> Server:
         (b"PEXPIRE", key, b"%d" % WITNESS_TTL),
         (b"GET", key),
     ]
-    data = ask(connection, commands)[-1]
+    data = send_commands(connection, commands)[-1]
     return replace(server, data=data if isinstance(data, bytes) else b"")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..wire.commands import Identity, Mark
+from ..wire.commands import Identity, RestartMarker
 
 MODES = ("auto", "durable", "strict", "marker", "off")
 #: Those in which this client judges by what it sees of a master when it connects it.
@@ -27,7 +27,7 @@ class Guard:
     max_ttl: float
     assume_fresh: bool = False
 
-    def mark(self, who: Identity, promoted: bool = False, max_lag: float = 0.0) -> Mark | None:
+    def marker(self, who: Identity, promoted: bool = False, max_lag: float = 0.0) -> RestartMarker | None:
         """What acquires compare the marker of such a master with, in the mode for it.
 
         Its own marker, and none that was copied to it: a master that was promoted has another name.
@@ -35,9 +35,9 @@ class Guard:
         if self.mode != "marker":
             return None
         name = f"{who.run_id}/{who.replid}" if promoted else who.run_id
-        return Mark(name, round((self.max_ttl + max_lag * promoted) * 1000))
+        return RestartMarker(name, round((self.max_ttl + max_lag * promoted) * 1000))
 
-    def silence(
+    def quarantine(
         self,
         before: Identity | None,
         now: Identity,

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ..engine.contract import BACKLOG, Link
+from ..engine.contract import BACKLOG, ConnectionState
 from ..telemetry import EventLog
 from ..wire.resp import ProtocolError, decode, error_code, without_arguments
 from ..wire.text import clean
@@ -20,14 +20,14 @@ PROTOCOL_ERROR = "protocol error"
 #: Seconds between attempts to reconnect, doubled each time, with jitter.
 MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
 #: The same while a caller waits for a quorum, at least: at first, and at most.
-HASTE, LONGEST_HASTE = 0.015, 0.1
+URGENT_INTERVAL, MAX_URGENT_INTERVAL = 0.015, 0.1
 #: An outage with fewer attempts that failed is short: waiting for them costs more than making them.
 SHORT_OUTAGE = 50
 #: Seconds. A connection that ends earlier counts as an attempt that failed.
-BRIEF = 1.0
+SHORT_CONNECTION = 1.0
 #: Seconds. So does one that ends earlier than this because the master broke the protocol, while no caller
 #: waits for a quorum: to read what such a master sends is work.
-BRIEF_VIOLATION = 10.0
+SHORT_CONNECTION_VIOLATION = 10.0
 #: Of its own: threads of ours must not change what the program draws from the shared one.
 _chance = random.Random()
 
@@ -99,25 +99,26 @@ class MasterHealth:
 
 
 @dataclass(slots=True)
-class Seat:
+class MasterState:
     """One master's place: who sits there and since when not."""
 
     target: Target
     attached: bool = False
-    dialling: bool = False
+    connecting: bool = False
     failures: int = 0
     failed_at: float = 0.0
     next_try: float = 0.0
     server: Server = field(default_factory=Server)
     refused: str = ""  # why it may never sit here, until it may
-    twin: str = ""  # that it is another one's server, until it is not
+    duplicate_error: str = ""  # that it is another one's server, until it is not
     flushed: bool = False  # it told so since it was last admitted
     known: bool = False  # it was connected before, here or in the parent of fork: ``server`` is its last
-    admitted_at: float = 0.0
+    connected_at: float = 0.0
     lost_at: float = 0.0
-    brief: int = 0  # how many connections in a row ended before ``BRIEF``
-    violations: int = 0  # how many in a row ended before ``BRIEF_VIOLATION`` because it broke the protocol
-    ask_at: float = 0.0  # when the Sentinels that name it are asked again
+    short_connections: int = 0  # how many connections in a row ended before ``SHORT_CONNECTION``
+    # how many in a row ended before ``SHORT_CONNECTION_VIOLATION`` because it broke the protocol
+    violations: int = 0
+    next_sentinel_query: float = 0.0  # when the Sentinels that name it are asked again
     guarded_until: float = 0.0
     connections: int = 0
     causes: Counter[str] = field(default_factory=Counter)  # of votes that were failures
@@ -132,26 +133,26 @@ class Seat:
         """For how many seconds more it casts no vote."""
         return max(0.0, self.guarded_until - time.monotonic())
 
-    def heir(self, now: float) -> Seat:
+    def copy_after_fork(self, now: float) -> MasterState:
         """In a child of fork: what it must know of the master, and none of the connection."""
-        return Seat(
+        return MasterState(
             self.target,
             server=self.server,
             refused=self.refused,
-            twin=self.twin,
+            duplicate_error=self.duplicate_error,
             flushed=self.flushed,
             known=self.known,
             lost_at=now if self.attached else self.lost_at,
             guarded_until=self.guarded_until,
         )
 
-    def admit(self, server: Server, guard: Guard, now: float) -> None:
+    def on_connected(self, server: Server, guard: Guard, now: float) -> None:
         """Who sits here from now on, and until when its yes does not count."""
-        self.admitted_at = now
+        self.connected_at = now
         before = self.server if self.known else None
         kept = before is not None and server.data == before.data != b""
         emptied = before is not None and server.data != before.data != b""
-        silence = guard.silence(
+        quarantine = guard.quarantine(
             before.identity if before else None,
             server.identity,
             uptime=server.uptime,
@@ -161,22 +162,28 @@ class Seat:
             flushed=emptied or (self.flushed and not kept),
             max_lag=server.max_lag if server.min_replicas else 0.0,
         )
-        silence = max(silence, server.guarded)
-        if silence:
-            self.guarded_until = max(self.guarded_until, now + silence)
-        self.server, self.known, self.flushed, self.refused, self.twin = server, True, False, "", ""
+        quarantine = max(quarantine, server.guarded)
+        if quarantine:
+            self.guarded_until = max(self.guarded_until, now + quarantine)
+        self.server, self.known, self.flushed, self.refused, self.duplicate_error = (
+            server,
+            True,
+            False,
+            "",
+            "",
+        )
 
-    def lose(self, why: str) -> None:
+    def on_disconnected(self, why: str) -> None:
         """Its connection is given up. A master that ends each at once is connected ever more rarely."""
         now = time.monotonic()
         if self.attached:
-            lived = now - self.admitted_at
-            self.brief = self.brief + 1 if lived < BRIEF else 0
-            violated = lived < BRIEF_VIOLATION and fault_cause(why) == PROTOCOL_ERROR
+            lived = now - self.connected_at
+            self.short_connections = self.short_connections + 1 if lived < SHORT_CONNECTION else 0
+            violated = lived < SHORT_CONNECTION_VIOLATION and fault_cause(why) == PROTOCOL_ERROR
             self.violations = self.violations + 1 if violated else 0
             self.lost_at = now
         self.attached = False
-        self.fail(why, max(1, self.brief, self.violations))
+        self.fail(why, max(1, self.short_connections, self.violations))
 
     def fail(self, why: str, failures: int) -> None:
         """It is not connected, and is to be tried again in a while."""
@@ -185,11 +192,14 @@ class Seat:
         self.failed_at = time.monotonic()
         self.next_try = self.failed_at + _backoff(failures)
 
-    def haste(self) -> float:
+    def urgent_interval(self) -> float:
         """Seconds between two attempts to connect it, at least, while a caller waits for a quorum."""
-        return min(LONGEST_HASTE, HASTE * max(1, self.brief, self.failures // SHORT_OUTAGE))
+        return min(
+            MAX_URGENT_INTERVAL,
+            URGENT_INTERVAL * max(1, self.short_connections, self.failures // SHORT_OUTAGE),
+        )
 
-    def introduce(self, events: EventLog, guard: Guard) -> None:
+    def log_connected(self, events: EventLog, guard: Guard) -> None:
         """Log who was connected, and whether it could forget a lock."""
         server, name = self.server, self.target.name
         version = f"{server.kind} {server.version}".strip() or "unknown server"
@@ -205,10 +215,16 @@ class Seat:
         if not server.run_id and guard.mode in JUDGING:
             events.warn("master-anonymous", name, "no INFO for this user: each reconnect counts as a restart")
 
-    def health(self, link: Link) -> MasterHealth:
+    def health(self, connection: ConnectionState) -> MasterHealth:
         """As it is now, with what the engine says of its connection."""
-        up = self.attached and link.attached
-        state = ("lagging" if link.lag else "connected") if up else "down" if self.failures else "connecting"
+        up = self.attached and connection.attached
+        state = (
+            ("lagging" if connection.lag else "connected")
+            if up
+            else "down"
+            if self.failures
+            else "connecting"
+        )
         server = self.server
         return MasterHealth(
             name=self.target.name,
@@ -220,13 +236,13 @@ class Seat:
             uptime=server.uptime,
             protocol=server.protocol,
             release_path=server.can.release_path if self.connections else "",
-            round_trip=link.round_trip,
-            owed=link.owed,
+            round_trip=connection.round_trip,
+            owed=connection.owed,
             faults=self.faults,
             connections=self.connections,
-            error=link.broken or self.error,
-            kept=link.replayed,
-            dropped=link.dropped,
+            error=connection.broken or self.error,
+            kept=connection.replayed,
+            dropped=connection.dropped,
             persistence=server.persistence,
             eviction=server.eviction,
             guard=self.guard(),

@@ -11,7 +11,7 @@ from ..aio.rlock import AsyncRLock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock
 from ..threads.client import FastRedlock, Lock
-from .placement import Sharding, check_alive, put
+from .placement import Sharding, check_alive, restore_order
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,12 +85,12 @@ class ShardedRedlock(Sharding[FastRedlock]):
         The result is in the order of ``resources``. If one group raises (QuorumUnavailable), what the others
         granted is given back.
         """
-        shares = self._spread(resources, ttl)
+        parts = self._partition_resources(resources, ttl)
         locks: list[Lock | None] = [None] * len(resources)
         try:
-            for client, places in shares.items():
-                granted = client.acquire_many([resources[place] for place in places], ttl)
-                put(locks, places, granted)
+            for client, positions in parts.items():
+                granted = client.acquire_many([resources[position] for position in positions], ttl)
+                restore_order(locks, positions, granted)
             check_alive(locks)
         except BaseException:
             self.release_many([lock for lock in locks if lock])
@@ -99,24 +99,28 @@ class ShardedRedlock(Sharding[FastRedlock]):
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
         """As [`FastRedlock.release_many`][], one group after the other."""
-        shares = self._sort(locks)
+        parts = self._partition_locks(locks)
         released = [False] * len(locks)
 
-        def release(client: FastRedlock, places: list[int]) -> None:
-            put(released, places, client.release_many([locks[place] for place in places]))
+        def release(client: FastRedlock, positions: list[int]) -> None:
+            restore_order(
+                released, positions, client.release_many([locks[position] for position in positions])
+            )
 
         with ExitStack() as stack:  # what interrupts the release in one group keeps no other from it
-            for client, places in shares.items():
-                stack.callback(release, client, places)
+            for client, positions in parts.items():
+                stack.callback(release, client, positions)
         return released
 
     def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:
         """As [`FastRedlock.extend_many`][], one group after the other."""
         self._checked(ttl)
-        shares = self._sort(locks)
+        parts = self._partition_locks(locks)
         extended = [False] * len(locks)
-        for client, places in shares.items():
-            put(extended, places, client.extend_many([locks[place] for place in places], ttl))
+        for client, positions in parts.items():
+            restore_order(
+                extended, positions, client.extend_many([locks[position] for position in positions], ttl)
+            )
         return extended
 
     def synchronized(
@@ -195,12 +199,12 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         self, resources: Sequence[str | bytes], ttl: float | None = None
     ) -> list[AsyncLock | None]:
         """As [`ShardedRedlock.acquire_many`][]; cancelled, it gives back what it was granted."""
-        shares = self._spread(resources, ttl)
+        parts = self._partition_resources(resources, ttl)
         locks: list[AsyncLock | None] = [None] * len(resources)
         try:
-            for client, places in shares.items():
-                granted = await client.acquire_many([resources[place] for place in places], ttl)
-                put(locks, places, granted)
+            for client, positions in parts.items():
+                granted = await client.acquire_many([resources[position] for position in positions], ttl)
+                restore_order(locks, positions, granted)
             check_alive(locks)
         except BaseException:
             await self.release_many([lock for lock in locks if lock])
@@ -212,24 +216,30 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
 
         Cancelled, it still releases all.
         """
-        shares = self._sort(locks)
+        parts = self._partition_locks(locks)
         released = [False] * len(locks)
 
-        async def release(client: AsyncFastRedlock, places: list[int]) -> None:
-            put(released, places, await client.release_many([locks[place] for place in places]))
+        async def release(client: AsyncFastRedlock, positions: list[int]) -> None:
+            restore_order(
+                released, positions, await client.release_many([locks[position] for position in positions])
+            )
 
         async with AsyncExitStack() as stack:
-            for client, places in shares.items():
-                stack.push_async_callback(release, client, places)
+            for client, positions in parts.items():
+                stack.push_async_callback(release, client, positions)
         return released
 
     async def extend_many(self, locks: Sequence[AsyncLock], ttl: float | None = None) -> list[bool]:
         """As [`AsyncFastRedlock.extend_many`][], one group after the other."""
         self._checked(ttl)
-        shares = self._sort(locks)
+        parts = self._partition_locks(locks)
         extended = [False] * len(locks)
-        for client, places in shares.items():
-            put(extended, places, await client.extend_many([locks[place] for place in places], ttl))
+        for client, positions in parts.items():
+            restore_order(
+                extended,
+                positions,
+                await client.extend_many([locks[position] for position in positions], ttl),
+            )
         return extended
 
     def synchronized(
@@ -260,7 +270,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
 
     async def __aenter__(self, /) -> AsyncShardedRedlock:
         for client in self._clients.values():
-            client.pump()  # bound to this loop
+            client.loop_binding()  # bound to this loop
         return self
 
     async def __aexit__(self, *exception: object) -> None:

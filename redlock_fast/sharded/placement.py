@@ -15,14 +15,14 @@ from typing import Any, Generic, TypeVar
 from .._stats import Stats
 from ..algorithm.keys import encoded
 from ..errors import ConfigError, QuorumUnavailable
-from ..locks.client_base import Core, check_masters
+from ..locks.client_base import BaseClient, check_masters
 from ..locks.lock_state import LockState
 from ..locks.many import check_resources
 from ..masters.address import Target
 from ..masters.state import MasterHealth
 from ..wire.text import quoted
 
-Client = TypeVar("Client", bound=Core)
+Client = TypeVar("Client", bound=BaseClient)
 
 
 class Sharding(Generic[Client]):
@@ -65,33 +65,37 @@ class Sharding(Generic[Client]):
         check_resources(anyone, resources)
         groups = {self.group_of(resource): resource for resource in resources}
         if len(groups) > 1:
-            told = ", ".join(f"{quoted(resource)} to {name!r}" for name, resource in sorted(groups.items()))
+            by_group = ", ".join(
+                f"{quoted(resource)} to {name!r}" for name, resource in sorted(groups.items())
+            )
             raise ConfigError(
-                f"resources that are locked at once must belong to one group of masters, and {told}"
+                f"resources that are locked at once must belong to one group of masters, and {by_group}"
             )
         return self._clients[next(iter(groups))] if groups else anyone
 
-    def _spread(self, resources: Sequence[str | bytes], ttl: float | None) -> dict[Client, list[int]]:
+    def _partition_resources(
+        self, resources: Sequence[str | bytes], ttl: float | None
+    ) -> dict[Client, list[int]]:
         """The places in ``resources`` that each group's client has to do with; all of them checked."""
         anyone = self._checked(ttl)
         check_resources(anyone, resources)
-        places: dict[Client, list[int]] = {}
-        for place, resource in enumerate(resources):
-            places.setdefault(self._client(resource), []).append(place)
-        return places
+        positions: dict[Client, list[int]] = {}
+        for position, resource in enumerate(resources):
+            positions.setdefault(self._client(resource), []).append(position)
+        return positions
 
-    def _sort(self, locks: Sequence[LockState]) -> dict[Client, list[int]]:
+    def _partition_locks(self, locks: Sequence[LockState]) -> dict[Client, list[int]]:
         """The places in ``locks`` that each group's client has to do with; all of them checked."""
         if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
             raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")
-        places: dict[Any, list[int]] = {client: [] for client in self._clients.values()}
-        for place, lock in enumerate(locks):
-            if not isinstance(lock, LockState) or lock._core not in places:
+        positions: dict[Any, list[int]] = {client: [] for client in self._clients.values()}
+        for position, lock in enumerate(locks):
+            if not isinstance(lock, LockState) or lock._core not in positions:
                 raise ConfigError(f"locks: {lock!r} is no lock of this client")
-            places[lock._core].append(place)
+            positions[lock._core].append(position)
         if len(set(locks)) < len(locks):
             raise ConfigError("locks: one of them is there twice")
-        return {client: own for client, own in places.items() if own}
+        return {client: own for client, own in positions.items() if own}
 
     def _checked(self, ttl: float | None) -> Client:
         """Any group's client, all have the same options; it is open, and ``ttl`` is right."""
@@ -165,10 +169,10 @@ def targets_of(where: str, masters: Any) -> list[Target]:
 # --- batches --------------------------------------------------------------------------------------
 
 
-def put(into: list[Any], places: Sequence[int], values: Sequence[Any]) -> None:
+def restore_order(into: list[Any], positions: Sequence[int], values: Sequence[Any]) -> None:
     """Back to the caller's order."""
-    for place, value in zip(places, values, strict=True):
-        into[place] = value
+    for position, value in zip(positions, values, strict=True):
+        into[position] = value
 
 
 def check_alive(locks: Sequence[LockState | None]) -> None:

@@ -9,23 +9,23 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from ..algorithm import procedures
-from ..algorithm.lock_kind import Claim
+from ..algorithm.lock_kind import LockKind
 from ..errors import LockAlreadyHeld, LockLost
-from ..locks.client_base import Core, refuse_unknown
+from ..locks.client_base import BaseClient, refuse_unknown
 from ..locks.decorated import check_plain
-from ..locks.fair import fair as fair_claim
+from ..locks.fair import fair_kind
 from ..locks.lock_state import MAX_EXTENSIONS, LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
-from ..locks.multilock import claim_all
+from ..locks.multilock import multi_lock_kind
 from ..locks.options import check_options
-from ..locks.owners import ThisThread
+from ..locks.owners import ThreadOwner
 from ..locks.procedures import extend_lock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock, downgrade
-from ..locks.semaphore import slots
+from ..locks.semaphore import semaphore_kind
 from .driver import drive
 from .fast_path import acquire, release
-from .renewal import ThreadRenewal, thread_keeper
+from .renewal import ThreadRenewal, thread_auto_extension
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,9 +51,9 @@ class Lock(LockState):
 
         Each hold has an event of its own: fetch it while you hold the lock.
         """
-        if self._keeper is None:
+        if self._auto_extension is None:
             raise AttributeError("lost: only a lock with auto_extend=True is told of its loss")
-        event: threading.Event = self._keeper.lost
+        event: threading.Event = self._auto_extension.lost
         return event
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -133,7 +133,7 @@ class Lock(LockState):
             raise
 
 
-class FastRedlock(Core):
+class FastRedlock(BaseClient):
     """A client for distributed locks over N independent Redis or Valkey masters.
 
     Making one does no I/O: the masters connect in the background from the first use on. Share one client
@@ -213,10 +213,12 @@ class FastRedlock(Core):
         """
         if unknown:
             refuse_unknown("lock()", unknown, FastRedlock.lock)
-        keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
-        claim = fair_claim(self.check_key(resource), fencing) if fair else self.claim(resource, fencing)
+        auto_extension = thread_auto_extension(self, auto_extend, on_lost, max_hold)
+        lock_kind = (
+            fair_kind(self.check_key(resource), fencing) if fair else self.lock_kind(resource, fencing)
+        )
         kind = self._class_of(Lock)
-        return kind(self, resource, claim, ttl, timeout, max_extensions, keeper)
+        return kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension)
 
     def rwlock(
         self, resource: str | bytes, ttl: float | None = None, **options: Any
@@ -228,7 +230,7 @@ class FastRedlock(Core):
         the plain lock on the same resource. See docs/kinds.md. Raises ConfigError. No I/O.
         """
         make = functools.partial(self._of_kind, resource, ttl, options)
-        return ReadWriteLock(self.check_key(resource), self.rules, make)
+        return ReadWriteLock(self.check_key(resource), self.policy, make)
 
     def semaphore(
         self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
@@ -239,13 +241,13 @@ class FastRedlock(Core):
         [`lock`][] without ``fencing``. It has nothing to do with the plain lock on the same resource. See
         docs/kinds.md. Raises ConfigError.
         """
-        claim = slots(self.check_key(resource), permits, self.rules)
-        return self._of_kind(resource, ttl, options, claim)
+        lock_kind = semaphore_kind(self.check_key(resource), permits, self.policy)
+        return self._of_kind(resource, ttl, options, lock_kind)
 
     def _of_kind(
-        self, resource: str | bytes, ttl: float | None, options: dict[str, Any], claim: Claim
+        self, resource: str | bytes, ttl: float | None, options: dict[str, Any], lock_kind: LockKind
     ) -> Lock:
-        return self.lock(resource, ttl, **check_options(options)).becomes(claim)
+        return self.lock(resource, ttl, **check_options(options)).with_kind(lock_kind)
 
     def rlock(
         self,
@@ -274,7 +276,7 @@ class FastRedlock(Core):
             "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
             "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
         }  # fmt: skip
-        return RLock(self, self.lock, resource, ttl, min_validity, options, ThisThread())
+        return RLock(self, self.lock, resource, ttl, min_validity, options, ThreadOwner())
 
     def multilock(
         self,
@@ -297,10 +299,10 @@ class FastRedlock(Core):
         """
         if unknown:
             refuse_unknown("multilock()", unknown, FastRedlock.multilock)
-        keeper = thread_keeper(self, auto_extend, on_lost, max_hold)
-        claim = claim_all(self, resources)
+        auto_extension = thread_auto_extension(self, auto_extend, on_lost, max_hold)
+        lock_kind = multi_lock_kind(self, resources)
         kind = self._class_of(Lock)
-        return kind(self, tuple(resources), claim, ttl, timeout, max_extensions, keeper)
+        return kind(self, tuple(resources), lock_kind, ttl, timeout, max_extensions, auto_extension)
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -376,7 +378,7 @@ class FastRedlock(Core):
         key = self.check_key(resource)
         if not self.masters.ready:
             self.connect()
-        return self.is_locked(key, drive(procedures.exists(self.rules, key), self.masters))
+        return self.is_locked(key, drive(procedures.exists(self.policy, key), self.masters))
 
     def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected. False if ``timeout`` (seconds) came first.

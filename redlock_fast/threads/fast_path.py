@@ -6,51 +6,53 @@ steps: so all of them from the first change on stand in a ``try``, and the lock 
 
 from __future__ import annotations
 
-from ..algorithm.lease import Lease, Refusal
+from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.redlock import finish_release, start_release
 from ..locks.lock_state import LockState
 from ..locks.procedures import acquire_lock, release_lock
-from ..masters.faults import Fleet, note_faults, to_be_noted
+from ..masters.faults import MasterSet, has_faults, note_faults
 from .driver import drive
 
 
-def acquire(lock: LockState, blocking: bool, timeout: float | None, fleet: Fleet) -> Lease | Refusal:
-    attempt = lock._first(blocking, timeout)
+def acquire(
+    lock: LockState, blocking: bool, timeout: float | None, masters: MasterSet
+) -> Lease | AcquireFailure:
+    attempt = lock._start_attempt(blocking, timeout)
     if attempt is None:
-        return drive(acquire_lock(lock, blocking, timeout), fleet)
-    rules = lock._rules
+        return drive(acquire_lock(lock, blocking, timeout), masters)
+    policy = lock._policy
     try:
-        lock._begin(attempt)
-        answers = fleet.engine.exchange(attempt.requests, rules.need, rules.node_timeout, rules.wait)
-        if to_be_noted(answers, fleet):
-            note_faults(answers, fleet)
-        outcome: Lease | Refusal | None = lock._settle(attempt, answers[0])
+        lock._mark_acquiring(attempt)
+        answers = masters.engine.exchange(attempt.requests, policy.need, policy.node_timeout, policy.wait)
+        if has_faults(answers, masters):
+            note_faults(answers, masters)
+        outcome: Lease | AcquireFailure | None = lock._finish_attempt(attempt, answers[0])
         if outcome is None:
-            outcome = drive(acquire_lock(lock, blocking, timeout, attempt), fleet, answers)
+            outcome = drive(acquire_lock(lock, blocking, timeout, attempt), masters, answers)
         lock._acquiring = None
         return outcome
     except BaseException as error:
         if lock._acquiring is attempt:
             try:
-                drive(acquire_lock(lock, blocking, timeout, attempt), fleet, error)
+                drive(acquire_lock(lock, blocking, timeout, attempt), masters, error)
             finally:
                 lock._acquiring = None
         raise
 
 
-def release(lock: LockState, fleet: Fleet) -> bool:
+def release(lock: LockState, masters: MasterSet) -> bool:
     lease = lock._lease
     try:
-        lease = lock._leaving()
+        lease = lock._start_release()
         if lease is None:
             return False
-        rules = lock._rules
+        policy = lock._policy
         requests = start_release(lease)
-        answers = fleet.engine.exchange(requests, rules.need, rules.node_timeout, rules.certain)
-        if to_be_noted(answers, fleet):
-            note_faults(answers, fleet)
-        return lock.note_release(lease, finish_release(rules, lease, answers))
+        answers = masters.engine.exchange(requests, policy.need, policy.node_timeout, policy.certain)
+        if has_faults(answers, masters):
+            note_faults(answers, masters)
+        return lock.note_release(lease, finish_release(policy, lease, answers))
     except BaseException as error:
         if lease is not None and lock._lease is lease:  # another thread may have acquired with it since
-            drive(release_lock(lock), fleet, error)
+            drive(release_lock(lock), masters, error)
         raise

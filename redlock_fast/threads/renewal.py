@@ -13,59 +13,59 @@ from typing import Any
 
 from ..algorithm.renewal_schedule import FIRST_PAUSE
 from ..errors import ConfigError
-from ..locks.auto_extend import Keeper, Kept, OnLost, Renewal, check_terms
-from ..locks.client_base import Core
+from ..locks.auto_extend import AutoExtended, AutoExtension, OnLost, Renewal, check_terms
+from ..locks.client_base import BaseClient
 from ..telemetry import log_error
 from .driver import drive
 
 #: For so many seconds the thread stays when nothing is left to renew.
-LINGER = 5.0
+IDLE_TIMEOUT = 5.0
 #: Seconds that ``close`` waits for the thread.
-FAREWELL = 1.0
+JOIN_TIMEOUT = 1.0
 
 
 class ThreadRenewal(Renewal):
     """Its thread is started by the first lease, and ends with the client or when there was none for long."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: BaseClient) -> None:
         super().__init__(core)
         self._thread: threading.Thread | None = None
         self._until = math.inf  # when the thread will look by itself
-        self._used = core.rules.clock()  # when there was something to renew
-        self._losses: collections.deque[tuple[OnLost, Kept, str]] = collections.deque()
-        self._telling = False
+        self._used = core.policy.clock()  # when there was something to renew
+        self._losses: collections.deque[tuple[OnLost, AutoExtended, str]] = collections.deque()
+        self._notifying = False
         # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         weakref.finalize(self, self._wake.put, None).atexit = False  # a forgotten client's thread ends
 
-    def attend(self) -> None:
+    def wake_soon(self) -> None:
         # A signal handler that raises may interrupt start(), before the thread has begun or after: so it is
         # looked at whether it has, and each thread looks whether another one has taken its place.
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(
                 target=_renew, args=(weakref.ref(self), self._wake), name="redlock-fast-renewal", daemon=True
             )
-            self._used, self._until = self.rules.clock(), math.inf
+            self._used, self._until = self.policy.clock(), math.inf
             self._thread.start()
         elif self.schedule.next() < self._until:
             self._wake.put(None)
 
-    def step(self) -> float | None:
+    def run_once(self) -> float | None:
         """One look. In how many seconds to look again; None: the thread is to end."""
         if self.masters.closed or self.masters.ending or self._thread is not threading.current_thread():
             return None
         try:
-            asks = self.look()
-            if asks:
-                drive(self.extend(asks), self.masters)
+            due = self.collect_due()
+            if due:
+                drive(self.extend(due), self.masters)
         except Exception:  # locks without their renewal would all be lost
             log_error("renewal-error")
             return FIRST_PAUSE
         with self.mutex:
-            now = self.rules.clock()
+            now = self.policy.clock()
             if self.schedule:
                 self._used = now
-            elif now - self._used > LINGER:
+            elif now - self._used > IDLE_TIMEOUT:
                 self._thread = None
                 return None
             pause = self.wait()
@@ -77,32 +77,34 @@ class ThreadRenewal(Renewal):
         thread = self._thread
         self._wake.put(None)
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
-            thread.join(FAREWELL)
+            thread.join(JOIN_TIMEOUT)
 
     # --- losses ---
 
-    def tell(self, lock: Kept, reason: str) -> None:
+    def notify_lost(self, lock: AutoExtended, reason: str) -> None:
         """In a thread of its own, which may take its time: renewal goes on meanwhile."""
-        keeper = lock._keeper
-        if keeper is None:
+        auto_extension = lock._auto_extension
+        if auto_extension is None:
             return
-        keeper.lost.set()
-        if keeper.on_lost is None:
+        auto_extension.lost.set()
+        if auto_extension.on_lost is None:
             return
         with self.mutex:
-            self._losses.append((keeper.on_lost, lock, reason))
-            if not self._telling:
+            self._losses.append((auto_extension.on_lost, lock, reason))
+            if not self._notifying:
                 try:
-                    threading.Thread(target=self._tell_all, name="redlock-fast-on-lost", daemon=True).start()
-                    self._telling = True
+                    threading.Thread(
+                        target=self._notify_all, name="redlock-fast-on-lost", daemon=True
+                    ).start()
+                    self._notifying = True
                 except RuntimeError:  # no more threads; perhaps with the next loss
                     log_error("on-lost-error")
 
-    def _tell_all(self) -> None:
+    def _notify_all(self) -> None:
         while True:
             with self.mutex:
                 if not self._losses:
-                    self._telling = False
+                    self._notifying = False
                     return
                 on_lost, lock, reason = self._losses.popleft()
             try:
@@ -113,7 +115,7 @@ class ThreadRenewal(Renewal):
 
 def _renew(renewal: weakref.ref[ThreadRenewal], wake: queue.SimpleQueue[None]) -> None:
     while (alive := renewal()) is not None:
-        pause = alive.step()
+        pause = alive.run_once()
         del alive
         if pause is None:
             return
@@ -123,11 +125,11 @@ def _renew(renewal: weakref.ref[ThreadRenewal], wake: queue.SimpleQueue[None]) -
                 wake.get_nowait()
 
 
-def thread_keeper(core: Any, auto_extend: Any, on_lost: Any, max_hold: Any) -> Keeper | None:
+def thread_auto_extension(core: Any, auto_extend: Any, on_lost: Any, max_hold: Any) -> AutoExtension | None:
     """For a lock that is renewed; None for others. Raises ConfigError."""
     if auto_extend is False and on_lost is None and max_hold is None:
         return None
     longest = check_terms(auto_extend, on_lost, max_hold)
     if inspect.iscoroutinefunction(on_lost):
         raise ConfigError("on_lost must be a plain function: nobody would await it; AsyncFastRedlock does")
-    return Keeper(core.renewal, threading.Event, on_lost, longest)
+    return AutoExtension(core.renewal, threading.Event, on_lost, longest)

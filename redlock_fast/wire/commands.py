@@ -29,20 +29,20 @@ class Verb(IntEnum):
     #: Acquire, and count: the vote is this grant's number.
     FENCE = 4
     #: Lift the counter of a key that is held to a number.
-    LIFT = 5
+    RAISE_FENCE = 5
     #: Tell when the key is free, or may be.
     WATCH = 6
     #: Read-write lock: enter as a reader, as a writer; give back, but keep the place; release or give up;
     #: extend; become a reader; tell when one may enter.
     RW_READ = 7
     RW_WRITE = 8
-    RW_YIELD = 9
-    RW_FREE = 10
+    RW_ROLLBACK = 9
+    RW_RELEASE = 10
     RW_EXTEND = 11
     RW_DOWNGRADE = 12
     RW_WATCH = 13
     #: Semaphore: acquire a slot, and look which are free; tell when one is.
-    SLOT_TAKE = 14
+    SLOT_ACQUIRE = 14
     SLOT_WATCH = 15
     #: Several resources: acquire all of them or none; take back those that are ours.
     ACQUIRE_ALL = 16
@@ -76,12 +76,12 @@ NUMBER = TTL
 #: Those of a semaphore, after KEY, TOKEN, TTL: what all slots' keys begin with, where to look.
 NAME, FIRST, COUNT = range(3, 6)
 #: Those of a read-write lock: three keys, who holds, whose place it is. SPAN: the TTL, or that of the place.
-WRITER, READERS, INTENTS, MINE, PLACE, SPAN = range(6)
+WRITER, READERS, INTENTS, HOLDER, PLACE, SPAN = range(6)
 #: Those of several resources, of which the scripts' keys are as many, or with the marker one more: how many
 #: words the command has, and keys, each without and with a marker; and the keys, already in RESP.
 WORDS, MARKED_WORDS, NUMKEYS, MARKED_NUMKEYS, KEYS, ALL_TOKEN, ALL_TTL = range(7)
 #: Those of a fair lock after KEY, TOKEN, TTL: two keys; whose place it is, how long it stays, its number.
-QUEUE, ENTRIES, WHOSE, STAY, TICKET = range(3, 8)
+QUEUE, ENTRIES, QUEUE_TOKEN, ENTRY_TTL, TICKET = range(3, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,20 +201,20 @@ _CACHING = command(b"CLIENT", b"CACHING", b"YES").parts[0]
 
 
 def watching(
-    look: Command, can: Capabilities, watch: int = WATCH_KEY, arm: Command | None = None
+    read: Command, can: Capabilities, watch: int = WATCH_KEY, arm: Command | None = None
 ) -> Command:
-    """``look``, which says when a lock may be free, and to be told by a push when that changes.
+    """``read``, which says when a lock may be free, and to be told by a push when that changes.
 
-    ``arm``: what reads only that of which a change is to be told, where ``look`` reads more. A server that
+    ``arm``: what reads only that of which a change is to be told, where ``read`` reads more. A server that
     cannot push is only asked.
     """
-    fallback = watching(look.fallback, can, watch, arm) if look.fallback else None
+    fallback = watching(read.fallback, can, watch, arm) if read.fallback else None
     if not can.push:
-        return replace(look, fallback=fallback, watch=watch)
+        return replace(read, fallback=fallback, watch=watch)
     assert isinstance(_CACHING, bytes)
-    first, *others = (*arm.parts, *look.parts) if arm else look.parts
+    first, *others = (*arm.parts, *read.parts) if arm else read.parts
     parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, first, *others)
-    return Command(parts, fallback, skip=2 if arm else 1, watch=watch, reply=look.reply)
+    return Command(parts, fallback, skip=2 if arm else 1, watch=watch, reply=read.reply)
 
 
 COMPARE_AND_DELETE = Script(
@@ -234,36 +234,36 @@ COMPARE_AND_EXTEND_6 = Script(
 
 def voting(keys: str, args: str, *parts: bytes) -> tuple[Script, Script]:
     """A script that casts a vote, and the one for masters with a marker: it looks at that first."""
-    marked = script(f"{keys} marker", f"{args} process max_ttl", lua.LOOK, lua.REFUSE, *parts)
+    marked = script(f"{keys} marker", f"{args} process max_ttl", lua.CHECK_MARKER, lua.REJECT_GUARDED, *parts)
     return script(keys, args, *parts), marked
 
 
-FENCE, MARKED_FENCE = voting("key counter", "token ttl retention step", lua.SET, lua.COUNT)
-MARKED_ACQUIRE = voting("key", "token ttl", lua.SET, b"return 1")[1]
+FENCE, MARKED_FENCE = voting("key counter", "token ttl retention step", lua.ACQUIRE_KEY, lua.NEXT_FENCE)
+MARKED_ACQUIRE = voting("key", "token ttl", lua.ACQUIRE_KEY, b"return 1")[1]
 #: For how many milliseconds more the master casts no vote.
-LOOK = script("marker", "process max_ttl", lua.LOOK, b"return math.max(left,0)")
-LIFT = script("key counter", "token number retention", lua.LIFT)
-FAIR_LEAVE = script("key queue entries", "token place", lua.LEAVE)
-FAIR_LOOK = script("key queue entries", "place", lua.NOW, lua.FAIR_LOOK)
+CHECK_MARKER = script("marker", "process max_ttl", lua.CHECK_MARKER, b"return math.max(left,0)")
+RAISE_FENCE = script("key counter", "token number retention", lua.RAISE_FENCE)
+FAIR_LEAVE = script("key queue entries", "token place", lua.FAIR_LEAVE)
+FAIR_TIME_TO_TURN = script("key queue entries", "place", lua.SERVER_TIME, lua.FAIR_TIME_TO_TURN)
 
-_READ = voting("w r i", "mine ttl", lua.NOW, lua.OUTLIVE, lua.READ)
-_WRITE = voting("w r", "mine ttl", lua.NOW, lua.OUTLIVE, lua.WRITE)
-_YIELD = script("w i", "mine place intent", lua.NOW, lua.OUTLIVE, lua.YIELD)
-_FREE = script("w r i", "mine place", lua.NOW, lua.FREE)
-_PROLONG = script("w r", "mine ttl", lua.NOW, lua.OUTLIVE, lua.PROLONG)
-_FAIR = voting("key queue entries", "token ttl place stay ticket", lua.NOW, lua.FAIR)
-_TAKE = voting("key name", "token ttl first count", lua.TAKE)
-_FIRST_END = Script(lua.FIRST_END, 0)
-_ENTRY = script("w others", "", lua.NOW, lua.ENTRY)
-_DOWNGRADE = script("w r i", "mine place ttl", lua.NOW, lua.OUTLIVE, lua.DOWNGRADE)
-ACQUIRE_ALL = Script(b"local count,token,ttl=#KEYS,ARGV[1],ARGV[2]\n" + lua.ALL)
+_RW_READ = voting("w r i", "mine ttl", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_READ)
+_RW_WRITE = voting("w r", "mine ttl", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_WRITE)
+_RW_ROLLBACK = script("w i", "mine place intent", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_ROLLBACK)
+_RW_RELEASE = script("w r i", "mine place", lua.SERVER_TIME, lua.RW_RELEASE)
+_RW_EXTEND = script("w r", "mine ttl", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_EXTEND)
+_FAIR = voting("key queue entries", "token ttl place stay ticket", lua.SERVER_TIME, lua.FAIR_ACQUIRE)
+_SLOT_ACQUIRE = voting("key name", "token ttl first count", lua.ACQUIRE_SLOT)
+_EARLIEST_EXPIRY = Script(lua.EARLIEST_EXPIRY, 0)
+_RW_TIME_TO_ENTER = script("w others", "", lua.SERVER_TIME, lua.RW_TIME_TO_ENTER)
+_DOWNGRADE = script("w r i", "mine place ttl", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_DOWNGRADE)
+ACQUIRE_ALL = Script(b"local count,token,ttl=#KEYS,ARGV[1],ARGV[2]\n" + lua.ACQUIRE_ALL)
 MARKED_ACQUIRE_ALL = Script(
     b"""local count,marker=#KEYS-1,KEYS[#KEYS]
 local token,ttl,process,max_ttl=unpack(ARGV)
 """
-    + b"\n".join((lua.LOOK, lua.REFUSE, lua.ALL))
+    + b"\n".join((lua.CHECK_MARKER, lua.REJECT_GUARDED, lua.ACQUIRE_ALL))
 )
-RELEASE_ALL = Script(lua.NONE)
+RELEASE_ALL = Script(lua.RELEASE_ALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ class Identity(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class RestartMarker:
     """What every acquire on a master compares its marker with.
 
     ``name``: of the master as it is now; "" where it may not be asked. ``max_ttl``: milliseconds.
@@ -321,21 +321,36 @@ class Mark:
 MARKER = b"redlock:boot"
 
 
-def scripts(can: Capabilities, mark: Mark | None) -> list[Script]:
+def scripts(can: Capabilities, marker: RestartMarker | None) -> list[Script]:
     """What to load so that the commands of the dialect find it."""
     needed = [] if can.delifeq or can.delex else [COMPARE_AND_DELETE]
     needed += [can.extend]
-    needed += [] if mark is None else [MARKED_ACQUIRE]
-    pairs = (FENCE, MARKED_FENCE), _READ, _WRITE, _TAKE, (ACQUIRE_ALL, MARKED_ACQUIRE_ALL), _FAIR
-    needed += [pair[mark is not None] for pair in pairs]
-    needed += [LIFT, _YIELD, _FREE, _PROLONG, _DOWNGRADE, _ENTRY, _FIRST_END]
-    return [*needed, RELEASE_ALL, FAIR_LEAVE, FAIR_LOOK]
+    needed += [] if marker is None else [MARKED_ACQUIRE]
+    pairs = (
+        (FENCE, MARKED_FENCE),
+        _RW_READ,
+        _RW_WRITE,
+        _SLOT_ACQUIRE,
+        (ACQUIRE_ALL, MARKED_ACQUIRE_ALL),
+        _FAIR,
+    )
+    needed += [pair[marker is not None] for pair in pairs]
+    needed += [
+        RAISE_FENCE,
+        _RW_ROLLBACK,
+        _RW_RELEASE,
+        _RW_EXTEND,
+        _DOWNGRADE,
+        _RW_TIME_TO_ENTER,
+        _EARLIEST_EXPIRY,
+    ]
+    return [*needed, RELEASE_ALL, FAIR_LEAVE, FAIR_TIME_TO_TURN]
 
 
-def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
+def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
     """The commands for a server with these capabilities: native ones before scripts.
 
-    ``mark``: acquire only where the master's marker says that it has forgotten nothing.
+    ``marker``: acquire only where the master's marker says that it has forgotten nothing.
     """
     if can.delifeq:
         release = integer(b"DELIFEQ", KEY, TOKEN)
@@ -345,8 +360,8 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
         release = COMPARE_AND_DELETE.template(KEY, TOKEN)
     plain = status(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=Verb.RELEASE)
     acquire = plain
-    if mark is not None:
-        acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *mark.words, undo=Verb.RELEASE)
+    if marker is not None:
+        acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *marker.words, undo=Verb.RELEASE)
     queue = (KEY, QUEUE, ENTRIES)
     fenced = (TOKEN, TTL, RETENTION, STEP)
     by_verb = {
@@ -354,40 +369,46 @@ def dialect(can: Capabilities, mark: Mark | None = None) -> Dialect:
         Verb.RELEASE: release,
         Verb.EXTEND: can.extend.template(KEY, TOKEN, TTL),
         Verb.EXISTS: integer(b"EXISTS", KEY),
-        Verb.FENCE: _vote((FENCE, MARKED_FENCE), mark, (KEY, COUNTER), fenced, Verb.RELEASE),
-        Verb.LIFT: LIFT.template(KEY, COUNTER, TOKEN, NUMBER, RETENTION),
+        Verb.FENCE: _vote((FENCE, MARKED_FENCE), marker, (KEY, COUNTER), fenced, Verb.RELEASE),
+        Verb.RAISE_FENCE: RAISE_FENCE.template(KEY, COUNTER, TOKEN, NUMBER, RETENTION),
         Verb.WATCH: watching(integer(b"PTTL", KEY), can),
-        Verb.RW_READ: _vote(_READ, mark, (WRITER, READERS, INTENTS), (MINE, SPAN), Verb.RW_FREE),
-        Verb.RW_WRITE: _vote(_WRITE, mark, (WRITER, READERS), (MINE, SPAN), Verb.RW_FREE),
-        Verb.RW_YIELD: _YIELD.template(WRITER, INTENTS, MINE, PLACE, SPAN, undo=Verb.RW_FREE),
-        Verb.RW_FREE: _FREE.template(WRITER, READERS, INTENTS, MINE, PLACE),
-        Verb.RW_EXTEND: _PROLONG.template(WRITER, READERS, MINE, SPAN),
-        Verb.RW_DOWNGRADE: _DOWNGRADE.template(WRITER, READERS, INTENTS, MINE, PLACE, SPAN),
-        Verb.RW_WATCH: watching(_ENTRY.template(1, 2), can, WATCH_PREFIX),
-        Verb.SLOT_TAKE: _vote(_TAKE, mark, (KEY, NAME), (TOKEN, TTL, FIRST, COUNT), Verb.RELEASE),
-        Verb.SLOT_WATCH: watching(_FIRST_END.variadic(1, ~2), can, WATCH_PREFIX),
-        Verb.ACQUIRE_ALL: _acquire_all(mark),
+        Verb.RW_READ: _vote(_RW_READ, marker, (WRITER, READERS, INTENTS), (HOLDER, SPAN), Verb.RW_RELEASE),
+        Verb.RW_WRITE: _vote(_RW_WRITE, marker, (WRITER, READERS), (HOLDER, SPAN), Verb.RW_RELEASE),
+        Verb.RW_ROLLBACK: _RW_ROLLBACK.template(WRITER, INTENTS, HOLDER, PLACE, SPAN, undo=Verb.RW_RELEASE),
+        Verb.RW_RELEASE: _RW_RELEASE.template(WRITER, READERS, INTENTS, HOLDER, PLACE),
+        Verb.RW_EXTEND: _RW_EXTEND.template(WRITER, READERS, HOLDER, SPAN),
+        Verb.RW_DOWNGRADE: _DOWNGRADE.template(WRITER, READERS, INTENTS, HOLDER, PLACE, SPAN),
+        Verb.RW_WATCH: watching(_RW_TIME_TO_ENTER.template(1, 2), can, WATCH_PREFIX),
+        Verb.SLOT_ACQUIRE: _vote(
+            _SLOT_ACQUIRE, marker, (KEY, NAME), (TOKEN, TTL, FIRST, COUNT), Verb.RELEASE
+        ),
+        Verb.SLOT_WATCH: watching(_EARLIEST_EXPIRY.variadic(1, ~2), can, WATCH_PREFIX),
+        Verb.ACQUIRE_ALL: _acquire_all(marker),
         Verb.RELEASE_ALL: RELEASE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL),
         Verb.REFILL: plain,
-        Verb.FAIR: _vote(_FAIR, mark, queue, (TOKEN, TTL, WHOSE, STAY, TICKET), Verb.FAIR_LEAVE),
-        Verb.FAIR_LEAVE: FAIR_LEAVE.template(*queue, TOKEN, WHOSE),
-        Verb.FAIR_WATCH: watching(FAIR_LOOK.template(*range(4)), can, arm=command(b"PTTL", KEY)),
+        Verb.FAIR: _vote(_FAIR, marker, queue, (TOKEN, TTL, QUEUE_TOKEN, ENTRY_TTL, TICKET), Verb.FAIR_LEAVE),
+        Verb.FAIR_LEAVE: FAIR_LEAVE.template(*queue, TOKEN, QUEUE_TOKEN),
+        Verb.FAIR_WATCH: watching(FAIR_TIME_TO_TURN.template(*range(4)), can, arm=command(b"PTTL", KEY)),
     }
     return tuple(by_verb[verb] for verb in Verb)
 
 
 def _vote(
-    pair: tuple[Script, Script], mark: Mark | None, keys: tuple[int, ...], args: tuple[int, ...], undo: Verb
+    pair: tuple[Script, Script],
+    marker: RestartMarker | None,
+    keys: tuple[int, ...],
+    args: tuple[int, ...],
+    undo: Verb,
 ) -> Command:
     """The template for one of what ``voting`` made."""
-    if mark is None:
+    if marker is None:
         return pair[0].template(*keys, *args, undo=undo)
-    return pair[1].template(*keys, MARKER, *args, *mark.words, undo=undo)
+    return pair[1].template(*keys, MARKER, *args, *marker.words, undo=undo)
 
 
-def _acquire_all(mark: Mark | None) -> Command:
+def _acquire_all(marker: RestartMarker | None) -> Command:
     undo = Verb.RELEASE_ALL
-    if mark is None:
+    if marker is None:
         return ACQUIRE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL, undo=undo)
-    words: tuple[bytes | int, ...] = (MARKED_NUMKEYS, ~KEYS, MARKER, ALL_TOKEN, ALL_TTL, *mark.words)
+    words: tuple[bytes | int, ...] = (MARKED_NUMKEYS, ~KEYS, MARKER, ALL_TOKEN, ALL_TTL, *marker.words)
     return MARKED_ACQUIRE_ALL.variadic(MARKED_WORDS, *words, undo=undo)

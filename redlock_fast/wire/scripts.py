@@ -12,7 +12,7 @@ from __future__ import annotations
 #: Later it is never behind that clock, rounded down to whole steps: a counter that was lost, or that went
 #: back to an earlier number, is above every earlier token one step after that at the latest. Lua counts
 #: exactly up to 2^53.
-COUNT = b"""local n=redis.pcall('incr',counter)
+NEXT_FENCE = b"""local n=redis.pcall('incr',counter)
 if type(n)~='number' or math.abs(n)>=2^53 then
   redis.call('del',key)
   return type(n)=='number' and redis.error_reply('ERR the counter of fencing tokens is too large') or n
@@ -28,17 +28,17 @@ redis.call('set',counter,string.format('%.0f',clock),'px',retention)
 return clock"""
 
 #: Of a counter that is there, of a key that is held. None is kept for less time than before.
-LIFT = b"""if redis.call('get',key)~=token then return 0 end
+RAISE_FENCE = b"""if redis.call('get',key)~=token then return 0 end
 local n=tonumber(redis.call('get',counter))
 if not n or n>=tonumber(number) then return 0 end
 redis.call('set',counter,number,'px',math.max(retention,redis.call('pttl',counter)))
 return 1"""
 
-SET = b"if not redis.call('set',key,token,'nx','px',ttl) then return 0 end"
+ACQUIRE_KEY = b"if not redis.call('set',key,token,'nx','px',ttl) then return 0 end"
 
 #: The marker is "process until": which process wrote it, and until when (server's milliseconds) the master
 #: casts no vote. A client that may not ask for the process goes by the marker's presence.
-LOOK = b"""local t=redis.call('time')
+CHECK_MARKER = b"""local t=redis.call('time')
 local now=t[1]*1000+math.floor(t[2]/1000)
 local who,till=string.match(redis.call('get',marker) or '','^(%S*) (%d+)$')
 if not who or (process~='' and who~=process) then
@@ -47,23 +47,23 @@ if not who or (process~='' and who~=process) then
 end
 local left=tonumber(till)-now"""
 
-REFUSE = b"""if left>0 then
+REJECT_GUARDED = b"""if left>0 then
   return redis.error_reply('GUARDED no vote for '..left..' ms more: it may have forgotten locks')
 end"""
 
 #: The server's time in milliseconds. What a set holds expires by it, as keys do.
-NOW = b"local t=redis.call('time') local now=t[1]*1000+math.floor(t[2]/1000)"
+SERVER_TIME = b"local t=redis.call('time') local now=t[1]*1000+math.floor(t[2]/1000)"
 
 #: The end of a key never comes earlier: a request may be executed after a longer one, which a quorum has
 #: confirmed since. A set lives at least as long as what was put into it.
-OUTLIVE = b"""local function outlive(key,ms)
+EXTEND_EXPIRY = b"""local function outlive(key,ms)
   if redis.call('pttl',key)<tonumber(ms) then redis.call('pexpire',key,ms) end
 end"""
 
 # Read-write lock: ``w`` has the writer, ``r`` readers with the time that each ends, ``i`` writers that wait
 # (intents), with the time until which readers that come now let them go first. ------------------------
 
-READ = b"""redis.call('zremrangebyscore',r,'-inf',now)
+RW_READ = b"""redis.call('zremrangebyscore',r,'-inf',now)
 redis.call('zremrangebyscore',i,'-inf',now)
 if redis.call('exists',w)==1 then return 0 end
 if redis.call('zcard',i)>0 and not redis.call('zscore',r,mine) then return 0 end
@@ -72,7 +72,7 @@ outlive(r,ttl)
 return 1"""
 
 #: A vote that is there already is prolonged: it must last as long as the client will think.
-WRITE = b"""redis.call('zremrangebyscore',r,'-inf',now)
+RW_WRITE = b"""redis.call('zremrangebyscore',r,'-inf',now)
 local writer=redis.call('get',w)
 if writer==mine then
   outlive(w,ttl)
@@ -84,13 +84,13 @@ return 1"""
 
 #: After a round that failed: give the vote back, and keep the place. A grant never removes the intent: the
 #: next round may need it.
-YIELD = b"""redis.call('zremrangebyscore',i,'-inf',now)
+RW_ROLLBACK = b"""redis.call('zremrangebyscore',i,'-inf',now)
 redis.call('zadd',i,now+intent,place)
 outlive(i,intent)
 if redis.call('get',w)==mine then redis.call('del',w) end
 return 1"""
 
-FREE = b"""local found=0
+RW_RELEASE = b"""local found=0
 if redis.call('get',w)==mine then found=redis.call('del',w) end
 local ends=redis.call('zscore',r,mine)
 if ends then
@@ -100,23 +100,23 @@ end
 redis.call('zrem',i,place)
 return found"""
 
-_STAY = b"""local ends=redis.call('zscore',r,mine)
+_EXTEND_READER = b"""local ends=redis.call('zscore',r,mine)
 if not ends or tonumber(ends)<=now then return 0 end
 redis.call('zadd',r,'gt',now+ttl,mine)
 outlive(r,ttl)
 return 1"""
 
-PROLONG = (
+RW_EXTEND = (
     b"""if redis.call('get',w)==mine then
   outlive(w,ttl)
   return 1
 end
 """
-    + _STAY
+    + _EXTEND_READER
 )
 
 #: In one step, so that no writer gets in between. The reader has what the writer had left, if that is more.
-DOWNGRADE = (
+RW_DOWNGRADE = (
     b"""if redis.call('get',w)==mine then
   local left=math.max(redis.call('pttl',w),tonumber(ttl))
   redis.call('zadd',r,'gt',now+left,mine)
@@ -126,12 +126,12 @@ DOWNGRADE = (
   return 1
 end
 """
-    + _STAY
+    + _EXTEND_READER
 )
 
 #: When one may enter: -2 now, -1 nobody knows, else in so many ms at the latest. ``others``: who must
 #: be gone besides the writer. It only reads, so that it can be watched.
-ENTRY = b"""local ends=redis.call('pttl',w)
+RW_TIME_TO_ENTER = b"""local ends=redis.call('pttl',w)
 if ends~=-2 then return ends end
 local last=redis.call('zrange',others,-1,-1,'withscores')[2]
 if last and tonumber(last)>now then return last-now end
@@ -141,7 +141,7 @@ return -2"""
 # they have the hash tag of ``name``. ---------------------------------------------------------------------
 
 #: The map goes with the vote, also with a grant: it may be one of too few.
-TAKE = b"""local free,bit=0,1
+ACQUIRE_SLOT = b"""local free,bit=0,1
 for n=first,first+count-1 do
   if redis.call('exists',name..n)==0 then free=free+bit end
   bit=bit*2
@@ -149,8 +149,9 @@ end
 if redis.call('set',key,token,'nx','px',ttl) then return free+1 end
 return -free"""
 
-#: When one of all KEYS is free, as ``ENTRY`` has it. A server watches those that are named as keys only.
-FIRST_END = b"""local least=-1
+#: When one of all KEYS is free, as ``RW_TIME_TO_ENTER`` has it. A server watches those that are named as keys
+#: only.
+EARLIEST_EXPIRY = b"""local least=-1
 for n=1,#KEYS do
   local ends=redis.call('pttl',KEYS[n])
   if ends==-2 then return -2 end
@@ -161,27 +162,27 @@ return least"""
 # Several resources at once. KEYS are the resources, of which there are ``count``. ---------------------
 
 #: All or none. Refused: the number of the first that is taken, below zero.
-ALL = b"""for i=1,count do
+ACQUIRE_ALL = b"""for i=1,count do
   if redis.call('exists',KEYS[i])==1 then return -i end
 end
 for i=1,count do redis.call('set',KEYS[i],token,'px',ttl) end
 return 1"""
 
 #: Also where something else stands under one of the names by now.
-NONE = b"""local n=0
+RELEASE_ALL = b"""local n=0
 for i=1,#KEYS do
   if redis.pcall('get',KEYS[i])==ARGV[1] then n=n+redis.call('del',KEYS[i]) end
 end
 return n"""
 
 #: The server's time in milliseconds.
-NOW = b"""local t=redis.call('time')
+SERVER_TIME = b"""local t=redis.call('time')
 local now=t[1]*1000+math.floor(t[2]/1000)"""
 
 # Fair lock. queue: who waits, by ticket; entries: until when each is there without a word of it. -------
 
 #: Who has no ticket is told the largest, as -1-ticket; who has one its rank, as -1-rank.
-FAIR = b"""local dead=redis.call('zrangebyscore',entries,'-inf',now,'limit',0,100)
+FAIR_ACQUIRE = b"""local dead=redis.call('zrangebyscore',entries,'-inf',now,'limit',0,100)
 for i=1,#dead do
   redis.call('zrem',queue,dead[i])
   redis.call('zrem',entries,dead[i])
@@ -209,13 +210,13 @@ return -1-rank"""
 
 #: For how long, in milliseconds, there is nothing to try; -2: the lock is free, and it is our turn. The
 #: head of the queue may leave without a trace on the lock's key: not for long where that is free.
-FAIR_LOOK = b"""local left=redis.call('pttl',key)
+FAIR_TIME_TO_TURN = b"""local left=redis.call('pttl',key)
 if left~=-2 then return left end
 local head=redis.call('zrange',queue,0,0)[1]
 if not head or head==place then return -2 end
 return math.max(1,math.min(25,(redis.call('zscore',entries,head) or 0)-now))"""
 
-LEAVE = b"""local n=0
+FAIR_LEAVE = b"""local n=0
 if redis.call('get',key)==token then n=redis.call('del',key) end
 redis.call('zrem',queue,place)
 redis.call('zrem',entries,place)

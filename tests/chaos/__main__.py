@@ -9,9 +9,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from chaos.play import play
+from chaos.environment import MODES, Topology, workers
+from chaos.run import run_schedule
 from chaos.schedules import SCHEDULES
-from chaos.stage import MODES, Cast, workers
 from chaos.verdict import STRICT
 from support.engines import engines
 
@@ -35,17 +35,17 @@ def main() -> int:
     names, servers = args.schedule or list(SCHEDULES), args.server or ["valkey", "redis"]
     runs = [(name, server) for server in servers for name in names]
     crew = workers(args.engine or engines(), args.mode or MODES)
-    cast = Cast(crew, seconds=args.seconds / len(runs), seed=args.seed)
-    print(f"seed {cast.seed}, {cast.seconds:.1f} s each, workers {cast.workers}", flush=True)
+    topology = Topology(crew, seconds=args.seconds / len(runs), seed=args.seed)
+    print(f"seed {topology.seed}, {topology.seconds:.1f} s each, workers {topology.workers}", flush=True)
     bad = 0
     for name, server in runs:
         with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
             schedule = SCHEDULES[name]
             schedule = schedule.guarded(args.guard) if args.guard else schedule
-            verdict = play(schedule, replace(cast, server=server), Path(folder), STRICT)
+            verdict = run_schedule(schedule, replace(topology, server=server), Path(folder), STRICT)
         print(f"{server:7}{verdict}", flush=True)
         bad += bool(verdict.problems)
-    print(f"{len(runs) - bad} of {len(runs)} runs without a problem, seed {cast.seed}")
+    print(f"{len(runs) - bad} of {len(runs)} runs without a problem, seed {topology.seed}")
     return 1 if bad else 0
 
 

@@ -49,7 +49,7 @@ class Network(Proxy):
         self._stuck: list[tuple[Pipe, bytes]] = []
         super().__init__(upstream)
 
-    def play(self, direction: bool, trick: Trick) -> None:
+    def add_trick(self, direction: bool, trick: Trick) -> None:
         """On the next piece that it fits."""
         self._order(lambda: self._tricks.append((direction, trick)))
 

@@ -14,7 +14,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from chaos.journal import clock
+from chaos.history import clock
 
 from redlock_fast.embedded import Master
 

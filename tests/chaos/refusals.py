@@ -11,53 +11,53 @@ import threading
 from collections.abc import Iterator
 
 import redis
-from chaos.stage import Stage
+from chaos.environment import Environment
 from support.waiting import eventually
 
 
 @contextlib.contextmanager
-def loading(stage: Stage, n: int) -> Iterator[str]:
+def loading(environment: Environment, n: int) -> Iterator[str]:
     """Said by the network in its place: a server that has so little is not long in loading."""
-    stage.networks[n].error = b"LOADING Redis is loading the dataset in memory"
+    environment.networks[n].error = b"LOADING Redis is loading the dataset in memory"
     yield ""
-    stage.networks[n].error = b""
+    environment.networks[n].error = b""
 
 
 @contextlib.contextmanager
-def oom(stage: Stage, n: int) -> Iterator[str]:
-    with stage.setting(n, "maxmemory", 1, 0):
+def oom(environment: Environment, n: int) -> Iterator[str]:
+    with environment.setting(n, "maxmemory", 1, 0):
         yield "used memory"
 
 
 @contextlib.contextmanager
-def noreplicas(stage: Stage, n: int) -> Iterator[str]:
-    with stage.setting(n, "min-replicas-to-write", 1, 0):
+def noreplicas(environment: Environment, n: int) -> Iterator[str]:
+    with environment.setting(n, "min-replicas-to-write", 1, 0):
         yield "good replicas"
 
 
 @contextlib.contextmanager
-def readonly(stage: Stage, n: int) -> Iterator[str]:
+def readonly(environment: Environment, n: int) -> Iterator[str]:
     """It became the replica of nobody."""
-    stage.nodes[n].replicaof("127.0.0.1", "1")
+    environment.nodes[n].replicaof("127.0.0.1", "1")
     try:
         yield "read only"
     finally:
-        stage.nodes[n].replicaof("NO", "ONE")
+        environment.nodes[n].replicaof("NO", "ONE")
 
 
 @contextlib.contextmanager
-def noperm(stage: Stage, n: int) -> Iterator[str]:
-    stage.nodes[n].acl_setuser("default", enabled=True, commands=["-set"], categories=["+@all"])
+def noperm(environment: Environment, n: int) -> Iterator[str]:
+    environment.nodes[n].acl_setuser("default", enabled=True, commands=["-set"], categories=["+@all"])
     try:
         yield "no permissions"
     finally:
-        stage.nodes[n].acl_setuser("default", enabled=True, categories=["+@all"])
+        environment.nodes[n].acl_setuser("default", enabled=True, categories=["+@all"])
 
 
 @contextlib.contextmanager
-def busy(stage: Stage, n: int) -> Iterator[str]:
+def busy(environment: Environment, n: int) -> Iterator[str]:
     """A script without an end."""
-    path = stage.masters[n].socket_path
+    path = environment.masters[n].socket_path
 
     def spin() -> None:
         with (
@@ -66,13 +66,13 @@ def busy(stage: Stage, n: int) -> Iterator[str]:
         ):
             node.eval("while true do end", 0)
 
-    with stage.setting(n, "busy-reply-threshold", 20, 5000):
+    with environment.setting(n, "busy-reply-threshold", 20, 5000):
         thread = threading.Thread(target=spin)
         thread.start()
         try:
             yield "busy"
         finally:
-            eventually(lambda: _killed(stage.nodes[n], thread), "the script ends")
+            eventually(lambda: _killed(environment.nodes[n], thread), "the script ends")
 
 
 def _killed(node: redis.Redis, script: threading.Thread) -> bool:
@@ -83,23 +83,23 @@ def _killed(node: redis.Redis, script: threading.Thread) -> bool:
 
 
 @contextlib.contextmanager
-def noauth(stage: Stage, n: int) -> Iterator[str]:
+def noauth(environment: Environment, n: int) -> Iterator[str]:
     """It wants a password from those who connect from now on."""
-    with stage.setting(n, "requirepass", "secret", ""):
-        stage.networks[n].cut()
+    with environment.setting(n, "requirepass", "secret", ""):
+        environment.networks[n].cut()
         yield ""
 
 
 @contextlib.contextmanager
-def maxclients(stage: Stage, n: int) -> Iterator[str]:
-    with stage.setting(n, "maxclients", 1, 1000):
-        stage.networks[n].cut()
+def maxclients(environment: Environment, n: int) -> Iterator[str]:
+    with environment.setting(n, "maxclients", 1, 1000):
+        environment.networks[n].cut()
         yield ""
 
 
 @contextlib.contextmanager
-def noscript(stage: Stage, n: int) -> Iterator[str]:
-    stage.nodes[n].script_flush()
+def noscript(environment: Environment, n: int) -> Iterator[str]:
+    environment.nodes[n].script_flush()
     yield ""
 
 

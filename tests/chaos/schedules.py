@@ -1,6 +1,6 @@
 """What goes wrong: each schedule is an act that is played again and again while its run lasts.
 
-An act hurts, waits, and heals what it hurt; what it really did is counted by ``stage.did_it`` and by
+An act hurts, waits, and heals what it hurt; what it really did is counted by ``environment.did_it`` and by
 the networks. ``SCHEDULES`` has them all, with what may be expected of the clients meanwhile.
 """
 
@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from chaos import network
+from chaos.environment import MASTERS, NEED, Environment, Settings
 from chaos.network import REPLIES, REQUESTS, Trick
 from chaos.refusals import REFUSALS, refuses
-from chaos.stage import MASTERS, NEED, Stage, Terms
 from support.proxy import jitter
 from support.waiting import eventually
 
-Act = Callable[[Stage], None]
+Act = Callable[[Environment], None]
 
 #: With masters that write everything to their disks, and keep these.
 DISKS = {"restart_guard": "durable"}
@@ -36,7 +36,7 @@ class Schedule:
     """
 
     act: Act
-    terms: Terms
+    settings: Settings
     injects: tuple[str, ...]
     server: str | None = None
     remembers: bool = True
@@ -46,7 +46,7 @@ class Schedule:
 
     def guarded(self, guard: str) -> Schedule:
         """The same for clients with this ``restart_guard``."""
-        return replace(self, terms=replace(self.terms, options={"restart_guard": guard}))
+        return replace(self, settings=replace(self.settings, options={"restart_guard": guard}))
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ class Schedule:
 
 
 SCHEDULES: dict[str, Schedule] = {}
-PLAIN = Terms()
+PLAIN = Settings()
 
 
 def schedule(
@@ -64,10 +64,10 @@ def schedule(
     live: bool = True,
     in_touch: bool = False,
     exposed: bool = False,
-    terms: Terms = PLAIN,
+    settings: Settings = PLAIN,
 ) -> Callable[[Act], Act]:
     def add(act: Act) -> Act:
-        SCHEDULES[act.__name__] = Schedule(act, terms, injects, server, remembers, live, in_touch, exposed)
+        SCHEDULES[act.__name__] = Schedule(act, settings, injects, server, remembers, live, in_touch, exposed)
         return act
 
     return add
@@ -76,157 +76,159 @@ def schedule(
 # --- masters that end, or stop -------------------------------------------------------------------
 
 
-@schedule("kill -9", terms=Terms(aof=True, fenced=True, options=DISKS))
-def kill_with_aof(stage: Stage) -> None:
+@schedule("kill -9", settings=Settings(aof=True, fenced=True, options=DISKS))
+def kill_with_aof(environment: Environment) -> None:
     """A minority is killed and comes back with all that it had acknowledged."""
-    down = stage.minority()
+    down = environment.minority()
     for n in down:
-        stage.kill(n)
-    stage.pause(0.0, 0.2)
+        environment.kill(n)
+    environment.pause(0.0, 0.2)
     for n in down:
-        stage.boot(n)
-    stage.pause(0.1, 0.3)
+        environment.boot(n)
+    environment.pause(0.1, 0.3)
 
 
-@schedule("shutdown", terms=Terms(aof=True, options=DISKS))
-def rolling_restart(stage: Stage) -> None:
-    for n in stage.any_order():
-        stage.shut_down(n)
-        stage.boot(n)
-        stage.pause(0.2, 0.3)
+@schedule("shutdown", settings=Settings(aof=True, options=DISKS))
+def rolling_restart(environment: Environment) -> None:
+    for n in environment.any_order():
+        environment.shut_down(n)
+        environment.boot(n)
+        environment.pause(0.2, 0.3)
 
 
 @schedule("SIGSTOP", in_touch=True)
-def stopped_masters(stage: Stage) -> None:
-    down = stage.minority()
+def stopped_masters(environment: Environment) -> None:
+    down = environment.minority()
     for n in down:
-        stage.masters[n].pause()
-        stage.did_it("SIGSTOP")
-    stage.pause(0.05, 0.8)
+        environment.masters[n].pause()
+        environment.did_it("SIGSTOP")
+    environment.pause(0.05, 0.8)
     for n in down:
-        stage.masters[n].resume()
-    stage.pause(0.05, 0.2)
+        environment.masters[n].resume()
+    environment.pause(0.05, 0.2)
 
 
-FORGETFUL = Terms(hold=(0.2, 0.8), extends=0.0, options={"restart_guard": "marker"})
+FORGETFUL = Settings(hold=(0.2, 0.8), extends=0.0, options={"restart_guard": "marker"})
 
 
-@schedule("kill -9", remembers=False, live=False, terms=FORGETFUL)
-def amnesia(stage: Stage) -> None:
+@schedule("kill -9", remembers=False, live=False, settings=FORGETFUL)
+def amnesia(environment: Environment) -> None:
     """A majority restarts without its memory, one after the other; then there is peace for a while."""
-    for n in stage.any_order()[:NEED]:
-        stage.kill(n)
-        stage.boot(n)
-        stage.pause(0.0, 0.05)
-    stage.pause(1.5 * stage.terms.ttl, 2.0 * stage.terms.ttl)
+    for n in environment.any_order()[:NEED]:
+        environment.kill(n)
+        environment.boot(n)
+        environment.pause(0.0, 0.05)
+    environment.pause(1.5 * environment.settings.ttl, 2.0 * environment.settings.ttl)
 
 
-@schedule("FLUSHALL", remembers=False, live=False, terms=FORGETFUL)
-def flushall(stage: Stage) -> None:
-    for n in stage.any_order()[:NEED]:
-        stage.nodes[n].flushall()
-        stage.did_it("FLUSHALL")
-        stage.pause(0.0, 0.05)
-    stage.pause(1.5 * stage.terms.ttl, 2.0 * stage.terms.ttl)
+@schedule("FLUSHALL", remembers=False, live=False, settings=FORGETFUL)
+def flushall(environment: Environment) -> None:
+    for n in environment.any_order()[:NEED]:
+        environment.nodes[n].flushall()
+        environment.did_it("FLUSHALL")
+        environment.pause(0.0, 0.05)
+    environment.pause(1.5 * environment.settings.ttl, 2.0 * environment.settings.ttl)
 
 
 # --- holders that stop, clocks that jump ---------------------------------------------------------
 
 
-SLEEPY = Terms(ttl=0.4, hold=(0.02, 0.2), fenced=True)
+SLEEPY = Settings(ttl=0.4, hold=(0.02, 0.2), fenced=True)
 
 
-@schedule("slept beyond the lease", "stale write refused", live=False, terms=SLEEPY)
-def stopped_holders(stage: Stage) -> None:
+@schedule("slept beyond the lease", "stale write refused", live=False, settings=SLEEPY)
+def stopped_holders(environment: Environment) -> None:
     """A process stops while it holds the lock, for longer than its lease."""
-    worker = stage.holder()
+    worker = environment.holder()
     if worker is None:
-        return stage.pause(0.0, 0.01)
+        return environment.pause(0.0, 0.01)
     worker.stop()
-    stage.pause(1.1 * stage.terms.ttl, 2.0 * stage.terms.ttl)
+    environment.pause(1.1 * environment.settings.ttl, 2.0 * environment.settings.ttl)
     worker.resume()
-    stage.did_it("SIGSTOP")
-    stage.pause(0.05, 0.2)
+    environment.did_it("SIGSTOP")
+    environment.pause(0.05, 0.2)
 
 
-@schedule("jump", "jump seen", in_touch=True, terms=Terms(clocks=True))
-def client_clocks(stage: Stage) -> None:
+@schedule("jump", "jump seen", in_touch=True, settings=Settings(clocks=True))
+def client_clocks(environment: Environment) -> None:
     """The workers' wall clock is set, by up to an hour, forward and back."""
-    stage.wall_clock.move(stage.chance.uniform(-3600.0, 3600.0))
-    stage.did_it("jump")
-    stage.pause(0.02, 0.1)
+    environment.wall_clock.move(environment.chance.uniform(-3600.0, 3600.0))
+    environment.did_it("jump")
+    environment.pause(0.02, 0.1)
 
 
-@schedule("jump", remembers=False, terms=Terms(clocks=True))
-def server_clocks_back(stage: Stage) -> None:
+@schedule("jump", remembers=False, settings=Settings(clocks=True))
+def server_clocks_back(environment: Environment) -> None:
     """The masters' clocks are set back: keys last longer, which is safe."""
-    n = stage.chance.randrange(MASTERS)
-    _jump(stage, n, stage.chance.uniform(-0.2, -0.02))
-    stage.pause(0.02, 0.1)
+    n = environment.chance.randrange(MASTERS)
+    _jump(environment, n, environment.chance.uniform(-0.2, -0.02))
+    environment.pause(0.02, 0.1)
 
 
-@schedule("jump", remembers=False, exposed=True, terms=Terms(clocks=True))
-def server_clocks_forward(stage: Stage) -> None:
+@schedule("jump", remembers=False, exposed=True, settings=Settings(clocks=True))
+def server_clocks_forward(environment: Environment) -> None:
     """A master's clock jumps by a lease: its keys are gone, as if it had forgotten them."""
-    _jump(stage, stage.chance.randrange(MASTERS), 2 * stage.terms.ttl)
-    stage.pause(0.02, 0.1)
+    _jump(environment, environment.chance.randrange(MASTERS), 2 * environment.settings.ttl)
+    environment.pause(0.02, 0.1)
 
 
-def _jump(stage: Stage, n: int, seconds: float) -> None:
+def _jump(environment: Environment, n: int, seconds: float) -> None:
     def ahead() -> float:
         """Of our own clock: what the master believes the time to be."""
-        whole, micros = stage.nodes[n].time()
+        whole, micros = environment.nodes[n].time()
         return float(whole) + micros / 1e6 - time.time()
 
-    clock = stage.clocks[n]
+    clock = environment.clocks[n]
     clock.move(seconds)
     close = abs(seconds) / 2
     eventually(lambda: abs(ahead() - clock.moved) < close, f"master {n} jumps by {seconds:.3f} s")
-    stage.did_it("jump")
+    environment.did_it("jump")
 
 
 # --- networks ------------------------------------------------------------------------------------
 
 
-@schedule("kept back", terms=Terms(fenced=True))
-def partitions(stage: Stage) -> None:
+@schedule("kept back", settings=Settings(fenced=True))
+def partitions(environment: Environment) -> None:
     """A minority cannot be heard, or cannot hear, or both; what was on its way arrives late, or never."""
-    _cut_off(stage, stage.minority())
+    _cut_off(environment, environment.minority())
 
 
 @schedule("kept back", live=False)
-def outage(stage: Stage) -> None:
+def outage(environment: Environment) -> None:
     """As partitions, of a majority."""
-    _cut_off(stage, stage.any_order()[: stage.chance.randint(NEED, MASTERS)])
+    _cut_off(environment, environment.any_order()[: environment.chance.randint(NEED, MASTERS)])
 
 
-def _cut_off(stage: Stage, masters: list[int]) -> None:
+def _cut_off(environment: Environment, masters: list[int]) -> None:
     ways = [frozenset({REQUESTS}), frozenset({REPLIES}), frozenset({REQUESTS, REPLIES})]
     for n in masters:
-        stage.networks[n].blocked = stage.chance.choice(ways)
-    stage.pause(0.05, 0.7)
+        environment.networks[n].blocked = environment.chance.choice(ways)
+    environment.pause(0.05, 0.7)
     for n in masters:
-        if stage.chance.random() < 0.5:
-            stage.networks[n].cut()
-        stage.networks[n].heal()
-    stage.pause(0.05, 0.3)
+        if environment.chance.random() < 0.5:
+            environment.networks[n].cut()
+        environment.networks[n].heal()
+    environment.pause(0.05, 0.3)
 
 
 @schedule("jitter", in_touch=True)
-def slow_network(stage: Stage) -> None:
+def slow_network(environment: Environment) -> None:
     """Every piece, both ways, is late; the masters are not equally far away."""
     for n in range(MASTERS):
-        stage.networks[n].delay = jitter(stage.chance.randrange(1 << 30), stage.chance.uniform(0.001, 0.06))
-        stage.did_it("jitter")
-    stage.pause(0.2, 0.4)
+        environment.networks[n].delay = jitter(
+            environment.chance.randrange(1 << 30), environment.chance.uniform(0.001, 0.06)
+        )
+        environment.did_it("jitter")
+    environment.pause(0.2, 0.4)
 
 
 def _trick(direction: bool, trick: Trick) -> Act:
-    def act(stage: Stage) -> None:
-        for n in stage.minority():
-            for _ in range(stage.chance.randint(1, 3)):
-                stage.networks[n].play(direction, trick)
-        stage.pause(0.02, 0.15)
+    def act(environment: Environment) -> None:
+        for n in environment.minority():
+            for _ in range(environment.chance.randint(1, 3)):
+                environment.networks[n].add_trick(direction, trick)
+        environment.pause(0.02, 0.15)
 
     act.__name__ = trick.__name__
     return act
@@ -238,45 +240,45 @@ schedule("garble")(_trick(REPLIES, network.garble))
 
 
 @schedule("delay_set", "late SET", "late SET applied")
-def delay_set(stage: Stage) -> None:
+def delay_set(environment: Environment) -> None:
     """Each leaves a key that nobody owns, for a ttl; on the same two masters, else a majority has one."""
-    for n in stage.weak:
-        stage.networks[n].play(REQUESTS, network.delay_set)
-    stage.pause(0.02, 0.15)
+    for n in environment.weak:
+        environment.networks[n].add_trick(REQUESTS, network.delay_set)
+    environment.pause(0.02, 0.15)
 
 
-HELD_FOR_LONG = Terms(hold=(0.5, 1.6), extends=1.0, options={"socket_timeout": 0.15})
+HELD_FOR_LONG = Settings(hold=(0.5, 1.6), extends=1.0, options={"socket_timeout": 0.15})
 
 
-@schedule("stall", terms=HELD_FOR_LONG)
-def stalled_connections(stage: Stage) -> None:
+@schedule("stall", settings=HELD_FOR_LONG)
+def stalled_connections(environment: Environment) -> None:
     """Clients give up connections that stall, and hold leases; the old ones deliver after the new ones."""
-    for n in stage.minority():
-        stage.networks[n].play(REQUESTS, network.stall)
-    stage.pause(0.3, 1.0)
+    for n in environment.minority():
+        environment.networks[n].add_trick(REQUESTS, network.stall)
+    environment.pause(0.3, 1.0)
 
 
 @schedule("dribble", in_touch=True)
-def dribble(stage: Stage) -> None:
+def dribble(environment: Environment) -> None:
     """Requests and replies arrive byte by byte."""
-    for n in stage.minority():
+    for n in environment.minority():
         for _ in range(10):
-            stage.networks[n].play(stage.chance.choice((REQUESTS, REPLIES)), network.dribble)
-    stage.pause(0.02, 0.1)
+            environment.networks[n].add_trick(environment.chance.choice((REQUESTS, REPLIES)), network.dribble)
+    environment.pause(0.02, 0.1)
 
 
 # --- masters that refuse -------------------------------------------------------------------------
 
 
 @schedule(*(refusal.__name__ for refusal in REFUSALS))
-def refusals(stage: Stage) -> None:
+def refusals(environment: Environment) -> None:
     """Each refusal in turn, on one master or two; that it is one is asked of the master itself."""
-    for refusal in stage.chance.sample(REFUSALS, len(REFUSALS)):
+    for refusal in environment.chance.sample(REFUSALS, len(REFUSALS)):
         with contextlib.ExitStack() as stack:
-            for n in stage.minority():
-                text = stack.enter_context(refusal(stage, n))
+            for n in environment.minority():
+                text = stack.enter_context(refusal(environment, n))
                 if text:
-                    eventually(functools.partial(refuses, stage.nodes[n], text), f"it says {text}")
-                stage.did_it(refusal.__name__)
-            stage.pause(0.1, 0.2)
-        stage.pause(0.0, 0.1)
+                    eventually(functools.partial(refuses, environment.nodes[n], text), f"it says {text}")
+                environment.did_it(refusal.__name__)
+            environment.pause(0.1, 0.2)
+        environment.pause(0.0, 0.1)

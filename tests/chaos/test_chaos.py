@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from chaos import clocks
-from chaos.play import play
+from chaos.environment import Topology, workers
+from chaos.run import run_schedule
 from chaos.schedules import SCHEDULES, Schedule
-from chaos.stage import Cast, workers
 from chaos.verdict import GENEROUS, Verdict
 from support.engines import engines
 
@@ -24,9 +24,11 @@ SEED = int(os.environ.get("CHAOS_SEED", random.randrange(1 << 30)))
 
 
 def run(schedule: Schedule, server: str, folder: Path, seconds: float = SECONDS, seed: int = SEED) -> Verdict:
-    if schedule.terms.clocks and clocks.COMPILER is None:
+    if schedule.settings.clocks and clocks.COMPILER is None:
         pytest.skip("no C compiler for the clocks")
-    verdict = play(schedule, Cast(workers(engines()), server, seconds=seconds, seed=seed), folder, GENEROUS)
+    verdict = run_schedule(
+        schedule, Topology(workers(engines()), server, seconds=seconds, seed=seed), folder, GENEROUS
+    )
     print(f"seed {seed}, {server}: {verdict}")
     return verdict
 

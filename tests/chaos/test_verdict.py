@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pytest
 from chaos import truth, verdict
-from chaos.journal import Hold
+from chaos.history import Hold
 from chaos.recorder import Chapter, Piece
 from chaos.truth import Span, Truth
 
 KEY, A, B = b"chaos", b"a" * 20, b"b" * 20
 
 
-def hold(token: bytes, granted: float, deadline: float, let_go: float = float("inf"), **more: object) -> Hold:
-    made = Hold("worker", token, granted, [(granted, deadline)], let_go)
+def hold(
+    token: bytes, granted: float, deadline: float, released_at: float = float("inf"), **more: object
+) -> Hold:
+    made = Hold("worker", token, granted, [(granted, deadline)], released_at)
     for name, value in more.items():
         setattr(made, name, value)
     return made
@@ -22,7 +24,7 @@ def test_an_overlap_is_a_grant_before_the_end_of_another_hold() -> None:
     first = hold(A, 0.0, 1.0)
     assert len(verdict.overlaps([first, hold(B, 0.9, 1.9)])) == 1
     assert verdict.overlaps([first, hold(B, 1.0, 2.0)]) == []
-    assert verdict.overlaps([hold(A, 0.0, 1.0, let_go=0.5), hold(B, 0.6, 1.6)]) == []
+    assert verdict.overlaps([hold(A, 0.0, 1.0, released_at=0.5), hold(B, 0.6, 1.6)]) == []
     assert verdict.overlaps([first, hold(B, 0.5, 0.5)]) == [], "over before it was known of"
     assert len(verdict.overlaps([first, hold(B, 0.1, 0.2), hold(b"c", 0.3, 0.4)])) == 2
 
@@ -36,11 +38,11 @@ def test_a_deadline_may_not_be_later_than_the_end_of_a_majority_of_keys() -> Non
     assert verdict.uncovered([mine], masters(1.1, 1.1, 1.1, 0.2, 0.2), need=3) == []
     assert verdict.uncovered([mine], masters(1.1, 1.1, 0.9, 0.2, 0.2), need=3) == [(mine, 0.9)]
     assert verdict.uncovered([mine], masters(1.1, 1.1), need=3) == [(mine, 0.0)]
-    assert verdict.uncovered([hold(A, 0.0, 1.0, let_go=0.5)], masters(1.1, 1.1, 0.9), need=3) == []
+    assert verdict.uncovered([hold(A, 0.0, 1.0, released_at=0.5)], masters(1.1, 1.1, 0.9), need=3) == []
 
 
 def test_a_deadline_is_held_against_the_keys_of_when_it_was_stated() -> None:
-    mine = hold(A, 0.5, 1.0, let_go=0.6)
+    mine = hold(A, 0.5, 1.0, released_at=0.6)
     assert verdict.overstated([mine], masters(1.0, 1.0, 1.0), need=3) == []
     assert verdict.overstated([mine], masters(1.5, 1.5, 0.75), need=3) == [(mine, 0.25)]
     extended = masters(1.5, 1.5, 0.75)
@@ -58,7 +60,7 @@ def test_an_extension_is_judged_from_when_it_was_stated() -> None:
 
 
 def test_no_vote_is_taken_back_while_the_lock_is_held() -> None:
-    mine, truths = hold(A, 0.0, 1.0, let_go=0.5), masters(1.1, 1.1, 1.1)
+    mine, truths = hold(A, 0.0, 1.0, released_at=0.5), masters(1.1, 1.1, 1.1)
     span = truths[1].spans[0]
     span.end, span.why = 0.6, "deleted"
     assert verdict.retracted([mine], truths) == [], "released"
@@ -164,8 +166,8 @@ def test_a_restart_keeps_a_key_or_forgets_it() -> None:
     assert [(span.until, span.why) for span in forgotten] == [(1.25, "forgotten")]
     expired = truth.read([before, told(began=2.5)], KEY, True).spans
     assert [(span.until, span.why) for span in expired] == [(2.0, "expired")]
-    unheard = truth.read([before, told(found={KEY: (B, 3.0)}, began=2.5)], KEY, True).spans
-    assert [(span.token, span.start, span.until) for span in unheard] == [(A, 1.0, 2.0), (B, 1.0, 3.0)]
+    recheck = truth.read([before, told(found={KEY: (B, 3.0)}, began=2.5)], KEY, True).spans
+    assert [(span.token, span.start, span.until) for span in recheck] == [(A, 1.0, 2.0), (B, 1.0, 3.0)]
 
 
 @pytest.mark.parametrize(

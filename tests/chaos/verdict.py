@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from chaos.journal import Hold, Story
+from chaos.history import History, Hold
 from chaos.truth import ROUNDING, Span, Truth
 
 from proof.conformance import NotAllowed, replay
@@ -159,7 +159,7 @@ def where(hold: Hold, truths: Sequence[Truth]) -> str:
 def stated_end(hold: Hold, moment: float) -> float:
     """Until when the lock was held, by what was stated at ``moment``."""
     deadline = next(deadline for since, deadline in reversed(hold.deadlines) if since <= moment + READING)
-    return min(deadline, hold.let_go)
+    return min(deadline, hold.released_at)
 
 
 def not_allowed(truths: Sequence[Truth]) -> list[tuple[int, str]]:
@@ -208,9 +208,9 @@ def full_strength(truths: Sequence[Truth], healed: float) -> float:
     return max(firsts) - healed
 
 
-def jumps_seen(stories: Sequence[Story]) -> int:
+def jumps_seen(histories: Sequence[History]) -> int:
     """How often a worker's wall clock was another than at the grant before."""
-    skews = [[hold.skew for hold in story.holds] for story in stories]
+    skews = [[hold.skew for hold in history.holds] for history in histories]
     return sum(abs(a - b) > 0.5 for worker in skews for a, b in pairwise(worker))
 
 

@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from chaos.counters import counter
-from chaos.journal import Journal, clock
+from chaos.history import HistoryWriter, clock
 from support.waiting import eventually, start
 from support.worker_leaks import back_to, resident, threads_and_fds
 
@@ -126,7 +126,7 @@ def options(setting: dict[str, Any]) -> dict[str, Any]:
 class Holder:
     """One of those that want the lock."""
 
-    def __init__(self, number: int, setting: dict[str, Any], kind: Any, journal: Journal) -> None:
+    def __init__(self, number: int, setting: dict[str, Any], kind: Any, history: HistoryWriter) -> None:
         self._chance = random.Random(f"{setting['seed']} {setting['name']} {number}")
         self._fenced = setting["fenced"]
         self._lock = kind.client.lock(KEY, fencing=self._fenced)
@@ -136,7 +136,7 @@ class Holder:
         self._extends = setting["extends"]
         self._counter = counter(setting["counter"], self._fenced)
         self._number = number
-        self._journal = journal
+        self._journal = history
 
     async def run(self, stopped: Callable[[], bool]) -> None:
         while not stopped():
@@ -204,14 +204,14 @@ def say(word: str) -> None:
     print(word, flush=True)
 
 
-def work(setting: dict[str, Any], journal: Journal) -> dict[str, Any]:
+def work(setting: dict[str, Any], history: HistoryWriter) -> dict[str, Any]:
     """From the client's beginning to its end."""
     kind = KINDS[setting["mode"]](setting)
     assert kind.connect(), "the masters do not answer"
     eventually(lambda: complete(kind.client), "all masters connect", deadline=LONGEST)
     say("ready")
     stopped = threading.Event()
-    holders = [Holder(number, setting, kind, journal) for number in range(setting["holders"])]
+    holders = [Holder(number, setting, kind, history) for number in range(setting["holders"])]
     sys.stdin.readline()
     kind.start([lambda holder=holder: holder.run(stopped.is_set) for holder in holders])
     stall = start(functools.partial(longest_stall, stopped))
@@ -238,9 +238,9 @@ def complete(client: FastRedlock | AsyncFastRedlock) -> bool:
 def main() -> None:
     setting = json.loads(sys.argv[1])
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())
-    journal = Journal(setting["journal"])
+    history = HistoryWriter(setting["journal"])
     before = threads_and_fds()
-    result = work(setting, journal)
+    result = work(setting, history)
     result.update(before=before, after=back_to(before))
     say(json.dumps(result))
 

@@ -25,7 +25,7 @@ from support.miniloop import Ask, both_ways
 from support.scripted import Words, always, failing, granting, refusing, silent
 from support.waiting import start
 
-from redlock_fast.engine.contract import FAULT, SILENT, Batch, Wait
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Batch, Wait
 from redlock_fast.wire.commands import Verb
 
 # --- what is sent, what is told ---
@@ -34,7 +34,7 @@ from redlock_fast.wire.commands import Verb
 @both_ways
 def test_all_granted_is_told_by_numbers_alone(fleet: MakeFleet, ask: Ask) -> None:
     f = fleet(*[numbering(master) for master in range(3)])
-    tally = ask(f, acquires(keys(500), f.all, keep=LONG), 3, wait=Wait.ALL)
+    tally = ask(f, acquires(keys(500), f.all, resend_for=LONG), 3, wait=Wait.ALL)
     assert tally.granted == [3] * 500
     assert tally.sent == [f.all] * 500
     assert tally.votes == {}
@@ -44,7 +44,7 @@ def test_all_granted_is_told_by_numbers_alone(fleet: MakeFleet, ask: Ask) -> Non
 def test_each_goes_out_in_order_and_once(fleet: MakeFleet, ask: Ask) -> None:
     f = fleet(granting, granting)
     names = keys(300)
-    ask(f, acquires(names, f.all, keep=LONG), 2)
+    ask(f, acquires(names, f.all, resend_for=LONG), 2)
     for master in range(2):
         assert f.session(master).commands == [set_words(key) for key in names]
 
@@ -56,7 +56,7 @@ def test_those_with_too_few_grants_are_told_in_full(fleet: MakeFleet, ask: Ask) 
         return b"$-1\r\n" if int(words[1]) % 3 == 0 else b"+OK\r\n"
 
     f = fleet(third, third, granting)
-    tally = ask(f, acquires(keys(30), f.all, keep=LONG), 2, wait=Wait.ALL)
+    tally = ask(f, acquires(keys(30), f.all, resend_for=LONG), 2, wait=Wait.ALL)
     assert set(tally.votes) == set(range(0, 30, 3))
     assert tally.granted == [1, 3, 3] * 10
     assert all(votes.values == (0, 0, 1) for votes in tally.votes.values())
@@ -68,7 +68,7 @@ def test_those_with_a_master_that_failed_are_told_in_full(fleet: MakeFleet, ask:
         return b"-OOM\r\n" if int(words[1]) % 2 else b"+OK\r\n"
 
     f = fleet(odd, granting, granting)
-    tally = ask(f, acquires(keys(10), f.all, keep=LONG), 2, wait=Wait.ALL)
+    tally = ask(f, acquires(keys(10), f.all, resend_for=LONG), 2, wait=Wait.ALL)
     assert set(tally.votes) == {1, 3, 5, 7, 9}
     assert tally.granted == [3, 2] * 5
     for votes in tally.votes.values():
@@ -83,12 +83,12 @@ def test_each_is_decided_by_itself(fleet: MakeFleet, ask: Ask) -> None:
 
     f = fleet(by_key, by_key)
     with Stopwatch() as watch:
-        tally = ask(f, acquires(keys(4), f.all, keep=LONG), 2, 0.2)
+        tally = ask(f, acquires(keys(4), f.all, resend_for=LONG), 2, 0.2)
     assert 0.2 <= watch.seconds < SOON
     assert tally.granted == [2, 0, 0, 0]
     assert 0 in tally.votes[1].values
     assert FAULT in tally.votes[2].values
-    assert tally.votes[3].values == (SILENT, SILENT)
+    assert tally.votes[3].values == (NO_REPLY, NO_REPLY)
 
 
 @pytest.mark.parametrize("wait", list(Wait))
@@ -96,7 +96,7 @@ def test_each_is_decided_by_itself(fleet: MakeFleet, ask: Ask) -> None:
 def test_ends_when_the_last_is_decided(fleet: MakeFleet, ask: Ask, wait: Wait) -> None:
     f = fleet(granting, granting, silent if wait != Wait.ALL else granting)
     with Stopwatch() as watch:
-        tally = ask(f, acquires(keys(50), f.all, keep=LONG), 2, LONG, wait)
+        tally = ask(f, acquires(keys(50), f.all, resend_for=LONG), 2, LONG, wait)
     assert watch.seconds < SOON
     assert min(tally.granted) >= 2
 
@@ -117,7 +117,7 @@ def test_nothing_asked_is_nothing_answered(fleet: MakeFleet, need: int) -> None:
     for empty in (acquires([], f.all), acquires([], []), Batch(Verb.ACQUIRE, (b"k", TOKEN, TTL), 0, 3, [])):
         tally = f.tally(empty, need)
         assert (tally.granted, tally.sent, tally.votes) == ([], [], {})
-    assert f.link(0).owed == 0
+    assert f.connection_state(0).owed == 0
 
 
 def test_need_0_waits_for_nobody_and_arrives(fleet: MakeFleet) -> None:
@@ -148,10 +148,10 @@ def test_batch_beside_single_requests(fleet: MakeFleet) -> None:
     def work(thread: int) -> None:
         for number in range(20):
             names = [b"%d-%d-%d" % (thread, number, part) for part in range(30)]
-            tally = f.tally(acquires(names, f.all, keep=LONG), 4, wait=Wait.ALL)  # 4: all are told
+            tally = f.tally(acquires(names, f.all, resend_for=LONG), 4, wait=Wait.ALL)  # 4: all are told
             for at, key in enumerate(names):
                 assert tally.votes[at].values == tuple(number_for(key, master) for master in range(3))
-            single = f.ask(acquire(names[0], f.all, keep=LONG), 3, wait=Wait.ALL)
+            single = f.ask(acquire(names[0], f.all, resend_for=LONG), 3, wait=Wait.ALL)
             assert single.values == tuple(number_for(names[0], master) for master in range(3))
 
     for future in [start(lambda thread=n: work(thread)) for n in range(6)]:  # type: ignore[misc]
@@ -170,7 +170,7 @@ def test_large_batch_through_small_buffers(fleet: MakeFleet, ask: Ask, buffers: 
 
     f = fleet(number, number, buffers=buffers)
     names = keys(20_000, b"k" * 194)
-    tally = ask(f, acquires(names, f.all, keep=LONG), 3, 2 * LONG, Wait.ALL)  # 3: all are told
+    tally = ask(f, acquires(names, f.all, resend_for=LONG), 3, 2 * LONG, Wait.ALL)  # 3: all are told
     assert tally.granted == [2] * 20_000
     for at, key in enumerate(names):
         assert tally.votes[at].values == (int(b"1000000" + key[:6]),) * 2
@@ -183,7 +183,7 @@ def test_large_batch_beside_one_that_does_not_read(fleet: MakeFleet, ask: Ask) -
     for master in range(3):
         f.attach(master)
     names = keys(2000, b"k" * 194)
-    tally = ask(f, acquires(names, f.all, keep=LONG), 2)
+    tally = ask(f, acquires(names, f.all, resend_for=LONG), 2)
     assert min(tally.granted) == 2
     assert tally.sent == [0b111] * 2000
     f.masters[2].reading.set()
@@ -197,7 +197,7 @@ def test_owed_replies_have_a_bound(fleet: MakeFleet, ask: Ask) -> None:
     f.masters[1].answer = granting
     tally = ask(f, acquires(keys(4), 0b01), 1, 0.05)
     assert tally.sent == [1] * 4
-    assert f.link(0).owed == 4
+    assert f.connection_state(0).owed == 4
     tally = ask(f, acquires(keys(3), 0b11), 1)
     assert tally.sent == [0b10] * 3
     assert tally.granted == [1] * 3
@@ -207,9 +207,9 @@ def test_beyond_the_bounds_are_faults(fleet: MakeFleet) -> None:
     f = fleet(silent, max_owed=4)
     tally = f.tally(acquires(keys(6), 1), need=1, timeout=0.05)
     assert tally.sent == [1] * 4 + [0] * 2
-    assert [tally.votes[n].values[0] for n in range(6)] == [SILENT] * 4 + [FAULT] * 2
+    assert [tally.votes[n].values[0] for n in range(6)] == [NO_REPLY] * 4 + [FAULT] * 2
     f.session(0).send(b"+OK\r\n" * 4)
-    f.until(lambda: f.link(0).owed == 0, "all four are answered")
+    f.until(lambda: f.connection_state(0).owed == 0, "all four are answered")
     f.masters[0].answer = always(b":9\r\n")
     assert f.ask(acquire(b"next", 1), 1).values == (9,)
 
@@ -233,7 +233,7 @@ def test_break_in_the_middle_of_a_batch(fleet: MakeFleet, ask: Ask) -> None:
         return b"+OK\r\n" if came <= 10 else b"nonsense\r\n"
 
     f = fleet(half, granting)
-    tally = ask(f, acquires(keys(20), f.all, keep=LONG), 2, wait=Wait.ALL)
+    tally = ask(f, acquires(keys(20), f.all, resend_for=LONG), 2, wait=Wait.ALL)
     assert tally.granted == [2] * 10 + [1] * 10
     assert set(tally.votes) == set(range(10, 20))
     assert all(votes.values == (FAULT, 1) for votes in tally.votes.values())
@@ -246,15 +246,15 @@ def test_kept_are_sent_again_after_a_break(fleet: MakeFleet) -> None:
     f.tally(releases(names, 1, [LONG, 0.0, LONG, 0.0, 0.0, LONG]), need=0)
     f.session(0).wait_commands(6)
     f.session(0).send(b":1\r\n")
-    f.until(lambda: f.link(0).owed == 5, "the first is answered, and done")
+    f.until(lambda: f.connection_state(0).owed == 5, "the first is answered, and done")
     f.session(0).close()
     f.until_broken(0)
     session = f.reattach(0)
     f.until(lambda: len(session.commands) >= 2, "the kept are sent again")
     assert session.commands == [del_words(names[2]), del_words(names[5])]
-    assert f.link(0).replayed == 2
+    assert f.connection_state(0).replayed == 2
     session.send(b":1\r\n:1\r\n")
-    f.until(lambda: f.link(0).owed == 0, "their replies go to nobody")
+    f.until(lambda: f.connection_state(0).owed == 0, "their replies go to nobody")
     f.masters[0].answer = always(b":4\r\n")
     assert f.ask(acquire(b"next", 1), 1).values == (4,)
 
@@ -272,7 +272,7 @@ def test_sent_again_while_it_is_undecided_counts_once(fleet: MakeFleet, wait: Wa
             f.session(1).wait_commands(1)
             if again == 1:
                 f.session(1).send(b":5\r\n")
-                f.until(lambda f=f: f.link(1).owed == 0, "the reply is read")  # type: ignore[misc]
+                f.until(lambda f=f: f.connection_state(1).owed == 0, "the reply is read")  # type: ignore[misc]
                 f.ask(release(b"k", 0b010, LONG), need=0)
             f.session(1).close()
             f.until_broken(1)
@@ -308,8 +308,8 @@ def test_detach_undoes_a_batch(fleet: MakeFleet) -> None:
 def test_releases_stay_behind_their_acquires(fleet: MakeFleet, ask: Ask) -> None:
     f = fleet(silent, granting)
     names = keys(100)
-    ask(f, acquires(names, f.all, keep=LONG), 1)
-    ask(f, releases(names, f.all, keep=LONG), 1)
+    ask(f, acquires(names, f.all, resend_for=LONG), 1)
+    ask(f, releases(names, f.all, resend_for=LONG), 1)
     expected = [w(key) for w in (set_words, del_words) for key in names]
     assert f.session(0).wait_commands(200) == expected
 
@@ -318,7 +318,7 @@ def test_releases_stay_behind_their_acquires(fleet: MakeFleet, ask: Ask) -> None
 def test_faults_that_come_at_once_are_not_waited_for(fleet: MakeFleet, ask: Ask) -> None:
     f = fleet(failing, refusing)
     with Stopwatch() as watch:
-        tally = ask(f, acquires(keys(20), f.all, keep=LONG), 2, LONG, Wait.ALL, LONG)
+        tally = ask(f, acquires(keys(20), f.all, resend_for=LONG), 2, LONG, Wait.ALL, LONG)
     assert watch.seconds < SOON
     assert {votes.values for votes in tally.votes.values()} == {(FAULT, 0)}
 

@@ -32,7 +32,7 @@ from redlock_fast.engine.contract import FAULT, Batch, Engine, Request, Votes, W
 from redlock_fast.wire.commands import Verb
 
 
-def told(votes: Votes) -> tuple[Any, ...]:
+def completed(votes: Votes) -> tuple[Any, ...]:
     """All that votes say."""
     return votes.values, votes.sent, votes.granted, votes.refused, votes.faulty, votes.details
 
@@ -82,8 +82,8 @@ def test_tally_agrees_with_the_votes_of_the_same_requests(
     count = len(table)
     column = data.draw(st.one_of(st.just(7), st.lists(st.integers(0, 7), min_size=count, max_size=count)))
     # Kept, so that no master is passed over because the machine was busy.
-    keep: float | list[float] = [LONG] * count if data.draw(st.booleans()) else LONG
-    batch = acquires(keys(count), column, keep)
+    resend_for: float | list[float] = [LONG] * count if data.draw(st.booleans()) else LONG
+    batch = acquires(keys(count), column, resend_for)
 
     def by_key(master: int) -> Callable[[Words], bytes]:
         return lambda words: table[int(words[1])][master]
@@ -100,7 +100,7 @@ def test_tally_agrees_with_the_votes_of_the_same_requests(
             assert tally.sent == [votes.sent for votes in expected]
             for number, votes in enumerate(expected):
                 if number in tally.votes:
-                    assert told(tally.votes[number]) == told(votes)
+                    assert completed(tally.votes[number]) == completed(votes)
                 failed = [m for m in range(3) if votes.values[m] == FAULT and votes.sent >> m & 1]
                 assert number in tally.votes or not failed
 
@@ -142,11 +142,11 @@ def test_wrong_columns_send_nothing(fleet: MakeFleet, how: str) -> None:
             f.engine.exchange(batch, need, LONG)
         with pytest.raises(error):
             loop.submit(batch, need)
-    assert f.link(0).owed == 0
-    assert f.engine.due() is None
+    assert f.connection_state(0).owed == 0
+    assert f.engine.next_timeout() is None
     assert f.ask(acquire(b"next", 1), 1).values == (5,)
     loop.settle()
-    assert loop.told == []
+    assert loop.completed == []
     assert f.session(0).commands == [set_words(b"next")]
     f.session(0).close()
     f.until_broken(0)
@@ -165,11 +165,11 @@ def test_wrong_request_in_a_list_sends_nothing(fleet: MakeFleet) -> None:
             f.engine.exchange(requests, need, LONG)
         with pytest.raises(TypeError):
             loop.submit(requests, need)
-    assert f.link(0).owed == 0
-    assert f.engine.due() is None
+    assert f.connection_state(0).owed == 0
+    assert f.engine.next_timeout() is None
     assert f.ask(acquire(b"next", 1), 1).values == (5,)
     loop.settle()
-    assert loop.told == []
+    assert loop.completed == []
     assert f.session(0).commands == [set_words(b"next")]
 
 
@@ -183,7 +183,7 @@ def test_wrong_verb_is_no_crash(fleet: MakeFleet, verb: int) -> None:
         loop.submit(Batch(verb, (keys(3), TOKEN, TTL), 3, 1), 1)
         loop.hear()
     assert f.ask(acquire(b"next", 1), 1).values == (5,)
-    assert f.engine.due() is None
+    assert f.engine.next_timeout() is None
     assert f.session(0).commands == [set_words(b"next")]
 
 
@@ -235,12 +235,12 @@ def test_memory_is_given_back(fleet: MakeFleet, how: str) -> None:
             return
         ticket = loop.submit(batch, 0 if how == "nobody" else 1)
         if how == "forgotten":
-            f.engine.forget(ticket)
+            f.engine.cancel(ticket)
         elif how == "told":
             loop.hear()
         f.engine.flush()
-        f.engine.unwatch()
-        f.until(lambda: f.link(0).owed == 0, "all is answered")
+        f.engine.close_loop_fd()
+        f.until(lambda: f.connection_state(0).owed == 0, "all is answered")
         f.session(0).commands.clear()
         f.session(0).raw.clear()
 
@@ -256,19 +256,19 @@ def test_memory_is_given_back(fleet: MakeFleet, how: str) -> None:
 def test_lists_may_change_while_the_batch_is_under_way(fleet: MakeFleet, ask: Ask) -> None:
     # Whatever the caller's other threads do to them: what was handed over is what goes out, and again.
     names = [b"%06d" % number * 100 for number in range(300)]
-    masters, keep = [0b11] * 300, [LONG] * 300
+    masters, resend_for = [0b11] * 300, [LONG] * 300
     copy = names[:]
 
     def change(words: Words) -> bytes:
         if names:
             names.clear()
             masters[:] = [0] * 10
-            keep.clear()
+            resend_for.clear()
             gc.collect()
         return b"+OK\r\n"
 
     f = fleet(change, silent, buffers=4096)
-    tally = ask(f, acquires(names, masters, keep), 1)
+    tally = ask(f, acquires(names, masters, resend_for), 1)
     assert tally.sent == [0b11] * 300
     assert f.session(0).commands == [set_words(key) for key in copy]
     f.until(lambda: len(f.session(1).commands) == 300, "all has arrived")

@@ -7,25 +7,25 @@ import socket
 import sys
 
 import pytest
+from support.engine_trace import unread
 from support.fleet import LONG, NATIVE, SOON, MakeFleet, acquire, release, set_words
 from support.scripted import Words, always, granting, silent
-from support.twins import unread
 from support.waiting import eventually
 from support.watching import WATCHING, busy, watch
 
-from redlock_fast.engine.contract import FAULT, MAX_DETAIL, SILENT, UNASKED_PER_BYTE, Engine, Wait
+from redlock_fast.engine.contract import FAULT, MAX_DETAIL, NO_REPLY, UNSOLICITED_PER_BYTE, Engine, Wait
 from redlock_fast.wire.resp import MAX_PUSH, MAX_REPLY
 
 
 def test_owed_replies_have_a_bound(fleet: MakeFleet) -> None:
     f = fleet(silent, max_owed=4)
     answers = f.exchange([acquire(b"%d" % n, 1) for n in range(6)], need=0)
-    assert [votes.values[0] for votes in answers] == [SILENT] * 4 + [FAULT] * 2
+    assert [votes.values[0] for votes in answers] == [NO_REPLY] * 4 + [FAULT] * 2
     assert [votes.sent for votes in answers] == [1] * 4 + [0] * 2
-    assert f.link(0).owed == 4
+    assert f.connection_state(0).owed == 4
     f.session(0).wait_commands(4)
     f.session(0).send(b":1\r\n" * 4)
-    f.until(lambda: f.link(0).owed == 0, "all four are answered")
+    f.until(lambda: f.connection_state(0).owed == 0, "all four are answered")
     f.masters[0].answer = always(b":9\r\n")
     assert f.ask(acquire(b"next", 1), need=1).values == (9,)
     assert [words[1] for words in f.session(0).commands] == [b"0", b"1", b"2", b"3", b"next"]
@@ -43,8 +43,8 @@ def test_ring_of_owed_replies_goes_round(fleet: MakeFleet) -> None:
 
 def test_kept_requests_stay_within_the_bound_of_the_owed(fleet: MakeFleet) -> None:
     f = fleet(silent, max_owed=4)
-    f.exchange([release(b"%d" % n, 1, keep=30) for n in range(10)], need=0)
-    assert f.link(0).owed <= 4
+    f.exchange([release(b"%d" % n, 1, resend_for=30) for n in range(10)], need=0)
+    assert f.connection_state(0).owed <= 4
 
 
 def test_bound_of_one_master_is_not_the_bound_of_another(fleet: MakeFleet) -> None:
@@ -63,13 +63,13 @@ def test_out_buffer_has_a_bound(fleet: MakeFleet) -> None:
     sent = []
     for key in keys:
         votes = f.ask(acquire(key, 1), need=0)
-        assert votes.values[0] == (SILENT if votes.sent else FAULT)
+        assert votes.values[0] == (NO_REPLY if votes.sent else FAULT)
         sent += [key] if votes.sent else []
     assert 3 <= len(sent) <= 30, "64 kB hold 6 of them; the socket and a buffer on its way some more"
     f.masters[0].reading.set()
     f.until(lambda: len(f.session(0).commands) >= len(sent), "all that was sent arrives")
     assert [words[1] for words in f.session(0).commands] == sent
-    assert f.link(0).attached
+    assert f.connection_state(0).attached
 
 
 def test_out_buffer_has_a_bound_within_one_exchange(fleet: MakeFleet) -> None:
@@ -78,7 +78,7 @@ def test_out_buffer_has_a_bound_within_one_exchange(fleet: MakeFleet) -> None:
     answers = f.exchange([acquire(key, 1) for key in keys], need=0)
     sent = [key for key, votes in zip(keys, answers, strict=True) if votes.sent]
     assert 3 <= len(sent) <= 30
-    assert [votes.values[0] for votes in answers] == [SILENT if votes.sent else FAULT for votes in answers]
+    assert [votes.values[0] for votes in answers] == [NO_REPLY if votes.sent else FAULT for votes in answers]
     f.masters[0].reading.set()
     f.until(lambda: len(f.session(0).commands) >= len(sent), "all that was sent arrives")
     assert [words[1] for words in f.session(0).commands] == sent
@@ -119,12 +119,12 @@ def test_reply_longer_than_the_bound_breaks_the_connection(fleet: MakeFleet) -> 
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_push_may_be_longer(fleet: MakeFleet, more: int) -> None:
     f = fleet(busy, commands=WATCHING)
-    f.ask(watch(b"w" * (MAX_PUSH // UNASKED_PER_BYTE), 1), need=1, timeout=0.01)
-    f.until(lambda: not f.link(0).owed, "so much may be pushed")
+    f.ask(watch(b"w" * (MAX_PUSH // UNSOLICITED_PER_BYTE), 1), need=1, timeout=0.01)
+    f.until(lambda: not f.connection_state(0).owed, "so much may be pushed")
     size = MAX_PUSH - len(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$123456\r\n\r\n") + more
     f.session(0).send(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (size, b"x" * size))
-    f.until(lambda: f.link(0).broken if more else f.link(0).pushes, "it is read")
-    assert f.link(0).attached == (not more)
+    f.until(lambda: f.connection_state(0).broken if more else f.connection_state(0).pushes, "it is read")
+    assert f.connection_state(0).attached == (not more)
 
 
 ITEMS = b"_\r\n" * 300
@@ -151,11 +151,11 @@ def test_a_reply_that_drips_is_not_looked_at_again_and_again(engine_class: type[
         server.setblocking(False)
         for byte in data:
             server.send(bytes((byte,)))
-            engine.tend()
-        eventually(lambda: engine.tend() or not unread(server), "all of it is read")
-        assert 0 < engine.link(0).scanned <= 2 * len(data)
-        assert engine.link(0).attached
-        assert engine.link(0).owed == 1
+            engine.maintain()
+        eventually(lambda: engine.maintain() or not unread(server), "all of it is read")
+        assert 0 < engine.connection_state(0).scanned <= 2 * len(data)
+        assert engine.connection_state(0).attached
+        assert engine.connection_state(0).owed == 1
 
 
 def test_what_drips_and_ends_is_taken(fleet: MakeFleet) -> None:
@@ -164,7 +164,7 @@ def test_what_drips_and_ends_is_taken(fleet: MakeFleet) -> None:
     for byte in b"|1\r\n+a\r\n%1\r\n+b\r\n*2\r\n:1\r\n$1\r\nx\r\n" + b">1\r\n+x\r\n" + b":77\r\n":
         f.session(0).send(bytes((byte,)))
     assert future.result(SOON).values == (77,)
-    assert f.link(0).pushes == 1
+    assert f.connection_state(0).pushes == 1
 
 
 @pytest.mark.parametrize("begun", [b"+O\rK", b":1\rx", b"$1\rx", b"*1\r\n+\r-"])
@@ -177,7 +177,7 @@ def test_a_line_end_that_is_none_breaks_at_once(fleet: MakeFleet, begun: bytes) 
 def test_nested_too_deep_breaks_the_connection(fleet: MakeFleet) -> None:
     f = fleet(always(b"*1\r\n" * 8 + b":1\r\n"))
     assert f.ask(acquire(b"k", 1), need=1).values == (FAULT,)
-    assert f.link(0).attached, "eight levels are allowed"
+    assert f.connection_state(0).attached, "eight levels are allowed"
     f.masters[0].answer = always(b"*1\r\n" * 9 + b":1\r\n")
     assert f.ask(acquire(b"k", 1), need=1).values == (FAULT,)
     assert f.until_broken(0)

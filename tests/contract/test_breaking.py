@@ -60,8 +60,8 @@ def test_nonsense_breaks_the_connection(fleet: MakeFleet, reply: bytes) -> None:
     assert votes.details[0]
     assert f.until_broken(0)
     assert f.breaks.acquire(timeout=DEADLINE), "on_break was called"
-    assert f.link(1).attached
-    assert f.link(2).attached
+    assert f.connection_state(1).attached
+    assert f.connection_state(2).attached
     votes = f.ask(acquire(b"k", f.all), need=2)
     assert votes.granted == 2
     assert votes.sent == 0b110
@@ -121,8 +121,8 @@ def test_end_of_the_connection_in_a_reply(fleet: MakeFleet, begun: bytes, how: s
     assert isinstance(votes.details[0], str)
     assert f.until_broken(0)
     assert f.breaks.acquire(timeout=DEADLINE)
-    assert f.link(0).owed == 0
-    assert f.link(1).attached
+    assert f.connection_state(0).owed == 0
+    assert f.connection_state(1).attached
 
 
 @pytest.mark.parametrize("pair", [socket.socketpair, tcp_pair])
@@ -150,7 +150,7 @@ def test_a_break_is_a_fault_for_all_that_wait(fleet: MakeFleet) -> None:
     f.session(0).close()
     for future in futures:
         assert future.result(SOON).values == (FAULT,)
-    assert f.link(0).owed == 0
+    assert f.connection_state(0).owed == 0
 
 
 def test_a_break_decides_what_can_no_longer_be_granted(fleet: MakeFleet) -> None:
@@ -181,8 +181,8 @@ def test_pieces_of_the_old_connection_are_not_continued_on_the_next(fleet: MakeF
     assert future.result(SOON).values == (FAULT,)
     f.until_broken(0)
     session = f.reattach(0)
-    assert f.link(0).attached
-    assert f.link(0).broken == ""
+    assert f.connection_state(0).attached
+    assert f.connection_state(0).broken == ""
     future = f.ask_meanwhile(acquire(b"b", 1), 1)
     session.send(b":77\r\n")
     assert future.result(SOON).values == (77,)
@@ -196,7 +196,7 @@ def test_replies_that_the_old_connection_owed_are_not_awaited_on_the_next(fleet:
     f.session(0).close()
     f.until_broken(0)
     f.reattach(0)
-    assert f.link(0).owed == 0
+    assert f.connection_state(0).owed == 0
     f.masters[0].answer = always(b":8\r\n")
     assert f.ask(acquire(b"k", 1), need=1).values == (8,)
 
@@ -206,8 +206,8 @@ def test_break_can_be_seen_when_on_break_is_called(fleet: MakeFleet) -> None:
     future = f.ask_meanwhile(acquire(b"k", f.all), 1)
     f.session(1).close()
     f.until(lambda: f.breaks.acquire(blocking=False), "on_break is called")
-    assert f.link(1).broken
-    assert not f.link(1).attached
+    assert f.connection_state(1).broken
+    assert not f.connection_state(1).attached
     assert not f.breaks.acquire(blocking=False), "once per break"
     f.session(0).send(b"+OK\r\n")
     assert future.result(SOON).granted == 1

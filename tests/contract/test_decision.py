@@ -6,15 +6,15 @@ import pytest
 from support.fleet import LONG, SOON, MakeFleet, Stopwatch, acquire, set_words
 from support.scripted import Answer, always, failing, granting, refusing, silent
 
-from redlock_fast.engine.contract import FAULT, SILENT, Wait
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Wait
 
 ANSWERS: dict[str, Answer] = {"g": granting, "r": refusing, "f": failing, "-": silent}
-VALUES = {"g": 1, "r": 0, "f": FAULT, "-": SILENT}
+VALUES = {"g": 1, "r": 0, "f": FAULT, "-": NO_REPLY}
 
 
 def kinds(values: tuple[int, ...]) -> str:
     """The votes as letters."""
-    return "".join("-" if v == SILENT else "f" if v == FAULT else "g" if v > 0 else "r" for v in values)
+    return "".join("-" if v == NO_REPLY else "f" if v == FAULT else "g" if v > 0 else "r" for v in values)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_short_timeouts_are_not_cut_shorter(fleet: MakeFleet, timeout: float) ->
         with Stopwatch() as watch:
             votes = f.ask(acquire(b"%d" % number, f.all), 1, timeout=timeout)
         assert timeout <= watch.seconds < SOON
-        assert votes.values == (SILENT,)
+        assert votes.values == (NO_REPLY,)
     assert len(f.session(0).wait_commands(5)) == 5
 
 
@@ -147,8 +147,8 @@ def test_need_0_waits_for_nobody_and_arrives(fleet: MakeFleet) -> None:
     with Stopwatch() as watch:
         first, second = f.exchange([acquire(b"a", f.all), acquire(b"b", 0b101)], need=0)
     assert watch.seconds < SOON
-    assert (first.values, first.sent) == ((SILENT,) * 3, 0b111)
-    assert (second.values, second.sent) == ((SILENT, FAULT, SILENT), 0b101)
+    assert (first.values, first.sent) == ((NO_REPLY,) * 3, 0b111)
+    assert (second.values, second.sent) == ((NO_REPLY, FAULT, NO_REPLY), 0b101)
     assert f.session(0).wait_commands(2) == [set_words(b"a"), set_words(b"b")]
     assert f.session(1).wait_commands(1) == [set_words(b"a")]
     assert f.session(2).wait_commands(2) == [set_words(b"a"), set_words(b"b")]

@@ -64,5 +64,5 @@ def test_a_loop_that_cannot_watch(
     if failed:
         assert count() == before
     assert one.engine.fileno() >= 0
-    one.engine.unwatch()
+    one.engine.close_loop_fd()
     assert count() == before

@@ -12,7 +12,15 @@ from support.fleet import LONG, NATIVE, PLAIN
 from support.scripted import take_commands
 
 from redlock_fast.engine.contract import Batch, Engine, Request
-from redlock_fast.wire.commands import COMPARE_AND_EXTEND, Capabilities, Dialect, Mark, Verb, command, dialect
+from redlock_fast.wire.commands import (
+    COMPARE_AND_EXTEND,
+    Capabilities,
+    Dialect,
+    RestartMarker,
+    Verb,
+    command,
+    dialect,
+)
 
 #: Such as would matter, if anything in a command were read as a part of it.
 ODD = [
@@ -21,7 +29,7 @@ ODD = [
 ]  # fmt: skip
 words = st.one_of(st.sampled_from(ODD), st.binary(max_size=300))
 
-MARKED = dialect(Capabilities(), Mark("%d\r\n", 1000))
+MARKED = dialect(Capabilities(), RestartMarker("%d\r\n", 1000))
 #: Constants that look like formats and like RESP; arguments in another order, and twice.
 ODD_COMMAND = command(b"100%", 2, b"\r\n%s", 0, 1, 0, b"$1\r\n")
 

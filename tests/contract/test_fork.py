@@ -20,14 +20,14 @@ def test_child_abandons_and_the_parent_works_on(fleet: MakeFleet) -> None:
     f.ask(acquire(b"before", f.all), need=2)
 
     def action() -> None:
-        f.engine.abandon()
-        assert not f.link(0).attached
-        assert f.link(0).broken == ""
+        f.engine.after_fork_in_child()
+        assert not f.connection_state(0).attached
+        assert f.connection_state(0).broken == ""
 
     assert exit_code(fork_child(action)) == 0
-    f.engine.tend()
-    assert f.link(0).attached
-    assert f.link(1).attached
+    f.engine.maintain()
+    assert f.connection_state(0).attached
+    assert f.connection_state(1).attached
     assert f.ask(acquire(b"after", f.all), need=2).values == (1, 2)
     assert [words[1] for words in f.session(0).commands] == [b"before", b"after"]
 
@@ -36,12 +36,12 @@ def test_child_while_a_thread_of_the_parent_waits(fleet: MakeFleet) -> None:
     # The lock and the lead may be held by a thread that the child does not have.
     f = fleet(silent, silent)
     for number in range(10):
-        futures = [f.ask_meanwhile(acquire(b"%d" % n, f.all, keep=60), 2) for n in range(2)]
+        futures = [f.ask_meanwhile(acquire(b"%d" % n, f.all, resend_for=60), 2) for n in range(2)]
 
         def action() -> None:
-            f.engine.abandon()
-            assert f.link(0).owed == 0
-            f.engine.tend()
+            f.engine.after_fork_in_child()
+            assert f.connection_state(0).owed == 0
+            f.engine.maintain()
             f.engine.close()
 
         assert exit_code(fork_child(action)) == 0
@@ -58,7 +58,7 @@ def test_child_keeps_no_copy_of_a_connection(fleet: MakeFleet) -> None:
     abandoned, tell = os.pipe()
 
     def action() -> None:
-        f.engine.abandon()
+        f.engine.after_fork_in_child()
         os.close(parent_closed)
         os.write(tell, b".")
         os.read(go_on, 1)
@@ -82,7 +82,7 @@ def test_child_can_connect_anew(fleet: MakeFleet, engine_class: type[Engine]) ->
     waiting = f.ask_meanwhile(acquire(b"parent", 1), 1)
 
     def action() -> None:
-        f.engine.abandon()
+        f.engine.after_fork_in_child()
         # The same engine object, and a new one, with masters of the child's own.
         f.masters[0].answer = always(b":3\r\n")
         f.attach(0)
@@ -98,10 +98,10 @@ def test_child_can_connect_anew(fleet: MakeFleet, engine_class: type[Engine]) ->
 
 def test_kept_requests_are_not_replayed_by_the_child(fleet: MakeFleet) -> None:
     f = fleet(silent, attach=False)
-    f.ask(acquire(b"parents", 1, keep=60), need=0)
+    f.ask(acquire(b"parents", 1, resend_for=60), need=0)
 
     def action() -> None:
-        f.engine.abandon()
+        f.engine.after_fork_in_child()
         f.masters[0].answer = granting
         f.attach(0)
         assert f.ask(acquire(b"child", 1), need=1).granted == 1

@@ -10,14 +10,14 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
+from support.engine_trace import observe
 from support.fleet import SOON, Fleet, Stopwatch, acquire
+from support.resp_streams import EVERY, cut, pieces, stream
 from support.scripted import Words
-from support.streams import EVERY, cut, pieces, stream
-from support.twins import observe
 from support.wire import meanings
 
 from redlock_fast.engine import load
-from redlock_fast.engine.contract import FAULT, SILENT, Engine, Votes, Wait
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Engine, Votes, Wait
 from redlock_fast.wire.resp import PARTIAL, ProtocolError, frame
 
 OTHERS_VOTE = 4242
@@ -96,8 +96,8 @@ def exchange_against(
         asked = [acquire(b"%d" % number, f.all) for number in range(requests)]
         answers = f.exchange(asked, need=2, wait=Wait.ALL)
         f.until_broken(0)
-        assert f.link(0).owed == 0
-        assert f.link(1).attached
+        assert f.connection_state(0).owed == 0
+        assert f.connection_state(1).attached
     assert watch.seconds < SOON
     return answers
 
@@ -120,7 +120,7 @@ def test_no_stream_of_replies_makes_a_grant_that_is_none(
     for votes, allowed in zip(answers, model(stream, requests), strict=True):
         value = votes.values[0]
         assert value in allowed, f"{value} where {allowed} are right"
-        assert value != SILENT
+        assert value != NO_REPLY
         assert votes.values[1] == OTHERS_VOTE
 
 
@@ -145,8 +145,8 @@ def test_where_a_reply_is_cut_makes_no_difference(engine_class: type[Engine], da
 def test_of_a_reply_that_ends_early_nothing_counts(engine_class: type[Engine], data: bytes) -> None:
     for size in {*range(min(len(data), 80)), len(data) - 1}:
         steps = observe(engine_class, [data[:size]], 1)
-        assert not steps[0].told or not steps[0].attached
-        assert steps[-1].told == {0: (FAULT, "broken")}
+        assert not steps[0].completed or not steps[0].attached
+        assert steps[-1].completed == {0: (FAULT, "broken")}
 
 
 @both_engines
@@ -162,7 +162,7 @@ def test_reply_to_what_has_not_been_sent_breaks_the_connection(engine_class: typ
     # The fallback of a script that is lost goes out only after this was read.
     steps = observe(engine_class, [b"+OK\r\n-NOSCRIPT no\r\n:1\r\n"], 2)
     assert not steps[0].attached
-    assert steps[0].told == {0: (1, ""), 1: (FAULT, "broken")}
+    assert steps[0].completed == {0: (1, ""), 1: (FAULT, "broken")}
 
 
 @both_engines

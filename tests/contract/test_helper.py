@@ -32,7 +32,7 @@ from support.signalling import interrupt, pestering
 from support.tls import Tls
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast.engine.contract import FAULT, SILENT, Engine, Wait
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Engine, Wait
 
 MANY = 48
 #: For all of them together, on a machine that others use too.
@@ -81,12 +81,12 @@ def cycles(f: Fleet, rounds: int, uncertain: int = 0) -> Callable[[int], None]:
     """What each of a crowd does. ``uncertain``: the masters that may be gone."""
     # Kept, so that none is passed over because the machine was busy; but not for those that only
     # come to go, or it would pile up.
-    keep = 0.0 if uncertain else LONG
+    resend_for = 0.0 if uncertain else LONG
 
     def work(thread: int) -> None:
         for number in range(rounds):
             key = b"%d-%d" % (thread, number)
-            numbers_are_right(key, f.ask(acquire(key, f.all, keep), 3, wait=Wait.ALL), uncertain)
+            numbers_are_right(key, f.ask(acquire(key, f.all, resend_for), 3, wait=Wait.ALL), uncertain)
 
     return work
 
@@ -130,7 +130,7 @@ def test_batches_and_single_requests(fleet: MakeFleet) -> None:
     def work(thread: int) -> None:
         names = keys(20, b"-%d" % thread)
         for _ in range(4):
-            tally = f.tally(acquires(names, f.all, keep=LONG), 4, wait=Wait.ALL)
+            tally = f.tally(acquires(names, f.all, resend_for=LONG), 4, wait=Wait.ALL)
             for number, key in enumerate(names):
                 numbers_are_right(key, tally.votes[number])
         cycles(f, 4)(thread)
@@ -194,8 +194,8 @@ def test_as_many_come_and_go_as_they_like(fleet: MakeFleet) -> None:
 
 def test_those_who_leave_wake_those_who_stay(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
-    futures = [f.ask_meanwhile(acquire(b"%d" % n, 0b01, keep=LONG), 1) for n in range(MANY)]
-    last = f.ask_meanwhile(acquire(b"last", 0b10, keep=LONG), 1)
+    futures = [f.ask_meanwhile(acquire(b"%d" % n, 0b01, resend_for=LONG), 1) for n in range(MANY)]
+    last = f.ask_meanwhile(acquire(b"last", 0b10, resend_for=LONG), 1)
     for number, future in enumerate(futures):
         f.session(0).send(b":%d\r\n" % (number + 1))
         assert future.result(SOON).values[0] == number + 1
@@ -206,7 +206,7 @@ def test_those_who_leave_wake_those_who_stay(fleet: MakeFleet) -> None:
 
 def test_newcomers_are_not_kept_waiting_by_silent_masters(fleet: MakeFleet) -> None:
     f = fleet(silent, granting)
-    waiting = [f.ask_meanwhile(acquire(b"%d" % n, 0b01, keep=LONG), 1) for n in range(MANY)]
+    waiting = [f.ask_meanwhile(acquire(b"%d" % n, 0b01, resend_for=LONG), 1) for n in range(MANY)]
     for number in range(30):
         with Stopwatch() as watch:
             assert f.ask(acquire(b"new%d" % number, 0b10), 1).granted == 1
@@ -222,9 +222,9 @@ def test_timeouts_of_all_lengths(fleet: MakeFleet) -> None:
     def work(thread: int) -> None:
         timeout = 0.05 + 0.01 * (thread * 7 % 20)
         with Stopwatch() as watch:
-            votes = f.ask(acquire(b"%d" % thread, f.all, keep=LONG), 2, timeout=timeout)
+            votes = f.ask(acquire(b"%d" % thread, f.all, resend_for=LONG), 2, timeout=timeout)
         assert timeout <= watch.seconds < SOON
-        assert votes.values[0] == SILENT
+        assert votes.values[0] == NO_REPLY
 
     finish(crowd(MANY, work))
 
@@ -250,7 +250,7 @@ def test_signals(fleet: MakeFleet, computing: int) -> None:
             key = b"main%d" % number
             try:
                 inside = True
-                votes = f.ask(acquire(key, f.all, keep=LONG), 3, wait=Wait.ALL)
+                votes = f.ask(acquire(key, f.all, resend_for=LONG), 3, wait=Wait.ALL)
                 inside = False
                 numbers_are_right(key, votes)
             except KeyboardInterrupt:
@@ -258,19 +258,19 @@ def test_signals(fleet: MakeFleet, computing: int) -> None:
                 interrupted += 1
         finish(futures)
     assert number
-    f.until(lambda: all(f.link(master).owed == 0 for master in range(3)), "no reply is left over")
+    f.until(lambda: all(f.connection_state(master).owed == 0 for master in range(3)), "no reply is left over")
 
 
 def test_beside_an_event_loop(fleet: MakeFleet) -> None:
     f = numbered(fleet, 3)
     loop = Loop(f)
     futures = crowd(MANY, cycles(f, 10))
-    told = 0
-    while told < 50 or not all(future.done() for future in futures):
-        key = b"loop%d" % told
-        loop.submit([acquire(key, f.all, keep=LONG)], 3)
+    completed = 0
+    while completed < 50 or not all(future.done() for future in futures):
+        key = b"loop%d" % completed
+        loop.submit([acquire(key, f.all, resend_for=LONG)], 3)
         numbers_are_right(key, loop.votes())
-        told += 1
+        completed += 1
     finish(futures)
     loop.settle()
 
@@ -278,7 +278,9 @@ def test_beside_an_event_loop(fleet: MakeFleet) -> None:
 def test_close_while_all_wait(fleet: MakeFleet) -> None:
     before = native_threads()
     f = fleet(silent, silent, silent)
-    futures = [f.ask_meanwhile(acquire(b"%d" % n, f.all, keep=LONG), 2, wait=Wait.ALL) for n in range(MANY)]
+    futures = [
+        f.ask_meanwhile(acquire(b"%d" % n, f.all, resend_for=LONG), 2, wait=Wait.ALL) for n in range(MANY)
+    ]
     f.engine.close()
     for future in futures:
         assert future.result(SOON).values == (FAULT,) * 3
@@ -308,7 +310,9 @@ def until_closed(f: Fleet, closed: threading.Event) -> Callable[[int], None]:
         while number < 10 or not closed.is_set():
             number += 1
             key = b"%d-%d" % (thread, number)
-            numbers_are_right(key, f.ask(acquire(key, f.all, keep=LONG), 3, wait=Wait.ALL), uncertain=f.all)
+            numbers_are_right(
+                key, f.ask(acquire(key, f.all, resend_for=LONG), 3, wait=Wait.ALL), uncertain=f.all
+            )
         assert f.ask(acquire(b"after", f.all), 1).values == (FAULT,) * 3
 
     return work
@@ -319,7 +323,7 @@ def test_drain_beside_many(fleet: MakeFleet) -> None:
     futures = crowd(MANY, cycles(f, 10))
     while not all(future.done() for future in futures):
         f.engine.drain(0.01)
-        f.engine.tend()
+        f.engine.maintain()
     finish(futures)
     assert f.engine.drain(LONG)
 
@@ -334,7 +338,7 @@ def test_engine_that_is_dropped_leaves_no_thread(engine_class: type[Engine]) -> 
 
     def work(thread: int) -> None:
         for _ in range(20):
-            [votes] = engines[0].exchange([acquire(b"%d" % thread, 1, keep=LONG)], 1, LONG)
+            [votes] = engines[0].exchange([acquire(b"%d" % thread, 1, resend_for=LONG)], 1, LONG)
             assert votes.granted == 1
 
     finish(crowd(MANY, work))
@@ -350,17 +354,19 @@ def test_child_of_fork_while_many_wait(fleet: MakeFleet) -> None:
     # Whoever helps does not exist in the child, and may hold anything at that moment.
     f = fleet(silent, silent)
     for number in range(3):
-        futures = [f.ask_meanwhile(acquire(b"%d" % n, f.all, keep=LONG), 2, wait=Wait.ALL) for n in range(20)]
+        futures = [
+            f.ask_meanwhile(acquire(b"%d" % n, f.all, resend_for=LONG), 2, wait=Wait.ALL) for n in range(20)
+        ]
 
         def action() -> None:
-            f.engine.abandon()
+            f.engine.after_fork_in_child()
             for master in range(2):
                 f.masters[master].answer = numbering(master)
                 f.attach(master)
 
             def work(thread: int) -> None:
                 key = b"child%d" % thread
-                numbers_are_right(key, f.ask(acquire(key, f.all, keep=LONG), 2, wait=Wait.ALL))
+                numbers_are_right(key, f.ask(acquire(key, f.all, resend_for=LONG), 2, wait=Wait.ALL))
 
             finish(crowd(20, work))
             f.engine.close()
@@ -379,9 +385,9 @@ def test_children_of_fork_while_many_are_busy(fleet: MakeFleet) -> None:
     futures = crowd(MANY, cycles(f, 15))
 
     def action() -> None:
-        f.engine.abandon()
+        f.engine.after_fork_in_child()
         f.attach(0)
-        finish(crowd(10, lambda n: f.ask(acquire(b"%d" % n, 1, keep=LONG), 1)))
+        finish(crowd(10, lambda n: f.ask(acquire(b"%d" % n, 1, resend_for=LONG), 1)))
         f.engine.close()
 
     for _ in range(3):

@@ -6,7 +6,7 @@ import pytest
 from support.fleet import LONG, SOON, Fleet, MakeFleet, acquire, del_words, release, set_words
 from support.scripted import granting, silent
 
-from redlock_fast.engine.contract import FAULT, LAG_AFTER, SILENT
+from redlock_fast.engine.contract import FAULT, LAG_AFTER, NO_REPLY
 
 
 def lagging(fleet: MakeFleet, masters: int, *those: int) -> Fleet:
@@ -23,39 +23,39 @@ def test_lagging_master_is_sent_nothing_new(fleet: MakeFleet) -> None:
     votes = f.ask(acquire(b"second", f.all), need=2)
     assert (votes.sent, votes.granted, votes.values[2]) == (0b011, 2, FAULT)
     assert isinstance(votes.details[2], str)
-    assert f.link(2).attached
-    assert not f.link(2).broken
+    assert f.connection_state(2).attached
+    assert not f.connection_state(2).broken
     # What is kept goes to it all the same, and shows that nothing came before it.
-    votes = f.ask(release(b"first", f.all, keep=30), need=2)
+    votes = f.ask(release(b"first", f.all, resend_for=30), need=2)
     assert votes.sent == 0b111
     assert f.session(2).wait_commands(2) == [set_words(b"first"), del_words(b"first")]
 
 
 def test_lagging_is_known_with_its_time(fleet: MakeFleet) -> None:
     f = lagging(fleet, 3, 2)
-    before = f.link(2).lag
-    assert f.link(0).lag == f.link(1).lag == 0.0
-    f.until(lambda: f.link(2).lag > before, "the lag grows")
+    before = f.connection_state(2).lag
+    assert f.connection_state(0).lag == f.connection_state(1).lag == 0.0
+    f.until(lambda: f.connection_state(2).lag > before, "the lag grows")
 
 
 def test_how_long_a_reply_may_take_is_the_owners_to_say(fleet: MakeFleet) -> None:
     f = fleet(silent, granting, lag_after=LONG)
-    assert f.ask(acquire(b"k", f.all), need=2, timeout=4 * LAG_AFTER).values == (SILENT, 1)
-    f.engine.tend()
-    assert f.link(0).lag == 0.0
+    assert f.ask(acquire(b"k", f.all), need=2, timeout=4 * LAG_AFTER).values == (NO_REPLY, 1)
+    f.engine.maintain()
+    assert f.connection_state(0).lag == 0.0
     assert f.ask(acquire(b"next", f.all), need=1).sent == 0b11
 
 
 def test_patience_without_end_is_a_number_too(fleet: MakeFleet) -> None:
     f = fleet(granting, lag_after=1e12)
     assert f.ask(acquire(b"k", f.all), need=1).granted == 1
-    assert 0.0 < f.link(0).round_trip < LONG
+    assert 0.0 < f.connection_state(0).round_trip < LONG
 
 
 def test_reply_ends_the_lag(fleet: MakeFleet) -> None:
     f = lagging(fleet, 3, 2)
     f.session(2).send(b":5\r\n")
-    f.until(lambda: f.link(2).lag == 0.0, "the master is back")
+    f.until(lambda: f.connection_state(2).lag == 0.0, "the master is back")
     f.masters[2].answer = granting
     votes = f.ask(acquire(b"again", f.all), need=3)
     assert votes.granted == 3
@@ -71,14 +71,14 @@ def test_noise_is_no_answer(fleet: MakeFleet, noise: bytes) -> None:
 
     def lags_under_noise() -> bool:
         f.session(2).send(noise)
-        return f.link(2).lag > 0
+        return f.connection_state(2).lag > 0
 
     f.until(lags_under_noise, "the master lags all the same")
-    before = f.link(2).lag
-    f.until(lambda: lags_under_noise() and f.link(2).lag > before, "and goes on")
+    before = f.connection_state(2).lag
+    f.until(lambda: lags_under_noise() and f.connection_state(2).lag > before, "and goes on")
     assert f.ask(acquire(b"second", f.all), need=2).sent == 0b011
     f.session(2).send(b":5\r\n")
-    f.until(lambda: f.link(2).lag == 0.0, "now it has answered")
+    f.until(lambda: f.connection_state(2).lag == 0.0, "now it has answered")
 
 
 def test_pieces_of_a_reply_are_no_answer(fleet: MakeFleet) -> None:
@@ -88,14 +88,14 @@ def test_pieces_of_a_reply_are_no_answer(fleet: MakeFleet) -> None:
 
     def lags_while_it_dribbles() -> bool:
         f.session(2).send(b"x")
-        return f.link(2).lag > 0.2
+        return f.connection_state(2).lag > 0.2
 
     f.until(lags_while_it_dribbles, "the master lags")
 
 
 def test_master_that_answers_while_it_lags_is_heard(fleet: MakeFleet) -> None:
     f = lagging(fleet, 3, 2)
-    future = f.ask_meanwhile(release(b"first", 0b100, keep=30), 1)
+    future = f.ask_meanwhile(release(b"first", 0b100, resend_for=30), 1)
     f.session(2).send([b":5\r\n", b":6\r\n"])
     assert future.result(SOON).values[2] == 6
 
@@ -114,7 +114,7 @@ def test_all_needed_and_the_lagging_are_asked_too(fleet: MakeFleet) -> None:
     f = lagging(fleet, 3, 2)
     votes = f.ask(acquire(b"second", f.all), need=3, timeout=0.05)
     assert votes.sent == 0b111
-    assert votes.values[2] == SILENT
+    assert votes.values[2] == NO_REPLY
 
 
 def test_only_the_masters_that_are_asked_are_healthy_ones_to_count(fleet: MakeFleet) -> None:
@@ -138,10 +138,10 @@ def test_silence_with_nothing_owed_is_no_lag(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, silent, lag_after=LAG_AFTER)
     f.ask(acquire(b"k", 0b011), need=2)
     slow = f.ask(acquire(b"k", 0b100), need=1, timeout=0.15)
-    assert slow.values[2] == SILENT
+    assert slow.values[2] == NO_REPLY
     f.until_lagging(2)
-    f.engine.tend()
-    assert f.link(0).lag == f.link(1).lag == 0.0
+    f.engine.maintain()
+    assert f.connection_state(0).lag == f.connection_state(1).lag == 0.0
 
 
 def test_reconnecting_ends_the_lag(fleet: MakeFleet) -> None:
@@ -150,7 +150,7 @@ def test_reconnecting_ends_the_lag(fleet: MakeFleet) -> None:
     f.until_broken(2)
     f.masters[2].answer = granting
     f.reattach(2)
-    assert f.link(2).lag == 0.0
+    assert f.connection_state(2).lag == 0.0
     assert f.ask(acquire(b"k", f.all), need=3).granted == 3
 
 
@@ -168,7 +168,7 @@ def test_lag_is_noticed_while_threads_wait(fleet: MakeFleet) -> None:
 
 def test_majority_goes_on_at_full_speed_beside_a_lagging_master(fleet: MakeFleet) -> None:
     f = lagging(fleet, 5, 4)
-    owed = f.link(4).owed
+    owed = f.connection_state(4).owed
     for number in range(300):
         assert f.ask(acquire(b"%d" % number, f.all), need=3).granted >= 3
-    assert f.link(4).owed == owed
+    assert f.connection_state(4).owed == owed

@@ -14,10 +14,10 @@ from redlock_fast.engine.contract import FAULT, LAG_AFTER, Engine, Wait
 
 def test_new_link_is_blank(fleet: MakeFleet) -> None:
     f = fleet(silent, attach=False)
-    link = f.link(0)
+    link = f.connection_state(0)
     assert link == (False, "", 0, 0.0, 0.0, 0, 0, 0, 0, 0)
     f.attach(0)
-    assert f.link(0) == (True, "", 0, 0.0, 0.0, 0, 0, 0, 0, 0)
+    assert f.connection_state(0) == (True, "", 0, 0.0, 0.0, 0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("timeout", [None, 0.0, 0.25])
@@ -59,7 +59,7 @@ def test_tend_notices_the_end_of_an_idle_connection(fleet: MakeFleet) -> None:
     f.session(1).finish()
     assert f.until_broken(1)
     assert f.breaks.acquire(timeout=DEADLINE)
-    assert f.link(0).attached
+    assert f.connection_state(0).attached
     f.session(0).reset()
     assert f.until_broken(0)
 
@@ -69,17 +69,17 @@ def test_tend_sends_what_is_left(fleet: MakeFleet) -> None:
     f.exchange([acquire(b"%04d" % n * 50, 1) for n in range(500)], need=0)
     f.masters[0].reading.set()
     f.until(lambda: len(f.session(0).commands) == 500, "everything arrives")
-    assert f.link(0).owed == 500
+    assert f.connection_state(0).owed == 500
 
 
 def test_tend_never_waits(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, attach=False)
-    f.engine.tend()
+    f.engine.maintain()
     f.attach(0)
     f.ask(acquire(b"k", f.all), need=0)
     with Stopwatch() as watch:
         for _ in range(100):
-            f.engine.tend()
+            f.engine.maintain()
     assert watch.seconds < SOON
 
 
@@ -94,22 +94,22 @@ def test_drain_of_the_idle_is_done(fleet: MakeFleet) -> None:
 def test_drain_waits_for_late_replies(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
     for number in range(20):
-        f.ask(acquire(b"%d" % number, f.all, keep=LONG), need=0)
+        f.ask(acquire(b"%d" % number, f.all, resend_for=LONG), need=0)
         drained = start(lambda: f.engine.drain(LONG))
         for master in range(2):
             f.session(master).wait_commands(number + 1)
             f.session(master).send(b":1\r\n")
         assert drained.result(SOON)
-        assert f.link(0).owed == f.link(1).owed == 0
+        assert f.connection_state(0).owed == f.connection_state(1).owed == 0
 
 
 def test_drain_has_read_all_replies(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, granting)
     for number in range(50):
-        f.exchange([acquire(b"%d-%d" % (number, part), f.all, keep=LONG) for part in range(5)], need=0)
+        f.exchange([acquire(b"%d-%d" % (number, part), f.all, resend_for=LONG) for part in range(5)], need=0)
         assert f.engine.drain(LONG)
         for master in range(3):
-            assert f.link(master).owed == 0
+            assert f.connection_state(master).owed == 0
 
 
 def test_drain_gives_up_at_its_timeout(fleet: MakeFleet) -> None:
@@ -126,8 +126,8 @@ def test_drain_does_not_wait_for_the_lagging(fleet: MakeFleet) -> None:
     with Stopwatch() as watch:
         assert f.engine.drain(LONG)
     assert watch.seconds < SOON
-    assert f.link(0).owed == 1
-    assert f.link(1).owed == 0
+    assert f.connection_state(0).owed == 1
+    assert f.connection_state(1).owed == 0
 
 
 @pytest.mark.parametrize("wait", list(Wait))
@@ -142,15 +142,15 @@ def test_close_is_a_fault_for_those_who_wait(fleet: MakeFleet, wait: Wait) -> No
     draining.result(SOON)
     for master in range(3):
         assert f.session(master).ended.wait(DEADLINE)
-        assert not f.link(master).attached
-        assert f.link(master).owed == 0
+        assert not f.connection_state(master).attached
+        assert f.connection_state(master).owed == 0
 
 
 def test_close_keeps_the_votes_that_came(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, silent)
     future = f.ask_meanwhile(acquire(b"k", f.all), 3, wait=Wait.ALL)
     f.session(1).send(b":5\r\n")
-    f.until(lambda: f.link(1).owed == 0, "the reply is read")
+    f.until(lambda: f.connection_state(1).owed == 0, "the reply is read")
     f.engine.close()
     assert future.result(SOON).values == (FAULT, 5, FAULT)
 
@@ -176,8 +176,8 @@ def test_closed_engine_answers_with_faults(fleet: MakeFleet) -> None:
     f.engine.close()
     f.engine.close()
     assert f.ask(acquire(b"k", f.all), need=1).values == (FAULT, FAULT)
-    assert f.ask(release(b"k", f.all, keep=30), need=1).sent == 0
-    f.engine.tend()
+    assert f.ask(release(b"k", f.all, resend_for=30), need=1).sent == 0
+    f.engine.maintain()
     assert f.engine.drain(LONG)
     f.engine.detach(0)
     assert not f.breaks.acquire(blocking=False), "closing is not breaking"

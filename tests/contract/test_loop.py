@@ -26,7 +26,7 @@ from support.miniloop import Loop
 from support.scripted import Session, failing, granting, refusing, silent
 from support.waiting import DEADLINE
 
-from redlock_fast.engine.contract import FAULT, SILENT, Tally, Wait
+from redlock_fast.engine.contract import FAULT, NO_REPLY, BatchVotes, Wait
 
 
 def arrived(session: Session) -> int:
@@ -78,17 +78,17 @@ def test_submit_never_waits_for_masters_that_do_not_read(fleet: MakeFleet) -> No
     names = [b"%03d" % number * 2000 for number in range(200)]
     with Stopwatch() as watch:
         for key in names:
-            loop.submit([acquire(key, f.all, keep=LONG)], 2, whom=key)
+            loop.submit([acquire(key, f.all, resend_for=LONG)], 2, context=key)
             f.engine.flush()
             loop.ready()
     assert watch.seconds < SOON
-    assert loop.told == []
+    assert loop.completed == []
     loop.settle()
     for master in f.masters:
         master.reading.set()
     # From here on only fileno drives it: the rest has to go out when there is room.
-    loop.until(lambda: len(loop.told) == 200, "all are told")
-    for key, [votes] in loop.told:
+    loop.until(lambda: len(loop.completed) == 200, "all are told")
+    for key, [votes] in loop.completed:
         assert votes.values == tuple(number_for(key, master) for master in range(2))
     loop.settle()
 
@@ -97,13 +97,13 @@ def test_submissions_beyond_the_bounds_are_faults_and_told(fleet: MakeFleet) -> 
     f = fleet(granting, max_owed=4, reading=False)
     loop = Loop(f)
     for number in range(10):
-        loop.submit([acquire(b"%d" % number, 1)], 1, whom=number)
-    loop.until(lambda: len(loop.told) == 6, "those beyond are told")
-    assert [whom for whom, _ in loop.told] == [4, 5, 6, 7, 8, 9]
-    assert all(votes.values == (FAULT,) and not votes.sent for _, [votes] in loop.told)
+        loop.submit([acquire(b"%d" % number, 1)], 1, context=number)
+    loop.until(lambda: len(loop.completed) == 6, "those beyond are told")
+    assert [context for context, _ in loop.completed] == [4, 5, 6, 7, 8, 9]
+    assert all(votes.values == (FAULT,) and not votes.sent for _, [votes] in loop.completed)
     f.masters[0].reading.set()
-    loop.until(lambda: len(loop.told) == 10, "the others too")
-    assert {whom: votes.granted for whom, [votes] in loop.told[6:]} == dict.fromkeys(range(4), 1)
+    loop.until(lambda: len(loop.completed) == 10, "the others too")
+    assert {context: votes.granted for context, [votes] in loop.completed[6:]} == dict.fromkeys(range(4), 1)
 
 
 # --- being told ---
@@ -115,25 +115,25 @@ def test_each_is_told_once_and_as_its_own(fleet: MakeFleet) -> None:
     names = keys(1500)
     for start in range(0, 1500, 50):
         for key in names[start : start + 50]:
-            loop.submit([acquire(key, f.all, keep=LONG)], 3, whom=key)
+            loop.submit([acquire(key, f.all, resend_for=LONG)], 3, context=key)
         loop.turn()
-    loop.until(lambda: len(loop.told) >= 1500, "all are told")
-    assert sorted(whom for whom, _ in loop.told) == names
-    for key, [votes] in loop.told:
+    loop.until(lambda: len(loop.completed) >= 1500, "all are told")
+    assert sorted(context for context, _ in loop.completed) == names
+    for key, [votes] in loop.completed:
         assert votes.values == tuple(number_for(key, master) for master in range(3))
     loop.settle()
     assert f.engine.on_ready() == []
-    assert len(loop.told) == 1500
+    assert len(loop.completed) == 1500
 
 
 def test_whom_may_be_the_same_for_many(fleet: MakeFleet) -> None:
     f = fleet(granting)
     loop = Loop(f)
-    whom = object()
-    tickets = [loop.submit([acquire(key, 1)], 1, whom=whom) for key in keys(5)]
+    context = object()
+    tickets = [loop.submit([acquire(key, 1)], 1, context=context) for key in keys(5)]
     assert len(set(map(id, tickets))) == 5
     loop.hear(5)
-    assert loop.told == []
+    assert loop.completed == []
 
 
 def test_lists_and_batches_are_told_as_exchange_returns_them(fleet: MakeFleet) -> None:
@@ -143,7 +143,7 @@ def test_lists_and_batches_are_told_as_exchange_returns_them(fleet: MakeFleet) -
     loop.submit(acquires([b"c", b"d"], f.all), 2, wait=Wait.ALL)
     answers, tally = loop.hear(2)
     assert [votes.values for votes in answers] == [(1, 0, FAULT)] * 2
-    assert isinstance(tally, Tally)
+    assert isinstance(tally, BatchVotes)
     assert [votes.values for votes in tally.votes.values()] == [(1, 0, FAULT)] * 2
 
 
@@ -153,9 +153,9 @@ def test_only_on_ready_tells(fleet: MakeFleet) -> None:
     loop.submit([acquire(b"k", 1)], 1)
     assert f.engine.flush() is None  # type: ignore[func-returns-value]
     f.ask(acquire(b"other", 1), 1)  # its reply is behind
-    f.engine.tend()
+    f.engine.maintain()
     f.engine.drain(LONG)
-    assert [whom for whom, _ in f.engine.on_ready()] == ["somebody"]
+    assert [context for context, _ in f.engine.on_ready()] == ["somebody"]
     assert f.engine.on_ready() == []
 
 
@@ -163,37 +163,37 @@ def test_told_in_the_order_of_decision(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, silent)
     loop = Loop(f)
     for master in range(3):
-        loop.submit([acquire(b"k", 1 << master)], 1, whom=master)
+        loop.submit([acquire(b"k", 1 << master)], 1, context=master)
     f.engine.flush()
     for master in (1, 2, 0):
         f.session(master).wait_commands(1)
         f.session(master).send(b"+OK\r\n")
-        f.until(lambda m=master: f.link(m).owed == 0, "it is decided")  # type: ignore[misc]
-    loop.until(lambda: len(loop.told) == 3, "all are told")
-    assert [whom for whom, _ in loop.told] == [1, 2, 0]
+        f.until(lambda m=master: f.connection_state(m).owed == 0, "it is decided")  # type: ignore[misc]
+    loop.until(lambda: len(loop.completed) == 3, "all are told")
+    assert [context for context, _ in loop.completed] == [1, 2, 0]
 
 
 def test_decided_when_submitted_is_told_too(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, attach=False)
     loop = Loop(f)
-    loop.submit([acquire(b"a", f.all)], 1, whom="a")
+    loop.submit([acquire(b"a", f.all)], 1, context="a")
     assert loop.readable(), "there is something to tell"
-    loop.submit(acquires([b"b", b"c"], f.all), 2, whom="b")
+    loop.submit(acquires([b"b", b"c"], f.all), 2, context="b")
     answers, tally = loop.hear(2)
     assert answers[0].values == (FAULT, FAULT)
     assert [votes.sent for votes in tally.votes.values()] == [0, 0]
     loop.settle()
-    assert f.engine.due() is None
+    assert f.engine.next_timeout() is None
 
 
 def test_decided_before_and_after_in_one_go_keep_their_order(fleet: MakeFleet) -> None:
     f = fleet(silent, granting, attach=False)
     f.attach(1)
     loop = Loop(f)
-    loop.submit([acquire(b"a", 0b10)], 1, whom="later")
-    loop.submit([acquire(b"b", 0b01)], 1, whom="at once")
-    loop.until(lambda: len(loop.told) == 2, "both are told")
-    assert [whom for whom, _ in loop.told] == ["at once", "later"]
+    loop.submit([acquire(b"a", 0b10)], 1, context="later")
+    loop.submit([acquire(b"b", 0b01)], 1, context="at once")
+    loop.until(lambda: len(loop.completed) == 2, "both are told")
+    assert [context for context, _ in loop.completed] == ["at once", "later"]
 
 
 @pytest.mark.parametrize("nothing", ["list", "batch"])
@@ -204,7 +204,7 @@ def test_nothing_is_told_as_nothing(fleet: MakeFleet, nothing: str) -> None:
     [answer] = loop.hear()
     assert answer == [] if nothing == "list" else (answer.granted, answer.votes) == ([], {})
     loop.settle()
-    assert loop.told == []
+    assert loop.completed == []
 
 
 def test_need_0_has_no_ticket_and_is_never_told(fleet: MakeFleet) -> None:
@@ -212,24 +212,24 @@ def test_need_0_has_no_ticket_and_is_never_told(fleet: MakeFleet) -> None:
     loop = Loop(f)
     assert loop.submit([acquire(b"a", f.all)], 0) is None
     assert loop.submit(acquires([b"b", b"c"], f.all), 0) is None
-    assert f.engine.due() is None
+    assert f.engine.next_timeout() is None
     loop.turn()
     for master in range(2):
         assert f.session(master).wait_commands(3) == [set_words(key) for key in (b"a", b"b", b"c")]
-    loop.until(lambda: f.link(0).owed == 0, "its replies are taken")
+    loop.until(lambda: f.connection_state(0).owed == 0, "its replies are taken")
     f.session(1).close()
-    loop.until(lambda: f.link(1).broken, "the other connection breaks")
+    loop.until(lambda: f.connection_state(1).broken, "the other connection breaks")
     loop.settle()
-    assert loop.told == []
+    assert loop.completed == []
 
 
 @pytest.mark.parametrize(
     ("masters", "wait", "values"),
     [
-        ((granting, granting, silent), Wait.EARLY, (1, 1, SILENT)),
-        ((refusing, failing, silent), Wait.EARLY, (0, FAULT, SILENT)),
-        ((granting, granting, silent), Wait.CERTAIN, (1, 1, SILENT)),
-        ((refusing, refusing, silent), Wait.CERTAIN, (0, 0, SILENT)),
+        ((granting, granting, silent), Wait.EARLY, (1, 1, NO_REPLY)),
+        ((refusing, failing, silent), Wait.EARLY, (0, FAULT, NO_REPLY)),
+        ((granting, granting, silent), Wait.CERTAIN, (1, 1, NO_REPLY)),
+        ((refusing, refusing, silent), Wait.CERTAIN, (0, 0, NO_REPLY)),
         ((granting, refusing, failing), Wait.ALL, (1, 0, FAULT)),
     ],
 )
@@ -238,7 +238,7 @@ def test_decided_as_wait_says(
 ) -> None:
     f = fleet(*masters)  # type: ignore[arg-type]
     loop = Loop(f)
-    loop.submit([acquire(b"k", f.all, keep=LONG)], 2, LONG, wait)
+    loop.submit([acquire(b"k", f.all, resend_for=LONG)], 2, LONG, wait)
     assert loop.votes().values == values
 
 
@@ -249,9 +249,9 @@ def test_decided_as_wait_says(
 def test_not_decided_before_wait_says(fleet: MakeFleet, masters: tuple[object, ...], wait: Wait) -> None:
     f = fleet(*masters)  # type: ignore[arg-type]
     loop = Loop(f)
-    loop.submit([acquire(b"k", f.all, keep=LONG)], 2, LONG, wait)
-    loop.until(lambda: f.link(0).owed == f.link(1).owed == 0, "two have answered")
-    assert loop.told == []
+    loop.submit([acquire(b"k", f.all, resend_for=LONG)], 2, LONG, wait)
+    loop.until(lambda: f.connection_state(0).owed == f.connection_state(1).owed == 0, "two have answered")
+    assert loop.completed == []
     f.session(2).send(b":9\r\n")
     assert loop.votes().values[2] == 9
 
@@ -260,23 +260,23 @@ def test_break_is_told_as_faults(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
     loop = Loop(f)
     for number in range(5):
-        loop.submit([acquire(b"%d" % number, f.all)], 2, whom=number)
-    loop.submit(acquires(keys(3), f.all), 2, whom=5)
+        loop.submit([acquire(b"%d" % number, f.all)], 2, context=number)
+    loop.submit(acquires(keys(3), f.all), 2, context=5)
     loop.turn()
     f.session(0).wait_commands(8)
     f.session(0).close()
-    loop.until(lambda: len(loop.told) == 6, "all are told")
-    assert [whom for whom, _ in loop.told] == list(range(6))
-    assert all(votes.values[0] == FAULT for _, [votes] in loop.told[:5])
+    loop.until(lambda: len(loop.completed) == 6, "all are told")
+    assert [context for context, _ in loop.completed] == list(range(6))
+    assert all(votes.values[0] == FAULT for _, [votes] in loop.completed[:5])
     assert f.breaks.acquire(timeout=DEADLINE), "on_break was called"
-    assert f.link(0).broken
+    assert f.connection_state(0).broken
     loop.settle()
 
 
 def test_kept_submissions_are_sent_again(fleet: MakeFleet) -> None:
     f = fleet(silent)
     loop = Loop(f)
-    loop.submit([release(b"a", 1, keep=LONG), acquire(b"b", 1)], 1)
+    loop.submit([release(b"a", 1, resend_for=LONG), acquire(b"b", 1)], 1)
     loop.submit(releases([b"c", b"d"], 1, [LONG, 0.0]), 0)
     loop.turn()
     f.session(0).wait_commands(4)
@@ -291,7 +291,7 @@ def test_kept_submissions_are_sent_again(fleet: MakeFleet) -> None:
 def test_kept_submissions_that_were_not_sent_yet_are_kept(fleet: MakeFleet) -> None:
     f = fleet(silent)
     loop = Loop(f)
-    loop.submit([release(b"a", 1, keep=LONG)], 1)
+    loop.submit([release(b"a", 1, resend_for=LONG)], 1)
     loop.submit(releases([b"b"], 1, LONG), 0)
     first = f.session(0)
     f.detach(0)
@@ -308,7 +308,7 @@ def test_detach_undoes_what_is_forgotten(fleet: MakeFleet) -> None:
     f = fleet(silent)
     loop = Loop(f)
     loop.submit([acquire(b"awaited", 1)], 1)
-    f.engine.forget(loop.submit([acquire(b"forgotten", 1)], 1))
+    f.engine.cancel(loop.submit([acquire(b"forgotten", 1)], 1))
     loop.turn(0.0)
     f.session(0).wait_commands(2)
     f.detach(0)

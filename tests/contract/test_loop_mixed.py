@@ -27,7 +27,7 @@ from support.scripted import Pair, always, granting, silent, tcp_pair
 from support.signalling import interrupt, pestering
 from support.waiting import DEADLINE, start
 
-from redlock_fast.engine.contract import FAULT, Engine, Tally, Votes, Wait
+from redlock_fast.engine.contract import FAULT, BatchVotes, Engine, Votes, Wait
 
 forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
@@ -43,12 +43,12 @@ def work(f: Fleet, name: bytes, rounds: int, uncertain: int = 0) -> None:
     """
     # Kept, so that none is passed over because the machine was busy; but not for those that only
     # come to go, or it would pile up.
-    keep = 0.0 if uncertain else LONG
+    resend_for = 0.0 if uncertain else LONG
     for number in range(rounds):
         names = [b"%b-%d-%d" % (name, number, part) for part in range(4)]
-        single = f.ask(acquire(names[0], f.all, keep), f.size - 1, wait=Wait.ALL)
-        tally = f.tally(acquires(names, f.all, keep), f.size + 1, wait=Wait.ALL)
-        f.ask(acquire(names[1], f.all, keep), need=0)
+        single = f.ask(acquire(names[0], f.all, resend_for), f.size - 1, wait=Wait.ALL)
+        tally = f.tally(acquires(names, f.all, resend_for), f.size + 1, wait=Wait.ALL)
+        f.ask(acquire(names[1], f.all, resend_for), need=0)
         for key, votes in [(names[0], single), *zip(names, (tally.votes[n] for n in range(4)), strict=True)]:
             numbers_are_right(key, votes, uncertain)
 
@@ -58,16 +58,16 @@ def submit_some(loop: Loop, names: list[bytes]) -> None:
     f = loop.fleet
     for number, key in enumerate(names):
         if number % 3:
-            loop.submit([acquire(key, f.all, keep=LONG)], f.size, wait=Wait.ALL, whom=key)
+            loop.submit([acquire(key, f.all, resend_for=LONG)], f.size, wait=Wait.ALL, context=key)
         else:
-            batch = acquires([key, key], f.all, keep=LONG)
-            loop.submit(batch, f.size + 1, wait=Wait.ALL, whom=key)
+            batch = acquires([key, key], f.all, resend_for=LONG)
+            loop.submit(batch, f.size + 1, wait=Wait.ALL, context=key)
 
 
 def check_told(loop: Loop, names: list[bytes], uncertain: int = 0) -> None:
-    assert sorted(whom for whom, _ in loop.told) == sorted(names), "each once"
-    for key, answer in loop.told:
-        for votes in answer.votes.values() if isinstance(answer, Tally) else answer:
+    assert sorted(context for context, _ in loop.completed) == sorted(names), "each once"
+    for key, answer in loop.completed:
+        for votes in answer.votes.values() if isinstance(answer, BatchVotes) else answer:
             numbers_are_right(key, votes, uncertain)
 
 
@@ -83,13 +83,13 @@ def test_submissions_and_exchanges_side_by_side(fleet: MakeFleet, threads: int) 
     for first in range(0, 600, 20):
         submit_some(loop, names[first : first + 20])
         loop.turn()
-    loop.until(lambda: len(loop.told) >= 600, "all are told")
+    loop.until(lambda: len(loop.completed) >= 600, "all are told")
     for future in futures:
         future.result(2 * DEADLINE)
     check_told(loop, names)
     loop.settle()
-    assert len(loop.told) == 600
-    assert f.engine.due() is None
+    assert len(loop.completed) == 600
+    assert f.engine.next_timeout() is None
 
 
 def test_one_at_a_time_beside_threads(fleet: MakeFleet) -> None:
@@ -98,7 +98,7 @@ def test_one_at_a_time_beside_threads(fleet: MakeFleet) -> None:
     loop = Loop(f)
     futures = [start(lambda n=n: work(f, b"thread%d" % n, 40)) for n in range(3)]  # type: ignore[misc]
     for key in keys(200):
-        loop.submit([acquire(key, f.all, keep=LONG)], 3)
+        loop.submit([acquire(key, f.all, resend_for=LONG)], 3)
         numbers_are_right(key, loop.votes())
     for future in futures:
         future.result(DEADLINE)
@@ -119,17 +119,17 @@ def test_connections_come_and_go_beneath_the_loop(fleet: MakeFleet) -> None:
             f.reattach(1)
 
     busy = [start(reconnect), start(lambda: work(f, b"thread", 30, uncertain=0b010))]
-    told: list[bytes] = []
+    completed: list[bytes] = []
     for key in keys(300):
-        loop.submit([acquire(key, f.all)], 2, wait=Wait.ALL, whom=key)
-        if len(told) % 3 == 0:
+        loop.submit([acquire(key, f.all)], 2, wait=Wait.ALL, context=key)
+        if len(completed) % 3 == 0:
             loop.turn()
-        told.append(key)
-    loop.until(lambda: len(loop.told) >= 300, "all are told")
+        completed.append(key)
+    loop.until(lambda: len(loop.completed) >= 300, "all are told")
     done.set()
     for future in busy:
         future.result(DEADLINE)
-    check_told(loop, told, uncertain=0b010)
+    check_told(loop, completed, uncertain=0b010)
     loop.settle()
 
 
@@ -138,13 +138,13 @@ def test_watching_again_and_again_beside_threads(fleet: MakeFleet) -> None:
     busy = [start(lambda n=n: work(f, b"thread%d" % n, 40)) for n in range(3)]  # type: ignore[misc]
     for key in keys(60):
         loop = Loop(f)
-        loop.submit([acquire(key + b"-forgotten", f.all, keep=LONG)], 3)
+        loop.submit([acquire(key + b"-forgotten", f.all, resend_for=LONG)], 3)
         f.engine.flush()
-        f.engine.unwatch()
+        f.engine.close_loop_fd()
         loop = Loop(f)
-        loop.submit([acquire(key, f.all, keep=LONG)], 3)
+        loop.submit([acquire(key, f.all, resend_for=LONG)], 3)
         numbers_are_right(key, loop.votes())
-        f.engine.unwatch()
+        f.engine.close_loop_fd()
     for future in busy:
         future.result(DEADLINE)
 
@@ -153,7 +153,7 @@ def test_close_beneath_a_loop_and_threads(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
     loop = Loop(f)
     for key in keys(10):
-        loop.submit([acquire(key, f.all)], 2, wait=Wait.ALL, whom=key)
+        loop.submit([acquire(key, f.all)], 2, wait=Wait.ALL, context=key)
     loop.turn(0.0)
     waiting = [f.ask_meanwhile(acquire(b"%d" % n, f.all), 2, wait=Wait.ALL) for n in range(10)]
     start(f.engine.close).result(SOON)
@@ -169,19 +169,19 @@ def test_forgetting_beside_threads(fleet: MakeFleet) -> None:
     busy = [start(lambda n=n: work(f, b"thread%d" % n, 30)) for n in range(3)]  # type: ignore[misc]
     kept: list[bytes] = []
     for number, key in enumerate(keys(400)):
-        ticket = loop.submit([acquire(key, f.all, keep=LONG)], 2, whom=key)
+        ticket = loop.submit([acquire(key, f.all, resend_for=LONG)], 2, context=key)
         if number % 4 == 3:
             loop.turn(0.0)
         if number % 2:
-            f.engine.forget(ticket)
-            loop.submit([release(key, f.all, keep=LONG)], 0)
+            f.engine.cancel(ticket)
+            loop.submit([release(key, f.all, resend_for=LONG)], 0)
         else:
             kept.append(key)
-    loop.until(lambda: {whom for whom, _ in loop.told} >= set(kept), "the others are told")
+    loop.until(lambda: {context for context, _ in loop.completed} >= set(kept), "the others are told")
     for future in busy:
         future.result(DEADLINE)
-    told = [whom for whom, _ in loop.told]
-    assert len(told) == len(set(told))
+    completed = [context for context, _ in loop.completed]
+    assert len(completed) == len(set(completed))
     for master in range(2):
         commands = [words[:2] for words in f.session(master).commands if not words[1].startswith(b"thread")]
         expected = [
@@ -204,14 +204,14 @@ def test_handlers_use_the_engine_beneath_the_loop(fleet: MakeFleet) -> None:
         nonlocal handled
         handled += 1
         key = b"handler%d" % handled
-        numbers_are_right(key, f.ask(acquire(key, f.all, keep=LONG), 3))
+        numbers_are_right(key, f.ask(acquire(key, f.all, resend_for=LONG), 3))
 
     names = keys(300)
     with pestering(handler, 0.01):
         for first in range(0, 300, 10):
             submit_some(loop, names[first : first + 10])
             loop.turn()
-        loop.until(lambda: len(loop.told) >= 300, "all are told")
+        loop.until(lambda: len(loop.completed) >= 300, "all are told")
     check_told(loop, names)
     assert handled
     loop.settle()
@@ -227,7 +227,7 @@ def test_interrupts_at_any_moment_in_the_loop(fleet: MakeFleet) -> None:
         if inside:
             interrupt()
 
-    told: list[tuple[bytes, Votes]] = []
+    completed: list[tuple[bytes, Votes]] = []
     interrupted = number = 0
     busy = start(lambda: work(f, b"thread", 100))
     with pestering(interrupt_inside):
@@ -235,23 +235,25 @@ def test_interrupts_at_any_moment_in_the_loop(fleet: MakeFleet) -> None:
             number += 1
             try:
                 inside = True
-                loop.submit([acquire(b"%d" % number, f.all, keep=LONG)], 3, whom=b"%d" % number)
+                loop.submit([acquire(b"%d" % number, f.all, resend_for=LONG)], 3, context=b"%d" % number)
                 loop.turn()
                 loop.turn()
                 inside = False
             except KeyboardInterrupt:
                 inside = False
                 interrupted += 1
-            told += [(whom, votes) for whom, [votes] in loop.told]
-            loop.told.clear()
+            completed += [(context, votes) for context, [votes] in loop.completed]
+            loop.completed.clear()
     busy.result(DEADLINE)
     assert interrupted
-    for key, votes in told:
+    for key, votes in completed:
         numbers_are_right(key, votes)
-    assert len({key for key, _ in told}) == len(told), "nobody is told twice"
-    loop.submit([acquire(b"last", f.all, keep=LONG)], 3, whom=b"last")
-    loop.until(lambda: b"last" in [whom for whom, _ in loop.told], "the loop goes on")
-    loop.until(lambda: all(f.link(master).owed == 0 for master in range(3)), "no reply is left over")
+    assert len({key for key, _ in completed}) == len(completed), "nobody is told twice"
+    loop.submit([acquire(b"last", f.all, resend_for=LONG)], 3, context=b"last")
+    loop.until(lambda: b"last" in [context for context, _ in loop.completed], "the loop goes on")
+    loop.until(
+        lambda: all(f.connection_state(master).owed == 0 for master in range(3)), "no reply is left over"
+    )
     loop.settle()
 
 
@@ -264,20 +266,20 @@ def test_interrupts_at_any_moment_in_the_loop(fleet: MakeFleet) -> None:
 def test_loop_of_the_parent_goes_on(fleet: MakeFleet, pair: Pair, abandon: bool) -> None:
     f = fleet(silent, always(b":2\r\n"), pair=pair)
     loop = Loop(f)
-    loop.submit([acquire(b"before", f.all, keep=LONG)], 2)
+    loop.submit([acquire(b"before", f.all, resend_for=LONG)], 2)
     loop.turn(0.0)
     f.session(0).wait_commands(1)
 
     def action() -> None:
         if abandon:
-            f.engine.abandon()
-            assert f.engine.due() is None
+            f.engine.after_fork_in_child()
+            assert f.engine.next_timeout() is None
 
     for _ in range(3):
         assert exit_code(fork_child(action)) == 0
     f.session(0).send(b":1\r\n")
     assert loop.votes().values == (1, 2)
-    loop.submit([acquire(b"after", f.all, keep=LONG)], 2)
+    loop.submit([acquire(b"after", f.all, resend_for=LONG)], 2)
     loop.turn(0.0)
     f.session(0).wait_commands(2)
     f.session(0).send(b":3\r\n")
@@ -289,23 +291,23 @@ def test_loop_of_the_parent_goes_on(fleet: MakeFleet, pair: Pair, abandon: bool)
 def test_child_can_start_anew(fleet: MakeFleet, engine_class: type[Engine]) -> None:
     f = fleet(silent)
     loop = Loop(f)
-    loop.submit([acquire(b"parents", 1, keep=LONG)], 1, whom="parent")
-    loop.submit([acquire(b"unsent", 1, keep=LONG)], 1, whom="parent")
+    loop.submit([acquire(b"parents", 1, resend_for=LONG)], 1, context="parent")
+    loop.submit([acquire(b"unsent", 1, resend_for=LONG)], 1, context="parent")
     loop.fleet.engine.flush()
     f.session(0).wait_commands(2)
 
     def action() -> None:
-        f.engine.abandon()
+        f.engine.after_fork_in_child()
         f.masters[0].answer = always(b":3\r\n")
         own = Loop(f)
         f.attach(0)
         for _ in range(3):
-            own.submit([acquire(b"child", 1)], 1, whom="child")
-            own.until(lambda: own.told, "the child is told")
-            assert [(whom, votes.values) for whom, [votes] in own.told] == [("child", (3,))]
-            own.told.clear()
+            own.submit([acquire(b"child", 1)], 1, context="child")
+            own.until(lambda: own.completed, "the child is told")
+            assert [(context, votes.values) for context, [votes] in own.completed] == [("child", (3,))]
+            own.completed.clear()
         own.settle()
-        assert own.told == []
+        assert own.completed == []
         assert f.ask(acquire(b"child", 1), 1).values == (3,)
         with Fleet(engine_class, always(b":4\r\n")) as other:
             third = Loop(other)
@@ -342,10 +344,10 @@ def test_copies_of_a_child_keep_no_loop_busy(fleet: MakeFleet) -> None:
         loop.submit([acquire(b"k", 0b10)], 1)
         assert loop.votes().granted == 1
         f.session(1).finish()
-        loop.until(lambda: f.link(1).broken, "the end is noticed")
+        loop.until(lambda: f.connection_state(1).broken, "the end is noticed")
         f.detach(1)
         loop.settle()
-        f.engine.unwatch()
+        f.engine.close_loop_fd()
         loop = Loop(f)
         loop.settle()
     finally:
@@ -367,10 +369,10 @@ def test_child_while_threads_and_a_loop_are_busy(fleet: MakeFleet) -> None:
     busy = [start(lambda n=n: work(f, b"thread%d" % n, 60)) for n in range(4)]  # type: ignore[misc]
 
     def action() -> None:
-        f.engine.abandon()
+        f.engine.after_fork_in_child()
         f.attach(0)
         own = Loop(f)
-        own.submit([acquire(b"child", 1, keep=LONG)], 1)
+        own.submit([acquire(b"child", 1, resend_for=LONG)], 1)
         assert own.votes().values[0] == number_for(b"child", 0)
         f.engine.close()
 
@@ -379,9 +381,9 @@ def test_child_while_threads_and_a_loop_are_busy(fleet: MakeFleet) -> None:
         submit_some(loop, names)
         loop.turn(0.0)
         assert exit_code(fork_child(action)) == 0
-        loop.until(lambda: len(loop.told) >= 20, "all are told")
+        loop.until(lambda: len(loop.completed) >= 20, "all are told")
         check_told(loop, names)
-        loop.told.clear()
+        loop.completed.clear()
     for future in busy:
         future.result(DEADLINE)
     loop.settle()

@@ -24,7 +24,7 @@ from support.scripted import granting, once_all_came, silent, tcp_pair
 from support.tls import Tls
 from support.waiting import eventually, start
 
-from redlock_fast.engine.contract import FAULT, LAG_AFTER, SILENT, Wait
+from redlock_fast.engine.contract import FAULT, LAG_AFTER, NO_REPLY, Wait
 
 #: Turns of a loop that waits; a loop that spins takes thousands.
 FEW = 100
@@ -50,25 +50,27 @@ def test_idle(fleet: MakeFleet) -> None:
     f.attach(1)
     f.detach(0)
     still(loop)
-    assert f.engine.due() is None
+    assert f.engine.next_timeout() is None
 
 
 def test_after_all_is_told(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, granting)
     loop = Loop(f)
     for key in keys(20):
-        loop.submit([acquire(key, f.all, keep=LONG)], 2)
+        loop.submit([acquire(key, f.all, resend_for=LONG)], 2)
         loop.hear()
-        loop.until(lambda: all(f.link(master).owed == 0 for master in range(3)), "all have answered")
+        loop.until(
+            lambda: all(f.connection_state(master).owed == 0 for master in range(3)), "all have answered"
+        )
         still(loop)
-        assert f.engine.due() is None
+        assert f.engine.next_timeout() is None
 
 
 @pytest.mark.parametrize("how", ["close", "finish", "reset", "nonsense", "too much"])
 def test_after_a_connection_broke_that_nobody_detached(fleet: MakeFleet, how: str) -> None:
     f = fleet(silent, granting, pair=tcp_pair)
     loop = Loop(f)
-    loop.submit([acquire(b"k", f.all, keep=LONG)], 2)
+    loop.submit([acquire(b"k", f.all, resend_for=LONG)], 2)
     loop.turn()
     session = f.session(0)
     session.wait_commands(1)
@@ -76,7 +78,7 @@ def test_after_a_connection_broke_that_nobody_detached(fleet: MakeFleet, how: st
         getattr(session, how)()
     else:
         session.send(b"nonsense\r\n" if how == "nonsense" else b"+OK\r\n+OK\r\n")
-    loop.until(lambda: f.link(0).broken, "the connection breaks")
+    loop.until(lambda: f.connection_state(0).broken, "the connection breaks")
     assert len(loop.hear()) == 1
     session.send(b"+more\r\n" * 100)  # it may still talk
     still(loop)
@@ -96,11 +98,13 @@ def test_beside_a_lagging_master(fleet: MakeFleet) -> None:
     for key in keys(10):
         loop.submit([acquire(key, f.all)], 2)
         assert loop.votes().granted == 2
-        loop.until(lambda: f.link(0).owed == f.link(1).owed == 0, "both have answered")
+        loop.until(
+            lambda: f.connection_state(0).owed == f.connection_state(1).owed == 0, "both have answered"
+        )
         still(loop)
     assert loop.turns <= FEW
     f.session(2).send(b"+OK\r\n")
-    loop.until(lambda: f.link(2).lag == 0.0, "it is back")
+    loop.until(lambda: f.connection_state(2).lag == 0.0, "it is back")
     still(loop)
 
 
@@ -110,7 +114,7 @@ def test_beside_a_master_that_takes_no_more(fleet: MakeFleet) -> None:
     names = keys(500, b"k" * 194)
     loop.submit(acquires(names, f.all), 1)
     loop.turn(0.0)
-    assert f.link(0).attached
+    assert f.connection_state(0).attached
     still(loop)
     f.masters[0].reading.set()
     loop.until(lambda: len(f.session(0).commands) == 500, "all has arrived, driven by fileno alone")
@@ -138,9 +142,9 @@ def test_threads_that_wait_keep_no_loop_busy(fleet: MakeFleet) -> None:
     waiting = f.ask_meanwhile(acquire(b"k", 1), 1, timeout=0.3)
     loop.until(waiting.done, "the thread's timeout ends")
     assert loop.turns <= FEW
-    assert waiting.result(0).values == (SILENT,)
+    assert waiting.result(0).values == (NO_REPLY,)
     still(loop)
-    assert f.engine.due() is None
+    assert f.engine.next_timeout() is None
 
 
 # --- whoever decides ---
@@ -151,12 +155,12 @@ Decide = Callable[[Fleet], object]
 def by_exchange(f: Fleet) -> None:
     """Its own reply is behind that of the submission."""
     f.session(0).send(b":7\r\n:8\r\n")
-    assert f.ask(acquire(b"behind", 1, keep=LONG), 1).values[0] == 8
+    assert f.ask(acquire(b"behind", 1, resend_for=LONG), 1).values[0] == 8
 
 
 def by_tend(f: Fleet) -> None:
     f.session(0).send(b":7\r\n")
-    f.until(lambda: f.link(0).owed == 0, "the reply is read")
+    f.until(lambda: f.connection_state(0).owed == 0, "the reply is read")
 
 
 def by_break(f: Fleet) -> None:
@@ -167,7 +171,7 @@ def by_break(f: Fleet) -> None:
 def by_drain(f: Fleet) -> None:
     f.session(0).send(b":7\r\n")
     f.engine.drain(LONG)
-    f.until(lambda: f.link(0).owed == 0, "the reply is read, had the master come to lag too")
+    f.until(lambda: f.connection_state(0).owed == 0, "the reply is read, had the master come to lag too")
 
 
 @pytest.mark.parametrize("in_thread", [True, False])
@@ -264,13 +268,13 @@ def test_connection_attached_later_is_watched(fleet: MakeFleet) -> None:
 def test_reply_in_pieces(fleet: MakeFleet, pair: Callable[[], tuple[socket.socket, socket.socket]]) -> None:
     f = fleet(silent, pair=pair)
     loop = Loop(f)
-    loop.submit([acquire(b"k", 1, keep=LONG)], 1)
+    loop.submit([acquire(b"k", 1, resend_for=LONG)], 1)
     loop.turn()
     f.session(0).wait_commands(1)
     for byte in b":1234\r\n":
-        assert loop.told == []
+        assert loop.completed == []
         f.session(0).send(bytes([byte]))
-        loop.until(lambda: loop.told or not loop.readable(), "the byte is read")
+        loop.until(lambda: loop.completed or not loop.readable(), "the byte is read")
     assert loop.votes().values == (1234,)
 
 
@@ -280,24 +284,24 @@ def test_reply_in_pieces(fleet: MakeFleet, pair: Callable[[], tuple[socket.socke
 def test_due_is_never_late_and_none_where_nothing_is_open(fleet: MakeFleet) -> None:
     f = fleet(silent, granting)
     loop = Loop(f)
-    assert f.engine.due() is None
+    assert f.engine.next_timeout() is None
     for timeout in (30.0, 40.0, 20.0):
         before = time.monotonic()
         loop.submit([acquire(b"k", 0b01)], 1, timeout)
-        due = f.engine.due()
+        due = f.engine.next_timeout()
         assert due is not None
         assert 0 <= due <= min(timeout, 30.0) - (time.monotonic() - before - SOON)
         assert due <= timeout
     shortest = loop.submit(acquires([b"k"], 0b01), 1, 30.0, stall=5.0)
-    due = f.engine.due()
+    due = f.engine.next_timeout()
     assert due is not None
     assert due <= 5.0, "a stall is a timeout"
-    f.engine.forget(shortest)
-    due = f.engine.due()
+    f.engine.cancel(shortest)
+    due = f.engine.next_timeout()
     assert due is not None
     assert due <= 20.0
-    f.engine.unwatch()
-    assert f.engine.due() is None
+    f.engine.close_loop_fd()
+    assert f.engine.next_timeout() is None
 
 
 def test_timeout_is_told_neither_early_nor_never(fleet: MakeFleet) -> None:
@@ -307,12 +311,12 @@ def test_timeout_is_told_neither_early_nor_never(fleet: MakeFleet) -> None:
         loop.submit([acquire(b"k", f.all)], 2, 0.15)
         votes = loop.votes()
     assert 0.15 <= watch.seconds < SOON
-    assert votes.values == (SILENT, 1)
-    assert f.engine.due() is None
+    assert votes.values == (NO_REPLY, 1)
+    assert f.engine.next_timeout() is None
     f.session(0).send(b"+OK\r\n")
-    loop.until(lambda: f.link(0).owed == 0, "the late reply is taken")
+    loop.until(lambda: f.connection_state(0).owed == 0, "the late reply is taken")
     still(loop)
-    assert loop.told == []
+    assert loop.completed == []
 
 
 @pytest.mark.parametrize("timeout", [0.0, 1e-6, 0.0004, 0.013])
@@ -322,7 +326,7 @@ def test_short_timeouts(fleet: MakeFleet, timeout: float) -> None:
     for number in range(5):
         with Stopwatch() as watch:
             loop.submit([acquire(b"%d" % number, 1)], 1, timeout)
-            assert loop.votes().values == (SILENT,)
+            assert loop.votes().values == (NO_REPLY,)
         assert timeout <= watch.seconds < SOON
     assert loop.turns <= FEW
     assert len(f.session(0).wait_commands(5)) == 5, "it was sent all the same"
@@ -335,32 +339,32 @@ def test_timeouts_of_all_lengths_in_any_order(fleet: MakeFleet) -> None:
     for number in range(300):
         timeout = 0.01 + number * 7 % 50 * 0.005
         began[number] = time.monotonic(), timeout
-        loop.submit([acquire(b"%d" % number, 0b01 if number % 3 else 0b11)], 1, timeout, whom=number)
+        loop.submit([acquire(b"%d" % number, 0b01 if number % 3 else 0b11)], 1, timeout, context=number)
         loop.turn(0.0)
     heard: dict[int, float] = {}
     while len(heard) < 300:
-        loop.until(lambda: loop.told, "all are told")
-        for number, [votes] in loop.told:
+        loop.until(lambda: loop.completed, "all are told")
+        for number, [votes] in loop.completed:
             assert number not in heard
             heard[number] = time.monotonic()
             start_at, timeout = began[number]
             if number % 3:
-                assert votes.values == (SILENT, FAULT)
+                assert votes.values == (NO_REPLY, FAULT)
                 assert heard[number] >= start_at + timeout
             else:
                 assert votes.granted == 1 or heard[number] >= start_at + timeout
-        loop.told.clear()
-    assert f.engine.due() is None
+        loop.completed.clear()
+    assert f.engine.next_timeout() is None
     still(loop)
 
 
 def test_decided_before_its_timeout_is_not_told_again(fleet: MakeFleet) -> None:
     f = fleet(granting, silent)
     loop = Loop(f)
-    loop.submit([acquire(b"quick", 0b01, keep=LONG)], 1, 0.2, whom="quick")
-    loop.submit([acquire(b"slow", 0b10)], 1, 0.4, whom="slow")
-    loop.until(lambda: len(loop.told) >= 2, "both are told")
-    assert [whom for whom, _ in loop.told] == ["quick", "slow"]
+    loop.submit([acquire(b"quick", 0b01, resend_for=LONG)], 1, 0.2, context="quick")
+    loop.submit([acquire(b"slow", 0b10)], 1, 0.4, context="slow")
+    loop.until(lambda: len(loop.completed) >= 2, "both are told")
+    assert [context for context, _ in loop.completed] == ["quick", "slow"]
     assert loop.turns <= FEW
 
 
@@ -370,8 +374,8 @@ def test_timeout_while_a_thread_leads(fleet: MakeFleet) -> None:
     loop = Loop(f)
     for number in range(10):
         with Stopwatch() as watch:
-            loop.submit([acquire(b"%d" % number, 1, keep=LONG)], 1, 0.03)
-            assert loop.votes().values == (SILENT,)
+            loop.submit([acquire(b"%d" % number, 1, resend_for=LONG)], 1, 0.03)
+            assert loop.votes().values == (NO_REPLY,)
         assert 0.03 <= watch.seconds < SOON
     f.session(0).send(b":3\r\n")
     loop.until(waiting.done, "the thread is answered")
@@ -391,9 +395,9 @@ def test_tls_records_that_are_read_in_one_go_are_not_forgotten(fleet: MakeFleet,
     f = fleet(once_all_came(1000, [replies]), pair=tls.over(tcp_pair))
     loop = Loop(f)
     for number, key in enumerate(keys(1000)):
-        loop.submit([acquire(key, 1, keep=LONG)], 1, whom=number)
-    loop.until(lambda: len(loop.told) == 1000, "all are told")
-    assert all(votes.values == (number + 1,) for number, [votes] in loop.told)
+        loop.submit([acquire(key, 1, resend_for=LONG)], 1, context=number)
+    loop.until(lambda: len(loop.completed) == 1000, "all are told")
+    assert all(votes.values == (number + 1,) for number, [votes] in loop.completed)
     still(loop)
 
 
@@ -401,10 +405,10 @@ def test_tls_through_small_buffers(fleet: MakeFleet, tls: Tls) -> None:
     f = fleet(numbering(0), numbering(1), pair=tls.over(socket.socketpair), buffers=4096)
     loop = Loop(f)
     names = keys(2000, b"k" * 194)
-    loop.submit(acquires(names, f.all, keep=LONG), 3, wait=Wait.ALL)
+    loop.submit(acquires(names, f.all, resend_for=LONG), 3, wait=Wait.ALL)
     [tally] = loop.hear()
     for number, key in enumerate(names):
         assert tally.votes[number].values == (number_for(key, 0), number_for(key, 1))
     f.session(0).close()
-    loop.until(lambda: f.link(0).broken, "the end is noticed")
+    loop.until(lambda: f.connection_state(0).broken, "the end is noticed")
     still(loop)

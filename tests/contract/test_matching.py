@@ -8,7 +8,7 @@ from support.scripted import always, granting, once_all_came, silent
 from support.waiting import start
 from support.watching import EVERYTHING
 
-from redlock_fast.engine.contract import FAULT, FLUSHED, SILENT
+from redlock_fast.engine.contract import FAULT, FLUSHED, NO_REPLY
 
 #: Replies of every type, with the vote that each is.
 REPLIES: list[tuple[bytes, int]] = [
@@ -51,7 +51,7 @@ def test_replies_in_two_pieces_at_every_place(fleet: MakeFleet) -> None:
         f.reattach(0)  # a connection may bring so many pushes, and no more
         f.masters[0].answer = once_all_came(len(values), [stream[:cut], stream[cut:]])
         assert ask_many(f, len(values)) == values, f"cut at {cut}: {stream[:cut]!r}"
-    assert f.link(0).attached
+    assert f.connection_state(0).attached
 
 
 def test_replies_byte_by_byte(fleet: MakeFleet) -> None:
@@ -86,37 +86,37 @@ def test_two_replies_in_one_packet_for_two_threads(fleet: MakeFleet) -> None:
 
 def test_late_reply_goes_to_nobody(fleet: MakeFleet) -> None:
     f = fleet(silent)
-    assert f.ask(acquire(b"a", 1), need=1, timeout=0.02).values == (SILENT,)
+    assert f.ask(acquire(b"a", 1), need=1, timeout=0.02).values == (NO_REPLY,)
     future = f.ask_meanwhile(acquire(b"b", 1), 1)
     f.session(0).send([b":1\r\n", b":2\r\n"])
     assert future.result(SOON).values == (2,)
-    assert f.link(0).late == 1
+    assert f.connection_state(0).late_replies == 1
 
 
 def test_late_and_own_reply_in_one_packet(fleet: MakeFleet) -> None:
     f = fleet(silent)
     for number in range(3):
-        assert f.ask(acquire(b"%d" % number, 1), need=1, timeout=0.01).values == (SILENT,)
+        assert f.ask(acquire(b"%d" % number, 1), need=1, timeout=0.01).values == (NO_REPLY,)
     future = f.ask_meanwhile(acquire(b"own", 1), 1)
     f.session(0).send(b"+OK\r\n-ERR late\r\n_\r\n:42\r\n")
     assert future.result(SOON).values == (42,)
-    assert f.link(0).late == 3
+    assert f.connection_state(0).late_replies == 3
 
 
 def test_late_replies_of_a_minority_go_to_nobody(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, silent)
-    assert f.ask(acquire(b"a", f.all), need=2).values[2] == SILENT
-    future = f.ask_meanwhile(acquire(b"b", f.all, keep=30), 3)
+    assert f.ask(acquire(b"a", f.all), need=2).values[2] == NO_REPLY
+    future = f.ask_meanwhile(acquire(b"b", f.all, resend_for=30), 3)
     f.session(2).send(b"$-1\r\n:8\r\n")
     votes = future.result(SOON)
     assert votes.values[2] == 8
     assert votes.granted == 3
-    assert f.link(2).late == 1
+    assert f.connection_state(2).late_replies == 1
 
 
 def test_half_a_reply_before_the_timeout_and_half_after_it(fleet: MakeFleet) -> None:
     f = fleet(always(b":12"))
-    assert f.ask(acquire(b"a", 1), need=1, timeout=0.05).values == (SILENT,)
+    assert f.ask(acquire(b"a", 1), need=1, timeout=0.05).values == (NO_REPLY,)
     f.masters[0].answer = silent
     future = f.ask_meanwhile(acquire(b"b", 1), 1)
     f.session(0).send(b"34\r\n:7\r\n")
@@ -135,8 +135,8 @@ def test_half_of_a_later_reply_with_the_end_of_an_earlier(fleet: MakeFleet) -> N
 def test_pushes_are_counted_and_are_no_replies(fleet: MakeFleet) -> None:
     f = fleet(always([PUSH + b":3\r\n"]), always(b":4\r\n" + PUSH_EMPTY + PUSH))
     assert f.ask(acquire(b"k", f.all), need=2).values == (3, 4)
-    f.until(lambda: f.link(1).pushes == 2, "both pushes are counted")
-    assert f.link(0).pushes == 1
+    f.until(lambda: f.connection_state(1).pushes == 2, "both pushes are counted")
+    assert f.connection_state(0).pushes == 1
     assert f.ask(acquire(b"k", f.all), need=2).values == (3, 4)
 
 
@@ -145,8 +145,8 @@ def test_pushes_to_an_idle_connection_are_welcome(fleet: MakeFleet) -> None:
     f.session(0).send(PUSH[:7])
     f.until(f.session(0).consumed, "half a push is read")
     f.session(0).send(PUSH[7:] + PUSH_EMPTY)
-    f.until(lambda: f.link(0).pushes == 2, "pushes are counted")
-    assert f.link(0).attached
+    f.until(lambda: f.connection_state(0).pushes == 2, "pushes are counted")
+    assert f.connection_state(0).attached
     assert f.ask(acquire(b"k", 1), need=1).granted == 1
 
 
@@ -164,13 +164,13 @@ def test_push_that_looks_like_a_grant_is_none(fleet: MakeFleet) -> None:
     future = f.ask_meanwhile(acquire(b"k", 1), 1)
     f.session(0).send([b">1\r\n+OK\r\n", b">1\r\n:1\r\n", b"$-1\r\n"])
     assert future.result(SOON).values == (0,)
-    assert f.link(0).pushes == 2
+    assert f.connection_state(0).pushes == 2
 
 
 def test_attribute_belongs_to_the_reply_behind_it(fleet: MakeFleet) -> None:
     f = fleet(always(ATTRIBUTE + b":3\r\n"))
     assert f.ask(acquire(b"k", 1), need=1).values == (3,)
-    assert f.link(0).pushes == 0
+    assert f.connection_state(0).pushes == 0
     f.masters[0].answer = always(ATTRIBUTE * 2 + b"$-1\r\n")
     assert f.ask(acquire(b"k", 1), need=1).values == (0,)
 
@@ -187,19 +187,19 @@ def test_attribute_before_an_unknown_reply(fleet: MakeFleet) -> None:
 def test_owed_counts_what_is_due(fleet: MakeFleet) -> None:
     f = fleet(silent)
     f.exchange([acquire(b"%d" % n, 1) for n in range(5)], need=0)
-    assert f.link(0).owed == 5
+    assert f.connection_state(0).owed == 5
     f.session(0).wait_commands(5)
     f.session(0).send(b"+OK\r\n" * 3)
-    f.until(lambda: f.link(0).owed == 2, "three replies are taken")
+    f.until(lambda: f.connection_state(0).owed == 2, "three replies are taken")
     f.session(0).send(b"+OK\r\n" * 2)
-    f.until(lambda: f.link(0).owed == 0, "all replies are taken")
+    f.until(lambda: f.connection_state(0).owed == 0, "all replies are taken")
 
 
 def test_round_trip_is_known_after_a_reply(fleet: MakeFleet) -> None:
     f = fleet(granting)
-    assert f.link(0).round_trip == 0.0
+    assert f.connection_state(0).round_trip == 0.0
     f.ask(acquire(b"k", 1), need=1)
-    assert 0.0 < f.link(0).round_trip < SOON
+    assert 0.0 < f.connection_state(0).round_trip < SOON
 
 
 def test_replies_of_one_master_do_not_wait_for_those_of_another(fleet: MakeFleet) -> None:

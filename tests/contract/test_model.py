@@ -30,7 +30,7 @@ class Owed:
 
     verb: Verb
     key: bytes
-    keep: bool
+    resend_for: bool
     script: bool = False  # sent as EVAL, for the second time
 
     def seen(self) -> tuple[str, bytes]:
@@ -57,21 +57,23 @@ class OneLink(RuleBasedStateMachine):
         self.expected: list[tuple[str, bytes]] = []
         self.replayed = 0
 
-    @rule(verb=st.sampled_from([Verb.ACQUIRE, Verb.RELEASE]), keep=st.booleans())
-    def submit(self, verb: Verb, keep: bool) -> None:
+    @rule(verb=st.sampled_from([Verb.ACQUIRE, Verb.RELEASE]), resend_for=st.booleans())
+    def submit(self, verb: Verb, resend_for: bool) -> None:
         self.number += 1
-        one = Owed(verb, b"%d" % self.number, keep and verb == Verb.RELEASE)
+        one = Owed(verb, b"%d" % self.number, resend_for and verb == Verb.RELEASE)
         args = (one.key, TOKEN, TTL) if verb == Verb.ACQUIRE else (one.key, TOKEN)
-        lagged = self.fleet.link(0).lag > 0
-        votes = self.fleet.ask(Request(verb, args, 1, 60.0 if one.keep else 0.0), need=0)
+        lagged = self.fleet.connection_state(0).lag > 0
+        votes = self.fleet.ask(Request(verb, args, 1, 60.0 if one.resend_for else 0.0), need=0)
         if votes.sent:
             assert self.attached
             self.owed.append(one)
             self.expected.append(one.seen())
         else:
             # With need=0 a lagging master is sent only what is kept.
-            assert not self.attached or (not one.keep and (lagged or self.fleet.link(0).lag > 0))
-            self.kept += [one] if one.keep else []
+            assert not self.attached or (
+                not one.resend_for and (lagged or self.fleet.connection_state(0).lag > 0)
+            )
+            self.kept += [one] if one.resend_for else []
 
     @precondition(lambda self: self.attached and self.owed)
     @rule(replies=st.lists(st.sampled_from([b"+OK\r\n", b"_\r\n", b"-ERR\r\n", NOSCRIPT, PUSH]), max_size=4))
@@ -87,7 +89,7 @@ class OneLink(RuleBasedStateMachine):
             stream += reply
             one = self.owed.pop(0)
             if reply == NOSCRIPT and one.verb == Verb.RELEASE and not one.script:
-                self.owed.append(Owed(one.verb, one.key, one.keep, script=True))
+                self.owed.append(Owed(one.verb, one.key, one.resend_for, script=True))
                 self.expected.append(self.owed[-1].seen())
         self.fleet.session(0).send(stream)
 
@@ -109,7 +111,7 @@ class OneLink(RuleBasedStateMachine):
         self.gone()
 
     def gone(self) -> None:
-        self.kept = [one for one in self.owed if one.keep] + self.kept
+        self.kept = [one for one in self.owed if one.resend_for] + self.kept
         self.owed = []
         self.attached = False
 
@@ -134,11 +136,13 @@ class OneLink(RuleBasedStateMachine):
         if self.attached:
             session, count = self.fleet.session(0), len(self.expected)
             self.fleet.until(lambda: len(session.commands) >= count, "the commands arrive")
-            self.fleet.until(lambda: self.fleet.link(0).owed == len(self.owed), "the replies are taken")
+            self.fleet.until(
+                lambda: self.fleet.connection_state(0).owed == len(self.owed), "the replies are taken"
+            )
             assert [seen(words) for words in session.commands] == self.expected
-        link = self.fleet.link(0)
-        assert (link.attached, link.broken) == (self.attached, "")
-        assert (link.owed, link.replayed, link.dropped) == (len(self.owed), self.replayed, 0)
+        state = self.fleet.connection_state(0)
+        assert (state.attached, state.broken) == (self.attached, "")
+        assert (state.owed, state.replayed, state.dropped) == (len(self.owed), self.replayed, 0)
 
     def teardown(self) -> None:
         if hasattr(self, "fleet"):

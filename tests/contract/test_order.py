@@ -70,8 +70,8 @@ def test_commands_keep_the_order_of_submission(fleet: MakeFleet) -> None:
     expected = []
     for number in range(100):
         key = b"%d" % number
-        f.exchange([acquire(key, f.all), acquire(key + b"'", f.all, keep=30)], need=0)
-        f.ask(release(key, f.all, keep=30), need=0)
+        f.exchange([acquire(key, f.all), acquire(key + b"'", f.all, resend_for=30)], need=0)
+        f.ask(release(key, f.all, resend_for=30), need=0)
         expected += [set_words(key), set_words(key + b"'"), del_words(key)]
     for master in range(3):
         commands = f.session(master).commands
@@ -88,8 +88,8 @@ def test_each_thread_keeps_its_order_on_every_connection(fleet: MakeFleet) -> No
     def work(thread: int) -> None:
         for number in range(60):
             key = b"%d-%d" % (thread, number)
-            f.ask(acquire(key, f.all, keep=30), need=0 if number % 3 else 2)
-            f.ask(release(key, f.all, keep=30), need=0 if number % 2 else 2)
+            f.ask(acquire(key, f.all, resend_for=30), need=0 if number % 3 else 2)
+            f.ask(release(key, f.all, resend_for=30), need=0 if number % 2 else 2)
 
     for future in [start(lambda thread=n: work(thread)) for n in range(6)]:  # type: ignore[misc]
         future.result(SOON)
@@ -146,11 +146,11 @@ def test_the_fallback_goes_behind_what_was_sent_meanwhile(fleet: MakeFleet) -> N
 
 def test_the_fallback_is_sent_though_nobody_waits(fleet: MakeFleet) -> None:
     f = fleet(without_scripts(b":1\r\n"), commands=PLAIN)
-    f.ask(release(b"k", 1, keep=30), need=0)
+    f.ask(release(b"k", 1, resend_for=30), need=0)
     f.until(lambda: len(f.session(0).commands) == 2, "the release is sent again")
     assert f.session(0).commands[1][0] == b"EVAL"
-    f.until(lambda: f.link(0).owed == 0, "both replies are taken")
-    assert f.link(0).attached
+    f.until(lambda: f.connection_state(0).owed == 0, "both replies are taken")
+    assert f.connection_state(0).attached
 
 
 def test_noscript_in_pieces(fleet: MakeFleet) -> None:

@@ -7,11 +7,11 @@ from support.fleet import SOON, TOKEN, TTL, MakeFleet
 from support.scripted import Words, always, granting, once_all_came, silent
 
 from redlock_fast.engine.contract import FAULT, Request, Wait
-from redlock_fast.wire.commands import Capabilities, Command, Mark, Verb, dialect
+from redlock_fast.wire.commands import Capabilities, Command, RestartMarker, Verb, dialect
 
 SCRIPTS = dialect(Capabilities())
 NATIVE = dialect(Capabilities(delifeq=True, expire_gt=True, push=True))
-MARKED = dialect(Capabilities(), Mark("run", 60_000))
+MARKED = dialect(Capabilities(), RestartMarker("run", 60_000))
 DIALECTS = {"scripts": SCRIPTS, "native": NATIVE, "marked": MARKED}
 
 ARGS = (b"key", TOKEN, TTL, b"{key}:f", b"60000", b"0", b"1", b"2")
@@ -61,7 +61,7 @@ def test_what_a_command_can_be_answered(fleet: MakeFleet, name: str, verb: Verb)
         f.masters[0].answer = once_all_came(template.skip + 1, replying(reply, template.skip))
         votes = f.ask(asked(verb), need=1)
         assert (votes.values, votes.details) == ((FAULT,), {0: reply})
-    assert f.link(0).attached
+    assert f.connection_state(0).attached
 
 
 @dialects
@@ -89,7 +89,7 @@ def test_what_follows_is_not_counted_for_others(fleet: MakeFleet) -> None:
     f.session(0).wait_commands(2)
     f.session(0).send(b"$-1\r\n:0\r\n+OK\r\n")
     assert (release.result(SOON).values[0], acquire.result(SOON).values[0]) == (FAULT, FAULT)
-    assert not f.link(0).attached
+    assert not f.connection_state(0).attached
     assert f.ask(Request(Verb.ACQUIRE, ARGS, f.all), 1).values[1] == 1
 
 

@@ -17,7 +17,7 @@ from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch, acquire
 from support.scripted import silent
 from support.waiting import start
 
-from redlock_fast.engine.contract import SILENT, Wait
+from redlock_fast.engine.contract import NO_REPLY, Wait
 
 Handle = Callable[[Callable[[], None]], None]
 MAIN = threading.main_thread()
@@ -79,9 +79,9 @@ def test_interrupt_is_raised_promptly_and_the_engine_goes_on(
         # The signal comes right after the send, whether the caller waits already or not yet.
         signal_when(f, 0, 2 * number + 1, send)
         with Stopwatch() as watch, pytest.raises(KeyboardInterrupt):
-            f.ask(acquire(b"interrupted", 1, keep=LONG), 1)
+            f.ask(acquire(b"interrupted", 1, resend_for=LONG), 1)
         assert watch.seconds < SOON
-        future = f.ask_meanwhile(acquire(b"next", 1, keep=LONG), 1)
+        future = f.ask_meanwhile(acquire(b"next", 1, resend_for=LONG), 1)
         f.session(0).send(b":1\r\n:2\r\n")
         assert future.result(SOON).values == (2,)
 
@@ -93,16 +93,16 @@ def test_interrupt_of_one_thread_leaves_the_others_waiting(
     # The main thread may be the one that reads for all, or one that is read for.
     handle(interrupt)
     f = fleet(silent)
-    futures = [] if first else [f.ask_meanwhile(acquire(b"a", 1, keep=LONG), 1)]
+    futures = [] if first else [f.ask_meanwhile(acquire(b"a", 1, resend_for=LONG), 1)]
 
     def others() -> None:
         f.session(0).wait_commands(len(futures) + 1)
-        futures.extend(f.ask_meanwhile(acquire(b"%d" % n, 1, keep=LONG), 1) for n in range(3))
+        futures.extend(f.ask_meanwhile(acquire(b"%d" % n, 1, resend_for=LONG), 1) for n in range(3))
         to_main()
 
     helper = start(others)
     with Stopwatch() as watch, pytest.raises(KeyboardInterrupt):
-        f.ask(acquire(b"interrupted", 1, keep=LONG), 1)
+        f.ask(acquire(b"interrupted", 1, resend_for=LONG), 1)
     helper.result(SOON)
     assert watch.seconds < SOON
     count = len(futures) + 1
@@ -128,7 +128,7 @@ def test_handler_that_returns_changes_nothing(fleet: MakeFleet, handle: Handle, 
         votes = f.ask(acquire(b"k", 1), 1, timeout=0.25)
     stop.set()
     helper.result(SOON)
-    assert votes.values == (SILENT,)
+    assert votes.values == (NO_REPLY,)
     assert 0.25 <= watch.seconds < SOON
     assert handled
     if other:
@@ -160,9 +160,9 @@ def test_handler_may_use_the_engine(fleet: MakeFleet, handle: Handle, alone: boo
 def test_handler_may_use_the_engine_for_the_same_master(fleet: MakeFleet, handle: Handle) -> None:
     f = fleet(lambda words: b"" if words[1] == b"outer" else b":1\r\n:2\r\n")
     inner: list[int] = []
-    handle(lambda: inner.append(f.ask(acquire(b"inner", 1, keep=LONG), 1).values[0]))
+    handle(lambda: inner.append(f.ask(acquire(b"inner", 1, resend_for=LONG), 1).values[0]))
     signal_when(f, 0, 1)
-    assert f.ask(acquire(b"outer", 1, keep=LONG), 1).values == (1,)
+    assert f.ask(acquire(b"outer", 1, resend_for=LONG), 1).values == (1,)
     assert inner == [2]
 
 
@@ -179,7 +179,7 @@ def test_interrupt_in_the_handlers_own_exchange(fleet: MakeFleet, handle: Handle
     with Stopwatch() as watch, pytest.raises(KeyboardInterrupt):
         f.ask(acquire(b"outer", 0b01), 1)
     assert watch.seconds < SOON
-    future = f.ask_meanwhile(acquire(b"next", f.all, keep=LONG), 2)
+    future = f.ask_meanwhile(acquire(b"next", f.all, resend_for=LONG), 2)
     f.session(0).send(b":1\r\n:2\r\n")
     f.session(1).send(b":1\r\n:3\r\n")
     assert future.result(SOON).values == (2, 3)
@@ -208,7 +208,7 @@ def test_interrupt_while_draining(fleet: MakeFleet, handle: Handle) -> None:
     with contextlib.suppress(KeyboardInterrupt):
         helper.result(SOON)
     f.session(0).send(b"+OK\r\n")
-    f.until(lambda: f.link(0).owed == 0, "the engine goes on")
+    f.until(lambda: f.connection_state(0).owed == 0, "the engine goes on")
 
 
 @pytest.mark.usefixtures("no_gc")
@@ -230,7 +230,7 @@ def test_interrupts_at_any_moment(fleet: MakeFleet, handle: Handle) -> None:
         number = 1_000_000
         while not done:
             number += 1
-            votes = f.ask(acquire(b"%d" % number, f.all, keep=LONG), 2, wait=Wait.ALL)
+            votes = f.ask(acquire(b"%d" % number, f.all, resend_for=LONG), 2, wait=Wait.ALL)
             assert votes.values == (number,) * 3
 
     handle(interrupt_inside)
@@ -240,7 +240,7 @@ def test_interrupts_at_any_moment(fleet: MakeFleet, handle: Handle) -> None:
         number += 1
         try:
             inside = True
-            f.ask(acquire(b"%d" % number, f.all, keep=LONG), 2)
+            f.ask(acquire(b"%d" % number, f.all, resend_for=LONG), 2)
             inside = False
         except KeyboardInterrupt:
             inside = False
@@ -248,5 +248,5 @@ def test_interrupts_at_any_moment(fleet: MakeFleet, handle: Handle) -> None:
     done = True
     for helper in helpers:
         helper.result(SOON)
-    assert f.ask(acquire(b"7", f.all, keep=LONG), 3).values == (7,) * 3
-    f.until(lambda: all(f.link(master).owed == 0 for master in range(3)), "no reply is left over")
+    assert f.ask(acquire(b"7", f.all, resend_for=LONG), 3).values == (7,) * 3
+    f.until(lambda: all(f.connection_state(master).owed == 0 for master in range(3)), "no reply is left over")

@@ -11,7 +11,7 @@ from support.miniloop import Ask, both_ways
 from support.scripted import granting, silent
 from support.waiting import start
 
-from redlock_fast.engine.contract import SILENT, Wait
+from redlock_fast.engine.contract import NO_REPLY, Wait
 
 
 class Trickle:
@@ -52,7 +52,7 @@ def test_stall_ends_it(fleet: MakeFleet, as_batch: bool) -> None:
         else:
             votes = f.engine.exchange(as_requests(batch), 2, LONG, Wait.EARLY, 0.15)
     assert 0.15 <= watch.seconds < SOON
-    assert [v.values for v in votes] == [(SILENT, 1)] * 5
+    assert [v.values for v in votes] == [(NO_REPLY, 1)] * 5
 
 
 @both_ways
@@ -105,7 +105,7 @@ def test_late_replies_are_signs_of_life_too(fleet: MakeFleet, ask: Ask) -> None:
         f = fleet(silent, lambda words: b"" if words[1] == keys(count)[-1] else b"+OK\r\n")
         trickle = Trickle(f, count, 0.07)
         with Stopwatch() as watch:
-            tally = ask(f, acquires(keys(count), f.all, keep=LONG), 1, LONG, stall=stall)
+            tally = ask(f, acquires(keys(count), f.all, resend_for=LONG), 1, LONG, stall=stall)
         trickle.end()
         if trickle.longest < stall / 2:  # else the machine is busy
             break

@@ -9,7 +9,7 @@ from support.fleet import SOON, Fleet, MakeFleet, Stopwatch, acquire
 from support.scripted import Answer, Words, always, granting, silent
 from support.waiting import DEADLINE, start
 
-from redlock_fast.engine.contract import FAULT, SILENT, Wait
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Wait
 
 ERROR = b"-OOM for you\r\n"
 
@@ -40,11 +40,11 @@ def test_each_of_16_threads_gets_its_own_votes(fleet: MakeFleet, wait: Wait) -> 
         for number in range(40):
             keys = [b"%d-%d-%d" % (thread, number, part) for part in range(1 + number % 3)]
             # Kept, so that no master is passed over because the machine was busy.
-            answers = f.exchange([acquire(key, f.all, keep=60) for key in keys], 3, wait=wait)
+            answers = f.exchange([acquire(key, f.all, resend_for=60) for key in keys], 3, wait=wait)
             for key, votes in zip(keys, answers, strict=True):
                 expected = tuple(vote_for(key, master) for master in range(5))
                 for value, true in zip(votes.values, expected, strict=True):
-                    assert value == true or (value == SILENT and wait != Wait.ALL)
+                    assert value == true or (value == NO_REPLY and wait != Wait.ALL)
                 assert all(detail == ERROR for detail in votes.details.values())
 
     for future in [start(lambda thread=n: work(thread)) for n in range(16)]:  # type: ignore[misc]
@@ -62,8 +62,8 @@ def test_votes_are_right_while_connections_come_and_go(fleet: MakeFleet) -> None
             key = b"%d-%d" % (thread, number)
             votes = f.ask(acquire(key, f.all), 2, wait=Wait.ALL)
             for master, value in enumerate(votes.values):
-                assert value in (FAULT, SILENT, vote_for(key, master))
-                assert master == 1 or value != SILENT
+                assert value in (FAULT, NO_REPLY, vote_for(key, master))
+                assert master == 1 or value != NO_REPLY
         return number
 
     futures = [start(lambda thread=n: work(thread)) for n in range(4)]  # type: ignore[misc]
@@ -82,7 +82,7 @@ def test_short_timeout_is_not_held_up_by_a_long_one(fleet: MakeFleet) -> None:
     with Stopwatch() as watch:
         votes = f.ask(acquire(b"short", 1), 1, timeout=0.05)
     assert 0.05 <= watch.seconds < SOON
-    assert votes.values == (SILENT,)
+    assert votes.values == (NO_REPLY,)
     f.session(0).send(b":1\r\n:2\r\n")
     assert long.result(SOON).values == (1,)
 
@@ -91,7 +91,7 @@ def test_long_timeout_is_not_cut_by_a_short_one(fleet: MakeFleet) -> None:
     f = fleet(silent)
     short = f.ask_meanwhile(acquire(b"short", 1), 1, timeout=0.3)
     long = f.ask_meanwhile(acquire(b"long", 1), 1)
-    assert short.result(SOON).values == (SILENT,)
+    assert short.result(SOON).values == (NO_REPLY,)
     f.session(0).send(b":1\r\n:2\r\n")
     assert long.result(SOON).values == (2,)
 
@@ -104,7 +104,9 @@ def test_timeouts_of_all_lengths(fleet: MakeFleet) -> None:
         with Stopwatch() as watch:
             votes = f.ask(acquire(b"%d" % thread, f.all), 2, timeout=timeout)
         assert timeout <= watch.seconds < SOON
-        assert votes.values in ((SILENT, 1), (SILENT, SILENT)), "a busy machine may need more than 20 ms"
+        assert votes.values in ((NO_REPLY, 1), (NO_REPLY, NO_REPLY)), (
+            "a busy machine may need more than 20 ms"
+        )
 
     for future in [start(lambda thread=n: work(thread)) for n in range(8)]:  # type: ignore[misc]
         future.result(DEADLINE)
@@ -170,7 +172,7 @@ def test_tending_beside_waiting_threads_disturbs_nobody(fleet: MakeFleet) -> Non
     def work(thread: int) -> None:
         for number in range(100):
             key = b"%d-%d" % (thread, number)
-            votes = f.ask(acquire(key, f.all, keep=60), 3, wait=Wait.ALL)
+            votes = f.ask(acquire(key, f.all, resend_for=60), 3, wait=Wait.ALL)
             assert votes.values == tuple(vote_for(key, master) for master in range(3))
 
     futures = [start(lambda thread=n: work(thread)) for n in range(3)]  # type: ignore[misc]

@@ -16,7 +16,7 @@ from support.scripted import Pair, Words, always, failing, granting, once_all_ca
 from support.tls import Tls
 from support.waiting import DEADLINE, start
 
-from redlock_fast.engine.contract import FAULT, FLUSHED, SILENT, Wait
+from redlock_fast.engine.contract import FAULT, FLUSHED, NO_REPLY, Wait
 
 
 @pytest.fixture(scope="session")
@@ -47,9 +47,9 @@ def test_decision_and_timeout(fleet: MakeFleet, tls: Pair) -> None:
         assert f.ask(acquire(b"k", f.all), need=2).granted == 2
     assert watch.seconds < SOON
     with Stopwatch() as watch:
-        votes = f.ask(acquire(b"k", f.all, keep=LONG), need=3, timeout=0.1)
+        votes = f.ask(acquire(b"k", f.all, resend_for=LONG), need=3, timeout=0.1)
     assert 0.1 <= watch.seconds < SOON
-    assert votes.values == (1, 1, SILENT)
+    assert votes.values == (1, 1, NO_REPLY)
 
 
 def test_replies_in_many_records(fleet: MakeFleet, tls: Pair) -> None:
@@ -57,7 +57,7 @@ def test_replies_in_many_records(fleet: MakeFleet, tls: Pair) -> None:
     f = fleet(once_all_came(4, [bytes([byte]) for byte in stream]), pair=tls)
     answers = f.exchange([acquire(b"%d" % n, 1) for n in range(4)], need=1)
     assert [votes.values[0] for votes in answers] == [1, 0, FAULT, 4]
-    assert f.link(0).pushes == 1
+    assert f.connection_state(0).pushes == 1
 
 
 def test_records_that_are_read_in_one_go_are_not_forgotten(fleet: MakeFleet, tls: Pair) -> None:
@@ -72,7 +72,7 @@ def test_large_reply(fleet: MakeFleet, tls: Pair) -> None:
     push = b">1\r\n$3000\r\n" + b"x" * 3000 + b"\r\n"
     f = fleet(always(push * 5 + reply + b">1\r\n+x\r\n"), pair=tls)
     assert f.ask(acquire(b"k", 1), need=1).details == {0: f"unexpected reply of {len(reply)} bytes"}
-    f.until(lambda: f.link(0).pushes == 6, "what is behind it is read too")
+    f.until(lambda: f.connection_state(0).pushes == 6, "what is behind it is read too")
 
 
 def test_large_batch_through_small_buffers_does_not_stall(fleet: MakeFleet, certified: Tls) -> None:
@@ -92,7 +92,7 @@ def test_threads(fleet: MakeFleet, tls: Pair) -> None:
     def work(thread: int) -> None:
         for step in range(40):
             key = thread * 1000 + step + 1
-            assert f.ask(acquire(b"%d" % key, f.all, keep=LONG), 3).values == (key,) * 3
+            assert f.ask(acquire(b"%d" % key, f.all, resend_for=LONG), 3).values == (key,) * 3
 
     for future in [start(lambda thread=n: work(thread)) for n in range(12)]:  # type: ignore[misc]
         future.result(DEADLINE)
@@ -122,12 +122,12 @@ def test_end_of_the_connection(fleet: MakeFleet, tls: Pair, how: str) -> None:
 def test_what_came_with_the_end_of_the_connection(fleet: MakeFleet, tls: Pair) -> None:
     """Catches: a flush that is overlooked behind a reply, as the connection ends in the same read."""
     f = fleet(silent, pair=tls)
-    assert f.ask(acquire(b"k", 1), need=1, timeout=0.0).values == (SILENT,)
+    assert f.ask(acquire(b"k", 1), need=1, timeout=0.0).values == (NO_REPLY,)
     f.session(0).wait_commands(1)
     f.session(0).send(b":1\r\n>2\r\n$10\r\ninvalidate\r\n_\r\n")
     f.session(0).close()
     assert f.until_broken(0)
-    assert f.link(0).broken == FLUSHED
+    assert f.connection_state(0).broken == FLUSHED
 
 
 def test_nonsense(fleet: MakeFleet, tls: Pair) -> None:
@@ -149,7 +149,7 @@ def test_bytes_that_are_not_tls(fleet: MakeFleet, tls: Pair) -> None:
 
 def test_kept_and_undone(fleet: MakeFleet, tls: Pair) -> None:
     f = fleet(silent, pair=tls)
-    f.exchange([acquire(b"a", 1), release(b"b", 1, keep=LONG)], need=1, timeout=0.0)
+    f.exchange([acquire(b"a", 1), release(b"b", 1, resend_for=LONG)], need=1, timeout=0.0)
     f.session(0).wait_commands(2)
     f.detach(0)
     assert f.session(0).commands == [set_words(b"a"), del_words(b"b"), del_words(b"a")]
@@ -183,7 +183,7 @@ def test_interrupt(fleet: MakeFleet, tls: Pair) -> None:
     try:
         helper = start(interrupt)
         with Stopwatch() as watch, pytest.raises(KeyboardInterrupt):
-            f.ask(acquire(b"held", 1, keep=LONG), 1)
+            f.ask(acquire(b"held", 1, resend_for=LONG), 1)
         helper.result(SOON)
     finally:
         signal.signal(signal.SIGUSR2, before)
@@ -206,7 +206,7 @@ def test_fork_inside_of_a_socket(fleet: MakeFleet, tls: Pair, monkeypatch: pytes
         if not pids:
             pids.append(fork_here())
             if not pids[0]:
-                f.engine.abandon()
+                f.engine.after_fork_in_child()
         return received
 
     f = fleet(always(b":3\r\n"), pair=tls)

@@ -6,7 +6,7 @@ import pytest
 from support.fleet import LONG, SOON, MakeFleet, Stopwatch, acquire
 from support.scripted import always, failing, granting, refusing, silent
 
-from redlock_fast.engine.contract import FAULT, SILENT, Request, Wait
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Request, Wait
 from redlock_fast.wire.commands import Verb
 
 INT64_MAX = 2**63 - 1
@@ -85,7 +85,7 @@ def test_any_other_reply_is_a_fault_with_the_reply_as_the_reason(fleet: MakeFlee
     assert votes.values == (FAULT,)
     assert (votes.granted, votes.refused, votes.faulty, votes.sent) == (0, 0, 1, 1)
     assert votes.details == {0: reply}
-    assert f.link(0).attached, "a well-formed reply keeps the connection"
+    assert f.connection_state(0).attached, "a well-formed reply keeps the connection"
     f.masters[0].answer = always(b":3\r\n")
     assert f.ask(acquire(b"k", f.all), need=1).values == (3,)
 
@@ -102,13 +102,13 @@ def test_integer_beyond_64_bits_does_not_wrap_around(fleet: MakeFleet, reply: by
     assert votes.values[0] in (FAULT, int(reply[1:]))
 
 
-@pytest.mark.parametrize("number", [SILENT, FAULT, SILENT + 2])
+@pytest.mark.parametrize("number", [NO_REPLY, FAULT, NO_REPLY + 2])
 def test_integers_that_look_like_our_marks_do_not_grant_and_do_decide(fleet: MakeFleet, number: int) -> None:
     f = fleet(always(b":%d\r\n" % number), granting)
     with Stopwatch() as watch:
         votes = f.ask(acquire(b"k", f.all), need=2)
     assert watch.seconds < SOON
-    assert votes.values[0] != SILENT
+    assert votes.values[0] != NO_REPLY
     assert votes.refused + votes.faulty == 1
     assert votes.values[0] == (number if number > FAULT else FAULT), "both engines say the same"
 
@@ -117,13 +117,13 @@ def test_long_reply_is_a_fault(fleet: MakeFleet) -> None:
     reply = b"$3900\r\n" + b"x\r\n" * 1300 + b"\r\n"
     f = fleet(always(reply))
     assert f.ask(acquire(b"k", f.all), need=1).details == {0: f"unexpected reply of {len(reply)} bytes"}
-    assert f.link(0).attached
+    assert f.connection_state(0).attached
 
 
 def test_votes_stand_at_the_place_of_their_master(fleet: MakeFleet) -> None:
     f = fleet(always(b":10\r\n"), refusing, failing, silent, always(b":50\r\n"))
     votes = f.ask(acquire(b"k", f.all), need=2, timeout=0.5, wait=Wait.ALL)
-    assert votes.values == (10, 0, FAULT, SILENT, 50)
+    assert votes.values == (10, 0, FAULT, NO_REPLY, 50)
     assert (votes.granted, votes.refused, votes.faulty) == (2, 1, 1)
     assert votes.details == {2: b"-OOM command not allowed\r\n"}
     assert votes.sent == 0b11111

@@ -19,7 +19,7 @@ from support.watching import (
     watch_all,
 )
 
-from redlock_fast.engine.contract import FAULT, FLUSHED, SILENT, Batch, Request, Wait
+from redlock_fast.engine.contract import FAULT, FLUSHED, NO_REPLY, Batch, Request, Wait
 from redlock_fast.wire.commands import WATCH_KEY, Command, command
 
 waits = pytest.mark.parametrize("wait", list(Wait))
@@ -40,7 +40,7 @@ def test_an_open_vote_is_silent_until_the_timeout(fleet: MakeFleet, wait: Wait) 
     f = fleet(free, busy, expiring(60_000), commands=WATCHING)
     with Stopwatch() as watched:
         votes = f.ask(watch(b"k", f.all), need=2, timeout=0.1, wait=wait)
-    assert votes.values == (1, SILENT, SILENT)
+    assert votes.values == (1, NO_REPLY, NO_REPLY)
     assert watched.seconds >= 0.1
 
 
@@ -59,28 +59,32 @@ def test_any_other_reply_is_a_fault(fleet: MakeFleet, wait: Wait, reply: bytes) 
 @pytest.mark.parametrize("number", [2**63 - 1, 2**62, 10**15])
 def test_an_expiry_far_away(fleet: MakeFleet, number: int) -> None:
     f = fleet(expiring(number), commands=WATCHING)
-    assert f.ask(watch(b"k", 1), need=1, timeout=0.05).values == (SILENT,)
+    assert f.ask(watch(b"k", 1), need=1, timeout=0.05).values == (NO_REPLY,)
 
 
 @pytest.mark.parametrize("caching", [b"-ERR no tracking\r\n", b"$3\r\nfoo\r\n", b"*1\r\n:1\r\n", b"_\r\n"])
 def test_replies_before_the_one_that_counts_are_dropped(fleet: MakeFleet, caching: bytes) -> None:
     f = fleet(lambda words: b":-2\r\n" if words[0] == b"PTTL" else caching, commands=WATCHING)
     assert f.ask(watch(b"k", 1), need=1).values == (1,)
-    assert (f.link(0).late, f.link(0).owed, f.link(0).broken) == (0, 0, "")
+    assert (f.connection_state(0).late_replies, f.connection_state(0).owed, f.connection_state(0).broken) == (
+        0,
+        0,
+        "",
+    )
 
 
 def test_replies_to_skip_are_owed(fleet: MakeFleet) -> None:
     f = fleet(silent, commands=WATCHING, max_owed=3)
     future = f.ask_meanwhile(watch(b"k", 1), need=1)
-    assert f.link(0).owed == 2
+    assert f.connection_state(0).owed == 2
     votes = f.ask(watch(b"other", 1), need=1)
     assert votes.details == {0: "too many replies owed"}
     f.session(0).wait_commands(2)
     f.session(0).send(b"+OK\r\n")
-    f.until(lambda: f.link(0).owed == 1, "one is there")
+    f.until(lambda: f.connection_state(0).owed == 1, "one is there")
     f.session(0).send(b":-2\r\n")
     assert future.result(SOON).values == (1,)
-    assert f.link(0).owed == 0
+    assert f.connection_state(0).owed == 0
 
 
 def test_the_fallback_skips_for_itself(fleet: MakeFleet) -> None:
@@ -89,21 +93,21 @@ def test_the_fallback_skips_for_itself(fleet: MakeFleet) -> None:
     replies = {b"PING": b"+PONG\r\n", b"EVAL": b":7\r\n", b"EVALSHA": b"-NOSCRIPT none\r\n"}
     f = fleet(lambda words: replies[words[0]], commands=dialect)
     assert f.ask(Request(0, (b"k",), 1), need=1).values == (7,)
-    assert f.link(0).owed == 0
+    assert f.connection_state(0).owed == 0
 
 
 def test_a_kept_request_with_replies_to_skip_is_sent_again_once(fleet: MakeFleet) -> None:
     f = fleet(silent, commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"k", 1, keep=60.0), need=1)
+    future = f.ask_meanwhile(watch(b"k", 1, resend_for=60.0), need=1)
     f.session(0).wait_commands(2)
     f.session(0).close()
     assert future.result(SOON).values == (FAULT,)
     f.until_broken(0)
     again = f.reattach(0)
     assert again.wait_commands(2)[1] == (b"PTTL", b"k")
-    assert (f.link(0).replayed, f.link(0).owed) == (1, 2)
+    assert (f.connection_state(0).replayed, f.connection_state(0).owed) == (1, 2)
     again.send(b"+OK\r\n:-1\r\n")
-    f.until(lambda: f.link(0).owed == 0, "both came")
+    f.until(lambda: f.connection_state(0).owed == 0, "both came")
 
 
 def test_a_command_that_watches_needs_something_to_watch(fleet: MakeFleet) -> None:
@@ -119,10 +123,10 @@ def test_pushes_grant(fleet: MakeFleet, wait: Wait) -> None:
     f = fleet(busy, busy, busy, commands=WATCHING)
     future = f.ask_meanwhile(watch(b"k", f.all), need=2, wait=wait)
     f.session(0).send(invalidate(b"x", b"k") + invalidate(b"k"))  # counts once
-    f.until(lambda: f.link(0).pushes == 2, "the first pushes are there")
+    f.until(lambda: f.connection_state(0).pushes == 2, "the first pushes are there")
     assert not future.done()
     f.session(2).send(invalidate(b"k"))
-    assert future.result(SOON).values == (1, SILENT, 1)
+    assert future.result(SOON).values == (1, NO_REPLY, 1)
 
 
 def test_a_push_may_come_before_the_reply(fleet: MakeFleet) -> None:
@@ -132,8 +136,8 @@ def test_a_push_may_come_before_the_reply(fleet: MakeFleet) -> None:
     f.session(1).send(b"+OK\r\n" + invalidate(b"k"))
     assert future.result(SOON).values == (1, 1)
     f.session(1).send(b":-1\r\n" + invalidate(b"k"))
-    f.until(lambda: f.link(1).owed == 0, "the late reply is there")
-    assert (f.link(1).late, f.link(0).broken) == (1, "")
+    f.until(lambda: f.connection_state(1).owed == 0, "the late reply is there")
+    assert (f.connection_state(1).late_replies, f.connection_state(0).broken) == (1, "")
 
 
 def test_null_is_everything(fleet: MakeFleet) -> None:
@@ -167,7 +171,7 @@ def test_other_pushes_grant_nothing(fleet: MakeFleet) -> None:
     f = fleet(busy, commands=WATCHING)
     future = f.ask_meanwhile(watch(b"k", 1), need=1)
     f.session(0).send(b"".join(OTHERS))
-    f.until(lambda: f.link(0).pushes == len(OTHERS), "all pushes are there")
+    f.until(lambda: f.connection_state(0).pushes == len(OTHERS), "all pushes are there")
     assert not future.done()
     f.session(0).send(invalidate(b"k"))
     assert future.result(SOON).values == (1,)
@@ -182,7 +186,7 @@ def test_forms_of_a_push(fleet: MakeFleet, push: bytes) -> None:
     if push in FLUSHES:
         assert f.until_broken(0) == FLUSHED, "what else it has said before counts for nothing"
     else:
-        assert f.link(0).broken == ""
+        assert f.connection_state(0).broken == ""
 
 
 @pytest.mark.parametrize("push", FOR_K[:1] + FOR_K[-2:])
@@ -194,7 +198,7 @@ def test_a_push_in_pieces(fleet: MakeFleet, push: bytes) -> None:
         f.session(0).wait_commands(2 * cut)
         f.session(0).send([push[:cut], push[cut:]])
         assert future.result(SOON).values == (1,)
-    assert f.link(0).pushes == len(push) - 1
+    assert f.connection_state(0).pushes == len(push) - 1
 
 
 def test_a_push_byte_by_byte(fleet: MakeFleet) -> None:
@@ -221,7 +225,7 @@ def test_prefixes(fleet: MakeFleet) -> None:
     future = start(lambda: f.exchange(asked, need=1, timeout=LONG))
     f.session(0).wait_commands(10)
     f.session(0).send(invalidate(b"lock:a"))
-    f.until(lambda: f.link(0).pushes == 1, "the push is there")
+    f.until(lambda: f.connection_state(0).pushes == 1, "the push is there")
     assert not future.done()
     f.session(0).send(EVERYTHING)
     assert len(future.result(SOON)) == 5
@@ -231,10 +235,10 @@ def test_a_push_counts_for_its_own_master(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, busy, commands=WATCHING)
     future = f.ask_meanwhile(watch(b"k", 0b011), need=1)
     f.session(2).send(invalidate(b"k"))
-    f.until(lambda: f.link(2).pushes == 1, "the push is there")
+    f.until(lambda: f.connection_state(2).pushes == 1, "the push is there")
     assert not future.done()
     f.session(1).send(invalidate(b"k"))
-    assert future.result(SOON).values == (SILENT, 1, FAULT)
+    assert future.result(SOON).values == (NO_REPLY, 1, FAULT)
 
 
 def test_nobody_waits(fleet: MakeFleet) -> None:
@@ -242,7 +246,9 @@ def test_nobody_waits(fleet: MakeFleet) -> None:
     f.ask(watch(b"k", 1), need=0)
     f.session(0).wait_commands(2)
     f.session(0).send(invalidate(b"k"))
-    f.until(lambda: f.link(0).pushes == 1 and not f.link(0).owed, "all of it is there")
+    f.until(
+        lambda: f.connection_state(0).pushes == 1 and not f.connection_state(0).owed, "all of it is there"
+    )
 
 
 # --- faults ---
@@ -257,15 +263,15 @@ def test_a_break_is_a_fault(fleet: MakeFleet, wait: Wait) -> None:
     assert not future.done()
     f.session(1).close()
     votes = future.result(SOON)
-    assert votes.values == (FAULT, FAULT, SILENT)
-    assert votes.details[0] == f.link(0).broken
+    assert votes.values == (FAULT, FAULT, NO_REPLY)
+    assert votes.details[0] == f.connection_state(0).broken
 
 
 def test_a_detached_master_is_a_fault(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING)
     future = f.ask_meanwhile(watch(b"k", f.all), need=2)
     f.session(0).wait_commands(2)
-    f.until(lambda: not f.link(0).owed, "the reply is there")
+    f.until(lambda: not f.connection_state(0).owed, "the reply is there")
     f.detach(0)
     assert future.result(SOON).details == {0: "connection closed by the client"}
 
@@ -295,11 +301,11 @@ def test_close_ends_it(fleet: MakeFleet) -> None:
 def test_an_open_vote_is_no_reply_owed(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING, lag_after=0.0)
     future = f.ask_meanwhile(watch(b"k", f.all), need=2)
-    f.until(lambda: not any(f.link(master).owed for master in range(2)), "the replies are there")
+    f.until(lambda: not any(f.connection_state(master).owed for master in range(2)), "the replies are there")
     assert f.engine.drain(LONG)
     for _ in range(20):
-        f.engine.tend()
-        assert [f.link(master).lag for master in range(2)] == [0.0, 0.0]
+        f.engine.maintain()
+        assert [f.connection_state(master).lag for master in range(2)] == [0.0, 0.0]
     assert not future.done()
     f.engine.close()
     future.result(SOON)
@@ -332,18 +338,18 @@ def test_time_is_hastened(
 def test_an_expiry_of_a_master_that_failed_does_not_count(fleet: MakeFleet) -> None:
     f = fleet(expiring(300), expiring(60_000), expiring(60_000), commands=WATCHING)
     future = f.ask_meanwhile(watch(b"k", f.all), need=1, timeout=1.5)
-    f.until(lambda: not any(f.link(master).owed for master in range(3)), "the replies are there")
+    f.until(lambda: not any(f.connection_state(master).owed for master in range(3)), "the replies are there")
     f.session(0).close()
     with Stopwatch() as watched:
         votes = future.result(SOON)
-    assert votes.values == (FAULT, SILENT, SILENT) or watched.seconds < 0.3  # the machine was that busy
+    assert votes.values == (FAULT, NO_REPLY, NO_REPLY) or watched.seconds < 0.3  # the machine was that busy
 
 
 def test_stall_is_irrelevant(fleet: MakeFleet) -> None:
     f = fleet(busy, commands=WATCHING)
     with Stopwatch() as watched:
         [votes] = f.engine.exchange([watch(b"k", 1)], 1, 0.3, Wait.EARLY, 0.01)
-    assert votes.values == (SILENT,)
+    assert votes.values == (NO_REPLY,)
     assert watched.seconds >= 0.3
 
 
@@ -367,7 +373,7 @@ def test_a_push_long_after_the_others_are_decided(fleet: MakeFleet) -> None:
     f = fleet(busy, commands=WATCHING)
     future = start(lambda: f.engine.exchange([get(b"g", 1), watch(b"a", 1)], 1, LONG, Wait.EARLY, SOON))
     f.session(0).wait_commands(3)
-    f.until(lambda: not f.link(0).owed, "the replies are there")
+    f.until(lambda: not f.connection_state(0).owed, "the replies are there")
     f.session(0).send(invalidate(b"a"))
     assert [one.granted for one in future.result(SOON)] == [1, 1]
 
@@ -376,7 +382,7 @@ def test_others_that_stall_beside_one_that_watches(fleet: MakeFleet) -> None:
     f = fleet(lambda words: b"" if words[0] == b"GET" else busy(words), commands=WATCHING)
     with Stopwatch() as watched:
         votes = f.engine.exchange([watch(b"k", 1), get(b"g", 1)], 1, 0.3, Wait.EARLY, 0.01)
-    assert [one.values for one in votes] == [(SILENT,), (SILENT,)]
+    assert [one.values for one in votes] == [(NO_REPLY,), (NO_REPLY,)]
     assert watched.seconds >= 0.3
 
 
@@ -396,12 +402,12 @@ def test_nothing_is_left(fleet: MakeFleet) -> None:
     for number in range(50):
         tickets = [loop.submit([watch(b"%d" % key, f.all)], need=2) for key in range(100)]
         for ticket in tickets[::2]:
-            f.engine.forget(ticket)
+            f.engine.cancel(ticket)
         f.engine.flush()
         for master in range(2):
             f.session(master).wait_commands(200 * (number + 1))
             f.session(master).send(invalidate(*[b"%d" % key for key in range(100)]))
         loop.hear(50)
-    assert f.engine.due() is None
+    assert f.engine.next_timeout() is None
     vigils = getattr(f.engine, "_vigils", ())
     eventually(lambda: not len(vigils), "none is listed")

@@ -11,26 +11,26 @@ from support.scripted import always, silent
 from support.waiting import start
 from support.watching import EVERYTHING, WATCHING, busy, expiring, get, invalidate, watch
 
-from redlock_fast.engine.contract import FAULT, SILENT
+from redlock_fast.engine.contract import FAULT, NO_REPLY
 
 
 def test_told_when_a_push_comes(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING)
     loop = Loop(f)
     for name in (b"a", b"b"):
-        loop.submit([watch(name, f.all)], need=2, whom=name)
+        loop.submit([watch(name, f.all)], need=2, context=name)
     f.engine.flush()
     for master in range(2):
         f.session(master).wait_commands(4)
         f.session(master).send(invalidate(b"b"))
-    loop.until(lambda: loop.told, "it is told")
-    assert [whom for whom, _ in loop.told] == [b"b"]
+    loop.until(lambda: loop.completed, "it is told")
+    assert [context for context, _ in loop.completed] == [b"b"]
     loop.settle()
     assert not loop.readable()
     for master in range(2):
         f.session(master).send(EVERYTHING)
     loop.hear(2)
-    assert f.engine.due() is None
+    assert f.engine.next_timeout() is None
 
 
 def test_due_is_hastened(fleet: MakeFleet) -> None:
@@ -38,15 +38,17 @@ def test_due_is_hastened(fleet: MakeFleet) -> None:
     loop = Loop(f)
     loop.submit([watch(b"k", f.all)], need=2, timeout=LONG, stall=0.001)
     f.engine.flush()
-    assert SOON < (f.engine.due() or 0.0) <= LONG, "stall is irrelevant"
+    assert SOON < (f.engine.next_timeout() or 0.0) <= LONG, "stall is irrelevant"
     for master, reply in enumerate([b":30000\r\n", b":-1\r\n", b":10000\r\n"]):
         f.session(master).send(b"+OK\r\n" + reply)
-    loop.until(lambda: not any(f.link(master).owed for master in range(3)), "the replies are there")
-    assert 5.0 < (f.engine.due() or 0.0) <= 30.001
+    loop.until(
+        lambda: not any(f.connection_state(master).owed for master in range(3)), "the replies are there"
+    )
+    assert 5.0 < (f.engine.next_timeout() or 0.0) <= 30.001
     f.session(0).send(invalidate(b"k"))
-    loop.until(lambda: f.link(0).pushes, "the push is there")
-    assert (f.engine.due() or 0.0) <= 10.001
-    assert not loop.told
+    loop.until(lambda: f.connection_state(0).pushes, "the push is there")
+    assert (f.engine.next_timeout() or 0.0) <= 10.001
+    assert not loop.completed
 
 
 def test_a_reply_that_is_read_late_does_not_put_off_the_end(fleet: MakeFleet) -> None:
@@ -60,8 +62,8 @@ def test_a_reply_that_is_read_late_does_not_put_off_the_end(fleet: MakeFleet) ->
     f.session(0).send(b"+OK\r\n:30000\r\n")
     time.sleep(0.5)  # it is paused
     late = time.monotonic() - asked
-    loop.until(lambda: not f.link(0).owed, "the reply is there")
-    assert (f.engine.due() or 0.0) <= 30.001 - late
+    loop.until(lambda: not f.connection_state(0).owed, "the reply is there")
+    assert (f.engine.next_timeout() or 0.0) <= 30.001 - late
 
 
 def test_its_time_ends(fleet: MakeFleet) -> None:
@@ -69,7 +71,9 @@ def test_its_time_ends(fleet: MakeFleet) -> None:
     loop = Loop(f)
     began = time.monotonic()
     loop.submit([watch(b"k", f.all)], need=1)
-    assert loop.votes().values in [(SILENT, FAULT), (SILENT, SILENT)], "or the second had no time to answer"
+    assert loop.votes().values in [(NO_REPLY, FAULT), (NO_REPLY, NO_REPLY)], (
+        "or the second had no time to answer"
+    )
     assert 0.021 <= time.monotonic() - began < SOON
 
 
@@ -80,7 +84,7 @@ def test_readable_where_a_thread_has_read_an_earlier_time(fleet: MakeFleet, turn
     for _ in range(turns):
         loop.submit([watch(b"k", 1)], need=1, timeout=3600.0)
         assert f.ask(get(b"g", 1), need=1).values == (1,)  # sends both, and reads both
-        loop.until(lambda: (f.engine.due() or LONG * 2) < LONG * 1.5, "due is earlier")
+        loop.until(lambda: (f.engine.next_timeout() or LONG * 2) < LONG * 1.5, "due is earlier")
         loop.settle()
     f.session(0).send(EVERYTHING)
     loop.hear(turns)
@@ -110,16 +114,16 @@ def test_mixed_with_what_does_not_watch(fleet: MakeFleet) -> None:
     f.engine.flush()
     f.session(0).wait_commands(5)
     f.session(0).send(invalidate(b"a"))
-    loop.until(lambda: f.link(0).owed == 1, "all other replies are there")
+    loop.until(lambda: f.connection_state(0).owed == 1, "all other replies are there")
     time.sleep(0.06)
     loop.turn()
     loop.turn()
     f.session(0).send(b"+OK\r\n")  # too late
-    loop.until(lambda: not f.link(0).owed, "the late reply is there")
-    assert not loop.told
+    loop.until(lambda: not f.connection_state(0).owed, "the late reply is there")
+    assert not loop.completed
     f.session(0).send(invalidate(b"b"))
     [votes] = loop.hear()
-    assert [one.values for one in votes] == [(1,), (1,), (SILENT,)]
+    assert [one.values for one in votes] == [(1,), (1,), (NO_REPLY,)]
 
 
 def test_attach_and_close_tell(fleet: MakeFleet) -> None:
@@ -128,7 +132,7 @@ def test_attach_and_close_tell(fleet: MakeFleet) -> None:
     loop.submit([watch(b"k", 0b01)], need=1)
     f.engine.flush()
     f.reattach(1)
-    assert loop.votes().values == (SILENT, FAULT)
+    assert loop.votes().values == (NO_REPLY, FAULT)
     loop.submit([watch(b"k", 0b01)], need=1)
     f.engine.flush()
     f.engine.close()
@@ -143,6 +147,6 @@ def test_unwatch_forgets(fleet: MakeFleet) -> None:
         loop.submit([watch(b"%d" % number, 1)], need=1)
     f.engine.flush()
     f.session(0).wait_commands(202)
-    f.engine.unwatch()
+    f.engine.close_loop_fd()
     f.session(0).send(EVERYTHING)
     assert future.result(SOON).values == (1,)

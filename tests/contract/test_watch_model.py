@@ -7,14 +7,14 @@ import importlib.util
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.engine_trace import observe
 from support.fleet import Fleet
 from support.miniloop import Loop
 from support.scripted import silent
-from support.twins import observe
 from support.watching import EVERYTHING, FREE, WATCHING, invalidate, watch, watch_all
 
 from redlock_fast.engine import load
-from redlock_fast.engine.contract import FAULT, SILENT, Engine, Request
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Engine, Request
 
 EVENTS = st.lists(
     st.one_of(
@@ -31,10 +31,10 @@ EVENTS = st.lists(
 def test_any_sequence(
     engine_class: type[Engine], events: list[tuple[str, int, bytes | int | None]], need: int, prefix: bool
 ) -> None:
-    expected, answered, broken = [SILENT] * 3, [False] * 3, [False] * 3
+    expected, answered, broken = [NO_REPLY] * 3, [False] * 3, [False] * 3
 
     def vote(master: int, value: int) -> None:
-        if expected[master] == SILENT and not over():
+        if expected[master] == NO_REPLY and not over():
             expected[master] = value
 
     def over() -> bool:
@@ -53,28 +53,28 @@ def test_any_sequence(
                 broken[master] = True
                 session.close()
                 vote(master, FAULT)
-                loop.until(lambda m=master: not f.link(m).attached, "the break is seen")  # type: ignore[misc]
+                loop.until(lambda m=master: not f.connection_state(m).attached, "the break is seen")  # type: ignore[misc]
             elif kind == "push":
                 assert what is None or isinstance(what, bytes)
-                before = f.link(master).pushes
+                before = f.connection_state(master).pushes
                 session.send(EVERYTHING if what is None else invalidate(what))
                 if what in (None, b"k") or (prefix and what == b"kk"):
                     vote(master, 1)
-                loop.until(lambda m=master, b=before: f.link(m).pushes > b, "it is read")  # type: ignore[misc]
+                loop.until(lambda m=master, b=before: f.connection_state(m).pushes > b, "it is read")  # type: ignore[misc]
                 if what is None:  # its keys were flushed
                     broken[master] = True
-                    loop.until(lambda m=master: not f.link(m).attached, "it ends")  # type: ignore[misc]
+                    loop.until(lambda m=master: not f.connection_state(m).attached, "it ends")  # type: ignore[misc]
             else:
                 assert isinstance(what, int)
                 answered[master] = True
                 session.send(b"+OK\r\n:%d\r\n" % what)
                 if what in (FREE, -3):
                     vote(master, 1 if what == FREE else FAULT)
-                loop.until(lambda m=master: not f.link(m).owed, "it is read")  # type: ignore[misc]
-            assert bool(loop.told) == over()
+                loop.until(lambda m=master: not f.connection_state(m).owed, "it is read")  # type: ignore[misc]
+            assert bool(loop.completed) == over()
         if over():
             assert loop.votes().values == tuple(expected)
-        f.engine.unwatch()
+        f.engine.close_loop_fd()
 
 
 # --- the engines against each other ---

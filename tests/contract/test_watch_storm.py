@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from support.engine_trace import unread
 from support.fleet import LONG
-from support.twins import unread
 from support.watching import EVERYTHING, WATCHING, invalidate, watch, watch_all
 
 from redlock_fast.engine.contract import Engine, Request, Wait
@@ -34,18 +34,18 @@ class Watched:
     def __init__(self, engine_class: type[Engine], requests: list[Request]) -> None:
         self.engine = engine_class(2, lambda: None, lag_after=1e6)
         self.servers = []
-        self.told: list[object] = []
+        self.completed: list[object] = []
         self.engine.fileno()
         for master in range(2):
             client, server = socket.socketpair()
             self.engine.attach(master, client, WATCHING)
             self.servers.append(server)
-        self.engine.forget(self._submit(ASKED_FOR, "nobody"))
+        self.engine.cancel(self._submit(ASKED_FOR, "nobody"))
         for number, request in enumerate(requests):
             self._submit(request, number)
 
-    def _submit(self, request: Request, whom: object) -> object:
-        ticket = self.engine.submit([request], 2, LONG, Wait.EARLY, 0.0, whom)
+    def _submit(self, request: Request, context: object) -> object:
+        ticket = self.engine.submit([request], 2, LONG, Wait.EARLY, 0.0, context)
         self.engine.flush()
         for server in self.servers:
             while not server.recv(1 << 16):
@@ -61,12 +61,12 @@ class Watched:
             with contextlib.suppress(BlockingIOError):
                 data = data[server.send(data) :] if data else b""
             before = time.thread_time()
-            self.told += [number for number, _ in self.engine.on_ready()]
+            self.completed += [number for number, _ in self.engine.on_ready()]
             spent += time.thread_time() - before
         return spent
 
     def close(self) -> None:
-        self.engine.unwatch()
+        self.engine.close_loop_fd()
         self.engine.close()
         for server in self.servers:
             server.close()
@@ -133,16 +133,16 @@ def test_among_many_the_right_ones_are_told(engine_class: type[Engine]) -> None:
                 if (asked.verb == 0 and asked.args[0] == name)
                 or (asked.verb == 1 and name.startswith(asked.args[0]))
             }
-            expected -= set(both.told)  # type: ignore[arg-type]
-            before = len(both.told)
+            expected -= set(both.completed)  # type: ignore[arg-type]
+            before = len(both.completed)
             both.push(invalidate(name))
-            assert len(both.told) == before, "one master is not enough"
+            assert len(both.completed) == before, "one master is not enough"
             both.push(invalidate(name), 1)
-            assert set(both.told[before:]) == expected
-        left = len(requests) - len(both.told)
+            assert set(both.completed[before:]) == expected
+        left = len(requests) - len(both.completed)
         both.push(EVERYTHING)
         both.push(EVERYTHING, 1)
-        assert len(both.told) == len(requests)
+        assert len(both.completed) == len(requests)
         assert left
 
 
@@ -152,7 +152,7 @@ def test_a_key_again_for_those_that_came_later(engine_class: type[Engine]) -> No
         both.engine.submit([watch(b"k", 0b11)], 2, LONG, Wait.EARLY, 0.0, "later")
         both.engine.flush()
         both.push(invalidate(b"k"), 1)
-        assert both.told == [0]
+        assert both.completed == [0]
         both.push(invalidate(b"k"))
-        assert both.told == [0, "later"]
-        assert both.engine.due() is None
+        assert both.completed == [0, "later"]
+        assert both.engine.next_timeout() is None

@@ -16,7 +16,7 @@ from support.scripted import silent
 from support.waiting import eventually, start
 from support.watching import EVERYTHING, WATCHING, busy, expiring, get, invalidate, watch
 
-from redlock_fast.engine.contract import FAULT, SILENT
+from redlock_fast.engine.contract import FAULT, NO_REPLY
 
 CROWD = 12
 
@@ -28,7 +28,9 @@ def parked(f: Fleet, names: list[bytes], need: int | None = None) -> list[Any]:
     futures: list[Any] = [f.ask_meanwhile(watch(name, f.all), need=need or f.size) for name in names]
     for session, before in zip(sessions, came, strict=True):
         session.wait_commands(before + 2 * len(names))
-    f.until(lambda: not any(f.link(master).owed for master in range(f.size)), "the replies are there")
+    f.until(
+        lambda: not any(f.connection_state(master).owed for master in range(f.size)), "the replies are there"
+    )
     return futures
 
 
@@ -101,7 +103,7 @@ def test_while_a_thread_waits_for_a_slow_master(fleet: MakeFleet) -> None:
     # That thread leads: it reads for those that watch, and their times end all the same.
     f = fleet(silent, expiring(50), commands=WATCHING, lag_after=1e6)
     slow = f.ask_meanwhile(get(b"g", 0b01), need=1)
-    assert f.ask(watch(b"k", 0b10), need=1).values == (FAULT, SILENT)
+    assert f.ask(watch(b"k", 0b10), need=1).values == (FAULT, NO_REPLY)
     f.masters[1].answer = busy
     future = f.ask_meanwhile(watch(b"k", 0b10), need=1)
     f.session(1).send(invalidate(b"k"))
@@ -116,7 +118,7 @@ def test_hastened_by_what_another_thread_reads(fleet: MakeFleet) -> None:
     futures = parked(f, names_of(3), need=1)
     f.masters[1].answer = expiring(10)
     hastened = f.ask_meanwhile(watch(b"k", f.all), need=1)
-    assert hastened.result(SOON).values == (SILENT, SILENT)
+    assert hastened.result(SOON).values == (NO_REPLY, NO_REPLY)
     assert not any(future.done() for future in futures)
     f.session(0).send(EVERYTHING)
     for future in futures:
@@ -154,7 +156,7 @@ def test_interrupt(fleet: MakeFleet, alarm: None, others: int) -> None:
 
     def send() -> None:
         f.session(0).wait_commands(came + 2)
-        eventually(lambda: not f.link(0).owed, "the reply is there")
+        eventually(lambda: not f.connection_state(0).owed, "the reply is there")
         signal.pthread_kill(main, signal.SIGUSR1)
 
     sending = start(send)
@@ -175,7 +177,7 @@ def test_fork(fleet: MakeFleet) -> None:
     futures = [f.ask_meanwhile(watch(name, f.all), need=2) for name in names_of(3)]
 
     def action() -> None:
-        f.engine.abandon()
+        f.engine.after_fork_in_child()
         assert f.engine.exchange([watch(b"k", f.all)], 1, LONG)[0].faulty == 2
         f.engine.close()
 
@@ -194,7 +196,7 @@ def test_fork_from_a_signal_handler_that_interrupted_it(fleet: MakeFleet) -> Non
 
     def handler(*_: object) -> None:
         def action() -> None:
-            f.engine.abandon()
+            f.engine.after_fork_in_child()
             assert f.engine.exchange([watch(b"k", 1)], 1, LONG)[0].faulty == 1
 
         children.append(fork_child(action))

@@ -21,7 +21,7 @@ FLAGS = (
     "-fno-wrapv -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g -O1"
 )
 #: What they measure, memory and time, is not what it was.
-LEFT_OUT = ("real/test_leaks.py", "real/test_hostile.py", "unit/test_bench.py", "real/test_demo.py")
+SKIP_REASONS = ("real/test_leaks.py", "real/test_hostile.py", "unit/test_bench.py", "real/test_demo.py")
 BUT = "not memory_is_given_back"
 #: Only Python loads what is instrumented: servers and shells go without.
 ONLY_PYTHON = """
@@ -98,7 +98,7 @@ def main(*arguments: str) -> int:
         tree, reports = Path(scratch) / "tree", Path(scratch) / "reports"
         reports.mkdir()
         build(tree)
-        left_out = [f"--ignore=tests/{name}" for name in LEFT_OUT]
+        left_out = [f"--ignore=tests/{name}" for name in SKIP_REASONS]
         words = [
             "-m",
             "pytest",

@@ -67,7 +67,7 @@ def run_c(name: str, *words: str, sanitizers: list[str] = MEMORY) -> bool:
 
 def course(seed: int) -> Course:
     """One input: the pieces that a master says, and how many requests wait for them."""
-    from support.streams import pieces, stream
+    from support.resp_streams import pieces, stream
 
     chance = Random(seed)
     return pieces(chance, stream(chance)), chance.randrange(1, 6)
@@ -75,7 +75,7 @@ def course(seed: int) -> Course:
 
 def differ(pieces: list[bytes], requests: int) -> str:
     """What the engines do not agree on, or nothing."""
-    from support.twins import observe
+    from support.engine_trace import observe
 
     from redlock_fast.engine import load
 

@@ -11,7 +11,7 @@ import pytest
 import redis
 from support.certificates import Certificates
 from support.engines import engines
-from support.loops import LOOPS, Plain
+from support.event_loops import LOOPS, Plain
 from support.waiting import eventually
 
 from redlock_fast import AsyncFastRedlock, FastRedlock

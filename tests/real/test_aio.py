@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import redis
+from support.event_loops import at_full_strength, clean, on_loops, until
 from support.keys import TTL, calls, occupy, paused, values
-from support.loops import at_full_strength, clean, on_loops, until
 from support.waiting import DEADLINE
 
 import redlock_fast

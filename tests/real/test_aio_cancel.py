@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import redis
 from support.cancelling import BATCHES, SINGLE, Aim, Use, acquire, several
+from support.event_loops import at_full_strength, clean, on_loops, open_files, pending_futures, timers, until
 from support.keys import SOMEBODY, TTL, calls, occupy, paused, sizes, values
-from support.loops import at_full_strength, clean, on_loops, open_files, pending_futures, timers, until
 from support.proxy import Proxy, jitter
 from support.waiting import DEADLINE
 

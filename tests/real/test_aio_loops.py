@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.forking import exit_code, fork_child
-from support.keys import TTL, nothing_left, occupy, paused, values
-from support.loops import (
+from support.event_loops import (
     MakeLoop,
     at_full_strength,
     clean,
@@ -26,6 +24,8 @@ from support.loops import (
     timers,
     until,
 )
+from support.forking import exit_code, fork_child
+from support.keys import TTL, nothing_left, occupy, paused, values
 from support.nesting import NestingLoop
 from support.waiting import DEADLINE, eventually
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import redis
+from support.event_loops import at_full_strength, clean, on_loops, until
 from support.keys import TTL, nothing_left, paused
-from support.loops import at_full_strength, clean, on_loops, until
 from support.proxy import Proxy, fixed, jitter
 from support.waiting import DEADLINE, start
 

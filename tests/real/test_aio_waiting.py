@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 import redis
+from support.event_loops import at_full_strength, clean, on_loops, until
 from support.keys import SOMEBODY, TTL, calls, nothing_left, occupy, paused, sizes, values
-from support.loops import at_full_strength, clean, on_loops, until
 from support.waiting import DEADLINE
 
 from redlock_fast import (

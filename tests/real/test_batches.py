@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import redis
+from support.event_loops import Plain
 from support.keys import SOMEBODY, TTL, calls, names, nothing_left, occupy, sizes, values
-from support.loops import Plain
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, ConfigError, FastRedlock, LockAlreadyHeld, Retry

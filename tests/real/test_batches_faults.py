@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import redis
+from support.event_loops import Plain
 from support.keys import SOMEBODY, TTL, names, nothing_left, occupy, paused, sizes, values
-from support.loops import Plain
 from support.proxy import Proxy, jitter
 from support.waiting import DEADLINE, eventually, start
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from support.loops import Plain
+from support.event_loops import Plain
 from support.proxy import Pipe, Proxy
 from support.waiting import DEADLINE, eventually, start
 
@@ -146,10 +146,15 @@ def test_masters_are_left_alone_where_no_caller_waits(valkey: Masters, connected
         eventually(lambda: not up(one), "all are lost")
         with pytest.raises(QuorumUnavailable):
             one.lock("blip").acquire(blocking=False)
-        eventually(lambda: time.monotonic() > one.masters._hasty_until, "its time is over")
-        eventually(lambda: not any(seat.dialling for seat in one.masters.seats), "the last attempts end")
+        eventually(lambda: time.monotonic() > one.masters._urgent_until, "its time is over")
+        eventually(
+            lambda: not any(master_state.connecting for master_state in one.masters.states),
+            "the last attempts end",
+        )
         soon = time.monotonic() + NEVER / 2
-        assert all(seat.next_try > soon for seat in one.masters.seats), "each waits for its backoff"
+        assert all(master_state.next_try > soon for master_state in one.masters.states), (
+            "each waits for its backoff"
+        )
         proxies[0].refusing = False
         waiting = start(lambda: one.lock("other").acquire(timeout=60.0))
         eventually(lambda: len(up(one)) == 1, "a caller that waits has it connected")
@@ -165,7 +170,7 @@ def test_connections_that_end_at_once_are_made_ever_more_rarely(
     watch ask every master.
     """
     failures: list[int] = []
-    monkeypatch.setattr("redlock_fast.masters.state.BRIEF", NEVER, raising=False)
+    monkeypatch.setattr("redlock_fast.masters.state.SHORT_CONNECTION", NEVER, raising=False)
     monkeypatch.setattr("redlock_fast.masters.state._backoff", lambda count: failures.append(count) or 0.0)
     with Proxy(valkey[0].port) as proxy:
         one = connected([proxy.url, *valkey.urls[1:]])
@@ -180,17 +185,17 @@ def until_connected(one: FastRedlock, connections: int) -> None:
     eventually(lambda: one.health()[0].connections == connections, "the first master is connected again")
 
 
-@pytest.mark.parametrize("where", ["dial", "thread"])
+@pytest.mark.parametrize("where", ["connect", "thread"])
 def test_a_master_is_tried_again_where_memory_is_short(
     where: str, valkey: Masters, client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches: a master that is being dialled for ever, by nobody."""
     failed: list[object] = []
-    begin, dial = threading.Thread.start, _connector.dial
+    begin, connect = threading.Thread.start, _connector.connect
 
     def short(call: Callable[..., Any]) -> Callable[..., Any]:
         def called(first: Any, *args: Any, **options: Any) -> Any:
-            ours = call is dial or first.name == "redlock-fast-dial"
+            ours = call is connect or first.name == "redlock-fast-connect"
             if ours and len(failed) < len(valkey):
                 failed.append(first)
                 raise MemoryError
@@ -198,8 +203,8 @@ def test_a_master_is_tried_again_where_memory_is_short(
 
         return called
 
-    if where == "dial":
-        monkeypatch.setattr(_connector, "dial", short(dial))
+    if where == "connect":
+        monkeypatch.setattr(_connector, "connect", short(connect))
     else:
         monkeypatch.setattr(threading.Thread, "start", short(begin))
     one = client(valkey)

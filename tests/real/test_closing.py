@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 import redis
+from support.event_loops import on_loops, until
 from support.keys import TTL, occupy
 from support.kinds import Make
-from support.loops import on_loops, until
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ClientClosed, FastRedlock
@@ -35,7 +35,7 @@ pytestmark = [
 @pytest.fixture
 def lasting_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """No place of a test goes away by itself while anybody waits for that."""
-    monkeypatch.setattr(fair, "STAY", TTL)
+    monkeypatch.setattr(fair, "ENTRY_TTL", TTL)
     monkeypatch.setattr(rwlock, "INTENT", TTL)
 
 

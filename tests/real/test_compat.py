@@ -17,7 +17,7 @@ import redis
 import redis.asyncio
 import valkey
 from support.keys import nothing_left
-from support.originals import Original, python_of
+from support.peer_libraries import PeerLibrary, python_of
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import ConfigError
@@ -106,7 +106,7 @@ PEERS: dict[str, tuple[Take, str]] = {
 def test_both_exclude_each_other(masters: Masters, options: dict[str, Any], raw: Raw, peer: str) -> None:
     """With the commands that the originals send: the same keys, and tokens that anybody can read."""
     take, pattern = PEERS[peer]
-    original, key = Original(raw(masters)), pattern.format("shared")
+    original, key = PeerLibrary(raw(masters)), pattern.format("shared")
     assert original.lock(key, "theirs") == 5
     assert take("shared", masters, options) is None
     assert original.unlock(key, "theirs") == 5

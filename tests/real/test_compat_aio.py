@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from support.event_loops import clean, on_loops, until
 from support.keys import SOMEBODY, occupy, wipe
-from support.loops import clean, on_loops, until
 
 from redlock_fast import ConfigError
 from redlock_fast.compat import aclose_all, pottery, redis_py

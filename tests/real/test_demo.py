@@ -21,9 +21,9 @@ from support.commands import command_lines
 from support.waiting import eventually
 
 from redlock_fast import cli
-from redlock_fast.demo import crew as _demo_crew
 from redlock_fast.demo import run as _demo
 from redlock_fast.demo import worker as _demo_worker
+from redlock_fast.demo import worker_pool as _demo_pool
 from redlock_fast.embedded import Masters
 from redlock_fast.errors import ConfigError, RedlockError
 
@@ -41,7 +41,7 @@ def command(*arguments: str, **environment: str) -> subprocess.Popen[str]:
 
 
 @contextlib.contextmanager
-def at_work(folder: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+def working(folder: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """A demo whose two workers have begun, and the command lines of those."""
     with command("demo", "--seconds", "600", "--workers", "2", TMPDIR=str(folder)) as demo:
         try:
@@ -96,7 +96,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_interrupted(tmp_path: Path) -> None:
-    with at_work(tmp_path) as (demo, workers):
+    with working(tmp_path) as (demo, workers):
         configs = "".join(config.read_text() for config in tmp_path.rglob("config"))
         ports = [int(port) for port in re.findall(r'^port "(\d+)"', configs, re.MULTILINE)]
         assert not any("redis://" in line for line in workers), "URLs have passwords"
@@ -114,7 +114,7 @@ def test_interrupted(tmp_path: Path) -> None:
 
 
 def test_killed(tmp_path: Path) -> None:
-    with at_work(tmp_path) as (demo, _):
+    with working(tmp_path) as (demo, _):
         demo.kill()
         demo.wait()
         eventually(lambda: processes(str(tmp_path)) == [], "the workers end")
@@ -197,14 +197,14 @@ def test_a_key_left_fails_the_demo(
 
 def test_a_worker_that_fails(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RedlockError, match="worker of the demo failed"):
-        _demo_crew.Crew(2, urls=["nonsense"], engine="auto", seconds=1).__enter__()
+        _demo_pool.WorkerPool(2, urls=["nonsense"], engine="auto", seconds=1).__enter__()
     assert "ConfigError" in capfd.readouterr().err
 
 
 def test_a_worker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_demo_crew, "START_TIMEOUT", -1.0)
+    monkeypatch.setattr(_demo_pool, "START_TIMEOUT", -1.0)
     with pytest.raises(RedlockError, match="does not come to its end"):
-        _demo_crew.Crew(1, urls=["redis://127.0.0.1:1"], engine="auto", seconds=1).__enter__()
+        _demo_pool.WorkerPool(1, urls=["redis://127.0.0.1:1"], engine="auto", seconds=1).__enter__()
 
 
 # -- parts -------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    bar = _demo.Progress(10.0)
+    bar = _demo.ProgressBar(10.0)
     for elapsed in (0.0, 0.05, 5.0, 99.0):
         bar.show(elapsed, "text")
     bar.end()
@@ -236,7 +236,7 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def words(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What a worker says that runs here, not in a process of its own."""
     said: list[dict[str, Any]] = []
-    monkeypatch.setattr(_demo_worker, "say", lambda **message: said.append(message))
+    monkeypatch.setattr(_demo_worker, "send_message", lambda **message: said.append(message))
     return said
 
 
@@ -289,7 +289,7 @@ def test_a_worker_counts_what_it_could_not_do(
 
 
 def test_words_are_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    _demo_worker.say(cycles=1, ready=True)
+    _demo_worker.send_message(cycles=1, ready=True)
     assert capsys.readouterr().out == '{"cycles": 1, "ready": true}\n'
 
 

@@ -17,7 +17,7 @@ import pytest
 import redis
 import yaml
 from redis.exceptions import NoPermissionError
-from support.deployed import DEPLOY, SECRETS, VALKEY, Deployed, deployed, make_secrets
+from support.deployment import DEPLOY, SECRETS, VALKEY, Deployed, deployed, make_secrets
 from support.keys import CACHING, calls
 from support.waiting import DEADLINE, eventually, start
 
@@ -79,7 +79,7 @@ def test_what_was_locked_is_locked_after_a_crash_of_all(these: Deployed) -> None
 # --- who may do what ----------------------------------------------------------------------------------
 
 
-def handed_over(make: Callable[[], Any], asked: Callable[[], int]) -> None:
+def adopt_lock(make: Callable[[], Any], asked: Callable[[], int]) -> None:
     """One holds it, another waits until it is told that it is free."""
     holder, waiter = make(), make()
     assert holder.acquire()
@@ -100,10 +100,10 @@ def use_everything(client: FastRedlock, admin: list[redis.Redis]) -> None:
     with client.lock("plain") as lock:
         lock.extend()
         assert client.locked("plain")
-    handed_over(lambda: client.lock("plain"), asked)
-    handed_over(lambda: client.lock("fair", fair=True), asked)
-    handed_over(lambda: client.semaphore("slots", 1), asked)
-    handed_over(lambda: client.rwlock("both").write(), asked)
+    adopt_lock(lambda: client.lock("plain"), asked)
+    adopt_lock(lambda: client.lock("fair", fair=True), asked)
+    adopt_lock(lambda: client.semaphore("slots", 1), asked)
+    adopt_lock(lambda: client.rwlock("both").write(), asked)
     with client.lock("fenced", fencing=True):
         pass
     admin[0].delete("{fenced}:f")  # its counter begins anew, far above the others, which are lifted

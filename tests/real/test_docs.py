@@ -7,11 +7,11 @@ from pathlib import Path
 
 import prometheus_client
 import pytest
-from support.pages import PAGES, Page, blocks, name_of
+from support.doc_pages import PAGES, Page, blocks, name_of
 
 from redlock_fast.compat import close_all
 from redlock_fast.embedded import Masters
-from redlock_fast.locks.client_base import Core
+from redlock_fast.locks.client_base import BaseClient
 
 from .conftest import PATIENT
 
@@ -20,8 +20,8 @@ from .conftest import PATIENT
 def settings_of_a_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Pages say nothing of patience, which a busy machine needs, and name ports, which may be taken."""
     for option, value in PATIENT.items():
-        assert Core.__init__.__kwdefaults__ is not None
-        monkeypatch.setitem(Core.__init__.__kwdefaults__, option, value)
+        assert BaseClient.__init__.__kwdefaults__ is not None
+        monkeypatch.setitem(BaseClient.__init__.__kwdefaults__, option, value)
     served = []
 
     def serve(port: int) -> None:

@@ -57,7 +57,7 @@ def all_connected(client: FastRedlock) -> None:
     client.connect()
 
     def strong() -> bool:
-        client.masters.engine.tend()
+        client.masters.engine.maintain()
         return set(states(client)) == {"connected"}
 
     eventually(strong, f"all masters are connected, but: {client.health()}")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import redis
+from support.event_loops import Plain
 from support.keys import wipe
-from support.loops import Plain
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import FastRedlock, QuorumUnavailable, Retry

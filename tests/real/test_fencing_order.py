@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import pytest
 import redis
-from support.loops import Plain
+from support.event_loops import Plain
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock, QuorumUnavailable
 from redlock_fast.embedded import Masters
-from redlock_fast.wire.commands import FENCE, LIFT
+from redlock_fast.wire.commands import FENCE, RAISE_FENCE
 
 MakeClient = Callable[..., FastRedlock]
 MakePlain = Callable[..., Plain]
@@ -186,9 +186,9 @@ def test_a_lift_does_not_shorten_the_retention_of_a_counter(masters: Masters, ra
     keys = (2, KEY, COUNTER)
     node.set(COUNTER, 70, px=3 * DAY)
     node.set(KEY, "token", px=DAY)
-    assert node.eval(LIFT.text, *keys, "token", 80, 5_000) == 1
+    assert node.eval(RAISE_FENCE.text, *keys, "token", 80, 5_000) == 1
     assert node.pttl(COUNTER) > 2 * DAY
-    assert node.eval(LIFT.text, *keys, "token", 90, 5 * DAY) == 1
+    assert node.eval(RAISE_FENCE.text, *keys, "token", 90, 5 * DAY) == 1
     assert node.pttl(COUNTER) > 4 * DAY
 
 
@@ -196,7 +196,7 @@ def test_only_a_master_whose_counter_was_moved_to_the_token_vouches(masters: Mas
     node = raw(masters)[0]
 
     def lift(token: str, number: int) -> int:
-        return int(node.eval(LIFT.text, 2, KEY, COUNTER, token, number, DAY))
+        return int(node.eval(RAISE_FENCE.text, 2, KEY, COUNTER, token, number, DAY))
 
     node.set(COUNTER, 70)
     assert lift("token", 80) == 0, "it does not hold the key"

@@ -24,7 +24,7 @@ from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost, QuorumUnavailable, RedlockError
 from redlock_fast.embedded import Masters
-from redlock_fast.masters.state import Seat
+from redlock_fast.masters.state import MasterState
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
@@ -262,13 +262,13 @@ def test_forks_beside_connections_that_come_and_go(
     parent, turns = os.getpid(), itertools.cycle(range(5))
     check = c.masters._check
 
-    def impatient(master: int, seat: Seat) -> bool:
+    def impatient(master: int, master_state: MasterState) -> bool:
         if os.getpid() == parent and not master and (lost := next(turns)) in attached():
             c.masters._fail(lost, "given up by the test")
-        return check(master, seat)
+        return check(master, master_state)
 
     def attached() -> list[int]:
-        return [number for number, seat in enumerate(c.masters.seats) if seat.attached]
+        return [number for number, master_state in enumerate(c.masters.states) if master_state.attached]
 
     def work(name: int) -> None:
         with contextlib.suppress(RedlockError), c.lock(f"thread:{name}", TTL, timeout=1.0):
@@ -354,7 +354,7 @@ def test_fork_while_another_thread_closes_a_client(valkey: Masters, client: Make
         with c.lock("before", TTL):
             pass
         with socket.socket() as closed:
-            c.masters._lingering._open.append((0.0, closed))
+            c.masters._lingering_sockets._open.append((0.0, closed))
 
     def child() -> None:
         for c in (one, other):

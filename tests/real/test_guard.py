@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.loops import Plain
+from support.event_loops import Plain
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually
 
@@ -160,7 +160,7 @@ def test_a_child_of_fork_knows_what_its_parent_saw(valkey: Masters, connected: M
     c = connected(valkey, max_ttl=TTL)
     restart(valkey, 0, 1, 2)
     back(c, 0, 1, 2)
-    c.masters.abandon()  # as in a child: see test_fork.py for the real one
+    c.masters.after_fork_in_child()  # as in a child: see test_fork.py for the real one
     assert c.connect()
     eventually(lambda: all(m.state == "connected" for m in c.health()), "the child connects")
     assert guarded(c) == [True, True, True, False, False]
@@ -371,7 +371,7 @@ def promote(masters: Masters, nodes: list[redis.Redis]) -> None:
 def test_a_guard_that_began_anew_is_not_ended(valkey: Masters, connected: MakeClient) -> None:
     """Catches: the connector, which saw that a guard had ended, takes away that of the next restart."""
     masters = connected(valkey.urls).masters
-    seat = masters.seats[0]
+    master_state = masters.states[0]
     now, me = time.monotonic(), threading.get_ident()
 
     class Change(threading.Condition):
@@ -380,15 +380,15 @@ def test_a_guard_that_began_anew_is_not_ended(valkey: Masters, connected: MakeCl
         def __enter__(self) -> bool:
             entered = super().__enter__()
             if threading.get_ident() == me:
-                seat.guarded_until = now + 60.0
+                master_state.guarded_until = now + 60.0
                 masters._elect()
             return entered
 
-    seat.guarded_until = now
+    master_state.guarded_until = now
     masters._change = Change()
-    masters._end_guard(seat, now)
-    assert seat.guarded_until == now + 60.0
-    assert not masters.electorate.mask & 1
+    masters._end_guard(master_state, now)
+    assert master_state.guarded_until == now + 60.0
+    assert not masters.voters.mask & 1
 
 
 def test_a_flush_is_not_forgotten_whoever_gives_the_connection_up(
@@ -396,22 +396,22 @@ def test_a_flush_is_not_forgotten_whoever_gives_the_connection_up(
 ) -> None:
     """Catches: another thread detaches the master before the connector has seen why its connection broke."""
     masters = connected(valkey.urls).masters
-    seat, looked, away = masters.seats[0], masters.look_after, threading.Event()
+    master_state, looked, away = masters.states[0], masters.maintain_all, threading.Event()
 
     def look_away() -> float:
         away.set()
         return 0.01
 
-    masters.look_after = look_away  # type: ignore[method-assign]
+    masters.maintain_all = look_away  # type: ignore[method-assign]
     masters._wake.put(None)
     assert away.wait(DEADLINE)
     assert valkey[0].ask("FLUSHALL").startswith("+OK")
 
     def broken() -> bool:
-        masters.engine.tend()
-        return bool(masters.engine.link(0).broken)
+        masters.engine.maintain()
+        return bool(masters.engine.connection_state(0).broken)
 
     eventually(broken, "the flush is told")
     masters._fail(0, "another reason")
-    assert seat.flushed
-    masters.look_after = looked  # type: ignore[method-assign]
+    assert master_state.flushed
+    masters.maintain_all = looked  # type: ignore[method-assign]

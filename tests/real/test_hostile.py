@@ -58,7 +58,7 @@ def attacked(valkey: Masters, engine_name: str) -> Iterator[Attacked]:
                 "good": valkey.urls,
                 "bad": [url.format(one.port) for one in bad],
                 "engine": engine_name,
-                "patience": PATIENCE,
+                "outage_timeout": PATIENCE,
                 "error": error,
                 "seconds": 30 if attacks[0] not in BIG else 3,
             }

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import redis
 from support.clocks import Jumping
+from support.event_loops import Plain, at_full_strength, clean, on_loops, until
 from support.keys import CACHING, TTL, calls, nothing_left, paused, sizes, wipe
 from support.kinds import AGAINST, KINDS
-from support.loops import Plain, at_full_strength, clean, on_loops, until
 from support.signalling import handling, interrupt, to_main
 from support.waiting import DEADLINE, eventually, start
 

@@ -11,16 +11,16 @@ from functools import partial
 import pytest
 import redis
 from support.engines import each_once
+from support.event_loops import Plain, until
 from support.keys import calls, nothing_left, wipe
 from support.kinds import claim_of, values
-from support.loops import Plain, until
 from support.signalling import handling, interrupt, to_main
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ConfigError, FastRedlock, Lock, ShardedRedlock
 from redlock_fast.embedded import Masters
 from redlock_fast.locks import fair
-from redlock_fast.locks.fair import Fair
+from redlock_fast.locks.fair import FairKind
 
 MakeClient = Callable[..., FastRedlock]
 MakeAio = Callable[..., AsyncFastRedlock]
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("all_masters")
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody loses his place because the machine is busy."""
-    monkeypatch.setattr(fair, "STAY", 60.0)
+    monkeypatch.setattr(fair, "ENTRY_TTL", 60.0)
 
 
 @pytest.fixture(params=["auto", "poll"])
@@ -50,8 +50,8 @@ def queue(node: redis.Redis, name: str = "r") -> list[bytes]:
 
 def place(lock: Lock) -> bytes:
     assert lock.lease is not None
-    assert isinstance(lock.lease.claim, Fair)
-    return lock.lease.claim.place
+    assert isinstance(lock.lease.lock_kind, FairKind)
+    return lock.lease.lock_kind.entry_token
 
 
 def waiting(nodes: list[redis.Redis], count: int) -> None:
@@ -141,9 +141,11 @@ def test_a_dead_waiter_leaves_the_queue_also_from_its_middle(
         node.set("r", "another", px=600_000)
         node.zadd("{r}:q", {b"first": 1, b"dead": 2})
         node.zadd("{r}:e", {b"first": 1e15, b"dead": 1})
-    claim = claim_of(c.lock("r", fair=True))
-    claim.ticket = b"3"
-    assert values(c, claim.ask(b"t" * 20, b"60000", 0b11111)) == [(-1,) * 5], "it is behind the first"
+    lock_kind = claim_of(c.lock("r", fair=True))
+    lock_kind.ticket = b"3"
+    assert values(c, lock_kind.acquire_request(b"t" * 20, b"60000", 0b11111)) == [(-1,) * 5], (
+        "it is behind the first"
+    )
     assert [queue(node) for node in nodes] == [[b"first", b"t" * 20]] * 5
 
 
@@ -233,8 +235,8 @@ def test_dies_while_it_waits(
     nodes, c = raw(masters), connected(masters)
     with held(c):
         other = connected(masters)
-        monkeypatch.setattr(other.masters, "_give_back", lambda timeout: None)
-        monkeypatch.setattr(fair, "STAY", 0.5)
+        monkeypatch.setattr(other.masters, "_remove_queue_entries", lambda timeout: None)
+        monkeypatch.setattr(fair, "ENTRY_TTL", 0.5)
         trying = start(other.lock("r", TTL, fair=True).acquire)
         waiting(nodes, 1)
         other.close()

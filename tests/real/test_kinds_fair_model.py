@@ -62,7 +62,7 @@ class Model(RuleBasedStateMachine):
     def in_queue(self) -> list[int]:
         """How many wait on each of the masters; a holder's place may still be there, too."""
         held = self.lock.lease if self.lock else None
-        mine = held.claim.place if held and isinstance(held.claim, fair.Fair) else b""
+        mine = held.lock_kind.entry_token if held and isinstance(held.lock_kind, fair.FairKind) else b""
         return [sum(one != mine for one in node.zrange("{r}:q", 0, -1)) for node in self.nodes]
 
     def settle(self) -> None:
@@ -169,7 +169,7 @@ def nobody() -> Any:
 def test_one_holder_and_one_queue(
     masters: Masters, client: MakeClient, raw: Raw, nobody: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fair, "STAY", TTL)
+    monkeypatch.setattr(fair, "ENTRY_TTL", TTL)
     with Proxy(masters[4].port) as proxy:
         urls = [*masters.urls[:3], f"redis://127.0.0.1:{nobody}", proxy.url]
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from support.models import BadDay, failed
+from support.models import UnreliableDay, failed
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import LockLost, QuorumUnavailable
@@ -44,7 +44,7 @@ which = st.integers(0, 1000)
 class Model(RuleBasedStateMachine):
     """What all kinds share. ``held``: granted, and not released; ``ended``: of it, what masters forgot."""
 
-    day: BadDay
+    day: UnreliableDay
     steps = 0
 
     def __init__(self) -> None:
@@ -141,14 +141,14 @@ class Model(RuleBasedStateMachine):
 
 class ReadWriteModel(Model):
     def free(self, lock: Any) -> bool:
-        writes = type(lock._claim) is Writer
+        writes = type(lock._lock_kind) is Writer
         return not self.alive if writes else not any(self.writing(one) for one in self.alive)
 
     def writing(self, lock: Any) -> bool:
-        return type(lock.lease.claim) is Writer
+        return type(lock.lease.lock_kind) is Writer
 
     def forget(self, lock: Any) -> None:
-        mine = lock.lease.token + lock.lease.claim.suffix
+        mine = lock.lease.token + lock.lease.lock_kind.suffix
         for node in self.day.nodes:
             if node.get(f"{{{self.name}}}:w") == mine:
                 node.delete(f"{{{self.name}}}:w")
@@ -156,7 +156,7 @@ class ReadWriteModel(Model):
                 node.zadd(f"{{{self.name}}}:r", {mine: 1})
 
     def has(self, node: Any, lock: Any) -> bool:
-        mine = lock.lease.token + lock.lease.claim.suffix
+        mine = lock.lease.token + lock.lease.lock_kind.suffix
         return node.get(f"{{{self.name}}}:w") == mine or node.zscore(f"{{{self.name}}}:r", mine) is not None
 
     @rule(who=who, deaf=deafness, timeout=st.sampled_from([0.0, 0.02]))
@@ -196,10 +196,10 @@ class SemaphoreModel(Model):
     def forget(self, lock: Any) -> None:
         for node in self.day.nodes:
             if self.has(node, lock):
-                node.delete(lock.lease.claim.key)
+                node.delete(lock.lease.lock_kind.key)
 
     def has(self, node: Any, lock: Any) -> bool:
-        return bool(node.get(lock.lease.claim.key) == lock.lease.token)
+        return bool(node.get(lock.lease.lock_kind.key) == lock.lease.token)
 
     @rule(who=who, deaf=deafness, timeout=st.sampled_from([0.0, 0.02]))
     def enter(self, who: int, deaf: tuple[int, ...], timeout: float) -> None:
@@ -208,22 +208,24 @@ class SemaphoreModel(Model):
     @invariant()
     def counted(self) -> None:
         assert len(self.alive) <= self.permits
-        assert len({lock.lease.claim.key for lock in self.alive}) == len(self.alive), "one holder for a slot"
+        assert len({lock.lease.lock_kind.key for lock in self.alive}) == len(self.alive), (
+            "one holder for a slot"
+        )
         assert all(lock.locked() for lock in self.alive)
 
 
 @pytest.fixture
-def day(masters: Masters, engine_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[BadDay]:
+def day(masters: Masters, engine_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[UnreliableDay]:
     for bound in ("MIN_BACKOFF", "MAX_BACKOFF"):
         monkeypatch.setattr(f"redlock_fast.masters.state.{bound}", 0.02)
-    one = BadDay(masters, engine_name)
+    one = UnreliableDay(masters, engine_name)
     yield one
     one.close()
 
 
 @pytest.mark.timeout(120 + STEPS // 10)
 @pytest.mark.parametrize("model", [ReadWriteModel, SemaphoreModel])
-def test_against_the_model(day: BadDay, model: type[Model]) -> None:
+def test_against_the_model(day: UnreliableDay, model: type[Model]) -> None:
     class OnThisDay(model):  # type: ignore[misc, valid-type]
         pass
 

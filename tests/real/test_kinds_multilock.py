@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import redis
 from support.clocks import Jumping
+from support.event_loops import Plain
 from support.forking import exit_code, fork_child
 from support.keys import calls, names, nothing_left, occupy, paused, values, wipe
-from support.loops import Plain
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import Contended, FastRedlock, Lock, LockLost, QuorumUnavailable

@@ -11,8 +11,8 @@ import pytest
 import redis
 from support.cancelling import Aim
 from support.clocks import Jumping
+from support.event_loops import at_full_strength, clean, on_loops
 from support.keys import TTL, values
-from support.loops import at_full_strength, clean, on_loops
 from support.waiting import DEADLINE
 
 from redlock_fast import AsyncFastRedlock, AsyncShardedRedlock, ConfigError, LockLost

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from support.models import failed
-from support.rough import ALIVE, TTL, UNHEARD, RoughModel, Unheard, bounded, check
+from support.unreliable import ALIVE, TTL, UNHEARD, Unheard, UnreliableModel, bounded, check
 from support.waiting import DEADLINE
 
 from redlock_fast import Lock, LockAlreadyHeld, LockLost, QuorumUnavailable
@@ -19,27 +19,29 @@ SETS = [(0, "ab"), (0, "bc"), (1, "ca"), (1, "abcd"), (0, "d"), (1, "b")]
 LOCKS = st.integers(0, len(SETS) - 1)
 
 
-class Model(RoughModel):
+class Model(UnreliableModel):
     """``held``: which locks. ``touched``: what was deleted on one master while it was held."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names = [[f"{letter}:{self.number}" for letter in letters] for _, letters in SETS]
         self.locks: list[Lock] = [
-            self.rough.clients[client].multilock(names, TTL, max_extensions=None)
+            self.unreliable.clients[client].multilock(names, TTL, max_extensions=None)
             for (client, _), names in zip(SETS[:-1], self.names, strict=False)
         ]
-        self.locks.append(self.rough.clients[SETS[-1][0]].lock(self.names[-1][0], TTL, max_extensions=None))
+        self.locks.append(
+            self.unreliable.clients[SETS[-1][0]].lock(self.names[-1][0], TTL, max_extensions=None)
+        )
         self.held: set[int] = set()
         self.touched: set[str] = set()
 
     def _taken(self) -> set[str]:
         return {name for lock in self.held for name in self.names[lock]}
 
-    @rule(which=LOCKS, unheard=UNHEARD)
-    def acquire(self, which: int, unheard: Unheard) -> None:
+    @rule(which=LOCKS, recheck=UNHEARD)
+    def acquire(self, which: int, recheck: Unheard) -> None:
         lock = self.locks[which]
-        with self.rough.unheard(unheard):
+        with self.unreliable.recheck(recheck):
             if which in self.held:
                 with pytest.raises(LockAlreadyHeld):
                     lock.acquire(blocking=False)
@@ -51,20 +53,20 @@ class Model(RoughModel):
                 self.held.add(which)
                 self.touched -= set(self.names[which])
 
-    @rule(which=LOCKS, unheard=UNHEARD)
-    def release(self, which: int, unheard: Unheard) -> None:
-        with self.rough.unheard(unheard):
+    @rule(which=LOCKS, recheck=UNHEARD)
+    def release(self, which: int, recheck: Unheard) -> None:
+        with self.unreliable.recheck(recheck):
             assert self.locks[which].release() == (which in self.held)
         self.held.discard(which)
 
-    @rule(which=LOCKS, unheard=UNHEARD)
-    def extend(self, which: int, unheard: Unheard) -> None:
-        with self.rough.unheard(unheard):
+    @rule(which=LOCKS, recheck=UNHEARD)
+    def extend(self, which: int, recheck: Unheard) -> None:
+        with self.unreliable.recheck(recheck):
             try:
                 assert self.locks[which].extend() > 0.0
                 assert which in self.held
             except QuorumUnavailable as error:
-                failed(error, unheard is not None or self.touched & set(self.names[which]))
+                failed(error, recheck is not None or self.touched & set(self.names[which]))
             except LockLost:
                 assert which not in self.held
 
@@ -73,17 +75,17 @@ class Model(RoughModel):
         """Not the same master for each resource: no master may have the whole set then."""
         name = f"{letter}:{self.number}"
         if name in self._taken() - self.touched:
-            self.rough.steps += 1
-            self.rough.delete(name, master)
+            self.unreliable.steps += 1
+            self.unreliable.delete(name, master)
             self.touched.add(name)
 
     @rule(letter=st.sampled_from("abcd"))
     def lose(self, letter: str) -> None:
         name = f"{letter}:{self.number}"
         for which in [which for which in self.held if name in self.names[which]]:
-            self.rough.steps += 1
-            self.rough.settled()
-            self.rough.delete(name, *range(ALIVE))
+            self.unreliable.steps += 1
+            self.unreliable.settled()
+            self.unreliable.delete(name, *range(ALIVE))
             with pytest.raises((LockLost, QuorumUnavailable)):
                 self.locks[which].extend()
             self.locks[which].release()
@@ -97,7 +99,7 @@ class Model(RoughModel):
     def teardown(self) -> None:
         for which in self.held:
             assert self.locks[which].release()
-        self.rough.gone(*{name for names in self.names for name in names})
+        self.unreliable.gone(*{name for names in self.names for name in names})
 
 
 @bounded

@@ -107,10 +107,10 @@ def test_two_lost_messages_are_harmless(valkey: Masters, connected: MakeClient) 
         assert lock.acquire()
         eventually(lambda: all(m.owed == 0 for m in a.health()), "all masters answer")
         before = [len(proxy.requests) for proxy in proxies]
-        for unheard in (2, 1):
-            proxies[unheard].deaf = True
+        for recheck in (2, 1):
+            proxies[recheck].deaf = True
             assert lock.acquire()
-            proxies[unheard].deaf = False
+            proxies[recheck].deaf = False
         assert lock.release()
         assert lock.release()
         assert [len(proxy.requests) for proxy in proxies] == before, "nothing that could be lost"

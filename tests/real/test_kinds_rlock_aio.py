@@ -12,8 +12,8 @@ import pytest
 import redis
 from support.cancelling import Aim
 from support.clocks import Jumping
+from support.event_loops import at_full_strength, clean, on_loops, until
 from support.keys import TTL, calls, nothing_left, values, wipe, with_keys
-from support.loops import at_full_strength, clean, on_loops, until
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import AsyncFastRedlock, AsyncRLock, AsyncShardedRedlock, LockLost
@@ -113,7 +113,7 @@ async def test_nothing_is_left_with_a_task_that_goes_on(valkey: Masters, aclient
         for _ in range(20):
             async with lock, lock:
                 pass
-        assert not lock._owner._holds  # type: ignore[attr-defined]
+        assert not lock._owner._ownerships  # type: ignore[attr-defined]
         assert task.remove_done_callback(lock._owner._ended) == 0  # type: ignore[attr-defined]
 
 

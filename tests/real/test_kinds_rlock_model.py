@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from support.models import failed
-from support.rough import ALIVE, TTL, UNHEARD, RoughModel, Unheard, bounded, check
+from support.unreliable import ALIVE, TTL, UNHEARD, Unheard, UnreliableModel, bounded, check
 from support.waiting import DEADLINE
 
 from redlock_fast import LockLost, QuorumUnavailable, RLock
@@ -18,13 +18,13 @@ from redlock_fast.embedded import Masters
 OWNERS = st.sampled_from(["thread", "named", "other"])
 
 
-class Model(RoughModel):
+class Model(UnreliableModel):
     """``depth`` of each owner; ``lost``: who has levels to leave of a lock that is lost."""
 
     def __init__(self) -> None:
         super().__init__()
         self.key = f"r:{self.number}"
-        here, there = (client.rlock(self.key, TTL, max_extensions=None) for client in self.rough.clients)
+        here, there = (client.rlock(self.key, TTL, max_extensions=None) for client in self.unreliable.clients)
         self.locks: dict[str, RLock] = {"thread": here, "named": here.owned_by("n"), "other": there}
         self.depth = dict.fromkeys(self.locks, 0)
         self.lost: set[str] = set()
@@ -34,37 +34,37 @@ class Model(RoughModel):
     def holder(self) -> str | None:
         return next((who for who, depth in self.depth.items() if depth and who not in self.lost), None)
 
-    @rule(who=OWNERS, unheard=UNHEARD, ttl=st.sampled_from([None, None, 30.0, 59.0]))
-    def enter(self, who: str, unheard: Unheard, ttl: float | None) -> None:
+    @rule(who=OWNERS, recheck=UNHEARD, ttl=st.sampled_from([None, None, 30.0, 59.0]))
+    def enter(self, who: str, recheck: Unheard, ttl: float | None) -> None:
         lock, holder = self.locks[who], self.holder
-        with self.rough.unheard(unheard):
+        with self.unreliable.recheck(recheck):
             if who in self.lost:
                 with pytest.raises(LockLost):
                     lock.acquire(blocking=False, ttl=ttl)
             elif who == holder:
-                self._again(who, ttl, unheard)
+                self._again(who, ttl, recheck)
             elif holder is None:
                 assert lock.acquire(timeout=DEADLINE)
                 self.depth[who], self.touched = 1, False
             else:
                 self._refused(lock)
 
-    def _again(self, who: str, ttl: float | None, unheard: Unheard) -> None:
+    def _again(self, who: str, ttl: float | None, recheck: Unheard) -> None:
         try:
             assert self.locks[who].acquire(blocking=False, ttl=ttl)
             self.depth[who] += 1
         except QuorumUnavailable as error:
             assert ttl is not None
-            failed(error, self.touched or unheard is not None)
+            failed(error, self.touched or recheck is not None)
 
     def _refused(self, lock: RLock) -> None:
         with contextlib.suppress(QuorumUnavailable):
             assert not lock.acquire(blocking=False), "two owners hold it"
 
-    @rule(who=OWNERS, unheard=UNHEARD)
-    def leave(self, who: str, unheard: Unheard) -> None:
+    @rule(who=OWNERS, recheck=UNHEARD)
+    def leave(self, who: str, recheck: Unheard) -> None:
         lock = self.locks[who]
-        with self.rough.unheard(unheard):
+        with self.unreliable.recheck(recheck):
             if self.depth[who]:
                 assert lock.release() == (who not in self.lost)
                 self.depth[who] -= 1
@@ -74,14 +74,14 @@ class Model(RoughModel):
                 with pytest.raises(RuntimeError, match="has not acquired"):
                     lock.release()
 
-    @rule(who=OWNERS, unheard=UNHEARD)
-    def extend(self, who: str, unheard: Unheard) -> None:
-        with self.rough.unheard(unheard):
+    @rule(who=OWNERS, recheck=UNHEARD)
+    def extend(self, who: str, recheck: Unheard) -> None:
+        with self.unreliable.recheck(recheck):
             try:
                 assert self.locks[who].extend() > 0.0
                 assert who == self.holder
             except QuorumUnavailable as error:
-                failed(error, self.touched or unheard is not None)
+                failed(error, self.touched or recheck is not None)
             except LockLost:
                 assert who != self.holder
 
@@ -89,8 +89,8 @@ class Model(RoughModel):
     def delete_on_one(self, master: int) -> None:
         """A quorum may have less than one to spare: then it is held, though it cannot be extended."""
         if self.holder and not self.touched:
-            self.rough.steps += 1
-            self.rough.delete(self.key, master)
+            self.unreliable.steps += 1
+            self.unreliable.delete(self.key, master)
             self.touched = True
 
     @rule()
@@ -98,9 +98,9 @@ class Model(RoughModel):
         holder = self.holder
         if not holder:
             return
-        self.rough.steps += 1
-        self.rough.settled()
-        self.rough.delete(self.key, *range(ALIVE))
+        self.unreliable.steps += 1
+        self.unreliable.settled()
+        self.unreliable.delete(self.key, *range(ALIVE))
         with pytest.raises((LockLost, QuorumUnavailable)):
             self.locks[holder].extend()
         if self.locks[holder].locked():  # one that was passed over at the grant was not asked
@@ -120,7 +120,7 @@ class Model(RoughModel):
         for who, lock in self.locks.items():
             while lock.depth:
                 assert lock.release() == (who not in self.lost)
-        self.rough.gone(self.key)
+        self.unreliable.gone(self.key)
 
 
 @bounded

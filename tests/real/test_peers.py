@@ -55,7 +55,7 @@ def at_full_strength(client: FastRedlock) -> None:
     client.connect()
 
     def strong() -> bool:
-        client.masters.engine.tend()
+        client.masters.engine.maintain()
         return {master.state for master in client.health()} == {"connected"}
 
     eventually(strong, "all masters are connected")

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.keys import SOMEBODY, TTL, calls, nothing_left, occupy, paused, wipe
-from support.loops import (
+from support.event_loops import (
     Plain,
     at_full_strength,
     clean,
@@ -23,6 +22,7 @@ from support.loops import (
     timers,
     until,
 )
+from support.keys import SOMEBODY, TTL, calls, nothing_left, occupy, paused, wipe
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ClientClosed, ConfigError, FastRedlock, Retry
@@ -244,7 +244,9 @@ def test_one_of_a_client_asks_and_all_are_served_in_turn(
     threads = []
     for number in range(8):
         threads.append(start(partial(work, number)))
-        eventually(lambda number=number: len(c.rules.line.waiting.get(b"r", ())) == number + 1, "in line")
+        eventually(
+            lambda number=number: len(c.policy.local_queue.waiting.get(b"r", ())) == number + 1, "in line"
+        )
     eventually(lambda: all(watched(nodes)), "the first waits")
     assert max(calls(nodes, "pttl")) <= 1 + 1, "only the first asks, again where a master was late"
     for node in nodes:
@@ -252,7 +254,7 @@ def test_one_of_a_client_asks_and_all_are_served_in_turn(
     for thread in threads:
         thread.result(DEADLINE)
     assert order == list(range(8))
-    assert c.rules.line.waiting == {}
+    assert c.policy.local_queue.waiting == {}
     nothing_left(valkey)
 
 
@@ -265,9 +267,11 @@ def test_who_gives_up_leaves_the_line(valkey: Masters, connected: MakeClient, ra
     threads = []
     for number, timeout in enumerate(timeouts):
         threads.append(start(partial(c.lock("r", TTL).acquire, timeout=timeout)))
-        eventually(lambda number=number: number < len(c.rules.line.waiting.get(b"r", ())) + 3, "in line")
+        eventually(
+            lambda number=number: number < len(c.policy.local_queue.waiting.get(b"r", ())) + 3, "in line"
+        )
     assert [threads[number].result(DEADLINE) for number in (0, 2, 4)] == [False] * 3
-    eventually(lambda: len(c.rules.line.waiting[b"r"]) == 2, "they have left")
+    eventually(lambda: len(c.policy.local_queue.waiting[b"r"]) == 2, "they have left")
     for node in nodes:
         node.delete("r")
     done = [threads[1], threads[3]]
@@ -283,12 +287,14 @@ def test_close_ends_all_waits(valkey: Masters, connected: MakeClient, raw: Raw) 
     nodes, c = raw(valkey), connected(valkey)
     occupy(nodes, "r")
     waiting = [start(lambda: c.acquire("r", TTL)) for _ in range(4)]
-    eventually(lambda: len(c.rules.line.waiting.get(b"r", ())) == 4 and all(watched(nodes)), "they wait")
+    eventually(
+        lambda: len(c.policy.local_queue.waiting.get(b"r", ())) == 4 and all(watched(nodes)), "they wait"
+    )
     c.close()
     for one in waiting:
         with pytest.raises(ClientClosed):
             one.result(DEADLINE)
-    assert c.rules.line.waiting == {}
+    assert c.policy.local_queue.waiting == {}
 
 
 @pytest.mark.usefixtures("only_told")
@@ -301,17 +307,17 @@ async def test_cancelled_waits_leave_nothing(valkey: Masters, aclient: MakeAsync
         held = await c.acquire("r", TTL)
         assert held
         tasks = [asyncio.create_task(c.acquire("r", TTL)) for _ in range(6)]
-        await until(lambda: all(watched(nodes)) and len(c.rules.line.waiting[b"r"]) == 6, "they wait")
+        await until(lambda: all(watched(nodes)) and len(c.policy.local_queue.waiting[b"r"]) == 6, "they wait")
         for number in (0, 3, 5):
             tasks[number].cancel()
         await asyncio.gather(*(tasks[number] for number in (0, 3, 5)), return_exceptions=True)
-        assert len(c.rules.line.waiting[b"r"]) == 3
+        assert len(c.policy.local_queue.waiting[b"r"]) == 3
         await held.release()
         for number in (1, 2, 4):
             lock = await tasks[number]
             assert lock
             assert await lock.release()
-        assert c.rules.line.waiting == {}
+        assert c.policy.local_queue.waiting == {}
         await clean(valkey)
 
 
@@ -349,7 +355,7 @@ async def test_five_thousand_waits_leave_nothing(valkey: Masters, aclient: MakeA
         for _ in range(4):
             held = await a.acquire_many([f"r:{number}" for number in range(500)], TTL)
             tasks = [asyncio.create_task(b.acquire(f"r:{number}", TTL)) for number in range(500)]
-            await until(lambda: len(b.rules.line.waiting) == 500, "all wait")
+            await until(lambda: len(b.policy.local_queue.waiting) == 500, "all wait")
             assert all(await a.release_many([lock for lock in held if lock]))
             locks = [lock for lock in await asyncio.gather(*tasks) if lock]
             assert all(await b.release_many(locks))
@@ -359,9 +365,9 @@ async def test_five_thousand_waits_leave_nothing(valkey: Masters, aclient: MakeA
             now = (len(threading.enumerate()), open_files(), pending_futures())
             before = before or now
         assert now == before
-        assert b.rules.line.waiting == {}
-        assert b.pump()._watching == 0
-        assert b.pump()._pending == 0
+        assert b.policy.local_queue.waiting == {}
+        assert b.loop_binding()._watching == 0
+        assert b.loop_binding()._pending == 0
         assert timers() <= 2, "one for each client"
         assert watched(nodes) == [0] * 5
 
@@ -383,7 +389,7 @@ def test_interrupted_while_it_waits(valkey: Masters, connected: MakeClient, raw:
     with pytest.raises(KeyboardInterrupt):
         c.acquire("r", TTL)
     thread.result(DEADLINE)
-    assert c.rules.line.waiting == {}
+    assert c.policy.local_queue.waiting == {}
     for node in nodes:
         assert node.get("r") == SOMEBODY
         node.delete("r")

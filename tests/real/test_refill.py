@@ -10,8 +10,8 @@ import pytest
 import redis
 from support.clocks import Jumping
 from support.engines import each_once
+from support.event_loops import Plain
 from support.keys import wipe
-from support.loops import Plain
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock

@@ -487,7 +487,7 @@ def test_the_thread_ends_when_nothing_is_left(
     valkey: Masters, kept: Kept, clock: Jumping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the next lock starts another one."""
-    monkeypatch.setattr(renewal_threads, "LINGER", 0.0)
+    monkeypatch.setattr(renewal_threads, "IDLE_TIMEOUT", 0.0)
     before = threads()
     c, lock = kept(valkey)
     assert lock.release()
@@ -518,7 +518,7 @@ def test_a_thread_that_cannot_be_started(
     def fail(renewal: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(renewal_threads.ThreadRenewal, "attend", fail)
+    monkeypatch.setattr(renewal_threads.ThreadRenewal, "wake_soon", fail)
     lock = c.lock("kept", TTL, auto_extend=True)
     with pytest.raises(RuntimeError, match="new thread"):
         lock.acquire()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from support.clocks import Jumping
+from support.event_loops import at_full_strength, clean, on_loops, timers, until
 from support.keys import names, paused, wipe
-from support.loops import at_full_strength, clean, on_loops, timers, until
 from support.waiting import DEADLINE
 
 from redlock_fast import AsyncFastRedlock, AsyncLock, LockLost

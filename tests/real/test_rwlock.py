@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 import redis
 from support.clocks import Jumping
+from support.event_loops import Plain
 from support.keys import nothing_left, paused, wipe
 from support.kinds import claim_of, values, waiting_writers
-from support.loops import Plain
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ConfigError, FastRedlock, LockLost, QuorumUnavailable, Retry
@@ -200,7 +200,7 @@ def test_places_and_leases_end_by_themselves(
 ) -> None:
     """Of a client that dies: nobody gives back what it had."""
     nodes, c = raw(masters), connected(masters, ttl=2.0)
-    monkeypatch.setattr(c.masters, "_give_back", lambda timeout: None)
+    monkeypatch.setattr(c.masters, "_remove_queue_entries", lambda timeout: None)
     assert c.rwlock("r").read().acquire()
     writing = start(lambda: c.rwlock("r").write().acquire())
     waits(nodes)
@@ -350,8 +350,8 @@ def test_a_vote_that_is_there_already_is_refreshed(masters: Masters, connected: 
     rw = c.rwlock("r")
     writer, reader = claim_of(rw.write()), claim_of(rw.read())
     assert isinstance(writer, Writer)
-    again = writer.ask(b"t" * 20, b"60000", EVERYONE)
-    longer = Reader.more(writer, b"t" * 20, b"60000", EVERYONE)
+    again = writer.acquire_request(b"t" * 20, b"60000", EVERYONE)
+    longer = Reader.extend_requests(writer, b"t" * 20, b"60000", EVERYONE)
     assert values(c, again, again, *longer) == [(1,) * 5] * 3
     assert all(node.pttl(W) > 50_000 for node in nodes)
     down = writer.downgrade(b"t" * 20, b"60000", EVERYONE, 0.0)
@@ -362,11 +362,13 @@ def test_a_vote_that_is_there_already_is_refreshed(masters: Masters, connected: 
     assert values(c, down) == [(1,) * 5], "a reader already"
     assert all(node.zscore(R, b"t" * 20 + b"1") > now(node) + 50_000 for node in nodes)
     assert all(node.pttl(R) > 50_000 for node in nodes)
-    assert values(c, reader.ask(b"r" * 20, b"5000", EVERYONE)) == [(1,) * 5]
+    assert values(c, reader.acquire_request(b"r" * 20, b"5000", EVERYONE)) == [(1,) * 5]
     for node in nodes:
         node.zadd(I, {"somebody": now(node) + 60_000})
-    assert values(c, reader.ask(b"s" * 20, b"60000", EVERYONE)) == [(0,) * 5]
-    assert values(c, reader.ask(b"r" * 20, b"60000", EVERYONE)) == [(1,) * 5], "who is in may ask again"
+    assert values(c, reader.acquire_request(b"s" * 20, b"60000", EVERYONE)) == [(0,) * 5]
+    assert values(c, reader.acquire_request(b"r" * 20, b"60000", EVERYONE)) == [(1,) * 5], (
+        "who is in may ask again"
+    )
     assert all(node.zscore(R, b"r" * 20) > now(node) + 50_000 for node in nodes)
 
 
@@ -393,14 +395,14 @@ def test_a_grant_leaves_the_place(masters: Masters, connected: MakeClient, raw: 
     nodes, c = raw(masters), connected(masters, ttl=TTL)
     writer = claim_of(c.rwlock("r").write())
     token = b"t" * 20
-    assert values(c, writer.ask(token, b"60000", EVERYONE)) == [(1,) * 5]
+    assert values(c, writer.acquire_request(token, b"60000", EVERYONE)) == [(1,) * 5]
     assert waiting_writers(nodes, "r") == [0] * 5, "who need not wait has no place"
-    assert values(c, *writer.retreat(token, EVERYONE, 0.0)) == [(1,) * 5]
+    assert values(c, *writer.rollback_requests(token, EVERYONE, 0.0)) == [(1,) * 5]
     assert waiting_writers(nodes, "r") == [1] * 5
     assert not any(node.exists(W) for node in nodes)
-    assert values(c, writer.ask(token, b"60000", EVERYONE)) == [(1,) * 5]
+    assert values(c, writer.acquire_request(token, b"60000", EVERYONE)) == [(1,) * 5]
     assert waiting_writers(nodes, "r") == [1] * 5
-    assert values(c, *writer.undo(token, EVERYONE, 0.0)) == [(1,) * 5]
+    assert values(c, *writer.release_requests(token, EVERYONE, 0.0)) == [(1,) * 5]
     nothing_left(masters)
 
 
@@ -408,19 +410,21 @@ def test_what_takes_back_an_earlier_round_comes_late(valkey: Masters, connected:
     """As on an old connection: the place is the same, what holds the lock is not."""
     c = connected(valkey, ttl=TTL)
     writer, token = claim_of(c.rwlock("r").write()), b"t" * 20
-    first = writer.ask(token, b"60000", EVERYONE)
-    earlier = writer.undo(token, EVERYONE, 0.0)
-    later = writer.retreat(token, EVERYONE, 0.0)
-    second = writer.ask(token, b"60000", EVERYONE)
+    first = writer.acquire_request(token, b"60000", EVERYONE)
+    earlier = writer.release_requests(token, EVERYONE, 0.0)
+    later = writer.rollback_requests(token, EVERYONE, 0.0)
+    second = writer.acquire_request(token, b"60000", EVERYONE)
     assert values(c, first, *earlier, second, *earlier, *later) == [(1,) * 5] * 3 + [(0,) * 5, (1,) * 5]
-    assert values(c, *writer.more(token, b"60000", EVERYONE)) == [(1,) * 5], "held by the second round"
+    assert values(c, *writer.extend_requests(token, b"60000", EVERYONE)) == [(1,) * 5], (
+        "held by the second round"
+    )
 
 
 def test_a_late_downgrade_shortens_nothing(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     """As on an old connection, after a longer extension."""
     nodes, c = raw(masters), connected(masters, ttl=TTL)
     writer, token = claim_of(c.rwlock("r").write()), b"t" * 20
-    ask = writer.ask(token, b"60000", EVERYONE)
+    ask = writer.acquire_request(token, b"60000", EVERYONE)
     assert values(c, ask, writer.downgrade(token, b"1000", EVERYONE, 0.0)) == [(1,) * 5] * 2
     for node in nodes:
         seconds, micro = node.time()
@@ -432,11 +436,11 @@ def test_an_end_is_an_end(masters: Masters, connected: MakeClient, raw: Raw) -> 
     """A reader whose time is over is none, though nobody has looked since."""
     nodes, c = raw(masters), connected(masters, ttl=TTL)
     reader, token = claim_of(c.rwlock("r").read()), b"r" * 20
-    assert values(c, reader.ask(token, b"60000", EVERYONE)) == [(1,) * 5]
+    assert values(c, reader.acquire_request(token, b"60000", EVERYONE)) == [(1,) * 5]
     for node in nodes:
         node.zadd(R, {token: now(node)})
-    assert values(c, *reader.more(token, b"60000", EVERYONE)) == [(0,) * 5]
-    assert values(c, *reader.undo(token, EVERYONE, 0.0)) == [(0,) * 5]
+    assert values(c, *reader.extend_requests(token, b"60000", EVERYONE)) == [(0,) * 5]
+    assert values(c, *reader.release_requests(token, EVERYONE, 0.0)) == [(0,) * 5]
     nothing_left(masters)
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import redis
+from support.event_loops import Plain
 from support.keys import nothing_left, sizes
-from support.loops import Plain
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ConfigError, FastRedlock, Retry
-from redlock_fast.algorithm.lock_kind import Claim
+from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.semaphore import MAX_PERMITS, WINDOW
 
@@ -54,7 +54,7 @@ def test_what_is_granted_is_a_plain_lock(masters: Masters, connected: MakeClient
     assert lock.acquire()
     assert ordinary.acquire()
     assert lock.lease
-    assert type(lock.lease.claim) is Claim
+    assert type(lock.lease.lock_kind) is LockKind
     assert lock.key == b"s"
     assert c.extend_many([lock, ordinary], TTL) == [True, True]
     assert c.release_many([lock, ordinary]) == [True, True]
@@ -130,7 +130,7 @@ def test_waiting_needs_no_polling(
     for turn in range(9):
         waiting = c.semaphore("s", 3)
         done = start(lambda lock=waiting: lock.acquire(timeout=DEADLINE))  # type: ignore[misc]
-        eventually(lambda: c.rules.line.waiting, "it waits")
+        eventually(lambda: c.policy.local_queue.waiting, "it waits")
         assert locks[turn % 3].release()
         assert done.result(DEADLINE)
         locks[turn % 3] = waiting

@@ -49,7 +49,7 @@ def comes_back(pair: Masters) -> None:
     assert pair[0].ask(f"REPLICAOF 127.0.0.1 {pair[1].port}") == "+OK"
 
 
-def seat(client: Any) -> Any:
+def master_state(client: Any) -> Any:
     """What is known of the master that a Sentinel looks after: the first."""
     return client.health()[0]
 
@@ -60,8 +60,8 @@ def test_a_failover_is_a_restart(
     """Locks go on over the others; who was promoted is found, kept out for max_ttl, and then votes."""
     where = [sentinel.url("/0"), *valkey.urls[:2]]
     client = connected(where, max_ttl=1.0, ttl=1.0)
-    name, before = f"locks@127.0.0.1:{sentinel.port}/0", seat(client).run_id
-    assert seat(client).name == name
+    name, before = f"locks@127.0.0.1:{sentinel.port}/0", master_state(client).run_id
+    assert master_state(client).name == name
 
     def voted() -> bool:
         lock = client.lock("before")
@@ -73,15 +73,15 @@ def test_a_failover_is_a_restart(
     eventually(voted, "its master has the lock, too")
     pair[0].kill()
     eventually(lambda: sentinel.master() == pair[1].port, "the Sentinel promotes the replica")
-    eventually(lambda: seat(client).connections == 2, "it is found")
-    assert seat(client).run_id not in ("", before)
-    assert seat(client).guard > 0
+    eventually(lambda: master_state(client).connections == 2, "it is found")
+    assert master_state(client).run_id not in ("", before)
+    assert master_state(client).guard > 0
     with client.lock("meanwhile"):
-        if seat(client).guard > 0:
+        if master_state(client).guard > 0:
             assert pair[1].ask("EXISTS meanwhile") == ":0", "it is not asked"
     comes_back(pair)
 
-    eventually(lambda: not seat(client).guard, "the guard ends")
+    eventually(lambda: not master_state(client).guard, "the guard ends")
 
     def asked_again() -> bool:
         with client.lock("after"):
@@ -117,7 +117,7 @@ def url(*ports: int, rest: str = "/locks", login: str = "") -> str:
 def refusal(client: FastRedlock) -> str:
     """Why its only master cannot be used."""
     client.connect(0.01)
-    eventually(lambda: seat(client).state == "down", "it was dialled in vain")
+    eventually(lambda: master_state(client).state == "down", "it was dialled in vain")
     with pytest.raises(QuorumUnavailable) as caught:
         client.lock("r").acquire(blocking=False)
     return str(caught.value)
@@ -154,7 +154,7 @@ def test_a_dead_sentinel_is_a_vote(valkey: Masters, client: MakeClient) -> None:
     one = client([url(dead), *valkey.urls[:2]])
     with one.lock("r"):
         pass
-    assert "127.0.0.1" in seat(one).error
+    assert "127.0.0.1" in master_state(one).error
 
 
 def test_the_next_sentinel_is_asked(valkey: Masters, connected: MakeClient) -> None:
@@ -256,7 +256,9 @@ def test_one_clean_partition(three: Masters, connected: MakeClient, mode: str) -
         # As if the partition had been before the lock. Until it has a replica, it takes no writes.
         eventually(lambda: three[1].ask("DEL r").startswith(":"), "it has forgotten", deadline=60.0)
         there = three[1].port
-        eventually(lambda: seat(thief).connections > 1, "the Sentinels are asked again", deadline=60.0)
+        eventually(
+            lambda: master_state(thief).connections > 1, "the Sentinels are asked again", deadline=60.0
+        )
 
         def over() -> bool:
             """A renews as long as it can; B tries all the time."""

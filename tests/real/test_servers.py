@@ -247,12 +247,12 @@ NATIVE_ONLY = "+set +exists +delifeq +get +pexpire +eval +evalsha"
 
 @pytest.fixture
 def limited(raw: Raw) -> Iterator[Callable[[Masters, str], list[str]]]:
-    """``limited(masters, rules)``: URLs of a user who may do no more than that."""
+    """``limited(masters, policy)``: URLs of a user who may do no more than that."""
     hurt: Nodes = []
 
-    def make(masters: Masters, rules: str) -> list[str]:
+    def make(masters: Masters, policy: str) -> list[str]:
         for node in raw(masters):
-            command = ["ACL", "SETUSER", "locker", "reset", "on", ">pw", *rules.split()]
+            command = ["ACL", "SETUSER", "locker", "reset", "on", ">pw", *policy.split()]
             node.execute_command(*command)  # type: ignore[no-untyped-call]
             hurt.append(node)
         return urls(masters, "locker:pw")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import redis
+from support.event_loops import LOOPS, Plain, on_loops, until
 from support.keys import TTL, nothing_left, occupy, sizes, values
-from support.loops import LOOPS, Plain, on_loops, until
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import AsyncShardedRedlock, ClientClosed, QuorumUnavailable, ShardedRedlock

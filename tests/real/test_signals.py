@@ -258,6 +258,6 @@ def test_a_thread_that_dials_and_cannot_be_started(
 ) -> None:
     """Catches: a master that is never dialled again."""
     c = client(valkey)
-    fail_start(monkeypatch, "redlock-fast-dial", RuntimeError("can't start new thread"), begun=False)
+    fail_start(monkeypatch, "redlock-fast-connect", RuntimeError("can't start new thread"), begun=False)
     c.masters.start()
     eventually(lambda: all(master.state == "connected" for master in c.health()), "all masters connect")

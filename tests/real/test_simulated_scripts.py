@@ -94,13 +94,13 @@ def plain(chance: random.Random) -> tuple[Any, ...]:
 
 
 def readwrite(chance: random.Random) -> tuple[Any, ...]:
-    verbs = [Verb.RW_READ, Verb.RW_WRITE, Verb.RW_YIELD, Verb.RW_FREE, Verb.RW_EXTEND, Verb.RW_EXTEND]
-    verb = chance.choice([*verbs, Verb.RW_DOWNGRADE, Verb.RW_FREE, Verb.RW_WATCH])
+    verbs = [Verb.RW_READ, Verb.RW_WRITE, Verb.RW_ROLLBACK, Verb.RW_RELEASE, Verb.RW_EXTEND, Verb.RW_EXTEND]
+    verb = chance.choice([*verbs, Verb.RW_DOWNGRADE, Verb.RW_RELEASE, Verb.RW_WATCH])
     if verb == Verb.RW_WATCH:
         return verb, b"{a}:", b"{a}:w", chance.choice([b"{a}:r", b"{a}:i"])
     owner = chance.choice(OWNERS)
     args = b"{a}:w", b"{a}:r", b"{a}:i", owner, owner, chance.choice(TTLS)
-    return verb, *(args[:5] if verb == Verb.RW_FREE else args)
+    return verb, *(args[:5] if verb == Verb.RW_RELEASE else args)
 
 
 def semaphore(chance: random.Random) -> tuple[Any, ...]:
@@ -108,7 +108,7 @@ def semaphore(chance: random.Random) -> tuple[Any, ...]:
     keys = [bulk(b"{a}:%d" % number) for number in range(3)]
     return chance.choice(
         [
-            (Verb.SLOT_TAKE, key, owner, chance.choice(TTLS), b"{a}:", b"0", b"3"),
+            (Verb.SLOT_ACQUIRE, key, owner, chance.choice(TTLS), b"{a}:", b"0", b"3"),
             (Verb.RELEASE, key, owner),
             (Verb.SLOT_WATCH, b"{a}:", b"*6\r\n", bulk(b"3") + b"".join(keys)),
         ]

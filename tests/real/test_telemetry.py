@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import redis
 from prometheus_client import CollectorRegistry, generate_latest
+from support.event_loops import Plain
 from support.forking import exit_code, fork_child
 from support.keys import wipe
-from support.loops import Plain
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock, LockLost, QuorumUnavailable, ShardedRedlock

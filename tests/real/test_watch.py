@@ -13,7 +13,7 @@ from support.watching import WATCHING, watch
 
 from redlock_fast.embedded import Masters
 from redlock_fast.engine import load
-from redlock_fast.engine.contract import SILENT, Engine, Link, Votes
+from redlock_fast.engine.contract import NO_REPLY, ConnectionState, Engine, Votes
 
 
 def tracked(url: str) -> redis.Connection:
@@ -38,16 +38,16 @@ def watching(engine_name: str, masters: Masters) -> Iterator[Engine]:
 
 
 def ask(engine: Engine, masters: Masters, timeout: float = LONG) -> Votes:
-    everyone = (1 << len(masters)) - 1
-    return engine.exchange([watch(b"watched", everyone)], len(masters) // 2 + 1, timeout)[0]
+    all_masters = (1 << len(masters)) - 1
+    return engine.exchange([watch(b"watched", all_masters)], len(masters) // 2 + 1, timeout)[0]
 
 
-def tended(engine: Engine, condition: Callable[[Link], bool], what: str) -> None:
+def tended(engine: Engine, condition: Callable[[ConnectionState], bool], what: str) -> None:
     """Until that is true of all five connections."""
 
     def look() -> bool:
-        engine.tend()
-        return all(condition(engine.link(number)) for number in range(5))
+        engine.maintain()
+        return all(condition(engine.connection_state(number)) for number in range(5))
 
     eventually(look, what)
 
@@ -60,7 +60,7 @@ def test_changes_are_pushed(engine_name: str, masters: Masters, change: str) -> 
             master.ask("SET watched 1")
         tended(engine, lambda link: link.pushes == 1, "what was armed before is pushed")
         future = start(lambda: ask(engine, masters))
-        assert ask(engine, masters, 0.2).values == (SILENT,) * 5
+        assert ask(engine, masters, 0.2).values == (NO_REPLY,) * 5
         for master in masters:
             assert not master.ask(change).startswith("-")
         assert future.result(SOON).granted >= 3

@@ -13,8 +13,8 @@ import argparse
 import sys
 import time
 
-from .bulk import Report, explain, on_all_cores, replay, simplest
 from .choices import recorded, seeded
+from .many_runs import Report, explain, on_all_cores, replay, simplest
 from .variants import VARIANTS
 
 

@@ -6,27 +6,27 @@ from collections.abc import Generator, Sequence
 from math import inf
 from typing import Any
 
-from redlock_fast.aio.rlock import AsyncRLock, ThisTask
-from redlock_fast.algorithm.effects import Pause
-from redlock_fast.algorithm.lease import Lease, Refusal
-from redlock_fast.algorithm.lock_kind import Claim
+from redlock_fast.aio.rlock import AsyncRLock, TaskOwner
+from redlock_fast.algorithm.effects import Sleep
+from redlock_fast.algorithm.lease import AcquireFailure, Lease
+from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.errors import LockLost, QuorumUnavailable
-from redlock_fast.locks.auto_extend import Keeper
-from redlock_fast.locks.fair import fair
+from redlock_fast.locks.auto_extend import AutoExtension
+from redlock_fast.locks.fair import fair_kind
 from redlock_fast.locks.lock_state import LockState
 from redlock_fast.locks.many import acquire_many, extend_many, release_many
-from redlock_fast.locks.multilock import claim_all
+from redlock_fast.locks.multilock import multi_lock_kind
 from redlock_fast.locks.procedures import acquire_lock, extend_lock, release_lock
 from redlock_fast.locks.rwlock import Reader, Writer, downgrade, intent
-from redlock_fast.locks.semaphore import slots
+from redlock_fast.locks.semaphore import semaphore_kind
 from redlock_fast.threads import fast_path as _straight
 
-from .awaited import AwaitedLock
+from .awaited_lock import AwaitedLock
 from .invariants import Hold
 from .process import Interrupted, Process
 from .renewal import Flag
 from .requests import held_by
-from .stepped import stepped
+from .virtual_threads import stepped
 
 Script = Generator[Any, Any, None]
 
@@ -91,22 +91,24 @@ class User:
     def lock(self, resource: bytes) -> LockState:
         """Of the kind that this run is about."""
         core, ttl = self.process.core, self.ttls[self.world.draw(len(self.ttls))]
-        keeper = None
+        auto_extension = None
         if self.kind == "renewing":
-            keeper = Keeper(self.process.renewal, Flag, None, inf)
-        return LockState(core, resource, self._claim(resource), ttl, keeper=keeper)
+            auto_extension = AutoExtension(self.process.renewal, Flag, None, inf)
+        return LockState(core, resource, self._lock_kind(resource), ttl, auto_extension=auto_extension)
 
-    def _claim(self, resource: bytes) -> Claim:
+    def _lock_kind(self, resource: bytes) -> LockKind:
         core = self.process.core
         if self.kind == "readwrite":
-            return Reader(resource) if self.world.draw(3) else Writer(resource, intent(core.rules))
+            return Reader(resource) if self.world.draw(3) else Writer(resource, intent(core.policy))
         if self.kind == "semaphore":
-            return slots(resource, PERMITS, core.rules)
+            return semaphore_kind(resource, PERMITS, core.policy)
         if self.kind == "fair":
-            return fair(resource, False)
+            return fair_kind(resource, False)
         if self.kind == "multilock":
-            return claim_all(core, sorted({resource, *self.others[: self.world.draw(len(self.others) + 1)]}))
-        return core.claim(resource, self.kind == "fencing")
+            return multi_lock_kind(
+                core, sorted({resource, *self.others[: self.world.draw(len(self.others) + 1)]})
+            )
+        return core.lock_kind(resource, self.kind == "fencing")
 
     def _one_by_one(self, resources: Sequence[bytes], extensions: int) -> Script:
         world = self.world
@@ -116,7 +118,7 @@ class User:
             hold = None
             try:
                 yield self.short_while()
-                hold = yield from self.acquire(lock, self.patience())
+                hold = yield from self.acquire(lock, self.outage_timeout())
                 if hold is not None:
                     yield self.hold_time(lock)
                     for _ in range(extensions):
@@ -135,23 +137,23 @@ class User:
             outcome = yield from acquire_lock(lock, True, timeout)
         bounded = timeout is not None and self.kind != "straight"
         self._took("acquire", began, timeout if bounded else inf)
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, AcquireFailure):
             self.world.counts["unavailable" if outcome.unavailable else "contended"] += 1
             return None
         return self._holds(lock, outcome)
 
-    def _straight(self, lock: LockState) -> Generator[Any, Any, Lease | Refusal]:
+    def _straight(self, lock: LockState) -> Generator[Any, Any, Lease | AcquireFailure]:
         """As the client for threads does, without a generator where one exchange decides."""
         blocking = self.world.draw(4) == 3
-        outcome: Lease | Refusal = yield from stepped(
+        outcome: Lease | AcquireFailure = yield from stepped(
             self.process, lambda masters: _straight.acquire(lock, blocking, None, masters)
         )
         return outcome
 
     def _holds(self, lock: LockState, lease: Lease) -> Hold:
-        end, shared = self.process.true_time(lease.deadline), type(lease.claim) is Reader
-        hold = Hold(self.name, held_by(lease.undo()), end, shared)
-        if lock._keeper is not None:
+        end, shared = self.process.true_time(lease.deadline), type(lease.lock_kind) is Reader
+        hold = Hold(self.name, held_by(lease.release_requests()), end, shared)
+        if lock._auto_extension is not None:
             self.process.renewal().holds[lease] = hold
         return self.witness.holds_now(hold, lease, lock.remaining())
 
@@ -160,7 +162,7 @@ class User:
         if lease is None:
             return  # renewal found it lost
         more = extend_lock(lock, EXTENSIONS[world.draw(len(EXTENSIONS))] * lock.ttl)
-        if type(lease.claim) is Writer and world.draw(2):
+        if type(lease.lock_kind) is Writer and world.draw(2):
             hold.shared = True
             world.counts["downgrades"] += 1
             more = downgrade(self.process.core, lock)
@@ -178,7 +180,7 @@ class User:
             world.counts["inconclusive"] += 1
         else:
             self.witness.prolongs(hold, asked_at, process.true_time(lease.deadline))
-        self._took("extend", began, process.core.rules.node_timeout)
+        self._took("extend", began, process.core.policy.node_timeout)
 
     def release(self, lock: LockState, hold: Hold | None) -> Script:
         """As ``Lock.__exit__``: what interrupts it does not keep it from happening."""
@@ -193,7 +195,7 @@ class User:
         except Interrupted:
             self.world.counts["interrupted"] += 1
             yield from release_lock(lock)
-        self._took("release", began, self.process.core.rules.node_timeout)
+        self._took("release", began, self.process.core.policy.node_timeout)
 
     # --- a lock that is entered several times ---
 
@@ -203,16 +205,18 @@ class User:
         for _ in range(self.rounds):
             ttl = self.ttls[world.draw(len(self.ttls))]
             resource = resources[world.draw(len(resources))]
-            settings = core, self._awaited, resource, ttl, 0.0, {"on_lost": None}, ThisTask()
+            settings = core, self._awaited, resource, ttl, 0.0, {"on_lost": None}, TaskOwner()
             rlock = AsyncRLock(*settings).owned_by(self.name)
             hold = None
             try:
                 yield self.short_while()
-                patience = self.patience()
-                granted = yield from rlock.acquire(timeout=-1 if patience is None else patience).__await__()
+                outage_timeout = self.outage_timeout()
+                granted = yield from rlock.acquire(
+                    timeout=-1 if outage_timeout is None else outage_timeout
+                ).__await__()
                 world.counts["contended"] += not granted
                 if granted:
-                    lock = rlock._mine().lock
+                    lock = rlock._require_owned().lock
                     hold = self._holds(lock, lock.lease)
                     for _ in range(1 + world.draw(3)):
                         yield self.hold_time(lock)
@@ -233,7 +237,7 @@ class User:
 
     def _awaited(self, resource: bytes, ttl: float, **options: Any) -> AwaitedLock:
         core = self.process.core
-        return AwaitedLock(core, resource, core.claim(resource), ttl)
+        return AwaitedLock(core, resource, core.lock_kind(resource), ttl)
 
     def take_and_release(self, lock: LockState) -> Generator[Any, Any, bool]:
         hold = yield from self.acquire(lock, 0.5)
@@ -303,16 +307,16 @@ class User:
 
     # --- times ---
 
-    def patience(self) -> float | None:
+    def outage_timeout(self) -> float | None:
         """How long to wait for a lock: some wait until they have it."""
         return None if self.world.draw(4) == 3 else self.world.disturbance()
 
     def short_while(self) -> Any:
-        return Pause(self.world.draw(16) * 0.004)
+        return Sleep(self.world.draw(16) * 0.004)
 
     def hold_time(self, lock: LockState) -> Any:
         """Mostly within the lease, now and then beyond it."""
-        return Pause(lock.ttl * 1.2 * (self.world.draw(20) / 19) ** 2)
+        return Sleep(lock.ttl * 1.2 * (self.world.draw(20) / 19) ** 2)
 
     def _begin(self) -> tuple[float, float]:
         return self.process.clock(), self.process.paused_for

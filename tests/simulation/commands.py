@@ -10,7 +10,7 @@ from math import inf
 
 from redlock_fast.engine.contract import FAULT
 from redlock_fast.wire import commands as _commands
-from redlock_fast.wire.commands import Capabilities, Dialect, Mark, Script, Verb
+from redlock_fast.wire.commands import Capabilities, Dialect, RestartMarker, Script, Verb
 
 from .requests import ACQUIRES
 from .scripts import SCRIPTS
@@ -73,7 +73,7 @@ def lift(server: Server, args: Args, orphaned: bool) -> int:
     return 1
 
 
-def look(server: Server, mark: Mark) -> int:
+def look(server: Server, mark: RestartMarker) -> int:
     """For how many milliseconds more the marker gives the master no vote."""
     now = server.milliseconds()
     who, until = server.marker or ("", 0)
@@ -83,7 +83,7 @@ def look(server: Server, mark: Mark) -> int:
     return max(0, until - now)
 
 
-def marked(handler: Handler, mark: Mark, server: Server, args: Args, orphaned: bool) -> int:
+def marked(handler: Handler, mark: RestartMarker, server: Server, args: Args, orphaned: bool) -> int:
     if look(server, mark) > 0:
         server.world.counts["refused by the marker"] += 1
         return FAULT
@@ -164,7 +164,7 @@ HANDLERS: dict[str, Handler] = {
     "DELEX 0 IFEQ 1": compare_and_delete,
     evalsha(_commands.COMPARE_AND_DELETE, "1 0 1"): compare_and_delete,
     evalsha(_commands.FENCE, "2 0 3 1 2 4 5"): fence,
-    evalsha(_commands.LIFT, "2 0 3 1 2 4"): lift,
+    evalsha(_commands.RAISE_FENCE, "2 0 3 1 2 4"): lift,
     "PTTL 0": pttl,
     "CLIENT CACHING YES PTTL 0": watch,
     "SET 0 1 PX 2": overwrite,
@@ -185,14 +185,14 @@ def words(command: _commands.Command) -> str:
     return " ".join(line)
 
 
-def understood(server: Server, mark: Mark | None) -> tuple[tuple[Handler, int | None], ...]:
+def understood(server: Server, mark: RestartMarker | None) -> tuple[tuple[Handler, int | None], ...]:
     """What this server does at each verb of what clients would really send to it, and the verb's undo."""
     return _understood(_commands.dialect, server.number % len(KINDS), server.push, mark)
 
 
 @lru_cache
 def _understood(
-    dialect: Callable[..., Dialect], kind: int, push: bool, mark: Mark | None
+    dialect: Callable[..., Dialect], kind: int, push: bool, mark: RestartMarker | None
 ) -> tuple[tuple[Handler, int | None], ...]:
     can = replace(KINDS[kind], push=push)
     commands = dialect(can, mark)
@@ -202,7 +202,7 @@ def _understood(
     return tuple(found)
 
 
-def _handler(verb: Verb, line: str, mark: Mark | None) -> Handler:
+def _handler(verb: Verb, line: str, mark: RestartMarker | None) -> Handler:
     if verb in SCRIPTS:
         script: Handler = SCRIPTS[verb]
         return partial(marked, script, mark) if mark is not None and verb in ACQUIRES else script

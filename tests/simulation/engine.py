@@ -20,7 +20,7 @@ from redlock_fast.engine.pure.watches import Vigils
 from redlock_fast.masters.address import Target
 from redlock_fast.masters.probe import Server as Introduction
 from redlock_fast.masters.restart_guard import Guard
-from redlock_fast.masters.state import Seat
+from redlock_fast.masters.state import MasterState
 from redlock_fast.wire.commands import Verb
 
 from .commands import look
@@ -38,10 +38,10 @@ SOCKET_TIMEOUT = 0.3
 class Call(Waiter):
     """An exchange under way: ``done`` is called once, when it is decided.
 
-    ``began``: when; ``electorate``: whose yes counted then.
+    ``began``: when; ``voters``: whose yes counted then.
     """
 
-    __slots__ = ("began", "done", "electorate", "engine", "requests")
+    __slots__ = ("began", "done", "engine", "requests", "voters")
 
     def __init__(
         self, engine: Engine, requests: list[Request] | Batch, count: int, done: Callable[[], None]
@@ -50,7 +50,7 @@ class Call(Waiter):
         self.engine = engine
         self.requests = requests
         self.began = engine.world.now
-        self.electorate = engine.process.core.rules.electorate.mask
+        self.voters = engine.process.core.policy.voters.mask
         self.done = done
 
     def ring(self) -> None:
@@ -84,7 +84,7 @@ class Engine:
     def __init__(self, process: Process, servers: list[Server], guard: Guard) -> None:
         self.process = process
         self.guard = guard
-        self.seats = [Seat(cast(Target, None)) for _ in servers]
+        self.states = [MasterState(cast(Target, None)) for _ in servers]
         self.world = process.world
         self.servers = servers
         self.connections: list[Connection | None] = [None] * len(servers)
@@ -101,7 +101,7 @@ class Engine:
         for request in rows:
             if request.verb in ACQUIRES:
                 self.process.witness.draws(self.process.name, places(request)[0][1])
-            until = world.now + request.keep
+            until = world.now + request.resend_for
             call.ops.append(Op(request, len(self.servers), effect.need, effect.wait, call, until))
         if not effect.need and rows and rows[0].verb in RELEASES:
             world.counts["undos"] += len(rows)
@@ -149,7 +149,7 @@ class Engine:
                 lagging.append(connection)
             else:
                 targets.append(connection)
-        if lagging and (request.keep or len(targets) < op.need):
+        if lagging and (request.resend_for or len(targets) < op.need):
             targets += lagging
         else:
             for connection in lagging:
@@ -178,7 +178,7 @@ class Engine:
     def connected(self) -> int:
         return len(self.servers) - self.connections.count(None)
 
-    def dial(self, number: int) -> None:
+    def connect(self, number: int) -> None:
         """Connect; a master that is down or stopped is connected when it is back."""
         self.world.after(self.world.delay(), self._dialled, number)
 
@@ -187,18 +187,18 @@ class Engine:
         if process.dead or self.connections[number] is not None:
             return
         if not server.up or server.replica:
-            server.on_start.append(lambda: self.dial(number))
+            server.on_start.append(lambda: self.connect(number))
         elif (hold_up := max(server.stopped_until, process.wakes)) > world.now:
-            world.at(hold_up, self.dial, number)
+            world.at(hold_up, self.connect, number)
         else:
             self._attach(number, server)
 
     def _attach(self, number: int, server: Server) -> None:
         told = server.introduction(**server.identity())
-        mark = self.guard.mark(told.identity, told.promoted)
+        mark = self.guard.marker(told.identity, told.promoted)
         if mark is not None:
             told = replace(told, guarded=look(server, mark) / 1000)
-        self._admit(self.seats[number], told)
+        self._attach_unless_duplicate(self.states[number], told)
         connection = self.connections[number] = Connection(self, server, mark)
         server.connections.append(connection)
         kept = self.kept[number]
@@ -213,34 +213,36 @@ class Engine:
         for attached in self.on_attach:
             attached()
 
-    def _admit(self, seat: Seat, told: Introduction) -> None:
+    def _attach_unless_duplicate(self, master_state: MasterState, told: Introduction) -> None:
         """Who sits there now, and whether its yes counts: before anybody can ask it."""
         process = self.process
-        seat.admit(told, self.guard, process.clock())
-        if seat.guarded_until:
+        master_state.on_connected(told, self.guard, process.clock())
+        if master_state.guarded_until:
             self.world.counts["guarded"] += 1
             self.world.note(process, f"does not count on {told.run_id} for now")
-            self.world.at(process.true_time(seat.guarded_until), self._end_guard, seat)
+            self.world.at(process.true_time(master_state.guarded_until), self._end_guard, master_state)
         self._elect()
 
-    def _end_guard(self, seat: Seat) -> None:
+    def _end_guard(self, master_state: MasterState) -> None:
         if self.process.wakes > self.world.now:
-            self.world.at(self.process.wakes, self._end_guard, seat)
-        elif seat.guarded_until and self.process.clock() >= seat.guarded_until - 1e-9:
-            seat.guarded_until = 0.0
+            self.world.at(self.process.wakes, self._end_guard, master_state)
+        elif master_state.guarded_until and self.process.clock() >= master_state.guarded_until - 1e-9:
+            master_state.guarded_until = 0.0
             self._elect()
 
     def _elect(self) -> None:
-        mask = sum(1 << number for number, seat in enumerate(self.seats) if not seat.guarded_until)
-        electorate = self.process.core.rules.electorate
-        electorate.mask = mask
-        electorate.pushing = all(server.push for server in self.servers)
+        mask = sum(
+            1 << number for number, master_state in enumerate(self.states) if not master_state.guarded_until
+        )
+        voters = self.process.core.policy.voters
+        voters.mask = mask
+        voters.all_push = all(server.push for server in self.servers)
 
     def _keep(self, number: int, op: Op) -> None:
         """For the next connection, while it is worth it."""
-        if op.request.keep and op.until > self.world.now:
+        if op.request.resend_for and op.until > self.world.now:
             self.kept[number].append(op)
-        elif op.request.keep:
+        elif op.request.resend_for:
             self.process.witness.excuse(number, places(op.request))
 
     def notice_soon(self, connection: Connection) -> None:
@@ -260,7 +262,7 @@ class Engine:
         number = connection.server.number
         connection.over = True
         self.connections[number] = None
-        self.seats[number].lost_at = self.process.clock()
+        self.states[number].lost_at = self.process.clock()
         connection.server.connections.remove(connection)
         owed = [op for op, _ in connection.owed]
         for op in owed:
@@ -270,11 +272,11 @@ class Engine:
             self._keep(number, op)
         self.vigils.fail(number, BROKEN, self.world.now)
         if not self.process.dead:
-            self.dial(number)
+            self.connect(number)
 
     def flushed(self, connection: Connection) -> None:
         """The master told that all its keys are gone."""
-        self.seats[connection.server.number].flushed = True
+        self.states[connection.server.number].flushed = True
         self.ask_anew(connection)
 
     def ask_anew(self, connection: Connection) -> None:

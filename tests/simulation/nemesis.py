@@ -51,10 +51,10 @@ class Nemesis:
         self.exchanges += 1
 
     def _strike(self, kind: Fault) -> None:
-        name, whom = kind.__name__.replace("_", " "), kind(self)
-        if whom != MISSED:
+        name, context = kind.__name__.replace("_", " "), kind(self)
+        if context != MISSED:
             self.world.counts[f"fault: {name}"] += 1
-            self.world.note("NEMESIS", f"{name}: {whom}")
+            self.world.note("NEMESIS", f"{name}: {context}")
 
     def heal(self) -> None:
         """Nothing goes wrong from here on, and what is down comes back."""
@@ -63,7 +63,7 @@ class Nemesis:
     def may_forget(self, server: Server) -> bool:
         """"auto" trusts a master that it sees for the first time."""
         alive = (process for process in self.processes if not process.dead)
-        return self.guard != "auto" or all(one.engine.seats[server.number].known for one in alive)
+        return self.guard != "auto" or all(one.engine.states[server.number].known for one in alive)
 
     def may_tell(self, server: Server) -> bool:
         """All clients learn that its data is not what it was; but one that comes later does not."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from redlock_fast.engine.contract import FAULT
 from redlock_fast.engine.pure.requests import Op
-from redlock_fast.wire.commands import Mark, Verb, bulk
+from redlock_fast.wire.commands import RestartMarker, Verb, bulk
 
 from .commands import GUARDED, understood
 from .requests import WATCHES
@@ -43,7 +43,7 @@ class Connection:
         "silent_until",
     )
 
-    def __init__(self, engine: Engine, server: Server, mark: Mark | None) -> None:
+    def __init__(self, engine: Engine, server: Server, mark: RestartMarker | None) -> None:
         self.engine = engine
         self.server = server
         self.commands = understood(server, mark)

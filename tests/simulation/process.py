@@ -7,11 +7,11 @@ from contextlib import nullcontext
 from math import inf
 from typing import Any
 
-from redlock_fast.algorithm.effects import Connect, Exchange, Pause, Reconnect, Turn
-from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.effects import Exchange, Sleep, WaitForQuorum, WaitForReconnect, WaitForTurn
+from redlock_fast.algorithm.policy import Policy
 from redlock_fast.engine.contract import Votes
-from redlock_fast.locks.client_base import Core
-from redlock_fast.masters.held_leases import Lasting, Ledger
+from redlock_fast.locks.client_base import BaseClient
+from redlock_fast.masters.held_leases import ClientState, HasDeadline
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.wire.commands import Verb
 
@@ -37,7 +37,7 @@ class Silence:
         pass
 
 
-class SimulatedMasters(Ledger):
+class SimulatedMasters(ClientState):
     """What procedures and locks ask of masters.Masters. What is held is not released at the end."""
 
     def __init__(self, count: int) -> None:
@@ -57,35 +57,35 @@ class SimulatedMasters(Ledger):
     def check_open(self) -> None:
         pass
 
-    def hasten(self, seconds: float) -> None:
+    def connect_urgently(self, seconds: float) -> None:
         """Masters are connected again as soon as they can be, here."""
 
-    def hold(self, lease: Lasting) -> None:
+    def add_lease(self, lease: HasDeadline) -> None:
         self.held.add(lease)
 
-    def hold_all(self, leases: Collection[Lasting]) -> None:
+    def add_leases(self, leases: Collection[HasDeadline]) -> None:
         self.held.update(leases)
 
-    def let_go(self, lease: Lasting) -> None:
+    def remove_lease(self, lease: HasDeadline) -> None:
         self.held.discard(lease)
 
 
-class SimulatedCore(Core):
+class SimulatedClient(BaseClient):
     """A client's settings and counters, without its connections."""
 
-    def __init__(self, rules: Rules, max_ttl: float) -> None:
-        self.rules = rules
-        self.drift_factor = rules.drift_factor
+    def __init__(self, policy: Policy, max_ttl: float) -> None:
+        self.policy = policy
+        self.drift_factor = policy.drift_factor
         self.max_ttl = max_ttl
         self.key_prefix = b""
-        self.connect_timeout = rules.patience
-        self.masters = SimulatedMasters(rules.masters)  # type: ignore[assignment]
+        self.connect_timeout = policy.outage_timeout
+        self.masters = SimulatedMasters(policy.masters)  # type: ignore[assignment]
 
 
 class Process:
     """``rate``: how fast its clock runs. ``wakes``: until then it is paused, and does nothing."""
 
-    core: SimulatedCore
+    core: SimulatedClient
 
     def __init__(
         self, world: World, witness: Witness, name: str, rate: float, servers: list[Server], guard: Guard
@@ -139,7 +139,7 @@ class Process:
 
     def connect(self) -> None:
         for number in range(len(self.engine.servers)):
-            self.engine.dial(number)
+            self.engine.connect(number)
 
     # --- what may happen to it ---
 
@@ -236,36 +236,36 @@ class Actor:
                 self._turn += 1  # it has been rung
                 return False, call.answer()
             self._call = call
-        elif type(effect) in (Pause, Reconnect):
+        elif type(effect) in (Sleep, WaitForReconnect):
             world.after(effect.seconds / self.process.rate, self._resume, turn)
-        elif type(effect) is Turn:
+        elif type(effect) is WaitForTurn:
             return self._queue(effect, turn), None
         else:
-            assert type(effect) is Connect
+            assert type(effect) is WaitForQuorum
             return self._connect(effect, turn), None
         return True, None
 
-    def _queue(self, effect: Turn, turn: int) -> bool:
-        world, place = self.world, effect.place
+    def _queue(self, effect: WaitForTurn, turn: int) -> bool:
+        world, entry = self.world, effect.entry
         world.counts["turns"] += 1
-        place.stand.wake = lambda: world.at(world.now, self._resume, turn)
-        if place.first:
+        entry.slot.wake = lambda: world.at(world.now, self._resume, turn)
+        if entry.is_first:
             return False
         if effect.seconds < inf:
             world.after(effect.seconds / self.process.rate, self._resume, turn)
         return True
 
-    def _connect(self, effect: Connect, turn: int) -> bool:
+    def _connect(self, effect: WaitForQuorum, turn: int) -> bool:
         engine, masters = self.process.engine, self.process.core.masters
         masters.ready = True
-        if engine.connected() >= self.process.core.rules.need:
+        if engine.connected() >= self.process.core.policy.need:
             return False
         engine.on_attach.append(lambda: self._look(turn))
         self.world.after(effect.timeout / self.process.rate, self._resume, turn)
         return True
 
     def _look(self, turn: int) -> None:
-        if turn == self._turn and self.process.engine.connected() >= self.process.core.rules.need:
+        if turn == self._turn and self.process.engine.connected() >= self.process.core.policy.need:
             self._resume(turn)
 
     def _resume(self, turn: int) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from redlock_fast.algorithm.effects import Pause
-from redlock_fast.algorithm.lease import Extension, Lease
-from redlock_fast.algorithm.renewal_schedule import Hold as Renewed
-from redlock_fast.locks.auto_extend import Kept, Renewal
+from redlock_fast.algorithm.effects import Sleep
+from redlock_fast.algorithm.lease import ExtendOutcome, Lease
+from redlock_fast.algorithm.renewal_schedule import RenewedLease as Renewed
+from redlock_fast.locks.auto_extend import AutoExtended, Renewal
 
 from .invariants import Hold
 
@@ -44,37 +44,37 @@ class SimulatedRenewal(Renewal):
         self._running = False
         self._asked_at = 0.0
 
-    def attend(self) -> None:
+    def wake_soon(self) -> None:
         if not self._running:
             self._running = True
             self.process.begin(f"renewal of {self.process}", self._work())
 
     def _work(self) -> Generator[Any, Any, None]:
         while self.schedule:
-            asks = self.look()
-            if asks:
+            due = self.collect_due()
+            if due:
                 self.process.world.counts["renewals"] += 1
                 self._asked_at = self.process.world.now
-                yield from self.extend(asks)
-            yield Pause(min(LOOK, self.wait()))
+                yield from self.extend(due)
+            yield Sleep(min(LOOK, self.wait()))
         self._running = False
 
-    def _settle(self, asks: Sequence[tuple[Renewed, float]], outcomes: Sequence[Extension]) -> None:
+    def _settle(self, due: Sequence[tuple[Renewed, float]], outcomes: Sequence[ExtendOutcome]) -> None:
         process = self.process
-        for (renewed, _), outcome in zip(asks, outcomes, strict=True):
+        for (renewed, _), outcome in zip(due, outcomes, strict=True):
             hold = self.holds.get(renewed.lease)
-            if hold is not None and outcome is Extension.EXTENDED and not renewed.over:
+            if hold is not None and outcome is ExtendOutcome.EXTENDED and not renewed.over:
                 end = process.true_time(renewed.lease.deadline)
                 process.witness.prolongs(hold, self._asked_at, end)
-        super()._settle(asks, list(outcomes))
+        super()._settle(due, list(outcomes))
 
-    def _patience(self) -> float:
+    def _exchange_timeout(self) -> float:
         """Round trips are not measured here."""
         with self.mutex:
-            left = self.schedule.first_end() - self.rules.clock()
+            left = self.schedule.first_end() - self.policy.clock()
         return max(left, SHORTEST)
 
-    def tell(self, lock: Kept, reason: str) -> None:
+    def notify_lost(self, lock: AutoExtended, reason: str) -> None:
         lease = lock.lease
         if lease is not None and lease in self.holds:
             self.process.world.counts["lost"] += 1

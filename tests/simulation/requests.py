@@ -14,20 +14,20 @@ Place = tuple[bytes, bytes]
 
 PLAIN = frozenset(
     {
-        *(Verb.ACQUIRE, Verb.RELEASE, Verb.EXTEND, Verb.FENCE, Verb.LIFT, Verb.REFILL),
-        *(Verb.SLOT_TAKE, Verb.FAIR, Verb.FAIR_LEAVE),
+        *(Verb.ACQUIRE, Verb.RELEASE, Verb.EXTEND, Verb.FENCE, Verb.RAISE_FENCE, Verb.REFILL),
+        *(Verb.SLOT_ACQUIRE, Verb.FAIR, Verb.FAIR_LEAVE),
     }
 )
 READ_WRITE = frozenset(
-    {Verb.RW_READ, Verb.RW_WRITE, Verb.RW_YIELD, Verb.RW_FREE, Verb.RW_EXTEND, Verb.RW_DOWNGRADE}
+    {Verb.RW_READ, Verb.RW_WRITE, Verb.RW_ROLLBACK, Verb.RW_RELEASE, Verb.RW_EXTEND, Verb.RW_DOWNGRADE}
 )
 ALL = frozenset({Verb.ACQUIRE_ALL, Verb.RELEASE_ALL})
 #: The verbs that draw a token for a round.
 ACQUIRES = frozenset(
-    {Verb.ACQUIRE, Verb.FENCE, Verb.SLOT_TAKE, Verb.FAIR, Verb.RW_READ, Verb.RW_WRITE, Verb.ACQUIRE_ALL}
+    {Verb.ACQUIRE, Verb.FENCE, Verb.SLOT_ACQUIRE, Verb.FAIR, Verb.RW_READ, Verb.RW_WRITE, Verb.ACQUIRE_ALL}
 )
 #: The verbs that take back what was acquired.
-RELEASES = frozenset({Verb.RELEASE, Verb.RW_YIELD, Verb.RW_FREE, Verb.RELEASE_ALL, Verb.FAIR_LEAVE})
+RELEASES = frozenset({Verb.RELEASE, Verb.RW_ROLLBACK, Verb.RW_RELEASE, Verb.RELEASE_ALL, Verb.FAIR_LEAVE})
 #: The verbs whose grants are counted for a lease.
 VOTES = ACQUIRES | {Verb.EXTEND, Verb.RW_EXTEND, Verb.RW_DOWNGRADE}
 #: The verbs that watch, and what: a key, or all keys that begin with it.

@@ -8,11 +8,11 @@ from unittest.mock import patch
 
 from redlock_fast.algorithm import attempts as _tries
 from redlock_fast.algorithm import refill as _refill
-from redlock_fast.algorithm.attempts import LONGEST_LOOK
+from redlock_fast.algorithm.attempts import MAX_POLL_INTERVAL
 from redlock_fast.algorithm.lock_kind import wire_ttl
-from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.policy import Policy
 from redlock_fast.algorithm.quorum import Retry, quorum
-from redlock_fast.algorithm.voting_masters import Electorate
+from redlock_fast.algorithm.voting_masters import VotingMasters
 from redlock_fast.engine.contract import Wait
 from redlock_fast.engine.pure import watches as _pure_vigil
 from redlock_fast.locks import fair, rwlock
@@ -22,7 +22,7 @@ from .actors import MAX_TTL, Script, User
 from .choices import Choices
 from .invariants import Witness
 from .nemesis import BACKLOGS, CHANGES, FAULTS, TROUBLES, Nemesis
-from .process import Actor, Process, SimulatedCore
+from .process import Actor, Process, SimulatedClient
 from .server import Server
 from .world import WEATHERS, World
 
@@ -119,14 +119,14 @@ class Scenario:
     def process(self) -> Process:
         name = f"client-{len(self.processes)}"
         process = Process(self.world, self.witness, name, self.rate(), self.servers, self.guard)
-        rules = Rules(
+        policy = Policy(
             masters=self.masters,
             need=quorum(self.masters),
             node_timeout=NODE_TIMEOUT,
             drift_factor=self.drift,
-            patience=0.3,
+            outage_timeout=0.3,
             retry=Retry(0.005, 0.1),
-            electorate=Electorate(self.masters),
+            voters=VotingMasters(self.masters),
             wait=self.wait,
             clock=process.clock,
             chance=self.world.chance,
@@ -139,8 +139,8 @@ class Scenario:
         )
         process.told_within = TOLD_WITHIN + 5 * self.world.delays[-1]
         if not all(server.push for server in self.servers):
-            process.told_within += LONGEST_LOOK
-        process.core = SimulatedCore(rules, MAX_TTL)
+            process.told_within += MAX_POLL_INTERVAL
+        process.core = SimulatedClient(policy, MAX_TTL)
         self.processes.append(process)
         # Some come later: then masters may have restarted before they ever saw them.
         self.world.after(self.world.disturbance() if self.world.draw(4) == 3 else 0.0, process.connect)
@@ -227,9 +227,9 @@ def run(choices: Choices, tracing: bool = False, careless: bool = False) -> Resu
         patch.object(_tries, "REARM", NEVER),
         # What a dead client leaves in queues ends within a run.
         patch.object(rwlock, "REARM", 0.2),
-        patch.object(fair, "STAY", 0.6),
+        patch.object(fair, "ENTRY_TTL", 0.6),
         # Leases of a simulation are not extended often enough for what happens at every eighth extension.
-        patch.object(_refill, "UNHEARD_EVERY", 2),
+        patch.object(_refill, "RECHECK_EVERY", 2),
         # For three resources, and many engines that are looked through at each connection.
         patch.object(_pure_vigil, "PLACES", 4),
     ):

@@ -41,7 +41,7 @@ def write(server: Server, args: Args, orphaned: bool) -> int:
 
 
 def give_back(server: Server, args: Args, orphaned: bool) -> int:
-    """RW_YIELD: the vote, but not the place."""
+    """RW_ROLLBACK: the vote, but not the place."""
     writer, _, intents, mine, place, intent = args
     server.purge(intents)
     server.add(intents, place, server.milliseconds() + int(intent))
@@ -211,12 +211,12 @@ def fair_look(server: Server, args: Args, orphaned: bool) -> int:
 SCRIPTS = {
     Verb.RW_READ: read,
     Verb.RW_WRITE: write,
-    Verb.RW_YIELD: give_back,
-    Verb.RW_FREE: free,
+    Verb.RW_ROLLBACK: give_back,
+    Verb.RW_RELEASE: free,
     Verb.RW_EXTEND: prolong,
     Verb.RW_DOWNGRADE: downgrade,
     Verb.RW_WATCH: entry,
-    Verb.SLOT_TAKE: take,
+    Verb.SLOT_ACQUIRE: take,
     Verb.SLOT_WATCH: first_end,
     Verb.ACQUIRE_ALL: acquire_all,
     Verb.RELEASE_ALL: release_all,

@@ -250,8 +250,8 @@ class Server:
         self.histories = 0
         self.started = self.time()
         waiting, self.on_start = self.on_start, []
-        for dial in waiting:
-            dial()
+        for connect in waiting:
+            connect()
 
     def snapshot(self) -> tuple[Any, ...]:
         """What is on its disk, or what a replica gets."""
@@ -281,8 +281,8 @@ class Server:
         self.replica = False
         self.histories += 1
         waiting, self.on_start = self.on_start, []
-        for dial in waiting:
-            dial()
+        for connect in waiting:
+            connect()
 
     def forget(self) -> None:
         """What it had in memory. Of that it tells everybody."""

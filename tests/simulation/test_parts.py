@@ -11,18 +11,18 @@ from simulation.commands import understood
 from simulation.engine import Call
 from simulation.invariants import Witness
 from simulation.network import Connection
-from simulation.process import Process, SimulatedCore
+from simulation.process import Process, SimulatedClient
 from simulation.scenario import NODE_TIMEOUT, run
 from simulation.server import Server
-from simulation.stepped import Over, stepped
+from simulation.virtual_threads import Over, stepped
 from simulation.watches import free_for
 from simulation.world import World
 
-from redlock_fast.algorithm.effects import Exchange, Watch
-from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.effects import Exchange, WaitForChange
+from redlock_fast.algorithm.policy import Policy
 from redlock_fast.algorithm.quorum import Retry, quorum
-from redlock_fast.algorithm.voting_masters import Electorate
-from redlock_fast.engine.contract import FAULT, SILENT, Request, Votes, Wait
+from redlock_fast.algorithm.voting_masters import VotingMasters
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Request, Votes, Wait
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.wire.commands import Verb
 
@@ -68,24 +68,26 @@ class Stage:
         self.witness = Witness(self.world, masters)
         self.servers = [Server(self.world, self.witness, n, 1.0, False, push=True) for n in range(masters)]
         self.process = Process(self.world, self.witness, "client", 1.0, self.servers, Guard(guard, MAX_TTL))
-        electorate = Electorate(masters)
-        rules = Rules(
-            masters, quorum(masters), NODE_TIMEOUT, 0.01, 0.3, Retry(), electorate, clock=self.process.clock,
+        voters = VotingMasters(masters)
+        policy = Policy(
+            masters, quorum(masters), NODE_TIMEOUT, 0.01, 0.3, Retry(), voters, clock=self.process.clock,
             ttl=0.2,
         )  # fmt: skip
-        self.process.core = SimulatedCore(rules, MAX_TTL)
+        self.process.core = SimulatedClient(policy, MAX_TTL)
         self.process.connect()
         self.world.wait(0.01)
         self.done: list[float] = []
 
-    def ask(self, verb: Verb, *args: bytes, wait: Wait = Wait.EARLY, keep: float = 0.0, need: int = 2) -> Any:
-        request = Request(verb, args, self.process.core.rules.electorate.mask, keep)
+    def ask(
+        self, verb: Verb, *args: bytes, wait: Wait = Wait.EARLY, resend_for: float = 0.0, need: int = 2
+    ) -> Any:
+        request = Request(verb, args, self.process.core.policy.voters.mask, resend_for)
         exchange = Exchange([request], need, NODE_TIMEOUT, wait)
         return self.process.engine.exchange(exchange, lambda: self.done.append(self.world.now))
 
     def watch(self, need: int = 2, timeout: float = 10.0) -> Call:
-        request = Request(Verb.WATCH, (KEY,), self.process.core.rules.electorate.mask)
-        watch = Watch([request], need, timeout)
+        request = Request(Verb.WATCH, (KEY,), self.process.core.policy.voters.mask)
+        watch = WaitForChange([request], need, timeout)
         return self.process.engine.exchange(watch, lambda: self.done.append(self.world.now))
 
     def hold(self, *masters: int, ttl: bytes = b"1000") -> None:
@@ -137,8 +139,8 @@ def test_masters_of_every_kind_know_what_clients_send(number: int) -> None:
     assert does(Verb.RELEASE, KEY, OTHER) == 0
     assert does(Verb.RELEASE, KEY, TOKEN) == 1
     count = does(Verb.FENCE, KEY, b"t2", b"100", b"counter", b"1000", b"500")
-    assert does(Verb.LIFT, KEY, OTHER, b"%d" % (count + 5), b"counter", b"1000") == 0
-    assert does(Verb.LIFT, KEY, b"t2", b"%d" % (count + 5), b"counter", b"1000") == 1
+    assert does(Verb.RAISE_FENCE, KEY, OTHER, b"%d" % (count + 5), b"counter", b"1000") == 0
+    assert does(Verb.RAISE_FENCE, KEY, b"t2", b"%d" % (count + 5), b"counter", b"1000") == 1
     assert does(Verb.RELEASE, KEY, b"t2") == 1
     assert does(Verb.FENCE, KEY, b"t3", b"100", b"counter", b"1000", b"500") == count + 6
     assert commands[Verb.ACQUIRE][1] == commands[Verb.FENCE][1] == Verb.RELEASE
@@ -159,7 +161,7 @@ def test_marker_refuses_until_the_longest_lease_has_ended() -> None:
 def test_quorum_decides_early_and_all_waits() -> None:
     stage = Stage()
     stage.connection(2).not_before = stage.world.now + 0.01
-    assert stage.answer(Verb.ACQUIRE, KEY, TOKEN, b"100").values == (1, 1, SILENT)
+    assert stage.answer(Verb.ACQUIRE, KEY, TOKEN, b"100").values == (1, 1, NO_REPLY)
     stage.connection(2).not_before = stage.world.now + 0.01
     assert stage.answer(Verb.ACQUIRE, b"k2", b"t2", b"100", wait=Wait.ALL).values == (1, 1, 1)
 
@@ -169,7 +171,7 @@ def test_silence_ends_with_the_time_and_counts_as_nothing() -> None:
     began = stage.world.now
     for server in stage.servers[1:]:
         server.stopped_until = 10.0
-    assert stage.answer(Verb.ACQUIRE, KEY, TOKEN, b"100").values == (1, SILENT, SILENT)
+    assert stage.answer(Verb.ACQUIRE, KEY, TOKEN, b"100").values == (1, NO_REPLY, NO_REPLY)
     assert stage.world.now - began == pytest.approx(NODE_TIMEOUT)
 
 
@@ -186,7 +188,7 @@ def test_one_connection_keeps_its_order() -> None:
 def test_broken_connection_makes_faults_and_only_what_is_kept_is_sent_again() -> None:
     stage = Stage()
     call = stage.ask(Verb.ACQUIRE, KEY, TOKEN, b"100", wait=Wait.ALL)
-    stage.ask(Verb.RELEASE, KEY, OTHER, need=0, keep=1.0)
+    stage.ask(Verb.RELEASE, KEY, OTHER, need=0, resend_for=1.0)
     stage.connection(0).reset(arriving=0, replies_too=True)
     stage.world.run(lambda: call.open <= 0)
     assert call.answer()[0].values == (FAULT, 1, 1)
@@ -222,10 +224,10 @@ def test_restarted_master_has_no_vote_for_the_longest_lease() -> None:
     stage.world.wait(0.01)
     stage.servers[0].start()
     stage.world.wait(0.01)
-    electorate = stage.process.core.rules.electorate
-    assert electorate.mask == 0b110
+    voters = stage.process.core.policy.voters
+    assert voters.mask == 0b110
     stage.world.wait(MAX_TTL)
-    assert electorate.mask == 0b111
+    assert voters.mask == 0b111
 
 
 def test_paused_process_hears_nothing_until_it_wakes() -> None:
@@ -260,7 +262,7 @@ def test_watch_ends_when_a_quorum_is_free() -> None:
     stage.servers[1].remove(KEY)
     stage.world.wait(0.1)
     assert stage.done == [pytest.approx(0.2101)]
-    assert call.answer()[0].values == (1, 1, SILENT)
+    assert call.answer()[0].values == (1, 1, NO_REPLY)
 
 
 def test_what_is_free_from_the_beginning_counts() -> None:
@@ -282,7 +284,7 @@ def test_end_of_a_lease_is_not_told_but_foreseen() -> None:
     stage.world.wait(1.0)
     assert stage.done == [pytest.approx(0.01 + 0.601, abs=0.001)]
     assert stage.world.counts["pushes"] == 0
-    assert call.answer()[0].values == (SILENT,) * 3
+    assert call.answer()[0].values == (NO_REPLY,) * 3
 
 
 def test_one_watch_is_told_once() -> None:
@@ -303,7 +305,7 @@ def test_new_connection_ends_all_watches() -> None:
     stage.connection(0).reset(arriving=0, replies_too=True)
     stage.world.wait(0.1)
     assert len(stage.done) == 1
-    assert call.answer()[0].values == (FAULT, SILENT, SILENT)
+    assert call.answer()[0].values == (FAULT, NO_REPLY, NO_REPLY)
 
 
 def test_watch_without_enough_masters_fails() -> None:
@@ -315,7 +317,7 @@ def test_watch_without_enough_masters_fails() -> None:
         server.crash(forgetting=False)
     stage.world.wait(0.1)
     assert call.open <= 0
-    assert call.answer()[0].values == (FAULT, FAULT, SILENT)
+    assert call.answer()[0].values == (FAULT, FAULT, NO_REPLY)
 
 
 def test_whose_memory_is_gone_tells_everybody() -> None:

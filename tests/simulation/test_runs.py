@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from simulation.bulk import Report, explain, runs, simplest
 from simulation.choices import seeded
+from simulation.many_runs import Report, explain, runs, simplest
 from simulation.scenario import KINDS, MASTERS, run
 
 #: Of each kind of clients, with each number of masters and each way to decide.

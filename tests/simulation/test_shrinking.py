@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
-from simulation.bulk import explain, replay
 from simulation.choices import recorded
+from simulation.many_runs import explain, replay
 from simulation.scenario import run
 
 #: The choices that hypothesis makes: who takes part, what goes wrong, and the first delays. Those behind

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from simulation.bulk import explain, replay, simplest
 from simulation.choices import recorded, seeded
+from simulation.many_runs import explain, replay, simplest
 from simulation.scenario import run
 from simulation.variants import VARIANTS, Variant
 

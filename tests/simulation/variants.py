@@ -15,12 +15,12 @@ from typing import Any
 from unittest.mock import patch
 
 from redlock_fast.algorithm import batch as _batches
-from redlock_fast.algorithm import lock_kind as _claim
+from redlock_fast.algorithm import lock_kind as _lock_kind
 from redlock_fast.algorithm import procedures as _procedures
 from redlock_fast.algorithm import quorum as _quorum
 from redlock_fast.algorithm import refill as _refill
-from redlock_fast.algorithm.attempts import Tries
-from redlock_fast.algorithm.local_queue import Line
+from redlock_fast.algorithm.attempts import RetryLoop
+from redlock_fast.algorithm.local_queue import LocalQueue
 from redlock_fast.engine.pure.requests import Op
 from redlock_fast.engine.pure.watches import Vigils
 from redlock_fast.locks import client_base as _core
@@ -106,7 +106,7 @@ def finished(end: Callable[[Any], float]) -> list[Change]:
 
 def time_stands_still() -> list[Change]:
     """The lease counts from when the quorum was reached, not from before the first byte."""
-    return finished(lambda attempt: attempt.end + attempt.rules.clock() - attempt.start)
+    return finished(lambda attempt: attempt.end + attempt.policy.clock() - attempt.start)
 
 
 def with_command(verb: Verb, *words: bytes | int) -> list[Change]:
@@ -134,7 +134,7 @@ def extend_creates() -> list[Change]:
     edits = (
         (_procedures.extended_already, ("start >= lease.deadline", "False")),
         (_procedures.extended, ("now >= lease.deadline or ", "")),
-        (_procedures.extend, ("min(rules.node_timeout, lease.deadline - start)", "rules.node_timeout")),
+        (_procedures.extend, ("min(policy.node_timeout, lease.deadline - start)", "policy.node_timeout")),
     )
     changed = [(_procedures, function.__name__, rewritten(function, edit)) for function, edit in edits]
     return changed + with_command(Verb.EXTEND, b"EXTEND-OR-SET-NX", KEY, TOKEN, TTL)
@@ -144,7 +144,7 @@ def late_refill() -> list[Change]:
     """A round that is decided after the lease has ended still counts, and is followed by a refill."""
     edits = (
         (_procedures.extended, ("now >= lease.deadline or ", "")),
-        (_procedures.extend, ("min(rules.node_timeout, lease.deadline - start)", "rules.node_timeout")),
+        (_procedures.extend, ("min(policy.node_timeout, lease.deadline - start)", "policy.node_timeout")),
     )
     return [(_procedures, function.__name__, rewritten(function, edit)) for function, edit in edits]
 
@@ -172,15 +172,15 @@ def clocks_agree() -> list[Change]:
 
 
 def one_token_for_all_rounds() -> list[Change]:
-    class Lasting(_claim.Claim):
-        lasting = True
+    class HasDeadline(_lock_kind.LockKind):
+        keeps_place = True
 
-    return [(_core, "Claim", Lasting)]
+    return [(_core, "LockKind", HasDeadline)]
 
 
 def silence_is_a_yes() -> list[Change]:
     """Whoever has not answered in time will have said yes."""
-    edit = "if value > 0:", "if value > 0 or (value == SILENT and self.need and self.sent):"
+    edit = "if value > 0:", "if value > 0 or (value == NO_REPLY and self.need and self.sent):"
     return [(Op, "votes", rewritten(Op.votes, edit))]
 
 
@@ -239,18 +239,18 @@ def roles_are_not_seen() -> list[Change]:
 
 def disks_are_believed() -> list[Change]:
     """A master that restarts with appendfsync always has forgotten nothing."""
-    real = Guard.silence
+    real = Guard.quarantine
 
     def silence(self: Guard, *who: Any, durable: bool = False, **what: Any) -> float:
         return 0.0 if durable and not what["flushed"] else real(self, *who, **what)
 
-    return [(Guard, "silence", silence)]
+    return [(Guard, "quarantine", silence)]
 
 
 def largest_counter() -> list[Change]:
     """The fencing token is the largest of the counters, and nobody has to vouch for it."""
 
-    def fence(rules: Any, claim: Any, token: bytes, values: Any, timeout: float) -> Any:
+    def fence(policy: Any, lock_kind: Any, token: bytes, values: Any, timeout: float) -> Any:
         yield from ()
         return max(values), sum(value > 0 for value in values)
 
@@ -286,11 +286,11 @@ def look_then_track() -> list[Change]:
 def few_are_asked() -> list[Change]:
     """'few': no more masters watch than a quorum leaves over, and the first of them decides."""
     edits = (
-        ("watch(rules.electorate.mask)", "watch((1 << rules.masters - rules.need) - 1)"),
-        ("Watch([watch], rules.need, longest)", "Watch([watch], 1, longest)"),
-        ("impossible(rules.masters, rules.need, 0, seen.faulty)", "seen.faulty == rules.masters"),
+        ("watch_request(policy.voters.mask)", "watch_request((1 << policy.masters - policy.need) - 1)"),
+        ("WaitForChange([watch], policy.need, longest)", "WaitForChange([watch], 1, longest)"),
+        ("impossible(policy.masters, policy.need, 0, seen.faulty)", "seen.faulty == policy.masters"),
     )
-    return [(Tries, "_wait", rewritten(Tries._wait, *edits))]
+    return [(RetryLoop, "_wait", rewritten(RetryLoop._wait, *edits))]
 
 
 def pushes_alone_count() -> list[Change]:
@@ -313,8 +313,8 @@ def connections_do_not_end_watches() -> list[Change]:
 
 
 def next_is_not_told() -> list[Change]:
-    """Who leaves the line does not wake the one behind."""
-    return [(Line, "leave", rewritten(Line.leave, ("if wake is not None:", "if False:")))]
+    """Who leaves the queue does not wake the one behind."""
+    return [(LocalQueue, "leave", rewritten(LocalQueue.leave, ("if wake is not None:", "if False:")))]
 
 
 def nothing() -> list[Change]:

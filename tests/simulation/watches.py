@@ -19,11 +19,11 @@ def free_for(call: Call) -> float:
     process, now, key = engine.process, engine.world.now, op.request.args[0]
     since = []
     for number, (server, connection) in enumerate(zip(engine.servers, engine.connections, strict=True)):
-        if connection is None or connection.cut or not call.electorate >> number & 1:
+        if connection is None or connection.cut or not call.voters >> number & 1:
             continue
         if op.details.get(number) != "lagging":
             calm = max(server.calm_since, server.stopped_until, connection.calm_since)
             heard = max(connection.not_before, connection.silent_until)
             since.append(max(call.began, process.wakes, calm, heard, server.free_since(key)))
-    need = process.core.rules.need
+    need = process.core.policy.need
     return now - sorted(since)[need - 1] if len(since) >= need else -inf

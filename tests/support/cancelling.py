@@ -27,7 +27,7 @@ class Aim:
         """For a timer."""
         return self.chance.uniform(0.0, self.seconds)
 
-    def told(self, hit: bool) -> None:
+    def completed(self, hit: bool) -> None:
         self.hits += hit
         self.misses += not hit
         factor = 1.01 if hit else 0.99
@@ -49,7 +49,7 @@ class Aim:
             await asyncio.sleep(0)
             task.cancel()
         await asyncio.wait({task})
-        self.told(task.cancelled())
+        self.completed(task.cancelled())
         return task
 
 

@@ -15,7 +15,16 @@ from typing import Any, Protocol
 from support.scripted import Answer, Pair, ScriptedMaster, Session, Words
 from support.waiting import eventually, start
 
-from redlock_fast.engine.contract import FAULT, Batch, Engine, Link, Request, Tally, Votes, Wait
+from redlock_fast.engine.contract import (
+    FAULT,
+    Batch,
+    BatchVotes,
+    ConnectionState,
+    Engine,
+    Request,
+    Votes,
+    Wait,
+)
 from redlock_fast.wire.commands import Capabilities, Command, Dialect, Reply, Verb, dialect
 
 TOKEN = b"t" * 20
@@ -43,16 +52,16 @@ LONG = 60.0
 SOON = 20.0
 
 
-def acquire(key: bytes, masters: int, keep: float = 0.0) -> Request:
-    return Request(Verb.ACQUIRE, (key, TOKEN, TTL), masters, keep)
+def acquire(key: bytes, masters: int, resend_for: float = 0.0) -> Request:
+    return Request(Verb.ACQUIRE, (key, TOKEN, TTL), masters, resend_for)
 
 
-def release(key: bytes, masters: int, keep: float = 0.0) -> Request:
-    return Request(Verb.RELEASE, (key, TOKEN), masters, keep)
+def release(key: bytes, masters: int, resend_for: float = 0.0) -> Request:
+    return Request(Verb.RELEASE, (key, TOKEN), masters, resend_for)
 
 
-def acquires(names: list[bytes], masters: int | list[int], keep: float | list[float] = 0.0) -> Batch:
-    return Batch(Verb.ACQUIRE, (names, TOKEN, TTL), len(names), masters, keep)
+def acquires(names: list[bytes], masters: int | list[int], resend_for: float | list[float] = 0.0) -> Batch:
+    return Batch(Verb.ACQUIRE, (names, TOKEN, TTL), len(names), masters, resend_for)
 
 
 def keys(count: int, tail: bytes = b"") -> list[bytes]:
@@ -60,8 +69,8 @@ def keys(count: int, tail: bytes = b"") -> list[bytes]:
     return [b"%06d" % number + tail for number in range(count)]
 
 
-def releases(names: list[bytes], masters: int | list[int], keep: float | list[float] = 0.0) -> Batch:
-    return Batch(Verb.RELEASE, (names, TOKEN), len(names), masters, keep)
+def releases(names: list[bytes], masters: int | list[int], resend_for: float | list[float] = 0.0) -> Batch:
+    return Batch(Verb.RELEASE, (names, TOKEN), len(names), masters, resend_for)
 
 
 def as_requests(batch: Batch) -> list[Request]:
@@ -75,7 +84,7 @@ def as_requests(batch: Batch) -> list[Request]:
             batch.verb,
             tuple(at(arg, number) for arg in batch.args),
             at(batch.masters, number),
-            at(batch.keep, number),
+            at(batch.resend_for, number),
         )
         for number in range(batch.count)
     ]
@@ -125,7 +134,7 @@ def check(votes: Votes, masters: int) -> None:
             assert value == FAULT, "a vote of a master that was not asked"
 
 
-def check_tally(tally: Tally, batch: Batch, need: int, masters: int) -> None:
+def check_tally(tally: BatchVotes, batch: Batch, need: int, masters: int) -> None:
     """What is true of all tallies."""
     assert len(tally.granted) == len(tally.sent) == batch.count
     for number, (granted, sent) in enumerate(zip(tally.granted, tally.sent, strict=True)):
@@ -176,7 +185,7 @@ class Fleet:
         """Undo what is owed, wait until the master has read it, close: as the owner of the engine does."""
         session = self.session(master)
         sock = self.engine.detach(master)
-        assert not self.link(master).attached
+        assert not self.connection_state(master).attached
         if sock is not None:
             with sock:
                 sock.setblocking(False)
@@ -198,8 +207,8 @@ class Fleet:
     def session(self, master: int) -> Session:
         return self.masters[master].session
 
-    def link(self, master: int) -> Link:
-        return self.engine.link(master)
+    def connection_state(self, master: int) -> ConnectionState:
+        return self.engine.connection_state(master)
 
     def exchange(
         self,
@@ -217,7 +226,7 @@ class Fleet:
 
     def tally(
         self, batch: Batch, need: int, timeout: float = LONG, wait: int = Wait.EARLY, stall: float = 0.0
-    ) -> Tally:
+    ) -> BatchVotes:
         """What the engine says to a batch, checked for what is always true."""
         tally = self.engine.exchange(batch, need, timeout, wait, stall)
         check_tally(tally, batch, need, self.size)
@@ -242,19 +251,19 @@ class Fleet:
         """Tend the engine until ``condition()``."""
 
         def tended() -> object:
-            self.engine.tend()
+            self.engine.maintain()
             return condition()
 
         eventually(tended, what)
 
     def until_lagging(self, master: int) -> None:
-        self.until(lambda: self.link(master).lag > 0, f"master {master} lags")
+        self.until(lambda: self.connection_state(master).lag > 0, f"master {master} lags")
 
     def until_broken(self, master: int) -> str:
         """Why the master's connection broke, once it did."""
-        self.until(lambda: self.link(master).broken, f"the connection of master {master} breaks")
-        assert not self.link(master).attached
-        return self.link(master).broken
+        self.until(lambda: self.connection_state(master).broken, f"the connection of master {master} breaks")
+        assert not self.connection_state(master).attached
+        return self.connection_state(master).broken
 
     def close(self) -> None:
         """Close both sides and let go of the engine: what it still holds then is a leak."""

@@ -8,7 +8,7 @@ from typing import Any
 import redis
 
 from redlock_fast.algorithm.effects import Exchange
-from redlock_fast.algorithm.lock_kind import Claim
+from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.engine.contract import Request, Wait
 from redlock_fast.threads.driver import drive
 
@@ -27,7 +27,7 @@ def values(client: Any, *requests: Request) -> list[tuple[int, ...]]:
     """What every master of a client for threads says to these, one after the other."""
     answers = []
     for request in requests:
-        answers += drive(_once(request, client.rules.masters), client.masters)
+        answers += drive(_once(request, client.policy.masters), client.masters)
     return [votes.values for votes in answers]
 
 
@@ -35,10 +35,10 @@ def _once(request: Request, need: int) -> Any:
     return (yield Exchange([request], need, 20.0, Wait.ALL))
 
 
-def claim_of(lock: Any) -> Claim:
+def claim_of(lock: Any) -> LockKind:
     """What this lock asks of the masters."""
-    claim: Claim = lock._claim.begin()
-    return claim
+    lock_kind: LockKind = lock._lock_kind.for_attempt()
+    return lock_kind
 
 
 def waiting_writers(nodes: list[redis.Redis], name: str) -> list[int]:

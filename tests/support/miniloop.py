@@ -11,18 +11,18 @@ import pytest
 from support.fleet import LONG, Fleet, check, check_tally
 from support.waiting import DEADLINE
 
-from redlock_fast.engine.contract import Batch, Request, Tally, Votes, Wait
+from redlock_fast.engine.contract import Batch, BatchVotes, Request, Votes, Wait
 
 
 class Loop:
-    """A small event loop: it waits where the engine says and collects what is told in ``told``.
+    """A small event loop: it waits where the engine says and collects what is told in ``completed``.
 
     ``turns``: how often it was woken.
     """
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.told: list[tuple[Any, Any]] = []
+        self.completed: list[tuple[Any, Any]] = []
         self.turns = 0
         self._submitted = False
         fleet.engine.fileno()
@@ -35,11 +35,11 @@ class Loop:
         wait: int = Wait.EARLY,
         stall: float = 0.0,
         *,
-        whom: object = "somebody",
+        context: object = "somebody",
     ) -> object:
         """It goes out with the next turn."""
         self._submitted = True
-        return self.fleet.engine.submit(requests, need, timeout, wait, stall, whom)
+        return self.fleet.engine.submit(requests, need, timeout, wait, stall, context)
 
     def readable(self, within: float = 0.0) -> bool:
         poller = select.poll()
@@ -51,7 +51,7 @@ class Loop:
         if self._submitted:
             self._submitted = False
             self.fleet.engine.flush()
-        due = self.fleet.engine.due()
+        due = self.fleet.engine.next_timeout()
         wait = longest if due is None else max(0.0, min(due, longest))
         if self.readable(wait) or wait == due or (due is not None and due <= 0):
             self.turns += 1
@@ -59,10 +59,10 @@ class Loop:
 
     def ready(self) -> None:
         """What an event loop does when ``fileno`` is readable."""
-        for whom, answer in self.fleet.engine.on_ready():
-            for votes in answer.votes.values() if isinstance(answer, Tally) else answer:
+        for context, answer in self.fleet.engine.on_ready():
+            for votes in answer.votes.values() if isinstance(answer, BatchVotes) else answer:
                 check(votes, self.fleet.size)
-            self.told.append((whom, answer))
+            self.completed.append((context, answer))
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         end = time.monotonic() + DEADLINE
@@ -72,8 +72,8 @@ class Loop:
 
     def hear(self, count: int = 1) -> list[Any]:
         """The next ``count`` answers."""
-        self.until(lambda: len(self.told) >= count, f"{count} are told, not {len(self.told)}")
-        heard, self.told[:count] = self.told[:count], []
+        self.until(lambda: len(self.completed) >= count, f"{count} are told, not {len(self.completed)}")
+        heard, self.completed[:count] = self.completed[:count], []
         return [answer for _, answer in heard]
 
     def votes(self) -> Votes:
@@ -92,21 +92,21 @@ class Loop:
 
 
 #: Hands a batch over to a fleet, with the arguments of ``exchange``, and returns the tally.
-Ask = Callable[..., Tally]
+Ask = Callable[..., BatchVotes]
 
 
-def by_exchange(f: Fleet, batch: Batch, need: int, *how: Any, **named: Any) -> Tally:
+def by_exchange(f: Fleet, batch: Batch, need: int, *how: Any, **named: Any) -> BatchVotes:
     return f.tally(batch, need, *how, **named)
 
 
-def by_submit(f: Fleet, batch: Batch, need: int, *how: Any, **named: Any) -> Tally:
+def by_submit(f: Fleet, batch: Batch, need: int, *how: Any, **named: Any) -> BatchVotes:
     loop = Loop(f)
     loop.submit(batch, need, *how, **named)
     [tally] = loop.hear()
-    assert isinstance(tally, Tally)
+    assert isinstance(tally, BatchVotes)
     check_tally(tally, batch, need, f.size)
-    assert f.engine.due() is None, "nothing is pending"
-    f.engine.unwatch()
+    assert f.engine.next_timeout() is None, "nothing is pending"
+    f.engine.close_loop_fd()
     return tally
 
 

@@ -24,7 +24,7 @@ def failed(error: QuorumUnavailable, expected: object) -> None:
     assert expected or "lagging" in str(error)
 
 
-class BadDay:
+class UnreliableDay:
     """Four masters behind proxies and a fifth that is dead; two clients of them."""
 
     def __init__(self, masters: Masters, engine: str) -> None:
@@ -48,7 +48,7 @@ class BadDay:
             self.proxies[number].deaf = True
         for client in self.clients:
             # A quorum of all five needs three of these four.
-            client.rules.node_timeout = HASTY if len(deaf) > 1 else PATIENT
+            client.policy.node_timeout = HASTY if len(deaf) > 1 else PATIENT
         try:
             yield
         finally:

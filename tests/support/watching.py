@@ -28,8 +28,8 @@ WATCHING: Dialect = (
 FREE, FOR_EVER = -2, -1
 
 
-def watch(key: bytes, masters: int, keep: float = 0.0) -> Request:
-    return Request(WATCH, (key,), masters, keep)
+def watch(key: bytes, masters: int, resend_for: float = 0.0) -> Request:
+    return Request(WATCH, (key,), masters, resend_for)
 
 
 def watch_all(prefix: bytes, masters: int) -> Request:

@@ -36,7 +36,7 @@ def cycle(client: FastRedlock, name: str) -> float:
     return took
 
 
-def told(error: str, found: list[str]) -> bool:
+def completed(error: str, found: list[str]) -> bool:
     """Whether it is among what was wrong with a master; where none is expected, any."""
     return any(error in one for one in found)
 
@@ -49,14 +49,14 @@ def main() -> None:
         client.connect()
         for number in range(200):
             cycle(client, f"warm:{number}")
-    options |= {"connect_timeout": setting["patience"], "socket_timeout": setting["patience"]}
+    options |= {"connect_timeout": setting["outage_timeout"], "socket_timeout": setting["outage_timeout"]}
     with FastRedlock(setting["good"] + setting["bad"], node_timeout=20.0, **options) as client:
         client.connect()
         before, slowest, count = resident(), 0.0, 0
         errors: dict[str, list[str]] = {master.name: [] for master in client.health()[len(setting["good"]) :]}
         begin = time.monotonic()
         while (passed := time.monotonic() - begin) < setting["seconds"]:
-            if passed > LEAST and all(map(partial(told, setting["error"]), errors.values())):
+            if passed > LEAST and all(map(partial(completed, setting["error"]), errors.values())):
                 break
             slowest = max(slowest, cycle(client, f"under attack:{count}"))
             count += 1

@@ -20,11 +20,11 @@ PATIENCE = 20.0
 def main() -> None:
     setting = json.loads(sys.argv[1])
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())
-    told: list[str] = []
+    completed: list[str] = []
     called = threading.Event()
 
     def on_lost(lock: Any, reason: str) -> None:
-        told.append(reason)
+        completed.append(reason)
         called.set()
 
     with FastRedlock(setting["urls"], engine=setting["engine"], node_timeout=5.0) as client:
@@ -41,7 +41,9 @@ def main() -> None:
         called.wait(PATIENCE)
         event = lock.lost.is_set()
         released = lock.release()
-    print(json.dumps({"checked": checked, "told": told, "event": event, "released": released}), flush=True)
+    print(
+        json.dumps({"checked": checked, "told": completed, "event": event, "released": released}), flush=True
+    )
 
 
 if __name__ == "__main__":

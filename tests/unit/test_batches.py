@@ -9,11 +9,11 @@ import pytest
 from redlock_fast.algorithm import batch as batches
 from redlock_fast.algorithm.batch import MOST, MOST_BYTES
 from redlock_fast.algorithm.lease import Lease, lease_of
-from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.policy import Policy
 from redlock_fast.algorithm.quorum import Retry
-from redlock_fast.algorithm.voting_masters import Electorate
-from redlock_fast.engine.contract import FAULT, Tally, Votes
-from redlock_fast.locks.multilock import Each
+from redlock_fast.algorithm.voting_masters import VotingMasters
+from redlock_fast.engine.contract import FAULT, BatchVotes, Votes
+from redlock_fast.locks.multilock import MultiLeaseKind
 from redlock_fast.wire.commands import Verb
 
 N, NEED, TTL = 5, 3, 10.0
@@ -27,17 +27,17 @@ class Acquiring:
 
     def __init__(self, *granted: int, takes: float = 0.001, forgetful: int = 0) -> None:
         self.now = 100.0
-        electorate = Electorate(N)
-        rules = Rules(N, NEED, 0.05, 0.01, 1.0, Retry(), electorate, clock=lambda: self.now)
+        voters = VotingMasters(N)
+        policy = Policy(N, NEED, 0.05, 0.01, 1.0, Retry(), voters, clock=lambda: self.now)
         self.keys = [b"%d" % number for number in range(len(granted))]
         self.held: list[Lease | None] = []
         odd = {number: REFUSED for number, yes in enumerate(granted) if yes < NEED}
-        procedure = batches.acquire(rules, self.keys, TTL, self.held)
+        procedure = batches.acquire(policy, self.keys, TTL, self.held)
         self.undone: list[bytes] = []
         effect: Any = next(procedure)
-        answer: Tally | None = Tally(list(granted), [EVERYONE] * len(granted), odd)
+        answer: BatchVotes | None = BatchVotes(list(granted), [EVERYONE] * len(granted), odd)
         self.now += takes
-        electorate.mask &= ~forgetful
+        voters.mask &= ~forgetful
         try:
             while True:
                 effect = procedure.send(answer)  # type: ignore[arg-type]
@@ -98,10 +98,10 @@ def test_a_batch_goes_out_in_parts_that_are_small_enough(keys: list[bytes], size
 
 def test_each_lock_has_the_answers_to_its_own_requests() -> None:
     """Released together: one of two resources, and one of one that another client has by now."""
-    rules = Rules(N, NEED, 0.05, 0.01, 1.0, Retry(), Electorate(N), clock=lambda: 100.0)
-    both = lease_of(Each(b"both", (b"a", b"b")), b"t" * 20, EVERYONE, TTL, 109.0, 9.0)
-    one = lease_of(Each(b"c", (b"c",)), b"t" * 20, EVERYONE, TTL, 109.0, 9.0)
-    procedure = batches.release(rules, [both, one])
+    policy = Policy(N, NEED, 0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=lambda: 100.0)
+    both = lease_of(MultiLeaseKind(b"both", (b"a", b"b")), b"t" * 20, EVERYONE, TTL, 109.0, 9.0)
+    one = lease_of(MultiLeaseKind(b"c", (b"c",)), b"t" * 20, EVERYONE, TTL, 109.0, 9.0)
+    procedure = batches.release(policy, [both, one])
     requests = next(procedure).requests
     assert [request.args[0] for request in requests] == [b"a", b"b", b"c"]  # type: ignore[union-attr]
     with pytest.raises(StopIteration) as end:

@@ -10,14 +10,14 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # scripts, no package
 
-import bars
 import document
 import plot
 import report
-import scenes
+import scenarios
 import stats
 import svg
 import tables
+import thresholds
 from progress import Progress
 
 
@@ -76,55 +76,55 @@ def test_a_ratio_to_several_is_one_to_the_best_of_the_round() -> None:
 
 
 def test_bars_are_judged(turns: stats.Turns) -> None:
-    verdicts = {bar["case"]: bar for bar in bars.judged(turns)}
+    verdicts = {bar["case"]: bar for bar in thresholds.judged(turns)}
     quorum = verdicts["1 thread, decided at quorum: p50 by the floor's"]
-    assert (quorum["verdict"], quorum["is"], quorum["aim reached"]) == (bars.MET, "0.75 x", True)
+    assert (quorum["verdict"], quorum["is"], quorum["aim reached"]) == (thresholds.MET, "0.75 x", True)
     own = verdicts["32 threads against own connections per thread: locks/s"]
-    assert (own["verdict"], own["must"]) == (bars.MET, "≥ 3.30 x")
+    assert (own["verdict"], own["must"]) == (thresholds.MET, "≥ 3.30 x")
     floor = verdicts["32 threads against floor32: locks/s"]
-    assert floor["verdict"] == bars.MET
+    assert floor["verdict"] == thresholds.MET
     peer = verdicts["1 thread: p50 of redlock-py by ours"]
-    assert peer["verdict"] == bars.MET
-    assert verdicts["import redlock_fast"]["verdict"] == bars.OPEN
+    assert peer["verdict"] == thresholds.MET
+    assert verdicts["import redlock_fast"]["verdict"] == thresholds.OPEN
 
 
 def test_a_missed_bar_is_called_so(turns: stats.Turns) -> None:
     turns["caller"]["native"] = turns["caller"]["redlock-py"]
-    verdicts = {bar["case"]: bar["verdict"] for bar in bars.judged(turns)}
-    assert verdicts["1 thread, decided at quorum: p50 by the floor's"] == bars.MISSED
+    verdicts = {bar["case"]: bar["verdict"] for bar in thresholds.judged(turns)}
+    assert verdicts["1 thread, decided at quorum: p50 by the floor's"] == thresholds.MISSED
 
 
 def test_one_failure_in_any_round_is_one_too_many() -> None:
     rounds = [turn(failed=failed) for failed in (0, 0, 1)]
-    bar = next(bar for bar in bars.BARS if "failed" in bar.name)
-    assert bar.judged({"stopped": {bar.who: rounds}})["verdict"] == bars.MISSED
+    bar = next(bar for bar in thresholds.BARS if "failed" in bar.name)
+    assert bar.judged({"stopped": {bar.who: rounds}})["verdict"] == thresholds.MISSED
 
 
 def test_every_bar_is_about_somebody_who_is_in_its_scene() -> None:
-    cast = {scene.name: {part.label for part in scene.parts} for scene in scenes.SCENES}
-    for bar in bars.BARS:
-        assert {bar.who, *bar.against} <= cast[bar.scene], bar.case
+    cast = {scenario.name: {part.label for part in scenario.parts} for scenario in scenarios.SCENARIOS}
+    for bar in thresholds.BARS:
+        assert {bar.who, *bar.against} <= cast[bar.scenario], bar.case
 
 
-@pytest.mark.parametrize("scene", scenes.SCENES, ids=lambda scene: scene.name)
-def test_names_in_a_scene_are_unique(scene: scenes.Scene) -> None:
-    labels = [part.label for part in scene.parts]
+@pytest.mark.parametrize("scenario", scenarios.SCENARIOS, ids=lambda scenario: scenario.name)
+def test_names_in_a_scene_are_unique(scenario: scenarios.Scenario) -> None:
+    labels = [part.label for part in scenario.parts]
     assert len(labels) == len(set(labels))
 
 
 def test_a_part_of_the_programme() -> None:
-    chosen = scenes.programme(["threads", "batch-64", "native", "floor"])
-    assert [scene.name for scene in chosen] == ["threads-8", "threads-32", "threads-64", "batch-64"]
-    assert {part.label for scene in chosen for part in scene.parts} == {"native", "floor"}
+    chosen = scenarios.all_scenarios(["threads", "batch-64", "native", "floor"])
+    assert [scenario.name for scenario in chosen] == ["threads-8", "threads-32", "threads-64", "batch-64"]
+    assert {part.label for scenario in chosen for part in scenario.parts} == {"native", "floor"}
     with pytest.raises(ValueError, match="no nobody; there are: caller"):
-        scenes.programme(["nobody"])
+        scenarios.all_scenarios(["nobody"])
 
 
 def test_quick_is_short_and_plays_every_workload() -> None:
-    quick = scenes.programme(quick=True)
-    workloads = {part.job["workload"] for scene in scenes.SCENES for part in scene.parts}
-    assert {part.job["workload"] for scene in quick for part in scene.parts} == workloads
-    assert all(scene.rounds == 1 and scene.seconds <= 0.2 for scene in quick)
+    quick = scenarios.all_scenarios(quick=True)
+    workloads = {part.job["workload"] for scenario in scenarios.SCENARIOS for part in scenario.parts}
+    assert {part.job["workload"] for scenario in quick for part in scenario.parts} == workloads
+    assert all(scenario.rounds == 1 and scenario.seconds <= 0.2 for scenario in quick)
 
 
 def test_tables(turns: stats.Turns) -> None:
@@ -152,7 +152,7 @@ def result(turns: stats.Turns) -> dict[str, object]:
         "versions": {"redlock-fast": "0"},
         "servers": {"5": "Valkey"},
     }
-    return report.build(setting, turns, {"ghost": "not there"}, bars.judged(turns))
+    return report.build(setting, turns, {"ghost": "not there"}, thresholds.judged(turns))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.streams import cut, stream
+from support.resp_streams import cut, stream
 
 from redlock_fast.masters import bounded_socket as _bounded
 from redlock_fast.masters.bounded_socket import MAX_ANSWER, MAX_ANSWERS, MAX_REPLIES, BoundedSocket, Pushed

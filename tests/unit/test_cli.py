@@ -15,8 +15,8 @@ import pytest
 
 import redlock_fast
 from redlock_fast import Retry, cli
-from redlock_fast.cli import codes, tables, words
-from redlock_fast.cli.keys import literally
+from redlock_fast.cli import exit_codes, output, tables
+from redlock_fast.cli.key_scan import escape_pattern
 from redlock_fast.cli.settings import OPTIONS, load
 from redlock_fast.errors import ConfigError
 
@@ -109,11 +109,11 @@ def test_say_does_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stderr", closed)
-    words.say("nobody hears it")
+    output.print_error("nobody hears it")
 
 
 def test_a_pattern_of_one_name() -> None:
-    assert literally(rb"a*b?c[d]e\f") == rb"a\*b\?c\[d\]e\\f"
+    assert escape_pattern(rb"a*b?c[d]e\f") == rb"a\*b\?c\[d\]e\\f"
 
 
 ROWS = [["a", "1.5 s", "x"], ["[bold]b", "10.0 s", "-"]]
@@ -168,8 +168,8 @@ def test_help_imports_little_more_than_the_package() -> None:
     assert {name for name in imported if name.startswith("redlock_fast.")} == {
         "redlock_fast.cli",
         "redlock_fast.cli.arguments",
-        "redlock_fast.cli.codes",
-        "redlock_fast.cli.words",
+        "redlock_fast.cli.exit_codes",
+        "redlock_fast.cli.output",
     }
     heavy = {"redis", "hiredis", "asyncio", "ssl", "rich", "tomllib", "json", "ctypes", "subprocess"}
     assert not heavy & imported
@@ -208,7 +208,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match=str(codes.USAGE)):
+    with pytest.raises(SystemExit, match=str(exit_codes.USAGE)):
         cli.main(arguments)
     said = capsys.readouterr()
     assert said.out == ""
@@ -217,8 +217,8 @@ def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str])
 
 
 def test_a_bug_is_no_conflict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(cli.MODULES, "status", "codes")  # which cannot be run
-    assert cli.main(["status"]) == codes.INTERNAL
+    monkeypatch.setitem(cli.MODULES, "status", "exit_codes")  # which cannot be run
+    assert cli.main(["status"]) == exit_codes.INTERNAL
     assert "AttributeError" in capsys.readouterr().err
 
 

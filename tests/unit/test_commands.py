@@ -23,8 +23,8 @@ from redlock_fast.wire.commands import (
     WATCH_PREFIX,
     Capabilities,
     Command,
-    Mark,
     Reply,
+    RestartMarker,
     Script,
     Verb,
     bulk,
@@ -38,7 +38,7 @@ from redlock_fast.wire.commands import (
 ARGS = (b"key", b"token", b"1500", b"counter", b"86400000", b"place", b"3000", b"7")
 #: Of those that take several keys, for two of them.
 ALL_ARGS = (b"*7\r\n", b"*10\r\n", b"2", b"3", bulk(b"a") + bulk(b"b"), b"token", b"1500")
-MARK = Mark("run", 60_000)
+MARK = RestartMarker("run", 60_000)
 DELETE = b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) end return 0"
 EXTEND = (
     b"if redis.call('get',KEYS[1])~=ARGV[1] then return 0 end "
@@ -124,7 +124,7 @@ def test_one_command_per_verb() -> None:
 
 @pytest.mark.parametrize("mark", [None, MARK], ids=["plain", "marked"])
 @pytest.mark.parametrize("can", EVERY_SERVER)
-def test_what_each_is_answered(can: Capabilities, mark: Mark | None) -> None:
+def test_what_each_is_answered(can: Capabilities, mark: RestartMarker | None) -> None:
     for template in dialect(can, mark):
         first = template.parts[0]
         plain_set = isinstance(first, bytes) and first.endswith(b"$3\r\nSET\r\n")
@@ -169,8 +169,8 @@ def test_what_takes_back_a_grant(can: Capabilities) -> None:
     for mark in (None, MARK):
         commands = dialect(can, mark)
         undo = {verb: commands[verb].undo for verb in Verb if commands[verb].undo is not None}
-        free = dict.fromkeys((Verb.RW_READ, Verb.RW_WRITE, Verb.RW_YIELD), Verb.RW_FREE)
-        release = dict.fromkeys((Verb.ACQUIRE, Verb.FENCE, Verb.SLOT_TAKE, Verb.REFILL), Verb.RELEASE)
+        free = dict.fromkeys((Verb.RW_READ, Verb.RW_WRITE, Verb.RW_ROLLBACK), Verb.RW_RELEASE)
+        release = dict.fromkeys((Verb.ACQUIRE, Verb.FENCE, Verb.SLOT_ACQUIRE, Verb.REFILL), Verb.RELEASE)
         others = {Verb.FAIR: Verb.FAIR_LEAVE, Verb.ACQUIRE_ALL: Verb.RELEASE_ALL}
         assert undo == {**release, **free, **others}
         assert commands[Verb.RELEASE] == dialect(can)[Verb.RELEASE]
@@ -196,7 +196,7 @@ def test_a_marked_master_compares_its_marker_first() -> None:
 
 @pytest.mark.parametrize("mark", [None, MARK])
 @pytest.mark.parametrize("can", EVERY_SERVER)
-def test_every_script_of_a_dialect_is_loaded(can: Capabilities, mark: Mark | None) -> None:
+def test_every_script_of_a_dialect_is_loaded(can: Capabilities, mark: RestartMarker | None) -> None:
     loaded = {one.sha1 for one in scripts(can, mark)}
     rendered = b"".join(render(template, ARGS) for template in dialect(can, mark))
     used = set(re.findall(rb"EVALSHA\r\n\$40\r\n(\w{40})\r\n", rendered))

@@ -11,8 +11,8 @@ from proof.conformance import (
     EXTEND,
     FENCE,
     FORGOT,
-    LIFT,
     PTTL,
+    RAISE_FENCE,
     RELEASE,
     NotAllowed,
     Step,
@@ -41,7 +41,7 @@ def fence(at: int, token: bytes, reply: int) -> Step:
 
 
 def lift(at: int, token: bytes, number: int, reply: int) -> Step:
-    return Step(0, at, LIFT, K, token, number, reply, F)
+    return Step(0, at, RAISE_FENCE, K, token, number, reply, F)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_requests_become_steps() -> None:
     assert steps_of(1, 5, "ACQUIRE", (K, A, b"100"), 1) == [acquire(5, A, 1, master=1)]
     assert steps_of(0, 5, "REFILL", (K, A, b"100"), 0) == [acquire(5, A, 0)]
     assert steps_of(0, 5, "FENCE", (K, A, b"100", F, b"86400000"), 7) == [fence(5, A, 7)]
-    assert steps_of(0, 5, "LIFT", (K, A, b"9", F, b"86400000"), 1) == [lift(5, A, 9, 1)]
+    assert steps_of(0, 5, "RAISE_FENCE", (K, A, b"9", F, b"86400000"), 1) == [lift(5, A, 9, 1)]
     assert steps_of(0, 5, "EXISTS", (K,), None) == [Step(0, 5, EXISTS, K)]
     assert steps_of(0, 5, "RW_READ", (K, A, b"100"), 1) == []
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.pages import PAGES, ROOT, blocks, name_of
+from support.doc_pages import PAGES, ROOT, blocks, name_of
 
 import redlock_fast
 from redlock_fast import FastRedlock

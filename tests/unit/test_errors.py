@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.raising import fail
+from support.failing_job import fail
 
 import redlock_fast
 from redlock_fast import Contended, MasterError, QuorumUnavailable

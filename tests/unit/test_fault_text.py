@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.streams import EVERY, reply
+from support.resp_streams import EVERY, reply
 
 from redlock_fast.masters.state import fault_text
 from redlock_fast.wire.resp import PARTIAL, ProtocolError, frame

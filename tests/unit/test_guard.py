@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redlock_fast.algorithm.voting_masters import Electorate
-from redlock_fast.engine.contract import FAULT, SILENT
+from redlock_fast.algorithm.voting_masters import VotingMasters
+from redlock_fast.engine.contract import FAULT, NO_REPLY
 from redlock_fast.masters.address import target
 from redlock_fast.masters.probe import Server
 from redlock_fast.masters.restart_guard import JUDGING, Guard
-from redlock_fast.masters.state import Seat
-from redlock_fast.wire.commands import Identity, Mark
+from redlock_fast.masters.state import MasterState
+from redlock_fast.wire.commands import Identity, RestartMarker
 
 MAX_TTL = 60.0
 
@@ -32,7 +32,7 @@ def silence(
     """``before``: the process of the last contact; its data's history was "history"."""
     known = None if before is None else Identity(before, "history", "master")
     who = Identity(now, replid, "master")
-    return Guard(mode, MAX_TTL).silence(known, who, uptime=uptime, away=away, **told)
+    return Guard(mode, MAX_TTL).quarantine(known, who, uptime=uptime, away=away, **told)
 
 
 @pytest.mark.parametrize("mode", JUDGING)
@@ -100,12 +100,14 @@ def test_a_guard_is_never_shorter_than_what_a_lease_may_have_left(uptime: float,
 
 def test_the_mark() -> None:
     who = Identity("run", "history", "master")
-    assert Guard("marker", 1.5).mark(who) == Mark("run", 1500)
-    assert Guard("marker", 1.5).mark(who, max_lag=10.0) == Mark("run", 1500)
-    assert Guard("marker", 1.5).mark(who, promoted=True, max_lag=10.0) == Mark("run/history", 11_500)
-    assert Guard("auto", 1.5).mark(who) is None
-    assert Mark("run", 1500).words == (b"run", b"1500")
-    assert Mark("run", 1500).trusted == b"run 0"
+    assert Guard("marker", 1.5).marker(who) == RestartMarker("run", 1500)
+    assert Guard("marker", 1.5).marker(who, max_lag=10.0) == RestartMarker("run", 1500)
+    assert Guard("marker", 1.5).marker(who, promoted=True, max_lag=10.0) == RestartMarker(
+        "run/history", 11_500
+    )
+    assert Guard("auto", 1.5).marker(who) is None
+    assert RestartMarker("run", 1500).words == (b"run", b"1500")
+    assert RestartMarker("run", 1500).trusted == b"run 0"
 
 
 @pytest.mark.parametrize(
@@ -123,11 +125,11 @@ def test_the_mark() -> None:
 def test_a_disk_is_believed_that_was_written_to_all_the_time(before: str, now: str, silent: bool) -> None:
     """What it answered before it was made durable may be lost; what it answers now is not what it forgot."""
     guard = Guard("durable", MAX_TTL)
-    seat = Seat(target("redis://localhost"))
-    seat.admit(Server(run_id="a", persistence=before), guard, 1000.0)
-    assert not seat.guarded_until
-    seat.admit(Server(run_id="b", persistence=now), guard, 1000.0)
-    assert bool(seat.guarded_until) == silent
+    master_state = MasterState(target("redis://localhost"))
+    master_state.on_connected(Server(run_id="a", persistence=before), guard, 1000.0)
+    assert not master_state.guarded_until
+    master_state.on_connected(Server(run_id="b", persistence=now), guard, 1000.0)
+    assert bool(master_state.guarded_until) == silent
 
 
 @pytest.mark.parametrize(
@@ -136,44 +138,44 @@ def test_a_disk_is_believed_that_was_written_to_all_the_time(before: str, now: s
 )
 def test_a_flush_of_another_database_took_no_lock(before: bytes, now: bytes, silent: bool) -> None:
     guard = Guard("auto", MAX_TTL)
-    seat = Seat(target("redis://localhost"))
-    seat.admit(Server(run_id="a", data=before), guard, 1000.0)
-    seat.flushed = True
-    seat.admit(Server(run_id="a", data=now), guard, 1000.0)
-    assert (bool(seat.guarded_until), seat.flushed) == (silent, False)
+    master_state = MasterState(target("redis://localhost"))
+    master_state.on_connected(Server(run_id="a", data=before), guard, 1000.0)
+    master_state.flushed = True
+    master_state.on_connected(Server(run_id="a", data=now), guard, 1000.0)
+    assert (bool(master_state.guarded_until), master_state.flushed) == (silent, False)
 
 
 @pytest.mark.parametrize(("now", "silent"), [(b"x", False), (b"y", True), (b"", True)])
 def test_a_flush_that_was_not_heard_of(now: bytes, silent: bool) -> None:
     """The connection was given up before the push was read. What is in the witness key tells it."""
     guard = Guard("auto", MAX_TTL)
-    seat = Seat(target("redis://localhost"))
-    seat.admit(Server(run_id="a", data=b"x"), guard, 1000.0)
-    seat.admit(Server(run_id="a", data=now), guard, 1000.0)
-    assert bool(seat.guarded_until) == silent
+    master_state = MasterState(target("redis://localhost"))
+    master_state.on_connected(Server(run_id="a", data=b"x"), guard, 1000.0)
+    master_state.on_connected(Server(run_id="a", data=now), guard, 1000.0)
+    assert bool(master_state.guarded_until) == silent
 
 
 def test_the_marker_of_the_master_is_obeyed() -> None:
     """What the interview has read. The master itself refuses acquires only: nothing else asks the marker."""
     guard = Guard("marker", MAX_TTL)
-    seat = Seat(target("redis://localhost"))
-    seat.admit(Server(run_id="a", guarded=3.0), guard, 1000.0)
-    assert seat.guarded_until == 1003.0
-    seat.admit(Server(run_id="a", guarded=1.0), guard, 1001.0)
-    assert seat.guarded_until == 1003.0, "it does not end earlier"
-    seat.admit(Server(run_id="a", guarded=5.0), guard, 1001.0)
-    assert seat.guarded_until == 1006.0
+    master_state = MasterState(target("redis://localhost"))
+    master_state.on_connected(Server(run_id="a", guarded=3.0), guard, 1000.0)
+    assert master_state.guarded_until == 1003.0
+    master_state.on_connected(Server(run_id="a", guarded=1.0), guard, 1001.0)
+    assert master_state.guarded_until == 1003.0, "it does not end earlier"
+    master_state.on_connected(Server(run_id="a", guarded=5.0), guard, 1001.0)
+    assert master_state.guarded_until == 1006.0
 
 
 def test_a_child_of_fork_goes_by_the_guard_of_its_parent() -> None:
-    seat = Seat(target("redis://localhost"))
-    seat.admit(Server(run_id="a", guarded=3.0), Guard("marker", MAX_TTL), 1000.0)
-    assert seat.heir(1001.0).guarded_until == 1003.0
+    master_state = MasterState(target("redis://localhost"))
+    master_state.on_connected(Server(run_id="a", guarded=3.0), Guard("marker", MAX_TTL), 1000.0)
+    assert master_state.copy_after_fork(1001.0).guarded_until == 1003.0
 
 
 def test_votes_of_who_may_not_vote_any_more_are_not_heard() -> None:
-    electorate = Electorate(4)
-    assert electorate.mask == 0b1111
-    assert electorate.heard((7, 0, SILENT, 1)) == (7, 0, SILENT, 1)
-    electorate.mask = 0b0110
-    assert electorate.heard((7, 0, SILENT, 1)) == (FAULT, 0, SILENT, FAULT)
+    voters = VotingMasters(4)
+    assert voters.mask == 0b1111
+    assert voters.filter((7, 0, NO_REPLY, 1)) == (7, 0, NO_REPLY, 1)
+    voters.mask = 0b0110
+    assert voters.filter((7, 0, NO_REPLY, 1)) == (FAULT, 0, NO_REPLY, FAULT)

@@ -11,13 +11,19 @@ import pytest
 from redlock_fast import ConfigError, FastRedlock, ShardedRedlock
 from redlock_fast.algorithm import batch as batches
 from redlock_fast.algorithm import procedures
-from redlock_fast.algorithm.lease import Extension, Lease, lease_of
-from redlock_fast.algorithm.lock_kind import Claim
-from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.lease import ExtendOutcome, Lease, lease_of
+from redlock_fast.algorithm.lock_kind import LockKind
+from redlock_fast.algorithm.policy import Policy
 from redlock_fast.algorithm.quorum import Retry
-from redlock_fast.algorithm.voting_masters import Electorate
-from redlock_fast.engine.contract import FAULT, MAX_OWED, SILENT, Votes
-from redlock_fast.locks.multilock import MOST_BYTES, MOST_RESOURCES, All, Each, claim_all
+from redlock_fast.algorithm.voting_masters import VotingMasters
+from redlock_fast.engine.contract import FAULT, MAX_OWED, NO_REPLY, Votes
+from redlock_fast.locks.multilock import (
+    MOST_BYTES,
+    MOST_RESOURCES,
+    MultiLeaseKind,
+    MultiLockKind,
+    multi_lock_kind,
+)
 from redlock_fast.wire.commands import Verb
 
 URLS = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
@@ -31,12 +37,12 @@ def votes(*values: int) -> Votes:
     return Votes(values, 0b111, granted, refused, faulty, {})
 
 
-def rules() -> Rules:
-    return Rules(3, 2, 1.0, 0.01, 1.0, Retry(), Electorate(3), clock=lambda: 100.0)
+def policy() -> Policy:
+    return Policy(3, 2, 1.0, 0.01, 1.0, Retry(), VotingMasters(3), clock=lambda: 100.0)
 
 
-def granted(claim: Claim) -> Lease:
-    return lease_of(claim, b"token", 0b111, TTL, 105.0, 5.0)
+def granted(lock_kind: LockKind) -> Lease:
+    return lease_of(lock_kind, b"token", 0b111, TTL, 105.0, 5.0)
 
 
 def answered(procedure: Generator[Any, Any, Any], answers: list[Votes]) -> Any:
@@ -48,41 +54,41 @@ def answered(procedure: Generator[Any, Any, Any], answers: list[Votes]) -> Any:
 
 
 def test_one_request_asks_for_all_and_one_takes_back_all() -> None:
-    claim = All((b"a", b"b"))
-    ask = claim.ask(b"token", b"1500", 0b111)
-    (undo,) = claim.undo(b"token", 0b101, 2.0)
+    lock_kind = MultiLockKind((b"a", b"b"))
+    ask = lock_kind.acquire_request(b"token", b"1500", 0b111)
+    (undo,) = lock_kind.release_requests(b"token", 0b101, 2.0)
     assert (ask.verb, undo.verb) == (Verb.ACQUIRE_ALL, Verb.RELEASE_ALL)
     assert ask.args[4] == b"$1\r\na\r\n$1\r\nb\r\n"
     assert ask.args[:6] == undo.args[:6]
     assert len(ask.args) == len(undo.args), "the engine undoes with the arguments of the acquire"
-    assert (undo.masters, undo.keep) == (0b101, 2.0)
+    assert (undo.masters, undo.resend_for) == (0b101, 2.0)
 
 
 def test_what_is_granted_is_a_lock_on_each() -> None:
-    held = All((b"a", b"b")).begin().granted()
-    assert held.parts == 2
-    assert [(r.verb, r.args) for r in held.undo(b"t", 7, 1.0)] == [
+    held = MultiLockKind((b"a", b"b")).for_attempt().held_kind()
+    assert held.request_count == 2
+    assert [(r.verb, r.args) for r in held.release_requests(b"t", 7, 1.0)] == [
         (Verb.RELEASE, (b"a", b"t")),
         (Verb.RELEASE, (b"b", b"t")),
     ]
-    assert [(r.verb, r.args) for r in held.more(b"t", b"9", 7)] == [
+    assert [(r.verb, r.args) for r in held.extend_requests(b"t", b"9", 7)] == [
         (Verb.EXTEND, (b"a", b"t", b"9")),
         (Verb.EXTEND, (b"b", b"t", b"9")),
     ]
-    assert (held.size, held.plain) == (2, False)
+    assert (held.key_bytes, held.batchable) == (2, False)
 
 
 def test_it_waits_for_what_most_masters_refused() -> None:
-    claim = All((b"a", b"b", b"c"))
-    first, second = claim.begin(), claim.begin()
-    first.learn(votes(-2, -3, -3))
-    assert first.watch(0b111).args == (b"c",)
-    first.learn(votes(1, FAULT, SILENT))
-    assert first.watch(0b111).args == (b"c",), "nothing new was said"
-    first.learn(votes(-2, FAULT, -2))
-    assert first.watch(0b111).args == (b"b",)
-    assert second.watch(0b111).args == (b"a",), "each acquisition learns for itself"
-    assert first.line is None
+    lock_kind = MultiLockKind((b"a", b"b", b"c"))
+    first, second = lock_kind.for_attempt(), lock_kind.for_attempt()
+    first.observe(votes(-2, -3, -3))
+    assert first.watch_request(0b111).args == (b"c",)
+    first.observe(votes(1, FAULT, NO_REPLY))
+    assert first.watch_request(0b111).args == (b"c",), "nothing new was said"
+    first.observe(votes(-2, FAULT, -2))
+    assert first.watch_request(0b111).args == (b"b",)
+    assert second.watch_request(0b111).args == (b"a",), "each acquisition learns for itself"
+    assert first.queue_key is None
 
 
 @pytest.mark.parametrize("pattern", list(product([0, 1], repeat=6)))
@@ -91,35 +97,39 @@ def test_held_while_each_resource_has_a_quorum(pattern: tuple[int, ...]) -> None
     ours = pattern[:3], pattern[3:]
     held = all(sum(one) >= 2 for one in ours)
     answers = [votes(*one) for one in ours]
-    two = Each(b"ab", (b"a", b"b"))
-    outcome, _ = answered(procedures.extend(rules(), granted(two), TTL), answers)
-    assert outcome is (Extension.EXTENDED if held else Extension.LOST)
-    assert answered(procedures.release(rules(), granted(two)), answers) == held
-    leases = [granted(Claim(b"p")), granted(two)]
-    assert answered(batches.extend(rules(), leases, [TTL, TTL]), [votes(1, 1, 1), *answers]) == [
-        Extension.EXTENDED,
+    two = MultiLeaseKind(b"ab", (b"a", b"b"))
+    outcome, _ = answered(procedures.extend(policy(), granted(two), TTL), answers)
+    assert outcome is (ExtendOutcome.EXTENDED if held else ExtendOutcome.LOST)
+    assert answered(procedures.release(policy(), granted(two)), answers) == held
+    leases = [granted(LockKind(b"p")), granted(two)]
+    assert answered(batches.extend(policy(), leases, [TTL, TTL]), [votes(1, 1, 1), *answers]) == [
+        ExtendOutcome.EXTENDED,
         outcome,
     ]
-    assert answered(batches.release(rules(), leases), [votes(1, 1, 1), *answers]) == [True, held]
+    assert answered(batches.release(policy(), leases), [votes(1, 1, 1), *answers]) == [True, held]
 
 
 def test_too_few_answers_for_one_resource_decide_nothing() -> None:
-    lease = granted(Each(b"ab", (b"a", b"b")))
+    lease = granted(MultiLeaseKind(b"ab", (b"a", b"b")))
     answers = [votes(1, 1, 1), votes(1, FAULT, FAULT)]
-    outcome, _ = answered(procedures.extend(rules(), lease, TTL), answers)
-    assert outcome is Extension.INCONCLUSIVE
+    outcome, _ = answered(procedures.extend(policy(), lease, TTL), answers)
+    assert outcome is ExtendOutcome.INCONCLUSIVE
     assert lease.deadline == 105.0
 
 
 def test_batches_stay_within_what_an_engine_carries() -> None:
     keys = tuple(b"%d" % number for number in range(MOST_RESOURCES))
-    large = granted(Each(b"large", keys))
-    plain = granted(Claim(b"p"))
+    large = granted(MultiLeaseKind(b"large", keys))
+    plain = granted(LockKind(b"p"))
     leases = [plain, *[large] * 100, plain]
     parts = list(batches.parts_of(leases))
     assert [lease for part in parts for lease in leases[part]] == leases
-    assert max(sum(lease.claim.parts for lease in leases[part]) for part in parts) <= batches.MOST < MAX_OWED
-    wide = granted(Each(b"wide", (b"x" * MOST_BYTES,)))
+    assert (
+        max(sum(lease.lock_kind.request_count for lease in leases[part]) for part in parts)
+        <= batches.MOST
+        < MAX_OWED
+    )
+    wide = granted(MultiLeaseKind(b"wide", (b"x" * MOST_BYTES,)))
     assert [part.stop - part.start for part in batches.parts_of([wide] * 9)] == [4, 4, 1]
     assert list(batches.parts_of([])) == []
 
@@ -145,7 +155,7 @@ def test_bad_input(engine_name: str) -> None:
         assert lock.resource == ("b", b"a")
         assert lock.key == b"a and 1 more"
         assert client.multilock(["one"]).key == b"one"
-        assert claim_all(client, ["b", "a"]).keys == (b"a", b"b")
+        assert multi_lock_kind(client, ["b", "a"]).keys == (b"a", b"b")
 
 
 def test_only_within_one_group(engine_name: str) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from redlock_fast.algorithm import procedures
-from redlock_fast.algorithm.effects import Exchange, Pause
-from redlock_fast.algorithm.lease import Extension, Lease, Refusal
-from redlock_fast.algorithm.lock_kind import Claim, Fenced
-from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.effects import Exchange, Sleep
+from redlock_fast.algorithm.lease import AcquireFailure, ExtendOutcome, Lease
+from redlock_fast.algorithm.lock_kind import FencedKind, LockKind
+from redlock_fast.algorithm.policy import Policy
 from redlock_fast.algorithm.quorum import Retry, drift, quorum
-from redlock_fast.algorithm.voting_masters import Electorate
-from redlock_fast.engine.contract import FAULT, MAX_MASTERS, SILENT, Request, Votes, Wait
-from redlock_fast.locks.fair import fair
+from redlock_fast.algorithm.voting_masters import VotingMasters
+from redlock_fast.engine.contract import FAULT, MAX_MASTERS, NO_REPLY, Request, Votes, Wait
+from redlock_fast.locks.fair import fair_kind
 from redlock_fast.wire.commands import Verb
 
 KEY = b"orders:42"
@@ -34,10 +34,10 @@ def votes(*values: int, sent: int = 0b11111) -> Votes:
     )
 
 
-GRANTED = votes(OK, OK, OK, SILENT, SILENT)
-HELD = votes(NO, NO, NO, OK, SILENT)
-DOWN = votes(OK, FAULT, FAULT, FAULT, SILENT)
-HUNG = votes(OK, OK, SILENT, SILENT, SILENT)
+GRANTED = votes(OK, OK, OK, NO_REPLY, NO_REPLY)
+HELD = votes(NO, NO, NO, OK, NO_REPLY)
+DOWN = votes(OK, FAULT, FAULT, FAULT, NO_REPLY)
+HUNG = votes(OK, OK, NO_REPLY, NO_REPLY, NO_REPLY)
 
 
 class World:
@@ -53,20 +53,20 @@ class World:
         self.tokens = 0
         self.kept: list[Lease] = []
 
-    def rules(self, **changes: Any) -> Rules:
+    def policy(self, **changes: Any) -> Policy:
         settings: dict[str, Any] = {
             "masters": N,
             "need": 3,
             "node_timeout": 0.05,
             "drift_factor": 0.01,
-            "patience": 1.0,
+            "outage_timeout": 1.0,
             "retry": Retry(0.01, 0.1, None),
-            "electorate": Electorate(N),
+            "voters": VotingMasters(N),
             "clock": lambda: self.now,
             "chance": lambda: 0.5,
             "token": self.token,
         }
-        return Rules(**{**settings, **changes})
+        return Policy(**{**settings, **changes})
 
     def token(self) -> bytes:
         self.tokens += 1
@@ -86,7 +86,7 @@ class World:
                 resume, argument = procedure.throw, error
 
     def perform(self, effect: Any) -> Any:
-        if isinstance(effect, Pause):
+        if isinstance(effect, Sleep):
             self.pauses.append(effect.seconds)
             self.now += effect.seconds
             return None
@@ -105,9 +105,9 @@ class World:
 
 
 def acquire(
-    world: World, ttl: float = 10.0, *, until: float | None = None, rounds: int | None = None, **rules: Any
+    world: World, ttl: float = 10.0, *, until: float | None = None, rounds: int | None = None, **policy: Any
 ) -> Any:
-    run = procedures.acquire(world.rules(**rules), Claim(KEY), ttl, until, rounds, world.kept.append)
+    run = procedures.acquire(world.policy(**policy), LockKind(KEY), ttl, until, rounds, world.kept.append)
     return world.run(run)
 
 
@@ -121,11 +121,11 @@ def held(world: World, ttl: float = 10.0, sent: int = 0b11111) -> Lease:
 def test_masks_have_room_for_all_masters() -> None:
     """Catches: numbers of C that are too small for them."""
     for masters in range(1, MAX_MASTERS + 1):
-        electorate = Electorate(masters)
-        rules = Rules(masters, masters // 2 + 1, 0.05, 0.01, 1.0, Retry(), electorate)
-        assert rules.everyone == 2**masters - 1
-        assert electorate.mask == 2**masters - 1
-        assert electorate.heard([1] * masters) == (1,) * masters
+        voters = VotingMasters(masters)
+        policy = Policy(masters, masters // 2 + 1, 0.05, 0.01, 1.0, Retry(), voters)
+        assert policy.all_masters == 2**masters - 1
+        assert voters.mask == 2**masters - 1
+        assert voters.filter([1] * masters) == (1,) * masters
 
 
 def test_grant_counts_the_lease_from_before_the_first_byte() -> None:
@@ -137,7 +137,7 @@ def test_grant_counts_the_lease_from_before_the_first_byte() -> None:
     assert world.verbs() == [Verb.ACQUIRE]
     assert world.kept == [lease], "handed over before anything can interrupt"
     assert world.sent[0].args == (KEY, lease.token, b"10000")
-    assert world.sent[0].keep == 0, "an acquire is never sent again"
+    assert world.sent[0].resend_for == 0, "an acquire is never sent again"
 
 
 def test_wire_ttl_is_rounded_up_and_validity_counts_exactly() -> None:
@@ -150,7 +150,7 @@ def test_wire_ttl_is_rounded_up_and_validity_counts_exactly() -> None:
 def test_quorum_reached_after_the_lease_has_run_out_is_a_failure() -> None:
     world = World(GRANTED, takes=0.04)
     refusal = acquire(world, ttl=0.03, rounds=1)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, AcquireFailure)
     assert world.verbs() == [Verb.ACQUIRE, Verb.RELEASE]
 
 
@@ -162,7 +162,7 @@ def test_each_round_has_a_token_of_its_own_and_undoes_exactly_what_it_sent() -> 
     tokens = [request.args[1] for request in world.sent]
     assert tokens[0] == tokens[1] != tokens[2] == tokens[3] != tokens[4] == lease.token
     assert [request.masters for request in world.sent if request.verb == Verb.RELEASE] == [0b10111, 0b11111]
-    assert all(request.keep == 10.0 for request in world.sent if request.verb == Verb.RELEASE)
+    assert all(request.resend_for == 10.0 for request in world.sent if request.verb == Verb.RELEASE)
     assert [exchange.need for exchange in world.exchanges] == [3, 0, 3, 0, 3]
 
 
@@ -191,7 +191,7 @@ def test_attempts_are_bounded() -> None:
 def test_time_is_bounded_and_used_to_the_end() -> None:
     world = World(*[HELD] * 1000)
     refusal = acquire(world, until=100.5)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, AcquireFailure)
     assert 100.45 < world.now <= 100.5
     assert len(world.pauses) > 4
 
@@ -205,7 +205,7 @@ def test_no_round_is_given_more_time_than_is_left() -> None:
 
 def test_the_first_round_is_given_no_more_time_than_there_is() -> None:
     world = World(HUNG, takes=1.0)
-    assert isinstance(acquire(world, until=100.02), Refusal)
+    assert isinstance(acquire(world, until=100.02), AcquireFailure)
     assert world.exchanges[0].timeout == pytest.approx(0.02)
     assert world.now == pytest.approx(100.02)
 
@@ -223,10 +223,10 @@ def test_round_cut_short_by_the_deadline_does_not_blame_the_masters() -> None:
         (HELD, False),
         (DOWN, True),
         (HUNG, True),
-        (votes(NO, FAULT, FAULT, OK, SILENT), False),
-        (votes(NO, NO, FAULT, SILENT, SILENT), False),
+        (votes(NO, FAULT, FAULT, OK, NO_REPLY), False),
+        (votes(NO, NO, FAULT, NO_REPLY, NO_REPLY), False),
         (votes(OK, OK, NO, FAULT, FAULT), False),
-        (votes(NO, FAULT, FAULT, FAULT, SILENT), True),
+        (votes(NO, FAULT, FAULT, FAULT, NO_REPLY), True),
     ],
 )
 def test_contention_and_failing_masters_are_told_apart(answer: Votes, unavailable: bool) -> None:
@@ -236,7 +236,7 @@ def test_contention_and_failing_masters_are_told_apart(answer: Votes, unavailabl
 
 def test_without_a_deadline_it_waits_for_others_but_not_for_dead_masters() -> None:
     world = World(*[HELD] * 500, *[DOWN] * 1000)
-    refusal = acquire(world, patience=2.0)
+    refusal = acquire(world, outage_timeout=2.0)
     assert refusal.unavailable
     assert refusal.rounds > 500
     down_for = world.now - 100.0 - sum(world.pauses[:500]) - 500 * 0.001
@@ -245,7 +245,7 @@ def test_without_a_deadline_it_waits_for_others_but_not_for_dead_masters() -> No
 
 def test_masters_that_come_back_in_time_are_forgiven() -> None:
     world = World(*([DOWN] * 5 + [HELD]) * 20, GRANTED)
-    assert isinstance(acquire(world, patience=0.5), Lease)
+    assert isinstance(acquire(world, outage_timeout=0.5), Lease)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("handler"), SystemExit(1)])
@@ -282,7 +282,7 @@ def test_clock_that_jumps_while_the_masters_answer_leaves_no_lock() -> None:
     def clock() -> float:
         return world.now + next(jumps, 60.0)
 
-    assert isinstance(acquire(world, rounds=1, clock=clock), Refusal)
+    assert isinstance(acquire(world, rounds=1, clock=clock), AcquireFailure)
     assert world.verbs()[-1] == Verb.RELEASE
 
 
@@ -292,42 +292,42 @@ def test_clock_that_jumps_while_the_masters_answer_leaves_no_lock() -> None:
 @pytest.mark.parametrize(
     ("answer", "alive"),
     [
-        (votes(OK, OK, OK, SILENT, SILENT), True),
+        (votes(OK, OK, OK, NO_REPLY, NO_REPLY), True),
         (votes(NO, NO, NO, OK, OK), False),
         (votes(OK, OK, FAULT, FAULT, FAULT), True),
         (votes(OK, OK, NO, NO, FAULT), True),
-        (votes(*[SILENT] * 5), True),
+        (votes(*[NO_REPLY] * 5), True),
     ],
 )
 def test_release_within_the_lease(answer: Votes, alive: bool) -> None:
     world = World(answer)
     lease = held(world, sent=0b01111)
-    assert world.run(procedures.release(world.rules(), lease)) is alive
+    assert world.run(procedures.release(world.policy(), lease)) is alive
     assert [request.masters for request in world.sent] == [0b01111]
-    assert world.sent[0].keep == 10.0
+    assert world.sent[0].resend_for == 10.0
 
 
 def test_release_after_the_lease_is_told_by_the_clock_when_masters_do_not_tell() -> None:
     world = World(votes(OK, OK, FAULT, FAULT, FAULT))
     lease = held(world)
     world.now += 20.0
-    assert world.run(procedures.release(world.rules(), lease)) is False
+    assert world.run(procedures.release(world.policy(), lease)) is False
 
 
 def test_release_of_a_lost_lease_is_no_success_whatever_the_masters_say() -> None:
     """It was told to be lost: others may have held the lock since, and given it back."""
     world = World(GRANTED)
     lease = held(world)
-    lease.lose(world.now)
-    assert world.run(procedures.release(world.rules(), lease)) is False
+    lease.mark_lost(world.now)
+    assert world.run(procedures.release(world.policy(), lease)) is False
     assert world.verbs() == [Verb.RELEASE]
 
 
 # --- extend ---------------------------------------------------------------------------------------
 
 
-def extend(world: World, lease: Lease, ttl: float = 10.0) -> Extension:
-    outcome: Extension = world.run(procedures.extend(world.rules(), lease, ttl))[0]
+def extend(world: World, lease: Lease, ttl: float = 10.0) -> ExtendOutcome:
+    outcome: ExtendOutcome = world.run(procedures.extend(world.policy(), lease, ttl))[0]
     return outcome
 
 
@@ -335,7 +335,7 @@ def test_extension_counts_from_before_its_first_byte() -> None:
     world = World(GRANTED, takes=0.02)
     lease = held(world)
     world.now += 5.0
-    assert extend(world, lease) is Extension.EXTENDED
+    assert extend(world, lease) is ExtendOutcome.EXTENDED
     assert lease.deadline == pytest.approx(105.0 + 10.0 - 0.102)
     assert lease.validity == pytest.approx(10.0 - 0.102 - 0.02)
     assert lease.extensions == 1
@@ -346,7 +346,7 @@ def test_extension_decided_after_the_lease_ended_is_a_loss_even_from_a_quorum() 
     lease = held(world)
     world.now = lease.deadline - 0.03
     old = lease.deadline
-    assert extend(world, lease) is Extension.LOST
+    assert extend(world, lease) is ExtendOutcome.LOST
     assert lease.deadline == old
     assert world.exchanges[0].timeout == pytest.approx(0.03), "nobody waits beyond the lease"
 
@@ -355,13 +355,13 @@ def test_ended_lease_is_not_extended_and_nothing_is_sent() -> None:
     world = World()
     lease = held(world)
     world.now = lease.deadline
-    assert extend(world, lease) is Extension.LOST
+    assert extend(world, lease) is ExtendOutcome.LOST
     assert world.sent == []
 
 
 def test_lost_when_so_many_refuse_that_no_quorum_is_ours() -> None:
     world = World(HELD)
-    assert extend(world, held(world), ttl=20.0) is Extension.LOST
+    assert extend(world, held(world), ttl=20.0) is ExtendOutcome.LOST
 
 
 @pytest.mark.parametrize("answer", [DOWN, HUNG, votes(OK, OK, NO, NO, FAULT)])
@@ -369,7 +369,7 @@ def test_inconclusive_leaves_the_old_deadline_and_deletes_nothing(answer: Votes)
     world = World(answer)
     lease = held(world)
     old = lease.deadline
-    assert extend(world, lease, ttl=20.0) is Extension.INCONCLUSIVE
+    assert extend(world, lease, ttl=20.0) is ExtendOutcome.INCONCLUSIVE
     assert lease.deadline == old
     assert world.verbs() == [Verb.EXTEND]
 
@@ -378,7 +378,7 @@ def test_lease_is_never_shortened() -> None:
     world = World()
     lease = held(world)
     old = lease.deadline
-    assert extend(world, lease, ttl=1.0) is Extension.EXTENDED
+    assert extend(world, lease, ttl=1.0) is ExtendOutcome.EXTENDED
     assert (lease.deadline, world.sent) == (old, [])
     assert lease.validity == pytest.approx(old - 100.0)
 
@@ -393,8 +393,8 @@ def test_release_after_a_longer_extension_is_kept_as_long_as_the_key_may_live() 
     world = World(DOWN, GRANTED)
     lease = held(world)
     extend(world, lease, ttl=50.0)
-    world.run(procedures.release(world.rules(), lease))
-    assert world.sent[-1].keep == 50.0
+    world.run(procedures.release(world.policy(), lease))
+    assert world.sent[-1].resend_for == 50.0
 
 
 # --- masters that may have forgotten locks ----------------------------------------------------------
@@ -402,26 +402,26 @@ def test_release_after_a_longer_extension_is_kept_as_long_as_the_key_may_live() 
 
 def test_a_guarded_master_is_not_asked() -> None:
     world = World(votes(OK, OK, FAULT, OK, FAULT, sent=0b01011))
-    electorate = Electorate(N)
-    electorate.mask = 0b01011
-    lease = acquire(world, electorate=electorate)
+    voters = VotingMasters(N)
+    voters.mask = 0b01011
+    lease = acquire(world, voters=voters)
     assert [request.masters for request in world.sent] == [0b01011]
     assert lease.sent == 0b01011
 
 
 def test_a_master_that_restarts_between_question_and_answer_does_not_count() -> None:
     """It was asked before, and answered by the process that has forgotten."""
-    electorate = Electorate(N)
+    voters = VotingMasters(N)
     world = World(GRANTED, votes(OK, OK, OK, OK, FAULT, sent=0b11110))
     perform = world.perform
 
     def restarting(effect: Any) -> Any:
         answer = perform(effect)
-        electorate.mask = 0b11110
+        voters.mask = 0b11110
         return answer
 
     world.perform = restarting  # type: ignore[method-assign]
-    lease = acquire(world, electorate=electorate)
+    lease = acquire(world, voters=voters)
     assert world.verbs() == [Verb.ACQUIRE, Verb.RELEASE, Verb.ACQUIRE]
     assert [request.masters for request in world.sent] == [0b11111, 0b11111, 0b11110]
     assert lease.token == b"token-%014d" % 2
@@ -430,13 +430,13 @@ def test_a_master_that_restarts_between_question_and_answer_does_not_count() -> 
 # --- fencing tokens -----------------------------------------------------------------------------------
 
 
-def fenced(world: World, **rules: Any) -> Any:
-    claim = Fenced(KEY, b"86400000", b"30000")
-    return world.run(procedures.acquire(world.rules(**rules), claim, 10.0, None, 1, world.kept.append))
+def fenced(world: World, **policy: Any) -> Any:
+    lock_kind = FencedKind(KEY, b"86400000", b"30000")
+    return world.run(procedures.acquire(world.policy(**policy), lock_kind, 10.0, None, 1, world.kept.append))
 
 
 def test_equal_counters_are_one_round_trip() -> None:
-    world = World(votes(7, 7, 7, SILENT, SILENT))
+    world = World(votes(7, 7, 7, NO_REPLY, NO_REPLY))
     assert fenced(world).fencing == 7
     assert world.verbs() == [Verb.FENCE]
     args = (KEY, b"token-%014d" % 1, b"10000", b"{orders:42}:f", b"86400000", b"30000")
@@ -444,24 +444,24 @@ def test_equal_counters_are_one_round_trip() -> None:
 
 
 def test_who_is_behind_is_lifted_before_the_lock_counts() -> None:
-    world = World(votes(9, 7, 8, SILENT, SILENT), votes(FAULT, 1, 1, FAULT, FAULT))
+    world = World(votes(9, 7, 8, NO_REPLY, NO_REPLY), votes(FAULT, 1, 1, FAULT, FAULT))
     assert fenced(world).fencing == 9
-    assert world.verbs() == [Verb.FENCE, Verb.LIFT]
+    assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE]
     assert (world.sent[1].masters, world.sent[1].args[2]) == (0b00110, b"9")
     assert world.exchanges[1].need == 2
 
 
 def test_who_is_behind_is_lifted_unawaited_where_enough_vouch() -> None:
-    world = World(votes(9, 9, 9, 7, SILENT))
+    world = World(votes(9, 9, 9, 7, NO_REPLY))
     assert fenced(world).fencing == 9
-    assert world.verbs() == [Verb.FENCE, Verb.LIFT]
+    assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE]
     assert (world.sent[1].masters, world.exchanges[1].need) == (0b01000, 0)
 
 
 def test_a_lease_that_too_few_vouch_for_is_none() -> None:
-    world = World(votes(9, 7, 8, SILENT, SILENT), votes(FAULT, 1, 0, FAULT, FAULT))
-    assert isinstance(fenced(world), Refusal)
-    assert world.verbs() == [Verb.FENCE, Verb.LIFT, Verb.RELEASE]
+    world = World(votes(9, 7, 8, NO_REPLY, NO_REPLY), votes(FAULT, 1, 0, FAULT, FAULT))
+    assert isinstance(fenced(world), AcquireFailure)
+    assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE, Verb.RELEASE]
     assert world.kept == []
 
 
@@ -474,19 +474,19 @@ def test_who_is_ahead_does_not_vouch() -> None:
 
 def test_who_is_ahead_does_not_stand_in_for_those_that_have_to_be_lifted() -> None:
     """A larger counter was moved by another holder: that number is free for a third one."""
-    world = World(votes(12, 11, 9, 7, SILENT), votes(FAULT, FAULT, 1, 0, FAULT))
-    assert isinstance(fenced(world, wait=Wait.ALL), Refusal)
-    assert world.verbs() == [Verb.FENCE, Verb.LIFT, Verb.RELEASE]
+    world = World(votes(12, 11, 9, 7, NO_REPLY), votes(FAULT, FAULT, 1, 0, FAULT))
+    assert isinstance(fenced(world, wait=Wait.ALL), AcquireFailure)
+    assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE, Verb.RELEASE]
     assert world.exchanges[1].need == 2
-    world = World(votes(12, 11, 9, 7, SILENT), votes(FAULT, FAULT, 1, 1, FAULT))
+    world = World(votes(12, 11, 9, 7, NO_REPLY), votes(FAULT, FAULT, 1, 1, FAULT))
     assert fenced(world, wait=Wait.ALL).fencing == 11
 
 
 def test_fencing_interrupted_is_undone() -> None:
-    world = World(votes(9, 7, 8, SILENT, SILENT), KeyboardInterrupt())
+    world = World(votes(9, 7, 8, NO_REPLY, NO_REPLY), KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         fenced(world)
-    assert world.verbs() == [Verb.FENCE, Verb.LIFT, Verb.RELEASE]
+    assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE, Verb.RELEASE]
     assert world.kept == []
 
 
@@ -495,9 +495,9 @@ def test_fencing_interrupted_is_undone() -> None:
 
 def test_a_ticket_is_from_so_many_masters_that_every_quorum_has_one() -> None:
     """Catches: two refusals and a dead master, which decide that others hold it, round after round."""
-    world = World(votes(-8, -5, -3, FAULT, SILENT), GRANTED)
-    claim = fair(KEY, fencing=False)
-    lease = world.run(procedures.acquire(world.rules(), claim, 10.0, None, None, world.kept.append))
+    world = World(votes(-8, -5, -3, FAULT, NO_REPLY), GRANTED)
+    lock_kind = fair_kind(KEY, fencing=False)
+    lease = world.run(procedures.acquire(world.policy(), lock_kind, 10.0, None, None, world.kept.append))
     assert isinstance(lease, Lease)
     first, second = (one for one in world.exchanges if one.requests[0].verb == Verb.FAIR)
     assert (first.wait, second.wait) == (Wait.CERTAIN, Wait.EARLY)
@@ -506,11 +506,11 @@ def test_a_ticket_is_from_so_many_masters_that_every_quorum_has_one() -> None:
 
 def test_what_is_kept_over_the_rounds_is_taken_back_from_all_that_were_asked() -> None:
     """Catches: a place in the queue of a master that the last round did not reach."""
-    reached = votes(-3, -3, -3, SILENT, SILENT)
+    reached = votes(-3, -3, -3, NO_REPLY, NO_REPLY)
     world = World(reached, votes(-1, -1, -1, FAULT, FAULT, sent=0b00111))
-    claim = fair(KEY, fencing=False)
-    refusal = world.run(procedures.acquire(world.rules(), claim, 10.0, None, 2, world.kept.append))
-    assert isinstance(refusal, Refusal)
+    lock_kind = fair_kind(KEY, fencing=False)
+    refusal = world.run(procedures.acquire(world.policy(), lock_kind, 10.0, None, 2, world.kept.append))
+    assert isinstance(refusal, AcquireFailure)
     assert world.verbs() == [Verb.FAIR, Verb.RELEASE, Verb.FAIR, Verb.FAIR_LEAVE]
     assert world.sent[-1].masters == 0b11111
     first, _, second, left = world.sent
@@ -523,35 +523,35 @@ def test_a_ticket_from_fewer_masters_is_none(masters: int) -> None:
     """As many as leave no quorum among the others: those may have told larger tickets."""
     enough = masters - quorum(masters) + 1
     for told in range(masters + 1):
-        claim = fair(KEY, fencing=False).begin()
-        claim.learn(votes(*[-5] * told, *[FAULT] * (masters - told)))
-        assert claim.ticket == (b"5" if told >= enough else b"")
-        claim.learn(votes(*[SILENT] * (masters - 1), -8))
-        assert claim.ticket == (b"5" if told >= enough else b"8" if told + 1 == enough else b"")
+        lock_kind = fair_kind(KEY, fencing=False).for_attempt()
+        lock_kind.observe(votes(*[-5] * told, *[FAULT] * (masters - told)))
+        assert lock_kind.ticket == (b"5" if told >= enough else b"")
+        lock_kind.observe(votes(*[NO_REPLY] * (masters - 1), -8))
+        assert lock_kind.ticket == (b"5" if told >= enough else b"8" if told + 1 == enough else b"")
 
 
 def test_a_larger_counter_does_not_vouch_for_the_token() -> None:
     """Three counters are as large as the token, and one grant alone made it: two masters are missing."""
     world = World(votes(12, 11, 9, 8, 8), votes(FAULT, FAULT, FAULT, 1, 1))
     assert fenced(world, wait=Wait.ALL).fencing == 9
-    assert world.verbs() == [Verb.FENCE, Verb.LIFT]
+    assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE]
     assert (world.sent[1].masters, world.exchanges[1].need) == (0b11000, 2)
 
 
 def test_two_masters_of_five_are_too_few_for_a_ticket() -> None:
     """A quorum may have the larger ticket of another client, and share neither of them."""
-    claim = fair(KEY, fencing=False).begin()
-    claim.learn(votes(-8, -5, FAULT, FAULT, SILENT))
-    assert claim.ticket == b""
-    claim.learn(votes(FAULT, SILENT, SILENT, -10, SILENT))
-    assert claim.ticket == b"10"
+    lock_kind = fair_kind(KEY, fencing=False).for_attempt()
+    lock_kind.observe(votes(-8, -5, FAULT, FAULT, NO_REPLY))
+    assert lock_kind.ticket == b""
+    lock_kind.observe(votes(FAULT, NO_REPLY, NO_REPLY, -10, NO_REPLY))
+    assert lock_kind.ticket == b"10"
 
 
 def test_a_confirmed_deadline_stays_where_an_earlier_extension_is_answered_later() -> None:
     world = World()
     lease = held(world, 20.0)
     before = lease.deadline
-    assert procedures.extended(world.rules(), lease, 10.0, world.now, 3, None) is Extension.EXTENDED
+    assert procedures.extended(world.policy(), lease, 10.0, world.now, 3, None) is ExtendOutcome.EXTENDED
     assert lease.deadline == before
 
 
@@ -560,6 +560,6 @@ def test_a_lost_lease_is_not_extended() -> None:
     world = World()
     lease = held(world)
     lease.lost = True
-    assert procedures.extended_already(world.rules(), lease, 20.0, world.now) is Extension.LOST
-    assert procedures.extended(world.rules(), lease, 20.0, world.now, 3, None) is Extension.LOST
+    assert procedures.extended_already(world.policy(), lease, 20.0, world.now) is ExtendOutcome.LOST
+    assert procedures.extended(world.policy(), lease, 20.0, world.now, 3, None) is ExtendOutcome.LOST
     assert lease.deadline <= world.now

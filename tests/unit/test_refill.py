@@ -10,13 +10,13 @@ import pytest
 from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.algorithm import batch as batches
 from redlock_fast.algorithm import procedures
-from redlock_fast.algorithm.lease import Extension, Lease, lease_of
-from redlock_fast.algorithm.lock_kind import Claim
-from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.lease import ExtendOutcome, Lease, lease_of
+from redlock_fast.algorithm.lock_kind import LockKind
+from redlock_fast.algorithm.policy import Policy
 from redlock_fast.algorithm.quorum import Retry
-from redlock_fast.algorithm.refill import UNHEARD_EVERY
-from redlock_fast.algorithm.voting_masters import Electorate
-from redlock_fast.engine.contract import FAULT, SILENT, Batch, Tally, Votes, Wait
+from redlock_fast.algorithm.refill import RECHECK_EVERY
+from redlock_fast.algorithm.voting_masters import VotingMasters
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Batch, BatchVotes, Votes, Wait
 from redlock_fast.wire.commands import Verb
 
 N, TTL = 5, 10.0
@@ -38,12 +38,14 @@ def time() -> Time:
 
 
 @pytest.fixture
-def rules(time: Time) -> Rules:
-    return Rules(N, 3, 0.05, 0.01, 1.0, Retry(), Electorate(N), clock=time, refill=True)
+def policy(time: Time) -> Policy:
+    return Policy(N, 3, 0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=time, refill=True)
 
 
-def held(time: Time, sent: int = EVERYONE, extensions: int = 0, claim: type[Claim] = Claim) -> Lease:
-    lease = lease_of(claim(b"r"), b"token", sent, TTL, 100.0 + TTL, TTL)
+def held(
+    time: Time, sent: int = EVERYONE, extensions: int = 0, lock_kind: type[LockKind] = LockKind
+) -> Lease:
+    lease = lease_of(lock_kind(b"r"), b"token", sent, TTL, 100.0 + TTL, TTL)
     lease.extensions = extensions
     time.now = 104.0
     return lease
@@ -73,13 +75,13 @@ def refilled(effects: list[Any]) -> list[int]:
     for effect in effects:
         if isinstance(effect.requests, Batch) and effect.requests.verb == Verb.REFILL:
             assert effect.need == 0
-            assert effect.requests.keep == 0.0
+            assert effect.requests.resend_for == 0.0
             found += effect.requests.masters
     return found
 
 
-def extend(rules: Rules, lease: Lease, answer: Votes) -> tuple[Extension, list[int]]:
-    (outcome, _), effects = run(procedures.extend(rules, lease, TTL), [answer])
+def extend(policy: Policy, lease: Lease, answer: Votes) -> tuple[ExtendOutcome, list[int]]:
+    (outcome, _), effects = run(procedures.extend(policy, lease, TTL), [answer])
     return outcome, refilled(effects)
 
 
@@ -90,78 +92,81 @@ def extend(rules: Rules, lease: Lease, answer: Votes) -> tuple[Extension, list[i
     ("values", "masks"),
     [
         ((OK, OK, OK, OK, OK), []),
-        ((OK, OK, OK, SILENT, SILENT), []),
-        ((OK, NO, OK, OK, SILENT), [0b00010]),
+        ((OK, OK, OK, NO_REPLY, NO_REPLY), []),
+        ((OK, NO, OK, OK, NO_REPLY), [0b00010]),
         ((NO, OK, OK, OK, NO), [0b10001]),
         ((OK, OK, OK, FAULT, NO), [0b10000]),
     ],
 )
 def test_who_says_that_it_is_missing_is_sent_it(
-    rules: Rules, time: Time, values: tuple[int, ...], masks: list[int]
+    policy: Policy, time: Time, values: tuple[int, ...], masks: list[int]
 ) -> None:
-    assert extend(rules, held(time), votes(*values)) == (Extension.EXTENDED, masks)
+    assert extend(policy, held(time), votes(*values)) == (ExtendOutcome.EXTENDED, masks)
 
 
-def test_same_token_and_the_lease_of_the_extension(rules: Rules, time: Time) -> None:
-    _, effects = run(procedures.extend(rules, held(time), 20.0), [votes(OK, OK, OK, NO, SILENT)])
+def test_same_token_and_the_lease_of_the_extension(policy: Policy, time: Time) -> None:
+    _, effects = run(procedures.extend(policy, held(time), 20.0), [votes(OK, OK, OK, NO, NO_REPLY)])
     assert effects[1].requests.args == ([b"r"], [b"token"], [b"20000"])
 
 
 @pytest.mark.parametrize("values", [(OK, OK, NO, NO, FAULT), (OK, OK, NO, NO, NO)])
-def test_nothing_without_a_confirmation(rules: Rules, time: Time, values: tuple[int, ...]) -> None:
-    outcome, masks = extend(rules, held(time), votes(*values))
-    assert (outcome is Extension.EXTENDED, masks) == (False, [])
+def test_nothing_without_a_confirmation(policy: Policy, time: Time, values: tuple[int, ...]) -> None:
+    outcome, masks = extend(policy, held(time), votes(*values))
+    assert (outcome is ExtendOutcome.EXTENDED, masks) == (False, [])
 
 
-def test_nothing_after_the_lease_has_ended(rules: Rules, time: Time) -> None:
+def test_nothing_after_the_lease_has_ended(policy: Policy, time: Time) -> None:
     lease = held(time)
-    procedure = procedures.extend(rules, lease, TTL)
+    procedure = procedures.extend(policy, lease, TTL)
     next(procedure)
     time.now = lease.deadline + 0.001
     with pytest.raises(StopIteration) as end:
         procedure.send([votes(OK, OK, OK, NO, NO)])
-    assert end.value.value[0] is Extension.LOST
+    assert end.value.value[0] is ExtendOutcome.LOST
 
 
-def test_who_was_not_asked_before_is_sent_it_and_released(rules: Rules, time: Time) -> None:
+def test_who_was_not_asked_before_is_sent_it_and_released(policy: Policy, time: Time) -> None:
     lease = held(time, sent=0b00111)
-    assert extend(rules, lease, votes(OK, OK, OK, FAULT, FAULT)) == (Extension.EXTENDED, [0b11000])
+    assert extend(policy, lease, votes(OK, OK, OK, FAULT, FAULT)) == (ExtendOutcome.EXTENDED, [0b11000])
     assert lease.sent == EVERYONE
 
 
-def test_the_unheard_are_sent_it_now_and_then(rules: Rules, time: Time) -> None:
-    lease = held(time, extensions=UNHEARD_EVERY - 1)
-    assert extend(rules, lease, votes(OK, OK, OK, SILENT, FAULT)) == (Extension.EXTENDED, [0b01000])
+def test_the_unheard_are_sent_it_now_and_then(policy: Policy, time: Time) -> None:
+    lease = held(time, extensions=RECHECK_EVERY - 1)
+    assert extend(policy, lease, votes(OK, OK, OK, NO_REPLY, FAULT)) == (ExtendOutcome.EXTENDED, [0b01000])
 
 
 def test_off(time: Time) -> None:
-    rules = Rules(N, 3, 0.05, 0.01, 1.0, Retry(), Electorate(N), clock=time)
-    assert extend(rules, held(time, extensions=3), votes(OK, OK, OK, NO, SILENT)) == (Extension.EXTENDED, [])
+    policy = Policy(N, 3, 0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=time)
+    assert extend(policy, held(time, extensions=3), votes(OK, OK, OK, NO, NO_REPLY)) == (
+        ExtendOutcome.EXTENDED,
+        [],
+    )
 
 
-class OtherKind(Claim):
-    plain = False
+class OtherKind(LockKind):
+    batchable = False
 
 
-def test_other_kinds_are_left_alone(rules: Rules, time: Time) -> None:
-    lease = held(time, claim=OtherKind)
-    assert extend(rules, lease, votes(OK, OK, OK, NO, NO)) == (Extension.EXTENDED, [])
+def test_other_kinds_are_left_alone(policy: Policy, time: Time) -> None:
+    lease = held(time, lock_kind=OtherKind)
+    assert extend(policy, lease, votes(OK, OK, OK, NO, NO)) == (ExtendOutcome.EXTENDED, [])
 
 
 @pytest.mark.parametrize("trouble", [None, KeyboardInterrupt()])
 def test_what_is_released_meanwhile_is_taken_back(
-    rules: Rules, time: Time, trouble: BaseException | None
+    policy: Policy, time: Time, trouble: BaseException | None
 ) -> None:
     """Another thread's release went out between the extension and the refill."""
     lease = held(time)
-    procedure = procedures.extend(rules, lease, TTL)
+    procedure = procedures.extend(policy, lease, TTL)
     next(procedure)
     refill = procedure.send([votes(OK, NO, OK, OK, OK)])
-    run(procedures.release(rules, lease), [votes(OK, NO, OK, OK, OK)])
+    run(procedures.release(policy, lease), [votes(OK, NO, OK, OK, OK)])
     undo = procedure.throw(trouble) if trouble else procedure.send(None)
     assert (refill.requests.verb, undo.requests.verb) == (Verb.REFILL, Verb.RELEASE)
     assert (undo.requests.args, undo.requests.masters) == (([b"r"], [b"token"]), [0b00010])
-    assert undo.requests.keep == [TTL]
+    assert undo.requests.resend_for == [TTL]
     with pytest.raises(type(trouble) if trouble else StopIteration):
         procedure.send(None)
 
@@ -169,51 +174,51 @@ def test_what_is_released_meanwhile_is_taken_back(
 # --- many ---------------------------------------------------------------------------------------------
 
 
-def tally(*granted: int, sent: int = EVERYONE, **odd: Votes) -> Tally:
-    return Tally(list(granted), [sent] * len(granted), {int(at[1:]): one for at, one in odd.items()})
+def tally(*granted: int, sent: int = EVERYONE, **odd: Votes) -> BatchVotes:
+    return BatchVotes(list(granted), [sent] * len(granted), {int(at[1:]): one for at, one in odd.items()})
 
 
 def extend_many(
-    rules: Rules, leases: list[Lease], answer: Tally, thorough: bool
-) -> tuple[list[Extension], list[int], Any]:
-    procedure = batches.extend(rules, leases, [TTL] * len(leases), thorough=thorough)
+    policy: Policy, leases: list[Lease], answer: BatchVotes, thorough: bool
+) -> tuple[list[ExtendOutcome], list[int], Any]:
+    procedure = batches.extend(policy, leases, [TTL] * len(leases), thorough=thorough)
     outcomes, effects = run(procedure, answer)
     return outcomes, refilled(effects), effects[0]
 
 
-def test_renewal_waits_for_all_and_fills_up_what_is_missing_anywhere(rules: Rules, time: Time) -> None:
+def test_renewal_waits_for_all_and_fills_up_what_is_missing_anywhere(policy: Policy, time: Time) -> None:
     leases = [held(time) for _ in range(3)]
     answer = tally(5, 4, 2, _2=votes(OK, OK, NO, NO, FAULT))
-    outcomes, masks, first = extend_many(rules, leases, answer, thorough=True)
-    assert outcomes == [Extension.EXTENDED, Extension.EXTENDED, Extension.INCONCLUSIVE]
+    outcomes, masks, first = extend_many(policy, leases, answer, thorough=True)
+    assert outcomes == [ExtendOutcome.EXTENDED, ExtendOutcome.EXTENDED, ExtendOutcome.INCONCLUSIVE]
     assert masks == [EVERYONE]
     assert first.wait is Wait.ALL
     assert first.timeout <= (leases[0].ttl - 4.0) / 2
 
 
-def test_renewal_waits_for_nobody_when_time_is_short(rules: Rules, time: Time) -> None:
+def test_renewal_waits_for_nobody_when_time_is_short(policy: Policy, time: Time) -> None:
     lease = held(time)
     time.now = lease.deadline - 3.0
-    _, masks, first = extend_many(rules, [lease], tally(3), thorough=True)
+    _, masks, first = extend_many(policy, [lease], tally(3), thorough=True)
     assert (masks, first.wait) == ([], Wait.CERTAIN)
 
 
-def test_votes_say_exactly_who_lacks_it(rules: Rules, time: Time) -> None:
+def test_votes_say_exactly_who_lacks_it(policy: Policy, time: Time) -> None:
     answer = tally(3, _0=votes(OK, NO, OK, OK, FAULT))
-    assert extend_many(rules, [held(time)], answer, thorough=True)[1] == [0b00010]
+    assert extend_many(policy, [held(time)], answer, thorough=True)[1] == [0b00010]
 
 
-def test_many_now_and_then(rules: Rules, time: Time) -> None:
-    leases = [held(time), held(time, extensions=UNHEARD_EVERY - 1)]
-    _, masks, first = extend_many(rules, leases, tally(3, 3), thorough=False)
+def test_many_now_and_then(policy: Policy, time: Time) -> None:
+    leases = [held(time), held(time, extensions=RECHECK_EVERY - 1)]
+    _, masks, first = extend_many(policy, leases, tally(3, 3), thorough=False)
     assert (masks, first.wait) == ([EVERYONE], Wait.CERTAIN)
     assert leases[0].sent == EVERYONE
 
 
-def test_batches_release_too(rules: Rules, time: Time) -> None:
+def test_batches_release_too(policy: Policy, time: Time) -> None:
     leases = [held(time), held(time)]
     run(batches.undo_leases(leases[:1]))
-    run(batches.release(rules, leases[1:]), tally(5))
+    run(batches.release(policy, leases[1:]), tally(5))
     assert [lease.released for lease in leases] == [True, True]
 
 
@@ -232,7 +237,7 @@ def test_batches_release_too(rules: Rules, time: Time) -> None:
 )
 def test_on_together_with_the_restart_guard(options: dict[str, Any], refill: bool) -> None:
     client = FastRedlock(URLS, **options)
-    assert client.rules.refill is refill
+    assert client.policy.refill is refill
     client.close()
 
 

@@ -18,8 +18,8 @@ from redlock_fast._stats import Stats
 from redlock_fast.aio.client import AsyncFastRedlock
 from redlock_fast.algorithm import procedures
 from redlock_fast.algorithm.effects import Exchange
-from redlock_fast.algorithm.lease import Extension, Lease
-from redlock_fast.algorithm.policy import Rules
+from redlock_fast.algorithm.lease import ExtendOutcome, Lease
+from redlock_fast.algorithm.policy import Policy
 from redlock_fast.algorithm.quorum import Retry, drift
 from redlock_fast.algorithm.renewal_schedule import (
     FIRST_PAUSE,
@@ -29,12 +29,12 @@ from redlock_fast.algorithm.renewal_schedule import (
     MAX_HOLD,
     UNCONFIRMED,
     WINDOW,
-    Hold,
+    RenewedLease,
     Schedule,
 )
-from redlock_fast.algorithm.voting_masters import Electorate
-from redlock_fast.engine.contract import Tally, Votes
-from redlock_fast.locks.auto_extend import Keeper, Renewal
+from redlock_fast.algorithm.voting_masters import VotingMasters
+from redlock_fast.engine.contract import BatchVotes, Votes
+from redlock_fast.locks.auto_extend import AutoExtension, Renewal
 from redlock_fast.telemetry import EventLog
 
 DRIFT = 0.01
@@ -51,27 +51,27 @@ class FakeLock:
         self.most = most
         end = now + ttl - drift(ttl, DRIFT)
         self.lease: Lease | None = Lease(b"k", b"t" * 20, 0b11111, ttl, end, ttl)
-        self._keeper: Keeper | None = None
+        self._auto_extension: AutoExtension | None = None
 
     def may_be_extended(self, lease: Lease) -> bool:
         return self.most is None or lease.extensions < self.most
 
 
-def extend(hold: Hold, ttl: float, now: float) -> None:
+def extend(renewed: RenewedLease, ttl: float, now: float) -> None:
     """As the masters would confirm it at once."""
-    hold.lease.deadline = now + ttl - drift(ttl, DRIFT)
-    hold.lease.extensions += 1
+    renewed.lease.deadline = now + ttl - drift(ttl, DRIFT)
+    renewed.lease.extensions += 1
 
 
-def scheduled(*holds: Hold) -> Schedule:
+def scheduled(*holds: RenewedLease) -> Schedule:
     schedule = Schedule(DRIFT)
-    for hold in holds:
-        schedule.add(hold)
+    for renewed in holds:
+        schedule.add(renewed)
     return schedule
 
 
-def asked(schedule: Schedule, now: float) -> list[Hold]:
-    return [hold for hold, _ in schedule.due(now)]
+def asked(schedule: Schedule, now: float) -> list[RenewedLease]:
+    return [renewed for renewed, _ in schedule.pop_due(now)]
 
 
 # --- when -----------------------------------------------------------------------------------------
@@ -81,30 +81,30 @@ def asked(schedule: Schedule, now: float) -> list[Hold]:
 def test_due_at_a_third_of_the_lease_again_and_again(ttl: float) -> None:
     lock = FakeLock(START, ttl)
     assert lock.lease
-    hold = Hold(lock, lock.lease)
-    schedule, now = scheduled(hold), START
+    renewed = RenewedLease(lock, lock.lease)
+    schedule, now = scheduled(renewed), START
     for _ in range(20):
         due = schedule.next()
         assert 0.2 * ttl < due - now <= ttl / 3
         assert asked(schedule, now) == [], "not before it is due"
-        assert schedule.due(due) == [(hold, ttl)]
-        assert schedule.due(due) == [], "nor twice"
-        extend(hold, ttl, due)
-        schedule.settle(hold, True, due)
+        assert schedule.pop_due(due) == [(renewed, ttl)]
+        assert schedule.pop_due(due) == [], "nor twice"
+        extend(renewed, ttl, due)
+        schedule.settle(renewed, True, due)
         now = due
 
 
 def test_what_is_due_soon_goes_along_and_stays_together() -> None:
     locks = [FakeLock(START + number * WINDOW / 100) for number in range(100)]
     later = FakeLock(START + 1.0)
-    holds = [Hold(lock, lock.lease) for lock in locks if lock.lease]
+    holds = [RenewedLease(lock, lock.lease) for lock in locks if lock.lease]
     assert later.lease
-    schedule = scheduled(*reversed(holds), Hold(later, later.lease))
+    schedule = scheduled(*reversed(holds), RenewedLease(later, later.lease))
     now = schedule.next()
     assert asked(schedule, now) == holds
-    for hold in holds:
-        extend(hold, 10.0, now)
-        schedule.settle(hold, True, now)
+    for renewed in holds:
+        extend(renewed, 10.0, now)
+        schedule.settle(renewed, True, now)
     assert len(asked(schedule, schedule.next())) == 1, "the other one"
     assert len(asked(schedule, schedule.next())) == 100
 
@@ -112,14 +112,14 @@ def test_what_is_due_soon_goes_along_and_stays_together() -> None:
 def test_inconclusive_is_tried_again_soon_with_pauses_that_grow_until_the_deadline() -> None:
     lock = FakeLock(START)
     assert lock.lease
-    hold = Hold(lock, lock.lease)
-    schedule, times = scheduled(hold), []
-    while not schedule.ended(now := schedule.next()):
-        assert asked(schedule, now) == [hold]
+    renewed = RenewedLease(lock, lock.lease)
+    schedule, times = scheduled(renewed), []
+    while not schedule.pop_ended(now := schedule.next()):
+        assert asked(schedule, now) == [renewed]
         times.append(now)
-        schedule.settle(hold, False, now)
+        schedule.settle(renewed, False, now)
     assert now == lock.lease.deadline
-    assert hold.reason() == UNCONFIRMED
+    assert renewed.reason() == UNCONFIRMED
     pauses = [later - at for at, later in itertools.pairwise(times)]
     assert pauses[:4] == pytest.approx([0.01, 0.02, 0.04, 0.08])
     assert max(pauses) == pytest.approx(10.0 / 30)
@@ -131,43 +131,43 @@ def test_what_cannot_be_answered_in_time_is_not_asked() -> None:
     lock = FakeLock(START)
     assert lock.lease
     for took, asks in ((0.0, True), (0.05, True), (0.2, False), (60.0, False)):
-        hold = Hold(lock, lock.lease)
-        schedule = scheduled(hold)
+        renewed = RenewedLease(lock, lock.lease)
+        schedule = scheduled(renewed)
         schedule.took = took
-        assert asked(schedule, START + 5) == [hold], "the first time always"
-        schedule.settle(hold, False, START + 5)
-        assert asked(schedule, lock.lease.deadline - 0.1) == [hold] * asks
-    schedule.settle(hold, False, START + 5)
-    assert asked(schedule, lock.lease.deadline - 1.1) == [hold], "one exchange that took long is no rule"
+        assert asked(schedule, START + 5) == [renewed], "the first time always"
+        schedule.settle(renewed, False, START + 5)
+        assert asked(schedule, lock.lease.deadline - 0.1) == [renewed] * asks
+    schedule.settle(renewed, False, START + 5)
+    assert asked(schedule, lock.lease.deadline - 1.1) == [renewed], "one exchange that took long is no rule"
 
 
 def test_after_success_all_is_as_before() -> None:
     lock = FakeLock(START)
     assert lock.lease
-    hold = Hold(lock, lock.lease)
-    schedule = scheduled(hold)
+    renewed = RenewedLease(lock, lock.lease)
+    schedule = scheduled(renewed)
     for _ in range(3):
         now = schedule.next()
         asked(schedule, now)
-        schedule.settle(hold, False, now)
+        schedule.settle(renewed, False, now)
     now = schedule.next()
     asked(schedule, now)
-    extend(hold, 10.0, now)
-    schedule.settle(hold, True, now)
+    extend(renewed, 10.0, now)
+    schedule.settle(renewed, True, now)
     assert schedule.next() == pytest.approx(now + 10 / 3, abs=0.2)
-    assert hold.failures == 0
+    assert renewed.failures == 0
 
 
 def test_an_extension_by_the_user_moves_ours() -> None:
     lock = FakeLock(START)
     assert lock.lease
-    hold = Hold(lock, lock.lease)
-    schedule = scheduled(hold)
+    renewed = RenewedLease(lock, lock.lease)
+    schedule = scheduled(renewed)
     now = schedule.next()
-    extend(hold, 50.0, now)
+    extend(renewed, 50.0, now)
     assert asked(schedule, now) == []
     assert schedule.next() == pytest.approx(now + 50 - 0.502 - 10 * 2 / 3)
-    assert schedule.ended(now + 12) == []
+    assert schedule.pop_ended(now + 12) == []
 
 
 # --- bounds ---------------------------------------------------------------------------------------
@@ -176,31 +176,31 @@ def test_an_extension_by_the_user_moves_ours() -> None:
 def test_stops_after_max_extensions() -> None:
     lock = FakeLock(START, most=3)
     assert lock.lease
-    hold = Hold(lock, lock.lease)
-    schedule, count = scheduled(hold), 0
-    while not schedule.ended(now := schedule.next()):
-        for _ in schedule.due(now):
+    renewed = RenewedLease(lock, lock.lease)
+    schedule, count = scheduled(renewed), 0
+    while not schedule.pop_ended(now := schedule.next()):
+        for _ in schedule.pop_due(now):
             count += 1
-            extend(hold, 10.0, now)
-            schedule.settle(hold, True, now)
+            extend(renewed, 10.0, now)
+            schedule.settle(renewed, True, now)
     assert count == 3
     assert now == lock.lease.deadline
-    assert hold.reason() == MAX_EXTENSIONS
+    assert renewed.reason() == MAX_EXTENSIONS
 
 
 @pytest.mark.parametrize("longest", [0.5, 9.0, 10.5, 14.0, 25.0, 100.0])
 def test_is_never_held_longer_than_max_hold(longest: float) -> None:
     lock = FakeLock(START)
     assert lock.lease
-    hold = Hold(lock, lock.lease, START + longest)
-    schedule, wanted = scheduled(hold), []
-    while not schedule.ended(now := schedule.next()):
-        for _, ttl in schedule.due(now):
+    renewed = RenewedLease(lock, lock.lease, START + longest)
+    schedule, wanted = scheduled(renewed), []
+    while not schedule.pop_ended(now := schedule.next()):
+        for _, ttl in schedule.pop_due(now):
             wanted.append(ttl)
-            extend(hold, ttl, now)
-            schedule.settle(hold, True, now)
+            extend(renewed, ttl, now)
+            schedule.settle(renewed, True, now)
         assert len(wanted) < 100
-    assert hold.reason() == MAX_HOLD
+    assert renewed.reason() == MAX_HOLD
     granted = START + 10.0 - drift(10.0, DRIFT)
     assert granted <= now <= max(granted, START + longest)
     assert now > START + longest - 1.0, "but nearly so long"
@@ -212,41 +212,41 @@ def test_is_never_held_longer_than_max_hold(longest: float) -> None:
 
 def test_abandoned_or_let_go_is_neither_extended_nor_lost() -> None:
     gone, released, kept = FakeLock(START), FakeLock(START), FakeLock(START)
-    holds = [Hold(lock, lock.lease) for lock in (gone, released, kept) if lock.lease]
+    holds = [RenewedLease(lock, lock.lease) for lock in (gone, released, kept) if lock.lease]
     schedule = scheduled(*holds)
     del gone
     released.lease = None
     gc.collect()
     assert asked(schedule, START + 5) == [holds[2]]
     assert len(schedule) == 1
-    schedule = scheduled(*[Hold(kept, hold.lease) for hold in holds])
-    assert len(schedule.ended(START + 20)) == 1
+    schedule = scheduled(*[RenewedLease(kept, renewed.lease) for renewed in holds])
+    assert len(schedule.pop_ended(START + 20)) == 1
     assert len(schedule) == 1
 
 
 def test_late_is_late() -> None:
     lock = FakeLock(START)
     assert lock.lease
-    hold = Hold(lock, lock.lease)
-    schedule = scheduled(hold)
-    assert schedule.ended(START + 60) == [hold]
-    assert hold.reason() == LATE
-    assert schedule.ended(START + 61) == []
+    renewed = RenewedLease(lock, lock.lease)
+    schedule = scheduled(renewed)
+    assert schedule.pop_ended(START + 60) == [renewed]
+    assert renewed.reason() == LATE
+    assert schedule.pop_ended(START + 61) == []
 
 
 def test_what_was_dropped_is_forgotten() -> None:
     """Catches: heaps that grow with every lock that is acquired and released within a third of its lease."""
     stays = FakeLock(START, 60.0)
     assert stays.lease
-    schedule = scheduled(Hold(stays, stays.lease))
+    schedule = scheduled(RenewedLease(stays, stays.lease))
     for _ in range(10_000):
         lock = FakeLock(START, 60.0)
         assert lock.lease
-        hold = Hold(lock, lock.lease)
-        schedule.add(hold)
-        schedule.drop(hold)
-        schedule.drop(hold)
-        schedule.ended(START)
+        renewed = RenewedLease(lock, lock.lease)
+        schedule.add(renewed)
+        schedule.drop(renewed)
+        schedule.drop(renewed)
+        schedule.pop_ended(START)
     assert len(schedule) == 1
     assert len(schedule._dues) + len(schedule._ends) < 300
     assert schedule.next() < START + 30
@@ -260,35 +260,35 @@ class Run:
     draw: Any
     now: float = START
     schedule: Schedule = field(default_factory=lambda: Schedule(DRIFT))
-    live: dict[Hold, FakeLock] = field(default_factory=dict)
-    last: dict[Hold, float] = field(default_factory=dict)
-    lost: list[Hold] = field(default_factory=list)
+    live: dict[RenewedLease, FakeLock] = field(default_factory=dict)
+    last: dict[RenewedLease, float] = field(default_factory=dict)
+    lost: list[RenewedLease] = field(default_factory=list)
 
     def step(self) -> None:
-        for hold in self.schedule.ended(self.now):
-            assert hold.lease.deadline <= self.now
-            assert hold not in self.lost
-            self.lost.append(hold)
-            self.live.pop(hold)
-            self.schedule.drop(hold)
-        for hold, ttl in self.schedule.due(self.now):
-            assert hold in self.live, "released or lost, and yet extended"
-            assert self.now < hold.lease.deadline
-            assert self.now - self.last.get(hold, 0.0) >= FIRST_PAUSE * 0.999, "without a pause"
-            assert ttl <= hold.ttl
-            self.last[hold] = self.now
+        for renewed in self.schedule.pop_ended(self.now):
+            assert renewed.lease.deadline <= self.now
+            assert renewed not in self.lost
+            self.lost.append(renewed)
+            self.live.pop(renewed)
+            self.schedule.drop(renewed)
+        for renewed, ttl in self.schedule.pop_due(self.now):
+            assert renewed in self.live, "released or lost, and yet extended"
+            assert self.now < renewed.lease.deadline
+            assert self.now - self.last.get(renewed, 0.0) >= FIRST_PAUSE * 0.999, "without a pause"
+            assert ttl <= renewed.ttl
+            self.last[renewed] = self.now
             answer = self.draw(st.sampled_from([YES, NOBODY, "released"]))
             if answer == YES:
-                extend(hold, ttl, self.now)
+                extend(renewed, ttl, self.now)
             if answer == "released":
-                self.live.pop(hold).lease = None
-                self.schedule.drop(hold)
-            self.schedule.settle(hold, answer == YES, self.now)
+                self.live.pop(renewed).lease = None
+                self.schedule.drop(renewed)
+            self.schedule.settle(renewed, answer == YES, self.now)
 
     def check(self) -> None:
         assert len(self.schedule) == len(self.live)
-        for hold in self.live:
-            assert self.schedule.next() <= hold.lease.deadline, "nobody would notice its end"
+        for renewed in self.live:
+            assert self.schedule.next() <= renewed.lease.deadline, "nobody would notice its end"
 
 
 @settings(deadline=None)
@@ -300,9 +300,11 @@ def test_whatever_happens_no_lease_is_forgotten_or_lost_twice(data: st.DataObjec
             ttl, most = data.draw(st.sampled_from([0.1, 1.0, 10.0])), data.draw(st.integers(0, 5))
             lock = FakeLock(run.now, ttl, most)
             assert lock.lease
-            hold = Hold(lock, lock.lease, run.now + data.draw(st.sampled_from([0.5, 15.0, float("inf")])))
-            run.live[hold] = lock
-            run.schedule.add(hold)
+            renewed = RenewedLease(
+                lock, lock.lease, run.now + data.draw(st.sampled_from([0.5, 15.0, float("inf")]))
+            )
+            run.live[renewed] = lock
+            run.schedule.add(renewed)
         run.now = max(run.now, min(run.schedule.next(), run.now + 20.0)) + data.draw(
             st.sampled_from([0.0, 0.0, 0.001, 1.0, 30.0])
         )
@@ -327,29 +329,29 @@ class Still(Renewal):
             events=EventLog(),
             generation=0,
             ending=False,
-            engine=SimpleNamespace(link=lambda master: SimpleNamespace(round_trip=0.002)),
+            engine=SimpleNamespace(connection_state=lambda master: SimpleNamespace(round_trip=0.002)),
             counts=Stats(),
         )
-        rules = Rules(5, 3, 0.05, DRIFT, 1.0, Retry(), Electorate(5), clock=lambda: self.now)
-        core: Any = SimpleNamespace(masters=masters, rules=rules)
+        policy = Policy(5, 3, 0.05, DRIFT, 1.0, Retry(), VotingMasters(5), clock=lambda: self.now)
+        core: Any = SimpleNamespace(masters=masters, policy=policy)
         super().__init__(core)
 
-    def attend(self) -> None:
+    def wake_soon(self) -> None:
         pass
 
-    def tell(self, lock: Any, reason: str) -> None:
+    def notify_lost(self, lock: Any, reason: str) -> None:
         self.told.append((lock, reason))
 
     def hold(self, ttl: float = 10.0) -> FakeLock:
         lock = FakeLock(self.now, ttl)
-        lock._keeper = Keeper(lambda: self, threading.Event, None, float("inf"))
+        lock._auto_extension = AutoExtension(lambda: self, threading.Event, None, float("inf"))
         assert lock.lease
-        lock._keeper.begin(lock, lock.lease)
+        lock._auto_extension.begin(lock, lock.lease)
         return lock
 
     def asking(self) -> tuple[Any, Exchange]:
         """An extension that is under way: what it asks, and the procedure."""
-        procedure = self.extend(self.look())
+        procedure = self.extend(self.collect_due())
         effect = next(procedure)
         assert isinstance(effect, Exchange)
         return procedure, effect
@@ -364,7 +366,7 @@ def answer(procedure: Any, *answers: str) -> None:
         if one != YES
     }
     with pytest.raises(StopIteration):
-        procedure.send(Tally(granted, [31] * len(answers), votes))
+        procedure.send(BatchVotes(granted, [31] * len(answers), votes))
 
 
 @pytest.fixture
@@ -389,22 +391,22 @@ def test_a_release_while_an_extension_is_under_way_is_no_loss(renewal: Still) ->
         lock = renewal.hold()
         renewal.now += 3.4
         procedure, _ = renewal.asking()
-        assert lock._keeper
-        lock._keeper.stop()
+        assert lock._auto_extension
+        lock._auto_extension.stop()
         answer(procedure, released)
         renewal.now += 60
-        assert renewal.look() == []
+        assert renewal.collect_due() == []
     assert renewal.told == []
     assert len(renewal.schedule) == 0
 
 
 def test_what_a_release_finds_is_told_once(renewal: Still) -> None:
     lock = renewal.hold()
-    assert lock._keeper
+    assert lock._auto_extension
     assert lock.lease
-    lock._keeper.stop()
+    lock._auto_extension.stop()
     for _ in range(2):
-        lock._keeper.lose(lock, lock.lease, released=True)
+        lock._auto_extension.on_lease_lost(lock, lock.lease, released=True)
     assert renewal.told == [(lock, GONE)]
     assert lock.lease.lost
 
@@ -422,17 +424,17 @@ def test_what_is_released_at_exit_is_no_loss(renewal: Still) -> None:
 def test_a_loss_is_of_one_hold(renewal: Still) -> None:
     """Catches: a late answer for the lease before that ends the present one."""
     lock = renewal.hold()
-    assert lock._keeper
+    assert lock._auto_extension
     first, lock.lease = lock.lease, FakeLock(renewal.now).lease
     assert first
     assert lock.lease
-    lock._keeper.stop()
-    lock._keeper.begin(lock, lock.lease)
-    lock._keeper.lose(lock, first, released=True)
+    lock._auto_extension.stop()
+    lock._auto_extension.begin(lock, lock.lease)
+    lock._auto_extension.on_lease_lost(lock, first, released=True)
     assert renewal.told == []
     renewal.now += 20
-    renewal.look()
-    renewal.look()
+    renewal.collect_due()
+    renewal.collect_due()
     assert renewal.told == [(lock, LATE)]
 
 
@@ -442,11 +444,11 @@ def test_a_longer_extension_that_overlaps_a_renewal_counts(renewal: Still) -> No
     assert lock.lease
     renewal.now += 3.4
     procedure, _ = renewal.asking()
-    longer = procedures.extend(renewal.rules, lock.lease, 50.0)
+    longer = procedures.extend(renewal.policy, lock.lease, 50.0)
     next(longer)
     with pytest.raises(StopIteration) as done:
         longer.send([Votes((1,) * 5, 31, 5, 0, 0, {})])
-    assert done.value.value[0] is Extension.EXTENDED
+    assert done.value.value[0] is ExtendOutcome.EXTENDED
     deadline = lock.lease.deadline
     assert deadline > renewal.now + 49
     answer(procedure, YES)
@@ -458,8 +460,8 @@ def test_lost_stays_lost(renewal: Still) -> None:
     renewal.now += 3.4
     procedure, _ = renewal.asking()
     assert lock.lease
-    assert lock._keeper
-    lock._keeper.lose(lock, lock.lease)  # as another thread's extension found out
+    assert lock._auto_extension
+    lock._auto_extension.on_lease_lost(lock, lock.lease)  # as another thread's extension found out
     answer(procedure, YES)
     assert lock.lease.deadline <= renewal.now
     assert [reason for _, reason in renewal.told] == [GONE]
@@ -481,13 +483,13 @@ def test_an_exchange_that_breaks_is_tried_again(renewal: Still) -> None:
 def test_an_exchange_does_not_outlive_the_next_deadline(renewal: Still) -> None:
     """But takes what answers usually take, or a stream of ending leases would starve all others."""
     ending, lock = renewal.hold(), renewal.hold(14.0)
-    assert ending._keeper
+    assert ending._auto_extension
     for left, least, most in ((0.03, 0.03, 0.03), (0.001, 0.008, 0.008), (2.0, 0.05, 2.0)):
         assert ending.lease
         ending.lease.deadline = renewal.now + 5.0 + left
         renewal.now += 5.0
         renewal.schedule = scheduled(
-            *[Hold(one, one.lease) for one in (ending, lock) if one.lease]  # type: ignore[arg-type]
+            *[RenewedLease(one, one.lease) for one in (ending, lock) if one.lease]  # type: ignore[arg-type]
         )
         procedure, effect = renewal.asking()
         assert effect.stall <= effect.timeout

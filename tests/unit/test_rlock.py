@@ -13,7 +13,7 @@ import pytest
 from support.waiting import DEADLINE, start
 
 from redlock_fast import ConfigError, FastRedlock, LockLost
-from redlock_fast.locks.owners import ThisThread
+from redlock_fast.locks.owners import ThreadOwner
 from redlock_fast.locks.rlock import MAX_DEPTH, RLock
 
 TTL = 10.0
@@ -96,7 +96,7 @@ class World:
 
     def rlock(self, min_validity: float = 0.0) -> RLock:
         options: dict[str, Any] = {"on_lost": None}
-        return RLock(self.core, self.make, "r", None, min_validity, options, ThisThread())
+        return RLock(self.core, self.make, "r", None, min_validity, options, ThreadOwner())
 
     @property
     def last(self) -> Played:
@@ -217,10 +217,10 @@ def test_a_name_of_which_one_thread_leaves_while_another_enters(world: World) ->
     lock = world.rlock()
     job = lock.owned_by("job")
     job.acquire()
-    hold = job._mine()
-    assert job._last(hold)
+    hold = job._require_owned()
+    assert job._decrement(hold)
     with pytest.raises(LockLost, match="meanwhile"):
-        job._deeper(hold)
+        job._increment(hold)
     assert job.acquire(), "with a lock of its own"
     job._drop(hold.lock)
     assert job.depth == 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.cli.settings import Settings, _split
-from redlock_fast.compat._masters import given as given_masters
+from redlock_fast.compat._masters import master_specs as given_masters
 from redlock_fast.masters.address import target
 from redlock_fast.masters.sentinel import parse_sentinel_url
 from redlock_fast.wire.text import MAX_NAME, MAX_SAID, clean, quoted, redacted, without_logins

@@ -17,12 +17,12 @@ from ..contract import (
     FLUSHED,
     LAG_ROUND_TRIPS,
     MAX_DETAIL,
-    NO_MASTER,
-    NOT_NOW,
-    UNASKED,
-    UNASKED_LEAST,
-    UNASKED_PER_BYTE,
-    Link,
+    NOT_MASTER_ERRORS,
+    TRANSIENT_ERRORS,
+    UNSOLICITED,
+    UNSOLICITED_LEAST,
+    UNSOLICITED_PER_BYTE,
+    ConnectionState,
     Request,
 )
 from .requests import SKIPPED, Op, Template, compiled
@@ -105,13 +105,13 @@ class Lane(Kept):
         connection = self.connection
         return connection is None or connection.lagging > 0 or not (connection.owed() or connection.out)
 
-    def state(self) -> Link:
+    def state(self) -> ConnectionState:
         connection = self.connection
         counts = (self.late, self.replayed, self.dropped, self.pushes, self.scanned)
         if connection is None:
-            return Link(False, self.broken, 0, 0.0, 0.0, *counts)
+            return ConnectionState(False, self.broken, 0, 0.0, 0.0, *counts)
         lag = monotonic() - connection.lagging if connection.lagging else 0.0
-        return Link(True, "", connection.owed(), lag, connection.round_trip, *counts)
+        return ConnectionState(True, "", connection.owed(), lag, connection.round_trip, *counts)
 
 
 class Connection:
@@ -169,7 +169,7 @@ class Connection:
         self.blocked = False  # the socket takes no more for now
         self.busy = False  # a signal handler's exchange has to leave it alone
         self.lagging = self.round_trip = self.read_at = self.polled = 0.0
-        self.unasked = UNASKED  # bytes that are no reply and that the master may still send
+        self.unasked = UNSOLICITED  # bytes that are no reply and that the master may still send
         self.why = ""  # it ended
 
     def owed(self) -> int:
@@ -195,7 +195,7 @@ class Connection:
         new = self.line[tail:]
         data = new[0][2] if len(new) == 1 else b"".join([slot[2] for slot in new])
         end = tail + len(new)
-        earned = sum([len(slot[2]) for slot in new if slot[1].watch]) * UNASKED_PER_BYTE
+        earned = sum([len(slot[2]) for slot in new if slot[1].watch]) * UNSOLICITED_PER_BYTE
         if self.turn == turn:
             self.out += data  # together
             self.tail = end
@@ -270,7 +270,7 @@ class Connection:
                 whole = kind != PUSH or self.lane.vigils.pushed(
                     self.lane.index, bytes(incoming[:end]), self.read_at
                 )
-                size = max(end, UNASKED_LEAST)
+                size = max(end, UNSOLICITED_LEAST)
                 if self.turn == turn:
                     del incoming[:end]  # together
                     self.scan = NEW
@@ -310,7 +310,7 @@ class Connection:
             else:
                 op.vote(self.lane.index, value, detail, self.read_at)
             op.settle()
-            if op.request.keep:
+            if op.request.resend_for:
                 self._done(slot, detail)
         if self.turn == turn:
             del self.incoming[:end]  # together
@@ -319,14 +319,14 @@ class Connection:
             self.turn = turn + 1
             self.line += again
             self.lane.late += late and not (again or skipped)
-        if isinstance(detail, bytes) and (code := error_code(detail)) in NO_MASTER:
+        if isinstance(detail, bytes) and (code := error_code(detail)) in NOT_MASTER_ERRORS:
             raise ConnectionError(f"{code.decode()}: it may be no master any more")
 
     def _done(self, slot: Slot, detail: str | bytes) -> None:
         """It was answered: done, or to be done later."""
         if not detail:
             self.lane.resume()
-        elif slot[1].undo is None and isinstance(detail, bytes) and error_code(detail) in NOT_NOW:
+        elif slot[1].undo is None and isinstance(detail, bytes) and error_code(detail) in TRANSIENT_ERRORS:
             self.lane.postpone(slot[0], self.read_at)
 
     def _measure(self, slot: Slot) -> None:
@@ -431,6 +431,6 @@ def _fallback(slot: Slot, detail: str | bytes) -> tuple[Slot, ...]:
     op, template, _, sent = slot
     if template.fallback is None or not isinstance(detail, bytes) or not detail.startswith(b"-NOSCRIPT"):
         return ()
-    if op.decided and op.need and not op.request.keep:
+    if op.decided and op.need and not op.request.resend_for:
         return ()
     return on_line(op, template.fallback, template.fallback.encode(op.request.args), sent)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from ...wire.commands import Dialect
-from ..contract import Link
+from ..contract import ConnectionState
 from .connection import Connection, Lane
 from .submission import Desk
 
@@ -65,7 +65,7 @@ class PureEngine(Desk):
         self._open.discard(sock)
         return sock
 
-    def close(self, let_go: Callable[[socket.socket], object] = socket.socket.close) -> None:
+    def close(self, on_socket: Callable[[socket.socket], object] = socket.socket.close) -> None:
         ended: list[socket.socket] = []
         kick: list[socket.socket] = []
 
@@ -91,7 +91,7 @@ class PureEngine(Desk):
         for sock in ended:
             _half_close(sock)
             self._open.discard(sock)
-            let_go(sock)
+            on_socket(sock)
 
     def _call_off(self) -> None:
         """What is under way will fail: its undo goes also to those that have granted it."""
@@ -102,15 +102,15 @@ class PureEngine(Desk):
                 if not op.decided and op.granted < op.need and op.values[connection.lane.index] > 0:
                     connection.take_back(op)
 
-    def abandon(self) -> None:
+    def after_fork_in_child(self) -> None:
         while self._open:
             fd = self._open.pop().detach()
             if fd >= 0:
                 os.close(fd)
-        self.unwatch()
+        self.close_loop_fd()
         self._reset()
 
-    def link(self, master: int) -> Link:
+    def connection_state(self, master: int) -> ConnectionState:
         return self._lane(master).state()
 
     def _lane(self, master: int) -> Lane:

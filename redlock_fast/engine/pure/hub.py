@@ -78,10 +78,10 @@ class Hub:
 
     # --- leading and waiting -----------------------------------------------------------------
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         me = Waiter(0, brief=True)
 
-        def tend() -> None:
+        def maintain() -> None:
             if self._claim(me):
                 self._flush()
                 self._poll(0.0)
@@ -91,7 +91,7 @@ class Hub:
             self._news = True
             self._kick_leader()
         if not self._lead.holder:
-            self._run(me, tend)
+            self._run(me, maintain)
 
     def _run(self, me: Waiter, body: Callable[[], None]) -> None:
         """Do something that may lead, and whatever happens then leave."""
@@ -133,7 +133,7 @@ class Hub:
     def _sweep(self) -> None:
         """The same, where they were left to a leader that has left. It may be me."""
         if self._news and self._lead.unclaimed():
-            self.tend()
+            self.maintain()
 
     def _wait(self, me: Waiter, done: Callable[[], bool]) -> None:
         """Lead, or wait to be rung by who leads, until ``done()`` or I am due."""

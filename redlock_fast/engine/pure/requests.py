@@ -14,7 +14,7 @@ from math import inf
 from threading import Lock, get_ident
 
 from ...wire.commands import Command, Reply
-from ..contract import FAULT, SILENT, Request, Votes, Wait
+from ..contract import FAULT, NO_REPLY, Request, Votes, Wait
 
 #: As plain numbers, which compare faster.
 EARLY, ALL = int(Wait.EARLY), int(Wait.ALL)
@@ -276,7 +276,7 @@ class Op:
         self, request: Request, masters: int, need: int, wait: int, waiter: Waiter | None, until: float
     ) -> None:
         self.request = request
-        self.values = [SILENT] * masters
+        self.values = [NO_REPLY] * masters
         self.details: dict[int, str | bytes] = {}
         self.granted = self.refused = self.faulty = 0
         self.need = need
@@ -298,7 +298,7 @@ class Op:
         """Count what a master owed. Counts once, however often it is said."""
         if self.waiter is not None:
             self.waiter.heard = now
-        if self.decided or self.values[master] != SILENT:
+        if self.decided or self.values[master] != NO_REPLY:
             return
         if value == FAULT:
             self.details[master] = detail
@@ -368,7 +368,7 @@ class Op:
                 granted += 1
             elif value == FAULT:
                 faulty += 1
-            elif value != SILENT:
+            elif value != NO_REPLY:
                 refused += 1
         details = self.details
         if len(details) != faulty:

@@ -9,7 +9,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from ..contract import NOT_ASKED, SENT_NOTHING, Batch, Request, Tally, Votes, Wait
+from ..contract import NOT_ASKED, NOT_SENT, Batch, BatchVotes, Request, Votes, Wait
 from .connection import Lane, Slot, on_line
 from .hub import SLICE, Hub
 from .poller import Watch
@@ -19,12 +19,12 @@ from .requests import Op, Template, Vigil, Waiter
 class Ticket(Waiter):
     """What an event loop submitted: nobody is rung when it is decided, the loop is told."""
 
-    __slots__ = ("desk", "requests", "whom")
+    __slots__ = ("context", "desk", "requests")
 
-    def __init__(self, requests: Sequence[Request] | Batch, whom: object, desk: Desk) -> None:
+    def __init__(self, requests: Sequence[Request] | Batch, context: object, desk: Desk) -> None:
         super().__init__(0)
         self.requests = requests
-        self.whom = whom
+        self.context = context
         self.desk = weakref.ref(desk)  # which has its connections, which know the requests, which know me
 
     def ring(self) -> None:
@@ -38,8 +38,8 @@ class Ticket(Waiter):
             desk.hasten(due)
 
     def end(self) -> list[Op]:
-        """The requests, let go of, as is ``whom``."""
-        ops, self.ops, self.whom = self.ops, [], None
+        """The requests, let go of, as is ``context``."""
+        ops, self.ops, self.context = self.ops, [], None
         return ops
 
 
@@ -131,9 +131,9 @@ class Desk(Hub):
         if self._told:
             watch.ring()
 
-    def unwatch(self) -> None:
+    def close_loop_fd(self) -> None:
         for ticket in list(self._tickets):
-            self.forget(ticket)
+            self.cancel(ticket)
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.close()
@@ -145,10 +145,10 @@ class Desk(Hub):
         timeout: float,
         wait: int,
         stall: float,
-        whom: object,
+        context: object,
     ) -> object:
         now = monotonic()
-        ticket = Ticket(requests, whom, self)
+        ticket = Ticket(requests, context, self)
         waiter = ticket if need else Waiter(0)
         ops = ticket.ops = self._ops(waiter, requests, need, wait, now)
         if need:
@@ -163,7 +163,7 @@ class Desk(Hub):
             ticket.ring()
         return ticket if need else None
 
-    def forget(self, ticket: object) -> None:
+    def cancel(self, ticket: object) -> None:
         assert isinstance(ticket, Ticket)
         self._tickets.pop(ticket, None)
         watching, ops = ticket.watching, ticket.end()
@@ -173,7 +173,7 @@ class Desk(Hub):
             self._end_vigils(ops)
 
     def flush(self) -> None:
-        self.tend()
+        self.maintain()
         if self._news and self._watch is not None:  # another thread leads,
             self._kick_leader()
             self._watch.ring()  # and may not look again: come back for it
@@ -192,13 +192,13 @@ class Desk(Hub):
             ticket = self._told.popleft()
             if ticket in self._tickets:
                 del self._tickets[ticket]
-                whom, ops = ticket.whom, ticket.end()
-                result.append((whom, answers(ticket.requests, ops)))
+                context, ops = ticket.context, ticket.end()
+                result.append((context, answers(ticket.requests, ops)))
                 if ticket.watching:
                     self._end_vigils(ops)
         return result
 
-    def due(self) -> float | None:
+    def next_timeout(self) -> float | None:
         if not self._tickets:
             return None
         return max(0.0, self._soonest - monotonic())
@@ -242,7 +242,7 @@ class Desk(Hub):
                 if type(arg) is not bytes:
                     raise TypeError(f"an argument is {type(arg).__name__}, not bytes")
         me.open = len(rows)
-        return [Op(request, self._masters, need, wait, me, now + request.keep) for request in rows]
+        return [Op(request, self._masters, need, wait, me, now + request.resend_for) for request in rows]
 
     def _submit(self, me: Waiter, op: Op, now: float) -> None:
         """Put the request on the lines of its masters."""
@@ -262,7 +262,7 @@ class Desk(Hub):
                 lagging.append(connection)
             else:
                 targets.append(connection)
-        if lagging and (request.keep or len(targets) < op.need):
+        if lagging and (request.resend_for or len(targets) < op.need):
             targets += lagging
         else:
             for connection in lagging:
@@ -298,21 +298,21 @@ class Desk(Hub):
     def _refuse(self, op: Op, lane: Lane, why: str, now: float) -> None:
         """It cannot be sent to this master now."""
         op.fault(lane.index, why)
-        if op.request.keep:
+        if op.request.resend_for:
             lane.keep(op, now)
 
 
-def answers(requests: Sequence[Request] | Batch, ops: list[Op]) -> list[Votes] | Tally:
+def answers(requests: Sequence[Request] | Batch, ops: list[Op]) -> list[Votes] | BatchVotes:
     """What the masters said, in the form that fits the requests."""
     votes = [op.votes() for op in ops]
     if not isinstance(requests, Batch):
         return votes
-    return Tally(
+    return BatchVotes(
         [one.granted for one in votes],
         [one.sent for one in votes],
         {
             number: one
             for number, (one, op) in enumerate(zip(votes, ops, strict=True))
-            if one.granted < op.need or (one.details and not SENT_NOTHING.issuperset(one.details.values()))
+            if one.granted < op.need or (one.details and not NOT_SENT.issuperset(one.details.values()))
         },
     )

@@ -10,7 +10,7 @@ from weakref import ref
 
 from ...wire.commands import WATCH_KEY, WATCH_PREFIX
 from ...wire.resp import MAX_PUSH, frame
-from ..contract import FAULT, SILENT
+from ..contract import FAULT, NO_REPLY
 from .requests import Op
 
 #: Where votes stand by the hash of what they watch. Places are made when they are needed, and stay: nobody
@@ -101,7 +101,7 @@ class Vigils:
                 op.vote(master, 1, b"", now)
                 op.settle()
             # Only now: what a signal handler interrupted is pushed once more.
-            if op.decided or op.values[master] != SILENT:
+            if op.decided or op.values[master] != NO_REPLY:
                 _leave(names.homes(op), ref(op))
 
     def at(self, master: int) -> Iterator[Op]:

@@ -1,0 +1,176 @@
+"""The bars: what must be reached, what is aimed for, and whether it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from scenarios import AIO, AIO_PEER_HIREDIS, AIO_PEERS, ALL, OWN, REDLOCK_PY_HIREDIS
+from stats import Turns, over_rounds, ratio
+
+from redlock_fast.engine.contract import MAX_OWED
+
+MET, MISSED, OPEN = "met", "MISSED", "not measured"
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """``who``'s number ``name`` in ``scenario``, by the best of ``against`` or (if none) as it is.
+
+    It must be at most ``must``, or at least where ``least``. ``pick``: what is taken of the rounds where
+    it is no ratio: the median, or the worst (max) where a single one would be one too many.
+    """
+
+    case: str
+    scenario: str
+    name: str
+    who: str
+    must: float
+    aim: float
+    against: tuple[str, ...] = ()
+    least: bool = False
+    unit: str = "x"
+    pick: Callable[[list[float]], float] | None = None
+
+    def measured(self, turns: Turns) -> float | None:
+        scenario = turns.get(self.scenario, {})
+        if self.against:
+            return ratio(scenario, self.name, self.who, *self.against)
+        picked = (self.pick,) if self.pick else ()
+        return over_rounds(scenario.get(self.who, []), self.name, *picked)
+
+    def reached(self, value: float, bar: float) -> bool:
+        return value >= bar if self.least else value <= bar
+
+    def judged(self, turns: Turns) -> dict[str, Any]:
+        value = self.measured(turns)
+        verdict = OPEN if value is None else MET if self.reached(value, self.must) else MISSED
+        aimed = value is not None and self.reached(value, self.aim)
+        sign = "≥" if self.least else "≤"
+        return {
+            "case": self.case,
+            "must": f"{sign} {number(self.must, self.unit)}",
+            "aim": f"{sign} {number(self.aim, self.unit)}",
+            "measured": value,
+            "is": "" if value is None else number(value, self.unit),
+            "verdict": verdict,
+            "aim reached": aimed,
+        }
+
+
+def number(value: float, unit: str) -> str:
+    """Three digits at most, with the unit."""
+    digits = f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.2f}"
+    if unit == "x":
+        digits = f"{value:.2f}" if value < 10 else f"{value:.0f}"
+    return f"{digits} {unit}".strip()
+
+
+# --- kinds of bars -----------------------------------------------------------------------------
+
+
+def p50_at_most(case: str, scenario: str, who: str, must: float, aim: float) -> Threshold:
+    """``who``'s p50 by the floor's."""
+    return Threshold(f"{case}: p50 by the floor's", scenario, "p50", who, must, aim, ("floor",))
+
+
+def peer_slower(case: str, peer: str, ours: str, must: float, aim: float) -> Threshold:
+    return Threshold(f"{case}: p50 of {peer} by ours", "caller", "p50", peer, must, aim, (ours,), least=True)
+
+
+def rate_at_least(case: str, scenario: str, who: str, must: float, aim: float, *against: str) -> Threshold:
+    return Threshold(f"{case}: locks/s", scenario, "locks/s", who, must, aim, against, least=True)
+
+
+def threads(callers: int, must: float, aim: float) -> Threshold:
+    case = f"{callers} threads against own connections per thread"
+    return rate_at_least(case, f"threads-{callers}", "native", must, aim, OWN.label)
+
+
+def batch(size: int, must: float) -> Threshold:
+    case = f"acquire_many + release_many of {size} against the floor of that batch"
+    return rate_at_least(case, f"batch-{size}", "native", must, 1.0, "floor")
+
+
+def stopped(callers: str) -> tuple[Threshold, ...]:
+    who, case = f"native, {callers}", f"one master stopped, {callers}"
+    return (
+        Threshold(f"{case}: locks/s against before", "stopped", "of before", who, 0.9, 1.0, least=True),
+        Threshold(f"{case}: failed acquires", "stopped", "failed", who, 0, 0, unit="", pick=max),
+        Threshold(f"{case}: replies owed", "stopped", "owed", who, MAX_OWED, MAX_OWED, unit="", pick=max),
+    )
+
+
+def memory(engine: str) -> tuple[Threshold, ...]:
+    return (
+        Threshold(f"memory of a held lock, {engine}", "memory", "per lock", engine, 600, 300, unit="B"),
+        Threshold(f"memory of a client, {engine}", "memory", "per client kB", engine, 2048, 512, unit="kB"),
+    )
+
+
+def imported() -> tuple[Threshold, ...]:
+    who = "import redlock_fast"
+    return (
+        Threshold(who, "import", "ms", who, 60, 30, unit="ms"),
+        Threshold(f"{who}: heavy modules that come with it", "import", "heavy", who, 0, 0, unit=""),
+    )
+
+
+BARS: tuple[Threshold, ...] = (
+    p50_at_most("1 thread, decided at quorum", "caller", "native", 0.90, 0.80),
+    p50_at_most("1 thread, all replies awaited", "caller", ALL.label, 1.08, 1.03),
+    p50_at_most("1 thread, pure Python", "caller", "python", 1.35, 1.15),
+    peer_slower("1 thread", "redlock-py", "native", 6, 8),
+    peer_slower("1 thread", REDLOCK_PY_HIREDIS.label, "native", 4.5, 6),
+    peer_slower("1 thread", "pottery", "native", 15, 20),
+    peer_slower("1 thread, pure Python", "redlock-py", "python", 2, 3),
+    threads(8, 1.6, 2.5),
+    threads(32, 3.3, 6),
+    threads(64, 4.2, 8),
+    rate_at_least("32 threads against floor32", "threads-32", "native", 0.35, 0.55, "floor"),
+    p50_at_most("asyncio, 1 task", "caller", AIO.label, 1.35, 1.1),
+    rate_at_least("asyncio, 64 tasks against floor64", "tasks-64", AIO.label, 0.6, 0.8, "floor"),
+    rate_at_least(
+        "asyncio, 64 tasks against the best asyncio peer",
+        "tasks-64",
+        AIO.label,
+        22,
+        40,
+        *(peer.label for peer in AIO_PEERS),
+    ),
+    rate_at_least(
+        f"asyncio, 64 tasks against {AIO_PEER_HIREDIS.label}",
+        "tasks-64",
+        AIO.label,
+        22,
+        40,
+        AIO_PEER_HIREDIS.label,
+    ),
+    batch(64, 0.90),
+    batch(256, 0.90),
+    batch(1024, 0.85),
+    p50_at_most(
+        "1 thread, one master 20 ms late, the floor's all healthy", "late", "native, one late", 1.0, 0.9
+    ),
+    *stopped("1 thread"),
+    *stopped("32 threads"),
+    *memory("native"),
+    *memory("python"),
+    *imported(),
+    Threshold(
+        "no contention, 1 waiter: release to the next grant in another process (push)",
+        "waiting",
+        "ms",
+        "native, push",
+        3,
+        1.2,
+        unit="ms",
+    ),
+)
+
+
+def judged(turns: Turns, whole: bool = True) -> list[dict[str, Any]]:
+    """All bars, or where only a part was measured those that could be judged."""
+    verdicts = [bar.judged(turns) for bar in BARS]
+    return [bar for bar in verdicts if whole or bar["measured"] is not None]

@@ -1,0 +1,227 @@
+"""What is on the masters, looked at through connections of their own: SCAN, GETRANGE and PTTL.
+
+redis-py connects; the replies are read here, because a name may be longer than any reply that a lock has a
+use for. A hostile master is bounded in time, bytes and entries; it costs its own column.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ..masters.address import Target
+from ..masters.connect import connection_of, error_text
+from ..wire.resp import ErrorReply, ProtocolError
+
+#: So many keys in one round trip.
+OF_STRINGS = (b"COUNT", b"1000", b"TYPE", b"string")
+ASKED_AT_ONCE = 500
+#: A longer value is no lock's. Ours have 20 bytes, other libraries' up to 40.
+MAX_TOKEN = 64
+#: A counter of fencing tokens: its name, and its value.
+COUNTER = re.compile(rb"\{.*\}:f", re.DOTALL)
+COUNT = re.compile(rb"-?\d+")
+
+#: Bytes that one master may send in all, bytes of a name, items of an array, bytes of a line.
+MAX_BYTES = 64 << 20
+MAX_STRING = 1 << 20
+MAX_ITEMS = 100_000
+MAX_LINE = 1024
+RECEIVE_SIZE = 1 << 16
+
+#: A token and the milliseconds it has left, for each name; None where the name is no lock.
+Found = list[tuple[bytes, int] | None]
+
+
+class Replies:
+    """Commands to a socket, and their replies in RESP2."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._received = bytearray()
+        self._left = MAX_BYTES
+        self._end = 0.0
+
+    def send(self, data: bytes, end: float) -> None:
+        """``end``: when (monotonic seconds) the last of the replies has to be here."""
+        self._end = end
+        self._wait()
+        self._sock.sendall(data)
+
+    def next(self, depth: int = 0) -> Any:
+        """A word or text as bytes, an int, None, a list, or an :class:`ErrorReply`. Raises ProtocolError."""
+        line = self._line()
+        kind, text = line[:1], line[1:]
+        if kind == b"+":
+            return text
+        if kind == b"-":
+            return ErrorReply(text.decode(errors="backslashreplace"))
+        if kind == b"_":
+            return None
+        try:
+            number = int(text)
+        except ValueError:
+            raise ProtocolError("not a number") from None
+        if kind == b":":
+            return number
+        if number == -1 and kind in b"$*":
+            return None
+        if kind == b"$" and 0 <= number <= MAX_STRING:
+            return self._take(number + 2)[:-2]
+        if kind == b"*" and 0 <= number <= MAX_ITEMS and depth < 2:
+            return [self.next(depth + 1) for _ in range(number)]
+        raise ProtocolError("unexpected reply")
+
+    def _line(self) -> bytes:
+        searched = 0
+        while (at := self._received.find(b"\r\n", searched, MAX_LINE)) < 0:
+            if len(self._received) >= MAX_LINE:
+                raise ProtocolError("line is too long")
+            searched = max(0, len(self._received) - 1)
+            self._receive()
+        return self._take(at + 2)[:-2]
+
+    def _take(self, size: int) -> bytes:
+        while len(self._received) < size:
+            self._receive()
+        data = bytes(self._received[:size])
+        del self._received[:size]
+        return data
+
+    def _receive(self) -> None:
+        if self._left <= 0:
+            raise ProtocolError(f"more than {MAX_BYTES >> 20} MiB")
+        self._wait()
+        data = self._sock.recv(RECEIVE_SIZE)
+        if not data:
+            raise ConnectionError("connection closed by the master")
+        self._left -= len(data)
+        self._received += data
+
+
+    def _wait(self) -> None:
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._sock.settimeout(left)
+
+
+class Server:
+    """One master. ``error``: why it does not answer any more.
+
+    ``end``: when (monotonic seconds) the answer to the present question has to be here.
+    """
+
+    def __init__(self, target: Target, timeout: float) -> None:
+        self.name = target.name
+        self.error = ""
+        self.complete = True  # all names were looked at
+        self.end = 0.0
+        self._target = target
+        self._timeout = timeout
+        self._connection: Any = None
+        self._replies: Replies
+
+    def names(self, pattern: bytes, limit: int, deadline: float) -> set[bytes]:
+        """Keys with a string that match, ``limit`` and some at most."""
+        found: set[bytes] = set()
+        cursor = b"0"
+        while True:
+            (reply,) = self._ask([(b"SCAN", cursor, b"MATCH", pattern, *OF_STRINGS)])
+            cursor = _add_names(found, reply)
+            if cursor == b"0":
+                return found
+            if len(found) > limit or time.monotonic() > deadline:
+                self.complete = False
+                return found
+
+    def values(self, names: Sequence[bytes]) -> Found:
+        """What each of these is now."""
+        found: Found = []
+        for at in range(0, len(names), ASKED_AT_ONCE):
+            part = names[at : at + ASKED_AT_ONCE]
+            values = self._ask([(b"GETRANGE", name, b"0", b"%d" % MAX_TOKEN) for name in part], errors=True)
+            left = self._ask([(b"PTTL", name) for name in part], errors=True)
+            found += map(_lock, part, values, left)
+        return found
+
+    def delete(self, names: Sequence[bytes]) -> int:
+        """How many of these there were."""
+        return int(self._ask([(b"UNLINK", *names)])[0]) if names else 0
+
+    def _ask(self, commands: list[tuple[bytes | str, ...]], errors: bool = False) -> list[Any]:
+        if self._connection is None:
+            self._connection = connection_of(self._target, self._timeout, self._target.protocol or 2)
+            self._replies = Replies(self._connection._sock.release())
+        self._replies.send(b"".join(self._connection.pack_commands(commands)), self.end)
+        said = [self._replies.next() for _ in commands]
+        for reply in said:
+            if isinstance(reply, ErrorReply) and not errors:
+                raise ProtocolError(reply)
+        return said
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.disconnect()
+
+
+def _add_names(found: set[bytes], reply: Any) -> bytes:
+    """Take the names of one reply to SCAN; returns the cursor."""
+    cursor, names = reply if isinstance(reply, list) and len(reply) == 2 else (None, None)
+    if not isinstance(cursor, bytes) or not isinstance(names, list):
+        raise ProtocolError("unexpected reply to SCAN")
+    if not all(isinstance(name, bytes) for name in names):
+        raise ProtocolError("unexpected reply to SCAN")
+    found.update(names)
+    return cursor
+
+
+def _lock(name: bytes, value: Any, left: Any) -> tuple[bytes, int] | None:
+    """A string of a token's length that will expire; no counter of fencing tokens."""
+    if not isinstance(value, bytes) or not 1 <= len(value) <= MAX_TOKEN:
+        return None
+    counter = COUNTER.fullmatch(name) and COUNT.fullmatch(value)
+    return (value, left) if isinstance(left, int) and left > 0 and not counter else None
+
+
+class Servers:
+    """All masters, asked at the same time. A context manager. One that fails is not asked again."""
+
+    def __init__(self, targets: Sequence[Target], timeout: float) -> None:
+        self.all = [Server(target, timeout) for target in targets]
+        self._pool = ThreadPoolExecutor(len(targets))
+
+    def __enter__(self) -> Servers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+        for server in self.all:
+            with contextlib.suppress(Exception):
+                server.close()
+
+    def each(self, question: Callable[[Server], Any], seconds: float) -> Iterator[Any]:
+        """The answers, in the order of the masters; None from those that fail, or take longer."""
+        end = time.monotonic() + seconds
+        return self._pool.map(lambda server: _answer(server, question, end), self.all)
+
+
+def _answer(server: Server, question: Callable[[Server], Any], end: float) -> Any:
+    if server.error:
+        return None
+    server.end = end
+    try:
+        return question(server)
+    except Exception as error:  # whatever redis-py makes of a connection
+        server.error = error_text(error)
+    return None
+
+
+def escape_pattern(name: bytes) -> bytes:
+    """For MATCH: this name, whatever is in it."""
+    return re.sub(rb"([*?\[\]\\])", rb"\\\1", name)

@@ -1,0 +1,234 @@
+"""The straight way of asyncio locks: that it is taken, and all that leads from it back to the procedures."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import redis
+from support.clocks import Jumping
+from support.event_loops import at_full_strength, clean, on_loops, until
+from support.fast_path_only import fast_path_only
+from support.keys import TTL, occupy, paused, sizes, values, wipe
+
+from redlock_fast import AsyncFastRedlock, AsyncLock, ClientClosed, Contended, QuorumUnavailable, Retry
+from redlock_fast.embedded import Masters
+
+MakeAio = Callable[..., AsyncFastRedlock]
+Raw = Callable[[Masters], list[redis.Redis]]
+
+ALL = range(5)
+
+
+async def begun(task: asyncio.Task[bool]) -> None:
+    """It has asked the masters; they are stopped, so there is no answer yet."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not task.done()
+
+
+@contextlib.asynccontextmanager
+async def asked(valkey: Masters, lock: AsyncLock) -> AsyncIterator[asyncio.Task[bool]]:
+    """A single attempt, while it waits for the masters; they answer after the block."""
+    with paused(valkey, *ALL):
+        task = asyncio.create_task(lock.acquire(blocking=False))
+        await begun(task)
+        yield task
+
+
+async def reusable(lock: AsyncLock) -> None:
+    """Whatever came of an attempt, there can be another one."""
+    assert not lock.locked()
+    assert await lock.acquire() is True
+    assert await lock.release() is True
+
+
+@on_loops
+async def test_no_detours(masters: Masters, aclient: MakeAio, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with aclient(masters) as c:
+        await at_full_strength(c)
+        fast_path_only(monkeypatch)
+        lock = c.lock("straight", TTL)
+        for blocking in (True, False):
+            assert await lock.acquire(blocking) is True
+            assert await lock.release() is True
+            assert await lock.release() is False
+        async with lock:
+            assert lock.locked()
+        assert (c.stats().acquired, c.stats().released) == (3, 3)
+        await clean(masters)
+
+
+@on_loops
+async def test_refused(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
+    nodes = raw(valkey)
+    async with aclient(valkey, retry=Retry(max_attempts=1)) as c:
+        await at_full_strength(c)
+        lock = c.lock("taken", TTL)
+        occupy(nodes[:3], "taken")
+        assert await lock.acquire() is False
+        with pytest.raises(Contended, match="3 of 5"):
+            async with lock:
+                pass
+        await until(lambda: sizes(valkey) == [1, 1, 1, 0, 0], "ours are taken back")
+        assert c.stats().contended == 2
+        for node in nodes[:3]:
+            wipe(node)
+        await reusable(lock)
+
+
+@on_loops
+async def test_refused_once(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
+    """The rounds after the first one are the procedure's."""
+    nodes = raw(valkey)
+    async with aclient(valkey, retry=Retry(0.001, 0.002)) as c:
+        await at_full_strength(c)
+        occupy(nodes, "taken")
+        lock = c.lock("taken", TTL)
+        task = asyncio.create_task(lock.acquire())
+        await until(lambda: bool(c.policy.local_queue.waiting) or task.done(), "it waits")
+        assert c.lock("taken", TTL)._start_attempt(True, -1) is None, "who comes now has to queue"
+        for node in nodes:
+            node.delete("taken")
+        assert await task is True
+        assert await lock.release() is True
+        await clean(valkey)
+
+
+@on_loops
+async def test_silent(valkey: Masters, aclient: MakeAio) -> None:
+    async with aclient(valkey, node_timeout=0.05) as c:
+        await at_full_strength(c)
+        lock = c.lock("silent", TTL)
+        async with asked(valkey, lock) as task:
+            with pytest.raises(QuorumUnavailable):
+                await task
+        assert not lock.locked()
+        await clean(valkey)
+
+
+@on_loops
+async def test_too_late(valkey: Masters, aclient: MakeAio) -> None:
+    clock = Jumping()
+    async with aclient(valkey, clock=clock) as c:
+        await at_full_strength(c)
+        lock = c.lock("late", TTL)
+        async with asked(valkey, lock) as task:
+            clock.jump(TTL)
+        with pytest.raises(QuorumUnavailable, match="too late"):
+            await task
+        await clean(valkey)
+        await reusable(lock)
+
+
+@pytest.mark.parametrize("trusted", [2, 3])
+@on_loops
+async def test_electorate_changed(valkey: Masters, aclient: MakeAio, trusted: int) -> None:
+    """Masters that may have forgotten locks since they were asked are not counted."""
+    async with aclient(valkey, decide="all") as c:
+        await at_full_strength(c)
+        lock = c.lock("guarded", TTL)
+        async with asked(valkey, lock) as task:
+            c.masters.voters.mask = (1 << trusted) - 1
+        if trusted == 3:
+            assert await task is True
+            assert await lock.release() is True
+        else:
+            with pytest.raises(QuorumUnavailable):
+                await task
+        await clean(valkey)
+        c.masters.voters.mask = 0b11111
+        await reusable(lock)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@on_loops
+async def test_cancelled_acquire(valkey: Masters, aclient: MakeAio, times: int) -> None:
+    async with aclient(valkey) as c:
+        await at_full_strength(c)
+        lock = c.lock("cancelled", TTL)
+        async with asked(valkey, lock) as task:
+            for _ in range(times):
+                task.cancel("enough")
+            with pytest.raises(asyncio.CancelledError) as raised:
+                await task
+        assert task.cancelled()
+        assert raised.value.args in (("enough",), ())  # a task forgets it before Python 3.11
+        await clean(valkey)
+        await reusable(lock)
+
+
+@on_loops
+async def test_cancelled_release(valkey: Masters, aclient: MakeAio) -> None:
+    async with aclient(valkey) as c:
+        await at_full_strength(c)
+        lock = c.lock("cancelled", TTL)
+        assert await lock.acquire()
+        with paused(valkey, *ALL):
+            task = asyncio.create_task(lock.release())
+            await begun(task)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert not lock.locked()
+        await clean(valkey)
+        await reusable(lock)
+
+
+@pytest.mark.parametrize("what", ["acquire", "release", "with", "body"])
+@on_loops
+async def test_destroyed(valkey: Masters, aclient: MakeAio, what: str) -> None:
+    """A task that is destroyed cannot wait for anything, and leaves nothing all the same."""
+    async with aclient(valkey) as c:
+        await at_full_strength(c)
+        lock = c.lock("destroyed", TTL)
+
+        async def use() -> None:
+            async with lock:
+                await asyncio.get_running_loop().create_future()
+
+        if what in ("release", "body"):
+            assert await lock.acquire()
+            await until(lambda: sizes(valkey) == [1] * 5, "all have it")
+        with paused(valkey, *ALL):
+            if what == "body":
+                await lock.__aexit__(GeneratorExit, GeneratorExit(), None)
+            else:
+                coroutine = use() if what == "with" else getattr(lock, what)()
+                coroutine.send(None)
+                coroutine.close()
+            assert not lock.locked()
+        await clean(valkey)
+        await reusable(lock)
+
+
+@on_loops
+async def test_closed_meanwhile(valkey: Masters, aclient: MakeAio) -> None:
+    c = aclient(valkey)
+    await at_full_strength(c)
+    lock = c.lock("closed", TTL)
+    async with asked(valkey, lock) as task:
+        closing = asyncio.create_task(c.close())
+        await until(lambda: c.masters.closed, "it is being closed")
+    await closing
+    with contextlib.suppress(ClientClosed, QuorumUnavailable):
+        assert await task is True, "it was answered before"
+    assert not lock._acquiring
+    await clean(valkey) if not lock.locked() else None
+
+
+@on_loops
+async def test_values(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
+    """Each acquisition has a token of its own, and the masters have that."""
+    nodes = raw(valkey)
+    async with aclient(valkey) as c:
+        await at_full_strength(c)
+        lock, tokens = c.lock("token", TTL), set()
+        for _ in range(10):
+            assert await lock.acquire()
+            await until(lambda: values(nodes, "token") == [lock.token] * 5, "all have it")
+            tokens.add(lock.token)
+            assert await lock.release()
+        assert len(tokens) == 10

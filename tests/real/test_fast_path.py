@@ -1,0 +1,275 @@
+"""The straight way of locks for threads: that it is taken, and all that leads back to the procedures."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from unittest.mock import Mock, call
+
+import pytest
+import redis
+from support.clocks import Jumping
+from support.fast_path_only import fast_path_only
+from support.interruptions import interrupted
+from support.keys import SOMEBODY, TTL, nothing_left, occupy, paused, sizes, values, wipe
+from support.waiting import DEADLINE, eventually, start
+
+from redlock_fast import (
+    AsyncFastRedlock,
+    ClientClosed,
+    Contended,
+    FastRedlock,
+    Lock,
+    LockAlreadyHeld,
+    LockLost,
+    QuorumUnavailable,
+    Retry,
+)
+from redlock_fast.embedded import Masters
+from redlock_fast.threads import fast_path as _straight
+
+MakeClient = Callable[..., FastRedlock]
+Raw = Callable[[Masters], list[redis.Redis]]
+
+ALL = range(5)
+URLS = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
+
+
+@contextlib.contextmanager
+def asked(valkey: Masters, lock: Lock) -> Iterator[Future[bool]]:
+    """A single attempt, while it waits for the masters; they answer after the block."""
+    link = lock._core.masters.engine.connection_state
+    with paused(valkey, *ALL):
+        owed = [link(master).owed for master in ALL]
+        attempt = start(lambda: lock.acquire(blocking=False))
+        eventually(lambda: all(link(master).owed > owed[master] for master in ALL), "all are asked")
+        yield attempt
+
+
+def reusable(lock: Lock) -> None:
+    """Whatever came of an attempt, there can be another one."""
+    assert not lock.locked()
+    assert lock.acquire() is True
+    assert lock.release() is True
+
+
+def test_no_detours(masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    c = connected(masters)
+    fast_path_only(monkeypatch)
+    for lock in (c.lock("straight", TTL), c.lock("kept", TTL, auto_extend=True)):
+        for blocking in (True, False):
+            assert lock.acquire(blocking) is True
+            with pytest.raises(LockAlreadyHeld):
+                lock._mark_acquiring(object())
+            assert lock.release() is True
+            assert lock.release() is False
+        with lock:
+            assert lock.locked()
+    assert (c.stats().acquired, c.stats().released) == (6, 6)
+    nothing_left(masters)
+
+
+def test_short_way_makes_the_locks_of_a_subclass() -> None:
+    """Catches: ``acquire`` that makes a lock by itself although ``lock`` is overridden: of another name."""
+    lock = Mock(side_effect=LookupError)
+    threads: FastRedlock = type("Tenant", (FastRedlock,), {"lock": lock})(URLS)
+    with pytest.raises(LookupError):
+        threads.acquire("r", TTL)
+    tasks: AsyncFastRedlock = type("Tenant", (AsyncFastRedlock,), {"lock": lock})(URLS)
+    with pytest.raises(LookupError):
+        tasks.acquire("r", TTL).send(None)  # no loop is needed to make one
+    assert lock.call_args_list == [call("r", TTL), call("r", TTL)]
+
+
+def test_refused(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
+    nodes = raw(valkey)
+    c = connected(valkey, retry=Retry(max_attempts=1))
+    lock = c.lock("taken", TTL)
+    occupy(nodes[:3], "taken")
+    assert lock.acquire() is False
+    with pytest.raises(Contended, match="3 of 5"), lock:
+        pass
+    eventually(lambda: sizes(valkey) == [1, 1, 1, 0, 0], "ours are taken back")
+    assert c.stats().contended == 2
+    for node in nodes[:3]:
+        wipe(node)
+    reusable(lock)
+
+
+def test_refused_once(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
+    """The rounds after the first one are the procedure's."""
+    nodes = raw(valkey)
+    c = connected(valkey, retry=Retry(0.001, 0.002))
+    occupy(nodes, "taken")
+    lock = c.lock("taken", TTL)
+    waiting = start(lock.acquire)
+    eventually(lambda: c.policy.local_queue.waiting, "it waits")
+    assert c.lock("taken", TTL)._start_attempt(True, -1) is None, "who comes now has to queue"
+    with pytest.raises(LockAlreadyHeld):
+        lock.acquire()
+    for node in nodes:
+        node.delete("taken")
+    assert waiting.result(DEADLINE) is True
+    assert lock.release() is True
+    nothing_left(valkey)
+
+
+def test_silent(valkey: Masters, connected: MakeClient) -> None:
+    c = connected(valkey, node_timeout=0.05)
+    lock = c.lock("silent", TTL)
+    with asked(valkey, lock) as attempt, pytest.raises(QuorumUnavailable):
+        attempt.result(DEADLINE)
+    assert not lock.locked()
+    nothing_left(valkey)
+
+
+def test_faults_are_counted_once(valkey: Masters, connected: MakeClient) -> None:
+    c = connected(valkey, decide="all")
+    lock = c.lock("faults", TTL)
+    with asked(valkey, lock) as attempt:
+        valkey[0].kill()
+    assert attempt.result(DEADLINE) is True
+    assert c.masters.states[0].faults == c.stats().faults == 1
+    assert lock.release() is True
+
+
+def test_too_late(valkey: Masters, connected: MakeClient) -> None:
+    clock = Jumping()
+    lock = connected(valkey, clock=clock).lock("late", TTL)
+    with asked(valkey, lock) as attempt:
+        clock.jump(TTL)
+    with pytest.raises(QuorumUnavailable, match="too late"):
+        attempt.result(DEADLINE)
+    nothing_left(valkey)
+    reusable(lock)
+
+
+def test_ended_in_the_body(valkey: Masters, connected: MakeClient) -> None:
+    clock = Jumping()
+    c = connected(valkey, clock=clock)
+    lock = c.lock("ended", TTL)
+
+    def body() -> None:
+        with lock:
+            clock.jump(TTL)
+            for master in valkey:
+                wipe(master)
+
+    with pytest.raises(LockLost):
+        body()
+    assert (c.stats().released, c.stats().expired) == (0, 1)
+    reusable(lock)
+
+
+@pytest.mark.parametrize("trusted", [2, 3])
+def test_electorate_changed(valkey: Masters, connected: MakeClient, trusted: int) -> None:
+    """Masters that may have forgotten locks since they were asked are not counted."""
+    c = connected(valkey, decide="all")
+    lock = c.lock("guarded", TTL)
+    with asked(valkey, lock) as attempt:
+        c.masters.voters.mask = (1 << trusted) - 1
+    if trusted == 3:
+        assert attempt.result(DEADLINE) is True
+        assert lock.release() is True
+    else:
+        with pytest.raises(QuorumUnavailable):
+            attempt.result(DEADLINE)
+    nothing_left(valkey)
+    c.masters.voters.mask = 0b11111
+    reusable(lock)
+
+
+def test_closed_meanwhile(valkey: Masters, connected: MakeClient) -> None:
+    c = connected(valkey)
+    lock = c.lock("closed", TTL)
+    with asked(valkey, lock) as attempt:
+        closing = start(c.close)
+        eventually(lambda: c.masters.closed, "it is being closed")
+    closing.result(DEADLINE)
+    with contextlib.suppress(ClientClosed, QuorumUnavailable):
+        assert attempt.result(DEADLINE) is True, "it was answered before"
+    assert lock.release() is False
+    with pytest.raises(ClientClosed):
+        lock.acquire()
+    if not lock.locked():
+        nothing_left(valkey)
+
+
+def test_one_object_for_many_threads(valkey: Masters, connected: MakeClient) -> None:
+    """Only one of them has it; to the others it is held already."""
+    lock = connected(valkey).lock("shared", TTL)
+    together, held = threading.Barrier(4), threading.Lock()
+
+    def use() -> int:
+        together.wait(DEADLINE)
+        had = 0
+        for _ in range(200):
+            with contextlib.suppress(LockAlreadyHeld):
+                assert lock.acquire(blocking=False)
+                assert held.acquire(blocking=False)
+                had += 1
+                held.release()
+                assert lock.release()
+        return had
+
+    threads = [start(use) for _ in range(together.parties)]
+    assert sum(thread.result(DEADLINE) for thread in threads) > 0
+    nothing_left(valkey)
+    reusable(lock)
+
+
+# --- interrupts -----------------------------------------------------------------------------------
+
+
+def enter(lock: Lock) -> None:
+    with lock:
+        pass
+
+
+USES: dict[str, Callable[[Lock], object]] = {
+    "acquire": Lock.acquire,
+    "with a timeout": lambda lock: lock.acquire(timeout=DEADLINE),
+    "refused": lambda lock: lock.acquire(blocking=False),
+    "release": Lock.release,
+    "with": enter,
+}
+#: Compiled, the way itself has no moments but in the exchange, for which test_signals.py is.
+LEAST = 5 if str(_straight.__file__).endswith(".py") else 0
+#: What returns from there has done it all: the caller has been told.
+WHOLE = ("threads/client.py", "threads/fast_path.py", "threads/driver.py")
+#: On the way in, before anything of a release has begun.
+BEFORE = ("call release", "call __exit__")
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("use", USES)
+def test_interrupted_at_any_moment(
+    valkey: Masters, connected: MakeClient, raw: Raw, use: str, kept: bool
+) -> None:
+    """Nothing stays behind, and the same object can be used again at once."""
+    c, nodes, free = connected(valkey), raw(valkey), use != "refused"
+    if not free:
+        occupy(nodes[:3], "r")
+    for number in range(1000):
+        lock = c.lock("r", TTL, auto_extend=kept)
+        if use == "release":
+            assert lock.acquire()
+        moment = interrupted(partial(USES[use], lock), number, spared=WHOLE)
+        if moment is None:
+            break
+        if lock.locked():
+            assert moment in BEFORE
+            assert lock.release() is True
+        assert not c.masters.held, moment
+        assert not kept or len(c.renewal().schedule) == 0, moment
+        assert lock.acquire(blocking=False) is free, moment
+        assert lock.release() is free, moment
+    lock.release()
+    assert number > LEAST, "there were moments to interrupt it at"
+    if free:
+        nothing_left(valkey)
+    else:
+        eventually(lambda: values(nodes, "r") == [SOMEBODY] * 3 + [None] * 2, "only theirs are left")

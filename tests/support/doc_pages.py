@@ -1,0 +1,87 @@
+"""The documents as what can be run: the Python blocks of a page, in their order and in one namespace.
+
+Sybil finds the blocks, the hidden ones too (``<!-- invisible-code-block: python ... -->``), and those to
+leave out (``<!-- skip: next "why" -->``). ``redis://10.0.0.M`` stands for master M. ``redis://10.0.1.M``
+stands for its second database over its second address, so that it can be another group's master M.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+from unittest import SkipTest
+
+from sybil import Document, Example
+from sybil.evaluators.python import pad
+from sybil.parsers.markdown import CodeBlockParser, SkipParser
+
+from redlock_fast.embedded import Masters
+from redlock_fast.locks.client_base import BaseClient
+from redlock_fast.sharded.placement import Sharding
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The blocks of one language, to be read."""
+    parser = CodeBlockParser(language, evaluator=lambda example: None)
+    return [str(example.parsed) for example in Document.parse(str(page), parser)]
+
+
+class Page:
+    """``skipped``: the reasons, of blocks that were left out."""
+
+    def __init__(self, page: Path, masters: Masters) -> None:
+        self.skipped: list[str] = []
+        self._runner = asyncio.Runner()
+        self._masters = masters
+        self._document = Document.parse(
+            str(page), CodeBlockParser("python", evaluator=self._evaluate), SkipParser()
+        )
+        self._document.namespace["__name__"] = page.stem
+
+    def run(self) -> None:
+        """Raises what a block raises, with its line in the page. At the end all clients are closed."""
+        with self._runner:
+            try:
+                for example in self._document:
+                    try:
+                        example.evaluate()
+                    except SkipTest as skip:
+                        self.skipped.append(str(skip))
+            finally:
+                self._close()
+
+    def _evaluate(self, example: Example) -> None:
+        source = pad(self._on_this_machine(example.parsed), example.line + example.parsed.line_offset)
+        code = compile(source, example.path, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        awaited = eval(code, example.namespace)
+        if code.co_flags & inspect.CO_COROUTINE:
+            self._runner.run(awaited)
+
+    def _on_this_machine(self, source: str) -> str:
+        def url(match: re.Match[str]) -> str:
+            group, master = int(match[1]), self._masters[int(match[2]) - 1]
+            return f"{master.unix_url}?db=1" if group else master.url
+
+        return re.sub(r"\bredis://10\.0\.([01])\.([1-5])\b(?::6379)?", url, source)
+
+    def _close(self) -> None:
+        for value in list(self._document.namespace.values()):
+            if isinstance(value, (BaseClient, Sharding)):
+                self._runner.run(_closed(value))
+
+
+async def _closed(client: Any) -> None:
+    closing = client.close()
+    if inspect.isawaitable(closing):
+        await closing

@@ -1,0 +1,20 @@
+"""Acquires and releases that one exchange decides need no procedure."""
+
+from __future__ import annotations
+
+import pytest
+
+from redlock_fast.aio import client, fast_path
+from redlock_fast.threads import fast_path as fast_path_of_threads
+
+
+def fast_path_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a procedure that is run fails the test."""
+
+    def procedure_used(*_: object) -> None:
+        raise AssertionError("a procedure was run")
+
+    for module in (fast_path, fast_path_of_threads):
+        monkeypatch.setattr(module, "acquire_lock", procedure_used)
+    for module in (client, fast_path_of_threads):
+        monkeypatch.setattr(module, "release_lock", procedure_used)

@@ -1,0 +1,68 @@
+"""What a signal handler raises, raised at a chosen moment: without signals, so that none is left out."""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import redlock_fast
+
+PACKAGE = Path(redlock_fast.__file__).parent
+ENGINE = PACKAGE / "engine"
+RESUME = dis.opmap["RESUME"]
+
+
+def interrupted(action: Callable[[], object], number: int, *, spared: tuple[str, ...] = ()) -> str | None:
+    """Do this, with a KeyboardInterrupt in its moment ``number``, from 0. None: it has not so many.
+
+    Returns which moment that was: "call", "return" or "c_return", and in which function.
+
+    Moments are those at which Python looks for signals: where a function begins and where a generator goes
+    on, and after a call of a function in C. And after one of a function in Python, at which Python looks
+    only where a tool replaces its evaluation of frames. The package's own count, but not those of its engine
+    in Python: engines have tests of their own. ``spared``: files (below the package) whose functions may
+    have done all by when they return, so that what comes then is for their callers.
+    """
+    left = number
+    which = None
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal left, which
+        if is_interruptible(frame, event, spared):
+            if left == 0:
+                which = f"{event} {frame.f_code.co_name}"
+                raise KeyboardInterrupt  # which ends the profiling
+            left -= 1
+
+    before = sys.getprofile()
+    sys.setprofile(profile)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            action()
+    finally:
+        sys.setprofile(before)
+    return which
+
+
+def is_interruptible(frame: FrameType, event: str, spared: tuple[str, ...]) -> bool:
+    code = frame.f_code
+    path = Path(code.co_filename)
+    if PACKAGE not in path.parents or ENGINE in path.parents:
+        return False
+    if event == "call":
+        return not inside_yield_from(frame)
+    if event == "return":
+        return not (code.co_flags & inspect.CO_GENERATOR or path.relative_to(PACKAGE).as_posix() in spared)
+    return event == "c_return"
+
+
+def inside_yield_from(frame: FrameType) -> bool:
+    """Whether it goes on there, on its way to the generator inside: no signal is looked for."""
+    opcode, argument = frame.f_code.co_code[frame.f_lasti : frame.f_lasti + 2]
+    return opcode == RESUME and argument & 3 >= 2

@@ -1,0 +1,33 @@
+"""What is made on the hot path in another way than by its class is the same."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from redlock_fast import FastRedlock, Lock
+from redlock_fast.aio.future import ExchangeFuture, exchange_future
+from redlock_fast.algorithm.lease import Lease, plain_lease
+from redlock_fast.algorithm.lock_kind import LockKind
+from redlock_fast.engine.messages import Request, request
+from redlock_fast.locks.lock_state import plain_lock
+
+
+def fields(made: Any) -> dict[str, Any]:
+    """All that Python can see: where they are compiled, some fields are C's alone."""
+    slots = [name for kind in type(made).__mro__ for name in getattr(kind, "__slots__", ())]
+    return {name: getattr(made, name, None) for name in slots if name != "__weakref__"}
+
+
+def test_both_ways() -> None:
+    """Catches: a field that one of them forgets."""
+    asked: Any = SimpleNamespace(loop=object())
+    assert fields(exchange_future(asked, asked.loop)) == fields(ExchangeFuture(asked))
+    assert fields(request(1, (b"k",), 31, 2.5)) == fields(Request(1, (b"k",), 31, 2.5))
+    what: Any = b"k", b"token", 31, 10.0, 9.5, 9.0
+    assert fields(plain_lease(*what)) == fields(Lease(*what))
+    client = FastRedlock(["redis://127.0.0.1:1"], ttl=7.0)
+    for ttl in (None, 3.0):
+        short, usual = fields(plain_lock(Lock, client, "r", ttl)), fields(client.lock("r", ttl))
+        assert type(short.pop("_lock_kind")) is type(usual.pop("_lock_kind")) is LockKind
+        assert short == usual

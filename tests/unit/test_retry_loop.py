@@ -1,0 +1,449 @@
+"""Between the rounds of an acquire, in virtual time: whether another follows, and what it waits for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+from redlock_fast import Contended, FastRedlock, QuorumUnavailable, Retry
+from redlock_fast.algorithm.attempts import MAX_POLL_INTERVAL, POLL_INTERVAL, REARM, RetryLoop
+from redlock_fast.algorithm.effects import (
+    Effect,
+    Exchange,
+    Sleep,
+    WaitForChange,
+    WaitForReconnect,
+    WaitForTurn,
+)
+from redlock_fast.algorithm.lease import AcquireFailure
+from redlock_fast.algorithm.lock_kind import LockKind
+from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.procedures import acquire
+from redlock_fast.algorithm.quorum import WakeJitter
+from redlock_fast.algorithm.voting_masters import VotingMasters
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Request, Votes
+from redlock_fast.wire.commands import Verb
+
+KEY, N, NEED = b"key", 5, 3
+NODE_TIMEOUT = 0.05
+#: A round with a reply from everybody takes so long.
+ROUND = 0.001
+
+
+def votes(*values: int) -> Votes:
+    granted, faulty = sum(value > 0 for value in values), values.count(FAULT)
+    refused = sum(NO_REPLY + 1 < value <= 0 for value in values)
+    details: dict[int, str | bytes] = {n: "failed" for n, value in enumerate(values) if value == FAULT}
+    return Votes(values, 0b11111, granted, refused, faulty, details)
+
+
+HELD = votes(0, 0, 0, 0, 0)
+SPLIT = votes(1, 1, 0, 0, NO_REPLY)
+DOWN = votes(FAULT, FAULT, FAULT, NO_REPLY, NO_REPLY)
+MUTE = votes(NO_REPLY, NO_REPLY, NO_REPLY, NO_REPLY, NO_REPLY)
+GRANTED = votes(1, 1, 1, NO_REPLY, NO_REPLY)
+OPEN = votes(NO_REPLY, NO_REPLY, NO_REPLY, NO_REPLY, NO_REPLY)
+
+
+class Waiter:
+    """One who tries, in a client of its own. Time goes by with effects only."""
+
+    def __init__(
+        self,
+        seconds: float | None = None,
+        rounds: int | None = None,
+        lock_kind: LockKind | None = None,
+        **policy: Any,
+    ) -> None:
+        self.now = 100.0
+        self.chance = 0.5
+        self.effects: list[Effect] = []
+        #: What a watch sees, and after how long (at most its own time).
+        self.seen: tuple[Votes, float] = GRANTED, 0.0
+        #: What happens while it waits for its turn.
+        self.meanwhile: Callable[[], object] = lambda: None
+        settings: dict[str, Any] = {"retry": Retry(0.01, 0.1), "push": True, **policy}
+        self.policy = Policy(
+            N,
+            NEED,
+            NODE_TIMEOUT,
+            0.01,
+            1.0,
+            voters=VotingMasters(N),
+            clock=lambda: self.now,
+            chance=lambda: self.chance,
+            **settings,
+        )
+        give_up_at = None if seconds is None else self.now + seconds
+        self.retry_loop = RetryLoop(self.policy, lock_kind or LockKind(KEY), give_up_at, rounds)
+
+    def fails(self, said: Votes = HELD, took: float = ROUND) -> bool:
+        """A round that got no lease; whether it was the last."""
+        self.now += took
+        return self.retry_loop.exhausted(said, self.now - took)
+
+    def waits(self, said: Votes = HELD) -> bool:
+        """Until the next round; False: there is no time for one."""
+        return bool(self.run(self.retry_loop.wait(said)))
+
+    def run(self, procedure: Generator[Effect, Any, Any]) -> Any:
+        answer: Any = None
+        while True:
+            try:
+                effect = procedure.send(answer)
+            except StopIteration as done:
+                return done.value
+            self.effects.append(effect)
+            answer = self.perform(effect)
+
+    def perform(self, effect: Effect) -> Any:
+        assert not isinstance(effect, Exchange) or isinstance(effect, WaitForChange)
+        if isinstance(effect, WaitForChange):
+            self.now += min(self.seen[1], effect.timeout)
+            return [self.seen[0]]
+        if isinstance(effect, WaitForTurn):
+            self.meanwhile()
+            if not effect.entry.is_first:
+                self.now += effect.seconds
+        elif isinstance(effect, Sleep):
+            self.now += effect.seconds
+        return None
+
+    def watched(self) -> float:
+        """How long the last watch was to take at most."""
+        return [effect.timeout for effect in self.effects if isinstance(effect, WaitForChange)][-1]
+
+    def paused(self) -> float:
+        last = self.effects[-1]
+        assert isinstance(last, Sleep)
+        return last.seconds
+
+
+# --- what it waits for --------------------------------------------------------------------------------
+
+
+def test_it_watches_and_lets_others_go_first() -> None:
+    waiter = Waiter()
+    assert not waiter.fails()
+    assert waiter.waits()
+    watch, jitter = waiter.effects
+    assert isinstance(watch, WaitForChange)
+    assert isinstance(watch.requests, list)
+    assert [(Verb(r.verb), r.args, r.masters) for r in watch.requests] == [(Verb.WATCH, (KEY,), 0b11111)]
+    assert watch.need == NEED
+    assert isinstance(jitter, Sleep)
+    assert jitter.seconds == pytest.approx(0.5 * 4 * ROUND)
+
+
+def test_only_masters_with_a_vote_watch() -> None:
+    waiter = Waiter()
+    waiter.policy.voters.mask = 0b00111
+    waiter.fails()
+    waiter.waits()
+    watch = waiter.effects[0]
+    assert isinstance(watch, WaitForChange)
+    assert isinstance(watch.requests, list)
+    assert watch.requests[0].masters == 0b00111
+
+
+def test_where_all_masters_push_it_looks_seldom() -> None:
+    waiter = Waiter()
+    for _ in range(5):
+        waiter.fails()
+        waiter.waits()
+        assert waiter.watched() == REARM
+
+
+@pytest.mark.parametrize(("chance", "least"), [(0.0, 0.5), (0.999, 0.9995)])
+def test_where_a_master_cannot_push_it_looks_more_and_more_seldom(chance: float, least: float) -> None:
+    waiter = Waiter()
+    waiter.policy.voters.all_push, waiter.chance = False, chance
+    looks = []
+    for _ in range(5):
+        waiter.fails()
+        waiter.waits()
+        looks.append(waiter.watched())
+    assert looks == pytest.approx([least * min(MAX_POLL_INTERVAL, POLL_INTERVAL * 2**n) for n in range(5)])
+
+
+def test_a_long_life_of_refusals_does_not_overflow() -> None:
+    waiter = Waiter()
+    waiter.policy.voters.all_push = False
+    waiter.retry_loop.failed = 100_000
+    waiter.waits()
+    assert waiter.watched() <= MAX_POLL_INTERVAL
+
+
+@pytest.mark.parametrize("said", [DOWN, MUTE])
+def test_where_masters_failed_it_pauses(said: Votes) -> None:
+    """Nobody would tell it anything."""
+    waiter = Waiter()
+    assert not waiter.fails(said)
+    assert waiter.waits(said)
+    assert [type(effect) for effect in waiter.effects] == [WaitForReconnect if said is DOWN else Sleep]
+    assert waiter.paused() == pytest.approx(waiter.policy.retry.delay(1, ROUND, 0.5))
+    assert waiter.retry_loop.entry is None, "and keeps nobody from asking"
+
+
+@pytest.mark.parametrize("why", ["too many replies owed", "buffer full", "lagging"])
+def test_connected_masters_need_no_connection(why: str) -> None:
+    """Catches: rounds without a pause while masters that hang are connected: there is nothing to wait for."""
+    waiter = Waiter()
+    full = votes(*DOWN.values)
+    full.details.update(dict.fromkeys(range(3), why))
+    assert not waiter.fails(full)
+    assert waiter.waits(full)
+    assert [type(effect) for effect in waiter.effects] == [Sleep]
+
+
+def test_where_masters_fail_while_it_watches_it_pauses_as_long() -> None:
+    waiter = Waiter()
+    waiter.seen = DOWN, 0.2
+    waiter.fails()
+    assert waiter.waits()
+    assert waiter.paused() == pytest.approx(waiter.policy.retry.delay(1, ROUND, 0.5))
+
+
+@pytest.mark.parametrize("how", ["poll", "a claim with nothing to watch"])
+def test_without_push_it_pauses(how: str) -> None:
+    class Dull(LockKind):
+        def watch_request(self, masters: int) -> Request | None:
+            return None
+
+    waiter = Waiter(push=False) if how == "poll" else Waiter(lock_kind=Dull(KEY))
+    for attempt in (1, 2, 3):
+        waiter.fails()
+        assert waiter.waits()
+        assert waiter.paused() == pytest.approx(waiter.policy.retry.delay(attempt, ROUND, 0.5))
+    assert {type(effect) for effect in waiter.effects} == {Sleep}
+
+
+# --- how it lets others go first ----------------------------------------------------------------------
+
+
+def test_window_doubles_with_every_split_and_ends_at_its_longest() -> None:
+    jitter = WakeJitter()
+    windows = [jitter.delay(True, 0.0001, 1.0) for _ in range(8)]
+    assert windows == [0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.064, 0.064]
+
+
+def test_window_begins_anew_when_the_votes_were_not_split() -> None:
+    jitter = WakeJitter()
+    for _ in range(4):
+        jitter.delay(True, 0.0001, 1.0)
+    assert [jitter.delay(split, 0.0001, 1.0) for split in (False, True)] == [0.002, 0.004]
+
+
+@pytest.mark.parametrize(("took", "window"), [(0.0, 0.002), (0.003, 0.012), (0.5, 0.064)])
+def test_window_is_some_round_trips_wide(took: float, window: float) -> None:
+    assert WakeJitter().delay(True, took, 1.0) == pytest.approx(window)
+    assert WakeJitter().delay(False, took, 0.25) == pytest.approx(window / 4)
+
+
+def test_only_split_votes_widen_the_window_of_a_waiter() -> None:
+    waiter = Waiter()
+    pauses = []
+    for said in (SPLIT, SPLIT, SPLIT, HELD, SPLIT):
+        waiter.fails(said)
+        waiter.seen = GRANTED, 0.0
+        waiter.retry_loop._refusal = AcquireFailure(HELD, False, 1)  # it was others, not the masters
+        waiter.waits(said)
+        pauses.append(2 * waiter.paused())
+    assert pauses == pytest.approx([4 * ROUND, 8 * ROUND, 16 * ROUND, 4 * ROUND, 8 * ROUND])
+
+
+# --- how long ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("push", [True, False])
+def test_bounded_attempts_bound_the_wait(push: bool) -> None:
+    """It waits no longer than polling would, whatever the holder does."""
+    waiter = Waiter(rounds=4, push=push)
+    waiter.seen = OPEN, math.inf
+    began = waiter.now
+    for attempt in (1, 2, 3):
+        assert not waiter.fails()
+        before = waiter.now
+        assert waiter.waits()
+        assert waiter.now - before <= waiter.policy.retry.delay(attempt, ROUND, 0.5) + 1e-9
+    assert waiter.fails()
+    assert waiter.now - began <= 4 * ROUND + 3 * 0.1
+    assert waiter.retry_loop.failure.rounds == 4
+
+
+@pytest.mark.parametrize("said", [HELD, SPLIT])
+def test_time_is_left_for_a_last_round(said: Votes) -> None:
+    waiter = Waiter(seconds=1.0)
+    waiter.seen = OPEN, math.inf
+    assert not waiter.fails(said)
+    waiter.retry_loop._refusal = AcquireFailure(said, False, 1)
+    assert waiter.waits(said)
+    left = waiter.retry_loop.give_up_at
+    assert left is not None
+    assert left - waiter.now == pytest.approx(NODE_TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    ("took", "left", "kept"), [(0.001, 1.0, 0.05), (0.3, 1.0, 0.05), (0.01, 0.2, 0.04), (0.001, 0.1, 0.01)]
+)
+def test_what_is_kept_for_the_last_round(took: float, left: float, kept: float) -> None:
+    """Four times what the last one took, or a tenth of the time, but no more than a round may take."""
+    waiter = Waiter(seconds=took + left)
+    assert not waiter.fails(took=took)
+    assert waiter.retry_loop.spare == pytest.approx(left - kept)
+
+
+def test_without_time_for_another_round_it_is_over() -> None:
+    waiter = Waiter(seconds=0.5)
+    assert not waiter.fails(took=0.44)
+    assert waiter.fails(took=0.02)
+
+
+def test_the_time_is_never_exceeded() -> None:
+    waiter = Waiter(seconds=0.7)
+    waiter.seen = OPEN, math.inf
+    waiter.chance = 0.999
+    end = waiter.now + 0.7
+    while not waiter.fails():
+        waiter.waits()
+        assert waiter.now < end
+    assert waiter.now <= end + 1e-9
+
+
+def test_a_short_outage_is_borne_and_a_long_one_is_not() -> None:
+    waiter = Waiter()
+    assert not waiter.fails(DOWN, took=0.9)
+    assert not waiter.fails(HELD)
+    assert not waiter.fails(DOWN, took=0.9)
+    assert waiter.fails(DOWN, took=0.2)
+    assert waiter.retry_loop.failure.unavailable
+
+
+def test_masters_that_had_no_time_to_answer_are_not_blamed() -> None:
+    """The last round was cut short by the caller's own time-out."""
+    waiter = Waiter(seconds=1.0)
+    assert not waiter.fails(HELD)
+    waiter.now += 0.97
+    assert waiter.fails(MUTE, took=0.029)
+    assert (waiter.retry_loop.failure.unavailable, waiter.retry_loop.failure.rounds) == (False, 2)
+    assert waiter.retry_loop.failure.votes is HELD
+
+
+@pytest.mark.parametrize("said", [DOWN, MUTE])
+def test_the_only_round_tells_of_masters_that_did_not_answer_though_it_was_cut_short(said: Votes) -> None:
+    """Nothing else is known: no earlier round, and no wait in the line, has shown that others hold it."""
+    waiter = Waiter(seconds=NODE_TIMEOUT / 2)
+    assert waiter.fails(said, took=NODE_TIMEOUT / 2)
+    assert (waiter.retry_loop.failure.unavailable, waiter.retry_loop.failure.rounds) == (True, 1)
+    assert waiter.retry_loop.failure.votes is said
+
+
+# --- the line -----------------------------------------------------------------------------------------
+
+
+def test_who_is_alone_in_line_does_not_wait_for_its_turn() -> None:
+    waiter = Waiter()
+    assert waiter.run(waiter.retry_loop.queue())
+    assert waiter.effects == []
+
+
+def test_it_waits_for_its_turn_first() -> None:
+    waiter = Waiter()
+    before = waiter.policy.local_queue.enter(KEY)
+    waiter.meanwhile = before.leave
+    waiter.fails()
+    assert waiter.waits()
+    assert [type(effect) for effect in waiter.effects] == [WaitForTurn, WaitForChange, Sleep]
+    waiter.retry_loop.leave()
+    assert waiter.policy.local_queue.waiting == {}
+
+
+def test_its_place_stays_its_own_over_the_rounds() -> None:
+    waiter = Waiter()
+    for _ in range(3):
+        waiter.fails()
+        waiter.waits()
+    assert len(waiter.policy.local_queue.waiting[KEY]) == 1
+
+
+@pytest.mark.parametrize(("seconds", "rounds", "another"), [(1.0, None, False), (None, 3, True)])
+def test_time_that_has_gone_by_in_line(seconds: float | None, rounds: int | None, another: bool) -> None:
+    """It is over, or cost a pause where attempts are counted: the next is made as if it had polled."""
+    waiter = Waiter(seconds, rounds)
+    before = waiter.policy.local_queue.enter(KEY)
+    waiter.fails()
+    began = waiter.now
+    assert waiter.waits() is another
+    turn = waiter.effects[-1]
+    assert isinstance(turn, WaitForTurn)
+    bound = 1.0 if seconds else waiter.policy.retry.delay(1, ROUND, 0.5)
+    assert waiter.now - began <= bound + 1e-9
+    assert before.is_first
+
+
+def test_in_line_without_an_end() -> None:
+    waiter = Waiter()
+    before = waiter.policy.local_queue.enter(KEY)
+    waiter.meanwhile = before.leave
+    assert waiter.run(waiter.retry_loop.queue())
+    (turn,) = waiter.effects
+    assert isinstance(turn, WaitForTurn)
+    assert turn.seconds == math.inf
+
+
+def test_a_claim_without_a_line_asks_at_once() -> None:
+    class Alone(LockKind):
+        queue_key = None
+
+    waiter = Waiter(lock_kind=Alone(KEY))
+    behind = waiter.policy.local_queue.enter(KEY)
+    assert waiter.run(waiter.retry_loop.queue())
+    waiter.fails()
+    assert waiter.waits()
+    assert [type(effect) for effect in waiter.effects] == [WaitForChange, Sleep]
+    assert behind.is_first
+
+
+def test_where_others_wait_it_asks_no_master_before_its_turn() -> None:
+    waiter = Waiter()
+    before = waiter.policy.local_queue.enter(KEY)
+    end = waiter.now + 0.3
+    refusal = waiter.run(acquire(waiter.policy, LockKind(KEY), 10.0, end, None, lambda lease: None))
+    assert [type(effect) for effect in waiter.effects] == [WaitForTurn]
+    assert isinstance(refusal, AcquireFailure)
+    assert (refusal.unavailable, refusal.rounds) == (False, 0)
+    assert waiter.now == pytest.approx(end)
+    assert len(waiter.policy.local_queue.waiting[KEY]) == 1
+    assert before.is_first
+
+
+# --- in words -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def client() -> FastRedlock:
+    return FastRedlock([f"redis://master-{number}" for number in range(N)])
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind", "text"),
+    [
+        (AcquireFailure(HELD, False, 1), Contended, "held by others on 5 of 5 masters, after 1 attempt$"),
+        (AcquireFailure(SPLIT, False, 3), Contended, "held by others on 2 of 5 masters, after 3 attempts$"),
+        (
+            AcquireFailure(OPEN, False, 0),
+            Contended,
+            "others of this client wait for it, too, and were first$",
+        ),
+        (AcquireFailure(DOWN, True, 2), QuorumUnavailable, "no quorum of 3 of 5 masters after 2 attempts"),
+        (AcquireFailure(GRANTED, True, 1), QuorumUnavailable, "granted the lease too late"),
+    ],
+)
+def test_what_a_refusal_says(client: FastRedlock, refusal: AcquireFailure, kind: type, text: str) -> None:
+    error = client.acquire_error(KEY, refusal)
+    assert type(error) is kind
+    with pytest.raises(kind, match=text):
+        raise error
