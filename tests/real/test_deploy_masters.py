@@ -54,6 +54,7 @@ def test_there_is_nothing_to_warn_of(these: Deployed, caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING, "redlock_fast"), these.client(restart_guard="off") as client:
         with client.lock("r"):
             pass
+        eventually(lambda: all(one.state == "connected" for one in client.health()), "all are connected")
         for health in client.health():
             assert (health.state, health.persistence, health.eviction) == (
                 "connected",

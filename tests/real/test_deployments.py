@@ -56,6 +56,8 @@ def test_each_connection_asks_for_credentials(client: MakeClient) -> None:
         provider = Rotating()
         servers = [redis.Redis(port=master.port, credential_provider=provider) for master in masters]
         one = client(servers)
+        one.connect()
+        eventually(lambda: [m.connections for m in one.health()] == [1, 1, 1], "all are connected")
         with one.lock("r"):
             pass
         asked = provider.asked

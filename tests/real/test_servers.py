@@ -366,6 +366,7 @@ def test_tls(tls: tuple[Masters, list[str]], connected: MakeClient, raw: Raw) ->
         check_life(client, f"r{number}")
     long = "x" * (64 << 10)
     check_life(client, long)
+    eventually(lambda: all(one.state == "connected" for one in client.health()), "no master lags")
     lock = held(client)
     until_values(nodes, "r", [lock.token] * 3)
     assert lock.release() is True
