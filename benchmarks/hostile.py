@@ -28,7 +28,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
-from support.tricks import POLITE_MASTER, TRICKS, Process
+from support.attacks import POLITE_MASTER, TRICKS, Process
 
 from redlock_fast import AsyncFastRedlock, FastRedlock
 from redlock_fast.embedded import Masters
