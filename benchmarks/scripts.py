@@ -15,6 +15,8 @@ import statistics
 import time
 from collections.abc import Callable
 
+import redis
+
 from redlock_fast.embedded import Masters
 from redlock_fast.engine import load
 from redlock_fast.engine.contract import Engine, Request, Wait
@@ -33,11 +35,9 @@ def connected(engine: Engine, masters: Masters) -> None:
     """Attach every master, with its scripts loaded."""
     commands = (*dialect(CAN), command(b"SET", 0, 1, b"IFEQ", 1, b"PX", 2))
     for number, master in enumerate(masters):
-        for script in scripts(CAN, None):
-            with socket.create_connection(("127.0.0.1", master.port)) as sock:
-                text = b"*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%d\r\n%b\r\n" % (len(script.text), script.text)
-                sock.sendall(text)
-                assert sock.recv(200).startswith(b"$40")
+        with redis.Redis(unix_socket_path=master.socket_path) as node:
+            for script in scripts(CAN, None):
+                node.script_load(script.text)
         engine.attach(number, socket.create_connection(("127.0.0.1", master.port)), commands)
 
 

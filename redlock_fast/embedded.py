@@ -1,8 +1,8 @@
 """Real masters on this machine, for the demo, for benchmarks and for users' own tests.
 
-    with embedded.Masters(5) as masters:
-        client = FastRedlock(masters.urls)
-        masters[0].kill()
+with embedded.Masters(5) as masters:
+    client = FastRedlock(masters.urls)
+    masters[0].kill()
 """
 
 from __future__ import annotations

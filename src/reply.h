@@ -25,7 +25,7 @@ enum reply_kind {
 #define REPLY_MAX_DEPTH 8
 #define REPLY_MAX_DIGITS 19
 #define REPLY_LEAST 3 /* the shortest item, in bytes */
-#define REPLY_HEAD 4  /* bytes of a line that are looked at before it is whole */
+#define REPLY_HEAD 4  /* bytes of a line that are checked before its end arrives */
 
 typedef struct {
     const char *data;
@@ -69,7 +69,8 @@ static inline size_t reply_max_line(char type) {
     return type == '_' ? 0 : type == '#' ? 1 : REPLY_MAX_DIGITS + 1;
 }
 
-/* Whether a line of this type may begin so. Random bytes that no line end follows would be waited for. */
+/* Whether a line of this type can begin with these bytes. Without this check the parser waits for the end of
+ * random bytes, and takes the next replies for a part of their line. */
 static inline int reply_begins(char type, const char *text, size_t size) {
     if (type == '-') {
         for (size_t i = 0; i < size && i < REPLY_HEAD; i++)

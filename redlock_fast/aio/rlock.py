@@ -66,9 +66,7 @@ class AsyncRLock(Reentrant):
         #: What the bodies of ``async with`` hold, and whose they are: at their end that task may be gone.
         self._bodies: list[tuple[weakref.ref[asyncio.Task[Any]], Ownership]] = []
 
-    async def acquire(
-        self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None
-    ) -> bool:
+    async def acquire(self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None) -> bool:
         """Enter; see [`RLock.acquire`][]. Cancelled, it has not entered."""
         ownership = self._ownership()
         if ownership is not None:

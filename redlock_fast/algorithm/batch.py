@@ -134,9 +134,7 @@ def extend(
     ``thorough``: nobody waits for the outcome, so every master may be waited for, to see who lost a key.
     """
     start = policy.clock()
-    outcomes = [
-        extended_already(policy, lease, ttl, start) for lease, ttl in zip(leases, ttls, strict=True)
-    ]
+    outcomes = [extended_already(policy, lease, ttl, start) for lease, ttl in zip(leases, ttls, strict=True)]
     asked = [number for number, outcome in enumerate(outcomes) if outcome is None]
     if asked:
         asking = [leases[number] for number in asked]

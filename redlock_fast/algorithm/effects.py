@@ -80,13 +80,13 @@ Effect = Exchange | Sleep | WaitForQuorum | WaitForTurn
 
 
 def undo_after(error: BaseException, undo: Generator[Effect, Any, Any]) -> Generator[Effect, Any, None]:
-    """Run ``undo`` because of ``error``. Not where the generator is destroyed: that must not yield."""
+    """Run ``undo`` after ``error``, unless the generator is being closed: then it must not yield."""
     if not isinstance(error, GeneratorExit):
         yield from undo
 
 
 def send_no_reply(requests: list[Request] | Batch) -> Generator[Effect, Any, None]:
-    """Hand over what must arrive, without waiting for replies; once more if that is interrupted."""
+    """Send requests that must arrive, without waiting for replies. Send them again if that is interrupted."""
     try:
         yield from send(requests)
     except BaseException as error:
@@ -95,5 +95,5 @@ def send_no_reply(requests: list[Request] | Batch) -> Generator[Effect, Any, Non
 
 
 def send(requests: list[Request] | Batch) -> Generator[Effect, Any, None]:
-    """Hand over requests without waiting for replies."""
+    """Send requests without waiting for replies."""
     yield Exchange(requests, 0, 0.0)

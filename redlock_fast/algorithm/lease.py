@@ -32,9 +32,7 @@ class Lease:
     #: Larger than that of every earlier holder; None where it was not asked for.
     fencing: int | None = None
 
-    def __init__(
-        self, key: bytes, token: bytes, sent: int, ttl: float, end: float, validity: float
-    ) -> None:
+    def __init__(self, key: bytes, token: bytes, sent: int, ttl: float, end: float, validity: float) -> None:
         self.key = key
         self.token = token
         self.sent = sent

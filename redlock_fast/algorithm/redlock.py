@@ -48,7 +48,7 @@ def start_attempt(policy: Policy, lock_kind: LockKind, ttl: float, token: bytes)
 
 
 def start_attempts(policy: Policy, keys: list[bytes], ttl: float) -> Attempt:
-    """The same for a batch: plain locks on ``keys``, with a token each."""
+    """As ``start_attempt``, for a batch of plain locks on ``keys``. Each key gets a token of its own."""
     attempt = _attempt(policy, ttl)
     attempt.token = policy.tokens(len(keys))
     columns = (keys, attempt.token, policy.ttl_on_wire(ttl))
@@ -101,9 +101,9 @@ def finish_attempt(attempt: Attempt, granted: int, sent: int, fencing: int | Non
 def finish_attempts(
     attempt: Attempt, keys: Sequence[bytes], tally: BatchVotes
 ) -> tuple[list[Lease | None], Votes | None]:
-    """The same for a batch: its leases; and votes that tell why there is none at all.
+    """As ``finish_attempt``, for a batch: the leases, and the votes that explain why no lease was granted.
 
-    A tally has no votes of single masters: none of its grants counts if a master restarted.
+    The votes of a batch do not name single masters. So no grant counts if any master restarted.
     """
     policy, validity, forgetful = attempt.policy, validity_left(attempt), restarted(attempt)
     why: Votes | None = None
@@ -119,7 +119,7 @@ def finish_attempts(
 
 
 def _forgotten(masters: int, mask: int) -> Votes:
-    """Instead of what these masters said."""
+    """Votes in which each master of ``mask`` failed: it restarted after it was asked."""
     details: dict[int, str | bytes] = {n: "it restarted meanwhile" for n in range(masters) if mask >> n & 1}
     values = tuple([FAULT if n in details else 0 for n in range(masters)])
     return Votes(values, 0, 0, 0, len(details), details)
@@ -133,19 +133,25 @@ def start_release(lease: Lease) -> list[Request]:
 
 def finish_release(policy: Policy, lease: Lease, answers: list[Votes]) -> bool:
     """Whether the lease had not ended before its release."""
-    votes = answers[0] if len(answers) == 1 else weakest(policy, answers)
+    votes = weakest(policy, answers)
     return was_alive(policy, lease, votes.granted, votes)
 
 
 def was_alive(policy: Policy, lease: Lease, granted: int, votes: Votes | None) -> bool:
-    """The same of a part of a batch. It has no votes where a quorum granted and no master failed."""
+    """As ``finish_release``, for one lease of a batch.
+
+    ``votes`` is None if a quorum granted the release and no master failed.
+    """
     if lease.lost:
         return False
     return granted >= policy.need or (votes is not None and still_alive(policy, lease, votes))
 
 
 def weakest(policy: Policy, answers: list[Votes]) -> Votes:
-    """Of what was asked together, the part that decides: all must be ours."""
+    """The votes on the weakest key: one that a quorum refused, or else the one with the fewest grants.
+
+    A lease of several keys is held only if each key is.
+    """
     if len(answers) == 1:
         return answers[0]
     return min(answers, key=lambda votes: (not policy.refused_by_quorum(votes), votes.granted))

@@ -103,7 +103,6 @@ class Replies:
         self._left -= len(data)
         self._received += data
 
-
     def _wait(self) -> None:
         left = self._end - time.monotonic()
         if left <= 0:

@@ -75,6 +75,9 @@ BACKLOG = frozenset({"too many replies owed", "buffer full"})
 #: Why a connection ended where the master pushed that no key is what it was.
 FLUSHED = "its keys were flushed"
 
+#: What the reason begins with where the master broke the protocol.
+PROTOCOL_ERROR = "protocol error"
+
 #: Bounds, per master.
 MAX_OWED = 65_536
 MAX_BUFFER = 16 << 20

@@ -13,9 +13,7 @@ class Request:
 
     __slots__ = ("args", "masters", "resend_for", "verb")
 
-    def __init__(
-        self, verb: int, args: tuple[bytes, ...], masters: int, resend_for: float = 0.0
-    ) -> None:
+    def __init__(self, verb: int, args: tuple[bytes, ...], masters: int, resend_for: float = 0.0) -> None:
         self.verb = verb
         self.args = args
         self.masters = masters

@@ -1,4 +1,4 @@
-"""A client whose locks do something besides: write spans. Locks that it made before stay as they are."""
+"""Gives a client another class of locks: one that writes spans. Locks that it made before do not change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Methods = dict[str, Any]
 def instrument(
     client: BaseClient, threads: Callable[[type[Any]], Methods], tasks: Callable[[type[Any]], Methods]
 ) -> None:
-    """From now on ``client`` makes locks with these methods in place of those of their class.
+    """Make ``client`` create locks with these methods instead of those of their class.
 
     ``threads``, ``tasks``: given the class that its locks have now, the new methods, for a FastRedlock or
     for an AsyncFastRedlock.

@@ -190,14 +190,14 @@ class BaseClient:
         ]
 
     def observe(self) -> Observer:
-        """What observes this client; made the first time."""
+        """The observer of this client. The first call creates it."""
         with self.masters.mutex:
             if self.masters.observer is None:
                 self.masters.observer = Observer()
             return cast(Observer, self.masters.observer)
 
     def _class_of(self, own: type[L]) -> type[L]:
-        """The class of the locks that this client makes: its own, unless an observer has another one."""
+        """The class of the locks that this client makes: that of its observer, or else ``own``."""
         observer = self.masters.observer
         return own if observer is None else observer.lock_class or own
 

@@ -1,4 +1,4 @@
-"""What is told of a client that metrics or traces observe. A client without an observer tells nothing."""
+"""The observer of one client, for metrics and traces. A client without an observer only checks for None."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ..algorithm.lease import Lease
 
 
 class Grants(Protocol):
-    """What is told of each grant."""
+    """Receives each lease that the client was granted."""
 
     def add(self, lease: Lease) -> None: ...
 
 
 class Observer:
-    """Of one client. Times of grants and traces of locks are independent of each other.
+    """Observes one client. Either field may be set without the other.
 
-    ``grants``: is told of each lease that is granted. ``lock_class``: the class of the locks that the
-    client makes, in place of its own.
+    ``grants``: receives each granted lease. ``lock_class``: the client makes locks of this class instead of
+    its own.
     """
 
     __slots__ = ("grants", "lock_class")

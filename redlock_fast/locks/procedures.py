@@ -21,7 +21,10 @@ from .lock_state import LockState
 def acquire_lock(
     lock: LockState, blocking: bool, timeout: float | None, first: Attempt | None = None
 ) -> Generator[Effect, Any, Lease | AcquireFailure]:
-    """``first``: the caller has begun it with that, makes its exchange, and will end it."""
+    """Acquire ``lock``: the lease, or why there is none.
+
+    ``first``: an attempt that the caller has started. The caller makes its exchange, and ends the acquire.
+    """
     core, policy = lock._core, lock._core.policy
     if first is None and core.masters.closed:
         core.check_open()
@@ -58,7 +61,7 @@ def acquire_lock(
 
 
 def release_lock(lock: LockState) -> Generator[Effect, Any, bool]:
-    """False: there was no lease, or it had ended on a quorum before."""
+    """Release ``lock``. False: there was no lease, or it had ended on a quorum before."""
     core = lock._core
     lease = lock._start_release()
     if lease is None:
@@ -74,7 +77,7 @@ def release_lock(lock: LockState) -> Generator[Effect, Any, bool]:
 
 
 def drop_lock(lock: LockState) -> Generator[Effect, Any, None]:
-    """Release without waiting for an answer."""
+    """Release ``lock`` without waiting for replies."""
     lease = lock._own_lease()
     if lease is not None:
         if lock._auto_extension is not None:
@@ -83,10 +86,8 @@ def drop_lock(lock: LockState) -> Generator[Effect, Any, None]:
         yield from procedures.undo_lease(lease)
 
 
-def extend_lock(
-    lock: LockState, ttl: float | None, confirm: bool = False
-) -> Generator[Effect, Any, float]:
-    """The new validity in seconds."""
+def extend_lock(lock: LockState, ttl: float | None, confirm: bool = False) -> Generator[Effect, Any, float]:
+    """Extend ``lock``: the new validity in seconds."""
     core = lock._core
     core.check_open()
     ttl = lock._ttl if ttl is None else core.check_ttl(ttl)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from ..engine.contract import PROTOCOL_ERROR
 from ..wire.commands import CHECK_MARKER, MARKER, Dialect, RestartMarker, dialect, scripts
 from ..wire.resp import ProtocolError, without_arguments
 from ..wire.text import clean
@@ -72,7 +73,7 @@ def reasons() -> Iterator[None]:
     except Pushed:
         raise Flushed("its keys were flushed while it was asked who it is") from None
     except ProtocolError as error:
-        raise ConnectError(f"protocol error: {error}") from None
+        raise ConnectError(f"{PROTOCOL_ERROR}: {error}") from None
     except Exception as error:
         raise ConnectError(error_text(error)) from None
 

@@ -195,9 +195,7 @@ def _capabilities(kind: str, version: str, delifeq: Any, delex: Any, expire_gt: 
     since = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     valkey = kind == "valkey"
     has_delifeq = _supports(delifeq, (valkey and since >= (9, 0)) or _key_refused(delifeq))
-    has_delex = not has_delifeq and _supports(
-        delex, (not valkey and since >= (8, 4)) or _key_refused(delex)
-    )
+    has_delex = not has_delifeq and _supports(delex, (not valkey and since >= (8, 4)) or _key_refused(delex))
     has_gt = _supports(expire_gt, since >= (7, 0) or _key_refused(expire_gt))
     return Capabilities(has_delifeq, has_delex, has_gt)
 

@@ -1,4 +1,4 @@
-"""One master's place among the masters of a client: who sits there, since when not, whether it votes."""
+"""Connection and trust state of one configured master: connected or not, trusted to vote or not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ..engine.contract import BACKLOG, ConnectionState
+from ..engine.contract import BACKLOG, PROTOCOL_ERROR, ConnectionState
 from ..telemetry import EventLog
 from ..wire.resp import ProtocolError, decode, error_code, without_arguments
 from ..wire.text import clean
@@ -15,8 +15,6 @@ from .address import Target
 from .probe import Server
 from .restart_guard import JUDGING, Guard
 
-#: What the reason of a connection begins with that ended because the master broke the protocol.
-PROTOCOL_ERROR = "protocol error"
 #: Seconds between attempts to reconnect, doubled each time, with jitter.
 MIN_BACKOFF, MAX_BACKOFF = 0.05, 2.0
 #: The same while a caller waits for a quorum, at least: at first, and at most.
@@ -25,8 +23,9 @@ URGENT_INTERVAL, MAX_URGENT_INTERVAL = 0.015, 0.1
 SHORT_OUTAGE = 50
 #: Seconds. A connection that ends earlier counts as an attempt that failed.
 SHORT_CONNECTION = 1.0
-#: Seconds. So does one that ends earlier than this because the master broke the protocol, while no caller
-#: waits for a quorum: to read what such a master sends is work.
+#: Seconds. A connection that ends earlier because the master broke the protocol also counts as an attempt
+#: that failed: reading what such a master sends takes CPU. It does not count while a caller waits for a
+#: quorum.
 SHORT_CONNECTION_VIOLATION = 10.0
 #: Of its own: threads of ours must not change what the program draws from the shared one.
 _chance = random.Random()
@@ -100,7 +99,7 @@ class MasterHealth:
 
 @dataclass(slots=True)
 class MasterState:
-    """One master's place: who sits there and since when not."""
+    """Connection and trust state of one configured master."""
 
     target: Target
     attached: bool = False
@@ -116,7 +115,7 @@ class MasterState:
     connected_at: float = 0.0
     lost_at: float = 0.0
     short_connections: int = 0  # how many connections in a row ended before ``SHORT_CONNECTION``
-    # how many in a row ended before ``SHORT_CONNECTION_VIOLATION`` because it broke the protocol
+    # how many connections in a row ended before ``SHORT_CONNECTION_VIOLATION`` with a ``PROTOCOL_ERROR``
     violations: int = 0
     next_sentinel_query: float = 0.0  # when the Sentinels that name it are asked again
     guarded_until: float = 0.0
@@ -179,7 +178,7 @@ class MasterState:
         if self.attached:
             lived = now - self.connected_at
             self.short_connections = self.short_connections + 1 if lived < SHORT_CONNECTION else 0
-            violated = lived < SHORT_CONNECTION_VIOLATION and fault_cause(why) == PROTOCOL_ERROR
+            violated = lived < SHORT_CONNECTION_VIOLATION and why.startswith(PROTOCOL_ERROR)
             self.violations = self.violations + 1 if violated else 0
             self.lost_at = now
         self.attached = False

@@ -48,9 +48,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
         """A lock on ``resource``, not acquired yet; no I/O. As [`FastRedlock.lock`][]."""
         return self._client(resource).lock(resource, ttl, **options)
 
-    def rwlock(
-        self, resource: str | bytes, ttl: float | None = None, **options: Any
-    ) -> ReadWriteLock[Lock]:
+    def rwlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> ReadWriteLock[Lock]:
         """A read-write lock on ``resource``; no I/O. As [`FastRedlock.rwlock`][]."""
         return self._client(resource).rwlock(resource, ttl, **options)
 
@@ -64,9 +62,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
         """A reentrant lock on ``resource``. As [`FastRedlock.rlock`][]."""
         return self._client(resource).rlock(resource, ttl, **options)
 
-    def multilock(
-        self, resources: Sequence[str | bytes], ttl: float | None = None, **options: Any
-    ) -> Lock:
+    def multilock(self, resources: Sequence[str | bytes], ttl: float | None = None, **options: Any) -> Lock:
         """One lock on all of ``resources``; ConfigError if they belong to several groups. No I/O.
 
         As [`FastRedlock.multilock`][]; [`ShardedRedlock.group_of`][] tells.

@@ -220,9 +220,7 @@ class FastRedlock(BaseClient):
         kind = self._class_of(Lock)
         return kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension)
 
-    def rwlock(
-        self, resource: str | bytes, ttl: float | None = None, **options: Any
-    ) -> ReadWriteLock[Lock]:
+    def rwlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> ReadWriteLock[Lock]:
         """A read-write lock on ``resource``: ``.read()`` and ``.write()`` make a new lock for each holder.
 
         Any number of readers hold it together, or one writer alone; a writer that waits goes before readers

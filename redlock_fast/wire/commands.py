@@ -200,9 +200,7 @@ def script(keys: str, args: str, *parts: bytes) -> Script:
 _CACHING = command(b"CLIENT", b"CACHING", b"YES").parts[0]
 
 
-def watching(
-    read: Command, can: Capabilities, watch: int = WATCH_KEY, arm: Command | None = None
-) -> Command:
+def watching(read: Command, can: Capabilities, watch: int = WATCH_KEY, arm: Command | None = None) -> Command:
     """``read``, which says when a lock may be free, and to be told by a push when that changes.
 
     ``arm``: what reads only that of which a change is to be told, where ``read`` reads more. A server that

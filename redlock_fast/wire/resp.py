@@ -26,7 +26,7 @@ _LONGEST = dict.fromkeys(b":($!=*~>%|", 20) | {ord("#"): 1, ord("_"): 0}
 
 #: The types of which the line is a number, and what a number begins with.
 _NUMBERS, _SIGNS = b":($!=*~>%|", b"0123456789+-"
-#: So many bytes of a line are looked at before it is whole.
+#: Bytes of a line that are checked before its end arrives.
 _HEAD = 4
 
 #: The least that an item of an array has.
@@ -149,7 +149,11 @@ def resume(
 
 
 def _begins(kind: bytes | bytearray, head: bytes | bytearray) -> bool:
-    """Whether a line of this type may begin so. Random bytes that nothing ends would be waited for."""
+    """Whether a line of this type can begin with these bytes.
+
+    Without this check the parser waits for the end of random bytes, and takes the next replies for a part of
+    their line.
+    """
     if kind == b"-":
         return all(32 <= byte < 127 for byte in head)
     return kind not in _NUMBERS or head[:1] in _SIGNS

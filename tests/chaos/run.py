@@ -136,6 +136,8 @@ def _judge_majorities(seen: Evidence, result: Verdict) -> None:
 
 def _judge_keys(schedule: Schedule, environment: Environment, seen: Evidence, result: Verdict) -> None:
     result.foreign = sum(len(truth.foreign) for truth in seen.truths)
+    if not environment.settings.clocks:  # a clock that jumps is not replayed
+        result.expect(all(truth.steps for truth in seen.truths), "no command of some master was replayed")
     for master, why in verdict.not_allowed(seen.truths):
         result.problems.append(f"master {master} did what the model does not have: {why}")
     orphans = verdict.orphans(seen.holds, seen.truths)

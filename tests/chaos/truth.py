@@ -90,7 +90,7 @@ class Reader:
             else:
                 ago = piece.wall - line.at if self._true_clock else 0.0
                 self._now = piece.arrival - ago
-                self._command(line.words, line.scripted, line.at)
+                self._command(line)
         self._died = chapter.ended
 
     def _step(self, at: float, verb: str, token: bytes = b"", ttl: float = 0.0, reply: int = 1) -> None:
@@ -129,7 +129,8 @@ class Reader:
         else:
             self._events.append(name)
 
-    def _command(self, words: list[bytes], scripted: bool, at: float) -> None:
+    def _command(self, command: Command) -> None:
+        at, scripted, words = command
         verb = words[0].upper()
         events, self._events = self._events, []
         if verb in SCRIPTED:

@@ -68,9 +68,10 @@ class CountedVotes:
                     self.rounds[place] = began, deadline(op), masters
 
     def confirmed(self, place: Place) -> None:
-        """The lease is valid until the deadline of the last round, by its votes.
+        """The lease is valid until the deadline of the last round, by the votes of that round.
 
-        A master that forgot since the round began may have the key again, and shorter: it was refilled.
+        A master that forgot since the round began owes nothing: a refill may have given it the key with an
+        earlier end.
         """
         began, until, masters = self.rounds[place]
         for master in masters:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from redlock_fast.engine.contract import PROTOCOL_ERROR
 from redlock_fast.masters import state
 from redlock_fast.masters.address import target
 from redlock_fast.masters.probe import Server
@@ -11,7 +12,6 @@ from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.masters.state import (
     MAX_BACKOFF,
     MAX_URGENT_INTERVAL,
-    PROTOCOL_ERROR,
     SHORT_CONNECTION,
     SHORT_CONNECTION_VIOLATION,
     URGENT_INTERVAL,

@@ -18,7 +18,7 @@ from time import monotonic
 
 from ...wire.resp import ProtocolError
 from ...wire.text import clean
-from ..contract import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
+from ..contract import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY, PROTOCOL_ERROR
 from .connection import Connection, Lane
 from .poller import Watch
 from .requests import Lead, Waiter, new_bell
@@ -343,7 +343,7 @@ class Hub:
     def _break(self, connection: Connection, error: Exception) -> None:
         why = clean(getattr(error, "strerror", None) or str(error))
         if isinstance(error, ProtocolError):
-            why = f"protocol error: {why}"
+            why = f"{PROTOCOL_ERROR}: {why}"
         if connection.lane.connection is connection:
             self._end(connection, why, broken=True)
             self._bury()
