@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -66,6 +66,8 @@ class Run:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = parse(argv)
+    if not plot.INSTALLED:
+        print("no plots: matplotlib is missing, pip install -e '.[bench]'", file=sys.stderr)
     raise_limit()
     before = os.getloadavg()
     scenarios = options.scenarios
@@ -219,19 +221,12 @@ def describe(load_before: Sequence[float]) -> dict[str, Any]:
 def publish(result: dict[str, Any], turns: Turns, options: argparse.Namespace) -> None:
     """JSON and Markdown always; the documents only where everything was measured."""
     report.write(result, options.out)
-    drawn = list(plots(turns))
-    for name, svg in drawn:
+    drawn = plot.drawn(turns)
+    for name, svg in drawn.items():
         (options.out / name).write_text(svg)
     if not options.quick and not options.only:
         report.paste_all(result, drawn)
     print(markdown(result))
-
-
-def plots(turns: Turns) -> Iterator[tuple[str, str]]:
-    for name, draw in plot.PLOTS.items():
-        svg = draw(turns)
-        if svg:
-            yield f"{name}.svg", svg
 
 
 if __name__ == "__main__":

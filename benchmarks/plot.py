@@ -1,104 +1,116 @@
-"""The plots: how long one caller's cycles take, and how much many callers get done together."""
+"""Draws the plots with matplotlib: the latency of one caller, the throughput of many callers.
+
+matplotlib is in the ``bench`` extra. Without it a benchmark measures the same and draws nothing.
+"""
 
 from __future__ import annotations
 
 import functools
-import math
+import importlib.util
+import io
 import statistics
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from stats import Turn, Turns, over_rounds
-from svg import Point, Scale, Sheet, short, spread
+from stats import POINTS, Turn, Turns, over_rounds
 from tables import TASKS, THREADS
 
-WIDTH = 840
-LEFT, RIGHT, TOP = 74, 270, 84
+INSTALLED = importlib.util.find_spec("matplotlib") is not None
 
-#: How each contestant is drawn; all others are peers.
-KINDS = {
-    "floor": "floor dashed",
-    "native": "native wide",
-    "native asyncio": "native wide",
-    "native decide=all": "third",
-    "native uvloop": "third wide",
-    "python": "second wide",
-    "python asyncio": "second wide",
-    "own connections per thread": "own",
+#: Colour and line of an implementation; all others are peers.
+STYLES: dict[str, dict[str, Any]] = {
+    "floor": {"color": "#38424f", "linestyle": "--"},
+    "native": {"color": "#0b62d6", "linewidth": 2.8},
+    "native asyncio": {"color": "#0b62d6", "linewidth": 2.8},
+    "native decide=all": {"color": "#7047d6"},
+    "native uvloop": {"color": "#7047d6", "linewidth": 2.8},
+    "python": {"color": "#0e9a8a", "linewidth": 2.8},
+    "python asyncio": {"color": "#0e9a8a", "linewidth": 2.8},
+    "own connections per thread": {"color": "#d9760a"},
 }
+PEER = {"color": "#a0a8b4"}
 
+#: Text stays text, and the same numbers give the same file: no date, no random ids.
+SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "redlock-fast", "font.family": "sans-serif"}
+METADATA = {"Date": None, "Creator": None}
 
-def kind(label: str) -> str:
-    return KINDS.get(label, "peer")
-
-
-def colour(label: str) -> str:
-    return kind(label).partition(" ")[0]
-
-
-def words(label: str) -> str:
-    return "strong " + colour(label) if "wide" in kind(label) else colour(label).replace("peer", "faint")
-
-
-# --- latency of one caller ---------------------------------------------------------------------
-
-ROW = 34
-#: Of the distribution, in decades: how far each sample is smeared.
-SMEAR = 0.02
+#: Percentiles of a box: its whiskers, its ends and its median.
+BOX = {"whislo": 5, "q1": 25, "med": 50, "q3": 75, "whishi": 95}
 
 
 def latency(turns: Turns) -> str:
-    """A ridge for each contestant, the fastest on top."""
+    """A box for each implementation, the fastest on top."""
     curves = {label: median_curve(own) for label, own in turns.get("caller", {}).items()}
-    curves = dict(sorted(((label, c) for label, c in curves.items() if c), key=lambda item: middle(item[1])))
-    if not curves:
-        return ""
-    left = 250
-    bottom = TOP + 20 + ROW * len(curves)
-    sheet = Sheet(
-        WIDTH,
-        bottom + 50,
-        "One caller: how long acquire + release takes",
-        "distribution over all cycles, median marked; further left is faster",
-    )
-    low = min(curve[1] for curve in curves.values()) * 0.8
-    high = max(curve[-3] for curve in curves.values()) * 1.25
-    scale = Scale(low, high, left, WIDTH - 90)
-    for tick in scale.ticks():
-        sheet.line([(scale(tick), TOP - 6), (scale(tick), bottom)], "grid")
-        sheet.write(scale(tick), bottom + 18, f"{tick:,.0f}", "small faint", "middle")
-    sheet.write((left + WIDTH - 90) / 2, bottom + 38, "µs, logarithmic", "small faint", "middle")
-    for row, (label, curve) in enumerate(curves.items()):
-        ridge(sheet, scale, TOP + 20 + ROW * (row + 0.75), label, curve)
-    return sheet.text
+    order = sorted((label for label in curves if curves[label]), key=lambda label: middle(curves[label]))
+
+    def draw(axes: Any) -> None:
+        boxes = [
+            {name: curves[label][percent * POINTS // 100] for name, percent in BOX.items()} for label in order
+        ]
+        drawn = axes.bxp(boxes, orientation="horizontal", showfliers=False, patch_artist=True)
+        for box, label in zip(drawn["boxes"], order, strict=True):
+            box.set(facecolor=style(label)["color"], alpha=0.5)
+        names = [f"{label}   {middle(curves[label]):,.0f} µs" for label in order]
+        axes.set_yticks(range(1, len(order) + 1), names)
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.set_title("One caller: acquire + release, µs (box: quartiles, whiskers: p5 and p95)")
+        ticks(axes.xaxis)
+
+    return svg(draw, 1.2 + 0.35 * len(order)) if order else ""
 
 
-def ridge(sheet: Sheet, scale: Scale, base: float, label: str, curve: Sequence[float]) -> None:
-    heights = density(curve, scale)
-    top = max(height for _, height in heights)
-    outline = [(x, base - height / top * ROW * 0.95) for x, height in heights]
-    sheet.area([(outline[0][0], base), *outline, (outline[-1][0], base)], colour(label))
-    sheet.line(outline, kind(label))
-    x = scale(middle(curve))
-    sheet.line([(x, base), (x, base - ROW * 0.6)], f"{colour(label)} wide")
-    sheet.write(240, base - 4, label, words(label), "end")
-    sheet.write(WIDTH - 20, base - 4, f"{middle(curve):,.0f} µs", words(label), "end")
+def throughput(turns: Turns, columns: dict[int, str], unit: str, family: str) -> str:
+    """A line for each implementation; the legend has the order of the lines' ends."""
+    lines = rates(turns, columns, family)
+    callers = sorted({n for line in lines.values() for n, _ in line})
+
+    def draw(axes: Any) -> None:
+        for label in sorted(lines, key=lambda label: -lines[label][-1][1]):
+            name = f"{label.replace(' (no Redlock)', '')}  {lines[label][-1][1]:,.0f}"
+            axes.plot(*zip(*lines[label], strict=True), label=name, marker="o", markersize=4, **style(label))
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xticks(callers, map(str, callers))
+        axes.set_xlabel(unit)
+        axes.set_title(f"Throughput by number of {unit}: locks/s, one process")
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+        ticks(axes.yaxis)
+
+    return svg(draw, 5.0) if lines else ""
 
 
-def density(curve: Sequence[float], scale: Scale) -> list[Point]:
-    """Where the quantiles lie close together it is high."""
-    logs = [math.log10(value) for value in curve if value > 0]
-    start, stop = math.log10(scale.low), math.log10(scale.high)
-    points = []
-    for step in range(201):
-        at = start + (stop - start) * step / 200
-        height = sum(math.exp(-(((at - one) / SMEAR) ** 2) / 2) for one in logs)
-        if height > 0.02:
-            points.append((scale(10**at), height))
-    return points or [(scale(middle(curve)), 1.0)]
+def svg(draw: Callable[[Any], None], height: float) -> str:
+    """What ``draw`` puts on a sheet of that height (inches), as SVG."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(9, height), layout="constrained")
+        axes = figure.add_subplot()
+        axes.spines[["top", "right"]].set_visible(False)
+        draw(axes)
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata=METADATA)
+    return text.getvalue()
+
+
+def ticks(axis: Any) -> None:
+    """1, 2, 5, 10, ... as 1k, 2k."""
+    from matplotlib.ticker import EngFormatter, LogLocator
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(EngFormatter(sep=""))
+
+
+def style(label: str) -> dict[str, Any]:
+    return STYLES.get(label, PEER)
 
 
 def median_curve(turns: Sequence[Turn]) -> list[float]:
-    """Of the rounds, quantile by quantile."""
+    """The median of the rounds, quantile by quantile."""
     curves = [turn.curve for turn in turns if turn.curve]
     return [statistics.median(values) for values in zip(*curves, strict=True)]
 
@@ -107,61 +119,13 @@ def middle(curve: Sequence[float]) -> float:
     return curve[len(curve) // 2]
 
 
-# --- throughput by concurrency -----------------------------------------------------------------
-
-HEIGHT = 490
-#: The upper end of its vertical scale.
-UP = TOP + 16
-
-
-def throughput(turns: Turns, columns: dict[int, str], unit: str, family: str) -> str:
-    """A line for each contestant; both scales logarithmic."""
-    lines = rates(turns, columns, family)
-    if not lines:
-        return ""
-    callers = sorted({n for line in lines.values() for n, _ in line})
-    values = [rate for line in lines.values() for _, rate in line]
-    bottom = HEIGHT - 60
-    across = Scale(min(callers), max(max(callers), min(callers) * 2), LEFT, WIDTH - RIGHT)
-    up = Scale(min(values) * 0.8, max(values) * 1.3, bottom, UP)
-    sheet = Sheet(
-        WIDTH,
-        HEIGHT,
-        f"Throughput by number of {unit}",
-        "locks acquired and released per second, one process; higher is better",
-    )
-    for tick in up.ticks():
-        sheet.line([(LEFT, up(tick)), (WIDTH - RIGHT, up(tick))], "grid")
-        sheet.write(LEFT - 10, up(tick) + 4, short(tick), "small faint", "end")
-    for n in callers:
-        sheet.write(across(n), bottom + 20, str(n), "small faint", "middle")
-    sheet.write((LEFT + WIDTH - RIGHT) / 2, bottom + 42, f"{unit}, logarithmic", "small faint", "middle")
-    sheet.write(LEFT - 10, UP - 12, "locks/s", "small faint", "end")
-    draw(sheet, lines, across, up)
-    return sheet.text
-
-
-def draw(sheet: Sheet, lines: dict[str, list[Point]], across: Scale, up: Scale) -> None:
-    """The lines, ours last and so on top, each with its name at its end."""
-    order = sorted(lines, key=lambda label: ("wide" in kind(label), label))
-    ends = spread([up(lines[label][-1][1]) for label in order], 17, UP, HEIGHT - 60)
-    for label, end in zip(order, ends, strict=True):
-        points = [(across(n), up(rate)) for n, rate in lines[label]]
-        sheet.line(points, kind(label))
-        for x, y in points:
-            sheet.dot(x, y, colour(label))
-        sheet.line([(points[-1][0] + 5, points[-1][1]), (WIDTH - RIGHT + 16, end)], "grid")
-        text = f"{label.replace(' (no Redlock)', '')}  {short(lines[label][-1][1])}"
-        sheet.write(WIDTH - RIGHT + 20, end + 4, text, words(label))
-
-
-def rates(turns: Turns, columns: dict[int, str], family: str) -> dict[str, list[Point]]:
-    """For each contestant that was there with many callers: locks/s by their number."""
-    there = dict.fromkeys(
+def rates(turns: Turns, columns: dict[int, str], family: str) -> dict[str, list[tuple[int, float]]]:
+    """Locks/s by the number of callers, for each implementation that was measured with many callers."""
+    measured = dict.fromkeys(
         label for name, scenario in turns.items() if name.startswith(f"{family}-") for label in scenario
     )
-    lines: dict[str, list[Point]] = {}
-    for label in there:
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for label in measured:
         for n, name in columns.items():
             rate = over_rounds(turns.get(name, {}).get(label, []), "locks/s")
             if rate:
@@ -174,3 +138,11 @@ PLOTS: dict[str, Callable[[Turns], str]] = {
     "throughput-by-threads": functools.partial(throughput, columns=THREADS, unit="threads", family="threads"),
     "throughput-by-tasks": functools.partial(throughput, columns=TASKS, unit="tasks", family="tasks"),
 }
+
+
+def drawn(turns: Turns) -> dict[str, str]:
+    """All plots that something was measured for, by the name of the file; none without matplotlib."""
+    if not INSTALLED:
+        return {}
+    plots = {f"{name}.svg": draw(turns) for name, draw in PLOTS.items()}
+    return {name: text for name, text in plots.items() if text}

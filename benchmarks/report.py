@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +46,10 @@ def write(result: dict[str, Any], folder: Path) -> None:
     (folder / "compare.md").write_text(markdown(result) + "\n")
 
 
-def paste_all(result: dict[str, Any], drawn: Iterable[tuple[str, str]]) -> None:
+def paste_all(result: dict[str, Any], drawn: dict[str, str]) -> None:
     """Into the document, with the plots beside it."""
     images = []
-    for name, svg in drawn:
+    for name, svg in drawn.items():
         (document.DOCS / name).write_text(svg)
         images.append(f"![{name.removesuffix('.svg').replace('-', ' ')}]({name})")
     document.paste(document.PERFORMANCE, "bench", "\n\n".join([*images, markdown(result)]))

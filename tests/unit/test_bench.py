@@ -15,7 +15,6 @@ import plot
 import report
 import scenarios
 import stats
-import svg
 import tables
 import thresholds
 from progress import Progress
@@ -163,24 +162,24 @@ def test_amounts(value: float | None, text: str) -> None:
     assert tables.amount(value) == text
 
 
-@pytest.mark.parametrize("name", plot.PLOTS)
-def test_plots_are_well_formed(name: str, turns: stats.Turns) -> None:
+@pytest.mark.skipif(not plot.INSTALLED, reason="matplotlib is not installed")
+def test_plots_are_well_formed_and_always_the_same(turns: stats.Turns) -> None:
     turns["tasks-64"] = {"floor": turns["caller"]["floor"], "<&> peer": turns["threads-32"]["native"]}
-    drawn = plot.PLOTS[name](turns)
-    root = ElementTree.fromstring(drawn)
-    words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert "floor" in " ".join(filter(None, words))
-    assert "prefers-color-scheme: dark" in drawn
+    drawn = plot.drawn(turns)
+    assert [name.removesuffix(".svg") for name in drawn] == list(plot.PLOTS)
+    assert plot.drawn(turns) == drawn
+    for text in drawn.values():
+        words = [node.text for node in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
+        assert "floor" in " ".join(filter(None, words))
 
 
-@pytest.mark.parametrize("name", plot.PLOTS)
-def test_nothing_measured_is_no_plot(name: str) -> None:
-    assert plot.PLOTS[name]({}) == ""
+def test_nothing_measured_is_no_plot() -> None:
+    assert [draw({}) for draw in plot.PLOTS.values()] == [""] * 3
 
 
-def test_labels_keep_apart_within_the_sheet() -> None:
-    places = svg.spread([10, 11, 12, 99, 100], gap=5, low=10, high=100)
-    assert places == [10, 15, 20, 95, 100]
+def test_without_matplotlib_nothing_is_drawn(turns: stats.Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plot, "INSTALLED", False)
+    assert plot.drawn(turns) == {}
 
 
 def test_pasting_replaces_one_block_only() -> None:
