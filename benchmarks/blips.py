@@ -2,12 +2,11 @@
 
     python benchmarks/blips.py [--blips 40] [--acquires 3000] [--engine native] [--way threads]
 
-Five masters. For the first table two of them are down, and one of the others is killed and started again,
-0.1 to 1 s later, while a caller waits (``acquire(timeout=...)``) or tries again and again
-(``acquire(blocking=False)``). The time counts from the moment when the restarted server answers a PING. For
-the second one or two masters at a time have a fault for 0.1 to 1 s, then others, while a caller acquires
-and releases locks that nobody else wants, each with one attempt. The restart guard is off where masters are
-restarted: it would keep them out for ``max_ttl``.
+Five masters. First table: two masters are down. A third one is killed and restarted 0.1 to 1 s later, while
+a caller waits (``acquire(timeout=...)``) or repeats ``acquire(blocking=False)``. The time starts when the
+restarted server answers a PING. Second table: a fault of 0.1 to 1 s moves between the masters, on one or two
+of them at a time. A caller acquires and releases uncontended locks, each with one attempt. Where masters are
+restarted, the restart guard is off: it would keep them out for ``max_ttl``.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class Caller:
         return asyncio.run_coroutine_threadsafe(what(*args), self._loop)
 
     async def grant(self, waits: bool) -> float:
-        """When a lock was granted, by as many attempts as it takes."""
+        """The time when a lock was granted, after as many attempts as needed."""
         lock = self._client.lock(f"blip:{next(self._names)}", TTL)
         options: dict[str, Any] = {"timeout": 60.0} if waits else {"blocking": False}
         while True:
@@ -79,7 +78,7 @@ class Caller:
                     return came
 
     async def attempts(self, count: int) -> Counter[str]:
-        """What came of so many locks, each tried once."""
+        """The results of that many locks, each with one attempt."""
         came: Counter[str] = Counter()
         for _ in range(count):
             lock = self._client.lock(f"blip:{next(self._names)}", TTL)
@@ -105,7 +104,7 @@ class Caller:
 
 
 async def of(result: Awaitable[Any] | Any) -> Any:
-    """What a method of a client came to, whichever client."""
+    """The result of a method of either client."""
     return await result if inspect.isawaitable(result) else result
 
 
@@ -134,7 +133,7 @@ def first_grants(args: argparse.Namespace, way: str, engine: str, waits: bool) -
 
 
 def answering(master: Master) -> float:
-    """When it answered a PING."""
+    """The time when the server answered a PING."""
     while True:
         with (
             contextlib.suppress(OSError),
@@ -147,7 +146,7 @@ def answering(master: Master) -> float:
 
 
 def connect_and_ping(master: Master) -> float:
-    """Seconds that redis-py takes for a connection and a PING."""
+    """Seconds that redis-py needs to connect and PING."""
     start = time.monotonic()
     with redis.Redis.from_url(master.url) as client:
         client.ping()
@@ -163,7 +162,7 @@ def row(seconds: list[float]) -> str:
 
 
 class Network:
-    """The masters' fronts, in another process."""
+    """The proxies in front of the masters, in another process."""
 
     def __init__(self, masters: Masters) -> None:
         ports = [str(master.port) for master in masters]
@@ -177,10 +176,10 @@ class Network:
         return self._process.stdout.readline()
 
     def turn(self, faults: dict[int, str]) -> None:
-        """The masters that have a fault, and which; all others are well before these are not."""
+        """Set the faults of some masters, after all other masters are healthy."""
         assert self._process.stdin
-        for told in ({}, faults):
-            states = [told.get(number, "well") for number in range(len(self.urls))]
+        for chosen in ({}, faults):
+            states = [chosen.get(number, "well") for number in range(len(self.urls))]
             self._process.stdin.write(" ".join(states) + "\n")
             self._process.stdin.flush()
             self._line()
@@ -192,7 +191,7 @@ class Network:
 
 
 def moving(masters: Masters, network: Network, kind: str) -> Iterator[None]:
-    """Each step: all are well again, and then others are not."""
+    """At each step all masters recover, then others get a fault."""
     restarted: list[Master] = []
     while True:
         hit = random.sample(range(5), random.choice((1, 2)))

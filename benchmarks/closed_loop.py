@@ -1,4 +1,4 @@
-"""Callers that take lock after lock, as threads or as tasks, and how they are timed."""
+"""Runs and times callers that take one lock after the other, as threads or as tasks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from libraries import AioOpener, Opened, Opener
 Result = dict[str, Any]
 clock = time.perf_counter_ns
 
-#: Seconds that callers wait for each other before they begin.
+#: Seconds that callers wait for each other at the start.
 TOGETHER = 30.0
 
 
 @dataclass
 class Span:
-    """From ``begin`` to ``end`` what is done counts; before it is warm-up."""
+    """The measured time, from ``begin`` to ``end``; the time before is warm-up."""
 
     begin: int = 0
     end: int = 0
@@ -34,7 +34,7 @@ class Span:
 
 @dataclass
 class Tally:
-    """What one caller did. ``taken``: locks in all, warm-up included."""
+    """The samples of one caller. ``taken``: all locks, warm-up included."""
 
     samples: list[int] = field(default_factory=list)
     taken: int = 0
@@ -79,16 +79,16 @@ def threads(opener: Opener, *, callers: int, warmup: float, seconds: float, own:
 
 
 def together(opened: list[Opened], callers: int, warmup: float, seconds: float) -> Tally:
-    """All callers at once, the first in this thread; the clock starts when each has had a lock.
+    """Run all callers at once, the first in this thread. The clock starts when each has had a lock.
 
-    Many libraries open connections for each caller only then.
+    Many libraries open the connections of a caller at its first lock.
     """
     span, tallies = Span(), [Tally() for _ in range(callers)]
     gate = threading.Barrier(callers, lambda: span.start(warmup, seconds), TOGETHER)
 
     def run(caller: int) -> None:
         mine = opened[caller % len(opened)]
-        with contextlib.suppress(Exception):  # what fails now fails below too, and is counted there
+        with contextlib.suppress(Exception):  # the same failure is counted below
             mine.release(mine.acquire(key_of(caller, 0)))
         gate.wait()
         cycles(mine, caller, span, tallies[caller])

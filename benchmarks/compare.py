@@ -1,8 +1,8 @@
-"""Measures this library against the C floor and other libraries, in all the scenes of scenarios.py.
+"""Measures this library against the C floor and other libraries, in all the scenarios of scenarios.py.
 
     python benchmarks/compare.py [--quick] [--only threads,native] [--rounds 7] [--strict]
 
-Starts its own masters and lets the contestants take turns, A B C A B C. Writes JSON and Markdown to
+Starts its own masters and lets the implementations take turns, A B C A B C. Writes JSON and Markdown to
 benchmarks/results/; a full run also pastes its tables into docs/performance.md and draws docs/*.svg.
 """
 
@@ -39,19 +39,19 @@ from redlock_fast.errors import ConfigError, MasterError
 
 RESULTS = Path(__file__).parent / "results"
 
-#: Seconds that a turn may take beyond what it measures, and what it usually takes.
+#: Seconds of a turn in addition to the measured ones: at most, and usually.
 GRACE, USUAL = 45.0, 0.45
 
-#: Connections of 512 tasks of a library that opens one for each, to five masters, on both sides.
+#: Open files for a library with a connection per task: 512 tasks, five masters, both ends.
 FILES = 16_384
 
 
 class FailedError(Exception):
-    """A contestant that ran and did not get its locks, or crashed."""
+    """An implementation that ran and did not get its locks, or crashed."""
 
 
 class Run:
-    """What has been measured so far, and who could not be."""
+    """The results so far, and the implementations that could not be measured."""
 
     def __init__(self) -> None:
         self.turns: Turns = {}
@@ -86,12 +86,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compare lock cycles with the floor and other libraries.")
-    parser.add_argument("--quick", action="store_true", help="little of everything, nothing judged")
-    parser.add_argument("--only", default="", help="scenes and contestants, with commas")
-    parser.add_argument("--rounds", type=int, help="how often everybody takes a turn (by scene, mostly 5)")
-    parser.add_argument("--seconds", type=float, help="how long a turn is measured (by scene, mostly 0.8)")
+    parser.add_argument("--quick", action="store_true", help="a short dry run, without verdicts")
+    parser.add_argument("--only", default="", help="scenarios and implementations, with commas")
+    parser.add_argument("--rounds", type=int, help="turns of each implementation (by scenario, mostly 5)")
+    parser.add_argument("--seconds", type=float, help="measured seconds of a turn (by scenario, mostly 0.8)")
     parser.add_argument("--server", default="auto", help="auto, valkey, redis or a path")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 where a bar is missed")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 where a threshold is missed")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for JSON and Markdown")
     options = parser.parse_args(argv)
     try:
@@ -103,32 +103,32 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def raise_limit() -> None:
-    """For the servers and the contestants, who inherit it."""
+    """Raise the limit of open files, which servers and implementations inherit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-# --- one scene ---------------------------------------------------------------------------------
+# --- one scenario ---------------------------------------------------------------------------------
 
 
 def prepare(scenarios: Sequence[Scenario], run: Run, progress: Progress, install: bool) -> list[Scenario]:
-    """The scenes with those who can take part; the others are listed with the reason."""
+    """The scenarios without the implementations that cannot run; ``run.missing`` has the reasons."""
     known: dict[Any, str] = {}
     for part in (part for scenario in scenarios for part in scenario.parts):
-        if part.who.label not in known:
-            progress.show(f"preparing {part.who.label}")
-            known[part.who.label] = ""
+        if part.implementation.label not in known:
+            progress.show(f"preparing {part.implementation.label}")
+            known[part.implementation.label] = ""
             try:
-                part.who.prepare(install)
+                part.implementation.prepare(install)
             except UnavailableError as error:
-                known[part.who.label] = run.missing[part.who.label] = str(error)
+                known[part.implementation.label] = run.missing[part.implementation.label] = str(error)
     return [scenario.without({label for label, why in known.items() if why}) for scenario in scenarios]
 
 
 def play(scenario: Scenario, run: Run, progress: Progress, server: str) -> None:
-    """All rounds of one scene, on masters of its own."""
+    """Run all rounds of one scenario, on its own masters."""
     turns = run.turns.setdefault(scenario.name, {})
     with contextlib.ExitStack() as stack:
         fleets = open_fleets(scenario, run, stack, server)
@@ -144,7 +144,9 @@ def play(scenario: Scenario, run: Run, progress: Progress, server: str) -> None:
                     turn = take_turn(part, scenario, fleets[part.fleet])
                 except FailedError as error:
                     out.add(part.label)
-                    run.miss(scenario, part, f"in round {number + 1}: {error}", ours=not part.who.peer)
+                    run.miss(
+                        scenario, part, f"in round {number + 1}: {error}", ours=not part.implementation.peer
+                    )
                 else:
                     turns.setdefault(part.label, []).append(turn)
 
@@ -162,23 +164,25 @@ def open_fleets(scenario: Scenario, run: Run, stack: contextlib.ExitStack, serve
 
 
 def take_turn(part: Part, scenario: Scenario, fleet: Fleet) -> Turn:
-    """One contestant, once. Raises FailedError with the last words of its process."""
+    """One turn of one implementation. Raises FailedError with the last line that its process printed."""
     job = {**part.job, "warmup": min(WARMUP, scenario.seconds), "seconds": scenario.seconds}
     fleet.before()
     try:
-        turn = summed_up(json.loads(output_of(part.who.command(job, fleet), scenario.seconds + GRACE)))
+        turn = summed_up(
+            json.loads(output_of(part.implementation.command(job, fleet), scenario.seconds + GRACE))
+        )
         if "taken" in turn.numbers:
             turn.numbers["tries"] = fleet.tries() / max(turn.numbers["taken"], 1)
     finally:
         left = fleet.after()
     turn.numbers["left"] = left
-    if turn.numbers["failed"] and part.job["workload"] != "stopped" and not part.who.peer:
+    if turn.numbers["failed"] and part.job["workload"] != "stopped" and not part.implementation.peer:
         raise FailedError(f"{turn.numbers['failed']:.0f} failed acquires: {turn.error}")
     return turn
 
 
 def output_of(command: list[str], timeout: float) -> str:
-    """What the process prints; it ends, with all its children, at the end of the time."""
+    """The output of the process. After ``timeout`` it is killed with all its children."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -219,7 +223,7 @@ def describe(load_before: Sequence[float]) -> dict[str, Any]:
 
 
 def publish(result: dict[str, Any], turns: Turns, options: argparse.Namespace) -> None:
-    """JSON and Markdown always; the documents only where everything was measured."""
+    """Write JSON and Markdown, and after a full run the documents."""
     report.write(result, options.out)
     drawn = plot.drawn(turns)
     for name, svg in drawn.items():

@@ -2,8 +2,8 @@
 
     python benchmarks/delay.py 6379:0.2 6380:80     server port : round trip in ms
 
-Most containers have no netem. Each direction takes half the round trip, bytes stay in order, any
-amount may be on its way.
+Most containers have no netem. Each direction takes half the round trip. Bytes stay in order, and their
+number on the way is not limited.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCE = Path(__file__).with_name("delay.c")
 
 @contextlib.contextmanager
 def delayed(routes: Sequence[tuple[int, float]]) -> Iterator[list[int]]:
-    """For each server port and round trip (seconds): a port on 127.0.0.1 that leads there so slowly."""
+    """Yield a port on 127.0.0.1 for each server port and round trip (seconds)."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise SystemExit("a C compiler is needed for the delay line: set CC, or install gcc or clang")
@@ -35,7 +35,7 @@ def delayed(routes: Sequence[tuple[int, float]]) -> Iterator[list[int]]:
         ) as line:
             assert line.stdout is not None
             yield [int(port) for port in line.stdout.readline().split()]
-            line.communicate()  # the end of its input ends it; so does the end of this process
+            line.communicate()  # the process ends with its input, also when this process ends
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Pastes what was measured into a document, between two comments that a reader does not see."""
+"""Pastes results into a document, between two HTML comments."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ PERFORMANCE = DOCS / "performance.md"
 
 
 def paste(path: Path, block: str, body: str) -> None:
-    """Replace what stands between ``<!-- block:begin -->`` and ``<!-- block:end -->`` in a file."""
+    """Replace the text between ``<!-- block:begin -->`` and ``<!-- block:end -->`` in a file."""
     path.write_text(replaced(path.read_text(), block, body))
 
 
 def replaced(text: str, block: str, body: str) -> str:
-    """``text`` with a new body in its block; ValueError where the block is not there exactly once."""
+    """``text`` with a new body in its block; ValueError unless the block is there exactly once."""
     begin, end = f"<!-- {block}:begin -->", f"<!-- {block}:end -->"
     head, found, rest = text.partition(begin)
     _, closed, tail = rest.partition(end)

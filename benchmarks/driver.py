@@ -1,8 +1,8 @@
-"""One turn of one library: does a workload and prints what came of it as one JSON object.
+"""One turn of one library: runs a workload and prints the result as one JSON object.
 
     python driver.py '{"library": "redlock-fast", "workload": "threads", "urls": [...], ...}'
 
-Runs in the environment of that library, so it imports nothing but the standard library and that.
+It runs in the environment of that library, and imports nothing else but the standard library.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def versions(*packages: str) -> dict[str, str]:
-    """The versions of those of ``packages`` that are installed."""
+    """The versions of the installed ones of ``packages``."""
     found = {}
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

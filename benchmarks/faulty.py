@@ -1,12 +1,12 @@
-"""Servers behind a network that fails: one port for each, and a fault for each port.
+"""Proxies that inject network faults: one port for each server, one fault for each port.
 
     python faulty.py PORT...      prints its own ports; ends when its stdin does
 
-Each line of its stdin says what each port does from then on, and is printed again when that is so:
+Each line of stdin sets the behaviour of all ports, and is printed again when it is in effect:
 
-    well      hands on everything
-    refused   resets its connections, and listens no more
-    cut       resets each connection when something comes from the client
+    well      forwards everything
+    refused   resets its connections, and stops listening
+    cut       resets each connection when the client sends something
     half      resets each connection in the middle of the next reply
     garbage   replaces each reply by random bytes
 """
@@ -26,7 +26,7 @@ FAULTS = ("refused", "cut", "half", "garbage")
 
 
 class Front:
-    """In front of one server."""
+    """The proxy of one server."""
 
     def __init__(self, upstream: int) -> None:
         self.upstream = upstream
@@ -84,7 +84,7 @@ class Front:
 
 
 def reset(writer: asyncio.StreamWriter) -> None:
-    """What was written before is sent; then RST instead of FIN."""
+    """Send the buffered bytes, then RST instead of FIN."""
     sock = writer.get_extra_info("socket")
     if sock.fileno() >= 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,4 +1,4 @@
-"""The masters that a turn runs against."""
+"""Starts the masters of a scenario."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ HERE = Path(__file__).parent
 #: What a late master adds to every round trip, in seconds.
 LATE = 0.020
 
-#: Seconds that what is left on the masters may take to go away after a turn.
+#: Seconds after a turn in which the last keys may still disappear.
 SETTLING = 0.3
 
 
 class Fleet:
-    """Real masters, and the ``urls`` by which contestants reach them."""
+    """Real masters, and the ``urls`` by which implementations reach them."""
 
     def __init__(self, masters: embedded.Masters, urls: list[str]) -> None:
         self.masters = masters
@@ -47,7 +47,7 @@ class Fleet:
             master.ask("CONFIG RESETSTAT")
 
     def after(self) -> int:
-        """How many keys a turn left behind; they are removed."""
+        """Remove the keys that a turn left behind; return their number."""
         for master in self.masters:
             master.resume()
         deadline = time.monotonic() + SETTLING
@@ -62,7 +62,7 @@ class Fleet:
         return sum(int(master.ask("DBSIZE")[1:]) for master in self.masters)
 
     def tries(self) -> int:
-        """How often a master was asked for a lock since ``before``: the one that was asked most."""
+        """The largest number of SETs that a master executed since ``before``."""
         return max(map(_sets, self.masters))
 
 
@@ -85,9 +85,9 @@ def release_path(masters: embedded.Masters) -> str:
 
 @contextlib.contextmanager
 def started(kind: str, server: str = "auto") -> Iterator[Fleet]:
-    """A fleet: a number of masters, or "script", "redis", "late": five with something about them.
+    """A fleet by its name: a number of masters, or five masters that are "script", "redis" or "late".
 
-    Raises what embedded.Masters raises where the server cannot do that.
+    Raises the errors of embedded.Masters.
     """
     n = 5
     options: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ def started(kind: str, server: str = "auto") -> Iterator[Fleet]:
 
 @contextlib.contextmanager
 def late(port: int) -> Iterator[int]:
-    """The port of a process in front of that server that makes every round trip LATE longer."""
+    """Yield the port of a proxy that makes every round trip to that server LATE longer."""
     command = [sys.executable, str(HERE / "latency_proxy.py"), str(port), str(LATE / 2)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as proxy:
         assert proxy.stdin
@@ -115,5 +115,5 @@ def late(port: int) -> Iterator[int]:
         try:
             yield int(proxy.stdout.readline())
         finally:
-            proxy.stdin.close()  # it ends when nobody holds the other end
+            proxy.stdin.close()  # the proxy ends with its stdin
             proxy.wait(10)

@@ -1,15 +1,14 @@
-"""What one hostile master of five costs the client: wall clock and CPU of a lock, by a polite master's.
+"""What one hostile master of five costs the client, compared with a correct one: time and CPU of a lock.
 
     python benchmarks/hostile.py [--rounds 5] [--seconds 0.4] [--engine native] [--mode threads]
                                  [--tricks cut,wide]
 
-Four Valkey masters and one that is hostile (``tests/support/attacks.py``), in a process of its own. A client
-takes and releases a lock that nobody else wants, in turns: beside a polite master, beside a hostile one,
-beside the polite one, and so on. Each ratio is that of a turn to the mean of its two polite neighbours, and
-the median over the rounds is printed: locks in a second of the wall clock, and in a second of the client's
-CPU. More than 1 is faster than beside the polite master; a master that is silent is passed over and costs
-nothing. "it" is how much of a processor the hostile master itself takes. It has to share two cores with all
-others: only the client's CPU is the client's.
+Four Valkey masters and a hostile one (``tests/support/attacks.py``), which is a process of its own. A client
+takes and releases an uncontended lock, in turns: with the polite fifth master, with the hostile one, with the
+polite one, and so on. Each ratio compares a turn with the mean of its two polite neighbours. Printed are the
+medians over the rounds: locks per second of wall clock, and per second of the client's CPU. Above 1 the
+hostile turn is faster; a silent master is skipped and costs nothing. "it" is the share of a processor that
+the hostile master takes. All processes share the cores, so only the client's CPU tells its own cost.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from redlock_fast import AsyncFastRedlock, FastRedlock
 from redlock_fast.embedded import Masters
 
 ENGINES, MODES = ("native", "python"), ("threads", "asyncio")
-#: Seconds until the fifth master is connected, or has failed to.
+#: Seconds until the connection of the fifth master is made or has failed.
 SETTLE = 1.0
 TTL = 30.0
 
 
 @dataclass
 class Turn:
-    """``wall``, ``cpu``: seconds of the client for a lock. ``worst``: acquire, in seconds."""
+    """Seconds of a turn. ``wall``, ``cpu``: of the client, for a lock. ``worst``: the slowest acquire."""
 
     wall: float
     cpu: float
@@ -58,7 +57,7 @@ class Clock:
         self._began = 0.0
 
     def begin(self) -> bool:
-        """Whether there is time for one more."""
+        """Whether there is time for another cycle."""
         self._began = time.monotonic()
         return self._began - self._wall < self._seconds or not self._count
 

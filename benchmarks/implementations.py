@@ -1,7 +1,7 @@
-"""Who is measured, and how each is run: as a process of its own for every turn.
+"""The implementations that are measured. Each turn is a new process.
 
-So no contestant's threads or connections disturb another's turn, and each peer lives with the
-dependencies that it asks for.
+So the threads and connections of one implementation do not disturb the next turn, and each peer has its own
+dependencies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Job = Mapping[str, Any]
 
 
 class UnavailableError(Exception):
-    """This contestant cannot run here, and why."""
+    """This implementation cannot run here; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Implementation:
     peer: bool = field(default=False, kw_only=True)
 
     def prepare(self, install: bool) -> None:
-        """Whatever takes its time, before anything is measured. Raises UnavailableError."""
+        """Install and compile, before anything is measured. Raises UnavailableError."""
 
     def command(self, job: Job, fleet: Fleet) -> list[str]:
         """The arguments of the process that does ``job`` and prints JSON."""
@@ -105,7 +105,7 @@ class Ours(Implementation):
 
 @dataclass(frozen=True)
 class Import(Implementation):
-    """A fresh interpreter that imports redlock_fast, and what else that brought with it."""
+    """A fresh interpreter that imports redlock_fast, and lists the heavy modules that came with it."""
 
     code: str
 
@@ -115,7 +115,7 @@ class Import(Implementation):
 
 @dataclass(frozen=True)
 class Waiting(Implementation):
-    """A waiter in another process, told by push; on masters of its own."""
+    """A waiter in another process, notified by push; with its own masters."""
 
     def command(self, job: Job, fleet: Fleet) -> list[str]:
         return [sys.executable, str(HERE / "waiting.py"), "--json", "--rounds", str(job["rounds"])]
@@ -123,7 +123,7 @@ class Waiting(Implementation):
 
 @dataclass(frozen=True)
 class Peer(Implementation):
-    """Another library as released, with what it asks for; and with what users could add besides."""
+    """Another library as released, with its dependencies. ``besides``: packages that users could add."""
 
     package: str
     version: str
@@ -170,7 +170,7 @@ def environment(*requirements: str, install: bool) -> str:
 
 
 def cache() -> Path:
-    """Where environments and the compiled floor stay from one run to the next."""
+    """The folder of the environments and of the compiled floor; it outlives a run."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = base / "redlock-fast"
     folder.mkdir(parents=True, exist_ok=True)

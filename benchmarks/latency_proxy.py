@@ -1,10 +1,9 @@
-"""A server that is far away: hands on each piece of a connection so many seconds later.
+"""A proxy that forwards each piece of a connection SECONDS later.
 
     python latency_proxy.py PORT SECONDS       prints its own port; ends when its stdin does
 
-It looks once a millisecond instead of at every piece: what it delays is late enough for that, and a
-proxy that woke up for each, as the exact delay.c does, would take the core that the others are
-measured on.
+It wakes up once a millisecond, which is exact enough for its delays. A proxy that wakes up for each piece,
+such as delay.c, would take the core that the implementations are measured on.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import time
 
 LOOK = 0.001
 
-#: Where from, where to, and what is on its way, each with the time that it is due.
+#: Source, destination, and the delayed pieces with the time at which each is due.
 Pipe = tuple[socket.socket, socket.socket, collections.deque[tuple[float, bytes]]]
 
 
@@ -42,7 +41,7 @@ def connect(client: socket.socket, port: int) -> list[Pipe]:
 
 
 def move(pipe: Pipe, seconds: float) -> bool:
-    """Takes what has come, hands on what is due; False when this direction is over."""
+    """Receive, and forward what is due; False when this direction has ended."""
     source, sink, waiting = pipe
     now = time.monotonic()
     try:

@@ -1,10 +1,9 @@
-"""How each library is made ready, takes a lock and gives it back.
+"""Opens each library, and takes and releases its locks.
 
-Imported in the environment of one library, so nothing is imported before its own opener runs. An
-opener is a context manager; what it yields takes a free lock with ``acquire(key)`` (something false,
-or an exception: not acquired) and ``release(what acquire returned)``. Every library is used as its
-documents show, with one client for all callers, and spared what would hold it up: short timeouts,
-renewal threads.
+This module is imported in the environment of one library, so only the library's own opener imports it. An
+opener is a context manager that yields ``acquire(key)`` and ``release(what acquire returned)``. A false value
+or an exception means: not acquired. Every library is used as its documents show, with one client for all
+callers, and without what would slow it down: short timeouts, renewal threads.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from typing import Any, NamedTuple
 #: Seconds, and milliseconds.
 TTL = 60.0
 TTL_MS = 60_000
-#: Seconds that a library waits for one reply, where it can be told: a busy machine that stands still
-#: for a moment must not look like a dead master, to anybody.
+#: Seconds that a library waits for a reply, where that is an option: a busy machine that stalls must not
+#: look like a dead master.
 PATIENCE = 10.0
 
 
@@ -59,7 +58,7 @@ async def redlock_fast_aio(urls: list[str], **options: Any) -> AsyncIterator[Ope
 
 
 def all_connected(client: Any) -> bool:
-    """A quorum is enough to begin; all masters are what is compared."""
+    """Whether all masters are connected; clients begin with a quorum, but all masters are compared."""
     return all(master.state == "connected" for master in client.health())
 
 

@@ -1,4 +1,4 @@
-"""A line on stderr that says how far it is; nothing where stderr is no terminal."""
+"""A progress line on stderr, if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WIDTH = 24
 
 
 class Progress:
-    """``total`` and each step in expected seconds, of which the real ones are a multiple."""
+    """``total`` and the steps are expected seconds; the time left is scaled by the elapsed time."""
 
     def __init__(self, total: float) -> None:
         self._total = max(total, 0.001)
@@ -20,7 +20,7 @@ class Progress:
         self._shown = sys.stderr.isatty()
 
     def step(self, seconds: float, text: str) -> None:
-        """``text`` begins; it takes about that many seconds."""
+        """Begin ``text``, which takes about that many seconds."""
         self.show(text)
         self._done += seconds
 

@@ -1,10 +1,10 @@
-"""What auto-extended locks cost, and how late a loss is told.
+"""What auto-extended locks cost, and how late a loss is reported.
 
     python benchmarks/renewal.py [--locks 1000] [--seconds 60] [--ttl 10] [--engine native] [--asyncio]
 
-In one process, five masters: so many locks are held for so long; then all masters but a quorum are
-killed, for two leases; then one more. Prints the CPU that this process took, its renewal threads, what
-was lost, and how long after its deadline each lock told of its loss.
+One process holds ``--locks`` locks on five masters for ``--seconds``. Then all masters but a quorum are
+killed, for two leases; then another one. Prints the CPU of this process, its renewal threads, the lost
+locks, and how long after its deadline the loss of each lock was reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from redlock_fast.embedded import Masters
 
 
 class Losses:
-    """How many were told, and how long after their deadline those were that nobody could extend any more."""
+    """The reported losses, and how long after the deadline each one was reported."""
 
     def __init__(self) -> None:
         self.reasons: collections.Counter[str] = collections.Counter()
@@ -38,26 +38,26 @@ class Losses:
             self.late.append(lease_clock() - self.deadlines[lock])
 
     def note(self, locks: list[Any]) -> None:
-        """The deadlines as they are now."""
+        """Store the present deadlines."""
         self.deadlines = {lock: lock.lease.deadline for lock in locks if lock.lease and lock.locked()}
 
-    def tell(self, count: int) -> None:
+    def report(self, count: int) -> None:
         late = sorted(self.late)
         if late:
             print(
-                f"  told: {len(late)} of {count}; after the deadline, ms: first {late[0] * 1e3:.1f}, "
+                f"  reported: {len(late)} of {count}; after the deadline, ms: first {late[0] * 1e3:.1f}, "
                 f"p50 {statistics.median(late) * 1e3:.1f}, last {late[-1] * 1e3:.1f}"
             )
 
 
 class Usage:
-    """Prints what this process used in a part of the run."""
+    """Prints the resources of this process in a part of the run."""
 
     def __init__(self, title: str) -> None:
         print(f"{title}:")
         self.cpu, self.time = time.process_time(), time.monotonic()
 
-    def tell(self, client: Any, losses: Losses) -> None:
+    def report(self, client: Any, losses: Losses) -> None:
         seconds = time.monotonic() - self.time
         share = (time.process_time() - self.cpu) / seconds
         renewing = sum("renewal" in thread.name for thread in threading.enumerate())
@@ -65,31 +65,31 @@ class Usage:
         print(
             f"  {seconds:.0f} s, CPU {share:.2%} of a core, renewal threads {renewing} of "
             f"{threading.active_count()}, renewed {stats.renewed}, inconclusive {stats.inconclusive}, "
-            f"lost {stats.lost}, told {dict(losses.reasons)}"
+            f"lost {stats.lost}, reported {dict(losses.reasons)}"
         )
 
 
 def parts(args: argparse.Namespace, masters: Masters, client: Any, locks: list[Any], losses: Losses) -> Any:
-    """What happens; yields how many seconds to wait each time."""
+    """Run the steps; yield the seconds to wait after each."""
     usage = Usage(f"{len(locks)} locks of {args.ttl:g} s, all masters well")
     yield args.seconds
-    usage.tell(client, losses)
+    usage.report(client, losses)
     for number in (0, 1):
         masters[number].kill()
     usage = Usage("all masters but a quorum killed")
     yield 2 * args.ttl
-    usage.tell(client, losses)
+    usage.report(client, losses)
     masters[2].kill()
     usage = Usage("a majority killed")
     yield 0.2
     losses.note(locks)
     yield args.ttl + 1.0
-    usage.tell(client, losses)
-    losses.tell(len(locks))
+    usage.report(client, losses)
+    losses.report(len(locks))
 
 
 def connected(client: Any) -> None:
-    """To all masters: a lock that only a quorum has is lost with the first of these."""
+    """Connect to all masters: a lock that only a quorum has is lost with the first of its masters."""
     client.masters.start()
     while client.masters.connected() < 5:
         time.sleep(0.001)

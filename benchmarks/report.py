@@ -1,4 +1,4 @@
-"""The whole result: built, written as JSON and Markdown, pasted into the document."""
+"""Builds the result, writes it as JSON and Markdown, pastes it into the document."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tables import markdown
 def build(
     setting: dict[str, Any], turns: Turns, missing: dict[str, str], verdicts: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Everything that was measured; the verdicts are those of thresholds.py."""
+    """The result as JSON data; the verdicts are those of thresholds.py."""
     return {
         "setting": setting,
-        "bars": verdicts,
-        "scenes": {
+        "thresholds": verdicts,
+        "scenarios": {
             name: {label: summary(scenario, label) for label in scenario} for name, scenario in turns.items()
         },
         "missing": missing,
@@ -26,7 +26,7 @@ def build(
 
 
 def summary(scenario: dict[str, list[Turn]], label: str) -> dict[str, Any]:
-    """Medians over the turns of one contestant, what each round gave, and the ratios to the floor."""
+    """Of one implementation: the medians over its turns, each round, the ratios to the floor."""
     own = scenario[label]
     names = dict.fromkeys(name for turn in own for name in turn.numbers)
     of_floor = {
@@ -47,7 +47,7 @@ def write(result: dict[str, Any], folder: Path) -> None:
 
 
 def paste_all(result: dict[str, Any], drawn: dict[str, str]) -> None:
-    """Into the document, with the plots beside it."""
+    """Paste the result into the document, and write the plots beside it."""
     images = []
     for name, svg in drawn.items():
         (document.DOCS / name).write_text(svg)

@@ -1,10 +1,10 @@
-"""How cost grows with masters, callers and distance: what docs/scaling.md explains.
+"""How cost grows with masters, callers and distance, as docs/scaling.md explains.
 
     python benchmarks/scaling.py [--quick] [--write] [--only masters,callers,distance,mixed]
 
-Starts its own masters; a delay line (delay.py) puts them far away. Prints Markdown tables; --write
-puts them between the scaling marks of docs/performance.md. A figure is the median over rounds in
-which every cell has one turn.
+Starts its own masters; a delay line (delay.py) makes them far away. Prints Markdown tables; --write puts
+them between the scaling marks of docs/performance.md. A figure is the median over rounds in which every
+cell has one turn.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from redlock_fast import embedded
 
 MASTERS = 7
 
-#: ms. To connect so far away takes longer than all the rest of a quick cell.
+#: ms. To connect at a longer distance takes longer than the rest of a quick cell.
 SLOW = 80.0
 
-#: Patient: what is asked here is how long it takes, not when a far master is given up.
+#: Long: the question is how long an exchange takes, not when a far master times out.
 OPTIONS: dict[str, Any] = {"engine": "native", "node_timeout": 5.0, "connect_timeout": 20.0}
 
 
@@ -84,20 +84,20 @@ def parse() -> argparse.Namespace:
 def take_turns(
     cells: list[Cell], ports: dict[float | None, list[int]], directs: list[redis.Redis], options: Any
 ) -> dict[Cell, list[Figures]]:
-    """``ports``: of all masters, by distance."""
+    """``ports``: the ports of all masters, by distance."""
     turns: dict[Cell, list[Figures]] = {cell: [] for cell in cells}
     seconds = {cell: time_for(cell, options.seconds) for cell in cells}
     with Progress(options.rounds * sum(map(sum, seconds.values()))) as progress:
         for number in range(options.rounds):
             for cell in cells:
-                progress.step(sum(seconds[cell]), f"round {number + 1} of {options.rounds}: {cell.who}")
+                progress.step(sum(seconds[cell]), f"round {number + 1} of {options.rounds}: {cell.name}")
                 urls = [f"redis://127.0.0.1:{ports[far][at]}" for at, far in enumerate(cell.distances)]
                 turns[cell].append(measure(cell, urls, directs[: len(urls)], *seconds[cell]))
     return turns
 
 
 def time_for(cell: Cell, seconds: float) -> tuple[float, float]:
-    """Warm-up, and what is measured: whole cycles and a little, for far away all callers keep step."""
+    """Seconds of warm-up and of measurement: whole cycles and a little, as distant callers keep step."""
     cycle = 2 * max(far or 0.0 for far in cell.distances) / 1000
     if cycle:
         seconds = max(3, math.ceil(seconds / cycle)) * cycle * 1.03
@@ -108,9 +108,9 @@ def time_for(cell: Cell, seconds: float) -> tuple[float, float]:
 
 
 class Meter:
-    """CPU seconds of this process and of each master, and the time in which they were spent.
+    """CPU seconds of this process and of each master, and the seconds in which they were spent.
 
-    Between the last enter and the first exit: while all clients of a cell are there.
+    It measures from the last enter to the first exit, while all clients of a cell run.
     """
 
     def __init__(self, directs: list[redis.Redis]) -> None:
@@ -118,9 +118,9 @@ class Meter:
         self.wall = self.client = self.server = 0.0
 
     def look(self) -> tuple[float, float, float]:
-        told = [direct.info("cpu") for direct in self._directs]
-        server = sum(one["used_cpu_user"] + one["used_cpu_sys"] for one in told)
-        return time.perf_counter(), time.process_time(), server / len(told)
+        states = [direct.info("cpu") for direct in self._directs]
+        server = sum(one["used_cpu_user"] + one["used_cpu_sys"] for one in states)
+        return time.perf_counter(), time.process_time(), server / len(states)
 
     def __enter__(self) -> None:
         self._before = self.look()
@@ -164,7 +164,7 @@ def measure(
 
 
 def round_trip(port: int, pings: int = 15) -> float:
-    """Seconds from a PING to its answer: the median. What a client sees, whatever was asked of the line."""
+    """The median seconds from a PING to its reply, which may differ from the nominal delay."""
     times = []
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

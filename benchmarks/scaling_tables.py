@@ -1,4 +1,4 @@
-"""What scaling.py measures, and how a reader sees it."""
+"""The cells that scaling.py measures, and its tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-#: Round trips in ms, by master; NEAR: without the delay line. Of 0.0 it shows what it takes itself.
+#: Round trips in ms, by master. NEAR: without the delay line. 0.0: shows the cost of the delay line itself.
 Distances = tuple[float | None, ...]
 NEAR = None
 FAR = (0.0, 0.2, 1.0, 10.0, 80.0)
@@ -30,7 +30,7 @@ class Cell:
     decide: str = "quorum"
 
     @property
-    def who(self) -> str:
+    def name(self) -> str:
         if self.workload == "batch":
             return f"`acquire_many` of {self.callers}"
         return f"{self.callers} {self.workload}".removesuffix("s" if self.callers == 1 else "")
@@ -38,8 +38,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one turn. ``rate``: locks/s. ``p50``: seconds of one cycle. CPU seconds of one lock:
-    ``client``, all of this process; ``server``, each master."""
+    """The figures of one turn. ``rate``: locks/s. ``p50``: seconds of a cycle. ``client``, ``server``: CPU
+    seconds of a lock, of this process and of each master."""
 
     rate: float
     p50: float
@@ -77,7 +77,7 @@ def callers(turns: Turns, trips: Trips) -> Iterable[str]:
     for cell in CALLERS:
         own = turns[cell]
         times = " | ".join(us(own, name) for name in ("p50", "client", "server"))
-        yield f"| {cell.who} | {thousands(own)} | {times} |"
+        yield f"| {cell.name} | {thousands(own)} | {times} |"
 
 
 def distance(turns: Turns, trips: Trips) -> Iterable[str]:
@@ -121,7 +121,7 @@ def either(distances: Distances) -> list[Cell]:
     return [Cell("threads", 1, distances, decide) for decide in ("quorum", "all")]
 
 
-#: Each table: its cells, and what makes its lines of them.
+#: Of each table its cells, and the function that makes its lines.
 TABLES: dict[str, tuple[list[Cell], Callable[[Turns, Trips], Iterable[str]]]] = {
     "masters": ([cell for n in FLEETS for cell in fleet(n)], masters),
     "callers": (CALLERS, callers),

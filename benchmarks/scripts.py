@@ -1,4 +1,4 @@
-"""What a script costs beside the command that it stands for: exchanges with five masters, in turns.
+"""What a script costs, compared with a plain command: exchanges with five masters, in turns.
 
     python benchmarks/scripts.py [--rounds 15] [--count 400] [--engine native]
 
@@ -23,9 +23,9 @@ from redlock_fast.engine.contract import Engine, Request, Wait
 from redlock_fast.wire.commands import Capabilities, Verb, command, dialect, scripts
 
 KEY, TOKEN, TTL = b"{benchmark}", b"t" * 20, b"30000"
-#: The verb of ``SET ... IFEQ``, behind those that there are.
+#: The verb of ``SET ... IFEQ``, after all verbs of the package.
 SET_IFEQ = len(Verb)
-#: Key, token, ttl and the words of FENCE: counter, retention, step.
+#: Key, token, ttl and the other arguments of FENCE: counter, retention, step.
 FENCE = (KEY, TOKEN, TTL, KEY + b":f", b"60000", b"30000")
 CAN = Capabilities(delifeq=True, expire_gt=True)
 SECONDS = 10.0
@@ -47,7 +47,7 @@ def ask(engine: Engine, verb: int, args: tuple[bytes, ...]) -> None:
 
 
 def p50(engine: Engine, verb: int, args: tuple[bytes, ...], count: int, after: Callable[[], None]) -> float:
-    """Seconds of an exchange."""
+    """The median seconds of an exchange."""
     spent = []
     for _ in range(count):
         begin = time.perf_counter()

@@ -1,7 +1,7 @@
-"""What turns add up to: percentiles, medians over rounds, ratios within rounds.
+"""Statistics of turns: percentiles, medians over rounds, ratios within rounds.
 
-On a shared machine only ratios between contestants that took turns within one round mean anything:
-each is taken there, and the median of those is what is reported and judged.
+On a shared machine only ratios between turns of the same round mean anything. The median of these ratios
+is reported and judged.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-#: How many points of the distribution are kept for the plot.
+#: The number of quantiles that are kept for the plot.
 POINTS = 200
 
 
 @dataclass
 class Turn:
-    """One contestant in one round. ``numbers``: by name, times in µs. ``curve``: quantiles in µs."""
+    """One implementation in one round. ``numbers``: by name, times in µs. ``curve``: quantiles in µs."""
 
     numbers: dict[str, float]
     curve: list[float] = field(default_factory=list)
@@ -25,12 +25,12 @@ class Turn:
     error: str = ""
 
 
-#: Turns by scene and by the contestant's label, in the order of the rounds.
+#: Turns by scenario and by the implementation's label, in the order of the rounds.
 Turns = dict[str, dict[str, list[Turn]]]
 
 
 def summed_up(result: dict[str, Any]) -> Turn:
-    """What the process of a contestant printed, without the thousands of samples."""
+    """The output of an implementation's process, with percentiles instead of the samples."""
     numbers = dict(result.get("numbers", {}))
     numbers["failed"] = result.get("failed", 0)
     samples = sorted(sample / 1000 for sample in result.get("samples", []))
@@ -53,11 +53,11 @@ def over_rounds(
     return pick(values) if values else None
 
 
-def ratio(turns: dict[str, list[Turn]], name: str, who: str, *against: str) -> float | None:
-    """The median over the rounds of ``who`` by the best (largest) of ``against``, within each round."""
+def ratio(turns: dict[str, list[Turn]], name: str, label: str, *against: str) -> float | None:
+    """The median over the rounds of ``label`` / the largest of ``against`` in the same round."""
     rivals = [turns[rival] for rival in against if turns.get(rival)]
     ratios = []
-    for number, turn in enumerate(turns.get(who, [])):
+    for number, turn in enumerate(turns.get(label, [])):
         there = [rival[number].numbers.get(name, 0.0) for rival in rivals if number < len(rival)]
         if name in turn.numbers and any(there):
             ratios.append(turn.numbers[name] / max(there))

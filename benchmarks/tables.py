@@ -1,4 +1,4 @@
-"""The result as Markdown tables, for people."""
+"""The result as Markdown tables."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-#: A load average above this, before the start, is somebody else's work.
+#: A load average above this, before the start, means that other processes are busy.
 QUIET = 0.75
 
-#: The summaries of report.py by scene and contestant.
-Scenes = dict[str, dict[str, dict[str, Any]]]
+#: The summaries of report.py by scenario and implementation.
+Scenarios = dict[str, dict[str, dict[str, Any]]]
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """All tables that something was measured for."""
-    scenarios = result["scenes"]
+    """All tables that have results."""
+    scenarios = result["scenarios"]
     sections = [
         [setting_line(result["setting"])],
-        section("The bars", bars_table(result["bars"])),
+        section("Thresholds", thresholds_table(result["thresholds"])),
         section("One caller", caller_table(scenarios)),
         section("Threads: locks/s", concurrency_table(scenarios, "threads", "threads", THREADS)),
         section("asyncio: locks/s", concurrency_table(scenarios, "tasks", "tasks", TASKS)),
@@ -57,28 +57,28 @@ def section(title: str, lines: Sequence[str]) -> list[str]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> list[str]:
-    """``words``: how many columns at the left are text."""
+    """A table; ``words``: the number of text columns, at the left."""
     if not rows:
         return []
     rule = ["---" if column < words else "--:" for column in range(len(head))]
     return [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (head, rule, *rows)]
 
 
-def bars_table(judged: Sequence[dict[str, Any]]) -> list[str]:
+def thresholds_table(judged: Sequence[dict[str, Any]]) -> list[str]:
     rows = [
         (
-            bar["case"],
-            bar["must"],
-            bar["aim"],
-            f"**{bar['is']}**" if bar["is"] else "",
-            bar["verdict"] + (", aim reached" if bar["aim reached"] else ""),
+            one["case"],
+            one["must"],
+            one["aim"],
+            f"**{one['is']}**" if one["is"] else "",
+            one["verdict"] + (", aim reached" if one["aim reached"] else ""),
         )
-        for bar in judged
+        for one in judged
     ]
     return table(("case", "must", "aim", "measured", ""), rows)
 
 
-def caller_table(scenarios: Scenes) -> list[str]:
+def caller_table(scenarios: Scenarios) -> list[str]:
     rows = []
     for label, one in scenarios.get("caller", {}).items():
         numbers, info = one["numbers"], one["info"]
@@ -94,21 +94,21 @@ def caller_table(scenarios: Scenes) -> list[str]:
                 versions,
             )
         )
-    head = ("contestant", "p50 µs", "p99 µs", "locks/s", "of the floor", "keys left", "release", "versions")
-    lines = table(head, rows)
+    measured = ("p50 µs", "p99 µs", "locks/s", "of the floor", "keys left")
+    lines = table(("implementation", *measured, "release", "versions"), rows)
     if lines:
         lines[1] = "|---|--:|--:|--:|--:|--:|---|---|"
     return lines
 
 
-#: Columns of the tables of concurrency, and the scene of each.
+#: The columns of the concurrency tables, and the scenario of each.
 THREADS = {1: "caller", 8: "threads-8", 32: "threads-32", 64: "threads-64"}
 TASKS = {1: "caller", 64: "tasks-64", 512: "tasks-512"}
 BATCHES = {size: f"batch-{size}" for size in (8, 64, 256, 1024, 4096)}
 
 
-def concurrency_table(scenarios: Scenes, family: str, unit: str, columns: dict[int, str]) -> list[str]:
-    """Rows: everybody who was there with more than one caller."""
+def concurrency_table(scenarios: Scenarios, family: str, unit: str, columns: dict[int, str]) -> list[str]:
+    """Rows: every implementation that was measured with many callers."""
     there = {n: scenario for n, scenario in columns.items() if scenario in scenarios}
     labels = dict.fromkeys(
         label for name, scenario in scenarios.items() if name.startswith(f"{family}-") for label in scenario
@@ -118,16 +118,16 @@ def concurrency_table(scenarios: Scenes, family: str, unit: str, columns: dict[i
         found = [scenarios[scenario].get(label, {}).get("numbers", {}) for scenario in there.values()]
         rows.append((name_of(label), *(amount(numbers.get("locks/s")) for numbers in found)))
     heads = (f"{n} {unit}" if n > 1 else f"1 {unit.removesuffix('s')}" for n in there)
-    return table(("contestant", *heads), rows)
+    return table(("implementation", *heads), rows)
 
 
-def batch_table(scenarios: Scenes) -> list[str]:
+def batch_table(scenarios: Scenarios) -> list[str]:
     there = {size: scenarios[scenario] for size, scenario in BATCHES.items() if scenario in scenarios}
     labels = dict.fromkeys(label for scenario in there.values() for label in scenario)
     rows = []
     for label in labels:
         rows.append((name_of(label), *(of_floor(scenario.get(label)) for scenario in there.values())))
-    return table(("contestant", *(f"batch {size}" for size in there)), rows)
+    return table(("implementation", *(f"batch {size}" for size in there)), rows)
 
 
 def of_floor(one: dict[str, Any] | None) -> str:
@@ -138,12 +138,12 @@ def of_floor(one: dict[str, Any] | None) -> str:
     return f"{rate} ({share:.2f})" if share else rate
 
 
-#: Columns of the plain tables: the head, the number, and how it is written.
+#: The columns of the plain tables: the head, the number, and its format.
 Columns = dict[str, tuple[str, Callable[[float | None], str]]]
 
 
 def amount(value: float | None) -> str:
-    """Three digits that count: 12,300; 4.56."""
+    """Three significant digits: 12,300; 4.56."""
     if value is None:
         return ""
     if value == 0 or (value == int(value) and value < 1000):
@@ -170,8 +170,8 @@ HAND_OVER: Columns = {"release to the next grant in another process, ms": ("ms",
 MEMORY: Columns = {"bytes per held lock": ("per lock", amount), "kB per client": ("per client kB", amount)}
 
 
-def plain_table(scenarios: Scenes, family: str, columns: Columns) -> list[str]:
-    """One row for each contestant of the scenes of a family."""
+def plain_table(scenarios: Scenarios, family: str, columns: Columns) -> list[str]:
+    """One row for each implementation of the scenarios of a family."""
     rows = []
     for scenario, parts in scenarios.items():
         if not scenario.startswith(family):
@@ -183,7 +183,7 @@ def plain_table(scenarios: Scenes, family: str, columns: Columns) -> list[str]:
     return table(("", *columns), rows)
 
 
-def import_table(scenarios: Scenes) -> list[str]:
+def import_table(scenarios: Scenarios) -> list[str]:
     rows = []
     for label, one in scenarios.get("import", {}).items():
         heavy = ", ".join(one["info"].get("heavy", [])) or "none"

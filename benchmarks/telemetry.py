@@ -2,9 +2,9 @@
 
     python benchmarks/telemetry.py [--rounds 200] [--locks 100] [--engine native] [--asyncio] [--tasks 50]
 
-Three masters on this machine, one client. For each turn it is given the classes that telemetry gives it, or
-its own again, so that nothing else differs, and does the same work. Printed is the median of the ratios of
-CPU times within each round, and how sure that is: what the halves of the rounds say by themselves.
+Three masters on this machine, one client. In each turn it has the classes of telemetry or its own classes,
+and does the same work, so nothing else differs. Prints the median ratio of CPU times within a round, and the
+medians of both halves of the rounds, which show how exact it is.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from redlock_fast.exporters.latency import time_grants
 from redlock_fast.otel import trace
 from redlock_fast.prometheus import RedlockCollector
 
-#: Metrics without the histogram are as "plain again": nothing is done for them on the way of a lock.
+#: Metrics without the histogram are as "plain again": an acquire does nothing for them.
 KINDS = ("plain", "plain again", "latency", "spans")
-#: Only two at a time are compared, in as many turns: the interpreter is best at the class that it saw most.
+#: Two at a time, in equally many turns: the interpreter is fastest with the class that it saw most.
 PAIRS = [("plain", kind) for kind in KINDS[1:]]
 
 
 def classes(client: Any) -> dict[str, tuple[type[Any], type[Any]]]:
-    """What the client and its masters are, for each kind."""
+    """The classes of the client and of its masters, for each kind."""
     masters = client.masters
     plain = type(client), type(masters)
     time_grants(client)
@@ -59,7 +59,7 @@ async def tasks(client: AsyncFastRedlock, args: argparse.Namespace) -> None:
 
 
 async def play(client: Any, args: argparse.Namespace) -> dict[str, tuple[list[float], list[float]]]:
-    """CPU seconds of each turn, of the plain client and of the one with it, by kind."""
+    """CPU seconds of each turn, without and with telemetry, by kind."""
     kinds = classes(client)
     spent = {}
     for pair in PAIRS:
@@ -67,7 +67,7 @@ async def play(client: Any, args: argparse.Namespace) -> dict[str, tuple[list[fl
         for _ in range(args.rounds):
             for which in random.sample((0, 1), 2):
                 client.__class__, client.masters.__class__ = kinds[pair[which]]
-                await work(client, args)  # the interpreter has to learn the new classes
+                await work(client, args)  # warms up the new classes
                 start = time.process_time()
                 await work(client, args)
                 turns[which].append(time.process_time() - start)
@@ -83,7 +83,7 @@ async def work(client: Any, args: argparse.Namespace) -> None:
 
 
 def alone(rounds: int = 200, grants: int = 2_000) -> float:
-    """CPU seconds that the histogram adds to one grant: by itself, so that it can be told from the rest."""
+    """CPU seconds that the histogram alone adds to a grant."""
     with FastRedlock(["redis://127.0.0.1:1"]) as plain, FastRedlock(["redis://127.0.0.1:1"]) as timed:
         time_grants(timed)
         lease = Lease(b"telemetry", b"", 0, 10.0, plain.policy.clock() + 10.0, 9.89)
@@ -102,7 +102,7 @@ def alone(rounds: int = 200, grants: int = 2_000) -> float:
 
 
 def scrape(client: Any) -> float:
-    """CPU seconds of one."""
+    """CPU seconds of a call."""
     registry = CollectorRegistry()
     RedlockCollector(registry).add(client, latency=True)
     start = time.process_time()
@@ -111,7 +111,7 @@ def scrape(client: Any) -> float:
     return (time.process_time() - start) / 100
 
 
-def tell(args: argparse.Namespace, spent: dict[str, tuple[list[float], list[float]]]) -> None:
+def report(args: argparse.Namespace, spent: dict[str, tuple[list[float], list[float]]]) -> None:
     plain = statistics.median(seconds for turns in spent.values() for seconds in turns[0]) / args.locks
     print(f"{'asyncio' if args.asyncio else 'threads'}, {args.engine} engine, {args.rounds} rounds:")
     print(f"  {'plain':12} {plain * 1e6:7.1f} us of CPU for acquire and release")
@@ -127,7 +127,7 @@ async def main(args: argparse.Namespace) -> None:
     make: Any = AsyncFastRedlock if args.asyncio else FastRedlock
     with Masters(3, server="valkey", password="") as masters:
         client = make(masters.urls, engine=args.engine, node_timeout=5.0, connect_timeout=20.0)
-        tell(args, await play(client, args))
+        report(args, await play(client, args))
         print(f"  a scrape: {scrape(client) * 1e3:.2f} ms of CPU")
         closed = client.close()
         if args.asyncio:

@@ -2,7 +2,7 @@
 
     pytest benchmarks/test_cases.py --benchmark-only
 
-For comparisons with other libraries, which need interleaving, see compare.py.
+compare.py compares with other libraries, in turns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bars: what must be reached, what is aimed for, and whether it was."""
+"""The thresholds: what must be reached, what is aimed for, and the verdicts."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MET, MISSED, OPEN = "met", "MISSED", "not measured"
 
 @dataclass(frozen=True)
 class Threshold:
-    """``who``'s number ``name`` in ``scenario``, by the best of ``against`` or (if none) as it is.
+    """Limits the number ``name`` of ``label`` in ``scenario``, or its ratio to the best of ``against``.
 
-    It must be at most ``must``, or at least where ``least``. ``pick``: what is taken of the rounds where
-    it is no ratio: the median, or the worst (max) where a single one would be one too many.
+    The number must be at most ``must``, with ``least`` at least. ``pick`` combines the rounds of a number
+    without a ratio: the median, or the worst (max) if a single failure is too much.
     """
 
     case: str
     scenario: str
     name: str
-    who: str
+    label: str
     must: float
     aim: float
     against: tuple[str, ...] = ()
@@ -36,12 +36,12 @@ class Threshold:
     def measured(self, turns: Turns) -> float | None:
         scenario = turns.get(self.scenario, {})
         if self.against:
-            return ratio(scenario, self.name, self.who, *self.against)
+            return ratio(scenario, self.name, self.label, *self.against)
         picked = (self.pick,) if self.pick else ()
-        return over_rounds(scenario.get(self.who, []), self.name, *picked)
+        return over_rounds(scenario.get(self.label, []), self.name, *picked)
 
-    def reached(self, value: float, bar: float) -> bool:
-        return value >= bar if self.least else value <= bar
+    def reached(self, value: float, limit: float) -> bool:
+        return value >= limit if self.least else value <= limit
 
     def judged(self, turns: Turns) -> dict[str, Any]:
         value = self.measured(turns)
@@ -67,20 +67,20 @@ def number(value: float, unit: str) -> str:
     return f"{digits} {unit}".strip()
 
 
-# --- kinds of bars -----------------------------------------------------------------------------
+# --- kinds of thresholds -----------------------------------------------------------------------
 
 
-def p50_at_most(case: str, scenario: str, who: str, must: float, aim: float) -> Threshold:
-    """``who``'s p50 by the floor's."""
-    return Threshold(f"{case}: p50 by the floor's", scenario, "p50", who, must, aim, ("floor",))
+def p50_at_most(case: str, scenario: str, label: str, must: float, aim: float) -> Threshold:
+    """Of the ratio of the p50 of ``label`` to that of the floor."""
+    return Threshold(f"{case}: p50 by the floor's", scenario, "p50", label, must, aim, ("floor",))
 
 
 def peer_slower(case: str, peer: str, ours: str, must: float, aim: float) -> Threshold:
     return Threshold(f"{case}: p50 of {peer} by ours", "caller", "p50", peer, must, aim, (ours,), least=True)
 
 
-def rate_at_least(case: str, scenario: str, who: str, must: float, aim: float, *against: str) -> Threshold:
-    return Threshold(f"{case}: locks/s", scenario, "locks/s", who, must, aim, against, least=True)
+def rate_at_least(case: str, scenario: str, label: str, must: float, aim: float, *against: str) -> Threshold:
+    return Threshold(f"{case}: locks/s", scenario, "locks/s", label, must, aim, against, least=True)
 
 
 def threads(callers: int, must: float, aim: float) -> Threshold:
@@ -94,11 +94,11 @@ def batch(size: int, must: float) -> Threshold:
 
 
 def stopped(callers: str) -> tuple[Threshold, ...]:
-    who, case = f"native, {callers}", f"one master stopped, {callers}"
+    label, case = f"native, {callers}", f"one master stopped, {callers}"
     return (
-        Threshold(f"{case}: locks/s against before", "stopped", "of before", who, 0.9, 1.0, least=True),
-        Threshold(f"{case}: failed acquires", "stopped", "failed", who, 0, 0, unit="", pick=max),
-        Threshold(f"{case}: replies owed", "stopped", "owed", who, MAX_OWED, MAX_OWED, unit="", pick=max),
+        Threshold(f"{case}: locks/s against before", "stopped", "of before", label, 0.9, 1.0, least=True),
+        Threshold(f"{case}: failed acquires", "stopped", "failed", label, 0, 0, unit="", pick=max),
+        Threshold(f"{case}: replies owed", "stopped", "owed", label, MAX_OWED, MAX_OWED, unit="", pick=max),
     )
 
 
@@ -110,14 +110,14 @@ def memory(engine: str) -> tuple[Threshold, ...]:
 
 
 def imported() -> tuple[Threshold, ...]:
-    who = "import redlock_fast"
+    label = "import redlock_fast"
     return (
-        Threshold(who, "import", "ms", who, 60, 30, unit="ms"),
-        Threshold(f"{who}: heavy modules that come with it", "import", "heavy", who, 0, 0, unit=""),
+        Threshold(label, "import", "ms", label, 60, 30, unit="ms"),
+        Threshold(f"{label}: heavy modules that come with it", "import", "heavy", label, 0, 0, unit=""),
     )
 
 
-BARS: tuple[Threshold, ...] = (
+THRESHOLDS: tuple[Threshold, ...] = (
     p50_at_most("1 thread, decided at quorum", "caller", "native", 0.90, 0.80),
     p50_at_most("1 thread, all replies awaited", "caller", ALL.label, 1.08, 1.03),
     p50_at_most("1 thread, pure Python", "caller", "python", 1.35, 1.15),
@@ -171,6 +171,6 @@ BARS: tuple[Threshold, ...] = (
 
 
 def judged(turns: Turns, whole: bool = True) -> list[dict[str, Any]]:
-    """All bars, or where only a part was measured those that could be judged."""
-    verdicts = [bar.judged(turns) for bar in BARS]
-    return [bar for bar in verdicts if whole or bar["measured"] is not None]
+    """The verdicts of all thresholds; after a part of the scenarios, of the measured ones."""
+    verdicts = [threshold.judged(turns) for threshold in THRESHOLDS]
+    return [one for one in verdicts if whole or one["measured"] is not None]

@@ -1,10 +1,10 @@
-"""From a release to the next grant, in another process; and from a holder's death.
+"""The time from a release, or from a holder's death, to the next grant in another process.
 
     python benchmarks/waiting.py [--rounds 200] [--waiters 1] [--wait push] [--engine native] [--json]
 
-Five masters, one holder, ``--waiters`` processes that want the same lock. Prints for both ends of a hold
-how long it took until the next one had the lock, and how many commands that cost. With ``--json`` only
-the first, for compare.py.
+Five masters, one holder, ``--waiters`` processes that want the same lock. Prints for both cases the time
+until the next process had the lock, and the commands that it cost. With ``--json`` only the first case,
+for compare.py.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from redlock_fast import FastRedlock
 from redlock_fast.embedded import Masters
 
 KEY = "waited-for"
-#: Until all that wait are parked; not part of what is measured.
+#: Seconds until all waiters are parked; not measured.
 SETTLE = 0.05
 TTL, SHORT = 30.0, 0.5
 
 
 def work(setting: dict[str, Any]) -> None:
-    """A waiter: for each line that comes, wait for the lock, and say when it came."""
+    """A waiter process: for each line of stdin, wait for the lock, and print the time of the grant."""
     with FastRedlock(setting["urls"], engine=setting["engine"], wait=setting["wait"]) as client:
         client.connect()
         while sys.stdin.readline():
@@ -51,10 +51,10 @@ def hand_over(client: FastRedlock, waiters: Sequence[subprocess.Popen[str]]) -> 
     """Seconds from the beginning of the release to the first grant."""
     lock = client.acquire(KEY, TTL)
     assert lock
-    tell(waiters)
+    notify(waiters)
     released = time.monotonic()
     lock.release()
-    return heard(waiters) - released
+    return first_grant(waiters) - released
 
 
 def death(urls: list[str], waiters: Sequence[subprocess.Popen[str]], engine: str) -> float:
@@ -69,11 +69,11 @@ def death(urls: list[str], waiters: Sequence[subprocess.Popen[str]], engine: str
     end = float(holder.stdout.readline()) + SHORT
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    tell(waiters, settle=0.0)
-    return heard(waiters) - end
+    notify(waiters, settle=0.0)
+    return first_grant(waiters) - end
 
 
-def tell(waiters: Sequence[subprocess.Popen[str]], settle: float = SETTLE) -> None:
+def notify(waiters: Sequence[subprocess.Popen[str]], settle: float = SETTLE) -> None:
     for waiter in waiters:
         assert waiter.stdin
         waiter.stdin.write("\n")
@@ -81,8 +81,8 @@ def tell(waiters: Sequence[subprocess.Popen[str]], settle: float = SETTLE) -> No
     time.sleep(settle)
 
 
-def heard(waiters: Sequence[subprocess.Popen[str]]) -> float:
-    """When the first of them had it; all have had it then."""
+def first_grant(waiters: Sequence[subprocess.Popen[str]]) -> float:
+    """The time of the first grant, after all waiters have had the lock."""
     return min(float(waiter.stdout.readline()) for waiter in waiters if waiter.stdout)
 
 
@@ -93,7 +93,7 @@ def row(title: str, seconds: list[float]) -> None:
 
 
 def executed(nodes: list[redis.Redis]) -> int:
-    """Commands of all masters; those that look at it are not counted."""
+    """The number of lock commands that all masters executed."""
     stats = (node.info("commandstats") for node in nodes)
     ours = ("cmdstat_set", "cmdstat_pttl", "cmdstat_client|caching", "cmdstat_delifeq", "cmdstat_evalsha")
     return sum(int(one[name]["calls"]) for one in stats for name in ours if name in one)
@@ -107,7 +107,7 @@ def measure(options: argparse.Namespace) -> None:
         try:
             with FastRedlock(masters.urls, engine=options.engine) as client:
                 client.connect()
-                hand_over(client, waiters)  # everybody is connected
+                hand_over(client, waiters)  # all waiters are connected
                 if options.json:
                     spent = [1e3 * hand_over(client, waiters) for _ in range(options.rounds)]
                     print(json.dumps({"numbers": {"ms": statistics.median(spent)}, "info": {}}))

@@ -1,6 +1,6 @@
-"""What a library has to do in one turn.
+"""The workloads: what a library does in one turn.
 
-Each workload takes an opener (see libraries.py) and its numbers, and returns what the driver prints:
+Each workload takes an opener (see libraries.py) and its numbers, and returns the output of the driver:
 ``samples`` (nanoseconds of each acquire + release), ``locks`` taken and given back within
 ``seconds``, ``failed`` attempts with the last ``error``, ``numbers`` of its own kind, ``info``.
 """
@@ -23,7 +23,7 @@ from libraries import Opened, Opener
 
 
 def batch(opener: Opener, *, size: int, warmup: float, seconds: float) -> Result:
-    """acquire_many + release_many of ``size`` new keys; to make the keys is not part of it."""
+    """acquire_many + release_many of ``size`` new keys; making the keys is not measured."""
     span, tally, number, spent = Span(), Tally(), 0, 0
     with opener() as opened:
         client = opened.client
@@ -47,7 +47,10 @@ def batch(opener: Opener, *, size: int, warmup: float, seconds: float) -> Result
 
 def stopped(opener: Opener, *, callers: int, warmup: float, seconds: float, pid: int) -> Result:
     """Throughput before and after the master ``pid`` is stopped, and how many replies it then owes."""
-    with opener() as opened, Watch(opened.client) as watch:  # to watch takes its share: before and after
+    with (
+        opener() as opened,
+        Watch(opened.client) as watch,
+    ):  # watched before the stop, too, because watching costs time
         before = together([opened], callers, warmup, seconds)
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -61,7 +64,7 @@ def stopped(opener: Opener, *, callers: int, warmup: float, seconds: float, pid:
 
 
 class Watch:
-    """The most replies that one master owed at any look, meanwhile."""
+    """Samples the replies that each master owes, and keeps the largest number."""
 
     def __init__(self, client: Any) -> None:
         self.owed = 0
@@ -83,7 +86,7 @@ class Watch:
 
 
 def memory(opener: Opener, *, locks: int, clients: int, **_: Any) -> Result:
-    """What a held lock and a connected client add to this process (resident, by the system's count)."""
+    """The resident memory that a held lock and a connected client add to this process."""
     names = [key_of(0, number) for number in range(locks)]
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(opener())
@@ -103,7 +106,7 @@ def memory(opener: Opener, *, locks: int, clients: int, **_: Any) -> Result:
         return Tally().result(0.0, first.paths, **numbers)
 
 
-#: Locks in one call while memory is measured: the buffers have grown to this before.
+#: Locks in one call while memory is measured: the warm-up grows the buffers to this.
 BATCH = 500
 
 
@@ -122,19 +125,19 @@ def resident() -> int:
 def contention(opener: Opener, *, processes: int, hold: float, warmup: float, seconds: float) -> Result:
     """``processes`` that all want the same key, and keep it for ``hold`` seconds.
 
-    ``samples`` are from the wish to the lock. ``numbers``: ``taken``, warm-up included, and ``share``,
-    the locks of the process that got fewest, of a fair share.
+    ``samples``: from the call to the lock. ``numbers``: ``taken``, warm-up included, and ``share``, the
+    fewest locks of a process as a part of its fair share.
     """
-    fork = multiprocessing.get_context("fork")  # before anything is imported: nothing to be shared
+    fork = multiprocessing.get_context("fork")  # before any import, so processes share nothing
     gate = fork.Barrier(processes)
-    told: Any = fork.SimpleQueue()
+    queue: Any = fork.SimpleQueue()
     workers = [
-        fork.Process(target=contend, args=(opener, gate, told, hold, warmup, seconds))
+        fork.Process(target=contend, args=(opener, gate, queue, hold, warmup, seconds))
         for _ in range(processes)
     ]
     for worker in workers:
         worker.start()
-    results: list[tuple[Tally, list[str]]] = [told.get() for _ in workers]
+    results: list[tuple[Tally, list[str]]] = [queue.get() for _ in workers]
     for worker in workers:
         worker.join()
     tally, paths = results[0]
@@ -145,7 +148,7 @@ def contention(opener: Opener, *, processes: int, hold: float, warmup: float, se
     return tally.result(seconds, paths, taken=tally.taken, share=fewest / fair)
 
 
-def contend(opener: Opener, gate: Any, told: Any, hold: float, warmup: float, seconds: float) -> None:
+def contend(opener: Opener, gate: Any, queue: Any, hold: float, warmup: float, seconds: float) -> None:
     span, tally, paths = Span(), Tally(), [""]
     try:
         with opener() as opened:
@@ -156,11 +159,11 @@ def contend(opener: Opener, gate: Any, told: Any, hold: float, warmup: float, se
                 contend_once(opened, start, hold, span, tally)
     except Exception as error:
         tally.fail(f"{type(error).__name__}: {error}")
-    told.put((tally, paths))
+    queue.put((tally, paths))
 
 
 def contend_once(opened: Opened, start: int, hold: float, span: Span, tally: Tally) -> None:
-    """A failure here is an answer: many peers give up after a few tries."""
+    """One attempt. No lock is not a failure here: many peers give up after a few tries."""
     lock = opened.acquire("bench:contended")
     stop = clock()
     if not lock:

@@ -74,8 +74,8 @@ def test_a_ratio_to_several_is_one_to_the_best_of_the_round() -> None:
     assert stats.ratio(there, "locks/s", "ours", "gone") is None
 
 
-def test_bars_are_judged(turns: stats.Turns) -> None:
-    verdicts = {bar["case"]: bar for bar in thresholds.judged(turns)}
+def test_thresholds_are_judged(turns: stats.Turns) -> None:
+    verdicts = {one["case"]: one for one in thresholds.judged(turns)}
     quorum = verdicts["1 thread, decided at quorum: p50 by the floor's"]
     assert (quorum["verdict"], quorum["is"], quorum["aim reached"]) == (thresholds.MET, "0.75 x", True)
     own = verdicts["32 threads against own connections per thread: locks/s"]
@@ -87,26 +87,26 @@ def test_bars_are_judged(turns: stats.Turns) -> None:
     assert verdicts["import redlock_fast"]["verdict"] == thresholds.OPEN
 
 
-def test_a_missed_bar_is_called_so(turns: stats.Turns) -> None:
+def test_a_missed_threshold_is_called_so(turns: stats.Turns) -> None:
     turns["caller"]["native"] = turns["caller"]["redlock-py"]
-    verdicts = {bar["case"]: bar["verdict"] for bar in thresholds.judged(turns)}
+    verdicts = {one["case"]: one["verdict"] for one in thresholds.judged(turns)}
     assert verdicts["1 thread, decided at quorum: p50 by the floor's"] == thresholds.MISSED
 
 
 def test_one_failure_in_any_round_is_one_too_many() -> None:
     rounds = [turn(failed=failed) for failed in (0, 0, 1)]
-    bar = next(bar for bar in thresholds.BARS if "failed" in bar.name)
-    assert bar.judged({"stopped": {bar.who: rounds}})["verdict"] == thresholds.MISSED
+    threshold = next(one for one in thresholds.THRESHOLDS if "failed" in one.name)
+    assert threshold.judged({"stopped": {threshold.label: rounds}})["verdict"] == thresholds.MISSED
 
 
-def test_every_bar_is_about_somebody_who_is_in_its_scene() -> None:
+def test_every_threshold_names_implementations_of_its_scenario() -> None:
     cast = {scenario.name: {part.label for part in scenario.parts} for scenario in scenarios.SCENARIOS}
-    for bar in thresholds.BARS:
-        assert {bar.who, *bar.against} <= cast[bar.scenario], bar.case
+    for threshold in thresholds.THRESHOLDS:
+        assert {threshold.label, *threshold.against} <= cast[threshold.scenario], threshold.case
 
 
 @pytest.mark.parametrize("scenario", scenarios.SCENARIOS, ids=lambda scenario: scenario.name)
-def test_names_in_a_scene_are_unique(scenario: scenarios.Scenario) -> None:
+def test_names_in_a_scenario_are_unique(scenario: scenarios.Scenario) -> None:
     labels = [part.label for part in scenario.parts]
     assert len(labels) == len(set(labels))
 
