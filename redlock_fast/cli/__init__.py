@@ -12,15 +12,21 @@ from . import exit_codes
 from .arguments import parse
 from .output import print_error
 
-#: Where each command is, in this package: a function ``run`` that takes the options and returns the code.
-MODULES = {"exec": "execute", "status": "status", "locks": "locks", "bench": "bench", "demo": "demo"}
+#: The module of each command: its function ``run`` takes the options and returns the exit code.
+MODULES = {
+    "exec": ".execute",
+    "status": ".status",
+    "locks": ".locks",
+    "bench": ".bench",
+    "demo": "..demo.run",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code, see :mod:`.codes`."""
+    """Run one command; returns its exit code, see :mod:`.exit_codes`."""
     options = parse(sys.argv[1:] if argv is None else argv)
     try:
-        code: int = importlib.import_module(f".{MODULES[options.command]}", __name__).run(options)
+        code: int = importlib.import_module(MODULES[options.command], __name__).run(options)
         sys.stdout.flush()
         return code
     except ConfigError as error:
@@ -36,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # as in `redlock-fast locks | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exit_codes.NOT_READ
-    except Exception:  # Python's own code for this is 1, which means that the lock is taken
+    except Exception:  # Python would exit with 1, which means that the lock is taken
         import traceback
 
         traceback.print_exc()

@@ -1,6 +1,6 @@
-"""``redlock-fast bench``: how fast locks are with your own masters, from this machine.
+"""``redlock-fast bench``: measures how fast locks are with the user's masters, from this machine.
 
-Every lock has a name of its own under a prefix of this run: nothing else is touched, nothing is left.
+All keys have a random prefix of this run, and are deleted at its end.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from .key_scan import Servers, escape_pattern
 from .settings import Settings, load
 from .tables import show
 
-#: Seconds. What is left of an interrupted run ends by itself.
+#: Seconds. Keys that an interrupted run leaves expire after TTL.
 TTL, NODE_TIMEOUT, CONNECT_TIMEOUT = 5.0, 1.0, 2.0
 TICK = 0.1
-#: A name is used again after so many: a key of its own for each caller, and no more memory than that.
+#: Names of each caller, used in turn: callers do not contend, and memory is bounded.
 NAMES = 1000
 #: More keys than a run can leave.
 MANY = 1 << 20
-#: Seconds, after a lock that was not granted.
+#: Seconds to wait after a lock that was not granted.
 PAUSE = 0.01
 
 
 @dataclass
 class Tally:
-    """What one way of calling has come to. Seconds."""
+    """The measurements of one part of the run, in seconds."""
 
     callers: int
     acquires: list[float] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Tally:
 
 
 class Bench:
-    """One run."""
+    """A run: its settings, its key prefix and its progress bar."""
 
     def __init__(self, settings: Settings, seconds: float) -> None:
         prefix = encoded("key_prefix", settings.options.get("key_prefix", ""))
@@ -79,11 +79,11 @@ class Bench:
         self._bar = ProgressBar(3 * seconds)
 
     def threads(self, callers: int) -> dict[str, Any]:
-        """Acquire and release, again and again, in so many threads with one client."""
+        """Acquire and release repeatedly in ``callers`` threads with one client; returns the measurements."""
         tally, stop = Tally(callers), threading.Event()
         with FastRedlock(**self._arguments) as client:
             if not client.connect():
-                client.locked("a lock")  # says why
+                client.locked("a lock")  # raises QuorumUnavailable with the reason
             group = [
                 threading.Thread(target=_call, args=(client, number, tally, stop))
                 for number in range(callers)
@@ -105,7 +105,7 @@ class Bench:
         return tally.result()
 
     def tasks(self, callers: int) -> dict[str, Any]:
-        """The same in so many tasks of an event loop."""
+        """As ``threads``, in ``callers`` tasks of an event loop."""
         result = asyncio.run(self._tasks(Tally(callers)))
         self._done += self._seconds
         return result
@@ -174,7 +174,7 @@ async def _call_async(client: AsyncFastRedlock, number: int, tally: Tally, stop:
 
 
 def run(options: argparse.Namespace) -> int:
-    """0; 1 where a lock was not granted."""
+    """Print the measurements. Returns 0, or 1 if a lock was not granted."""
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())
     settings = load(options)
     bench = Bench(settings, options.seconds)
@@ -195,9 +195,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def clean_up(masters: Sequence[str], prefix: bytes) -> None:
-    """Delete what an interrupted run, or a master that failed meanwhile, has left."""
+    """Delete the keys that an interrupted run, or the failure of a master, has left."""
     with Servers(check_masters(masters), CONNECT_TIMEOUT) as servers:
-        deadline = time.monotonic() + TTL  # by then it has ended by itself
+        deadline = time.monotonic() + TTL  # the keys expire by then
         pattern = escape_pattern(prefix) + b"*"
         list(servers.each(lambda one: one.delete(list(one.names(pattern, MANY, deadline))), 2 * TTL))
 

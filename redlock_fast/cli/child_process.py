@@ -1,7 +1,7 @@
-"""The process of a command: begun before there is a lock, started when there is one, ended on a loss.
+"""The process of a command: forked before the lock is acquired, started with it, ended when it is lost.
 
-It is forked at once, while this process has a single thread: a child of several could not safely run
-Python any more, and there is something to do in it before the command takes it over.
+It is forked while this process has a single thread, because the child runs Python before it executes the
+command. After a fork with several threads that is not safe.
 """
 
 from __future__ import annotations
@@ -18,24 +18,26 @@ from typing import NoReturn, Self
 
 from . import exit_codes
 
-#: Seconds between two looks where the system cannot tell.
+#: Seconds between two polls, where the system has no wait.
 TICK = 0.02
 #: PR_SET_PDEATHSIG, linux/prctl.h.
 SIGNAL_OF_PARENTS_DEATH = 1
 
 
 class ChildProcess:
-    """A context manager that leaves no process behind.
+    """The forked process, as a context manager that leaves no process behind.
 
-    ``alone``: in a process group of its own, all of which is signalled: what the command has started as
-    well. Without it, it stays in ours, where a terminal's own signals (Ctrl-C) reach it.
+    ``alone``: the command gets its own process group, and signals go to the whole group. Otherwise it stays
+    in the group of this process, where the signals of a terminal (Ctrl-C) reach it.
     """
 
     def __init__(self, command: list[str], *, alone: bool, grace: float) -> None:
         self._command = command
         self._alone = alone
         self._grace = grace
-        self._mutex = threading.RLock()  # so that nobody is signalled who has just taken over its number
+        self._mutex = (
+            threading.RLock()
+        )  # no signal after the pid was reaped: another process may have it then
         self._code: int | None = None
         self._pid = 0
         self._start_pipe = self._errors = -1
@@ -51,12 +53,12 @@ class ChildProcess:
         os.close(start_pipe)
         os.close(errors)
         if self._alone:
-            with contextlib.suppress(OSError):  # it may have been killed already
+            with contextlib.suppress(OSError):  # the child may have been killed
                 os.setpgid(self._pid, self._pid)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Whoever was not told to start, ends; whoever was, is ended."""
+        """End the process: without a start it exits by itself, a started command is terminated."""
         if self._start_pipe >= 0:
             os.close(self._start_pipe)
             self._start_pipe = -1
@@ -67,16 +69,16 @@ class ChildProcess:
         os.close(self._errors)
 
     def start(self, environment: Mapping[str, str]) -> OSError | None:
-        """Let the command take over, with these variables in addition. Returns why it could not."""
-        with contextlib.suppress(BrokenPipeError):  # it was killed: ``wait`` will say so
+        """Execute the command with these additional variables. Returns None, or why that failed."""
+        with contextlib.suppress(BrokenPipeError):  # killed: ``wait`` reports it
             os.write(self._start_pipe, json.dumps(dict(environment)).encode())
         os.close(self._start_pipe)
         self._start_pipe = -1
-        number = os.read(self._errors, 100)  # ends with exec, which closes the other side
+        number = os.read(self._errors, 100)  # exec closes the other end
         return OSError(int(number), os.strerror(int(number))) if number else None
 
     def wait(self) -> int:
-        """Until it has ended: its exit code, or 128 and the signal that ended it."""
+        """Wait for the end. Returns the exit code, or 128 + the signal that ended the process."""
         while (code := self.poll()) is None:
             if hasattr(os, "waitid"):
                 with contextlib.suppress(ChildProcessError):
@@ -86,7 +88,7 @@ class ChildProcess:
         return code
 
     def poll(self) -> int | None:
-        """Its exit code, None while it runs."""
+        """The exit code, None while the process runs."""
         with self._mutex:
             if self._code is None:
                 ended, status = os.waitpid(self._pid, os.WNOHANG)
@@ -96,7 +98,7 @@ class ChildProcess:
             return self._code
 
     def send(self, number: int) -> None:
-        """A signal; nothing happens when it has ended, or has other rights than we."""
+        """Send a signal. Ignored if the process has ended, or has another user."""
         with self._mutex, contextlib.suppress(ProcessLookupError, ChildProcessError, PermissionError):
             if self._alone:
                 os.killpg(self._pid, number)
@@ -104,9 +106,9 @@ class ChildProcess:
                 os.kill(self._pid, number)
 
     def end(self) -> None:
-        """SIGTERM; SIGKILL to what is still there after ``grace`` seconds. Returns when that is done."""
+        """Send SIGTERM, and after ``grace`` seconds SIGKILL to processes that still run."""
         self.send(signal.SIGTERM)
-        self.send(signal.SIGCONT)  # a stopped process would not hear the other
+        self.send(signal.SIGCONT)  # a stopped process does not handle SIGTERM
         deadline = time.monotonic() + self._grace
         while self._alive():
             if time.monotonic() > deadline:
@@ -129,13 +131,13 @@ class ChildProcess:
 
 
 def _exec_on_start(command: list[str], start_pipe: int, errors: int, parent: int) -> NoReturn:
-    """Wait for the word to start; without it, end."""
+    """Wait for the environment, then execute the command; at the end of the pipe, exit."""
     try:
         _restore_signal_handling()
         _set_parent_death_signal(parent)
-        word = b"".join(iter(lambda: os.read(start_pipe, 1 << 16), b""))
-        if word:
-            os.environ.update(json.loads(word))
+        environment = b"".join(iter(lambda: os.read(start_pipe, 1 << 16), b""))
+        if environment:
+            os.environ.update(json.loads(environment))
             os.execvp(command[0], command)
     except OSError as error:
         os.write(errors, b"%d" % (error.errno or 0))
@@ -144,7 +146,7 @@ def _exec_on_start(command: list[str], start_pipe: int, errors: int, parent: int
 
 
 def _restore_signal_handling() -> None:
-    """What Python does about signals is not for it; what our parent had us ignore, is."""
+    """Restore the signals that Python ignores or handles; those that the parent ignored stay ignored."""
     python_ignores = (getattr(signal, name, None) for name in ("SIGPIPE", "SIGXFSZ"))
     for number in filter(None, python_ignores):
         signal.signal(number, signal.SIG_DFL)
@@ -153,7 +155,7 @@ def _restore_signal_handling() -> None:
 
 
 def _set_parent_death_signal(parent: int) -> None:
-    """Linux: a parent that was killed cannot end its command, and the lock goes to another soon: SIGKILL."""
+    """On Linux: SIGKILL to the command when the parent dies, because then the lease ends without renewal."""
     if sys.platform == "linux":
         with contextlib.suppress(ImportError, AttributeError):
             import ctypes

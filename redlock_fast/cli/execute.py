@@ -1,6 +1,6 @@
 """``redlock-fast exec``: flock(1) over N masters.
 
-This process holds the lock, the command runs in a child. See docs/cli.md for what ends it, and how.
+This process holds the lock, the command runs in a child. docs/cli.md says how the command is ended.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .output import print_error
 from .settings import Settings, load
 from .signals import Signals, Stopped
 
-#: Seconds. For people and cron jobs: a slow master is no reason to do without it.
+#: Seconds. Longer than the defaults of a client: a slow master shall not fail a cron job.
 TTL, NODE_TIMEOUT, CONNECT_TIMEOUT = 30.0, 1.0, 3.0
-#: For the thread that ends what is left of the command.
+#: Seconds for the thread that ends the processes of the command, beyond ``--grace``.
 PATIENCE = 5.0
 TOKEN = "REDLOCK_FAST_TOKEN"
 
 
 def run(options: argparse.Namespace) -> int:
-    """The command's exit code, or why there is none."""
+    """Run the command under the lock. Returns its exit code, or the code of the reason why it has none."""
     settings = load(options)
     _log(options.verbose)
     terminal = os.isatty(0)
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Run:
-    """One command under one lock."""
+    """One command under a lock."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class _Run:
         self._signals = signals
         self._terminal = terminal
         self._lost = False
-        self._ended = threading.Event()  # after a loss: nothing of the command is left
+        self._ended = threading.Event()  # after a loss: all processes of the command have ended
         self._name = os.fsencode(options.name)
 
     def result(self) -> int:
@@ -96,12 +96,12 @@ class _Run:
         return code
 
     def _forward(self, number: int) -> None:
-        """Ctrl-C has reached the command already, which is in our group then."""
+        """Forward a signal, except Ctrl-C of a terminal: the command is in this group and has it already."""
         if not (self._terminal and number == signal.SIGINT):
             self._child.send(number)
 
     def _on_lost(self, lock: Any, reason: str) -> None:
-        """In a thread of the client."""
+        """End the command; called in a thread of the client."""
         self._lost = True
         print_error(f"lost the lock {clean(self._name)}: {reason}")
         self._child.end()
@@ -109,7 +109,7 @@ class _Run:
 
 
 def _log(verbose: bool) -> None:
-    """A minority of masters that fails is no news for cron's mails, unless somebody wants to know."""
+    """Without ``verbose`` log nothing: cron would mail the failure of a minority of masters."""
     logger = logging.getLogger("redlock_fast")
     if verbose:
         logging.basicConfig(format="redlock-fast: %(message)s")

@@ -1,9 +1,9 @@
-"""Exit codes: those of flock(1), sysexits.h and the shells, so that nobody has to learn new ones."""
+"""Exit codes, as of flock(1), sysexits.h and shells."""
 
 #: A check failed; of ``exec``: others hold the lock (``--conflict-exit-code`` chooses another).
 FAILED = TAKEN = 1
 #: sysexits.h: bad arguments or settings; too few masters; a bug in this package; try again later.
 USAGE, UNAVAILABLE, INTERNAL, LOST = 64, 69, 70, 75
-#: As shells say it: the command cannot be executed, or there is none; a signal ended it: 128 + number.
+#: As of shells: the command cannot be executed; it was not found; signal N ended it: 128 + N.
 NOT_EXECUTABLE, NOT_FOUND, SIGNALLED = 126, 127, 128
 INTERRUPTED, NOT_READ = SIGNALLED + 2, SIGNALLED + 13

@@ -1,7 +1,7 @@
-"""What is on the masters, looked at through connections of their own: SCAN, GETRANGE and PTTL.
+"""Reads the keys on the masters with SCAN, GETRANGE and PTTL, over separate connections.
 
-redis-py connects; the replies are read here, because a name may be longer than any reply that a lock has a
-use for. A hostile master is bounded in time, bytes and entries; it costs its own column.
+redis-py connects. The replies are read here, because a name may be longer than the longest reply that an
+engine accepts. A hostile master is bounded in time, bytes and entries, and fails for itself only.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from ..masters.address import Target
 from ..masters.connect import connection_of, error_text
 from ..wire.resp import ErrorReply, ProtocolError
 
-#: So many keys in one round trip.
+#: Keys in one round trip: of SCAN, and of the commands for values.
 OF_STRINGS = (b"COUNT", b"1000", b"TYPE", b"string")
 ASKED_AT_ONCE = 500
-#: A longer value is no lock's. Ours have 20 bytes, other libraries' up to 40.
+#: Bytes. A longer value is no lock: tokens of this library have 20 bytes, of others up to 40.
 MAX_TOKEN = 64
-#: A counter of fencing tokens: its name, and its value.
+#: The name and the value of a counter of fencing tokens.
 COUNTER = re.compile(rb"\{.*\}:f", re.DOTALL)
 COUNT = re.compile(rb"-?\d+")
 
-#: Bytes that one master may send in all, bytes of a name, items of an array, bytes of a line.
+#: Limits for one master: bytes in all, bytes of a name, items of an array, bytes of a line.
 MAX_BYTES = 64 << 20
 MAX_STRING = 1 << 20
 MAX_ITEMS = 100_000
 MAX_LINE = 1024
 RECEIVE_SIZE = 1 << 16
 
-#: A token and the milliseconds it has left, for each name; None where the name is no lock.
+#: For each name its token and the milliseconds left; None if it is no lock.
 Found = list[tuple[bytes, int] | None]
 
 
 class Replies:
-    """Commands to a socket, and their replies in RESP2."""
+    """Sends commands to a socket and reads their replies in RESP2."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -48,13 +48,13 @@ class Replies:
         self._end = 0.0
 
     def send(self, data: bytes, end: float) -> None:
-        """``end``: when (monotonic seconds) the last of the replies has to be here."""
+        """Send commands; ``end``: the deadline of the last reply, in monotonic seconds."""
         self._end = end
         self._wait()
         self._sock.sendall(data)
 
     def next(self, depth: int = 0) -> Any:
-        """A word or text as bytes, an int, None, a list, or an :class:`ErrorReply`. Raises ProtocolError."""
+        """The next reply: bytes, an int, None, a list, or an :class:`ErrorReply`. Raises ProtocolError."""
         line = self._line()
         kind, text = line[:1], line[1:]
         if kind == b"+":
@@ -111,15 +111,12 @@ class Replies:
 
 
 class Server:
-    """One master. ``error``: why it does not answer any more.
-
-    ``end``: when (monotonic seconds) the answer to the present question has to be here.
-    """
+    """One master. ``error``: why it failed. ``end``: the deadline of the call, in monotonic seconds."""
 
     def __init__(self, target: Target, timeout: float) -> None:
         self.name = target.name
         self.error = ""
-        self.complete = True  # all names were looked at
+        self.complete = True  # SCAN has returned all names
         self.end = 0.0
         self._target = target
         self._timeout = timeout
@@ -127,7 +124,7 @@ class Server:
         self._replies: Replies
 
     def names(self, pattern: bytes, limit: int, deadline: float) -> set[bytes]:
-        """Keys with a string that match, ``limit`` and some at most."""
+        """The matching keys with string values; ends soon after ``limit`` keys."""
         found: set[bytes] = set()
         cursor = b"0"
         while True:
@@ -140,7 +137,7 @@ class Server:
                 return found
 
     def values(self, names: Sequence[bytes]) -> Found:
-        """What each of these is now."""
+        """The token and the time left of each name."""
         found: Found = []
         for at in range(0, len(names), ASKED_AT_ONCE):
             part = names[at : at + ASKED_AT_ONCE]
@@ -150,7 +147,7 @@ class Server:
         return found
 
     def delete(self, names: Sequence[bytes]) -> int:
-        """How many of these there were."""
+        """Delete the keys; returns how many existed."""
         return int(self._ask([(b"UNLINK", *names)])[0]) if names else 0
 
     def _ask(self, commands: list[tuple[bytes | str, ...]], errors: bool = False) -> list[Any]:
@@ -170,7 +167,7 @@ class Server:
 
 
 def _add_names(found: set[bytes], reply: Any) -> bytes:
-    """Take the names of one reply to SCAN; returns the cursor."""
+    """Add the names in a reply to SCAN; returns the cursor."""
     cursor, names = reply if isinstance(reply, list) and len(reply) == 2 else (None, None)
     if not isinstance(cursor, bytes) or not isinstance(names, list):
         raise ProtocolError("unexpected reply to SCAN")
@@ -181,7 +178,7 @@ def _add_names(found: set[bytes], reply: Any) -> bytes:
 
 
 def _lock(name: bytes, value: Any, left: Any) -> tuple[bytes, int] | None:
-    """A string of a token's length that will expire; no counter of fencing tokens."""
+    """Token and time left, if the value may be a token, will expire, and is no counter of fencing tokens."""
     if not isinstance(value, bytes) or not 1 <= len(value) <= MAX_TOKEN:
         return None
     counter = COUNTER.fullmatch(name) and COUNT.fullmatch(value)
@@ -189,7 +186,7 @@ def _lock(name: bytes, value: Any, left: Any) -> tuple[bytes, int] | None:
 
 
 class Servers:
-    """All masters, asked at the same time. A context manager. One that fails is not asked again."""
+    """Calls all masters at the same time, those that failed no more. A context manager."""
 
     def __init__(self, targets: Sequence[Target], timeout: float) -> None:
         self.all = [Server(target, timeout) for target in targets]
@@ -205,7 +202,7 @@ class Servers:
                 server.close()
 
     def each(self, question: Callable[[Server], Any], seconds: float) -> Iterator[Any]:
-        """The answers, in the order of the masters; None from those that fail, or take longer."""
+        """The results, in the order of the masters; None for those that fail or exceed ``seconds``."""
         end = time.monotonic() + seconds
         return self._pool.map(lambda server: _answer(server, question, end), self.all)
 
@@ -216,11 +213,11 @@ def _answer(server: Server, question: Callable[[Server], Any], end: float) -> An
     server.end = end
     try:
         return question(server)
-    except Exception as error:  # whatever redis-py makes of a connection
+    except Exception as error:  # redis-py raises many kinds
         server.error = error_text(error)
     return None
 
 
 def escape_pattern(name: bytes) -> bytes:
-    """For MATCH: this name, whatever is in it."""
+    """A pattern for MATCH that matches this name only."""
     return re.sub(rb"([*?\[\]\\])", rb"\\\1", name)

@@ -1,4 +1,4 @@
-"""``redlock-fast locks``: who holds what, as each master says."""
+"""``redlock-fast locks``: lists the locks that each master reports."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from .settings import load
 from .tables import show
 
 CONNECT_TIMEOUT = 2.0
-#: Characters of a token.
+#: The number of characters of a token that are shown.
 SHOWN = 8
-#: Characters of a key as JSON: a byte may need four.
+#: Characters of a key in JSON: a byte may need four.
 MAX_SHOWN = 4 * MAX_RESOURCE
 QUORUM = {True: "yes", False: "NO", None: "?"}
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One token under one name. ``left``: milliseconds on each master, None where it has not this token.
+    """One token under one name. ``left``: milliseconds on each master, None where the token is absent.
 
-    ``quorum``: whether a quorum has it; None: those that did not answer would decide.
+    ``quorum``: whether a quorum has the token; None: that depends on masters that did not answer.
     """
 
     name: bytes
@@ -42,7 +42,7 @@ class Held:
 
 
 def run(options: argparse.Namespace) -> int:
-    """0: a quorum of masters has answered."""
+    """Print the locks. Returns 0 if a quorum of masters answered."""
     settings = load(options)
     targets = check_masters(settings.masters)
     prefix = encoded("key_prefix", settings.options.get("key_prefix", ""))
@@ -64,9 +64,9 @@ def run(options: argparse.Namespace) -> int:
 def _names(
     servers: Servers, pattern: bytes, limit: int, seconds: float, timeout: float
 ) -> tuple[list[bytes], bool]:
-    """All that any master has, in order, ``limit`` at most; whether that is all there is.
+    """At most ``limit`` names that any master has, sorted; and whether these are all names.
 
-    Those that most masters have come first: names that one master makes up leave no other out.
+    Names on most masters are preferred, so the invented names of one master displace no other.
     """
     deadline = time.monotonic() + seconds
     parts = servers.each(lambda server: server.names(pattern, limit, deadline), seconds + timeout)
@@ -76,7 +76,7 @@ def _names(
 
 
 def held(names: Sequence[bytes], masters: Sequence[Found | None], need: int) -> list[Held]:
-    """What the masters said, by name and token; most widely held first where there are several."""
+    """The reported tokens by name; several tokens of a name begin with the most widely held."""
     found = []
     for place, name in enumerate(names):
         votes = [None if answers is None else answers[place] for answers in masters]
@@ -123,9 +123,9 @@ def _print_json(found: Sequence[Held], errors: dict[str, str], complete: bool, p
 
 
 def _token(token: bytes) -> str:
-    """The beginning of a token, at most half of it: with the whole token a lock can be released.
+    """The beginning of a token, at most half of it, because the whole token can release the lock.
 
-    Text of other libraries as it is, our random bytes in hexadecimal.
+    Printable text is shown as it is, random bytes in hexadecimal.
     """
     text = token.decode(errors="replace")
     shown = text if text.isascii() and text.isprintable() else token.hex()

@@ -1,4 +1,4 @@
-"""What the command says, without secrets."""
+"""Messages on stderr, without secrets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from ..wire.text import without_logins
 
 
 def print_error(text: str) -> None:
-    """One line on stderr; where that is closed, nothing: there is more important work to do."""
+    """Print a line to stderr. A closed stderr is ignored, because the caller has to go on."""
     with contextlib.suppress(OSError, ValueError):
         print(f"redlock-fast: {without_logins(text)}", file=sys.stderr, flush=True)

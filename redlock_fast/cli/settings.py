@@ -1,4 +1,4 @@
-"""Which masters, and how to use them: flags win over the environment, that over a TOML file."""
+"""The masters and client options: flags override the environment, which overrides a TOML file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..locks.client_base import BaseClient
 SECTION = "redlock-fast"
 MASTERS, CONFIG = "REDLOCK_FAST_MASTERS", "REDLOCK_FAST_CONFIG"
 
-#: What a file may say beside ``masters``: what clients take, as far as TOML can say it.
+#: The options in a file beside ``masters``: all client options that TOML can express.
 OPTIONS = tuple(
     name
     for name in BaseClient.__init__.__annotations__
@@ -25,18 +25,18 @@ OPTIONS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``options``: for a client, those that somebody gave."""
+    """``options``: the client options from flags, environment and file."""
 
     masters: list[str] = field(repr=False)
     options: dict[str, Any]
 
     def client(self, **defaults: Any) -> dict[str, Any]:
-        """All arguments for a client, with these where nobody gave others."""
+        """All arguments for a client; ``defaults`` are used for options that were not given."""
         return {"masters": self.masters, **defaults, **self.options}
 
 
 def load(flags: argparse.Namespace) -> Settings:
-    """Raises ConfigError; its text has no password."""
+    """The settings for these flags. Raises ConfigError, whose text has no password."""
     path = flags.config or os.environ.get(CONFIG)
     options = _from_file(path) if path else {}
     in_file = options.pop("masters", [])
@@ -53,7 +53,7 @@ def load(flags: argparse.Namespace) -> Settings:
 
 
 def _split(urls: str) -> list[str]:
-    """Split where a scheme follows: passwords, and the addresses of Sentinels, may have commas."""
+    """Split before each scheme, because passwords and addresses of Sentinels may have commas."""
     return [url for url in re.split(r"[\s,]+(?=[\w+]+:/|$)", urls.strip()) if url]
 
 

@@ -1,4 +1,4 @@
-"""Signals: they end the waiting for the lock; from then on they are the command's."""
+"""Signals: first they end the wait for the lock, later they are forwarded to the command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stopped(BaseException):
-    """A signal came before the command was started. What was acquired by then is given back."""
+    """A signal arrived before the command was started; an acquired lock is released."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -23,10 +23,10 @@ def stop(number: int) -> None:
 
 
 class Signals:
-    """A context manager: each of CAUGHT that comes is given to ``deliver``. What was ignored stays so.
+    """A context manager that passes each signal of CAUGHT to ``deliver``. Ignored signals stay ignored.
 
-    ``unstoppable``: Ctrl-Z does nothing. It would stop this process, and with it the renewal, but not a
-    command in another process group.
+    ``unstoppable``: Ctrl-Z is ignored. It would stop this process and so the renewal, but not a command in
+    another process group.
     """
 
     def __init__(self, *, unstoppable: bool) -> None:

@@ -1,4 +1,4 @@
-"""``redlock-fast status``: what each master is, and whether a quorum of them grants a lock now."""
+"""``redlock-fast status``: shows each master, and whether a quorum grants a lock now."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from . import exit_codes
 from .settings import load
 from .tables import show
 
-#: Seconds. As ``exec``: patient.
+#: Seconds. Longer than the defaults of a client, as for ``exec``.
 NODE_TIMEOUT, CONNECT_TIMEOUT, TTL = 1.0, 2.0, 5.0
 TICK = 0.01
-#: So many locks are tried: the first finds connections that have just been made.
+#: Number of locks to try: the first one uses connections that have just been made.
 TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``usable``: a quorum granted a lock. ``problem``: why not."""
+    """``usable``: a quorum granted a lock. ``problem``: otherwise the reason."""
 
     usable: bool
     quorum: int
@@ -35,8 +35,8 @@ class Status:
 
 
 def run(options: argparse.Namespace) -> int:
-    """0: a quorum is usable; 1: not."""
-    logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # the table says it all
+    """Print the masters. Returns 0 if a quorum is usable, else 1."""
+    logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # the table has the faults
     settings = load(options)
     arguments = settings.client(ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT)
     with FastRedlock(**(arguments | {"decide": "all"})) as client:
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def ask(client: FastRedlock) -> Status:
-    """Connect, and try whether a lock that nobody else wants is granted."""
+    """Connect, and try to acquire uncontended locks."""
     client.connect()
     deadline = time.monotonic() + client.connect_timeout
     while any(one.state == "connecting" for one in client.health()) and time.monotonic() < deadline:
@@ -58,7 +58,7 @@ def ask(client: FastRedlock) -> Status:
     for _ in range(TRIES):
         lock = client.lock(f"redlock-fast:status:{os.urandom(8).hex()}")
         try:
-            problem = "" if lock.acquire(blocking=False) else "a lock that nobody holds was refused"
+            problem = "" if lock.acquire(blocking=False) else "a free lock was refused"
         except LockNotAcquired as error:
             problem = str(error)
         finally:

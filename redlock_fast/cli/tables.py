@@ -1,4 +1,4 @@
-"""Tables: with rich on a terminal, where it is installed; plain columns elsewhere, for grep and awk."""
+"""Tables: made with rich on a terminal, if it is installed; otherwise plain columns, for grep and awk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NUMBER = re.compile(r"[\d,.]+( \S+)?")
 
 
 def show(columns: Sequence[str], rows: Rows) -> None:
-    """Print it."""
+    """Print a table."""
     if sys.stdout.isatty() and _with_rich(columns, rows):
         return
     for line in plain(columns, rows):
@@ -21,7 +21,7 @@ def show(columns: Sequence[str], rows: Rows) -> None:
 
 
 def plain(columns: Sequence[str], rows: Rows) -> list[str]:
-    """Columns as wide as what is in them, two spaces apart."""
+    """The lines of a table; columns are two spaces apart."""
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     right = _right(columns, rows)
     return [
@@ -34,7 +34,7 @@ def plain(columns: Sequence[str], rows: Rows) -> list[str]:
 
 
 def _right(columns: Sequence[str], rows: Rows) -> list[bool]:
-    """Which columns have numbers, with or without units, and nothing else."""
+    """For each column, whether all cells are numbers, with or without units."""
     return [
         any(map(NUMBER.fullmatch, column)) and all(cell == "-" or NUMBER.fullmatch(cell) for cell in column)
         for column in (zip(*rows, strict=True) if rows else [()] * len(columns))
@@ -53,6 +53,6 @@ def _with_rich(columns: Sequence[str], rows: Rows) -> bool:
     for name, flush in zip(columns, _right(columns, rows), strict=True):
         table.add_column(name, justify="right" if flush else "left")
     for row in rows:
-        table.add_row(*map(Text, row))  # not as markup: names of locks may have brackets
+        table.add_row(*map(Text, row))  # no markup: names of locks may have brackets
     Console(highlight=False).print(table)
     return True

@@ -1,4 +1,4 @@
-"""How far something is that takes a while."""
+"""A progress bar on stderr."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 class ProgressBar:
-    """A bar on a terminal, a line each second elsewhere; on stderr, so that stdout is the result."""
+    """A bar on a terminal, otherwise a line each second. It uses stderr, because stdout has the result."""
 
     WIDTH = 24
 

@@ -1,11 +1,11 @@
-"""The demo: processes fight over one lock, a master is killed, and what was promised is checked."""
+"""The demo: processes contend for one lock, a master is killed, and the promises are checked."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,74 +17,65 @@ from .worker_pool import WorkerPool
 
 BASELINE_SECONDS = 0.7
 KEYS_TIMEOUT = 5.0
+#: Options that are a part of the result, and what each worker counts.
+OPTIONS = ("masters", "workers", "seconds", "engine", "server")
 TALLY = ("cycles", "contended", "unavailable", "lost")
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What the user asked for."""
-
-    masters: int
-    workers: int
-    seconds: float
-    engine: str
-    server: str
-
-
-def run(setting: Setting, as_json: bool) -> int:
-    """Run the demo and print its result; returns 0, or 1 where a check failed."""
-    engine = load(setting.engine)
+def run(options: argparse.Namespace) -> int:
+    """Run the demo and print its result; returns 0, or 1 if a check failed."""
+    engine = load(options.engine)
     with (
-        embedded.Masters(setting.masters, server=setting.server) as masters,
+        embedded.Masters(options.masters, server=options.server) as masters,
         tempfile.TemporaryDirectory(prefix="redlock-fast-demo-") as folder,
     ):
-        result = asdict(setting) | {"server": masters.binary}
+        result = {name: getattr(options, name) for name in OPTIONS} | {"server": masters.binary}
         result["engine"] = "native" if engine.__name__ == "NativeEngine" else "python"
-        result |= _baseline(masters, setting)
-        result |= _together(masters, setting, Path(folder) / "counter")
+        result |= _baseline(masters, options)
+        result |= _together(masters, options, Path(folder) / "counter")
         result["keys_left"] = _keys_left(masters)
     result["failures"] = failures(result)
     result["passed"] = not result["failures"]
-    print(json.dumps(result) if as_json else table(result))
+    print(json.dumps(result) if options.json else table(result))
     return 0 if result["passed"] else 1
 
 
-def _baseline(masters: embedded.Masters, setting: Setting) -> dict[str, Any]:
-    """One worker, no contention: how long a lock takes."""
-    with WorkerPool(1, urls=masters.urls, engine=setting.engine, seconds=BASELINE_SECONDS) as pool:
+def _baseline(masters: embedded.Masters, options: argparse.Namespace) -> dict[str, Any]:
+    """The times of one worker without contention."""
+    with WorkerPool(1, urls=masters.urls, engine=options.engine, seconds=BASELINE_SECONDS) as pool:
         pool.go()
         while pool.working:
             pool.listen()
     return pool.results[0]
 
 
-def _together(masters: embedded.Masters, setting: Setting, counter: Path) -> dict[str, Any]:
-    """All workers on one key; half-way one master dies, if the others are still a quorum."""
+def _together(masters: embedded.Masters, options: argparse.Namespace, counter: Path) -> dict[str, Any]:
+    """Run all workers on one key; half-way kill a master, if the others are still a quorum."""
     counter.write_text("0")
-    expendable = setting.masters - 1 >= quorum(setting.masters)
+    expendable = options.masters - 1 >= quorum(options.masters)
     cycles_before_kill = None
-    bar = ProgressBar(setting.seconds)
+    bar = ProgressBar(options.seconds)
     with WorkerPool(
-        setting.workers,
+        options.workers,
         urls=masters.urls,
-        engine=setting.engine,
-        seconds=setting.seconds,
+        engine=options.engine,
+        seconds=options.seconds,
         counter=str(counter),
     ) as pool:
         start = pool.go()
         while pool.working:
             pool.listen()
             elapsed = time.monotonic() - start
-            if expendable and cycles_before_kill is None and elapsed >= setting.seconds / 2:
+            if expendable and cycles_before_kill is None and elapsed >= options.seconds / 2:
                 masters[-1].kill()
-                cycles_before_kill = int(counter.read_text())  # the workers' own words come later
+                cycles_before_kill = int(counter.read_text())  # before the workers report
             bar.show(elapsed, f"{pool.cycles:,} locks, {_alive(masters)} of {len(masters)} masters")
     bar.end()
     tally = {name: sum(result[name] for result in pool.results) for name in TALLY}
     return tally | {
         "alive": _alive(masters),
         "cycles_after_kill": None if cycles_before_kill is None else tally["cycles"] - cycles_before_kill,
-        "locks_per_second": round(tally["cycles"] / setting.seconds, 1),
+        "locks_per_second": round(tally["cycles"] / options.seconds, 1),
         "counter": int(counter.read_text()),
     }
 
@@ -94,7 +85,7 @@ def _alive(masters: embedded.Masters) -> int:
 
 
 def _keys_left(masters: embedded.Masters) -> int:
-    """Keys on the living masters, once what is on its way has arrived."""
+    """The number of keys on the masters that run, after the last releases have arrived."""
     deadline = time.monotonic() + KEYS_TIMEOUT
     while True:
         left = sum(int(master.ask("DBSIZE").lstrip(":")) for master in masters if master.pid)
@@ -104,7 +95,7 @@ def _keys_left(masters: embedded.Masters) -> int:
 
 
 def failures(result: dict[str, Any]) -> list[str]:
-    """What was promised and not kept."""
+    """The promises that were broken."""
     found = []
     if result["counter"] != result["cycles"]:
         found.append(f"the counter is {result['counter']:,} after {result['cycles']:,} lock cycles")
@@ -120,7 +111,7 @@ def failures(result: dict[str, Any]) -> list[str]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result for people."""
+    """The result as text."""
     killed = result["masters"] - result["alive"]
     fate = f"{result['alive']} of {result['masters']} alive" + (", one killed half-way" if killed else "")
     right = "right" if result["counter"] == result["cycles"] else "WRONG"

@@ -1,7 +1,7 @@
-"""One worker process of the demo: uses nothing but the public API.
+"""A worker process of the demo; it uses only the public API.
 
-Its only argument is a JSON object, the first line of stdin a list of URLs. It prints JSON objects, one per
-line: one when it is connected, then, once another line came on stdin, its progress, and at last its result.
+Its argument is a JSON object, the first line of stdin a list of URLs. It prints JSON objects, one per line:
+first when it is connected. After the second line of stdin come its progress and its result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from redlock_fast import Contended, FastRedlock, LockLost, QuorumUnavailable
 
-#: Longer than any demo's end takes: no key may vanish by itself before the masters are asked.
+#: Longer than the end of a demo takes: no key may expire before the keys are counted.
 TTL = 30.0
 WAIT = 1.0
 CONNECT = 10.0
@@ -28,7 +28,7 @@ def send_message(**message: Any) -> None:
 
 
 def increment(path: str) -> None:
-    """Read, add one, write: two of these at the same time lose one of them."""
+    """Read, add 1, write. Two concurrent calls lose an update."""
     with open(path, "r+") as counter:
         value = int(counter.read())
         counter.seek(0)
@@ -36,7 +36,7 @@ def increment(path: str) -> None:
 
 
 def contend(client: FastRedlock, path: str, seconds: float) -> dict[str, int]:
-    """Increment the shared counter under one lock, again and again."""
+    """Increment the shared counter under one lock for ``seconds``; returns the counts."""
     tally = {"cycles": 0, "contended": 0, "unavailable": 0, "lost": 0}
     end = time.monotonic() + seconds
     reported_at = 0.0
@@ -58,7 +58,7 @@ def contend(client: FastRedlock, path: str, seconds: float) -> dict[str, int]:
 
 
 def alone(client: FastRedlock, seconds: float) -> dict[str, dict[str, float]]:
-    """How long a lock takes that nobody else wants: a new key each time."""
+    """Measure locks without contention, each with a new key."""
     acquired: list[float] = []
     cycles: list[float] = []
     end = time.monotonic() + seconds
@@ -80,7 +80,7 @@ def percentiles(samples: Sequence[float]) -> dict[str, float]:
 
 def main() -> None:
     setting, urls = json.loads(sys.argv[1]), json.loads(sys.stdin.readline())
-    logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # a killed master is no news here
+    logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # the demo kills a master itself
     with FastRedlock(urls, ttl=TTL, engine=setting["engine"]) as client:
         client.connect(CONNECT)
         send_message(ready=True)
@@ -92,7 +92,7 @@ def main() -> None:
         result["paths"] = sorted(
             {master.release_path for master in client.health() if master.state == "connected"}
         )
-    send_message(result=result)  # after the client was closed: the last releases are on their way
+    send_message(result=result)  # after close(), which sends the last releases
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The demo's worker processes, seen from the demo."""
+"""Starts the worker processes of the demo, and collects their messages."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ END_TIMEOUT = 30.0
 
 
 class WorkerPool:
-    """Worker processes, and what they have told us. A context manager that leaves none behind.
+    """The worker processes, as a context manager that leaves none behind.
 
-    Each has a thread that reads its words; they start their work together, on :meth:`go`.
+    A thread for each reads its messages. All workers start together, with :meth:`go`.
     """
 
     def __init__(self, workers: int, *, urls: Sequence[str], **setting: Any) -> None:
@@ -33,7 +33,7 @@ class WorkerPool:
         self._seconds: float = setting["seconds"]
         self._processes: list[subprocess.Popen[str]] = []
         self._readers: list[threading.Thread] = []
-        # The URLs have passwords: no argument, which all users of this machine may see.
+        # URLs have passwords, and all users of this machine can see arguments: URLs go to stdin.
         self._urls = json.dumps(list(urls))
         self._command = [sys.executable, "-m", f"{__package__}.worker", json.dumps(setting)]
 
@@ -45,10 +45,10 @@ class WorkerPool:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,
-                    start_new_session=True,  # Ctrl-C is for us; we end them
+                    start_new_session=True,  # Ctrl-C reaches this process only, which ends them
                 )
                 self._processes.append(process)
-                _tell(process, self._urls)
+                _send_line(process, self._urls)
                 self._readers.append(threading.Thread(target=self._read, args=(number, process), daemon=True))
                 self._readers[-1].start()
             while self._ready < len(self._processes):
@@ -75,14 +75,14 @@ class WorkerPool:
         return len(self.results) < len(self._processes)
 
     def go(self) -> float:
-        """Let them all begin; returns the time."""
+        """Start all workers; returns the time."""
         for process in self._processes:
-            _tell(process, "")
+            _send_line(process, "")
         self._deadline = time.monotonic() + self._seconds + END_TIMEOUT
         return time.monotonic()
 
     def listen(self, seconds: float = 0.05) -> None:
-        """Wait so long for the workers' words; raises RedlockError when one has failed."""
+        """Wait for a message, at most ``seconds``; raises RedlockError if a worker failed."""
         if time.monotonic() > self._deadline:
             raise RedlockError("a worker of the demo does not come to its end")
         with contextlib.suppress(queue.Empty):
@@ -105,8 +105,8 @@ class WorkerPool:
             self._messages.put((number, {"failed": True}))
 
 
-def _tell(process: subprocess.Popen[str], line: str) -> None:
+def _send_line(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it failed, as its reader will say
+    with contextlib.suppress(BrokenPipeError):  # the reader reports the failure
         process.stdin.write(f"{line}\n")
         process.stdin.flush()

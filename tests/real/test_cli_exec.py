@@ -88,8 +88,8 @@ def test_what_is_behind_the_dashes_is_the_commands(once: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["exec", "job"], "which command?"),
-        (["exec", "job", "--"], "which command?"),
+        (["exec", "job"], "no command: put it after --"),
+        (["exec", "job", "--"], "no command: put it after --"),
         (["exec", "--", "true"], "NAME"),
         (["exec", "job", "true"], "unrecognized arguments: true"),
         (["exec", "job", "--ttl", "x", "--", "true"], "--ttl"),

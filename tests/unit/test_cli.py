@@ -217,7 +217,7 @@ def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str])
 
 
 def test_a_bug_is_no_conflict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(cli.MODULES, "status", "exit_codes")  # which cannot be run
+    monkeypatch.setitem(cli.MODULES, "status", ".exit_codes")  # which cannot be run
     assert cli.main(["status"]) == exit_codes.INTERNAL
     assert "AttributeError" in capsys.readouterr().err
 
