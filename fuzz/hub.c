@@ -204,7 +204,7 @@ static void request(world *w, chance *c) {
     if (!need) drop(t);
 }
 
-/* Collects decided tickets. Afterwards no ticket is left whose time was over before. */
+/* Collects decided tickets. Afterwards no ticket is left with a deadline that had passed before. */
 static void on_ready(world *w) {
     int64_t now = system_state.now;
     for (hub_waiter *decided = hub_on_ready(w->h), *next; decided; decided = next) {

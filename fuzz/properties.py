@@ -101,7 +101,7 @@ def _said(error: BaseException | None) -> list[str]:
 
 
 def _read(url: str) -> list[str]:
-    """All that somebody is shown of it, as one master."""
+    """All texts that show it to users, as one master."""
     shown = [redacted(url)]
     try:
         shown.append(target(url).name)

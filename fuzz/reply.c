@@ -21,7 +21,7 @@ static verdict judge(const char *data, size_t size) {
     return v;
 }
 
-/* The prefix of that size: part of it is partial, all of it the same, and broken is broken for good. */
+/* The prefix of that size: partial, or the same result, and a malformed prefix makes the whole malformed. */
 static void check_prefix(const char *data, verdict whole, size_t size) {
     verdict v = judge(data, size);
     if (v.kind == REPLY_MALFORMED) {
