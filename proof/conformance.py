@@ -28,9 +28,9 @@ class Step:
         time: Milliseconds, by the master's own clock.
         verb: One of the above.
         key, token: Of the lock; empty where the verb has none.
-        number: The ttl in milliseconds; of LIFT the fencing token.
+        number: The ttl in milliseconds; of RAISE_FENCE the fencing token.
         reply: The vote: above 0 granted, 0 refused; of PTTL the reply. None: an error, which changes nothing.
-        counter: The key of the counter, of FENCE and LIFT.
+        counter: The key of the counter, of FENCE and RAISE_FENCE.
     """
 
     master: int

@@ -27,7 +27,7 @@ MASTERS = range(3)
 QUORUM = 2
 TTL = 2
 A, B = 1, 2
-EVERYBODY = (A, B)
+BOTH = (A, B)
 FAULTS = ("empty", "older", "good", "flush", "demotion", "failover")
 MODES = ("off", "auto", "durable", "strict", "marker")
 #: Marker of a data set that was primed for the process it came from.

@@ -3,7 +3,7 @@
 Time is discrete; leases last ``ttl`` ticks. A holds and extends; B acquires. A guarded master casts no vote
 for ``ttl`` ticks after its restart; a refill may be sent to it.
 
-Violations: A and B are inside their validity at once; A is told "still held" although B had the lock since.
+Violations: A and B are inside their validity at once; A's extension succeeds after B has had the lock.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Rules:
     held: int = 3
 
 
-# State: (masters, A, mask of refills on their way, B, told, restarts to come, messages to lose).
+# State: (masters, A, mask of refills on their way, B, seen, restarts to come, messages to lose).
 # Master: (owner, ticks left, guarded ticks). A: (validity, lost, round); round: None or (validity, answers).
-# B: (phase, validity, votes). told: 1 - B has had the lock; 2 - A was told "still held" after that.
+# B: (phase, validity, votes). seen: 1 - B has had the lock; 2 - an extension of A succeeded after that.
 
 
 def refill(rules: Rules) -> Model:
@@ -72,13 +72,13 @@ def refill(rules: Rules) -> Model:
         return master, MISSING if owner == FREE else OTHER
 
     def holder(state: State) -> Iterator[tuple[str, State]]:
-        masters, (validity, gone, asked), flying, b, told, restarts, lost = state
+        masters, (validity, gone, asked), flying, b, seen, restarts, lost = state
         if gone:
             return
         late = rules.refill == "counted" or not rules.in_time
 
         def become(a: State, masters: State = masters, lost: int = lost) -> State:
-            return masters, a, flying, b, told, restarts, lost
+            return masters, a, flying, b, seen, restarts, lost
 
         if asked is None:
             if validity or rules.refill == "counted":
@@ -101,18 +101,18 @@ def refill(rules: Rules) -> Model:
             return
         if answers.count(MINE) >= quorum and end and (validity or late or rules.refill == "valid"):
             missing = sum(1 << m for m in everyone if answers[m] == MISSING) if rules.refill == "after" else 0
-            label = f"A is told 'still held', {end} left"
-            yield label, (masters, (end, 0, None), flying | missing, b, 2 if told else 0, restarts, lost)
+            label = f"A's extension succeeds, {end} left"
+            yield label, (masters, (end, 0, None), flying | missing, b, 2 if seen else 0, restarts, lost)
         elif validity:
             yield "A is not confirmed, still valid", become((validity, 0, None))
         else:
             yield "A has lost the lock", become((0, 1, None))
 
     def other(state: State) -> Iterator[tuple[str, State]]:
-        masters, a, flying, (phase, end, votes), told, *rest = state
+        masters, a, flying, (phase, end, votes), seen, *rest = state
 
-        def become(b: State, masters: State = masters, told: int = told) -> State:
-            return masters, a, flying, b, told, *rest
+        def become(b: State, masters: State = masters, seen: int = seen) -> State:
+            return masters, a, flying, b, seen, *rest
 
         if phase == IDLE:
             yield "B acquires", become((ACQUIRE, ttl, unasked))
@@ -125,7 +125,7 @@ def refill(rules: Rules) -> Model:
                     word = MINE if yes else OTHER
                     yield f"B acquires on {m}: {yes}", become((ACQUIRE, end, mark(votes, m, word)), after)
             if votes.count(MINE) >= quorum and end:
-                yield "B holds", become((HELD, end, votes), told=1)
+                yield "B holds", become((HELD, end, votes), seen=1)
             elif UNASKED not in votes or not end:
                 yield "B gives up", become((RELEASE, 0, unasked))
         if phase == HELD:
@@ -140,25 +140,25 @@ def refill(rules: Rules) -> Model:
                 yield "B is idle", become((IDLE, 0, unasked))
 
     def successors(state: State) -> Iterator[tuple[str, State]]:
-        masters, a, flying, b, told, restarts, lost = state
+        masters, a, flying, b, seen, restarts, lost = state
         yield from holder(state)
         yield from other(state)
         for m in everyone:
             owner, _, guarded = masters[m]
             if flying >> m & 1:
                 after = put(masters, m, (A, ttl, guarded)) if owner == FREE else masters
-                yield f"A's refill reaches {m}", (after, a, flying & ~(1 << m), b, told, restarts, lost)
+                yield f"A's refill reaches {m}", (after, a, flying & ~(1 << m), b, seen, restarts, lost)
             if restarts:
                 after = put(masters, m, (FREE, 0, ttl if rules.guard else 0))
-                yield f"master {m} restarts empty", (after, a, flying, b, told, restarts - 1, lost)
+                yield f"master {m} restarts empty", (after, a, flying, b, seen, restarts - 1, lost)
         if flying or not a[1]:
             yield "one tick passes", tick(state)
 
     def violation(state: State) -> str | None:
-        _, (validity, gone, _), _, (phase, end, _), told, *_ = state
+        _, (validity, gone, _), _, (phase, end, _), seen, *_ = state
         if validity and not gone and phase == HELD and end:
             return "two holders"
-        return "told 'still held' although B had the lock" if told == 2 else None
+        return "extended although B had the lock" if seen == 2 else None
 
     def canonical(state: State) -> State:
         """Masters are interchangeable: sort them, with answers, refills and votes."""
@@ -186,9 +186,9 @@ CASES = [
     case("ours: a lost message, a bare quorum is held", Rules(lost=1, held=2), quick=False),
     case("ours: a restart, a bare quorum is held", Rules(restarts=1, held=2), quick=False),
     case("never refilled: a restart", Rules(refill="never", restarts=1, held=2), quick=False),
-    case("refill counted in its round", Rules(refill="counted"), "still held"),
-    case("the same, started while valid", Rules(refill="valid"), "still held"),
-    case("decided after the validity ended", Rules(in_time=False, held=2), "still held", quick=False),
+    case("refill counted in its round", Rules(refill="counted"), "extended although"),
+    case("the same, started while valid", Rules(refill="valid"), "extended although"),
+    case("decided after the validity ended", Rules(in_time=False, held=2), "extended although", quick=False),
     case(
         "no guard, no refill, a restart",
         Rules(refill="never", guard=False, restarts=1, held=2),

@@ -121,8 +121,8 @@ def waiting(rules: Rules) -> Model:
             else:
                 yield after("armed", (owner, 1, done, connected, push), now if rules.reads else BUSY)
         if push:
-            told = FREE if known[m] == BUSY else known[m]
-            yield after("pushed", (owner, armed, done, connected, 0), told)
+            knowledge = FREE if known[m] == BUSY else known[m]
+            yield after("pushed", (owner, armed, done, connected, 0), knowledge)
         if phase == GIVE_BACK and known[m] == VOTED:
             yield after(
                 "vote given back", (0, armed, done, connected, push), FREE if rules.counts_free else BUSY
