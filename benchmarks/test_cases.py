@@ -38,7 +38,7 @@ def urls(request: pytest.FixtureRequest, masters: Masters) -> list[str]:
 @pytest.fixture(params=["quorum", "all"])
 def client(request: pytest.FixtureRequest, urls: list[str], engine: str) -> Iterator[FastRedlock]:
     try:
-        made = FastRedlock(urls, ttl=60, engine=engine, decide=request.param)
+        made = FastRedlock(urls, ttl=60, node_timeout=5.0, engine=engine, decide=request.param)
     except ConfigError as error:
         pytest.skip(str(error))
     with made:
