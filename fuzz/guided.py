@@ -2,8 +2,8 @@
 
     python fuzz/guided.py TARGET SECONDS [OPTION...]    options of libFuzzer; -runs=0: the seeds alone
 
-``reply``, ``hub``: C, with clang's libFuzzer. ``resp``, ``url``, ``toml``: Python, with atheris. What a run
-finds worth keeping is in build/fuzz/TARGET/ for the next one; failing inputs are in build/fuzz/ and are printed.
+``reply``, ``hub``: C, with clang's libFuzzer. ``resp``, ``url``, ``toml``: Python, with atheris. A run keeps
+useful inputs in build/fuzz/TARGET/ for the next run; failing inputs are in build/fuzz/ and are printed.
 """
 
 from __future__ import annotations

@@ -183,9 +183,8 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     _number(parser, "--workers", type=_count, default=4, metavar="N", help=workers)
     _number(parser, "--seconds", type=_seconds, default=5.0, metavar="SECONDS", help="time of contention")
     engines = "auto", "native", "python"
-    parser.add_argument(
-        "--engine", choices=engines, default="auto", help="engine of the workers (default: auto)"
-    )
+    engine = "engine of the workers (default: auto)"
+    parser.add_argument("--engine", choices=engines, default="auto", help=engine)
     server = "auto, valkey, redis, or the path of a server binary (default: auto)"
     parser.add_argument("--server", default="auto", metavar="SERVER", help=server)
 

@@ -191,6 +191,20 @@ def test_help_takes_little_more_than_the_package() -> None:
     raise AssertionError(f"{helped:.3f} s of CPU; the package {package:.3f} s")
 
 
+@pytest.mark.parametrize("command", cli.MODULES)
+def test_help_has_units_defaults_an_example_and_exit_codes(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([command, "--help"])
+    said = capsys.readouterr().out
+    assert f"  redlock-fast {command} " in said.split("example")[1]
+    assert "\n  64        wrong usage" in said.split("exit codes:")[1]
+    for option in ("--ttl", "--timeout", "--seconds", "--grace"):
+        assert option not in said or f"{option} SECONDS" in said
+    assert said.count("(default:") >= 2
+
+
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--version"])
