@@ -16,7 +16,7 @@ from typing import Any
 
 from ..masters.address import Target
 from ..masters.connect import connection_of, error_text
-from ..wire.resp import ErrorReply, ProtocolError
+from ..wire.resp import ProtocolError
 
 #: So many keys in one round trip.
 OF_STRINGS = (b"COUNT", b"1000", b"TYPE", b"string")
@@ -36,6 +36,10 @@ RECEIVE_SIZE = 1 << 16
 
 #: A token and the milliseconds it has left, for each name; None where the name is no lock.
 Found = list[tuple[bytes, int] | None]
+
+
+class ErrorReply(str):
+    """An error that a server answered, such as ``OOM command not allowed``."""
 
 
 class Replies:

@@ -9,9 +9,7 @@ Source: redis.io, the RESP specification (2 and 3).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 #: Bytes of a whole reply to a lock's command. They answer a number, +OK, null or an error; servers cut
 #: what they repeat in an error to some 128 bytes.
@@ -35,16 +33,11 @@ _LEAST = len(b"_\r\n")
 PARTIAL = -1
 SCRIPT_FAILED = b"-ERR Error running script "
 
-_RESP3_ONLY = frozenset(b"_,#(!=%~>|")
 _TYPES = b"+-,#_:($!=*~>%|"
 
 
 class ProtocolError(Exception):
     """These bytes are not RESP: the connection that they came from cannot be trusted again."""
-
-
-class ErrorReply(str):
-    """An error that a server answered, such as ``OOM command not allowed``."""
 
 
 def error_code(reply: bytes) -> bytes:
@@ -188,67 +181,3 @@ def _integer(text: bytes) -> int:
     if not digits.isdigit() or len(digits) > 19:
         raise ProtocolError(f"not a number: {text[:32]!r}")
     return int(text)
-
-
-@cache
-def _reader() -> Callable[[], Any] | None:
-    try:
-        import hiredis
-    except ImportError:
-        return None
-
-    def error(text: str) -> ErrorReply:
-        return ErrorReply(text)
-
-    return lambda: hiredis.Reader(replyError=error, errors="replace")  # type: ignore[arg-type]
-
-
-def decode(reply: bytes) -> Any:
-    """The value of one whole reply. Errors come back as :class:`ErrorReply`, not raised."""
-    new_reader = _reader()
-    # hiredis for what RESP2 has. Of RESP3 it lacks types, and its older versions crash on odd maps.
-    if new_reader is not None and reply[:1] in b"+-:$*" and not _RESP3_ONLY.intersection(reply):
-        reader = new_reader()
-        try:
-            reader.feed(reply)
-            return reader.gets()
-        except Exception as error:
-            raise ProtocolError(str(error)) from None
-    try:
-        return _build(reply, 0)[0]
-    except (ValueError, TypeError) as error:  # no number, or no key of a map
-        raise ProtocolError(str(error)) from None
-
-
-def _build(data: bytes, start: int) -> tuple[Any, int]:
-    """What ``decode`` does where hiredis is missing: for a frame that ``frame`` has accepted."""
-    end = data.index(b"\r\n", start)
-    kind, text, after = data[start : start + 1], data[start + 1 : end], end + 2
-    if kind == b"+":
-        return text, after
-    if kind == b"-":
-        return ErrorReply(text.decode(errors="replace")), after
-    if kind in b":(":
-        return int(text), after
-    if kind == b",":
-        return float(text), after
-    if kind == b"#":
-        return text == b"t", after
-    if kind == b"_" or text == b"-1":
-        return None, after
-    length = int(text)
-    if kind in b"$!=":
-        body = data[after : after + length]
-        after += length + 2
-        if kind == b"!":
-            return ErrorReply(body.decode(errors="replace")), after
-        return (body[4:] if kind == b"=" else body), after
-    items = []
-    for _ in range(length * (2 if kind in b"%|" else 1)):
-        item, after = _build(data, after)
-        items.append(item)
-    if kind == b"|":
-        return _build(data, after)
-    if kind == b"%":
-        return dict(zip(items[::2], items[1::2], strict=True)), after
-    return items, after
