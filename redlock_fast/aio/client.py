@@ -18,11 +18,10 @@ from ..locks.lock_state import MAX_EXTENSIONS, LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
 from ..locks.options import check_options
-from ..locks.procedures import drop_lock, extend_lock, release_lock
+from ..locks.procedures import drop_lock, extend_lock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
-from .driver import drive, drive_now
-from .fast_path import abort, acquire, complete_release, submit_release
+from .driver import acquire, drive, drive_now, release
 from .loop import LoopBinding
 from .renewal import Body, LoopRenewal, loop_auto_extension
 from .rlock import AsyncRLock, TaskOwner
@@ -60,17 +59,7 @@ class AsyncLock(LockState):
 
     async def release(self) -> bool:
         """Delete our key on all masters that may have it; see [`Lock.release`][]."""
-        binding = self._core.loop_binding()
-        try:
-            lease = self._start_release()
-            if lease is None:
-                return False
-            future = submit_release(self, lease, binding)
-            await future
-            return complete_release(self, lease, future)
-        except BaseException as error:
-            await abort(release_lock(self), binding, error)
-            raise
+        return await release(self, self._core.loop_binding())
 
     async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now; see [`Lock.extend`][]."""
@@ -97,7 +86,7 @@ class AsyncLock(LockState):
         if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
             drive_now(drop_lock(self), bound)
         else:
-            self._left(await AsyncLock.release(self), failing=error is not None)
+            self._left(await release(self, self._core.loop_binding()), failing=error is not None)
 
 
 class AsyncFastRedlock(BaseClient):

@@ -17,7 +17,7 @@ from ..algorithm.local_queue import QueueEntry
 from ..engine.messages import Batch, Request
 from ..masters.faults import has_faults, note_faults
 from ..masters.masters import Masters, do_nothing
-from .future import ExchangeFuture, exchange_future
+from .future import ExchangeFuture
 
 #: Seconds; timers of event loops are not finer.
 TIMER = 0.001
@@ -67,7 +67,7 @@ class LoopBinding:
         """To be awaited at once; then it has what the engine answered."""
         if self._fd < 0:
             self.masters.check_open()  # nobody would tell
-        future = exchange_future(self, self.loop)
+        future = ExchangeFuture(self, self.loop)
         future.ticket = self.engine.submit(requests, need, timeout, wait, stall, future)
         self._pending += 1
         seconds = stall or timeout
@@ -180,6 +180,11 @@ class LoopBinding:
             finally:
                 timer.cancel()
                 self._waiting.discard(change)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait ``seconds``; raise ClientClosed if the client is closed meanwhile."""
+        await self.until(lambda: self.masters.closed, seconds)
+        self.masters.check_open()
 
     async def reconnect(self, seconds: float, disconnected: list[int]) -> None:
         """As that of the masters, without blocking the loop."""
