@@ -39,8 +39,8 @@ class RedlockMetrics(Clients):
     """Exports the metrics of all clients that were added; make one for each meter provider.
 
     ``provider``: the global meter provider by default. Names are those for Prometheus with a dot after
-    ``redlock_fast``, without unit and ``_total``. Example: the head of this module; docs/telemetry.md lists
-    the metrics. [`RedlockMetrics.add`][redlock_fast.exporters.metrics.Clients.add] raises ConfigError.
+    ``redlock_fast``, without unit and ``_total``. ``add`` raises ConfigError for a duplicate name. Example:
+    the head of this module. docs/telemetry.md lists the metrics.
     """
 
     def __init__(self, provider: MeterProvider | None = None) -> None:
