@@ -278,13 +278,6 @@ class AsyncFastRedlock(BaseClient):
         if binding is not None:
             binding.end()
 
-    async def __aenter__(self) -> AsyncFastRedlock:
-        self.loop_binding()
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.close()
-
     def renewal(self) -> LoopRenewal:
         """The background renewal of this client, one for each process. Raises WrongLoop."""
         binding = self.loop_binding()
@@ -305,6 +298,13 @@ class AsyncFastRedlock(BaseClient):
             what = "was closed" if binding.loop.is_closed() else "is another one"
             raise WrongLoop(f"the event loop of this client {what}: make a client for each loop")
         return binding
+
+    async def __aenter__(self) -> AsyncFastRedlock:
+        self.loop_binding()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
 
 
 __all__: Sequence[str] = ("AsyncFastRedlock", "AsyncLock")
