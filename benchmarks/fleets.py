@@ -12,7 +12,7 @@ from pathlib import Path
 import redis
 
 from redlock_fast import embedded
-from redlock_fast.wire import commands as _commands
+from redlock_fast.wire import dialect as _dialect
 
 HERE = Path(__file__).parent
 
@@ -73,7 +73,7 @@ def _sets(master: embedded.Master) -> int:
 
 def release_path(masters: embedded.Masters) -> str:
     """The fastest compare-and-delete that the masters have, as floor.c wants it."""
-    script = _commands.COMPARE_AND_DELETE
+    script = _dialect.COMPARE_AND_DELETE
     if masters[0].ask("DELIFEQ no token").startswith(":"):
         return "DELIFEQ"
     if masters[0].ask("DELEX no IFEQ token").startswith(":"):

@@ -20,7 +20,8 @@ import redis
 from redlock_fast.embedded import Masters
 from redlock_fast.engine import load
 from redlock_fast.engine.contract import Engine, Request, Wait
-from redlock_fast.wire.commands import Capabilities, Verb, command, dialect, scripts
+from redlock_fast.wire.commands import Verb, command
+from redlock_fast.wire.dialect import Capabilities, dialect, scripts
 
 KEY, TOKEN, TTL = b"{benchmark}", b"t" * 20, b"30000"
 #: The verb of ``SET ... IFEQ``, after all verbs of the package.

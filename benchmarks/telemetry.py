@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from redlock_fast import AsyncFastRedlock, FastRedlock
 from redlock_fast.algorithm.lease import Lease
 from redlock_fast.embedded import Masters
-from redlock_fast.exporters.latency import time_grants
+from redlock_fast.exporters.metrics import time_grants
 from redlock_fast.otel import trace
 from redlock_fast.prometheus import RedlockCollector
 

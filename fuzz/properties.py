@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from contextlib import suppress
 
 from redlock_fast import FastRedlock
 from redlock_fast.cli.settings import MASTERS, load
 from redlock_fast.errors import ConfigError
 from redlock_fast.masters.address import target
-from redlock_fast.wire.resp import NEW, PARTIAL, ProtocolError, decode, error_code, resume
+from redlock_fast.wire.resp import NEW, PARTIAL, ProtocolError, error_code, resume
 from redlock_fast.wire.text import redacted
 
 SECRET = "hunter2"
@@ -71,7 +70,7 @@ def _framed(data: bytes, size: int) -> Verdict:
 
 
 def resp(data: bytes) -> None:
-    """Replies end where they end in however many pieces they come, and decode or are a protocol error."""
+    """Replies end where they end in however many pieces they come."""
     while data:
         end = _framed(data, len(data))
         for size in (1, 7) if len(data) < 500 else (1000,):
@@ -81,9 +80,6 @@ def resp(data: bytes) -> None:
         reply, data = data[:end], data[end:]
         assert reply.endswith(b"\r\n")
         error_code(reply)
-        if not reply.startswith(b"|"):
-            with suppress(ProtocolError):
-                decode(reply)
 
 
 def _text(data: bytes) -> str:

@@ -22,25 +22,25 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvid
 
 from .errors import Contended, LockAlreadyHeld
 from .exporters.instrument import instrument
-from .exporters.latency import BOUNDS
-from .exporters.metrics import COMMON, METRICS, Client, Clients, Metric
+from .exporters.metrics import BOUNDS, COMMON, METRICS, Client, Clients, Metric
 from .sharded.placement import Sharding
 
 SCOPE = "redlock_fast"
 
-#: The histogram, as OpenTelemetry can be told of one that was counted elsewhere: cumulative, by ``le``.
+#: OpenTelemetry accepts no finished histogram: it is exported as counters, cumulative, with the label ``le``.
 PARTS = {
-    "bucket": "Grants that took up to le seconds.",
+    "bucket": "Grants that took at most le seconds.",
     "count": "Grants that were timed.",
-    "sum": "Seconds that grants took, all together.",
+    "sum": "Seconds that all grants took.",
 }
 
 
 class RedlockMetrics(Clients):
-    """Tells of all clients that were added to it; one for each meter provider.
+    """Exports the metrics of all clients that were added; make one for each meter provider.
 
-    ``provider``: the global one by default. Names are those of Prometheus with a dot behind
-    ``redlock_fast``, and without unit and ``_total``.
+    ``provider``: the global meter provider by default. Names are those for Prometheus with a dot after
+    ``redlock_fast``, without unit and ``_total``. ``add`` raises ConfigError for a duplicate name. Example:
+    the head of this module. docs/telemetry.md lists the metrics.
     """
 
     def __init__(self, provider: MeterProvider | None = None) -> None:
@@ -83,7 +83,7 @@ class RedlockMetrics(Clients):
 
 
 def attributes(names: tuple[str, ...], values: tuple[str, ...]) -> dict[str, str]:
-    """Without those that are empty: Prometheus and OpenTelemetry take that for the same."""
+    """The labels as a dict, without empty ones: Prometheus and OpenTelemetry treat both the same."""
     return {name: value for name, value in zip(names, values, strict=True) if value}
 
 
@@ -91,12 +91,12 @@ def attributes(names: tuple[str, ...], values: tuple[str, ...]) -> dict[str, str
 
 
 def trace(client: Client, provider: TracerProvider | None = None, *, resources: bool = False) -> None:
-    """A span for each acquire, with all its waiting, release and extension of locks that ``client`` makes.
+    """Write a span for each acquire, release and extension of the locks that ``client`` makes from now on.
 
-    ``provider``: the global one by default. ``resources``: whether spans say which resource it was, and
-    the texts of errors, which name it, too: names may be personal data. Cancelled or interrupted ones
-    are errors as well; that others hold a lock is none. Batches, renewal and locks that it made before
-    have no spans.
+    An acquire's span includes its waiting. ``provider``: the global tracer provider by default.
+    ``resources``: whether spans have the name of the resource, and the texts of errors, which contain it;
+    names may be personal data. A cancelled or interrupted operation is an error, contention is not. Batches,
+    renewal and locks that were made before have no spans. Returns None; raises no exception.
     """
     spans = Spans(get_tracer(SCOPE, tracer_provider=provider), resources)
     for core in client._clients.values() if isinstance(client, Sharding) else [client]:
@@ -104,7 +104,7 @@ def trace(client: Client, provider: TracerProvider | None = None, *, resources: 
 
 
 class Spans:
-    """How spans look. ``resources``: whether they may say what for."""
+    """Writes the spans. ``resources``: whether they contain the names of resources."""
 
     def __init__(self, tracer: Any, resources: bool) -> None:
         self._tracer = tracer
@@ -112,6 +112,7 @@ class Spans:
 
     @contextmanager
     def span(self, what: str, lock: Any) -> Iterator[Span]:
+        """A span around the block. Contended is an outcome, every other exception an error."""
         name, mine = f"redlock_fast.{what}", {"redlock_fast.ttl": lock.ttl}
         if self._resources:
             resource = lock.resource
@@ -164,7 +165,7 @@ def traced(base: Any, spans: Spans) -> dict[str, Any]:
         except LockAlreadyHeld:
             raise
         except BaseException:
-            base.release(self)  # acquired, but interrupted before it was told; or there is nothing
+            base.release(self)  # a signal handler raised, perhaps after the grant; no effect if not held
             raise
 
     def release(self: Any) -> bool:
@@ -186,7 +187,7 @@ def traced(base: Any, spans: Spans) -> dict[str, Any]:
 
 
 def traced_aio(base: Any, spans: Spans) -> dict[str, Any]:
-    """The same for asyncio."""
+    """The methods of a lock for asyncio, with spans."""
 
     async def acquire(self: Any, blocking: bool = True, timeout: float = -1) -> bool:
         with spans.span("acquire", self) as span:

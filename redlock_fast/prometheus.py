@@ -5,7 +5,7 @@
     metrics = RedlockCollector()
     metrics.add(client, "orders")
 
-It reads the clients when it is scraped. See docs/telemetry.md.
+The collector reads the clients when it is scraped. See docs/telemetry.md.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 
-from .exporters.latency import BOUNDS
-from .exporters.metrics import COMMON, METRICS, Clients, Metric
+from .exporters.metrics import BOUNDS, COMMON, METRICS, Clients, Metric
 
 FAMILIES: dict[str, Any] = {
     "counter": CounterMetricFamily,
@@ -28,9 +27,11 @@ FAMILIES: dict[str, Any] = {
 
 
 class RedlockCollector(Clients, Collector):
-    """Tells of all clients that were added to it; one for each registry.
+    """Exports the metrics of all clients that were added; make one for each registry.
 
-    ``registry``: where to register, prometheus_client's own by default; None: nowhere.
+    ``registry``: where to register, by default prometheus_client's global registry; None: the caller
+    registers. Raises ValueError if the registry has a metric with one of these names. Example: the head of
+    this module.
     """
 
     def __init__(self, registry: CollectorRegistry | None = REGISTRY) -> None:
@@ -39,11 +40,11 @@ class RedlockCollector(Clients, Collector):
             registry.register(self)
 
     def describe(self) -> Iterable[Any]:
-        """What there may be, without numbers: the registry asks, to find names that are there twice."""
+        """All metrics without values. The registry uses it to find duplicate names."""
         return [family(metric) for metric in METRICS]
 
     def collect(self) -> Iterable[Any]:
-        """What a scrape gets: everything as it is now."""
+        """All metrics with their present values, for a scrape."""
         families = {metric.name: family(metric) for metric in METRICS}
         for point in self.points():
             families[point.metric].add_metric(point.labels, point.value)

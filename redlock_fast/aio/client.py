@@ -18,11 +18,10 @@ from ..locks.lock_state import MAX_EXTENSIONS, LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
 from ..locks.options import check_options
-from ..locks.procedures import drop_lock, extend_lock, release_lock
+from ..locks.procedures import drop_lock, extend_lock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
-from .driver import drive, drive_now
-from .fast_path import abort, acquire, complete_release, submit_release
+from .driver import acquire, drive, drive_now, release
 from .loop import LoopBinding
 from .renewal import Body, LoopRenewal, loop_auto_extension
 from .rlock import AsyncRLock, TaskOwner
@@ -34,9 +33,9 @@ R = TypeVar("R")
 class AsyncLock(LockState):
     """A distributed lock on one resource, made by [`AsyncFastRedlock.lock`][].
 
-    It belongs to this object, by a random token that only it has: not to a task. Use one object for
-    each holder. All times are in seconds. Every method may be cancelled: a cancelled acquire leaves
-    nothing on the masters, a cancelled release still releases.
+    The object, not a task, holds the lock, by a random token. Use one object for each holder. All times are
+    in seconds. Every method may be cancelled: a cancelled acquire leaves no key on the masters, a cancelled
+    release still releases.
     """
 
     __slots__ = ()
@@ -45,39 +44,29 @@ class AsyncLock(LockState):
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set when the lock is lost; see [`Lock.lost`][redlock_fast.Lock.lost]."""
+        """An event that is set when the lock is lost; see [`Lock.lost`][redlock_fast.Lock.lost]."""
         if self._auto_extension is None:
-            raise AttributeError("lost: only a lock with auto_extend=True is told of its loss")
+            raise AttributeError("lost: only a lock with auto_extend=True has this event")
         event: asyncio.Event = self._auto_extension.lost
         return event
 
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire the lock; see [`Lock.acquire`][].
 
-        Raises WrongLoop besides, in another loop than the client's.
+        Also raises WrongLoop, in another event loop than the client's.
         """
         return self._acquired(await acquire(self, blocking, timeout, self._core.loop_binding()))
 
     async def release(self) -> bool:
-        """Delete our key on all masters that may have it; see [`Lock.release`][]."""
-        binding = self._core.loop_binding()
-        try:
-            lease = self._start_release()
-            if lease is None:
-                return False
-            future = submit_release(self, lease, binding)
-            await future
-            return complete_release(self, lease, future)
-        except BaseException as error:
-            await abort(release_lock(self), binding, error)
-            raise
+        """Delete the key on all masters that may have it; see [`Lock.release`][]."""
+        return await release(self, self._core.loop_binding())
 
     async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now; see [`Lock.extend`][]."""
         return await drive(extend_lock(self, ttl, confirm), self._core.loop_binding())
 
     async def downgrade(self) -> float:
-        """Make a held write lock a read lock; see [`Lock.downgrade`][]."""
+        """Turn a held write lock into a read lock; see [`Lock.downgrade`][]."""
         return await drive(downgrade(self._core, self), self._core.loop_binding())
 
     async def __aenter__(self) -> AsyncLock:
@@ -92,24 +81,28 @@ class AsyncLock(LockState):
         if self._auto_extension is not None and self._auto_extension.body is not None:
             body, self._auto_extension.body = self._auto_extension.body, None
             if body.left(kind):
-                error = None  # the loss takes its place
+                error = None  # the cancellation came from the loss, which __aexit__ reports as LockLost
         bound = self._core.bound
         if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
             drive_now(drop_lock(self), bound)
         else:
-            self._left(await AsyncLock.release(self), failing=error is not None)
+            self._left(await release(self, self._core.loop_binding()), failing=error is not None)
 
 
 class AsyncFastRedlock(BaseClient):
     """A client for distributed locks over N independent masters, for the tasks of one event loop.
 
-    Settings are those of [`FastRedlock`][]. The client belongs to the loop of its
-    first ``await``. Share one client among all tasks: they use the same connections, and what they
-    ask for in one iteration of the loop is sent together. Close it with ``await client.close()`` or
-    ``async with``.
+    Settings are those of [`FastRedlock`][]. The client belongs to the event loop of its first ``await``.
+    Share one client among all tasks: they use the same connections, and their requests of one iteration of
+    the loop leave together. Close the client with ``await client.close()`` or ``async with``.
+
+    Example:
+        >>> client = AsyncFastRedlock(["redis://a", "redis://b", "redis://c"])
+        >>> async with client.lock("orders:42", timeout=5.0):
+        ...     await ship("orders:42")
     """
 
-    #: The driver in the loop that the client belongs to.
+    #: The binding to the loop that the client belongs to; None before the first ``await``.
     bound: LoopBinding | None = None
 
     _renewal: LoopRenewal | None = None
@@ -131,8 +124,8 @@ class AsyncFastRedlock(BaseClient):
     ) -> AsyncLock:
         """A lock on ``resource``, not acquired yet; no I/O. See [`FastRedlock.lock`][].
 
-        ``on_lost`` runs in the loop, and may be a coroutine function. On a loss the body of ``async with``
-        is cancelled, too, unless ``cancel_on_loss`` is False; ``async with`` then raises LockLost.
+        ``on_lost`` runs in the event loop and may be a coroutine function. On a loss the body of ``async
+        with`` is cancelled, unless ``cancel_on_loss`` is False; ``async with`` then raises LockLost.
         """
         if unknown:
             refuse_unknown("lock()", unknown, AsyncFastRedlock.lock)
@@ -153,7 +146,7 @@ class AsyncFastRedlock(BaseClient):
     def semaphore(
         self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
     ) -> AsyncLock:
-        """A lock that up to ``permits`` holders have; see [`FastRedlock.semaphore`][]."""
+        """A lock that up to ``permits`` holders have at the same time; see [`FastRedlock.semaphore`][]."""
         lock_kind = semaphore_kind(self.check_key(resource), permits, self.policy)
         return self._of_kind(resource, ttl, options, lock_kind)
 
@@ -177,7 +170,7 @@ class AsyncFastRedlock(BaseClient):
         cancel_on_loss: bool = True,
         **unknown: Any,
     ) -> AsyncRLock:
-        """A reentrant lock on ``resource``, one for all tasks; see [`FastRedlock.rlock`][].
+        """A reentrant lock on ``resource``, one object for all tasks; see [`FastRedlock.rlock`][].
 
         On a loss the body of the outermost ``async with`` is cancelled, unless ``cancel_on_loss`` is False.
         """
@@ -214,9 +207,9 @@ class AsyncFastRedlock(BaseClient):
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> AsyncLock | None:
-        """The short way: an acquired lock, or None when others hold it. Raises as [`AsyncLock.acquire`][]."""
+        """An acquired lock, or None if another holder has it; see [`FastRedlock.acquire`][]."""
         own = type(self).lock is AsyncFastRedlock.lock and self._class_of(AsyncLock) is AsyncLock
-        if not own:  # a subclass, or an observer, has other locks
+        if not own:  # a subclass or an observer creates other locks
             lock = self.lock(resource, ttl)
             return lock if await lock.acquire(blocking, timeout) else None
         lock = plain_lock(AsyncLock, self, resource, ttl)
@@ -229,10 +222,7 @@ class AsyncFastRedlock(BaseClient):
         return await drive(acquire_many(self, AsyncLock, resources, ttl), self.loop_binding())
 
     async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
-        """As [`AsyncLock.release`][] for each of many locks; see [`FastRedlock.release_many`][].
-
-        Cancelled, it still releases them all.
-        """
+        """Release many locks; see [`FastRedlock.release_many`][]. A cancelled call still releases all."""
         return await drive(release_many(self, locks), self.loop_binding())
 
     async def extend_many(self, locks: Sequence[AsyncLock], ttl: float | None = None) -> list[bool]:
@@ -242,9 +232,9 @@ class AsyncFastRedlock(BaseClient):
     def synchronized(
         self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
-        """Decorator for async functions, and for no others; see [`FastRedlock.synchronized`][]."""
+        """Decorator for async functions only; see [`FastRedlock.synchronized`][]."""
         if not callable(resource):
-            self.lock(resource, ttl, **options)  # bad settings show where they are written
+            self.lock(resource, ttl, **options)  # raises ConfigError at the decorator, not at the first call
 
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
             check_async(function)
@@ -260,11 +250,7 @@ class AsyncFastRedlock(BaseClient):
         return decorate
 
     async def locked(self, resource: str | bytes) -> bool:
-        """Whether anybody holds ``resource`` now: asked of the masters, true when a quorum has the key.
-
-        Old by the time that you read it; see [`FastRedlock.locked`][]. Raises QuorumUnavailable when too few
-        masters answer.
-        """
+        """Ask the masters whether ``resource`` is locked now; see [`FastRedlock.locked`][]."""
         self.check_open()
         key = self.check_key(resource)
         if not self.masters.ready:
@@ -272,16 +258,15 @@ class AsyncFastRedlock(BaseClient):
         return self.is_locked(key, await drive(procedures.exists(self.policy, key), self.loop_binding()))
 
     async def connect(self, timeout: float | None = None) -> bool:
-        """Wait until a quorum of masters is connected. False if ``timeout`` (seconds) came first.
+        """Wait until a quorum of masters is connected; see [`FastRedlock.connect`][].
 
-        Never needed: the first call waits by itself. ``timeout``: ``connect_timeout`` by default. Raises
-        ClientClosed and WrongLoop.
+        Also raises WrongLoop.
         """
         self.check_open()
         return await self.loop_binding().wait_for_quorum(self.connect_timeout if timeout is None else timeout)
 
     async def close(self) -> None:
-        """Close all connections, and end renewal; see [`FastRedlock.close`][]."""
+        """Close all connections and end renewal; see [`FastRedlock.close`][]."""
         binding = self.bound
         if binding is not None and binding.alive():
             binding = self.loop_binding()
@@ -293,22 +278,15 @@ class AsyncFastRedlock(BaseClient):
         if binding is not None:
             binding.end()
 
-    async def __aenter__(self) -> AsyncFastRedlock:
-        self.loop_binding()
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.close()
-
     def renewal(self) -> LoopRenewal:
-        """What extends locks in the background; raises WrongLoop as ``loop_binding``."""
+        """The background renewal of this client, one for each process. Raises WrongLoop."""
         binding = self.loop_binding()
         if self._renewal is None or self._renewal.generation != self.masters.generation:
             self._renewal = LoopRenewal(self, binding)
         return self._renewal
 
     def loop_binding(self) -> LoopBinding:
-        """The driver in the running loop; raises WrongLoop where this is not the client's."""
+        """The binding to the running loop. Raises WrongLoop if the client belongs to another loop."""
         binding = self.bound
         if binding is not None and binding.is_current():
             return binding
@@ -320,6 +298,13 @@ class AsyncFastRedlock(BaseClient):
             what = "was closed" if binding.loop.is_closed() else "is another one"
             raise WrongLoop(f"the event loop of this client {what}: make a client for each loop")
         return binding
+
+    async def __aenter__(self) -> AsyncFastRedlock:
+        self.loop_binding()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
 
 
 __all__: Sequence[str] = ("AsyncFastRedlock", "AsyncLock")

@@ -1,7 +1,5 @@
 # How aio/future.py is compiled: the same source, with fields that C can reach.
 
-cimport cython
-
 cdef class ExchangeFuture:
     cdef object _owner
     cdef public bint _asyncio_future_blocking
@@ -12,6 +10,3 @@ cdef class ExchangeFuture:
     cdef public object ticket
 
     cpdef object wake(self, object done=*)
-
-@cython.locals(made=ExchangeFuture)
-cpdef ExchangeFuture exchange_future(object owner, object loop)

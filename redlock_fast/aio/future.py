@@ -1,7 +1,9 @@
-"""What a task waits for: the answers to one exchange.
+"""The future of one exchange. It wakes its task without a turn of the event loop.
 
-An asyncio.Future wakes its task by way of the loop's queue, and that costs as much as all else that an
-exchange does in Python. This one is for one task only, and wakes it at once.
+An asyncio.Future wakes its task by way of the loop's queue of callbacks. With plain ``loop.create_future()``
+in its place the client needs 29 % more CPU time per lock and makes 15 to 18 % fewer locks (64 tasks, native
+engine, 2 cores, 18 interleaved runs, medians, 2026-11-23). ExchangeFuture calls the task's wake-up itself. It
+uses the private protocol between asyncio.Task and its futures, ``_asyncio_future_blocking``.
 """
 
 from __future__ import annotations
@@ -13,39 +15,28 @@ from typing import Any, NoReturn, Protocol, Self
 
 
 class TicketOwner(Protocol):
-    """Who was asked."""
-
-    loop: asyncio.AbstractEventLoop
+    """What an ExchangeFuture needs of its loop binding."""
 
     def cancel(self, ticket: object) -> None: ...
 
 
-def exchange_future(owner: TicketOwner, loop: asyncio.AbstractEventLoop) -> ExchangeFuture:
-    """An Answer, ``loop`` is that of ``owner``. Compiled: 19 ns, where ``ExchangeFuture()`` takes 28 ns."""
-    made = ExchangeFuture.__new__(ExchangeFuture)
-    made._owner, made._loop = owner, loop
-    made._asyncio_future_blocking = False
-    made._wakeup = made._context = made.answers = made.ticket = None
-    return made
-
-
 class ExchangeFuture:
-    """An asyncio.Future, as far as its task uses one; to be awaited once, by whoever asked.
+    """As much of an asyncio.Future as a task uses. It is awaited once, by the task that made the request.
 
-    What came of it is in ``answers`` then.
+    ``loop``: the event loop of ``owner``, which must be the loop of the task. The result is in ``answers``.
     """
 
     __slots__ = ("_asyncio_future_blocking", "_context", "_loop", "_owner", "_wakeup", "answers", "ticket")
 
-    def __init__(self, owner: TicketOwner) -> None:
+    def __init__(self, owner: TicketOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
-        self._loop = owner.loop  # that of the task has to be the same
+        self._loop = loop
         self._asyncio_future_blocking = False
-        self._wakeup: Callable[[Any], object] | None = None  # nobody waits yet, or any more
+        self._wakeup: Callable[[Any], object] | None = None  # None: no task waits
         self._context: contextvars.Context | None = None
-        #: None until it is told, an exception where nobody waits any more.
+        #: None until the exchange is decided; a CancelledError after ``drop``.
         self.answers: Any = None
-        #: The engine's, by which it is forgotten.
+        #: The engine's handle of the request, to cancel it.
         self.ticket: object = None
 
     # --- for the coroutine: an iterator that pauses once ---
@@ -60,33 +51,34 @@ class ExchangeFuture:
         raise StopIteration
 
     def throw(self, kind: Any, error: Any = None, trace: Any = None) -> NoReturn:
-        """The coroutine is cancelled, or given up."""
+        """Cancel the request: an exception is thrown into the coroutine."""
         self.drop()
         raise kind if error is None else error
 
     def close(self) -> None:
-        """The coroutine is destroyed."""
+        """Cancel the request: the coroutine is destroyed."""
         self.drop()
 
-    # --- for who was asked ---
+    # --- for the loop binding ---
 
     def wake(self, done: asyncio.Future[None] | None = None) -> None:
-        """Its task goes on, in here. Not while a task runs.
+        """Resume the task, inside this call. Not to be called while a task runs.
 
-        ``done``: what its task looks at in place of this, if it was told and not dropped. A task knows an
-        asyncio.Future from within, and has to look the ``result`` of anything else up.
+        ``done``: a finished asyncio.Future that is passed to the task in place of this object, if the
+        exchange is decided. The C task has a fast path for an asyncio.Future, and looks up ``result`` of
+        other objects.
         """
         if self._wakeup is None:
             return
         if self._context is not None:
             self._context.run(self._wakeup, self if done is None else done)
-        else:  # not a task: somebody steps the coroutine by hand
+        else:  # no task: a caller steps the coroutine by hand
             self._wakeup(self)
 
-    def drop(self, *why: object) -> None:
-        """Nobody waits any more."""
+    def drop(self, *message: object) -> None:
+        """Cancel the request unless it is decided. No task waits any more."""
         if self.answers is None:
-            self.answers = asyncio.CancelledError(*why)
+            self.answers = asyncio.CancelledError(*message)
             self._owner.cancel(self.ticket)
 
     # --- for the task ---
@@ -104,7 +96,7 @@ class ExchangeFuture:
         return self.answers is not None
 
     def cancel(self, msg: object = None) -> bool:
-        """The task is cancelled: by another, so it is woken when that one has paused."""
+        """Cancel the request. The task is woken later, because another task runs now."""
         if self.answers is not None:
             return False
         self.drop(*() if msg is None else (msg,))

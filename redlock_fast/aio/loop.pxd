@@ -2,7 +2,7 @@
 
 cimport cython
 
-from redlock_fast.aio.future cimport ExchangeFuture, exchange_future
+from redlock_fast.aio.future cimport ExchangeFuture
 from redlock_fast.masters.held_leases cimport ClientState
 from redlock_fast.masters.faults cimport has_faults
 

@@ -1,6 +1,6 @@
-"""One client's engine in an event loop: who asks, who is told, and when what was asked goes out.
+"""Binds one client's engine to an event loop: one reader, one timer and one flush for all tasks.
 
-Compiled where it can be, with the types of ``aio/loop.pxd``.
+Compiled with the types of ``aio/loop.pxd``, if there is a compiler.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from ..algorithm.local_queue import QueueEntry
 from ..engine.messages import Batch, Request
 from ..masters.faults import has_faults, note_faults
 from ..masters.masters import Masters, do_nothing
-from .future import ExchangeFuture, exchange_future
+from .future import ExchangeFuture
 
-#: Seconds; timers of event loops are not finer.
+#: Seconds; event loop timers are not finer.
 TIMER = 0.001
-#: So many requests are worth a flush of their own, unless masters have more than that to do: they work on
-#: them while others are made. (Each flush wakes every master: smaller ones cost them, and us, more.)
+#: Flush early when this many requests are buffered, unless more than that are in flight: masters then work
+#: while tasks submit more. Each flush wakes every server, so small flushes are expensive.
 FLUSH_AT = 64
-#: Seconds, for who would wait without end: a week.
+#: Seconds, one week: the timer for a wait without end.
 MAX_TIMER = 604_800.0
 
 
 class LoopBinding:
-    """One client's engine in the loop that it belongs to: one reader, one timer, one flush for all tasks."""
+    """Connects one client's engine to the event loop that the client belongs to."""
 
     def __init__(self, masters: Masters, loop: asyncio.AbstractEventLoop) -> None:
         self.masters = masters
         self.loop = loop
         self.engine = masters.engine
         self.generation = masters.generation
-        self._pending = 0  # submitted, and not yet told
-        self._single = True  # the last flush was of one exchange
-        self._submitted = 0  # since the last flush
-        self._waking = False  # tasks go on, and a flush will follow
-        self._thread = get_ident()  # that they go on in
+        self._pending = 0  # exchanges that are submitted and not decided
+        self._single = True  # the last flush sent one exchange
+        self._submitted = 0  # exchanges since the last flush
+        self._waking = False  # tasks are being resumed, and a flush follows
+        self._thread = get_ident()  # the thread that resumes them
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_seconds = 0.0  # what it was set to
-        self._watching = 0  # exchanges whose time may be over earlier than they were told
-        self._waiting: set[asyncio.Future[None]] = set()  # for the masters to change
-        self._done: asyncio.Future[None] = loop.create_future()  # what tasks see that are woken
+        self._timer_seconds = 0.0  # the delay that the timer was set to
+        self._watching = 0  # exchanges whose deadline may move earlier than the timer
+        self._waiting: set[asyncio.Future[None]] = set()  # tasks that wait for a change of the masters
+        self._done: asyncio.Future[None] = loop.create_future()  # what ExchangeFuture.wake passes to tasks
         self._done.set_result(None)
         self._fd = self.engine.fileno()
         loop.add_reader(self._fd, self._on_ready)
         masters.on_change = self._on_change
 
     def is_current(self) -> bool:
-        """Whether the caller runs in this loop, in the process that it belongs to."""
+        """Whether the caller runs in this loop and in the process that created the binding."""
         if self.generation != self.masters.generation:
             return False
-        if self._waking:  # the caller, usually: there is no other loop in this thread then, nor a need to ask
+        if self._waking:  # a resumed task calls: no other loop can run in its thread, so this check is enough
             return get_ident() == self._thread
         return asyncio.get_running_loop() is self.loop
 
@@ -64,10 +64,10 @@ class LoopBinding:
     def submit(
         self, requests: list[Request] | Batch, need: int, timeout: float, wait: int, stall: float = 0.0
     ) -> ExchangeFuture:
-        """To be awaited at once; then it has what the engine answered."""
+        """Submit an exchange. The caller must await the future at once; then ``answers`` has the votes."""
         if self._fd < 0:
-            self.masters.check_open()  # nobody would tell
-        future = exchange_future(self, self.loop)
+            self.masters.check_open()  # the reader is removed: the future would never wake its task
+        future = ExchangeFuture(self, self.loop)
         future.ticket = self.engine.submit(requests, need, timeout, wait, stall, future)
         self._pending += 1
         seconds = stall or timeout
@@ -81,7 +81,7 @@ class LoopBinding:
         return future
 
     def send(self, effect: Exchange) -> None:
-        """Nobody waits for what comes of it."""
+        """Submit an exchange without waiting for its votes."""
         self.engine.submit(effect.requests, 0, effect.timeout, effect.wait, effect.stall, None)
         self.masters.wake_soon()
         self._submitted += 1
@@ -89,24 +89,27 @@ class LoopBinding:
             self._flush_soon()
 
     def cancel(self, ticket: object) -> None:
+        """Cancel a submitted exchange: its replies are dropped."""
         self._pending -= 1
         self.engine.cancel(ticket)
 
     def _flush_soon(self) -> None:
         if self._waking:
-            return  # when all tasks that can go on have said what they want
+            return  # _wake flushes after all resumed tasks have submitted their requests
         if self._single and self._pending == 1:
-            self.flush()  # nobody else is about to have something to send
+            self.flush()  # one task at a time: no other requests are about to follow
         else:
             self.loop.call_soon(self.flush)
 
     def flush(self) -> None:
+        """Send what was submitted since the last flush."""
         if self._submitted:
             self._single = self._submitted == 1
             self._submitted = 0
             self.engine.flush()
 
     def _on_ready(self) -> None:
+        """Resume the tasks whose exchanges are decided. Reader callback of the engine's fd."""
         completed: list[tuple[Any, Any]] = self.engine.on_ready()
         for future, answers in completed:
             if has_faults(answers, self.masters):
@@ -117,17 +120,17 @@ class LoopBinding:
             self._move_timer_earlier()
         if asyncio.current_task(self.loop) is None and not hasattr(self.loop, "_nest_patched"):
             self._wake(iter(completed))
-        else:  # a task may run the loop (nest_asyncio): no callback may wait for a task that does
+        else:  # a task runs the loop (nest_asyncio): a task must not be resumed inside another task
             for context, _ in completed:
                 self.loop.call_soon(context.wake, self._done)
 
     def _wake(self, completed: Iterator[tuple[Any, Any]]) -> None:
-        """All go on, one after the other; what they ask for next goes out together."""
+        """Resume the tasks in turn. The requests that they submit next leave in one flush."""
         self._thread, self._waking = get_ident(), True
         try:
             for future, _ in completed:
                 future.wake(self._done)
-        except BaseException:  # of a task that wants the loop to end
+        except BaseException:  # a task raised SystemExit or KeyboardInterrupt, which ends the loop
             self.loop.call_soon(self._wake, completed)
             raise
         finally:
@@ -155,13 +158,13 @@ class LoopBinding:
     # --- waiting ---
 
     async def exchange(self, effect: Exchange) -> Any:
-        """What came of it."""
+        """The answers to ``effect``."""
         future = self.submit(effect.requests, effect.need, effect.timeout, effect.wait, effect.stall)
         await future
         return future.answers
 
     async def watch(self, effect: WaitForChange) -> Any:
-        """What came of it; this may take long."""
+        """The answers to ``effect``, which may wait long for a change of a key."""
         self._watching += 1
         try:
             return await self.exchange(effect)
@@ -169,7 +172,10 @@ class LoopBinding:
             self._watching -= 1
 
     async def until(self, condition: Callable[[], bool], timeout: float) -> None:
-        """Wait up to ``timeout`` seconds for what depends on the masters' connections."""
+        """Wait until ``condition()`` is true; it is checked after each change of a master.
+
+        ``timeout``: seconds after which the wait ends anyway.
+        """
         end = self.loop.time() + timeout
         while not condition() and (left := end - self.loop.time()) > 0:
             change: asyncio.Future[None] = self.loop.create_future()
@@ -181,17 +187,22 @@ class LoopBinding:
                 timer.cancel()
                 self._waiting.discard(change)
 
+    async def pause(self, seconds: float) -> None:
+        """Wait ``seconds``. Raises ClientClosed if the client is closed."""
+        await self.until(lambda: self.masters.closed, seconds)
+        self.masters.check_open()
+
     async def reconnect(self, seconds: float, disconnected: list[int]) -> None:
-        """As that of the masters, without blocking the loop."""
+        """``Masters.reconnect`` without blocking the loop."""
         await self.until(*self.masters.reconnecting(seconds, disconnected))
         self.masters.check_open()
 
     async def wait_for_turn(self, entry: QueueEntry, seconds: float) -> None:
-        """As that of the masters, without blocking the loop."""
+        """``Masters.wait_for_turn`` without blocking the loop."""
         turn: asyncio.Future[None] = self.loop.create_future()
 
         def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits there
                 self.loop.call_soon_threadsafe(_wake, turn)
 
         entry.slot.wake = wake
@@ -204,16 +215,17 @@ class LoopBinding:
         self.masters.check_open()
 
     async def wait_for_quorum(self, timeout: float) -> bool:
-        """As that of the masters, without blocking the loop."""
+        """``Masters.wait_for_quorum`` without blocking the loop."""
         self.masters.start()
         for condition, seconds in self.masters.quorum(timeout):
             await self.until(condition, seconds)
         return self.masters.joined()
 
     def _on_change(self) -> None:
+        """Wake the tasks in ``until``. Called from any thread when a master's state changes."""
         try:
             self.loop.call_soon_threadsafe(self._wake_waiting)
-        except RuntimeError:  # the loop is closed: nobody can be told any more, nothing keeps its tasks
+        except RuntimeError:  # the loop is closed: no task can be woken; release what refers to the tasks
             self.masters.on_change = do_nothing
             self._waiting.clear()
             self.engine.close_loop_fd()
@@ -225,12 +237,12 @@ class LoopBinding:
     # --- the end ---
 
     def alive(self) -> bool:
-        """Whether there is a loop to let go of."""
+        """Whether the binding still has a reader in an open loop of this process."""
         ours = self.generation == self.masters.generation
         return ours and self._fd >= 0 and not self.loop.is_closed()
 
     async def close(self) -> None:
-        """Close the masters in a thread, for that waits for what they owe; then let go of the loop."""
+        """Close the masters in a thread, because that waits for owed replies; then unbind from the loop."""
         closed: asyncio.Future[None] = self.loop.create_future()
 
         def ended() -> None:
@@ -246,9 +258,9 @@ class LoopBinding:
         await closed
 
     def end(self) -> None:
-        """Tell everybody who waits, and let go of the loop."""
+        """Resume all waiting tasks and unbind from the loop."""
         if self.alive():
-            fd, self._fd = self._fd, -1  # who goes on now shall not ask anew
+            fd, self._fd = self._fd, -1  # before tasks are resumed: they must not submit again
             self.loop.remove_reader(fd)
             self._on_ready()
         if self._timer is not None:

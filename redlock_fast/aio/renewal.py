@@ -1,4 +1,4 @@
-"""Renewal for asyncio: one timer for all auto-extended locks of a client, and a task when some are due."""
+"""Renewal for asyncio: one timer for all auto-extended locks of a client, and a task for each round."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .loop import TIMER, LoopBinding
 
 
 class LoopRenewal(Renewal):
-    """In the loop of the client; there is no timer while there is nothing to renew."""
+    """Renewal in the event loop of the client. There is no timer while no lock needs renewal."""
 
     def __init__(self, core: BaseClient, binding: LoopBinding) -> None:
         super().__init__(core)
@@ -28,8 +28,8 @@ class LoopRenewal(Renewal):
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._ended = False
-        self._notifying: set[asyncio.Future[Any]] = set()  # nobody else keeps them
-        self._context = contextvars.Context()  # not that of whoever happens to set the timer
+        self._notifying: set[asyncio.Future[Any]] = set()  # asyncio refers to tasks weakly
+        self._context = contextvars.Context()  # empty, not the context of the task that sets the timer
 
     def wake_soon(self) -> None:
         if self._task is None:
@@ -42,7 +42,7 @@ class LoopRenewal(Renewal):
             self._stop_timer()
 
     def _set_timer(self, least: float = 0.0) -> None:
-        """To the next time that there is something to do, unless it rings before that."""
+        """Set the timer for the next renewal, ``least`` seconds from now or later. An earlier timer stays."""
         if self._ended or self.masters.closed or not self.schedule:
             return
         when = self._loop.time() + max(least, self.wait())
@@ -59,7 +59,7 @@ class LoopRenewal(Renewal):
         self._timer = None
         try:
             due = [] if self.masters.closed else self.collect_due()
-        except Exception:  # locks without their renewal would all be lost
+        except Exception:  # renewal must go on: without it all locks would be lost
             log_error("renewal-error")
             due = []
         if due:
@@ -79,7 +79,7 @@ class LoopRenewal(Renewal):
             self._set_timer(least)
 
     async def end(self) -> None:
-        """The client is being closed: nothing is renewed any more, and nobody is told."""
+        """Stop renewal because the client is being closed. Losses are not reported any more."""
         self._ended = True
         self._stop_timer()
         if self._task is not None:
@@ -89,6 +89,7 @@ class LoopRenewal(Renewal):
     # --- losses ---
 
     def notify_lost(self, lock: AutoExtended, reason: str) -> None:
+        """Report a lost lock: set ``lost``, call ``on_lost``, cancel the body of ``async with``."""
         auto_extension = lock._auto_extension
         if auto_extension is None:
             return
@@ -113,9 +114,9 @@ async def _finish(result: Awaitable[Any]) -> None:
 
 
 class Body:
-    """The body of an ``async with``, to be cancelled on a loss; done as ``asyncio.timeout`` does it.
+    """Cancels the body of an ``async with`` on a loss, as ``asyncio.timeout`` does.
 
-    It does not keep its task: one that nobody waits for, nor anything else knows, is to be collected.
+    The reference to the task is weak, so that a task without other references can be collected.
     """
 
     def __init__(self) -> None:
@@ -126,14 +127,14 @@ class Body:
         self._cancelled = False
 
     def cancel(self, why: str) -> None:
-        """Not where the task itself found out: an exception tells it."""
+        """Cancel the task, unless it runs now: then it found the loss itself and gets an exception."""
         task = self._task()
         if not self._cancelled and task is not None and task is not asyncio.current_task():
             self._cancelled = True
             task.cancel(why)
 
     def left(self, kind: type[BaseException] | None) -> bool:
-        """The body is over; whether by our cancellation and nobody else's."""
+        """Whether only this cancellation ended the body. ``kind``: the exception that ended it."""
         task = self._task()
         if not self._cancelled or task is None:
             return False
@@ -143,7 +144,7 @@ class Body:
 def loop_auto_extension(
     core: Any, auto_extend: Any, on_lost: Any, max_hold: Any, cancel_on_loss: Any
 ) -> AutoExtension | None:
-    """For a lock that is renewed; None for others. Raises ConfigError."""
+    """The auto-extension of a new lock; None without ``auto_extend``. Raises ConfigError."""
     if auto_extend is False and on_lost is None and max_hold is None and cancel_on_loss is True:
         return None
     longest = check_terms(auto_extend, on_lost, max_hold)

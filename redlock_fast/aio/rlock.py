@@ -1,4 +1,4 @@
-"""The reentrant lock for asyncio: as that for threads, where each task is an owner."""
+"""The reentrant lock for asyncio. Each task is an owner."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..wire.text import quoted
 
 
 class TaskOwner:
-    """The running task. What it leaves behind ends with it: it is renewed no more, so that its lease ends."""
+    """Owners are tasks. A task that ends without a release loses its ownership: the lease is not renewed."""
 
     def __init__(self) -> None:
         self._ownerships: weakref.WeakKeyDictionary[asyncio.Task[Any], Ownership] = (
             weakref.WeakKeyDictionary()
         )
-        # the task keeps what is called at its end, and not this lock
+        # weak: the task refers to the callback, which must not keep this lock alive
         ownerships = weakref.ref(self._ownerships)
 
         def ended(task: asyncio.Task[Any]) -> None:
@@ -57,20 +57,21 @@ def _task() -> asyncio.Task[Any] | None:
 class AsyncRLock(Reentrant):
     """A reentrant lock on one resource, made by [`AsyncFastRedlock.rlock`][].
 
-    One object is shared by all tasks of the client. Each task that holds it may enter it again, and has
-    to leave it as often; the others wait, those that it started too. See [`RLock`][].
+    All tasks of the client share one object. The holding task may enter it again, and must leave it as often.
+    Other tasks wait, also those that the holding task started. See [`RLock`][].
     """
 
     def __init__(self, *settings: Any) -> None:
         super().__init__(*settings)
-        #: What the bodies of ``async with`` hold, and whose they are: at their end that task may be gone.
+        #: The task and the ownership of each ``async with`` body. At the end of a body its task may be
+        #: collected.
         self._bodies: list[tuple[weakref.ref[asyncio.Task[Any]], Ownership]] = []
 
     async def acquire(self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None) -> bool:
-        """Enter; see [`RLock.acquire`][]. Cancelled, it has not entered."""
+        """Enter one level; see [`RLock.acquire`][]. A cancelled call has not entered."""
         ownership = self._ownership()
         if ownership is not None:
-            ownership.lock._waiting_time(blocking, timeout)  # checks them
+            ownership.lock._waiting_time(blocking, timeout)  # raises ConfigError for invalid arguments
             await self._enter_again(ownership, ttl)
             return True
         lock = self._lock(ttl)
@@ -80,7 +81,7 @@ class AsyncRLock(Reentrant):
         return granted
 
     async def release(self) -> bool:
-        """Leave a level; see [`RLock.release`][]. Cancelled, it has left all the same."""
+        """Leave one level; see [`RLock.release`][]. A cancelled call has left it."""
         ownership = self._require_owned()
         if not self._decrement(ownership):
             locked: bool = ownership.lock.locked()
@@ -126,10 +127,10 @@ class AsyncRLock(Reentrant):
             self._drop(ownership.lock)
 
     def _left(self, kind: type[BaseException] | None) -> Ownership | None:
-        """What the body that has ended held, if that is known.
+        """The ownership of the body that has ended, or None. ``kind``: the exception that ended it.
 
-        A task that is destroyed, or an async generator that nobody went on with, ends in whichever task runs
-        then. No two bodies of one lock belong to different owners, unless one of them has lost it.
+        A destroyed task, and an async generator that is not resumed, end inside the task that runs at that
+        time. Two bodies of one lock belong to one owner, unless an owner has lost the lock.
         """
         task, owners = _task(), [ref() for ref, _ in self._bodies]
         if kind is GeneratorExit and None in owners:

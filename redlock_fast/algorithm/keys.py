@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import ConfigError
-from ..wire.commands import MARKER
+from ..wire.dialect import MARKER
 from ..wire.text import quoted
 
 MAX_RESOURCE = 64 << 10

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..masters.address import Target
 from ..masters.connect import connection_of, error_text
-from ..wire.resp import ErrorReply, ProtocolError
+from ..wire.resp import ProtocolError
 
 #: Keys in one round trip: of SCAN, and of the commands for values.
 OF_STRINGS = (b"COUNT", b"1000", b"TYPE", b"string")
@@ -36,6 +36,10 @@ RECEIVE_SIZE = 1 << 16
 
 #: For each name its token and the milliseconds left; None if it is no lock.
 Found = list[tuple[bytes, int] | None]
+
+
+class ErrorReply(str):
+    """An error that a server answered, such as ``OOM command not allowed``."""
 
 
 class Replies:

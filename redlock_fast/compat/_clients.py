@@ -1,4 +1,4 @@
-"""One client for all locks of the same masters: other libraries' users make a lock object for each use."""
+"""Shares one client among all locks of the same masters: other libraries make a lock for each use."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..locks.lock_state import LockState, locks_of
 from ..threads.client import FastRedlock
 from ._masters import MasterSpec, master_specs
 
-#: The longest lease, in seconds, unless ``max_ttl`` says otherwise: what other libraries ask for by default.
+#: The default ``max_ttl`` in seconds: the longest default lease of the other libraries.
 MAX_TTL = 120.0
-#: So many clients are kept although no lock uses them.
+#: The number of clients that are kept although no lock uses them.
 MAX_IDLE_CLIENTS = 16
 
 AnyClient = TypeVar("AnyClient", bound=BaseClient)
@@ -28,13 +28,14 @@ AnyLock = TypeVar("AnyLock", bound=LockState)
 
 
 def client_of(kind: type[AnyClient], masters: Iterable[Any], options: dict[str, Any]) -> AnyClient:
-    """A client of its own. ConfigError; no I/O."""
+    """A new client that is not shared. Raises ConfigError; no I/O."""
     return _made(kind, master_specs(masters), options)
 
 
 def _made(kind: type[AnyClient], masters: tuple[MasterSpec, ...], options: dict[str, Any]) -> AnyClient:
-    client = kind([one.master for one in masters], **{"max_ttl": MAX_TTL, **options})
-    # Tokens are text, as those of all others: somebody may read them with decode_responses=True.
+    client = kind([spec.master for spec in masters], **{"max_ttl": MAX_TTL, **options})
+    # Tokens are text, as in the other libraries: a client with decode_responses=True must be able to read
+    # them.
     client.policy = replace(client.policy, token=_token, tokens=_tokens)
     return client
 
@@ -51,7 +52,7 @@ def _tokens(count: int) -> list[bytes]:
 
 
 class _ClientCache(Generic[AnyClient]):
-    """Clients by their masters and options."""
+    """A cache of clients by their masters and options."""
 
     def __init__(self, kind: type[AnyClient]) -> None:
         self._kind = kind
@@ -64,7 +65,7 @@ class _ClientCache(Generic[AnyClient]):
         return client
 
     def empty(self) -> list[AnyClient]:
-        """All that there are; from now on others are made."""
+        """Remove and return all clients. Later calls of ``find`` make new clients."""
         self.find.cache_clear()
         clients = list(self._all)
         self._all.clear()
@@ -77,43 +78,43 @@ _mutex = threading.Lock()
 
 
 def shared(masters: Iterable[Any], options: dict[str, Any]) -> FastRedlock:
-    """The client of this process for these masters and options. ConfigError; no I/O."""
+    """The shared client for these masters and options. Raises ConfigError; no I/O."""
     return _threads.find(master_specs(masters), tuple(sorted(options.items())))
 
 
 def shared_aio(masters: Iterable[Any], options: dict[str, Any]) -> AsyncFastRedlock:
-    """The same, of the running loop."""
+    """The shared client for asyncio, one for each event loop. Raises ConfigError; no I/O."""
     loop = asyncio.get_running_loop()
     with _mutex:
-        for over in [one for one in _loops if one.is_closed()]:
-            del _loops[over]
+        for closed in [other for other in _loops if other.is_closed()]:
+            del _loops[closed]
         cache = _loops.setdefault(loop, _ClientCache(AsyncFastRedlock))
     return cache.find(master_specs(masters), tuple(sorted(options.items())))
 
 
 def close_all() -> None:
-    """Close the shared clients for threads: at the end of a test, or of a process that counts its threads."""
+    """Close the shared clients for threads, for example at the end of a test."""
     for client in _threads.empty():
         client.close()
 
 
 async def aclose_all() -> None:
-    """Close those of the running loop: before it is closed."""
+    """Close the shared clients of the running event loop. Call it before the loop is closed."""
     with _mutex:
         cache = _loops.pop(asyncio.get_running_loop(), None)
     for client in cache.empty() if cache else ():
         await client.close()
 
 
-# --- locks that change hands ---------------------------------------------------------------------
+# --- locks that another object acquired ---------------------------------------------------------------------
 
 
 def adopt_lock(
     kind: type[AnyLock], client: BaseClient, resource: str | bytes, token: bytes, ttl: float
 ) -> AnyLock:
-    """A lock that was acquired elsewhere, perhaps in another process, by its token.
+    """A lock object for a lock that another object or process acquired with ``token``.
 
-    How much is left of it nobody knows here: at most ``ttl`` seconds.
+    ``ttl``: seconds that may be left of the lease at most; the real rest is unknown here.
     """
     policy = client.policy
     lease = Lease(client.check_key(resource), token, policy.all_masters, ttl, policy.clock() + ttl, ttl)

@@ -1,4 +1,4 @@
-"""Our errors as those of another library."""
+"""Translates the errors of this library into those of another library."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-#: By our class: what makes the other library's error of it.
+#: For each class of this library's errors: a function that makes the other library's error.
 Dictionary = dict[type[Exception], Callable[[Any], Exception]]
 
 
 @contextlib.contextmanager
 def translated(errors: Dictionary) -> Iterator[None]:
-    """Raises what an error of ours, raised in this block, is called there."""
+    """Raise the other library's error in place of an error that the block raises."""
     try:
         yield
     except tuple(errors) as error:

@@ -1,4 +1,4 @@
-"""Masters as other libraries are given them: keyword arguments, addresses, URLs, clients of any kind."""
+"""Masters in the forms that other libraries accept: keyword arguments, addresses, URLs, clients."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 from ..errors import ConfigError
 
-#: What clients of redis-py and valkey-py, for threads or asyncio, have in common and a connection is made of.
+#: The connection settings that all clients of redis-py and valkey-py have, for threads and asyncio.
 SETTINGS = ("host", "port", "path", "db", "username", "password", "credential_provider", "client_name")
 CLASSES = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
 
 
 @dataclass(frozen=True, slots=True)
 class MasterSpec:
-    """One master for FastRedlock. Equal where the settings are."""
+    """One master for FastRedlock. Two specs with the same settings are equal."""
 
     identity: Hashable = field(repr=False)
     master: Any = field(compare=False, repr=False)
 
 
 def master_specs(masters: Iterable[Any]) -> tuple[MasterSpec, ...]:
-    """In an order of their own: they may come as a set. ConfigError for what is no master."""
+    """The specs of ``masters``, sorted, because the caller may pass a set. Raises ConfigError."""
     found = [_master_spec(master) for master in masters]
-    return tuple(sorted(found, key=lambda one: repr(one.identity)))
+    return tuple(sorted(found, key=lambda spec: repr(spec.identity)))
 
 
 def _master_spec(master: Any) -> MasterSpec:
@@ -40,7 +40,8 @@ def _master_spec(master: Any) -> MasterSpec:
         try:
             master = redis.Redis.from_url(url, **settings) if url else redis.Redis(**settings)
         except Exception as error:
-            # Only a TypeError's text is safe to show: it names an option. Others may quote a secret.
+            # Only the text of a TypeError is safe to show: it names an option. Other errors may quote a
+            # secret.
             why = f": {error}" if isinstance(error, TypeError) else ""
             raise ConfigError(f"masters: settings that redis-py refuses{why}") from None
     return _of_client(master)
@@ -50,7 +51,7 @@ def _of_client(client: Any) -> MasterSpec:
     pool = getattr(client, "connection_pool", None)
     kind = next((c.__name__ for c in _kinds(pool) if c.__name__ in CLASSES), None)
     if pool is None or kind is None or hasattr(pool, "sentinel_manager"):
-        return MasterSpec(id(client), client)  # for FastRedlock to refuse, in its own words
+        return MasterSpec(id(client), client)  # FastRedlock refuses it and says why
     settings = {
         name: value
         for name, value in pool.connection_kwargs.items()
@@ -65,7 +66,7 @@ def _kinds(pool: Any) -> tuple[type, ...]:
 
 
 class _Pool:
-    """What of a redis-py pool is asked for; nothing is ever taken from it."""
+    """Has the attributes of a redis-py connection pool that FastRedlock reads."""
 
     def __init__(self, kind: str, settings: dict[str, Any]) -> None:
         import redis
@@ -76,6 +77,6 @@ class _Pool:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """In place of a redis.Redis client: there is nothing to close."""
+    """Takes the place of a redis.Redis client. It has no connection, so it needs no close."""
 
     connection_pool: _Pool

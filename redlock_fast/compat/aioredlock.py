@@ -1,4 +1,4 @@
-"""In place of aioredlock: ``Aioredlock``, ``Lock``, ``Sentinel``. Seconds."""
+"""Replaces aioredlock: ``Aioredlock``, ``Lock``, ``Sentinel``. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOCALHOST = ({"host": "localhost", "port": 6379},)
 
 
 class AioredlockError(Exception):
-    """Base of all."""
+    """Base class of the errors of this module."""
 
 
 class LockError(AioredlockError):
@@ -26,15 +26,15 @@ class LockError(AioredlockError):
 
 
 class LockAcquiringError(LockError):
-    """Others hold it, through all attempts."""
+    """Another holder had the lock in all attempts."""
 
 
 class LockRuntimeError(LockError):
-    """Masters are down; the text has the cause for each."""
+    """Too few masters answered. The text has the cause for each master."""
 
 
 class Lock:
-    """A lock that ``Aioredlock.lock`` acquired. ``id``: its token; ``valid``: whether it is held now."""
+    """A lock that ``Aioredlock.lock`` acquired. ``id``: its token. ``async with`` releases it at the end."""
 
     def __init__(
         self, lock_manager: Aioredlock, resource: str, held: AsyncLock, lock_timeout: float | None
@@ -48,7 +48,7 @@ class Lock:
 
     @property
     def valid(self) -> bool:
-        """Whether it is held now: by this process's clock, without asking the masters."""
+        """Whether the lock is held now, by the clock of this process. No I/O."""
         return not self.released and self.held.locked()
 
     async def extend(self) -> None:
@@ -82,9 +82,15 @@ class Lock:
 class Aioredlock:
     """A lock manager for the tasks of one event loop.
 
-    ``retry_count``: attempts; ``retry_delay_min`` and ``retry_delay_max``: seconds between two of them.
-    ``internal_lock_timeout``: the lease of locks without a ``lock_timeout``, which are extended as long as
-    they are held. ``options``: of AsyncFastRedlock. ConfigError (a ValueError) for bad settings.
+    ``retry_count``: number of attempts. ``retry_delay_min``, ``retry_delay_max``: seconds between two
+    attempts.
+    ``internal_lock_timeout``: the lease in seconds of locks without a ``lock_timeout``, which are extended
+    while they are held. ``options``: options of AsyncFastRedlock. Raises ConfigError (a ValueError).
+
+    Example:
+        >>> manager = Aioredlock([{"host": "a", "port": 6379}])
+        >>> async with await manager.lock("orders:42", lock_timeout=10):
+        ...     await ship("orders:42")
     """
 
     def __init__(
@@ -106,10 +112,10 @@ class Aioredlock:
     async def lock(
         self, resource: str, lock_timeout: float | None = None, lock_identifier: None = None
     ) -> Lock:
-        """Acquire. ``lock_timeout``: the lease in seconds; None: it lasts until it is released.
+        """Acquire and return a lock. ``lock_timeout``: the lease in seconds; None: until the release.
 
-        Raises LockAcquiringError, LockRuntimeError, ConfigError. An identifier of one's own is refused: two
-        holders with the same would be one.
+        Raises LockAcquiringError if another holder has the lock, LockRuntimeError if too few masters answer,
+        and ConfigError, also for a ``lock_identifier``: two holders with the same token would be one.
         """
         if lock_identifier is not None:
             raise ConfigError("lock_identifier: tokens are drawn at random; Lock.id says which it is")
@@ -120,14 +126,16 @@ class Aioredlock:
         except QuorumUnavailable as error:
             raise LockRuntimeError(str(error)) from error
         if not granted:
-            raise LockAcquiringError(f"{quoted(resource)} is held by others")
+            raise LockAcquiringError(f"{quoted(resource)} has another holder")
         lock = Lock(self, resource, held, lock_timeout)
         self._remember(lock)
         return lock
 
     async def extend(self, lock: Lock, lock_timeout: float | None = None) -> None:
-        """Another ``lock_timeout`` from now. RuntimeError if it was released; LockError if it had ended:
-        it is never acquired anew.
+        """Make the lease last ``lock_timeout`` seconds from now.
+
+        Raises RuntimeError if the lock was released, LockError if the lease has ended (extend() never
+        acquires again), and LockRuntimeError if too few masters answered.
         """
         if lock.released:
             raise RuntimeError("Lock is not valid")
@@ -139,7 +147,7 @@ class Aioredlock:
             raise LockRuntimeError(str(error)) from error
 
     async def unlock(self, lock: Lock) -> None:
-        """Release. The second time nothing happens. Raises LockError where the lease had ended before."""
+        """Release ``lock``; a second call has no effect. Raises LockError if the lease had ended before."""
         if lock.released:
             return
         if not self._client.masters.ready:
@@ -150,9 +158,9 @@ class Aioredlock:
             raise LockError(f"{quoted(lock.resource)}: the lease had ended before; others may have held it")
 
     async def is_locked(self, resource_or_lock: str | Lock) -> bool:
-        """Whether anybody holds the resource; for a lock that is not released: whether that one is held.
+        """Whether a resource is locked now (asks the masters), or whether this Lock object is held (no I/O).
 
-        Raises LockRuntimeError where too few masters answer.
+        Raises LockRuntimeError if too few masters answer.
         """
         if isinstance(resource_or_lock, Lock):
             return resource_or_lock.valid
@@ -162,37 +170,37 @@ class Aioredlock:
             raise LockRuntimeError(str(error)) from error
 
     async def get_active_locks(self) -> list[Lock]:
-        """Those of this manager that are held now."""
+        """The locks of this manager that are held now."""
         return [lock for lock in self._locks if lock.valid]
 
     def _remember(self, lock: Lock) -> None:
-        """It is extended as long as it is held, though nobody else has it; what has ended is forgotten."""
+        """Keep a reference to ``lock``, so that renewal goes on. Ended locks are removed at times."""
         if len(self._locks) >= self._prune_at:
-            self._locks = {one for one in self._locks if one.valid}
+            self._locks = {other for other in self._locks if other.valid}
             self._prune_at = 2 * len(self._locks) + 100
         self._locks.add(lock)
 
     async def get_lock(self, resource: str, lock_identifier: str) -> Lock:
-        """A lock that another process acquired, by its ``id``: to be released here."""
+        """A Lock object for a lock that another process acquired, by its ``id``, to release it here."""
         ttl = self._client.max_ttl
         held = adopt_lock(AsyncLock, self._client, resource, lock_identifier.encode(), ttl)
         return Lock(self, resource, held, None)
 
     async def destroy(self) -> None:
-        """Release what is held, and close the connections."""
+        """Release all held locks and close the connections. Never raises because of masters."""
         for lock in await self.get_active_locks():
-            with contextlib.suppress(LockError):  # it had ended, or somebody else released it
+            with contextlib.suppress(LockError):  # the lease had ended, or another object released the lock
                 await self.unlock(lock)
         await self._client.close()
 
 
-def Sentinel(  # noqa: N802  # it is a class there
+def Sentinel(  # noqa: N802  # a class in aioredlock
     connection: str | tuple[str, int],
     master: str | None = None,
     password: str | None = None,
     db: int | None = None,
 ) -> str:
-    """The URL of a master that a Sentinel knows. ``connection``: an address, or a URL with ``?master=``."""
+    """The URL of a master behind a Sentinel. ``connection``: an address, or a URL with ``?master=``."""
     if isinstance(connection, tuple):
         connection = "redis://{}:{}".format(*connection)
     url = urlsplit(connection)

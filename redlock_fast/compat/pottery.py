@@ -1,4 +1,4 @@
-"""In place of pottery's locks: ``Redlock``, ``AIORedlock``, ``synchronize``. Seconds."""
+"""Replaces pottery's locks: ``Redlock``, ``AIORedlock``, ``synchronize``. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 LOCALHOST = ("redis://localhost:6379/0",)
-#: What pottery puts before each key, and a colon.
+#: The prefix of each key in pottery, before a colon.
 PREFIX = "redlock"
 
 
 class PrimitiveError(Exception):
-    """``key`` and what masters said; with ``masters`` as they were given.
+    """Base class of the errors of this module, with ``key``, ``masters`` and ``redis_errors``.
 
-    A pickle or a copy has the ``repr()`` of each master that is a client: connections cannot be copied.
+    ``masters``: as the caller passed them. A pickle or a copy has the ``repr()`` of each master that is a
+    client, because connections cannot be copied.
     """
 
     def __init__(self, key: str, masters: Iterable[Any] = (), redis_errors: Iterable[Exception] = ()) -> None:
@@ -49,23 +50,23 @@ class QuorumNotAchieved(PrimitiveError, RuntimeError):
 
 
 class QuorumIsImpossible(PrimitiveError, RuntimeError):
-    """Too many masters are down; only with ``raise_on_redis_errors``."""
+    """Too few masters answered; raised only with ``raise_on_redis_errors``."""
 
 
 class TooManyExtensions(PrimitiveError, RuntimeError):
-    """It was extended ``num_extensions`` times."""
+    """The lock was extended ``num_extensions`` times already."""
 
 
 class ExtendUnlockedLock(PrimitiveError, RuntimeError):
-    """Nothing to extend: not held, or its lease has ended."""
+    """The lock is not held, or its lease has ended."""
 
 
 class ReleaseUnlockedLock(PrimitiveError, RuntimeError):
-    """Nothing to release: not held, or its lease had ended."""
+    """The lock was not held, or its lease had ended."""
 
 
 class _Settings:
-    """What both kinds are given, and what of it needs no masters. ``options``: of FastRedlock."""
+    """Settings of both classes, and the methods that need no I/O. ``options``: options of FastRedlock."""
 
     def __init__(
         self,
@@ -97,12 +98,12 @@ class _Settings:
         return kind(self.key, self.masters, getattr(cause, "causes", ()))
 
     def _raise_unavailable(self, error: QuorumUnavailable, loud: bool | None) -> None:
-        """Masters are down: an error, or as if others held it."""
+        """Raise QuorumIsImpossible if ``loud``; otherwise an outage looks like contention."""
         if self.raise_on_redis_errors if loud is None else loud:
             raise self._error(QuorumIsImpossible, error) from error
 
     def _extending(self) -> AbstractContextManager[None]:
-        """What their ``extend`` raises for our errors."""
+        """Translate this library's errors into those of pottery's ``extend``."""
         return translated(
             {
                 LockLost: partial(self._error, ExtendUnlockedLock),
@@ -113,14 +114,22 @@ class _Settings:
 
 
 class Redlock(_Settings):
-    """A lock with the signature of ``threading.Lock``; its lease ends after ``auto_release_time`` seconds."""
+    """A lock with the signature of ``threading.Lock``; its lease ends after ``auto_release_time`` seconds.
+
+    Example:
+        >>> with Redlock(key="orders:42", masters={redis.Redis(port=6379)}):
+        ...     ship("orders:42")
+    """
 
     _lock: Lock | None = None
 
     def acquire(
         self, *, blocking: bool = True, timeout: float = -1, raise_on_redis_errors: bool | None = None
     ) -> bool:
-        """False: others hold it, or masters are down; QuorumIsImpossible for these, if that is asked for."""
+        """True: acquired. False: another holder has the lock, or too few masters answered.
+
+        ``raise_on_redis_errors``: raise QuorumIsImpossible if too few masters answered.
+        """
         client = shared(self.masters, self._options)
         lock = client.lock(self.key, self.auto_release_time, max_extensions=self.num_extensions)
         try:
@@ -133,18 +142,21 @@ class Redlock(_Settings):
         return granted
 
     def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
-        """Seconds for which this object holds it; 0 where it does not. Asks nobody."""
+        """Seconds that are left of the lease; 0 if this object does not hold the lock. No I/O."""
         return self._lock.remaining() if self._lock is not None else 0
 
     def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
-        """Another ``auto_release_time``. Raises ExtendUnlockedLock, TooManyExtensions, QuorumNotAchieved."""
+        """Make the lease last ``auto_release_time`` seconds from now.
+
+        Raises ExtendUnlockedLock, TooManyExtensions, QuorumNotAchieved.
+        """
         if self._lock is None:
             raise self._error(ExtendUnlockedLock)
         with self._extending():
             self._lock.extend()
 
     def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
-        """Raises ReleaseUnlockedLock where nothing is held, or the lease had ended."""
+        """Release the lock. Raises ReleaseUnlockedLock if it was not held or its lease had ended."""
         lock, self._lock = self._lock, None
         if lock is None or not lock.release():
             raise self._error(ReleaseUnlockedLock)
@@ -165,14 +177,14 @@ class Redlock(_Settings):
 
 
 class AIORedlock(_Settings):
-    """The same for asyncio. ``masters``: clients of ``redis.asyncio``, or anything that Redlock takes."""
+    """Redlock for asyncio. ``masters``: clients of ``redis.asyncio``, or anything that Redlock accepts."""
 
     _lock: AsyncLock | None = None
 
     async def acquire(
         self, *, blocking: bool = True, timeout: float = -1, raise_on_redis_errors: bool | None = None
     ) -> bool:
-        """See [`Redlock.acquire`][]. A cancelled acquire leaves nothing behind."""
+        """See [`Redlock.acquire`][]. A cancelled acquire leaves no key on the masters."""
         client = shared_aio(self.masters, self._options)
         lock = client.lock(self.key, self.auto_release_time, max_extensions=self.num_extensions)
         try:
@@ -225,7 +237,7 @@ def synchronize(
     timeout: float = -1,
     **settings: Any,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorator: the function runs only while it holds the lock on ``key``, or raises QuorumNotAchieved."""
+    """Decorator: the function runs only while it holds the lock on ``key``. Raises QuorumNotAchieved."""
     settings |= {"context_manager_blocking": blocking, "context_manager_timeout": timeout}
     made = partial(Redlock, key=key, masters=frozenset(masters), **settings)
 
@@ -234,7 +246,7 @@ def synchronize(
 
         @wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-            with made():  # an object for each call: any number of threads may
+            with made():  # a lock object for each call: several threads may call at the same time
                 return function(*args, **kwargs)
 
         return locked

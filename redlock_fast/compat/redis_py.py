@@ -1,6 +1,7 @@
-"""For the ``lock_class=`` of redis-py's and valkey-py's ``lock()``: a quorum in place of one server. Seconds.
+"""Lock classes for the ``lock_class=`` of redis-py's and valkey-py's ``lock()``. Times are in seconds.
 
-The client that ``lock()`` is called on is not used, and may belong to any server; errors are its library's.
+The lock is over a quorum of masters. The client that ``lock()`` is called on is not used and may belong to
+any server. Errors are those of the client's library.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ logger = logging.getLogger("redlock_fast")
 
 
 class _Settings:
-    """What both kinds are given, and the errors of the client's library."""
+    """Settings of both classes, and the errors of the client's library."""
 
     masters: ClassVar[tuple[Any, ...]] = ()
     options: ClassVar[dict[str, Any]] = {}
@@ -46,7 +47,7 @@ class _Settings:
         self.redis = redis
         self.name = name
         self.timeout = timeout
-        self.sleep = sleep  # nobody sleeps: the masters tell when it is free
+        self.sleep = sleep  # unused: the masters report when the lock is free
         self.blocking = blocking
         self.blocking_timeout = blocking_timeout
         self.thread_local = bool(thread_local)
@@ -64,7 +65,7 @@ class _Settings:
         return blocking, -1 if seconds is None or not blocking else seconds
 
     def _lock_options(self) -> dict[str, Any]:
-        """Without a timeout it is extended for as long as it is held, and the process lives."""
+        """Options of ``lock()``. Without a timeout the lock is extended while it is held."""
         return {"ttl": self.timeout, "max_extensions": None, "auto_extend": self.timeout is None}
 
     def _new_ttl(self, held: Any, additional_time: float, replace_ttl: bool) -> float:
@@ -87,12 +88,12 @@ class _Settings:
         return self._error("ConnectionError", str(error))
 
     def _translated(self) -> AbstractContextManager[None]:
-        """Their errors for ours."""
+        """Translate this library's errors into those of the client's library."""
         return translated({LockLost: lambda _: self._lost(), QuorumUnavailable: self._unavailable})
 
 
 class QuorumLock(_Settings):
-    """Made by [`lock_class`][]. The methods of ``redis.lock.Lock``, and its errors."""
+    """A lock class that [`lock_class`][] makes, with the methods and errors of ``redis.lock.Lock``."""
 
     def __init__(self, redis: Any, name: str | bytes, *args: Any, **settings: Any) -> None:
         super().__init__(redis, name, *args, **settings)
@@ -106,7 +107,10 @@ class QuorumLock(_Settings):
         blocking_timeout: float | None = None,
         token: None = None,
     ) -> bool:
-        """False: others hold it. Raises ConnectionError where masters are down."""
+        """True: acquired. False: another holder has it. Raises ConnectionError if too few masters answer.
+
+        ``blocking_timeout``: seconds to try; None: no end. ``sleep`` is ignored. ConfigError for a ``token``.
+        """
         acquire_args = self._acquire_args(blocking, blocking_timeout, token)
         lock = self._client.lock(self.name, **self._lock_options())
         with self._translated():
@@ -116,19 +120,22 @@ class QuorumLock(_Settings):
         return granted
 
     def release(self) -> None:
-        """LockError: not locked here; LockNotOwnedError: the lease had ended."""
+        """Release. Raises LockError if it was not acquired, LockNotOwnedError if the lease had ended."""
         held = self._held()
         self._local.lock = None
         if not held.release():
             raise self._lost()
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> bool:
-        """``additional_time`` more, or with ``replace_ttl`` from now; it is never made shorter."""
+        """Add ``additional_time`` seconds to the lease, or with ``replace_ttl`` count them from now.
+
+        A lease is never shortened. Returns True. Raises LockError, LockNotOwnedError and ConnectionError.
+        """
         held = self._held()
         return self._extend(held, self._new_ttl(held, additional_time, replace_ttl))
 
     def reacquire(self) -> bool:
-        """Another ``timeout`` from now."""
+        """Make the lease last ``timeout`` seconds from now; see [`QuorumLock.extend`][]."""
         return self._extend(self._held(), self._new_ttl(self._held(), self.timeout or 0, True))
 
     def _extend(self, held: Lock, ttl: float) -> bool:
@@ -137,12 +144,12 @@ class QuorumLock(_Settings):
         return True
 
     def locked(self) -> bool:
-        """Whether anybody holds it: asked of the masters."""
+        """Ask the masters whether the lock has a holder. Raises ConnectionError."""
         with self._translated():
             return self._client.locked(self.name)
 
     def owned(self) -> bool:
-        """Whether this object holds it (in this thread, if it is ``thread_local``)."""
+        """Whether this object holds the lock; in this thread, if it is ``thread_local``. No I/O."""
         held = getattr(self._local, "lock", None)
         return held is not None and held.locked()
 
@@ -169,9 +176,9 @@ class QuorumLock(_Settings):
 
 
 class AsyncQuorumLock(_Settings):
-    """Made by [`async_lock_class`][]. The methods of ``redis.asyncio.lock.Lock``, and its errors.
+    """A lock class that [`async_lock_class`][] makes, like ``redis.asyncio.lock.Lock``.
 
-    With ``thread_local``, which is the default, what a task acquired only that task can release.
+    With ``thread_local``, the default, only the task that acquired the lock can release it.
     """
 
     def __init__(self, redis: Any, name: str | bytes, *args: Any, **settings: Any) -> None:
@@ -181,7 +188,7 @@ class AsyncQuorumLock(_Settings):
     async def acquire(
         self, blocking: bool | None = None, blocking_timeout: float | None = None, token: None = None
     ) -> bool:
-        """See [`QuorumLock.acquire`][]. A cancelled acquire leaves nothing behind."""
+        """See [`QuorumLock.acquire`][]. A cancelled acquire leaves no key on the masters."""
         acquire_args = self._acquire_args(blocking, blocking_timeout, token)
         lock = shared_aio(self.masters, self.options).lock(self.name, **self._lock_options())
         with self._translated():
@@ -249,17 +256,22 @@ class AsyncQuorumLock(_Settings):
 def lock_class(masters: Iterable[Any], **options: Any) -> type[QuorumLock]:
     """A class for ``lock_class=`` of ``redis.Redis.lock`` and ``valkey.Valkey.lock``.
 
-    ``masters``: URLs or clients; ``options``: of FastRedlock. Raises ConfigError; no I/O.
+    ``masters``: URLs or clients. ``options``: options of FastRedlock. Raises ConfigError; no I/O.
+
+    Example:
+        >>> QuorumLock = lock_class(["redis://a", "redis://b", "redis://c"])
+        >>> with redis.Redis().lock("orders:42", timeout=10, lock_class=QuorumLock):
+        ...     ship("orders:42")
     """
     return type("QuorumLock", (QuorumLock,), _checked(masters, options))
 
 
 def async_lock_class(masters: Iterable[Any], **options: Any) -> type[AsyncQuorumLock]:
-    """The same for ``redis.asyncio.Redis.lock`` and ``valkey.asyncio.Valkey.lock``."""
+    """[`lock_class`][] for ``redis.asyncio.Redis.lock`` and ``valkey.asyncio.Valkey.lock``."""
     return type("AsyncQuorumLock", (AsyncQuorumLock,), _checked(masters, options))
 
 
 def _checked(masters: Iterable[Any], options: dict[str, Any]) -> dict[str, Any]:
     masters = tuple(masters)
-    check_masters([one.master for one in master_specs(masters)])  # bad settings show where they are written
+    check_masters([spec.master for spec in master_specs(masters)])  # raises ConfigError early
     return {"masters": masters, "options": options, "__doc__": "A lock over a quorum of masters."}

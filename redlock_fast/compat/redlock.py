@@ -1,4 +1,4 @@
-"""In place of redlock: ``RedLock``, ``ReentrantRedLock``, ``RedLockFactory``. Milliseconds."""
+"""Replaces redlock: ``RedLock``, ``ReentrantRedLock``, ``RedLockFactory``. Times are in milliseconds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,18 @@ LOCALHOST = ({"host": "localhost", "port": 6379, "db": 0},)
 
 
 class RedLockError(Exception):
-    """The lock was not acquired, or masters are down, or the lease ended before the body of ``with`` did."""
+    """Not acquired, or too few masters answered, or the lease ended before the body of ``with`` did."""
 
 
 class RedLock:
-    """A lock on ``resource``. ``ttl`` in milliseconds; ``retry_times`` attempts, ``retry_delay`` milliseconds
-    between two of them at most. ``options``: of FastRedlock.
+    """A lock on ``resource``.
+
+    ``ttl``: the lease in milliseconds. ``retry_times``: number of attempts. ``retry_delay``: milliseconds
+    between two attempts at most. ``options``: options of FastRedlock. Raises ConfigError.
+
+    Example:
+        >>> with RedLock("orders:42", [{"host": "a", "port": 6379}], ttl=10_000):
+        ...     ship("orders:42")
     """
 
     def __init__(
@@ -43,8 +49,8 @@ class RedLock:
         self._lock: Lock | None = None
 
     def acquire(self) -> bool:
-        """False: others hold it, through all attempts. Raises RedLockError where masters are down."""
-        lock = self._client.lock(self.resource, self.ttl / 1000)  # one for each hold: a token is never lost
+        """True: acquired. False: another holder had it. Raises RedLockError if too few masters answer."""
+        lock = self._client.lock(self.resource, self.ttl / 1000)  # an object for each hold: no token is lost
         try:
             granted = lock.acquire()
         except QuorumUnavailable as error:
@@ -54,7 +60,7 @@ class RedLock:
         return granted
 
     def release(self) -> None:
-        """Release what this object holds, if it does; nobody else's. Never raises for masters."""
+        """Release the lock if this object holds it. Never raises because of masters."""
         self._release()
 
     def _release(self) -> bool:
@@ -71,7 +77,7 @@ class RedLock:
 
 
 class ReentrantRedLock(RedLock):
-    """The thread that holds it may acquire it again, and has to release it as often."""
+    """A RedLock that the holding thread may acquire again. It must release the lock as often."""
 
     def __init__(self, resource: str, *args: Any, **options: Any) -> None:
         super().__init__(resource, *args, **options)
@@ -106,5 +112,5 @@ class RedLockFactory:
         self._options = options
 
     def create_lock(self, resource: str, **settings: Any) -> RedLock:
-        """``settings``: those of RedLock."""
+        """A lock on ``resource``. ``settings``: arguments of RedLock."""
         return RedLock(resource, self._masters, **{**self._options, **settings})

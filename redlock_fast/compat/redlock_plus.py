@@ -1,4 +1,4 @@
-"""In place of redlock-plus: ``Lock``, ``RLock``, their factories. Milliseconds, but seconds to wait."""
+"""Replaces redlock-plus: ``Lock``, ``RLock``, their factories. Milliseconds; timeouts are in seconds."""
 
 from __future__ import annotations
 
@@ -14,22 +14,27 @@ from ._clients import shared
 
 
 class RedlockError(Exception):
-    """Base of all; by itself: masters are down, or the lease ended before the body of ``with`` did."""
+    """Base class; raised if too few masters answer, or the lease ended before the body of ``with`` did."""
 
 
 class InvalidOperationError(RedlockError):
-    """Release or extension of a lock that this object never acquired."""
+    """Release or extension of a lock that this object has not acquired."""
 
 
 class InsufficientNodesError(RedlockError):
-    """Never raised here: any number of masters from one on will do, if it is meant."""
+    """Never raised here: any number of masters is accepted, from one on."""
 
 
 class Lock:
-    """A lock on ``resource_name``, with the signature of ``threading.Lock``. ``ttl`` in milliseconds;
-    ``retry_delay``: milliseconds between two attempts, at most. ``options``: of FastRedlock.
+    """A lock on ``resource_name``, with the signature of ``threading.Lock``.
 
-    ``retry_times`` bounds nothing: ``timeout`` does, as the original says.
+    ``ttl``: the lease in milliseconds. ``retry_delay``: milliseconds between two attempts at most.
+    ``retry_times`` is ignored, as in the original: ``timeout`` limits an acquire. ``options``: options of
+    FastRedlock. Raises ValueError without masters, and ConfigError.
+
+    Example:
+        >>> with Lock("orders:42", [{"host": "a", "port": 6379}], ttl=10_000):
+        ...     ship("orders:42")
     """
 
     def __init__(
@@ -60,11 +65,11 @@ class Lock:
         autoextend: bool = True,
         autoextend_timeout: float | None = None,
     ) -> float | Literal[False]:
-        """Milliseconds for which it is held at least, or False: others hold it.
+        """The validity in milliseconds, or False: another holder has the lock.
 
-        ``timeout``: seconds. ``autoextend``: extended in the background as long as it is held, for
-        ``autoextend_timeout`` seconds. Raises RedlockError where masters are down, ValueError for a
-        timeout that means nothing.
+        ``timeout``: seconds. ``autoextend``: extend the lease in the background while the lock is held, for
+        at most ``autoextend_timeout`` seconds. Raises RedlockError if too few masters answer, and ValueError
+        for an invalid timeout.
         """
         kept: dict[str, Any] = {"max_extensions": None}
         if autoextend:
@@ -80,7 +85,7 @@ class Lock:
         return lock.validity * 1000
 
     def extend(self) -> float | Literal[False]:
-        """Milliseconds for which it is held from now on, or False: it is lost, or masters are down."""
+        """The new validity in milliseconds, or False: the lock is lost, or too few masters answered."""
         try:
             return self._acquired().extend() * 1000
         except (LockLost, QuorumUnavailable):
@@ -91,7 +96,7 @@ class Lock:
         return self._lock is not None and self._lock.locked()
 
     def release(self) -> bool:
-        """False: the lease had ended before. Raises InvalidOperationError if it was never acquired."""
+        """False: the lease had ended before. Raises InvalidOperationError if it was not acquired."""
         return self._acquired().release()
 
     def _acquired(self) -> OurLock:
@@ -111,7 +116,7 @@ class Lock:
 
 
 class RLock(Lock):
-    """The thread that holds it may acquire it again, and has to release it as often."""
+    """A Lock that the holding thread may acquire again. It must release the lock as often."""
 
     def __init__(self, resource_name: str, *args: Any, **options: Any) -> None:
         super().__init__(resource_name, *args, **options)
@@ -125,7 +130,7 @@ class RLock(Lock):
         autoextend: bool = False,
         autoextend_timeout: float | None = None,
     ) -> float | Literal[False]:
-        """As that of Lock; without extension, unless it is asked for."""
+        """As ``Lock.acquire``, but ``autoextend`` is off by default."""
         me = threading.get_ident()
         if self._owner == me and self._lock is not None and self._lock.locked():
             self._depth += 1
@@ -136,7 +141,7 @@ class RLock(Lock):
         return validity
 
     def release(self) -> bool:
-        """As that of Lock; raises InvalidOperationError in another thread than the holder's, too."""
+        """As ``Lock.release``; InvalidOperationError also in a thread that does not hold the lock."""
         if self._owner != threading.get_ident():
             raise InvalidOperationError(f"{quoted(self.resource_name)} is not held by this thread")
         self._depth -= 1
@@ -147,7 +152,7 @@ class RLock(Lock):
 
 
 class LockFactory:
-    """Makes locks on the masters of ``connection_details``; ``settings``: what they have in common."""
+    """Makes locks on the masters of ``connection_details``. ``settings``: arguments of all its locks."""
 
     lock_class: ClassVar[type[Lock]] = Lock
 
@@ -163,6 +168,6 @@ class LockFactory:
 
 
 class RLockFactory(LockFactory):
-    """The same for locks that may be acquired again."""
+    """A LockFactory that makes RLock objects."""
 
     lock_class = RLock

@@ -1,4 +1,4 @@
-"""In place of redlock-py, whose module is called ``redlock``: ``Redlock``, ``Lock``. Milliseconds."""
+"""Replaces redlock-py, whose module is ``redlock``: ``Redlock``, ``Lock``. Times are in milliseconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._clients import adopt_lock, shared
 
 
 class Lock(NamedTuple):
-    """``validity``: whole milliseconds. ``key``: the token; another process may unlock with it."""
+    """An acquired lock. ``validity``: milliseconds. ``key``: the token, with which any process may unlock."""
 
     validity: int
     resource: str
@@ -20,11 +20,11 @@ class Lock(NamedTuple):
 
 
 class CannotObtainLock(Exception):
-    """The masters that were given cannot form a quorum: none, one twice, bad settings."""
+    """Bad masters or settings: no masters, a master twice, an invalid option."""
 
 
 class MultipleRedlockException(Exception):
-    """Too many masters failed; ``errors`` has one for each. Never because others hold the lock."""
+    """Too many masters failed; ``errors`` has an error for each. Contention does not raise it."""
 
     __reduce__ = reduced
 
@@ -39,8 +39,13 @@ class MultipleRedlockException(Exception):
 class Redlock:
     """A lock manager over the masters of ``connection_list``: dicts, URLs or clients.
 
-    ``retry_count``: attempts. ``retry_delay``: seconds between two of them, at most. ``options``:
-    of FastRedlock. Raises CannotObtainLock.
+    ``retry_count``: number of attempts. ``retry_delay``: seconds between two attempts at most. ``options``:
+    options of FastRedlock. Raises CannotObtainLock.
+
+    Example:
+        >>> manager = Redlock([{"host": "a"}, {"host": "b"}, {"host": "c"}])
+        >>> if lock := manager.lock("orders:42", 10_000):
+        ...     manager.unlock(lock)
     """
 
     default_retry_count: ClassVar[int] = 3
@@ -65,9 +70,9 @@ class Redlock:
         self.quorum = self._client.policy.need
 
     def lock(self, resource: str, ttl: int) -> Lock | Literal[False]:
-        """Acquire; ``ttl`` in milliseconds. False: others hold it.
+        """Acquire a lock with a lease of ``ttl`` milliseconds. False: another holder has it.
 
-        Raises MultipleRedlockException where masters are down, ConfigError (a ValueError) for a bad ttl.
+        Raises MultipleRedlockException if too few masters answer, ConfigError (a ValueError) for a bad ttl.
         """
         if isinstance(ttl, bool) or not isinstance(ttl, int):
             raise ConfigError(f"ttl must be whole milliseconds, not {ttl!r}")
@@ -79,11 +84,11 @@ class Redlock:
         lease = lock.lease
         if not granted or lease is None:
             return False
-        lock.forget_lease(lease)  # whoever has the tuple, wherever that is
+        lock.forget_lease(lease)  # from here on the tuple stands for the lock, in any process
         return Lock(int(lease.validity * 1000), resource, lease.token)
 
     def unlock(self, lock: Lock | tuple[int, str, bytes | str]) -> None:
-        """Release what ``lock`` returned, here or in another process. Never raises for masters."""
+        """Release a lock that this or another process acquired. Never raises because of masters."""
         _, resource, key = lock
         token = key.encode() if isinstance(key, str) else key
         if not self._client.masters.ready:

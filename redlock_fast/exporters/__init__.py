@@ -1,1 +1,1 @@
-"""Metrics and traces of a client, for what collects them."""
+"""Metrics and traces of a client, for the libraries that export them."""

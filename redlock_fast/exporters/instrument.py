@@ -1,4 +1,4 @@
-"""Gives a client another class of locks: one that writes spans. Locks that it made before do not change."""
+"""Makes a client create its locks from another class. Locks that it made before do not change."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Methods = dict[str, Any]
 def instrument(
     client: BaseClient, threads: Callable[[type[Any]], Methods], tasks: Callable[[type[Any]], Methods]
 ) -> None:
-    """Make ``client`` create locks with these methods instead of those of their class.
+    """Make ``client`` create locks from a subclass of the present class of its locks.
 
-    ``threads``, ``tasks``: given the class that its locks have now, the new methods, for a FastRedlock or
-    for an AsyncFastRedlock.
+    ``threads``: called for a FastRedlock, ``tasks``: for an AsyncFastRedlock, with the present class. They
+    return the methods of the subclass.
     """
     observer = client.observe()
     before = observer.lock_class or lock_class(client)
@@ -27,8 +27,9 @@ def instrument(
 
 
 def lock_class(client: BaseClient) -> type[Any]:
+    """The class of the locks of a client without an observer."""
     if isinstance(client, FastRedlock):
         return Lock
-    from ..aio.client import AsyncLock  # asyncio takes long to import, and is there if there is such a client
+    from ..aio.client import AsyncLock  # late: asyncio is slow to import, and such a client has imported it
 
     return AsyncLock

@@ -1,26 +1,31 @@
-"""Which metrics there are, and what they are now: read from clients when somebody asks, never before.
+"""The metrics of clients: their names, and their values, which are read from a client on request.
 
-So they cost nothing on the way of a lock. ``prometheus`` and ``otel`` bring them into the forms of those.
+So counters and gauges cost no time per lock. Only the histogram of grant times is updated at each grant, for
+clients that were added with ``latency=True``. ``prometheus`` and ``otel`` export the metrics.
 """
 
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ..algorithm.lease import Lease
+from ..algorithm.quorum import EXPIRY_GRANULARITY
 from ..errors import ConfigError
 from ..locks.client_base import BaseClient
 from ..masters.state import MasterHealth
 from ..sharded.placement import Sharding
-from .latency import Buckets, grants, time_grants
 
 Client = BaseClient | Sharding[Any]
 
 
 class Metric(NamedTuple):
-    """``name``: without the prefix; ends with ``_seconds`` where it has a unit. ``kind``: "counter", "gauge"
-    or "histogram". ``labels``: those besides ``client`` and ``group``.
+    """The description of one metric.
+
+    ``name``: without the prefix; ends with ``_seconds`` if that is its unit. ``kind``: "counter", "gauge" or
+    "histogram". ``labels``: besides ``client`` and ``group``.
     """
 
     name: str
@@ -30,40 +35,40 @@ class Metric(NamedTuple):
 
 
 class Point(NamedTuple):
-    """One number: ``labels`` are the values of ``client``, ``group`` and those of the metric, in order."""
+    """One value of a metric. ``labels``: the values of COMMON, then those of the metric's labels."""
 
     metric: str
     labels: tuple[str, ...]
     value: float
 
 
-#: Those of every metric. ``group`` is empty but for sharded clients.
+#: The labels of every metric. ``group`` is empty except for sharded clients.
 COMMON = ("client", "group")
 
 METRICS = (
     Metric("acquires", "counter", ("outcome",), "Acquires that ended: acquired, contended or unavailable."),
     Metric("releases", "counter", ("outcome",), "Releases: released, or expired when the lease had ended."),
     Metric("extensions", "counter", ("outcome",), "Extensions that were extended or inconclusive."),
-    Metric("renewals", "counter", (), "Of the extensions, those made in the background."),
+    Metric("renewals", "counter", (), "Extensions that were made in the background."),
     Metric("lost", "counter", (), "Locks that were lost while they were held."),
     Metric("held", "gauge", (), "Leases that are held now."),
-    Metric("waiting", "gauge", (), "Callers that wait in line for a lock that others hold."),
+    Metric("waiting", "gauge", (), "Callers in the local queue of a lock."),
     Metric("quorum", "gauge", (), "How many masters must agree."),
     Metric("master_up", "gauge", ("master",), "1: connected."),
-    Metric("master_lagging", "gauge", ("master",), "1: replies are overdue, it is passed over meanwhile."),
+    Metric("master_lagging", "gauge", ("master",), "1: replies are overdue, so it is skipped."),
     Metric("master_round_trip_seconds", "gauge", ("master",), "Smoothed round trip; 0 before the first."),
     Metric("master_owed", "gauge", ("master",), "Replies that are due."),
-    Metric("master_guard_seconds", "gauge", ("master",), "For so long it casts no vote: restart guard."),
+    Metric("master_guard_seconds", "gauge", ("master",), "Seconds of the restart guard without its vote."),
     Metric("master_connections", "counter", ("master",), "How often it was connected."),
     Metric("master_faults", "counter", ("master", "cause"), "Votes that were failures."),
     Metric("master_skipped", "counter", ("master", "reason"), "Votes without it: lagging, not connected."),
-    Metric("master_replayed", "counter", ("master",), "Releases sent again, which were not done at first."),
+    Metric("master_replayed", "counter", ("master",), "Releases sent again, because it failed at first."),
     Metric("master_dropped", "counter", ("master",), "Releases that could not be kept for a reconnect."),
     Metric(
         "master_info",
         "gauge",
         ("master", "server", "version", "role", "persistence", "eviction", "release_path"),
-        "1, with what is known of the server.",
+        "1; the labels describe the server.",
     ),
     Metric(
         "grant_seconds", "histogram", (), "From the first byte to the quorum, of attempts that were granted."
@@ -71,18 +76,47 @@ METRICS = (
 )
 
 
+#: Upper bounds of the histogram's buckets, in seconds; the last bucket has none.
+BOUNDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+
+
+class Buckets:
+    """The histogram of the grant times of one client.
+
+    A lease has the time in it: what is missing of the lease when it is granted. So no clock is read, and the
+    same code serves all kinds of locks. ``total``: the sum in seconds. ``left``: the share of a ttl that
+    remains after the drift.
+    """
+
+    __slots__ = ("counts", "left", "total")
+
+    def __init__(self, left: float) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.total = 0.0
+        self.left = left
+
+    def add(self, lease: Lease) -> None:
+        # Inline, because every grant runs it: ttl - drift(ttl, factor) - validity.
+        seconds = lease.ttl * self.left - EXPIRY_GRANULARITY - lease.validity
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+
 class Clients:
-    """The clients that are looked at. They are not kept: who is forgotten or closed is not told of again."""
+    """The clients whose metrics are exported. References are weak; a closed client is not exported."""
 
     def __init__(self) -> None:
-        # Without a mutex: a child of fork might wait for it for ever. Dicts are replaced, never changed.
+        # Without a mutex, which a child of fork might find locked. Dicts are replaced, never changed.
         self._clients: dict[str, weakref.ref[Client]] = {}
 
     def add(self, client: Client, name: str = "default", *, latency: bool = False) -> None:
-        """Look at ``client``, any of the four kinds, under ``name``: the label ``client``, not any master's.
+        """Export the metrics of ``client``, with ``name`` as the label ``client``.
 
-        ``latency``: time its grants, too, for the histogram; docs/telemetry.md says what that costs.
-        Raises ConfigError for a name that another client has.
+        ``client``: a client of any of the four classes. ``latency``: also measure the time of its grants for
+        the histogram; docs/telemetry.md has the cost. Raises ConfigError for a name that another client has.
         """
         if not isinstance(name, str) or not name:
             raise ConfigError(f"name must be a str and not empty, not {name!r}")
@@ -95,7 +129,7 @@ class Clients:
         self._clients = {**alive, name: weakref.ref(client)}
 
     def parts(self) -> Iterator[tuple[tuple[str, str], BaseClient]]:
-        """Everything that is open, each with the values of COMMON."""
+        """The open clients, each with the values of COMMON."""
         for name, ref in self._clients.items():
             client = ref()
             if client is not None:
@@ -103,22 +137,29 @@ class Clients:
                     yield (name, group), core
 
     def points(self) -> Iterator[Point]:
-        """Every counter and gauge, as it is now."""
+        """The present value of every counter and gauge."""
         for common, core in self.parts():
             yield from counts(common, core)
             for master in core.health():
                 yield from master_points((*common, master.name), master)
 
     def timings(self) -> Iterator[tuple[tuple[str, str], Buckets]]:
-        """The histogram of each that has one."""
+        """The histograms of the clients that have one."""
         for common, core in self.parts():
-            buckets = grants(core)
-            if buckets is not None:
-                yield common, buckets
+            observer = core.masters.observer
+            if observer is not None and isinstance(observer.grants, Buckets):
+                yield common, observer.grants
+
+
+def time_grants(core: BaseClient) -> None:
+    """Measure the time of grants from now on. A second call has no effect."""
+    observer = core.observe()
+    if observer.grants is None:
+        observer.grants = Buckets(1.0 - core.drift_factor)
 
 
 def open_parts(client: Client) -> list[tuple[str, BaseClient]]:
-    """The clients of the groups with their names; a client itself has no group."""
+    """The open clients of ``client`` with the names of their groups; "" if ``client`` is not sharded."""
     parts = client._clients if isinstance(client, Sharding) else {"": client}
     return [(group, core) for group, core in parts.items() if not core.masters.closed]
 

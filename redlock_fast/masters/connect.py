@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..engine.contract import PROTOCOL_ERROR
-from ..wire.commands import CHECK_MARKER, MARKER, Dialect, RestartMarker, dialect, scripts
+from ..wire.commands import Dialect
+from ..wire.dialect import CHECK_MARKER, MARKER, RestartMarker, dialect, scripts
 from ..wire.resp import ProtocolError, without_arguments
 from ..wire.text import clean
 from .address import Target

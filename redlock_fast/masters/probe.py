@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..wire.commands import Capabilities, Identity
+from ..wire.dialect import Capabilities, Identity
 from ..wire.text import clean
 
 #: Of what a server says about itself: a run_id has 40 characters.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..wire.commands import Identity, RestartMarker
+from ..wire.dialect import Identity, RestartMarker
 
 MODES = ("auto", "durable", "strict", "marker", "off")
 #: Those in which this client judges by what it sees of a master when it connects it.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ..engine.contract import BACKLOG, PROTOCOL_ERROR, ConnectionState
 from ..telemetry import EventLog
-from ..wire.resp import ProtocolError, decode, error_code, without_arguments
+from ..wire.resp import error_code, without_arguments
 from ..wire.text import clean
 from .address import Target
 from .probe import Server
@@ -258,10 +258,7 @@ def fault_text(detail: str | bytes) -> str:
         return detail
     if detail[:1] == b"-":
         return clean(without_arguments(detail[1:-2].decode(errors="backslashreplace")))
-    try:
-        return clean(f"unexpected reply {decode(detail)!r}")
-    except ProtocolError:  # well formed, and still no value: a map with lists for keys
-        return clean(f"unexpected reply {detail!r}")
+    return clean(f"unexpected reply {detail!r}")
 
 
 def fault_cause(detail: str | bytes) -> str:

@@ -1,4 +1,4 @@
-"""Clients over several groups of masters, each resource in one group."""
+"""Clients over several groups of masters. Each resource belongs to one group."""
 
 from .clients import AsyncShardedRedlock, ShardedRedlock
 

@@ -1,4 +1,4 @@
-"""ShardedRedlock and AsyncShardedRedlock: several groups of masters, each resource on one of them."""
+"""ShardedRedlock and AsyncShardedRedlock: clients over several groups of masters."""
 
 from __future__ import annotations
 
@@ -20,25 +20,30 @@ Groups = Mapping[str, Sequence[Any]] | Sequence[Sequence[Any]]
 
 
 class ShardedRedlock(Sharding[FastRedlock]):
-    """A client for more locks than one group of masters can serve: each resource is on one group.
+    """A client for more locks than one group of masters can serve. Each resource belongs to one group.
 
-    **Every process must map a resource to the same group, or two may hold its lock.** What decides is
-    the groups' names. Without a dict a group's name is made of its masters' addresses: those must then
-    be written alike everywhere (``localhost`` is not ``127.0.0.1``). With a dict the names are yours,
-    and a master can move to another address. The order of groups and masters, databases, users,
+    **All processes must map a resource to the same group; otherwise a lock can have two holders.** The names
+    of the groups decide. Without a dict, a group's name consists of its masters' addresses, which must be
+    written identically in all processes (``localhost`` is not ``127.0.0.1``). With a dict you choose the
+    names, and a master can move to another address. The order of groups and masters, databases, users,
     passwords and ``key_prefix`` do not matter.
 
-    **A group that is added, removed or renamed moves resources**, and who holds a lock by the old map
-    is not seen by the new one. Stop every process that uses the old map, wait ``max_ttl`` seconds (or
-    until all have released), start the new ones; docs/scaling.md has a way that stops nobody.
+    **Adding, removing or renaming a group moves resources.** Holders by the old map are not seen by the new
+    map. Stop all processes that use the old map, wait ``max_ttl`` seconds (or until all locks are released),
+    then start the new processes. docs/scaling.md has a procedure without a stop.
 
-    Raises ConfigError for bad settings, before any I/O. Source: rendezvous hashing, Thaler and Ravishankar,
-    1998; why by group and not by master: docs/scaling.md.
+    All times are in seconds. Raises ConfigError for bad settings, before any I/O. Source: rendezvous hashing,
+    Thaler and Ravishankar, 1998; why by group and not by master: docs/scaling.md.
+
+    Example:
+        >>> client = ShardedRedlock({"one": ["redis://a"], "two": ["redis://b"]})
+        >>> with client.lock("orders:42"):
+        ...     ship("orders:42")
 
     Args:
         groups: A dict of groups by name, each a list of masters as for [`FastRedlock`][]; or a list of such
             lists.
-        **options: Those of [`FastRedlock`][], the same for every group.
+        **options: The options of [`FastRedlock`][], the same for every group.
     """
 
     def __init__(self, groups: Groups, **options: Any) -> None:
@@ -65,21 +70,21 @@ class ShardedRedlock(Sharding[FastRedlock]):
     def multilock(self, resources: Sequence[str | bytes], ttl: float | None = None, **options: Any) -> Lock:
         """One lock on all of ``resources``; ConfigError if they belong to several groups. No I/O.
 
-        As [`FastRedlock.multilock`][]; [`ShardedRedlock.group_of`][] tells.
+        As [`FastRedlock.multilock`][]. [`ShardedRedlock.group_of`][] returns the group of a resource.
         """
         return self._common(resources).multilock(resources, ttl, **options)
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> Lock | None:
-        """The short way: an acquired lock, or None when others hold it. Raises as [`Lock.acquire`][]."""
+        """An acquired lock, or None if another holder has it. As [`FastRedlock.acquire`][]."""
         return self._client(resource).acquire(resource, ttl, blocking, timeout)
 
     def acquire_many(self, resources: Sequence[str | bytes], ttl: float | None = None) -> list[Lock | None]:
         """As [`FastRedlock.acquire_many`][], one group after the other.
 
-        The result is in the order of ``resources``. If one group raises (QuorumUnavailable), what the others
-        granted is given back.
+        The result is in the order of ``resources``. If a group raises QuorumUnavailable, the locks of the
+        other groups are released.
         """
         parts = self._partition_resources(resources, ttl)
         locks: list[Lock | None] = [None] * len(resources)
@@ -103,7 +108,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
                 released, positions, client.release_many([locks[position] for position in positions])
             )
 
-        with ExitStack() as stack:  # what interrupts the release in one group keeps no other from it
+        with ExitStack() as stack:  # an exception in one group does not keep the other groups from releasing
             for client, positions in parts.items():
                 stack.callback(release, client, positions)
         return released
@@ -123,22 +128,22 @@ class ShardedRedlock(Sharding[FastRedlock]):
         self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Decorator: the function runs only while it holds the lock. As [`FastRedlock.synchronized`][]."""
-        # Which needs nothing of a client but its lock(), and this one's finds the group for each call.
+        # It only calls lock(), which finds the group for each call.
         return FastRedlock.synchronized(cast(FastRedlock, self), resource, ttl, **options)
 
     def locked(self, resource: str | bytes) -> bool:
-        """Whether anybody holds ``resource`` now: asked of its group. As [`FastRedlock.locked`][]."""
+        """Ask the group of ``resource`` whether it is locked now. As [`FastRedlock.locked`][]."""
         return self._client(resource).locked(resource)
 
     def connect(self, timeout: float | None = None) -> bool:
-        """Wait until every group has a quorum connected. False if ``timeout`` (seconds) came first.
+        """Wait until every group has a quorum connected. False: ``timeout`` seconds passed before.
 
         ``timeout``: ``connect_timeout`` by default. Raises ClientClosed.
         """
         return all(client.connect(left) for client, left in self._connecting(timeout))
 
     def close(self) -> None:
-        """Close all connections. Locks that are held stay held until their leases end."""
+        """Close all connections. Held locks stay held until their leases end."""
         with ExitStack() as stack:
             for client in self._clients.values():
                 stack.callback(client.close)
@@ -151,7 +156,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
 
 
 class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
-    """[`ShardedRedlock`][] for asyncio: the same arguments and warnings, the same names with ``await``."""
+    """[`ShardedRedlock`][] for asyncio, with the same arguments, warnings and methods."""
 
     def __init__(self, groups: Groups, **options: Any) -> None:
         super().__init__(groups, AsyncFastRedlock, options)
@@ -181,20 +186,20 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     ) -> AsyncLock:
         """One lock on all of ``resources``; ConfigError if they belong to several groups. No I/O.
 
-        As [`AsyncFastRedlock.multilock`][]; [`ShardedRedlock.group_of`][] tells.
+        As [`AsyncFastRedlock.multilock`][]. [`ShardedRedlock.group_of`][] returns the group of a resource.
         """
         return self._common(resources).multilock(resources, ttl, **options)
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> AsyncLock | None:
-        """The short way: an acquired lock, or None when others hold it."""
+        """An acquired lock, or None if another holder has it. As [`AsyncFastRedlock.acquire`][]."""
         return await self._client(resource).acquire(resource, ttl, blocking, timeout)
 
     async def acquire_many(
         self, resources: Sequence[str | bytes], ttl: float | None = None
     ) -> list[AsyncLock | None]:
-        """As [`ShardedRedlock.acquire_many`][]; cancelled, it gives back what it was granted."""
+        """As [`ShardedRedlock.acquire_many`][]. A cancelled call releases the locks that it was granted."""
         parts = self._partition_resources(resources, ttl)
         locks: list[AsyncLock | None] = [None] * len(resources)
         try:
@@ -210,7 +215,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
         """As [`AsyncFastRedlock.release_many`][], one group after the other.
 
-        Cancelled, it still releases all.
+        A cancelled call still releases all.
         """
         parts = self._partition_locks(locks)
         released = [False] * len(locks)
@@ -245,11 +250,11 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         return AsyncFastRedlock.synchronized(cast(AsyncFastRedlock, self), resource, ttl, **options)
 
     async def locked(self, resource: str | bytes) -> bool:
-        """Whether anybody holds ``resource`` now: asked of its group. As [`AsyncFastRedlock.locked`][]."""
+        """Ask the group of ``resource`` whether it is locked now. As [`AsyncFastRedlock.locked`][]."""
         return await self._client(resource).locked(resource)
 
     async def connect(self, timeout: float | None = None) -> bool:
-        """Wait until every group has a quorum connected. False if ``timeout`` (seconds) came first.
+        """Wait until every group has a quorum connected. False: ``timeout`` seconds passed before.
 
         ``timeout``: ``connect_timeout`` by default. Raises ClientClosed.
         """
@@ -259,14 +264,14 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         return True
 
     async def close(self) -> None:
-        """Close all connections. Locks that are held stay held until their leases end."""
+        """Close all connections. Held locks stay held until their leases end."""
         async with AsyncExitStack() as stack:
             for client in self._clients.values():
                 stack.push_async_callback(client.close)
 
     async def __aenter__(self, /) -> AsyncShardedRedlock:
         for client in self._clients.values():
-            client.loop_binding()  # bound to this loop
+            client.loop_binding()  # binds the client to this loop
         return self
 
     async def __aexit__(self, *exception: object) -> None:

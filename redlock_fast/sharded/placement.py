@@ -1,7 +1,7 @@
-"""Which group of masters has which resource: pure arithmetic, without I/O.
+"""Maps resources to groups of masters: pure arithmetic, without I/O.
 
-A resource belongs to the group with the highest weight (rendezvous hashing, Thaler and Ravishankar
-1998), so a new group takes its share from all others and moves nothing between those.
+A resource belongs to the group with the highest weight (rendezvous hashing, Thaler and Ravishankar, 1998). So
+a new group takes its share from all other groups, and no resource moves between those.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Client = TypeVar("Client", bound=BaseClient)
 
 
 class Sharding(Generic[Client]):
-    """Which group has which resource, and what needs no waiting: the same for threads and asyncio."""
+    """Base of the sharded clients: the groups, and the methods that need no waiting."""
 
     def __init__(self, groups: Any, client: Callable[..., Client], options: dict[str, Any]) -> None:
         checked = check_groups(groups)
@@ -36,7 +36,7 @@ class Sharding(Generic[Client]):
     def group_of(self, resource: str | bytes) -> str:
         """The name of the group that ``resource`` belongs to. No I/O; raises ConfigError.
 
-        It depends on the groups' names and on nothing else: docs/scaling.md has the arithmetic.
+        It depends only on the groups' names. docs/scaling.md has the arithmetic.
         """
         key = encoded("resource", resource)
 
@@ -48,11 +48,11 @@ class Sharding(Generic[Client]):
         return max(self._hashes, key=weight)
 
     def health(self) -> dict[str, list[MasterHealth]]:
-        """By name of the group, its masters as this client sees them. No I/O."""
+        """The state of the masters as this client sees it, by the name of the group. No I/O, never raises."""
         return {name: client.health() for name, client in self._clients.items()}
 
     def stats(self) -> Stats:
-        """What this client has done so far, as counts over all groups."""
+        """The counters of this client, summed over all groups. No I/O, never raises."""
         every = [client.stats() for client in self._clients.values()]
         return Stats(*(sum(getattr(one, field.name) for one in every) for field in fields(Stats)))
 
@@ -60,9 +60,9 @@ class Sharding(Generic[Client]):
         return self._clients[self.group_of(resource)]
 
     def _common(self, resources: Sequence[str | bytes]) -> Client:
-        """Of the group that all of these belong to."""
-        anyone = self._checked(None)
-        check_resources(anyone, resources)
+        """The client of the group of all ``resources``. ConfigError if there are several groups."""
+        client = self._checked(None)
+        check_resources(client, resources)
         groups = {self.group_of(resource): resource for resource in resources}
         if len(groups) > 1:
             by_group = ", ".join(
@@ -71,21 +71,21 @@ class Sharding(Generic[Client]):
             raise ConfigError(
                 f"resources that are locked at once must belong to one group of masters, and {by_group}"
             )
-        return self._clients[next(iter(groups))] if groups else anyone
+        return self._clients[next(iter(groups))] if groups else client
 
     def _partition_resources(
         self, resources: Sequence[str | bytes], ttl: float | None
     ) -> dict[Client, list[int]]:
-        """The places in ``resources`` that each group's client has to do with; all of them checked."""
-        anyone = self._checked(ttl)
-        check_resources(anyone, resources)
+        """The positions in ``resources`` of each group's client. Raises ConfigError and ClientClosed."""
+        client = self._checked(ttl)
+        check_resources(client, resources)
         positions: dict[Client, list[int]] = {}
         for position, resource in enumerate(resources):
             positions.setdefault(self._client(resource), []).append(position)
         return positions
 
     def _partition_locks(self, locks: Sequence[LockState]) -> dict[Client, list[int]]:
-        """The places in ``locks`` that each group's client has to do with; all of them checked."""
+        """The positions in ``locks`` of each group's client. Raises ConfigError."""
         if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
             raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")
         positions: dict[Any, list[int]] = {client: [] for client in self._clients.values()}
@@ -98,7 +98,7 @@ class Sharding(Generic[Client]):
         return {client: own for client, own in positions.items() if own}
 
     def _checked(self, ttl: float | None) -> Client:
-        """Any group's client, all have the same options; it is open, and ``ttl`` is right."""
+        """The client of the first group. Raises ClientClosed, and ConfigError for a bad ``ttl``."""
         client = next(iter(self._clients.values()))
         client.check_open()
         if ttl is not None:
@@ -106,7 +106,7 @@ class Sharding(Generic[Client]):
         return client
 
     def _connecting(self, timeout: float | None) -> Iterator[tuple[Client, float]]:
-        """Each group's client, and how long to wait for it; all of them connect meanwhile."""
+        """Each group's client, and the seconds left to wait for it. All groups connect from the start."""
         timeout = self._checked(None).connect_timeout if timeout is None else timeout
         for client in self._clients.values():
             client.masters.start()
@@ -119,18 +119,19 @@ class Sharding(Generic[Client]):
 
 
 def hash_of(name: str) -> blake2b:
-    """What a resource is added to for its weight in this group: BLAKE2b-64, keyed by the name.
+    """The hash of a group: BLAKE2b-64, keyed by its name. With the resource added, it gives the weight.
 
-    Never to be changed, or two versions of this library have two holders of one lock; tests pin it.
+    Invariant: it never changes, or two versions of this library could have two holders of one lock. Tests pin
+    it.
     """
-    # Python's hash() differs by process, and a CRC is linear: its weights are not independent. hashlib
-    # takes its time to import, so this module is loaded when it is first asked for, not by the package.
+    # Python's hash() differs between processes, and a CRC is linear, so its weights are not independent.
+    # hashlib is slow to import: the package loads this module on first use.
     key = blake2b(name.encode(), usedforsecurity=False).digest()
     return blake2b(key=key, digest_size=8, usedforsecurity=False)
 
 
 def check_groups(groups: Any) -> dict[str, list[Any]]:
-    """Lists of masters by the group's name, in the order of the names; no server in two of them."""
+    """The masters of each group, sorted by the group's name. ConfigError for a server in two groups."""
     found: dict[str, list[Any]] = {}
     owners: dict[Any, str] = {}
     for name, masters, targets in named_groups(groups):
@@ -145,7 +146,7 @@ def check_groups(groups: Any) -> dict[str, list[Any]]:
 
 
 def named_groups(groups: Any) -> Iterator[tuple[str, list[Any], list[Target]]]:
-    """Each group's name, its masters as they were given, and as targets."""
+    """The name, the masters as passed by the caller, and the targets of each group."""
     if isinstance(groups, Mapping):
         for name, masters in groups.items():
             if not isinstance(name, str) or not encoded("groups: a name", name):
@@ -160,6 +161,7 @@ def named_groups(groups: Any) -> Iterator[tuple[str, list[Any], list[Target]]]:
 
 
 def targets_of(where: str, masters: Any) -> list[Target]:
+    """The targets of ``masters``. The ConfigError names ``where``."""
     try:
         return check_masters(masters)
     except ConfigError as error:
@@ -170,13 +172,13 @@ def targets_of(where: str, masters: Any) -> list[Target]:
 
 
 def restore_order(into: list[Any], positions: Sequence[int], values: Sequence[Any]) -> None:
-    """Back to the caller's order."""
+    """Put ``values`` into ``into`` at ``positions``."""
     for position, value in zip(positions, values, strict=True):
         into[position] = value
 
 
 def check_alive(locks: Sequence[LockState | None]) -> None:
-    """The leases of the first group run while the last group is asked."""
+    """Raise QuorumUnavailable if a lease ended while the other groups were asked."""
     if not all(lock.locked() for lock in locks if lock):
         raise QuorumUnavailable(
             "the first leases ended before the last were granted: use a longer ttl or fewer locks"

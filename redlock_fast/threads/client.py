@@ -23,8 +23,7 @@ from ..locks.procedures import extend_lock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
-from .driver import drive
-from .fast_path import acquire, release
+from .driver import acquire, drive, release
 from .renewal import ThreadRenewal, thread_auto_extension
 
 P = ParamSpec("P")
@@ -34,52 +33,53 @@ R = TypeVar("R")
 class Lock(LockState):
     """A distributed lock on one resource, made by [`FastRedlock.lock`][].
 
-    It belongs to this object, by a random token that only it has: not to a thread. Use one object
-    for each holder. All times are in seconds.
+    The object, not a thread, holds the lock, by a random token. Use one object for each holder. All times are
+    in seconds.
 
-    ``with lock:`` acquires it, waiting for the ``timeout`` of [`FastRedlock.lock`][], and releases it at
-    its end. The body never runs unlocked: without the lock it raises Contended or QuorumUnavailable, and
-    LockAlreadyHeld if this object holds it. At the end it raises LockLost if the lease had ended before,
-    unless another exception is on its way.
+    ``with lock:`` acquires the lock, waiting for the ``timeout`` of [`FastRedlock.lock`][], and releases it
+    at the end. The body never runs unlocked: without the lock, ``with`` raises Contended, QuorumUnavailable,
+    or LockAlreadyHeld if this object holds the lock already. At the end ``with`` raises LockLost if the lease
+    ended before the body did, unless the body raised an exception.
     """
 
     __slots__ = ()
 
     @property
     def lost(self) -> threading.Event:
-        """Set when the lock is lost: only for ``auto_extend=True``, AttributeError otherwise.
+        """An event that is set when the lock is lost. AttributeError without ``auto_extend=True``.
 
-        Each hold has an event of its own: fetch it while you hold the lock.
+        Each hold has its own event: read this property while you hold the lock.
         """
         if self._auto_extension is None:
-            raise AttributeError("lost: only a lock with auto_extend=True is told of its loss")
+            raise AttributeError("lost: only a lock with auto_extend=True has this event")
         event: threading.Event = self._auto_extension.lost
         return event
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Acquire the lock; the signature and the meaning of ``threading.Lock.acquire``.
+        """Acquire the lock; signature and meaning are those of ``threading.Lock.acquire``.
 
-        ``timeout``: seconds to try, -1 for the lock's own ``timeout`` (if that is None: without end
-        while others hold it, and for ``connect_timeout`` while too few masters answer).
+        ``timeout``: seconds to try; -1 means the lock's own ``timeout``. If that is None, acquire() waits
+        without end while another holder has the lock, and ``connect_timeout`` seconds while too few masters
+        answer.
         ``blocking=False``: one attempt.
 
-        Returns True when a majority of the masters granted the lease and validity is left (see
-        [`Lock.validity`][]), False when others hold it. Raises QuorumUnavailable when masters are down,
-        LockAlreadyHeld when this object holds the lock already, ClientClosed, ConfigError for a timeout
-        that means nothing. After a failure nothing of ours is left on the masters.
+        Returns True if a majority of the masters granted the lease and validity is left (see
+        [`Lock.validity`][]), False if another holder has the lock. Raises QuorumUnavailable if too few
+        masters can be reached, LockAlreadyHeld if this object holds the lock already, ClientClosed, and
+        ConfigError for an invalid timeout. After a failure no key of this attempt is left on the masters.
 
-        Source: the Redlock document, steps 1 to 5; how it waits: docs/waiting.md.
+        Source: the Redlock document, steps 1 to 5; waiting: docs/waiting.md.
         """
         outcome = acquire(self, blocking, timeout, self._core.masters)
-        # No call where it was granted: a signal handler may raise in any.
+        # No call after a grant: a signal handler may raise in a call, and the caller would not get the lock.
         return self._lease is outcome or self._acquired(outcome)
 
     def release(self) -> bool:
-        """Delete our key on all masters that may have it, and nobody else's.
+        """Delete the key on all masters that may have it, if it still has this object's token.
 
-        Returns False if there was nothing to release: not held, or the lease had ended on a quorum
-        before. Never raises for masters: those that cannot be reached now are sent the release when
-        they are back.
+        Returns True if a quorum still had the lease, False if the lock was not held or the lease had ended
+        before. Never raises because of masters: a master that cannot be reached gets the release after it is
+        connected again.
 
         Source: the Redlock document, "Correct implementation with a single instance": compare the token,
         then delete; by Valkey's DELIFEQ, Redis' DELEX or a script.
@@ -89,25 +89,25 @@ class Lock(LockState):
     def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now (default: the lock's own ttl).
 
-        A lease is never shortened. Where it lasts longer already, no master is asked, unless ``confirm``:
-        then what comes back is how long the lease lasts as it was last confirmed.
+        A lease is never shortened. If the lease already lasts longer, no request is sent, unless ``confirm``
+        is True: then the masters confirm the lease, and the result is the rest of it as last confirmed.
 
-        Returns the new validity in seconds. Raises LockLost when the lease has ended (it is never
-        acquired anew), TooManyExtensions after ``max_extensions``, QuorumUnavailable when too few
-        masters answered: then the lock is still held until the deadline that it had; ConfigError for a
-        ttl above the client's ``max_ttl``.
+        Returns the new validity in seconds. Raises LockLost if the lease has ended (extend() never acquires
+        again), TooManyExtensions after ``max_extensions``, QuorumUnavailable if too few masters answered (the
+        lock is then held until its previous deadline), and ConfigError for a ttl above the client's
+        ``max_ttl``.
 
         Source: the Redlock document, "Making the algorithm more reliable: extending the lock".
         """
         return drive(extend_lock(self, ttl, confirm), self._core.masters)
 
     def downgrade(self) -> float:
-        """Make a held write lock of [`FastRedlock.rwlock`][] a read lock, with its whole ttl from now.
+        """Turn a held write lock of [`FastRedlock.rwlock`][] into a read lock with its whole ttl from now.
 
-        No writer gets in between, and readers may come in from now on: from the moment that it starts,
-        whatever it raises. Returns the new validity in seconds. Raises as [`extend`][], and ConfigError
-        where this is no write lock. There is no way back: two readers that both wanted to write would wait
-        for each other for ever. See docs/kinds.md.
+        No writer gets the lock in between. Other readers may enter from the start of this call on, even if it
+        raises. Returns the new validity in seconds. Raises as [`extend`][], and ConfigError if this is not a
+        write lock. A read lock cannot become a write lock: two readers that both want to write would wait for
+        each other without end. See docs/kinds.md.
         """
         return drive(downgrade(self._core, self), self._core.masters)
 
@@ -118,7 +118,7 @@ class Lock(LockState):
         except LockAlreadyHeld:
             raise
         except BaseException:
-            release(self, self._core.masters)  # acquired, but interrupted before it was told
+            release(self, self._core.masters)  # a signal handler raised, perhaps after the grant
             raise
 
     def __exit__(
@@ -129,53 +129,59 @@ class Lock(LockState):
         except LockLost:
             raise
         except BaseException:
-            release(self, self._core.masters)  # it was interrupted, perhaps before it began
+            release(self, self._core.masters)  # a signal handler raised, perhaps before the release began
             raise
 
 
 class FastRedlock(BaseClient):
     """A client for distributed locks over N independent Redis or Valkey masters.
 
-    Making one does no I/O: the masters connect in the background from the first use on. Share one client
-    among all threads: they use the same connections, and gain from it. Close it with [`close`][], or use it
-    in ``with``. Locks that are held when it is closed stay held until their leases end.
+    The constructor does no I/O: masters are connected in the background from the first use on. Share one
+    client among all threads: they use the same connections, and their requests leave together. Close the
+    client with [`close`][], or use it in ``with``. Locks that are held when the client is closed stay held
+    until their leases end.
+
+    Example:
+        >>> client = FastRedlock(["redis://a", "redis://b", "redis://c"])
+        >>> with client.lock("orders:42", timeout=5.0):
+        ...     ship("orders:42")
 
     All times are in seconds. Raises ConfigError for bad settings, before any I/O.
 
     Args:
-        masters: An odd number of masters that share nothing, three or five: URLs (``redis://``,
-            ``rediss://``, ``unix://``, ``redis+sentinel://``), or redis.Redis clients to take the settings
-            from.
-        ttl: The lease that is asked for by default.
-        node_timeout: How long one attempt waits for masters: well below ``ttl``, and several round trips.
-        connect_timeout: For each connection; and how long the first call waits for a quorum of them.
-        socket_timeout: A master that is silent for longer while it owes a reply is connected anew.
-        retry: The pauses between attempts, and how many there may be.
-        drift_factor: The share of a ttl that clocks may disagree by; 2 ms are added. It is taken off each
-            lease on this side.
-        key_prefix: Put before each resource, to give the key on the masters.
+        masters: An odd number of independent masters, three or five. Each is a URL (``redis://``,
+            ``rediss://``, ``unix://``, ``redis+sentinel://``), or a redis.Redis client, of which only the
+            settings are used.
+        ttl: The default lease.
+        node_timeout: How long one attempt waits for masters: several round trips, and much less than ``ttl``.
+        connect_timeout: Limit for one connection, and for the first call's wait for a quorum of connections.
+        socket_timeout: A master that owes a reply and is silent for longer is connected again.
+        retry: The pauses between attempts, and the largest number of attempts.
+        drift_factor: The share of a ttl by which clocks may disagree. This share and 2 ms are subtracted from
+            each lease on the client's side.
+        key_prefix: Prefix of each resource's key on the masters.
         decide: "quorum" returns as soon as the outcome is certain, "all" waits for every master.
-        max_ttl: The longest lease that anybody in the whole fleet asks for: so long does the restart guard
-            keep a master out of votes.
-        wait: How to wait for a lock that others hold. "push" has the masters tell when it is free (RESP3
-            client tracking), and asks nobody meanwhile; "poll" tries again after random pauses, see
-            ``retry``; "auto" is "push" with those masters that can. See docs/waiting.md.
-        restart_guard: What to do about masters that may have forgotten locks. "auto" keeps a master that
-            this client saw restart, flushed or replaced out of votes for ``max_ttl``; "durable" believes the
-            disk of one with ``appendfsync always`` after a restart; "strict" is "auto" and judges at first
-            contact, too; "marker" keeps a marker on each master, for all clients together; "off". See
+        max_ttl: The longest lease that any client of these masters requests. The restart guard keeps a master
+            out of votes for this time.
+        wait: How to wait for a lock that another holder has. "push": the masters report when it is free
+            (RESP3 client tracking), without requests in between. "poll": try again after random pauses, see
+            ``retry``. "auto": "push" on the masters that support it. See docs/waiting.md.
+        restart_guard: What to do about masters that may have forgotten locks. "auto" keeps a master out of
+            votes for ``max_ttl`` after this client saw it restarted, flushed or replaced. "durable" trusts
+            the disk of a restarted master with ``appendfsync always``. "strict" is "auto", and also judges a
+            master at first contact. "marker" keeps a marker on each master, shared by all clients. "off". See
             docs/guarantees.md.
-        assume_fresh: With "marker": a master without one at the first contact is new. For the first start
-            of a cluster, not for every day.
-        allow_split: Whether a master behind Sentinels counts without ``min-replicas-to-write``: a partition
-            may then give two holders. See docs/migration.md.
-        refill: Whether extensions put the key back on masters that lost it; None: yes, unless the restart
+        assume_fresh: With "marker": a master without a marker at first contact is new. For the first start of
+            a cluster only.
+        allow_split: Whether a master behind Sentinels votes without ``min-replicas-to-write``. A partition
+            may then lead to two holders. See docs/migration.md.
+        refill: Whether extensions put the key back on masters that lost it. None: yes, unless the restart
             guard is off. See docs/renewal.md.
-        fencing_retention: How long a counter of fencing tokens outlives its last use; ``max_ttl`` at least.
-        release_at_exit: Whether what is held when the interpreter ends is released. (Nothing is when the
-            process is killed.)
-        engine: "native", "python" or "auto". Asked for by name, one that is not built is a ConfigError.
-        clock: The lease clock: seconds that also go by while the machine sleeps.
+        fencing_retention: How long a fencing counter outlives its last use; at least ``max_ttl``.
+        release_at_exit: Whether held locks are released when the interpreter exits. (A killed process
+            releases no locks.)
+        engine: "native", "python" or "auto". ConfigError if an engine is requested by name and is not built.
+        clock: The lease clock: seconds that also count while the machine sleeps.
     """
 
     _renewal: ThreadRenewal | None = None
@@ -197,19 +203,20 @@ class FastRedlock(BaseClient):
         """A lock on ``resource``, not acquired yet; no I/O. Raises ConfigError.
 
         Args:
-            resource: What is locked: 1 byte to 64 kB; text as UTF-8.
-            ttl: The lease, in seconds; None: the client's.
-            timeout: How many seconds ``with`` and ``acquire()`` try; None: without end while others hold it.
-            max_extensions: How often it may be extended, by hand and by renewal; None: without bound.
-            fencing: Whether each grant counts a fencing token, [`Lock.fencing_token`][]. See docs/fencing.md.
-            fair: Who came first is served first, across processes. See docs/kinds.md.
-            auto_extend: Extend it in the background from a third of the lease on, as long as it is held and
-                somebody has this object: ``max_extensions`` times (by default 100, which is 5.5 minutes at
-                a ttl of 10 s), or until ``max_hold``. Then, or when it cannot be extended, the lease ends
-                and the loss is told: [`Lock.lost`][] is set, [`Lock.check`][] raises. See docs/renewal.md.
+            resource: The name to lock: 1 byte to 64 kB; text as UTF-8.
+            ttl: The lease in seconds; None: the client's.
+            timeout: Seconds that ``with`` and ``acquire()`` try; None: no end while another holder has it.
+            max_extensions: The largest number of extensions, explicit and by renewal; None: no limit.
+            fencing: Whether each grant increments [`Lock.fencing_token`][]. See docs/fencing.md.
+            fair: Callers get the lock in the order of their arrival, across processes. See docs/kinds.md.
+            auto_extend: Extend the lease in the background from a third of the lease on, while the lock is
+                held and this object is referenced: ``max_extensions`` times (by default 100, which is 5.5
+                minutes at a ttl of 10 s), or until ``max_hold``. Then, or when it cannot be extended, the
+                lease ends and the loss is reported: [`Lock.lost`][] is set, [`Lock.check`][] raises. See
+                docs/renewal.md.
             on_lost: With ``auto_extend``: ``on_lost(lock, reason)`` is called once for each hold that is
                 lost, in a thread of the client.
-            max_hold: With ``auto_extend``: seconds after the grant at which the lease ends at the latest.
+            max_hold: With ``auto_extend``: the lease ends at the latest this many seconds after the grant.
         """
         if unknown:
             refuse_unknown("lock()", unknown, FastRedlock.lock)
@@ -223,8 +230,8 @@ class FastRedlock(BaseClient):
     def rwlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> ReadWriteLock[Lock]:
         """A read-write lock on ``resource``: ``.read()`` and ``.write()`` make a new lock for each holder.
 
-        Any number of readers hold it together, or one writer alone; a writer that waits goes before readers
-        that come later. Options are those of [`lock`][] without ``fencing``. It has nothing to do with
+        Any number of readers hold the lock together, or one writer alone. A waiting writer goes before
+        readers that arrive later. Options are those of [`lock`][] without ``fencing``. It is independent of
         the plain lock on the same resource. See docs/kinds.md. Raises ConfigError. No I/O.
         """
         make = functools.partial(self._of_kind, resource, ttl, options)
@@ -235,8 +242,8 @@ class FastRedlock(BaseClient):
     ) -> Lock:
         """A lock that up to ``permits`` (1 to 1024) holders have at the same time; not acquired yet, no I/O.
 
-        All clients must say the same number: where they differ, the largest one holds. Options are those of
-        [`lock`][] without ``fencing``. It has nothing to do with the plain lock on the same resource. See
+        All clients must pass the same number; if they differ, the largest number counts. Options are those of
+        [`lock`][] without ``fencing``. It is independent of the plain lock on the same resource. See
         docs/kinds.md. Raises ConfigError.
         """
         lock_kind = semaphore_kind(self.check_key(resource), permits, self.policy)
@@ -261,12 +268,12 @@ class FastRedlock(BaseClient):
         max_hold: float | None = None,
         **unknown: Any,
     ) -> RLock:
-        """A reentrant lock on ``resource``: one object for all threads; whoever holds it may enter it again.
+        """A reentrant lock on ``resource``: one object for all threads; its holder may enter it again.
 
-        For others it is a lock on ``resource`` like any. Options are those of [`lock`][];
-        ``max_extensions`` and ``max_hold`` are for each hold, from its first level to its last.
-        ``min_validity``: seconds of lease that must be left for entering it again; where they are not, it
-        is extended. See docs/kinds.md. Raises ConfigError. No I/O.
+        Other clients see a plain lock on ``resource``. Options are those of [`lock`][]; ``max_extensions``
+        and ``max_hold`` are for each hold, from its first level to its last. ``min_validity``: seconds of
+        lease that must be left to enter again; if less is left, the lease is extended. See docs/kinds.md.
+        Raises ConfigError. No I/O.
         """
         if unknown:
             refuse_unknown("rlock()", unknown, FastRedlock.rlock)
@@ -290,10 +297,10 @@ class FastRedlock(BaseClient):
     ) -> Lock:
         """One lock on all of ``resources`` (1 to 1,000, no two the same), or on none, in one round trip.
 
-        While it waits it keeps none of them, so sets that overlap never wait for each other in a circle. For
-        others each resource is locked as by a lock of its own. It is held as long as every resource has a
-        quorum of masters. Options are those of [`lock`][], without ``fencing`` and ``fair``: a token is of
-        one resource. See docs/kinds.md. Raises ConfigError. No I/O.
+        A waiting multilock holds none of its resources, so overlapping sets cannot deadlock. Other clients
+        see a plain lock on each resource. The multilock is held as long as every resource has a quorum of
+        masters. Options are those of [`lock`][], without ``fencing`` and ``fair``, because a fencing token
+        belongs to one resource. See docs/kinds.md. Raises ConfigError. No I/O.
         """
         if unknown:
             refuse_unknown("multilock()", unknown, FastRedlock.multilock)
@@ -305,38 +312,37 @@ class FastRedlock(BaseClient):
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> Lock | None:
-        """The short way: an acquired lock, or None when others hold it.
+        """An acquired lock, or None if another holder has it: ``lock()`` and ``acquire()`` in one call.
 
-        ``ttl``: the lease in seconds. ``blocking`` and ``timeout``, and what is raised: as for
-        [`Lock.acquire`][].
+        ``ttl``: the lease in seconds. ``blocking``, ``timeout`` and exceptions: as for [`Lock.acquire`][].
         """
-        own = type(self).lock is not FastRedlock.lock  # a subclass may make its locks in another way
+        own = type(self).lock is not FastRedlock.lock  # a subclass may create other locks
         lock = self.lock(resource, ttl) if own else plain_lock(self._class_of(Lock), self, resource, ttl)
         return lock if lock.acquire(blocking, timeout) else None
 
     def acquire_many(self, resources: Sequence[str | bytes], ttl: float | None = None) -> list[Lock | None]:
-        """One attempt for each of many resources, in one exchange with the masters for some thousands.
+        """One attempt for each of many resources. One exchange with the masters carries some thousands.
 
-        ``ttl``: the lease of each, in seconds. Returns in the same order a held lock for each resource,
-        or None for one that others hold. Raises ConfigError for a resource that is there twice, and
-        QuorumUnavailable when masters failed so that one could not be decided: then nothing is held.
+        ``ttl``: the lease of each lock in seconds. Returns, in the same order, a held lock for each resource,
+        or None if another holder has it. Raises ConfigError for a duplicate resource, and QuorumUnavailable
+        if too few masters answered to decide all resources; then no lock is held.
         """
         return drive(acquire_many(self, Lock, resources, ttl), self.masters)
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
-        """As [`Lock.release`][] for each of many locks of this client, in one exchange with the masters.
+        """Release many locks of this client in one exchange with the masters; see [`Lock.release`][].
 
-        Returns in the same order what ``release()`` would. Never raises for masters; ConfigError for what
-        is no lock of this client, or there twice.
+        Returns the results of ``release()`` in the same order. Never raises because of masters. Raises
+        ConfigError for a duplicate, and for an object that is no lock of this client.
         """
         return drive(release_many(self, locks), self.masters)
 
     def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:
         """Make each lease last ``ttl`` seconds from now (default: the client's), in one exchange.
 
-        Returns True for each lock that was extended. For the others nothing has changed, by
-        [`Lock.remaining`][]: that is 0.0 where the lock is lost. They are not held, were extended
-        ``max_extensions`` times, or too few masters answered. Raises ConfigError.
+        Returns True for each lock that was extended. False: the lock is not held, was extended
+        ``max_extensions`` times, or too few masters answered. Its lease is unchanged: [`Lock.remaining`][] is
+        0.0 if the lock is lost. Raises ConfigError.
         """
         return drive(extend_many(self, locks, ttl), self.masters)
 
@@ -345,12 +351,12 @@ class FastRedlock(BaseClient):
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Decorator: the function runs only while it holds the lock on ``resource``.
 
-        ``resource`` may be a function of the call's arguments. Options are those of [`lock`][]. Each
-        call raises what ``with client.lock(...)`` raises. ConfigError for an async function, a generator
-        function and a class, which would run their bodies without the lock.
+        ``resource`` may be a function of the call's arguments. Options are those of [`lock`][]. Each call
+        raises what ``with client.lock(...)`` raises. Raises ConfigError for an async function, a generator
+        function and a class, because their bodies would run without the lock.
         """
         if not callable(resource):
-            self.lock(resource, ttl, **options)  # bad settings show where they are written
+            self.lock(resource, ttl, **options)  # raises ConfigError at the decorator, not at the first call
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
             check_plain(function)
@@ -366,11 +372,11 @@ class FastRedlock(BaseClient):
         return decorate
 
     def locked(self, resource: str | bytes) -> bool:
-        """Whether anybody holds ``resource`` now: asked of the masters, true when a quorum has the key.
+        """Ask the masters whether ``resource`` is locked now. True: a quorum has the key.
 
-        Old by the time that you read it: for people, not for decisions. It looks for the key ``resource``,
-        which read-write locks and semaphores do not have. Raises QuorumUnavailable when too few masters
-        answer, and ClientClosed.
+        The answer may be outdated when it arrives: use it for display, not for decisions. Read-write locks
+        and semaphores do not use the key ``resource`` and are not seen. Raises QuorumUnavailable if too few
+        masters answer, and ClientClosed.
         """
         self.check_open()
         key = self.check_key(resource)
@@ -379,26 +385,26 @@ class FastRedlock(BaseClient):
         return self.is_locked(key, drive(procedures.exists(self.policy, key), self.masters))
 
     def connect(self, timeout: float | None = None) -> bool:
-        """Wait until a quorum of masters is connected. False if ``timeout`` (seconds) came first.
+        """Wait until a quorum of masters is connected. False: ``timeout`` seconds passed before.
 
-        Never needed: the first call waits by itself. ``timeout``: ``connect_timeout`` by default. Raises
+        Optional: the first call waits by itself. ``timeout``: ``connect_timeout`` by default. Raises
         ClientClosed.
         """
         self.check_open()
         return self.masters.wait_for_quorum(self.connect_timeout if timeout is None else timeout)
 
     def close(self) -> None:
-        """Close all connections, and end renewal. Locks that are held stay held until their leases end.
+        """Close all connections and end renewal. Held locks stay held until their leases end.
 
-        Who waits for a lock gets ClientClosed, and so does every later call, but ``release()``: it returns
-        False. May be called more than once.
+        Waiting and later calls raise ClientClosed; only ``release()`` returns False. close() may be called
+        more than once.
         """
         self.masters.close()
         if self._renewal is not None:
             self._renewal.end()
 
     def renewal(self) -> ThreadRenewal:
-        """What extends locks in the background: one for each process."""
+        """The background renewal of this client, one for each process."""
         with self.masters.mutex:
             if self._renewal is None or self._renewal.generation != self.masters.generation:
                 self._renewal = ThreadRenewal(self)

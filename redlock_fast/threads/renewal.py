@@ -1,4 +1,4 @@
-"""Renewal for threads: one thread for all auto-extended locks of a client, and one to tell of losses."""
+"""Renewal for threads: one thread for all auto-extended locks of a client, and one that calls ``on_lost``."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from ..locks.client_base import BaseClient
 from ..telemetry import log_error
 from .driver import drive
 
-#: For so many seconds the thread stays when nothing is left to renew.
+#: Seconds that the thread stays alive while there is no lock to renew.
 IDLE_TIMEOUT = 5.0
 #: Seconds that ``close`` waits for the thread.
 JOIN_TIMEOUT = 1.0
 
 
 class ThreadRenewal(Renewal):
-    """Its thread is started by the first lease, and ends with the client or when there was none for long."""
+    """Renewal in a thread. The first lease starts it; it ends with the client, or after IDLE_TIMEOUT."""
 
     def __init__(self, core: BaseClient) -> None:
         super().__init__(core)
         self._thread: threading.Thread | None = None
-        self._until = math.inf  # when the thread will look by itself
-        self._used = core.policy.clock()  # when there was something to renew
+        self._until = math.inf  # when the thread wakes up by itself
+        self._used = core.policy.clock()  # when the schedule last had an entry
         self._losses: collections.deque[tuple[OnLost, AutoExtended, str]] = collections.deque()
         self._notifying = False
         # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        weakref.finalize(self, self._wake.put, None).atexit = False  # a forgotten client's thread ends
+        weakref.finalize(self, self._wake.put, None).atexit = False  # ends the thread of a collected client
 
     def wake_soon(self) -> None:
-        # A signal handler that raises may interrupt start(), before the thread has begun or after: so it is
-        # looked at whether it has, and each thread looks whether another one has taken its place.
+        # A signal handler that raises may interrupt start() before or after the thread has begun. So this
+        # checks whether the thread is alive, and each thread checks whether another thread has replaced it.
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(
                 target=_renew, args=(weakref.ref(self), self._wake), name="redlock-fast-renewal", daemon=True
@@ -51,14 +51,14 @@ class ThreadRenewal(Renewal):
             self._wake.put(None)
 
     def run_once(self) -> float | None:
-        """One look. In how many seconds to look again; None: the thread is to end."""
+        """Extend what is due. Returns the seconds until the next call; None: the thread must end."""
         if self.masters.closed or self.masters.ending or self._thread is not threading.current_thread():
             return None
         try:
             due = self.collect_due()
             if due:
                 drive(self.extend(due), self.masters)
-        except Exception:  # locks without their renewal would all be lost
+        except Exception:  # renewal must go on: without it all locks would be lost
             log_error("renewal-error")
             return FIRST_PAUSE
         with self.mutex:
@@ -73,7 +73,7 @@ class ThreadRenewal(Renewal):
             return pause
 
     def end(self) -> None:
-        """The client is closed: nothing is renewed any more, and nobody is told."""
+        """Stop renewal because the client is closed. Losses are not reported any more."""
         thread = self._thread
         self._wake.put(None)
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
@@ -82,7 +82,7 @@ class ThreadRenewal(Renewal):
     # --- losses ---
 
     def notify_lost(self, lock: AutoExtended, reason: str) -> None:
-        """In a thread of its own, which may take its time: renewal goes on meanwhile."""
+        """Report a lost lock: set ``lost``; call ``on_lost`` in another thread, which may take its time."""
         auto_extension = lock._auto_extension
         if auto_extension is None:
             return
@@ -97,7 +97,7 @@ class ThreadRenewal(Renewal):
                         target=self._notify_all, name="redlock-fast-on-lost", daemon=True
                     ).start()
                     self._notifying = True
-                except RuntimeError:  # no more threads; perhaps with the next loss
+                except RuntimeError:  # the system has no more threads; the next loss tries again
                     log_error("on-lost-error")
 
     def _notify_all(self) -> None:
@@ -126,10 +126,10 @@ def _renew(renewal: weakref.ref[ThreadRenewal], wake: queue.SimpleQueue[None]) -
 
 
 def thread_auto_extension(core: Any, auto_extend: Any, on_lost: Any, max_hold: Any) -> AutoExtension | None:
-    """For a lock that is renewed; None for others. Raises ConfigError."""
+    """The auto-extension of a new lock; None without ``auto_extend``. Raises ConfigError."""
     if auto_extend is False and on_lost is None and max_hold is None:
         return None
     longest = check_terms(auto_extend, on_lost, max_hold)
     if inspect.iscoroutinefunction(on_lost):
-        raise ConfigError("on_lost must be a plain function: nobody would await it; AsyncFastRedlock does")
+        raise ConfigError("on_lost must be a plain function: only AsyncFastRedlock awaits a coroutine")
     return AutoExtension(core.renewal, threading.Event, on_lost, longest)

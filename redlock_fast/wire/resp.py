@@ -1,56 +1,47 @@
-"""Any reply: where it ends, and what it says. The slow path, for what is not a fixed reply.
+"""Finds the end of any RESP reply. The slow path, for replies that are not in the table of fixed replies.
 
-``resume`` finds the end of a reply without building it, and goes on where it stopped: no byte is
-looked at more than twice, in however many pieces a reply comes. It is strict, so that a stream that
-lost its place is noticed at once. ``decode`` builds the value, with hiredis where it is installed.
-Source: redis.io, the RESP specification (2 and 3).
+``resume`` finds the end without building the value, and continues where it stopped: it reads no byte more
+than twice, however many pieces a reply comes in. It is strict, so that bytes that are no reply are found at
+once. Source: redis.io, the RESP specification (2 and 3).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-#: Bytes of a whole reply to a lock's command. They answer a number, +OK, null or an error; servers cut
-#: what they repeat in an error to some 128 bytes.
+#: Largest reply to a lock's command, in bytes: a number, +OK, null or an error. Servers cut the arguments
+#: that an error repeats to about 128 bytes.
 MAX_REPLY = 4 << 10
-#: Bytes of a whole push: it names a key, of which a resource's name may be 64 KiB.
+#: Largest push, in bytes. It contains a key, of which a resource's name may have 64 KiB.
 MAX_PUSH = 128 << 10
 MAX_DEPTH = 8
 
-#: Bytes of a line behind its type, at most: more cannot become one, whatever follows. A number has a sign and
-#: 19 digits.
+#: Largest number of bytes of a line after its type; a number has a sign and 19 digits.
 _LONGEST = dict.fromkeys(b":($!=*~>%|", 20) | {ord("#"): 1, ord("_"): 0}
 
-#: The types of which the line is a number, and what a number begins with.
+#: The types whose line is a number, and the characters that a number begins with.
 _NUMBERS, _SIGNS = b":($!=*~>%|", b"0123456789+-"
-#: Bytes of a line that are checked before its end arrives.
+#: The number of bytes of a line that are checked before its end has arrived.
 _HEAD = 4
 
-#: The least that an item of an array has.
+#: The fewest bytes of an array item.
 _LEAST = len(b"_\r\n")
 
 PARTIAL = -1
 SCRIPT_FAILED = b"-ERR Error running script "
 
-_RESP3_ONLY = frozenset(b"_,#(!=%~>|")
 _TYPES = b"+-,#_:($!=*~>%|"
 
 
 class ProtocolError(Exception):
-    """These bytes are not RESP: the connection that they came from cannot be trusted again."""
-
-
-class ErrorReply(str):
-    """An error that a server answered, such as ``OOM command not allowed``."""
+    """These bytes are not RESP. Their connection must be closed."""
 
 
 def error_code(reply: bytes) -> bytes:
-    """The code of an error, such as ``OOM``; b"" if the reply is no error. Its twin is in src/io_round.c.
+    """The code of an error, such as ``OOM``; b"" if the reply is no error. src/io_round.c does the same.
 
-    Redis 6.2 wraps an error that a script ran into: ``-ERR Error running script (...): -OOM ...``.
+    Redis 6.2 wraps an error inside a script: ``-ERR Error running script (...): -OOM ...``.
     """
     inner = reply.partition(b": -")[2] if reply.startswith(SCRIPT_FAILED) else b""
     code = inner or (reply[1:] if reply.startswith(b"-") else b"")
@@ -58,17 +49,17 @@ def error_code(reply: bytes) -> bytes:
 
 
 def without_arguments(error: str) -> str:
-    """The text of a server's error, without the arguments that it repeats: a password, or a lock's token."""
+    """A server's error without the arguments that it repeats, which may be a password or a token."""
     return re.split(r",? with args beginning", error, maxsplit=1)[0]
 
 
 class Scan(NamedTuple):
-    """Where the scan of a reply goes on. All but ``looked`` and ``open`` are places in the data.
+    """The state of a partial scan. All fields but ``looked`` and ``open`` are offsets in the data.
 
-    ``start``: of the reply. ``at``: of the line that is not whole. ``searched``: up to there the line has
-    no end. ``tail``: the end of the bulk string that is not whole, or 0. ``open``: for each open array,
-    twice the items that are missing, and one more for an attribute. ``looked``: how many bytes were
-    looked at, each as often as it was.
+    ``start``: the reply. ``at``: the line that is not complete. ``searched``: the line has no end before this
+    offset. ``tail``: the end of the bulk string that is not complete, or 0. ``open``: for each open array,
+    twice the number of missing items, plus 1 for an attribute. ``looked``: how many bytes were read, with
+    repetitions.
     """
 
     start: int = 0
@@ -83,16 +74,16 @@ NEW = Scan()
 
 
 def frame(data: bytes | bytearray, start: int, most: int = MAX_REPLY) -> int:
-    """Where the reply at ``start`` ends, or PARTIAL. An attribute (``|``) is one frame of its own."""
+    """The offset after the reply at ``start``, or PARTIAL. An attribute (``|``) is a reply here."""
     return resume(data, Scan(start, start, start), most)[0]
 
 
 def resume(
     data: bytes | bytearray, scan: Scan, most: int = MAX_REPLY, most_pushed: int = MAX_PUSH
 ) -> tuple[int, Scan]:
-    """Where the reply ends, or PARTIAL; and where to go on when there is more of it.
+    """The offset after the reply, or PARTIAL; and the state to continue with when more bytes have arrived.
 
-    ``most``: bytes that the whole reply may have. ``most_pushed``: the same for a push.
+    ``most``: the largest number of bytes of a reply. ``most_pushed``: of a push. Raises ProtocolError.
     """
     start, at, searched, tail, levels, looked = scan
     limit = start + (most_pushed if data[start : start + 1] == b">" else most)
@@ -135,7 +126,7 @@ def resume(
                 break
             at = searched = tail + 2
             tail = 0
-        attribute = kind == b"|"  # it belongs to the item behind it
+        attribute = kind == b"|"  # an attribute belongs to the item after it
         while open_arrays and not attribute:
             open_arrays[-1] -= 2
             if open_arrays[-1] > 1:
@@ -151,8 +142,8 @@ def resume(
 def _begins(kind: bytes | bytearray, head: bytes | bytearray) -> bool:
     """Whether a line of this type can begin with these bytes.
 
-    Without this check the parser waits for the end of random bytes, and takes the next replies for a part of
-    their line.
+    Without this check, the parser would wait for the end of random bytes and read the next replies as a part
+    of their line.
     """
     if kind == b"-":
         return all(32 <= byte < 127 for byte in head)
@@ -160,7 +151,7 @@ def _begins(kind: bytes | bytearray, head: bytes | bytearray) -> bool:
 
 
 def _line(kind: bytes | bytearray, text: bytes, after: int) -> tuple[int, int]:
-    """What a whole line announces: where a bulk string ends, or 0; how many items follow."""
+    """For a complete line: the end of its bulk string, or 0; and the number of items that follow."""
     if kind in b"+-,#_":
         _check_simple(kind, text)
         return 0, 0
@@ -188,67 +179,3 @@ def _integer(text: bytes) -> int:
     if not digits.isdigit() or len(digits) > 19:
         raise ProtocolError(f"not a number: {text[:32]!r}")
     return int(text)
-
-
-@cache
-def _reader() -> Callable[[], Any] | None:
-    try:
-        import hiredis
-    except ImportError:
-        return None
-
-    def error(text: str) -> ErrorReply:
-        return ErrorReply(text)
-
-    return lambda: hiredis.Reader(replyError=error, errors="replace")  # type: ignore[arg-type]
-
-
-def decode(reply: bytes) -> Any:
-    """The value of one whole reply. Errors come back as :class:`ErrorReply`, not raised."""
-    new_reader = _reader()
-    # hiredis for what RESP2 has. Of RESP3 it lacks types, and its older versions crash on odd maps.
-    if new_reader is not None and reply[:1] in b"+-:$*" and not _RESP3_ONLY.intersection(reply):
-        reader = new_reader()
-        try:
-            reader.feed(reply)
-            return reader.gets()
-        except Exception as error:
-            raise ProtocolError(str(error)) from None
-    try:
-        return _build(reply, 0)[0]
-    except (ValueError, TypeError) as error:  # no number, or no key of a map
-        raise ProtocolError(str(error)) from None
-
-
-def _build(data: bytes, start: int) -> tuple[Any, int]:
-    """What ``decode`` does where hiredis is missing: for a frame that ``frame`` has accepted."""
-    end = data.index(b"\r\n", start)
-    kind, text, after = data[start : start + 1], data[start + 1 : end], end + 2
-    if kind == b"+":
-        return text, after
-    if kind == b"-":
-        return ErrorReply(text.decode(errors="replace")), after
-    if kind in b":(":
-        return int(text), after
-    if kind == b",":
-        return float(text), after
-    if kind == b"#":
-        return text == b"t", after
-    if kind == b"_" or text == b"-1":
-        return None, after
-    length = int(text)
-    if kind in b"$!=":
-        body = data[after : after + length]
-        after += length + 2
-        if kind == b"!":
-            return ErrorReply(body.decode(errors="replace")), after
-        return (body[4:] if kind == b"=" else body), after
-    items = []
-    for _ in range(length * (2 if kind in b"%|" else 1)):
-        item, after = _build(data, after)
-        items.append(item)
-    if kind == b"|":
-        return _build(data, after)
-    if kind == b"%":
-        return dict(zip(items[::2], items[1::2], strict=True)), after
-    return items, after

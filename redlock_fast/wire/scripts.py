@@ -1,17 +1,16 @@
-"""The Lua of locks that are more than one SET: the parts of the scripts of ``wire/commands.py``.
+"""Lua for locks that need more than one SET: the parts of the scripts of ``wire/dialect.py``.
 
-Each returns one number, as every command does: more than 0 grants, all else refuses. A script must refuse
-whatever conflicts with what its master holds; a quorum does the rest.
+Each script returns one number: a positive number grants, any other number refuses. A script must refuse a
+request that conflicts with the locks on its master; the quorum does the rest.
 """
 
 from __future__ import annotations
 
-# Acquiring where SET alone does not do: the parts of three scripts. --------------------------------
+# Acquire with more than SET: parts that several scripts share. --------------------------------
 
-#: A counter of fencing tokens is a number. A missing one begins at the master's clock in microseconds.
-#: Later it is never behind that clock, rounded down to whole steps: a counter that was lost, or that went
-#: back to an earlier number, is above every earlier token one step after that at the latest. Lua counts
-#: exactly up to 2^53.
+#: The fencing counter is a number. A missing counter starts at the master's clock in microseconds. Later it
+#: is never behind that clock, rounded down to whole steps. So at the latest one step after a counter was
+#: lost, or went back to an earlier number, it is above every earlier token. Lua counts exactly up to 2^53.
 NEXT_FENCE = b"""local n=redis.pcall('incr',counter)
 if type(n)~='number' or math.abs(n)>=2^53 then
   redis.call('del',key)
@@ -27,7 +26,7 @@ end
 redis.call('set',counter,string.format('%.0f',clock),'px',retention)
 return clock"""
 
-#: Of a counter that is there, of a key that is held. None is kept for less time than before.
+#: Raises an existing counter while the key is held. The counter is never kept for less time than before.
 RAISE_FENCE = b"""if redis.call('get',key)~=token then return 0 end
 local n=tonumber(redis.call('get',counter))
 if not n or n>=tonumber(number) then return 0 end
@@ -36,8 +35,9 @@ return 1"""
 
 ACQUIRE_KEY = b"if not redis.call('set',key,token,'nx','px',ttl) then return 0 end"
 
-#: The marker is "process until": which process wrote it, and until when (server's milliseconds) the master
-#: casts no vote. A client that may not ask for the process goes by the marker's presence.
+#: The marker is "process until": the server process that it was written for, and the server time in
+#: milliseconds until which the master casts no vote. A client that may not ask for the process only checks
+#: that the marker exists.
 CHECK_MARKER = b"""local t=redis.call('time')
 local now=t[1]*1000+math.floor(t[2]/1000)
 local who,till=string.match(redis.call('get',marker) or '','^(%S*) (%d+)$')
@@ -51,17 +51,19 @@ REJECT_GUARDED = b"""if left>0 then
   return redis.error_reply('GUARDED no vote for '..left..' ms more: it may have forgotten locks')
 end"""
 
-#: The server's time in milliseconds. What a set holds expires by it, as keys do.
-SERVER_TIME = b"local t=redis.call('time') local now=t[1]*1000+math.floor(t[2]/1000)"
+#: The server's time in milliseconds. The entries of a set expire by it, as keys do.
+SERVER_TIME = b"""local t=redis.call('time')
+local now=t[1]*1000+math.floor(t[2]/1000)"""
 
-#: The end of a key never comes earlier: a request may be executed after a longer one, which a quorum has
-#: confirmed since. A set lives at least as long as what was put into it.
+#: Never shortens the life of a key: a request may be executed after a longer one that a quorum has confirmed.
+#: A set lives at least as long as its entries.
 EXTEND_EXPIRY = b"""local function outlive(key,ms)
   if redis.call('pttl',key)<tonumber(ms) then redis.call('pexpire',key,ms) end
 end"""
 
-# Read-write lock: ``w`` has the writer, ``r`` readers with the time that each ends, ``i`` writers that wait
-# (intents), with the time until which readers that come now let them go first. ------------------------
+# Read-write lock: ``w`` has the writer, ``r`` the readers with the end of each lease, ``i`` the waiting
+# writers (intents), with the time until which new readers are refused in their favour.
+# ------------------------
 
 RW_READ = b"""redis.call('zremrangebyscore',r,'-inf',now)
 redis.call('zremrangebyscore',i,'-inf',now)
@@ -71,7 +73,7 @@ redis.call('zadd',r,'gt',now+ttl,mine)
 outlive(r,ttl)
 return 1"""
 
-#: A vote that is there already is prolonged: it must last as long as the client will think.
+#: An existing vote is extended: it must last as long as the lease that the client computes.
 RW_WRITE = b"""redis.call('zremrangebyscore',r,'-inf',now)
 local writer=redis.call('get',w)
 if writer==mine then
@@ -82,7 +84,7 @@ if writer or redis.call('zcard',r)>0 then return 0 end
 redis.call('set',w,mine,'px',ttl)
 return 1"""
 
-#: After a round that failed: give the vote back, and keep the place. A grant never removes the intent: the
+#: After a failed round: give the vote back and keep the place. A grant never removes the intent, because the
 #: next round may need it.
 RW_ROLLBACK = b"""redis.call('zremrangebyscore',i,'-inf',now)
 redis.call('zadd',i,now+intent,place)
@@ -115,7 +117,8 @@ end
     + _EXTEND_READER
 )
 
-#: In one step, so that no writer gets in between. The reader has what the writer had left, if that is more.
+#: In one step, so that no writer gets in between. The reader keeps the rest of the writer's lease if it is
+#: longer.
 RW_DOWNGRADE = (
     b"""if redis.call('get',w)==mine then
   local left=math.max(redis.call('pttl',w),tonumber(ttl))
@@ -129,18 +132,19 @@ end
     + _EXTEND_READER
 )
 
-#: When one may enter: -2 now, -1 nobody knows, else in so many ms at the latest. ``others``: who must
-#: be gone besides the writer. It only reads, so that it can be watched.
+#: When the lock can be acquired: -2 now, -1 unknown, else the milliseconds until then at most. ``others``:
+#: the set that must be empty besides the writer. The script only reads, so that its keys can be watched.
 RW_TIME_TO_ENTER = b"""local ends=redis.call('pttl',w)
 if ends~=-2 then return ends end
 local last=redis.call('zrange',others,-1,-1,'withscores')[2]
 if last and tonumber(last)>now then return last-now end
 return -2"""
 
-# Semaphore: which of ``count`` slots from ``name..first`` on are free, as bits. Their names are made here:
-# they have the hash tag of ``name``. ---------------------------------------------------------------------
+# Semaphore: which of ``count`` slots from ``name..first`` on are free, as bits. The script builds the names
+# of the slots, which have the hash tag of ``name``.
+# ---------------------------------------------------------------------
 
-#: The map goes with the vote, also with a grant: it may be one of too few.
+#: A grant has the map of free slots, too: it may be one of too few grants.
 ACQUIRE_SLOT = b"""local free,bit=0,1
 for n=first,first+count-1 do
   if redis.call('exists',name..n)==0 then free=free+bit end
@@ -149,8 +153,8 @@ end
 if redis.call('set',key,token,'nx','px',ttl) then return free+1 end
 return -free"""
 
-#: When one of all KEYS is free, as ``RW_TIME_TO_ENTER`` has it. A server watches those that are named as keys
-#: only.
+#: When one of the KEYS is free; results as for ``RW_TIME_TO_ENTER``. A server watches only keys that are
+#: passed as KEYS.
 EARLIEST_EXPIRY = b"""local least=-1
 for n=1,#KEYS do
   local ends=redis.call('pttl',KEYS[n])
@@ -161,27 +165,23 @@ return least"""
 
 # Several resources at once. KEYS are the resources, of which there are ``count``. ---------------------
 
-#: All or none. Refused: the number of the first that is taken, below zero.
+#: All or none. A refusal is -i, where i is the index of the first key that is taken.
 ACQUIRE_ALL = b"""for i=1,count do
   if redis.call('exists',KEYS[i])==1 then return -i end
 end
 for i=1,count do redis.call('set',KEYS[i],token,'px',ttl) end
 return 1"""
 
-#: Also where something else stands under one of the names by now.
+#: ``pcall``: a key may have another type by now.
 RELEASE_ALL = b"""local n=0
 for i=1,#KEYS do
   if redis.pcall('get',KEYS[i])==ARGV[1] then n=n+redis.call('del',KEYS[i]) end
 end
 return n"""
 
-#: The server's time in milliseconds.
-SERVER_TIME = b"""local t=redis.call('time')
-local now=t[1]*1000+math.floor(t[2]/1000)"""
+# Fair lock. queue: the waiting callers by ticket; entries: the time until which each entry is valid. -------
 
-# Fair lock. queue: who waits, by ticket; entries: until when each is there without a word of it. -------
-
-#: Who has no ticket is told the largest, as -1-ticket; who has one its rank, as -1-rank.
+#: A refusal without a ticket is -1-t, where t is the largest ticket; with a ticket -1-r, where r is its rank.
 FAIR_ACQUIRE = b"""local dead=redis.call('zrangebyscore',entries,'-inf',now,'limit',0,100)
 for i=1,#dead do
   redis.call('zrem',queue,dead[i])
@@ -208,8 +208,8 @@ local rank=redis.call('zrank',queue,place)
 if rank>0 and not free then rank=rank-1 end
 return -1-rank"""
 
-#: For how long, in milliseconds, there is nothing to try; -2: the lock is free, and it is our turn. The
-#: head of the queue may leave without a trace on the lock's key: not for long where that is free.
+#: The milliseconds until the next attempt is useful; -2: the lock is free, and it is our turn. The head of
+#: the queue may leave without a change of the lock's key, so the wait is at most 25 ms if the lock is free.
 FAIR_TIME_TO_TURN = b"""local left=redis.call('pttl',key)
 if left~=-2 then return left end
 local head=redis.call('zrange',queue,0,0)[1]

@@ -1,32 +1,32 @@
-"""Text for people: what a server said, names of locks, addresses; without control characters and secrets.
+"""Text to show: server errors, names of locks and addresses, without control characters and secrets.
 
-Text of a server is cleaned where it enters Python. A terminal, a log file and an exception can then show it
-as it is.
+A server's text is cleaned where it enters Python. Terminals, log files and exceptions can then show it
+unchanged.
 """
 
 from __future__ import annotations
 
 import re
 
-#: Characters of one error of a server, and of a lock's name.
+#: Largest number of characters of a server's error, and of a lock's name.
 MAX_SAID = 200
 MAX_NAME = 120
 
 
 def clean(said: str | bytes, limit: int = MAX_SAID) -> str:
-    """``said`` as printable characters, ``limit`` at most.
+    """``said`` as at most ``limit`` printable characters.
 
-    Control characters, bidirectional controls, line separators and bytes that are no UTF-8 are escaped.
+    Control characters, bidirectional controls, line separators and bytes that are not UTF-8 are escaped.
     """
     text = said.decode(errors="backslashreplace") if isinstance(said, bytes) else said
     shown = "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text[: limit + 1]
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[: limit + 1]
     )
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
 
 
 def quoted(name: str | bytes | tuple[str | bytes, ...]) -> str:
-    """The repr of a lock's name or names, of ``MAX_NAME`` characters at most."""
+    """The repr of a lock's name or names, with at most ``MAX_NAME`` characters."""
     shown = repr(name[:MAX_NAME])
     return shown if len(name) <= MAX_NAME >= len(shown) else shown[: MAX_NAME - 3] + "..."
 
@@ -34,16 +34,16 @@ def quoted(name: str | bytes | tuple[str | bytes, ...]) -> str:
 _SCHEME = re.compile(r"\w[\w+]*:/+")
 _OPTION = re.compile(r"[?&]\w+=")
 _HOST = r"(?:[\w.-]+|\[[\da-fA-F:.]+\])"
-#: Hosts with ports, a number of a database or the name of a service: an address without a login.
+#: An address without a login: hosts with ports, and a database number or service name.
 _PUBLIC = re.compile(rf"(?:{_HOST}(?::\d{{1,5}})?(?:,{_HOST}(?::\d{{1,5}})?)*)(?:/[\w.-]*(?:/\d*)?)?")
 
 
 def redacted(url: str) -> str:
-    """What of a URL, even of a broken one, is no secret: as much of its address as is certain."""
+    """``url`` without secrets. Of a malformed URL, only what is certainly a part of the address is kept."""
     match = _SCHEME.match(url)
     scheme = match.group() if match else ""
     login, at, address = url.removeprefix(scheme).rpartition("@")
-    if at and _OPTION.search(login):  # the "@" may be part of an option's value
+    if at and _OPTION.search(login):  # the "@" may belong to an option's value
         return f"{scheme}***"
     address = re.split("[?#]", address, maxsplit=1)[0]
     if not (at or scheme.startswith("unix") or _PUBLIC.fullmatch(address)):

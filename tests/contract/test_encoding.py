@@ -12,15 +12,8 @@ from support.fleet import LONG, NATIVE, PLAIN
 from support.scripted import take_commands
 
 from redlock_fast.engine.contract import Batch, Engine, Request
-from redlock_fast.wire.commands import (
-    COMPARE_AND_EXTEND,
-    Capabilities,
-    Dialect,
-    RestartMarker,
-    Verb,
-    command,
-    dialect,
-)
+from redlock_fast.wire.commands import Dialect, Verb, command
+from redlock_fast.wire.dialect import COMPARE_AND_EXTEND, Capabilities, RestartMarker, dialect
 
 #: Such as would matter, if anything in a command were read as a part of it.
 ODD = [

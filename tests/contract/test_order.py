@@ -21,7 +21,8 @@ from support.waiting import start
 from support.wire import render
 
 from redlock_fast.engine.contract import FAULT, Request
-from redlock_fast.wire.commands import Capabilities, Verb
+from redlock_fast.wire.commands import Verb
+from redlock_fast.wire.dialect import Capabilities
 
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 

@@ -7,7 +7,8 @@ from support.fleet import SOON, TOKEN, TTL, MakeFleet
 from support.scripted import Words, always, granting, once_all_came, silent
 
 from redlock_fast.engine.contract import FAULT, Request, Wait
-from redlock_fast.wire.commands import Capabilities, Command, RestartMarker, Verb, dialect
+from redlock_fast.wire.commands import Command, Verb
+from redlock_fast.wire.dialect import Capabilities, RestartMarker, dialect
 
 SCRIPTS = dialect(Capabilities())
 NATIVE = dialect(Capabilities(delifeq=True, expire_gt=True, push=True))

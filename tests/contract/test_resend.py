@@ -11,7 +11,7 @@ from support.scripted import Pair, granting, silent, tcp_pair
 from support.waiting import eventually
 
 from redlock_fast.engine.contract import FAULT
-from redlock_fast.wire.commands import Capabilities, dialect
+from redlock_fast.wire.dialect import Capabilities, dialect
 
 MARK = b"the next request"
 

@@ -451,7 +451,7 @@ LUA = [
         ("guarded-master-votes", "if left>0 then", "if left<0 then"),
     ),
     *of(
-        "redlock_fast/wire/commands.py",
+        "redlock_fast/wire/dialect.py",
         f"{UNIT.format('commands')} {REAL.format('servers')}",
         ("acquire-overwrites", 'TOKEN, b"NX", b"PX", TTL', 'TOKEN, b"PX", TTL'),
         (
@@ -603,7 +603,7 @@ RULE = [
         f"tests/contract/test_detach.py {VOTES}",
     ),
     *of(
-        "redlock_fast/wire/commands.py",
+        "redlock_fast/wire/dialect.py",
         f"{UNIT.format('commands')} {VOTES}",
         ("extension-shortens", "ARGV[2],'gt')", "ARGV[2])"),
         (

@@ -15,7 +15,7 @@ from support.waiting import eventually
 
 from redlock_fast import FastRedlock, QuorumUnavailable
 from redlock_fast.embedded import Masters
-from redlock_fast.wire.commands import FENCE, RAISE_FENCE
+from redlock_fast.wire.dialect import FENCE, RAISE_FENCE
 
 MakeClient = Callable[..., FastRedlock]
 MakePlain = Callable[..., Plain]

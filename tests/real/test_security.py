@@ -26,7 +26,7 @@ from support.waiting import DEADLINE, eventually, start
 from redlock_fast import ConfigError, FastRedlock, QuorumUnavailable
 from redlock_fast.algorithm.tokens import TOKEN_SIZE, new_token, new_tokens
 from redlock_fast.embedded import Masters
-from redlock_fast.wire.commands import MARKER
+from redlock_fast.wire.dialect import MARKER
 
 MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]

@@ -21,7 +21,7 @@ from support.waiting import DEADLINE, eventually
 
 from redlock_fast import FastRedlock, Lock, QuorumUnavailable, telemetry
 from redlock_fast.embedded import Masters
-from redlock_fast.wire.commands import COMPARE_AND_EXTEND
+from redlock_fast.wire.dialect import COMPARE_AND_EXTEND
 
 MakeClient = Callable[..., FastRedlock]
 Nodes = list[redis.Redis]

@@ -15,7 +15,8 @@ from simulation.world import World
 
 from redlock_fast.embedded import Masters
 from redlock_fast.engine.pure.requests import Template
-from redlock_fast.wire.commands import Capabilities, Command, Verb, bulk, dialect
+from redlock_fast.wire.commands import Command, Verb, bulk
+from redlock_fast.wire.dialect import Capabilities, dialect
 
 STEPS = 240
 #: So many steps between two looks at all that is there.

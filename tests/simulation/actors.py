@@ -19,7 +19,7 @@ from redlock_fast.locks.multilock import multi_lock_kind
 from redlock_fast.locks.procedures import acquire_lock, extend_lock, release_lock
 from redlock_fast.locks.rwlock import Reader, Writer, downgrade, intent
 from redlock_fast.locks.semaphore import semaphore_kind
-from redlock_fast.threads import fast_path as _straight
+from redlock_fast.threads import driver
 
 from .awaited_lock import AwaitedLock
 from .invariants import Hold
@@ -132,7 +132,7 @@ class User:
         """As ``Lock.acquire``."""
         began = self._begin()
         if self.kind == "straight":
-            outcome = yield from self._straight(lock)
+            outcome = yield from self._fast_path(lock)
         else:
             outcome = yield from acquire_lock(lock, True, timeout)
         bounded = timeout is not None and self.kind != "straight"
@@ -142,11 +142,11 @@ class User:
             return None
         return self._holds(lock, outcome)
 
-    def _straight(self, lock: LockState) -> Generator[Any, Any, Lease | AcquireFailure]:
+    def _fast_path(self, lock: LockState) -> Generator[Any, Any, Lease | AcquireFailure]:
         """As the client for threads does, without a generator where one exchange decides."""
         blocking = self.world.draw(4) == 3
         outcome: Lease | AcquireFailure = yield from stepped(
-            self.process, lambda masters: _straight.acquire(lock, blocking, None, masters)
+            self.process, lambda masters: driver.acquire(lock, blocking, None, masters)
         )
         return outcome
 
@@ -189,7 +189,7 @@ class User:
         began = self._begin()
         try:
             if self.kind == "straight":
-                yield from stepped(self.process, lambda masters: _straight.release(lock, masters))
+                yield from stepped(self.process, lambda masters: driver.release(lock, masters))
             else:
                 yield from release_lock(lock)
         except Interrupted:

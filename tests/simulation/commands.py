@@ -9,8 +9,9 @@ from functools import lru_cache, partial
 from math import inf
 
 from redlock_fast.engine.contract import FAULT
-from redlock_fast.wire import commands as _commands
-from redlock_fast.wire.commands import Capabilities, Dialect, RestartMarker, Script, Verb
+from redlock_fast.wire import dialect as _dialect
+from redlock_fast.wire.commands import Command, Dialect, Script, Verb
+from redlock_fast.wire.dialect import Capabilities, RestartMarker
 
 from .requests import ACQUIRES
 from .scripts import SCRIPTS
@@ -158,13 +159,13 @@ def evalsha(script: Script, words: str) -> str:
 
 HANDLERS: dict[str, Handler] = {
     "SET 0 1 NX PX 2": acquire,
-    evalsha(_commands.COMPARE_AND_EXTEND, "1 0 1 2"): compare_and_extend,
-    evalsha(_commands.COMPARE_AND_EXTEND_6, "1 0 1 2"): compare_and_extend,
+    evalsha(_dialect.COMPARE_AND_EXTEND, "1 0 1 2"): compare_and_extend,
+    evalsha(_dialect.COMPARE_AND_EXTEND_6, "1 0 1 2"): compare_and_extend,
     "DELIFEQ 0 1": compare_and_delete,
     "DELEX 0 IFEQ 1": compare_and_delete,
-    evalsha(_commands.COMPARE_AND_DELETE, "1 0 1"): compare_and_delete,
-    evalsha(_commands.FENCE, "2 0 3 1 2 4 5"): fence,
-    evalsha(_commands.RAISE_FENCE, "2 0 3 1 2 4"): lift,
+    evalsha(_dialect.COMPARE_AND_DELETE, "1 0 1"): compare_and_delete,
+    evalsha(_dialect.FENCE, "2 0 3 1 2 4 5"): fence,
+    evalsha(_dialect.RAISE_FENCE, "2 0 3 1 2 4"): lift,
     "PTTL 0": pttl,
     "CLIENT CACHING YES PTTL 0": watch,
     "SET 0 1 PX 2": overwrite,
@@ -172,12 +173,12 @@ HANDLERS: dict[str, Handler] = {
     "EXTEND-OR-SET-NX 0 1 2": extend_or_create,
 }
 MARKED_HANDLERS: dict[str, Handler] = {
-    evalsha(_commands.MARKED_ACQUIRE, "2 0 redlock:boot 1 2"): acquire,
-    evalsha(_commands.MARKED_FENCE, "3 0 3 redlock:boot 1 2 4 5"): fence,
+    evalsha(_dialect.MARKED_ACQUIRE, "2 0 redlock:boot 1 2"): acquire,
+    evalsha(_dialect.MARKED_FENCE, "3 0 3 redlock:boot 1 2 4 5"): fence,
 }
 
 
-def words(command: _commands.Command) -> str:
+def words(command: Command) -> str:
     """A template as one line, slots as their numbers."""
     line: list[str] = []
     for part in command.parts:
@@ -187,7 +188,7 @@ def words(command: _commands.Command) -> str:
 
 def understood(server: Server, mark: RestartMarker | None) -> tuple[tuple[Handler, int | None], ...]:
     """What this server does at each verb of what clients would really send to it, and the verb's undo."""
-    return _understood(_commands.dialect, server.number % len(KINDS), server.push, mark)
+    return _understood(_dialect.dialect, server.number % len(KINDS), server.push, mark)
 
 
 @lru_cache

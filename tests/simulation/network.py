@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from redlock_fast.engine.contract import FAULT
 from redlock_fast.engine.pure.requests import Op
-from redlock_fast.wire.commands import RestartMarker, Verb, bulk
+from redlock_fast.wire.commands import Verb, bulk
+from redlock_fast.wire.dialect import RestartMarker
 
 from .commands import GUARDED, understood
 from .requests import WATCHES

@@ -25,8 +25,9 @@ from redlock_fast.engine.pure.requests import Op
 from redlock_fast.engine.pure.watches import Vigils
 from redlock_fast.locks import client_base as _core
 from redlock_fast.masters.restart_guard import Guard
-from redlock_fast.wire import commands as _commands
-from redlock_fast.wire.commands import KEY, TOKEN, TTL, Verb, command
+from redlock_fast.wire import dialect as _dialect
+from redlock_fast.wire.commands import Verb, command
+from redlock_fast.wire.dialect import KEY, TOKEN, TTL
 
 from . import engine, scenario
 from .network import Connection
@@ -111,14 +112,14 @@ def time_stands_still() -> list[Change]:
 
 def with_command(verb: Verb, *words: bytes | int) -> list[Change]:
     """All masters are sent this instead."""
-    real = _commands.dialect
+    real = _dialect.dialect
 
     def dialect(*args: Any) -> Any:
         commands = list(real(*args))
         commands[verb] = command(*words)
         return tuple(commands)
 
-    return [(_commands, "dialect", dialect)]
+    return [(_dialect, "dialect", dialect)]
 
 
 def delete_without_compare() -> list[Change]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from redlock_fast.aio import client, fast_path
-from redlock_fast.threads import fast_path as fast_path_of_threads
+from redlock_fast.aio import driver
+from redlock_fast.threads import driver as driver_of_threads
 
 
 def fast_path_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,7 +14,6 @@ def fast_path_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def procedure_used(*_: object) -> None:
         raise AssertionError("a procedure was run")
 
-    for module in (fast_path, fast_path_of_threads):
+    for module in (driver, driver_of_threads):
         monkeypatch.setattr(module, "acquire_lock", procedure_used)
-    for module in (client, fast_path_of_threads):
         monkeypatch.setattr(module, "release_lock", procedure_used)

@@ -25,7 +25,8 @@ from redlock_fast.engine.contract import (
     Votes,
     Wait,
 )
-from redlock_fast.wire.commands import Capabilities, Command, Dialect, Reply, Verb, dialect
+from redlock_fast.wire.commands import Command, Dialect, Reply, Verb
+from redlock_fast.wire.dialect import Capabilities, dialect
 
 TOKEN = b"t" * 20
 TTL = b"10000"

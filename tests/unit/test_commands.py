@@ -11,6 +11,17 @@ import pytest
 from support.wire import render
 
 from redlock_fast.wire.commands import (
+    WATCH_KEY,
+    WATCH_PREFIX,
+    Command,
+    Reply,
+    Script,
+    Verb,
+    bulk,
+    command,
+    script,
+)
+from redlock_fast.wire.dialect import (
     ACQUIRE_ALL,
     COMPARE_AND_DELETE,
     COMPARE_AND_EXTEND,
@@ -19,18 +30,9 @@ from redlock_fast.wire.commands import (
     MARKED_ACQUIRE,
     MARKED_ACQUIRE_ALL,
     RELEASE_ALL,
-    WATCH_KEY,
-    WATCH_PREFIX,
     Capabilities,
-    Command,
-    Reply,
     RestartMarker,
-    Script,
-    Verb,
-    bulk,
-    command,
     dialect,
-    script,
     scripts,
     watching,
 )

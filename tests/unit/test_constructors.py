@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 from redlock_fast import FastRedlock, Lock
-from redlock_fast.aio.future import ExchangeFuture, exchange_future
 from redlock_fast.algorithm.lease import Lease, plain_lease
 from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.engine.messages import Request, request
@@ -21,8 +19,6 @@ def fields(made: Any) -> dict[str, Any]:
 
 def test_both_ways() -> None:
     """Catches: a field that one of them forgets."""
-    asked: Any = SimpleNamespace(loop=object())
-    assert fields(exchange_future(asked, asked.loop)) == fields(ExchangeFuture(asked))
     assert fields(request(1, (b"k",), 31, 2.5)) == fields(Request(1, (b"k",), 31, 2.5))
     what: Any = b"k", b"token", 31, 10.0, 9.5, 9.0
     assert fields(plain_lease(*what)) == fields(Lease(*what))

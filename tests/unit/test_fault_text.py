@@ -26,8 +26,7 @@ def whole(data: bytes) -> bool:
     [
         ("not connected", "not connected"),
         (b"-OOM command not allowed\r\n", "OOM command not allowed"),
-        (b"+QUEUED\r\n", "unexpected reply b'QUEUED'"),
-        # Well formed, and still no value.
+        (b"+QUEUED\r\n", "unexpected reply b'+QUEUED\\r\\n'"),
         (b"%1\r\n*0\r\n:1\r\n", "unexpected reply b'%1\\r\\n*0\\r\\n:1\\r\\n'"),
         (b",x\r\n", "unexpected reply b',x\\r\\n'"),
         (b"-ERR unknown command 'DELIFEQ', with args beginning with: 'key' 'token' \r\n",

@@ -90,8 +90,8 @@ def test_what_does_not_hold_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(properties, "redacted", str)
     with pytest.raises(AssertionError, match="shows a password"):
         properties.url(b"\0")
+    resume = properties.resume
     monkeypatch.setattr(properties, "resume", lambda data, scan: resume(data, properties.NEW))
-    resume = properties.decode.__globals__["resume"]
     with pytest.raises(AssertionError, match="again and again"):
         properties.resp(b"+" + b"x" * 100 + b"\r\n")
 

@@ -14,7 +14,7 @@ from redlock_fast.masters.address import target
 from redlock_fast.masters.probe import Server
 from redlock_fast.masters.restart_guard import JUDGING, Guard
 from redlock_fast.masters.state import MasterState
-from redlock_fast.wire.commands import Identity, RestartMarker
+from redlock_fast.wire.dialect import Identity, RestartMarker
 
 MAX_TTL = 60.0
 

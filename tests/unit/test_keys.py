@@ -6,7 +6,7 @@ import pytest
 
 from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.algorithm.keys import key_of
-from redlock_fast.wire.commands import MARKER
+from redlock_fast.wire.dialect import MARKER
 
 USES = ["f", "w", "r", "i", "q", "e", "0", "9", "10", "1023"]
 RESERVED = [*(f"{{x}}:{use}" for use in USES), "{a}:b}:f", "redlock:boot"]

@@ -245,15 +245,12 @@ def test_told_inside_a_task(c: AsyncFastRedlock, engine: Engine, loop: asyncio.A
 
 
 def test_answer_that_is_there(loop: asyncio.AbstractEventLoop) -> None:
-    class Asked:
-        def __init__(self) -> None:
-            self.loop = loop
-
+    class Owner:
         def cancel(self, ticket: object) -> None:
             raise AssertionError
 
     async def main() -> Any:
-        answer = ExchangeFuture(Asked())
+        answer = ExchangeFuture(Owner(), loop)
         answer.answers = GRANTED
         assert answer.done()
         assert answer.cancel() is False

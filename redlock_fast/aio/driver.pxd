@@ -1,4 +1,4 @@
-# How aio/fast_path.py is compiled: the same source, with types that C can reach into.
+# How aio/driver.py is compiled: the same source, with types that C can reach into.
 
 cimport cython
 

@@ -1,0 +1,250 @@
+"""The commands of each kind of server: native commands before scripts.
+
+Sources: redis.io/commands/set, /delex, /evalsha; valkey.io/commands/set, /delifeq.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from . import scripts as lua
+from .commands import (
+    WATCH_KEY,
+    WATCH_PREFIX,
+    Command,
+    Dialect,
+    Script,
+    Verb,
+    command,
+    integer,
+    script,
+    status,
+)
+
+#: Slots: the indexes of a request's arguments. COUNTER is a key; NUMBER has the index of TTL.
+KEY, TOKEN, TTL, COUNTER, RETENTION, STEP = range(6)
+NUMBER = TTL
+#: Semaphore, after KEY, TOKEN, TTL: the prefix of all slots' keys, the first slot and the number to look at.
+NAME, FIRST, COUNT = range(3, 6)
+#: Read-write lock: three keys, the holder, its place. SPAN: the milliseconds of the lease or of the place.
+WRITER, READERS, INTENTS, HOLDER, PLACE, SPAN = range(6)
+#: Several resources. WORDS: the number of words of the command. NUMKEYS: the number of keys. MARKED_WORDS and
+#: MARKED_NUMKEYS are the same with the marker as one more key. KEYS: the keys, already in RESP.
+WORDS, MARKED_WORDS, NUMKEYS, MARKED_NUMKEYS, KEYS, ALL_TOKEN, ALL_TTL = range(7)
+#: Fair lock, after KEY, TOKEN, TTL: two keys; the token of the queue entry, its milliseconds, its ticket.
+QUEUE, ENTRIES, QUEUE_TOKEN, ENTRY_TTL, TICKET = range(3, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What one server executes natively; probed on each connection."""
+
+    delifeq: bool = False
+    delex: bool = False
+    #: PEXPIRE has the option GT.
+    expire_gt: bool = False
+    #: The server pushes changes of watched keys (RESP3 client tracking).
+    push: bool = False
+
+    @property
+    def release_path(self) -> str:
+        """The command that releases: DELIFEQ, DELEX or EVALSHA."""
+        return "DELIFEQ" if self.delifeq else "DELEX" if self.delex else "EVALSHA"
+
+    @property
+    def extend(self) -> Script:
+        """The script that extends."""
+        return COMPARE_AND_EXTEND if self.expire_gt else COMPARE_AND_EXTEND_6
+
+
+class Identity(NamedTuple):
+    """What identifies a master: process, history of its data, role. "": the client may not ask for it."""
+
+    run_id: str
+    replid: str = ""
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartMarker:
+    """What every acquire on a master compares its marker with.
+
+    ``name``: the master's present process; "": the client may not ask for it. ``max_ttl``: milliseconds.
+    """
+
+    name: str
+    max_ttl: int
+
+    @property
+    def words(self) -> tuple[bytes, ...]:
+        """The arguments ``process`` and ``max_ttl`` of the scripts."""
+        return self.name.encode(), b"%d" % self.max_ttl
+
+    @property
+    def trusted(self) -> bytes:
+        """The marker of a master that has nothing to forget."""
+        return b"%b 0" % self.name.encode()
+
+
+#: The key of the marker on a master, the same for all clients.
+MARKER = b"redlock:boot"
+
+_CACHING = command(b"CLIENT", b"CACHING", b"YES").parts[0]
+
+
+def watching(read: Command, can: Capabilities, watch: int = WATCH_KEY, arm: Command | None = None) -> Command:
+    """``read``, preceded by the command that makes the server push the next change of the keys it reads.
+
+    ``read``: reports when a lock may be free. ``arm``: a command that reads only the keys to watch, for a
+    ``read`` that reads more. A server without push only executes ``read``.
+    """
+    fallback = watching(read.fallback, can, watch, arm) if read.fallback else None
+    if not can.push:
+        return replace(read, fallback=fallback, watch=watch)
+    assert isinstance(_CACHING, bytes)
+    first, *others = (*arm.parts, *read.parts) if arm else read.parts
+    parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, first, *others)
+    return Command(parts, fallback, skip=2 if arm else 1, watch=watch, reply=read.reply)
+
+
+COMPARE_AND_DELETE = Script(
+    b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) end return 0"
+)
+#: Extensions never shorten: a request may be executed after a longer one that a quorum has confirmed.
+#: They need no memory, unlike SET: a held lock can be extended under maxmemory. GT: Redis 7.0 and later.
+COMPARE_AND_EXTEND = Script(
+    b"if redis.call('get',KEYS[1])~=ARGV[1] then return 0 end "
+    b"redis.call('pexpire',KEYS[1],ARGV[2],'gt') return 1"
+)
+COMPARE_AND_EXTEND_6 = Script(
+    b"if redis.call('get',KEYS[1])~=ARGV[1] then return 0 end "
+    b"if redis.call('pttl',KEYS[1])<tonumber(ARGV[2]) then redis.call('pexpire',KEYS[1],ARGV[2]) end return 1"
+)
+
+
+def voting(keys: str, args: str, *parts: bytes) -> tuple[Script, Script]:
+    """A script that casts a vote, and the same for masters with a marker, which checks the marker first."""
+    marked = script(f"{keys} marker", f"{args} process max_ttl", lua.CHECK_MARKER, lua.REJECT_GUARDED, *parts)
+    return script(keys, args, *parts), marked
+
+
+FENCE, MARKED_FENCE = voting("key counter", "token ttl retention step", lua.ACQUIRE_KEY, lua.NEXT_FENCE)
+MARKED_ACQUIRE = voting("key", "token ttl", lua.ACQUIRE_KEY, b"return 1")[1]
+#: Returns the milliseconds for which the master still casts no vote.
+CHECK_MARKER = script("marker", "process max_ttl", lua.CHECK_MARKER, b"return math.max(left,0)")
+RAISE_FENCE = script("key counter", "token number retention", lua.RAISE_FENCE)
+FAIR_LEAVE = script("key queue entries", "token place", lua.FAIR_LEAVE)
+FAIR_TIME_TO_TURN = script("key queue entries", "place", lua.SERVER_TIME, lua.FAIR_TIME_TO_TURN)
+
+_RW_READ = voting("w r i", "mine ttl", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_READ)
+_RW_WRITE = voting("w r", "mine ttl", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_WRITE)
+_RW_ROLLBACK = script("w i", "mine place intent", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_ROLLBACK)
+_RW_RELEASE = script("w r i", "mine place", lua.SERVER_TIME, lua.RW_RELEASE)
+_RW_EXTEND = script("w r", "mine ttl", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_EXTEND)
+_FAIR = voting("key queue entries", "token ttl place stay ticket", lua.SERVER_TIME, lua.FAIR_ACQUIRE)
+_SLOT_ACQUIRE = voting("key name", "token ttl first count", lua.ACQUIRE_SLOT)
+_EARLIEST_EXPIRY = Script(lua.EARLIEST_EXPIRY, 0)
+_RW_TIME_TO_ENTER = script("w others", "", lua.SERVER_TIME, lua.RW_TIME_TO_ENTER)
+_DOWNGRADE = script("w r i", "mine place ttl", lua.SERVER_TIME, lua.EXTEND_EXPIRY, lua.RW_DOWNGRADE)
+ACQUIRE_ALL = Script(b"local count,token,ttl=#KEYS,ARGV[1],ARGV[2]\n" + lua.ACQUIRE_ALL)
+MARKED_ACQUIRE_ALL = Script(
+    b"""local count,marker=#KEYS-1,KEYS[#KEYS]
+local token,ttl,process,max_ttl=unpack(ARGV)
+"""
+    + b"\n".join((lua.CHECK_MARKER, lua.REJECT_GUARDED, lua.ACQUIRE_ALL))
+)
+RELEASE_ALL = Script(lua.RELEASE_ALL)
+
+
+def scripts(can: Capabilities, marker: RestartMarker | None) -> list[Script]:
+    """The scripts that the commands of ``dialect(can, marker)`` need on the server."""
+    needed = [] if can.delifeq or can.delex else [COMPARE_AND_DELETE]
+    needed += [can.extend]
+    needed += [] if marker is None else [MARKED_ACQUIRE]
+    pairs = (
+        (FENCE, MARKED_FENCE),
+        _RW_READ,
+        _RW_WRITE,
+        _SLOT_ACQUIRE,
+        (ACQUIRE_ALL, MARKED_ACQUIRE_ALL),
+        _FAIR,
+    )
+    needed += [pair[marker is not None] for pair in pairs]
+    needed += [
+        RAISE_FENCE,
+        _RW_ROLLBACK,
+        _RW_RELEASE,
+        _RW_EXTEND,
+        _DOWNGRADE,
+        _RW_TIME_TO_ENTER,
+        _EARLIEST_EXPIRY,
+    ]
+    return [*needed, RELEASE_ALL, FAIR_LEAVE, FAIR_TIME_TO_TURN]
+
+
+def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
+    """The commands for a server with these capabilities: native ones before scripts.
+
+    ``marker``: acquire only if the master's marker says that the master has forgotten nothing.
+    """
+    if can.delifeq:
+        release = integer(b"DELIFEQ", KEY, TOKEN)
+    elif can.delex:
+        release = integer(b"DELEX", KEY, b"IFEQ", TOKEN)
+    else:
+        release = COMPARE_AND_DELETE.template(KEY, TOKEN)
+    plain = status(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=Verb.RELEASE)
+    acquire = plain
+    if marker is not None:
+        acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *marker.words, undo=Verb.RELEASE)
+    queue = (KEY, QUEUE, ENTRIES)
+    fenced = (TOKEN, TTL, RETENTION, STEP)
+    by_verb = {
+        Verb.ACQUIRE: acquire,
+        Verb.RELEASE: release,
+        Verb.EXTEND: can.extend.template(KEY, TOKEN, TTL),
+        Verb.EXISTS: integer(b"EXISTS", KEY),
+        Verb.FENCE: _vote((FENCE, MARKED_FENCE), marker, (KEY, COUNTER), fenced, Verb.RELEASE),
+        Verb.RAISE_FENCE: RAISE_FENCE.template(KEY, COUNTER, TOKEN, NUMBER, RETENTION),
+        Verb.WATCH: watching(integer(b"PTTL", KEY), can),
+        Verb.RW_READ: _vote(_RW_READ, marker, (WRITER, READERS, INTENTS), (HOLDER, SPAN), Verb.RW_RELEASE),
+        Verb.RW_WRITE: _vote(_RW_WRITE, marker, (WRITER, READERS), (HOLDER, SPAN), Verb.RW_RELEASE),
+        Verb.RW_ROLLBACK: _RW_ROLLBACK.template(WRITER, INTENTS, HOLDER, PLACE, SPAN, undo=Verb.RW_RELEASE),
+        Verb.RW_RELEASE: _RW_RELEASE.template(WRITER, READERS, INTENTS, HOLDER, PLACE),
+        Verb.RW_EXTEND: _RW_EXTEND.template(WRITER, READERS, HOLDER, SPAN),
+        Verb.RW_DOWNGRADE: _DOWNGRADE.template(WRITER, READERS, INTENTS, HOLDER, PLACE, SPAN),
+        Verb.RW_WATCH: watching(_RW_TIME_TO_ENTER.template(1, 2), can, WATCH_PREFIX),
+        Verb.SLOT_ACQUIRE: _vote(
+            _SLOT_ACQUIRE, marker, (KEY, NAME), (TOKEN, TTL, FIRST, COUNT), Verb.RELEASE
+        ),
+        Verb.SLOT_WATCH: watching(_EARLIEST_EXPIRY.variadic(1, ~2), can, WATCH_PREFIX),
+        Verb.ACQUIRE_ALL: _acquire_all(marker),
+        Verb.RELEASE_ALL: RELEASE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL),
+        Verb.REFILL: plain,
+        Verb.FAIR: _vote(_FAIR, marker, queue, (TOKEN, TTL, QUEUE_TOKEN, ENTRY_TTL, TICKET), Verb.FAIR_LEAVE),
+        Verb.FAIR_LEAVE: FAIR_LEAVE.template(*queue, TOKEN, QUEUE_TOKEN),
+        Verb.FAIR_WATCH: watching(FAIR_TIME_TO_TURN.template(*range(4)), can, arm=command(b"PTTL", KEY)),
+    }
+    return tuple(by_verb[verb] for verb in Verb)
+
+
+def _vote(
+    pair: tuple[Script, Script],
+    marker: RestartMarker | None,
+    keys: tuple[int, ...],
+    args: tuple[int, ...],
+    undo: Verb,
+) -> Command:
+    """The template for a pair of ``voting``: the first script without a marker, the second with one."""
+    if marker is None:
+        return pair[0].template(*keys, *args, undo=undo)
+    return pair[1].template(*keys, MARKER, *args, *marker.words, undo=undo)
+
+
+def _acquire_all(marker: RestartMarker | None) -> Command:
+    undo = Verb.RELEASE_ALL
+    if marker is None:
+        return ACQUIRE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL, undo=undo)
+    words: tuple[bytes | int, ...] = (MARKED_NUMKEYS, ~KEYS, MARKER, ALL_TOKEN, ALL_TTL, *marker.words)
+    return MARKED_ACQUIRE_ALL.variadic(MARKED_WORDS, *words, undo=undo)
