@@ -20,7 +20,7 @@ from .errors import (
     WrongLoop,
 )
 from .locks.rlock import RLock
-from .masters.state import MasterHealth
+from .masters.health import MasterHealth
 from .threads.client import FastRedlock, Lock
 
 if _TYPE_CHECKING:

@@ -54,7 +54,7 @@ async def _wait(effect: Effect, binding: LoopBinding) -> Any:
     if type(effect) is WaitForChange:
         return await binding.watch(effect)
     if type(effect) is Sleep:
-        await binding.until(lambda: binding.masters.closed, effect.seconds)
+        await binding.until(lambda: binding.client_state.closed, effect.seconds)
         binding.masters.check_open()
     elif type(effect) is WaitForReconnect:
         await binding.reconnect(effect.seconds, effect.disconnected)

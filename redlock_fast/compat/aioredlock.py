@@ -142,7 +142,7 @@ class Aioredlock:
         """Release. The second time nothing happens. Raises LockError where the lease had ended before."""
         if lock.released:
             return
-        if not self._client.masters.ready:
+        if not self._client.client_state.ready:
             await self._client.connect()
         lock.released = True
         self._locks.discard(lock)

@@ -48,6 +48,6 @@ def time_grants(core: BaseClient) -> None:
 
 def grants(core: BaseClient) -> Buckets | None:
     """Those of a client that is timed."""
-    observer = core.masters.observer
+    observer = core.client_state.observer
     found = None if observer is None else observer.grants
     return found if isinstance(found, Buckets) else None

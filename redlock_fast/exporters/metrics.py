@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ConfigError
 from ..locks.client_base import BaseClient
-from ..masters.state import MasterHealth
+from ..masters.health import MasterHealth
 from ..sharded.placement import Sharding
 from .latency import Buckets, grants, time_grants
 
@@ -120,7 +120,7 @@ class Clients:
 def open_parts(client: Client) -> list[tuple[str, BaseClient]]:
     """The clients of the groups with their names; a client itself has no group."""
     parts = client._clients if isinstance(client, Sharding) else {"": client}
-    return [(group, core) for group, core in parts.items() if not core.masters.closed]
+    return [(group, core) for group, core in parts.items() if not core.client_state.closed]
 
 
 def counts(common: tuple[str, str], core: BaseClient) -> Iterator[Point]:
@@ -135,7 +135,7 @@ def counts(common: tuple[str, str], core: BaseClient) -> Iterator[Point]:
             yield Point(metric, (*common, outcome), getattr(stats, outcome))
     yield Point("renewals", common, stats.renewed)
     yield Point("lost", common, stats.lost)
-    yield Point("held", common, len(core.masters.held))
+    yield Point("held", common, len(core.client_state.held))
     yield Point("waiting", common, sum(map(len, list(core.policy.local_queue.waiting.values()))))
     yield Point("quorum", common, core.policy.need)
 

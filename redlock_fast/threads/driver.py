@@ -19,7 +19,7 @@ def exchange(effect: Exchange, masters: MasterSet) -> list[Votes] | BatchVotes:
     if has_faults(answers, masters):
         note_faults(answers, masters)
     if not effect.need:
-        masters.wake_soon()
+        masters.connector.wake_soon()
     return answers  # type: ignore[no-any-return]
 
 

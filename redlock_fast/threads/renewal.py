@@ -52,7 +52,8 @@ class ThreadRenewal(Renewal):
 
     def run_once(self) -> float | None:
         """One look. In how many seconds to look again; None: the thread is to end."""
-        if self.masters.closed or self.masters.ending or self._thread is not threading.current_thread():
+        client_state = self.client_state
+        if client_state.closed or client_state.ending or self._thread is not threading.current_thread():
             return None
         try:
             due = self.collect_due()
