@@ -174,7 +174,7 @@ class Connector:
         for master, state in enumerate(self.states):
             if state.attached:
                 busy |= self._check(master, state)
-                if state.target.named and state.next_sentinel_query <= now:
+                if state.target.ask_sentinels and state.next_sentinel_query <= now:
                     self._query_sentinels_in_background(master)
             if state.guarded_until:
                 due = min(due, self._end_guard(state, now))
@@ -243,10 +243,10 @@ class Connector:
 
     def _query_sentinels(self, state: MasterState, master: int) -> None:
         """Disconnect a master when the Sentinels name another one. It stays if no Sentinel answers."""
-        assert state.target.named
+        assert state.target.ask_sentinels
         connections = state.connections
         try:
-            host, port = state.target.named(self.settings.connect_timeout)
+            host, port = state.target.ask_sentinels(self.settings.connect_timeout)
             with self.changed:
                 same = state.attached and state.connections == connections and not self.ended()
                 if same and state.server.where != (host, port):
@@ -312,7 +312,7 @@ class Connector:
         why = ""
         if self.settings.wait == "push" and not server.can.push:
             why = "wait='push' needs RESP3 and CLIENT TRACKING there; use wait='auto'"
-        elif state.target.named and not server.min_replicas and not self.settings.allow_split:
+        elif state.target.ask_sentinels and not server.min_replicas and not self.settings.allow_split:
             why = (
                 "a master behind Sentinels needs min-replicas-to-write >= 1, and CONFIG GET to see it: "
                 "else a partition gives two holders (allow_split=True accepts that)"

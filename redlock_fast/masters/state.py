@@ -120,8 +120,7 @@ class MasterState:
         self.error = why
         self.failures = failures
         self.failed_at = time.monotonic()
-        backoff = min(MAX_BACKOFF, MIN_BACKOFF * 2.0 ** min(failures - 1, 10))
-        self.next_try = self.failed_at + backoff * _random.uniform(0.5, 1.0)
+        self.next_try = self.failed_at + _backoff(failures)
 
     def urgent_interval(self) -> float:
         """Minimum seconds between two attempts to connect it while a caller waits for a quorum."""
@@ -145,3 +144,8 @@ class MasterState:
             events.warn("master-may-forget", name, f"a restart loses locks ({why}), and restart_guard is off")
         if not server.run_id and guard.mode in JUDGING:
             events.warn("master-anonymous", name, "no INFO for this user: each reconnect counts as a restart")
+
+
+def _backoff(failures: int) -> float:
+    """Seconds until the next attempt after ``failures`` failed attempts."""
+    return min(MAX_BACKOFF, MIN_BACKOFF * 2.0 ** min(failures - 1, 10)) * _random.uniform(0.5, 1.0)
