@@ -14,11 +14,9 @@ from ..algorithm.attempts import BLIP
 from ..algorithm.clock import Clock, lease_clock
 from ..algorithm.keys import encoded, key_of
 from ..algorithm.lease import AcquireFailure
-from ..algorithm.local_queue import LocalQueue
 from ..algorithm.lock_kind import FencedKind, LockKind, wire_ttl
 from ..algorithm.policy import Policy
 from ..algorithm.quorum import Retry, drift, impossible, quorum
-from ..algorithm.server_queue import ServerQueueEntries
 from ..algorithm.voting_masters import VotingMasters
 from ..engine import load
 from ..engine.contract import FAULT, MAX_MASTERS, NO_REPLY, Votes, Wait
@@ -90,7 +88,6 @@ class BaseClient:
         self.key_prefix = encoded("key_prefix", key_prefix)
         self.connect_timeout = number("connect_timeout", connect_timeout, above=0.0)
         retention = number("fencing_retention", fencing_retention, low=self.max_ttl, high=MAX_RETENTION)
-        voters, local_queue, server_entries = VotingMasters(len(targets)), LocalQueue(), ServerQueueEntries()
         self.policy = Policy(
             masters=len(targets),
             need=quorum(len(targets)),
@@ -98,30 +95,25 @@ class BaseClient:
             drift_factor=drift_factor,
             outage_timeout=connect_timeout,
             retry=retry,
-            voters=voters,
+            voters=VotingMasters(len(targets)),
             wait=Wait.ALL if decide == "all" else Wait.EARLY,
             clock=clock,
             retention=wire_ttl(retention),
             step=wire_ttl(self.max_ttl / 2),
             push=wait != "poll",
             refill=restart_guard != "off" if refill is None else refill,
-            local_queue=local_queue,
-            server_entries=server_entries,
             ttl=ttl,
         )
         settings = ConnectorSettings(
-            need=self.policy.need,
             engine_class=load(engine),
             connect_timeout=connect_timeout,
             socket_timeout=number("socket_timeout", socket_timeout, above=0.0),
             key_prefix=self.key_prefix,
             guard=Guard(restart_guard, self.max_ttl, bool(assume_fresh)),
-            voters=voters,
-            clock=clock,
             wait=wait,
             allow_split=bool(allow_split),
         )
-        self.masters = Masters(targets, settings, local_queue, server_entries, bool(release_at_exit))
+        self.masters = Masters(targets, self.policy, settings, bool(release_at_exit))
         self.client_state = self.masters.client_state
 
     # --- arguments ---

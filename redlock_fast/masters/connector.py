@@ -7,6 +7,7 @@ short-lived thread of its own, so that a master that hangs does not delay the ot
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import queue
 import threading
@@ -15,8 +16,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..algorithm.clock import Clock
-from ..algorithm.voting_masters import VotingMasters
+from ..algorithm.policy import Policy
 from ..engine.contract import FLUSHED, Engine
 from ..telemetry import log_error
 from .client_state import ClientState
@@ -34,20 +34,13 @@ BUSY_TICK, IDLE_TICK = 0.1, 1.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectorSettings:
-    """How the masters of one client are connected. Times in seconds.
+    """How the masters of one client are connected: the options of the same names. Times in seconds."""
 
-    ``need``: a quorum. ``voters``: written by the connector. ``clock``: the lease clock. ``wait`` and
-    ``allow_split``: as the client's options.
-    """
-
-    need: int
     engine_class: type[Engine]
     connect_timeout: float
     socket_timeout: float
     key_prefix: bytes
     guard: Guard
-    voters: VotingMasters
-    clock: Clock
     wait: str
     allow_split: bool
 
@@ -59,8 +52,13 @@ class Connector:
     """
 
     def __init__(
-        self, settings: ConnectorSettings, states: list[MasterState], client_state: ClientState
+        self,
+        policy: Policy,
+        settings: ConnectorSettings,
+        states: list[MasterState],
+        client_state: ClientState,
     ) -> None:
+        self.policy = policy
         self.settings = settings
         self.states = states
         self.client_state = client_state
@@ -79,7 +77,8 @@ class Connector:
         self._urgent_until = 0.0  # until then a caller waits for a quorum of connections
         self._thread: threading.Thread | None = None
         self._lingering_sockets = LingeringSockets(len(states))
-        self.engine = settings.engine_class(len(states), _waker(self._wake))
+        # The engine must not keep the connector alive: its callback has only the queue.
+        self.engine = settings.engine_class(len(states), functools.partial(self._wake.put, None))
         # The thread has only a weak reference: wake it when the client was dropped without close().
         weakref.finalize(self, self._wake.put, None).atexit = False
 
@@ -90,7 +89,7 @@ class Connector:
         """
         now = time.monotonic()
         states = [state.copy_after_fork(now) for state in self.states]
-        copy = Connector(self.settings, states, self.client_state)
+        copy = Connector(self.policy, self.settings, states, self.client_state)
         copy.misconfigured = self.misconfigured
         self.on_change = do_nothing  # perhaps the fork was made by a thread of this connector
         self.engine.after_fork_in_child()
@@ -189,7 +188,7 @@ class Connector:
         self._lingering_sockets.reap(now)
         if now >= self._next_removal:
             self._next_removal = now + IDLE_TICK
-            self.client_state.remove_ended_leases(self.settings.clock())
+            self.client_state.remove_ended_leases(self.policy.clock())
             if self.client_state.held:
                 self.on_change()  # a closed event loop is noticed now, and not when the last lease ends
         self._idle = not (busy or self._lingering_sockets)
@@ -376,14 +375,14 @@ class Connector:
         """Set ``misconfigured`` if a master is refused, or fewer servers than a quorum are distinct."""
         duplicates = [state.duplicate_error for state in self.states if state.duplicate_error]
         refused = [state.refused for state in self.states if state.refused]
-        if len(self.states) - len(duplicates) < self.settings.need:
+        if len(self.states) - len(duplicates) < self.policy.need:
             refused += duplicates
         self.misconfigured = refused[0] if refused else ""
         if self.misconfigured:
             self.client_state.ready = False
 
     def _update_voters(self) -> None:
-        voters = self.settings.voters
+        voters = self.policy.voters
         voters.mask = sum(1 << n for n, state in enumerate(self.states) if not state.guarded_until)
         voters.all_push = all(state.server.can.push for state in self.states if state.known)
 
@@ -394,15 +393,6 @@ class Connector:
 
 def do_nothing() -> None:
     pass
-
-
-def _waker(wake: queue.SimpleQueue[None]) -> Callable[[], None]:
-    """A callback that does not refer to the connector: the engine must not keep it alive."""
-
-    def on_break() -> None:
-        wake.put(None)
-
-    return on_break
 
 
 def _connector(connector: weakref.ref[Connector], wake: queue.SimpleQueue[None]) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..algorithm.batch import undo_leases
-from ..algorithm.local_queue import LocalQueue, QueueEntry
-from ..algorithm.server_queue import ServerQueueEntries
+from ..algorithm.local_queue import QueueEntry
+from ..algorithm.policy import Policy
 from ..engine.contract import FAULT, NOT_ASKED, Votes
 from ..errors import ClientClosed, ConfigError
 from ..telemetry import log_error
@@ -36,16 +36,15 @@ class Masters:
     def __init__(
         self,
         targets: Sequence[Target],
+        policy: Policy,
         settings: ConnectorSettings,
-        local_queue: LocalQueue,
-        server_entries: ServerQueueEntries,
         release_at_exit: bool,
     ) -> None:
         self.client_state = ClientState(weakref.ref(self))
-        self.local_queue = local_queue
-        self.server_entries = server_entries
+        self.policy = policy
         self.release_at_exit = release_at_exit
-        self._use(Connector(settings, [MasterState(target) for target in targets], self.client_state))
+        states = [MasterState(target) for target in targets]
+        self._use(Connector(policy, settings, states, self.client_state))
         _all_masters.add(self)
 
     def _use(self, connector: Connector) -> None:
@@ -68,7 +67,7 @@ class Masters:
             return self.client_state.closed or bool(self.connector.misconfigured)
 
         def quorum() -> bool:
-            return hopeless() or self.connector.connected() >= self.connector.settings.need
+            return hopeless() or self.connector.connected() >= self.policy.need
 
         def all_tried() -> bool:
             return hopeless() or all(state.attached or state.failures for state in self.connector.states)
@@ -79,7 +78,7 @@ class Masters:
     def end_quorum_wait(self) -> bool:
         """Record that a caller has waited for the first quorum. Returns whether there is a quorum."""
         self.client_state.ready = not self.connector.misconfigured
-        return self.connector.connected() >= self.connector.settings.need and not self.client_state.closed
+        return self.connector.connected() >= self.policy.need and not self.client_state.closed
 
     def pause(self, seconds: float) -> None:
         """Sleep for ``seconds``. Raises ClientClosed as soon as the client is closed."""
@@ -101,7 +100,7 @@ class Masters:
 
         def reconnected() -> bool:
             connector = self.connector
-            quorum = connector.connected() >= connector.settings.need
+            quorum = connector.connected() >= self.policy.need
             return self.client_state.closed or (quorum and any(map(connector.is_usable, disconnected)))
 
         if reconnected():  # since the exchange that failed
@@ -162,19 +161,19 @@ class Masters:
         end = time.monotonic() + timeout
         if not self.connector.stop():
             return
-        self.local_queue.wake_all()
+        self.policy.local_queue.wake_all()
         # Without this, other processes would wait behind the queue entries of callers of this client.
-        undo = self.server_entries.close()
+        undo = self.policy.server_entries.close()
         if undo:
             self.engine.exchange(undo, 0, 0.0)
-        self.server_entries.wait_for_rounds(timeout)
+        self.policy.server_entries.wait_for_rounds(timeout)
         self.connector.close(max(0.0, end - time.monotonic()))
         self.client_state.remove_leases(list(self.client_state.held))
 
     def after_fork_in_child(self) -> None:
         """Begin again without the connections and leases of the parent."""
-        self.local_queue.after_fork_in_child()
-        self.server_entries.after_fork_in_child()
+        self.policy.local_queue.after_fork_in_child()
+        self.policy.server_entries.after_fork_in_child()
         self.client_state.after_fork_in_child()
         self._use(self.connector.copy_after_fork())
 

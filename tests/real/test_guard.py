@@ -388,7 +388,7 @@ def test_a_guard_that_began_anew_is_not_ended(valkey: Masters, connected: MakeCl
     connector.changed = Change()
     connector._end_guard(master_state, now)
     assert master_state.guarded_until == now + 60.0
-    assert not connector.settings.voters.mask & 1
+    assert not connector.policy.voters.mask & 1
 
 
 def test_a_flush_is_not_forgotten_whoever_gives_the_connection_up(
