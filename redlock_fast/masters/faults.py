@@ -5,16 +5,15 @@ Compiled where it can be, with the types of ``masters/faults.pxd``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from ..algorithm.local_queue import QueueEntry
-from ..engine.contract import BACKLOG, NOT_ASKED, NOT_SENT, PROTOCOL_ERROR, SKIP_REASONS, Engine
+from ..engine.contract import BACKLOG, NOT_ASKED, NOT_SENT, PROTOCOL_ERROR, SKIP_REASONS
 from ..engine.messages import BatchVotes, Votes
 from ..wire.resp import ProtocolError, decode, error_code, without_arguments
 from ..wire.text import clean
-from .client_state import ClientState
-from .connector import Connector
+
+if TYPE_CHECKING:
+    from .masters import Masters
 
 #: The error replies that are causes by themselves; a server may say anything.
 ERRORS = frozenset(
@@ -26,23 +25,7 @@ ERRORS = frozenset(
 )
 
 
-class MasterSet(Protocol):
-    """What a driver needs of the masters."""
-
-    client_state: ClientState
-    connector: Connector
-    engine: Engine
-
-    def wait_for_quorum(self, timeout: float) -> bool: ...
-
-    def pause(self, seconds: float) -> None: ...
-
-    def reconnect(self, seconds: float, disconnected: Sequence[int]) -> None: ...
-
-    def wait_for_turn(self, entry: QueueEntry, seconds: float) -> None: ...
-
-
-def has_faults(answers: list[Votes] | BatchVotes, masters: MasterSet) -> bool:
+def has_faults(answers: list[Votes] | BatchVotes, masters: Masters) -> bool:
     """Whether a master failed in an exchange. If so, call ``note_faults``.
 
     A master that was only skipped is counted here: while it is stopped, every exchange skips it.
@@ -58,10 +41,10 @@ def has_faults(answers: list[Votes] | BatchVotes, masters: MasterSet) -> bool:
     return found
 
 
-def note_faults(answers: list[Votes] | BatchVotes, masters: MasterSet) -> None:
-    """Count the faults of an exchange, and log them at most once per master and LOG_INTERVAL."""
+def note_faults(answers: list[Votes] | BatchVotes, masters: Masters) -> None:
+    """Count the faults of an exchange, and log each master's at most once in LOG_INTERVAL."""
     for votes in answers if type(answers) is list else answers.votes.values():  # type: ignore[union-attr]
-        for master, detail in votes.details.items() if votes.faulty else ():
+        for master, detail in votes.details.items():
             if detail not in NOT_SENT:
                 state = masters.connector.states[master]
                 state.causes[fault_cause(detail)] += 1

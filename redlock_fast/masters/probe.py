@@ -108,13 +108,13 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
             (b"PEXPIRE", key, b"1", b"GT"),
         ],
     )
-    facts, replication, replicas = _info(facts), _info(replication), _pairs(replicas)
+    facts, replication, memory, replicas = _info(facts), _info(replication), _pairs(memory), _pairs(replicas)
     if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")):
         raise ConnectError(
             "it is a node of a Cluster, which serves some keys only and may fail over without notice; "
             "a master must be a server of its own, or behind Sentinels"
         )
-    role = _role(role) or replication.get("role", "")
+    role = (_text(role[0]) if isinstance(role, list) and role else "") or replication.get("role", "")
     if role not in ("master", ""):
         raise ConnectError(f"it is a {role}, not a master: a lock there could vanish with the next write")
     kind = "valkey" if "valkey_version" in facts else "redis"
@@ -128,7 +128,7 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
         protocol=protocol,
         can=_capabilities(kind, version, *probes),
         persistence=_persistence(_pairs(append)),
-        eviction=_eviction(_pairs(memory)),
+        eviction="noeviction" if memory.get("maxmemory") == "0" else memory.get("maxmemory-policy", ""),
         promoted=replication.get("master_replid2", "").strip("0") != "",
         replid=replication.get("master_replid", ""),
         witness=protocol == 3 and not isinstance(tracking, Exception),
@@ -175,10 +175,6 @@ def _text(word: Any) -> str:
     return clean(word if isinstance(word, bytes) else str(word), MAX_FACT)
 
 
-def _role(reply: Any) -> str:
-    return _text(reply[0]) if isinstance(reply, list) and reply else ""
-
-
 def _persistence(config: dict[str, str]) -> str:
     if "appendonly" not in config:
         return ""
@@ -187,10 +183,6 @@ def _persistence(config: dict[str, str]) -> str:
     when = config.get("appendfsync", "")
     late = when == "always" and config.get("no-appendfsync-on-rewrite") != "no"
     return "aof not on rewrite" if late else f"aof {when}"
-
-
-def _eviction(config: dict[str, str]) -> str:
-    return "noeviction" if config.get("maxmemory") == "0" else config.get("maxmemory-policy", "")
 
 
 def _capabilities(kind: str, version: str, delifeq: Any, delex: Any, expire_gt: Any) -> Capabilities:
@@ -207,11 +199,9 @@ def _supports(reply: Any, otherwise: bool) -> bool:
     if not isinstance(reply, Exception):
         return True
     text = str(reply).lower()
-    if "unknown" in text or "syntax" in text or "number of arguments" in text:
-        return False
-    if "no permissions to run" in text:
-        return False  # the command itself is forbidden to this user
-    return otherwise
+    # The last of these: the command itself is forbidden to this user.
+    no = ("unknown", "syntax", "number of arguments", "no permissions to run")
+    return False if any(words in text for words in no) else otherwise
 
 
 def _key_refused(reply: Any) -> bool:

@@ -7,12 +7,13 @@ from typing import Any, TypeVar
 
 from ..algorithm.effects import Effect, Exchange, Sleep, WaitForChange, WaitForReconnect, WaitForTurn
 from ..engine.contract import BatchVotes, Votes
-from ..masters.faults import MasterSet, has_faults, note_faults
+from ..masters.faults import has_faults, note_faults
+from ..masters.masters import Masters
 
 Result = TypeVar("Result")
 
 
-def exchange(effect: Exchange, masters: MasterSet) -> list[Votes] | BatchVotes:
+def exchange(effect: Exchange, masters: Masters) -> list[Votes] | BatchVotes:
     answers: Any = masters.engine.exchange(
         effect.requests, effect.need, effect.timeout, effect.wait, effect.stall
     )
@@ -23,7 +24,7 @@ def exchange(effect: Exchange, masters: MasterSet) -> list[Votes] | BatchVotes:
     return answers  # type: ignore[no-any-return]
 
 
-def drive(procedure: Generator[Effect, Any, Result], masters: MasterSet, first_result: Any = None) -> Result:
+def drive(procedure: Generator[Effect, Any, Result], masters: Masters, first_result: Any = None) -> Result:
     """Run ``procedure`` to its end and return its result.
 
     Whatever is raised while an effect is performed is thrown into the procedure, which may clean

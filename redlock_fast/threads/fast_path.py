@@ -10,12 +10,13 @@ from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.redlock import finish_release, start_release
 from ..locks.lock_state import LockState
 from ..locks.procedures import acquire_lock, release_lock
-from ..masters.faults import MasterSet, has_faults, note_faults
+from ..masters.faults import has_faults, note_faults
+from ..masters.masters import Masters
 from .driver import drive
 
 
 def acquire(
-    lock: LockState, blocking: bool, timeout: float | None, masters: MasterSet
+    lock: LockState, blocking: bool, timeout: float | None, masters: Masters
 ) -> Lease | AcquireFailure:
     attempt = lock._start_attempt(blocking, timeout)
     if attempt is None:
@@ -40,7 +41,7 @@ def acquire(
         raise
 
 
-def release(lock: LockState, masters: MasterSet) -> bool:
+def release(lock: LockState, masters: Masters) -> bool:
     lease = lock._lease
     try:
         lease = lock._start_release()

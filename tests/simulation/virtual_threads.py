@@ -26,7 +26,7 @@ class Over(BaseException):
 
 
 class Crossing:
-    """What blocking code asks of masters, as effects that an actor performs; see ``_drive.Fleet``."""
+    """What blocking code asks of masters, as effects that an actor performs; see ``masters/masters.py``."""
 
     def __init__(self, process: Process) -> None:
         self.engine = self.connector = self
