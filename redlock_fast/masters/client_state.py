@@ -7,16 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from .._stats import Stats
+from ..algorithm.lease import Lease
 from ..telemetry import EventLog
-
-
-class HasDeadline(Protocol):
-    """A lease. ``deadline``: seconds on the lease clock."""
-
-    deadline: float
 
 
 class ClientState:
@@ -44,7 +39,7 @@ class ClientState:
         #: A first quorum of connections exists, or a caller has waited for it.
         self.ready = False
         #: The leases of this client, also those whose lock object is gone, until they end.
-        self.held: set[HasDeadline] = set()
+        self.held: set[Lease] = set()
         #: Guards the state of lock objects and the choice of the renewal, for a few instructions without I/O.
         #: Reentrant: a signal handler may use the client while its own thread is inside.
         self.mutex = threading.RLock()
@@ -54,7 +49,7 @@ class ClientState:
         self.generation += 1
         self._reset()
 
-    def add_lease(self, lease: HasDeadline) -> None:
+    def add_lease(self, lease: Lease) -> None:
         """Record a granted lease. While at least one is held, ``clients_with_leases`` has the masters."""
         if not self.held:
             clients_with_leases[self] = self._masters()
@@ -62,7 +57,7 @@ class ClientState:
         if self.observer is not None:
             self.observer.granted(lease)
 
-    def add_leases(self, leases: Collection[HasDeadline]) -> None:
+    def add_leases(self, leases: Collection[Lease]) -> None:
         """Record the granted leases of a batch."""
         if leases and not self.held:
             clients_with_leases[self] = self._masters()
@@ -71,13 +66,13 @@ class ClientState:
             for lease in leases:
                 self.observer.granted(lease)
 
-    def remove_lease(self, lease: HasDeadline) -> None:
+    def remove_lease(self, lease: Lease) -> None:
         """Forget a lease that was released or has ended."""
         self.held.discard(lease)
         if not self.held:
             clients_with_leases.pop(self, None)
 
-    def remove_leases(self, leases: Iterable[HasDeadline]) -> None:
+    def remove_leases(self, leases: Iterable[Lease]) -> None:
         """Forget the leases of a batch."""
         self.held.difference_update(leases)
         if not self.held:

@@ -51,7 +51,7 @@ class Masters:
         self.connector = connector
         self.engine = connector.engine  # bound here: the fast path looks up one attribute less
 
-    # --- waiting: by blocking here; an event loop waits for the same conditions ---
+    # --- waiting (an event loop waits for the same conditions without blocking) ---
 
     def wait_for_quorum(self, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds for a quorum of connections. Returns whether there is one."""
@@ -63,14 +63,16 @@ class Masters:
     def quorum_conditions(self, timeout: float) -> Sequence[tuple[Callable[[], bool], float]]:
         """The conditions to wait for in this order, each with its seconds. Then call ``end_quorum_wait``."""
 
-        def hopeless() -> bool:
-            return self.client_state.closed or bool(self.connector.misconfigured)
+        connector = self.connector
+
+        def cannot_connect() -> bool:
+            return self.client_state.closed or bool(connector.misconfigured)
 
         def quorum() -> bool:
-            return hopeless() or self.connector.connected() >= self.policy.need
+            return cannot_connect() or connector.connected() >= self.policy.need
 
         def all_tried() -> bool:
-            return hopeless() or all(state.attached or state.failures for state in self.connector.states)
+            return cannot_connect() or all(state.attached or state.failures for state in connector.states)
 
         # A lease on a bare quorum is lost with the first master that fails: give the others a moment.
         return (quorum, timeout), (all_tried, min(timeout, GRACE))
@@ -125,7 +127,7 @@ class Masters:
         self.check_open()
 
     def check_open(self) -> None:
-        """Raise ClientClosed, or ConfigError if the masters cannot form a quorum of distinct servers."""
+        """Raise ClientClosed after close(), or ConfigError if the configuration cannot work."""
         if self.client_state.closed:
             raise ClientClosed("this client was closed; make a new one")
         if self.connector.misconfigured:
@@ -195,7 +197,7 @@ def release_held() -> None:
     Each client takes a second at most.
     """
     for state, masters in list(clients_with_leases.items()):
-        held: list[Any] = list(state.held)
+        held = list(state.held)
         if held and masters.release_at_exit and not state.closed:
             state.ending = True
             effect: Any

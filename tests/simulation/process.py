@@ -8,10 +8,11 @@ from math import inf
 from typing import Any
 
 from redlock_fast.algorithm.effects import Exchange, Sleep, WaitForQuorum, WaitForReconnect, WaitForTurn
+from redlock_fast.algorithm.lease import Lease
 from redlock_fast.algorithm.policy import Policy
 from redlock_fast.engine.contract import Votes
 from redlock_fast.locks.client_base import BaseClient
-from redlock_fast.masters.client_state import ClientState, HasDeadline
+from redlock_fast.masters.client_state import ClientState
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.wire.commands import Verb
 
@@ -48,13 +49,13 @@ class SimulatedClientState(ClientState):
         self.events = Silence()  # type: ignore[assignment]
         self.mutex = nullcontext()  # type: ignore[assignment]
 
-    def add_lease(self, lease: HasDeadline) -> None:
+    def add_lease(self, lease: Lease) -> None:
         self.held.add(lease)
 
-    def add_leases(self, leases: Collection[HasDeadline]) -> None:
+    def add_leases(self, leases: Collection[Lease]) -> None:
         self.held.update(leases)
 
-    def remove_lease(self, lease: HasDeadline) -> None:
+    def remove_lease(self, lease: Lease) -> None:
         self.held.discard(lease)
 
 
