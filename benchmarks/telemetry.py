@@ -35,9 +35,9 @@ PAIRS = [("plain", kind) for kind in KINDS[1:]]
 def observers(client: Any) -> dict[str, Any]:
     """The observer of the client for each kind; None where nothing is observed."""
     time_grants(client)
-    timed, client.masters.observer = client.masters.observer, None
+    timed, client.client_state.observer = client.client_state.observer, None
     trace(client, TracerProvider())  # which records, and exports nothing
-    return dict(zip(KINDS, (None, None, timed, client.masters.observer), strict=True))
+    return dict(zip(KINDS, (None, None, timed, client.client_state.observer), strict=True))
 
 
 def threads(client: FastRedlock, args: argparse.Namespace) -> None:
@@ -63,7 +63,7 @@ async def play(client: Any, args: argparse.Namespace) -> dict[str, tuple[list[fl
         turns: tuple[list[float], list[float]] = ([], [])
         for _ in range(args.rounds):
             for which in random.sample((0, 1), 2):
-                client.masters.observer = kinds[pair[which]]
+                client.client_state.observer = kinds[pair[which]]
                 await work(client, args)  # warms up
                 start = time.process_time()
                 await work(client, args)
@@ -88,12 +88,12 @@ def alone(rounds: int = 200, grants: int = 2_000) -> float:
         for _ in range(rounds):
             seconds = []
             for client in (plain, timed):
-                hold = client.masters.add_lease
+                hold = client.client_state.add_lease
                 start = time.process_time()
                 for _ in range(grants):
                     hold(lease)
                 seconds.append(time.process_time() - start)
-                client.masters.remove_lease(lease)
+                client.client_state.remove_lease(lease)
             extra.append((seconds[1] - seconds[0]) / grants)
     return statistics.median(extra)
 

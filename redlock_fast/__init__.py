@@ -20,7 +20,7 @@ from .errors import (
     WrongLoop,
 )
 from .locks.rlock import RLock
-from .masters.state import MasterHealth
+from .masters.health import MasterHealth
 from .threads.client import FastRedlock, Lock
 
 if _TYPE_CHECKING:
@@ -28,7 +28,7 @@ if _TYPE_CHECKING:
     from .aio.rlock import AsyncRLock
     from .sharded.clients import AsyncShardedRedlock, ShardedRedlock
 
-#: Loaded when they are first asked for: they import asyncio and hashlib, which is most of what takes time.
+#: Imported at their first use: they import asyncio and hashlib, which take most of the import time.
 _LATER = {
     "AsyncFastRedlock": "aio",
     "AsyncLock": "aio",
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> object:
 __version__ = "0.1.0"
 
 ENGINE = "native" if _load().__name__ == "NativeEngine" else "python"
-"""Which engine ``engine="auto"`` is in this process: "native" or "python"."""
+"""The engine that ``engine="auto"`` chooses in this process: "native" or "python"."""
 
 __all__ = [
     "ENGINE",

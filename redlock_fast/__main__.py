@@ -1,4 +1,4 @@
-"""``python -m redlock_fast``: the same as ``redlock-fast``."""
+"""Runs the command ``redlock-fast`` as ``python -m redlock_fast``."""
 
 import sys
 

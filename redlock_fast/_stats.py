@@ -1,7 +1,7 @@
-"""What a client counts.
+"""The counters of a client.
 
-Each count is one ``+= value`` without a mutex: a thread that calls nothing between the load and the store of
-a field keeps the GIL. Compiled where it can be, as fields of C.
+Each update is one ``+= value`` without a mutex. It loses no count, because a thread keeps the GIL while it
+calls nothing between the load and the store of a field. Compiled where it can be, with C fields.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ from typing import Any
 
 @dataclass
 class Stats:
-    """What a client has done so far, as counts.
+    """Counts of what a client has done so far.
 
     Attributes:
         acquired: Acquires that got the lock.
-        contended: Acquires that did not, as others held it.
-        unavailable: Acquires that did not, as too few masters answered.
-        released: Releases that found the lease alive.
-        expired: Releases that came after its end.
+        contended: Acquires that failed because another holder had the lock.
+        unavailable: Acquires that failed because too few masters answered.
+        released: Releases before the end of the lease.
+        expired: Releases after the end of the lease.
         extended: Extensions that were confirmed.
-        inconclusive: Extensions that too few masters answered: the lease is what it was.
-        lost: Extensions that found the lock lost; and auto-extended leases that ended otherwise before
-            their release.
-        renewed: Of the extensions, those by renewal.
-        faults: Votes that were failures, all masters together; ``health()`` has them for each.
+        inconclusive: Extensions that too few masters answered: the lease is unchanged.
+        lost: Extensions that found the lock lost, and auto-extended leases that ended before their release.
+        renewed: How many of ``extended`` were made by renewal.
+        faults: Votes that were failures, of all masters; ``health()`` has them for each master.
     """
 
     acquired: int = 0
@@ -40,12 +39,12 @@ class Stats:
     faults: int = 0
 
     def copy(self) -> Stats:
-        """As they are now; the client's go on."""
+        """A copy, which does not change any more."""
         return Stats(*self._values())
 
     def _values(self) -> tuple[int, ...]:
         return tuple(getattr(self, field.name) for field in fields(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For pickle and copy: fields of C are no dictionary."""
+        """For pickle and copy, because C fields are not in a ``__dict__``."""
         return Stats, self._values()

@@ -1,4 +1,4 @@
-"""All exceptions. Each says whose fault it is and what the caller can do."""
+"""All exceptions. Each says what is at fault and what the caller can do."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ class ClientClosed(RedlockError):
 
 
 class WrongLoop(RedlockError, RuntimeError):
-    """The client belongs to another event loop, running or closed: make one for each loop."""
+    """The client belongs to another event loop, running or closed. Make a client for each loop."""
 
 
 class LockAlreadyHeld(RedlockError, RuntimeError):
-    """``acquire()`` on a lock object that holds a lease, or is just acquiring one.
+    """``acquire()`` on a lock object that holds a lease, or is acquiring one.
 
-    A second token would overwrite the first, which could then never be released.
-    Use another lock object for another holder.
+    A second token would overwrite the first, which could then never be released. Use one lock object for each
+    holder.
     """
 
 
 class LockNotAcquired(RedlockError):
-    """The lock was not obtained within the time or the attempts allowed: one of the two below.
+    """The lock was not obtained within the time or the attempts allowed.
 
-    Nothing of the attempt is left on the masters.
+    It is raised as [`Contended`][] or [`QuorumUnavailable`][]. Nothing of the attempt is left on the masters.
     """
 
 
 class Contended(LockNotAcquired):
-    """Others hold the lock; the masters are well. Come back later, or wait with a longer ``timeout``.
+    """Another holder has the lock; the masters work. Try again later, or with a longer ``timeout``.
 
-    ``masters`` names those that refused.
+    ``masters`` has the names of the masters that refused.
     """
 
     def __init__(self, message: str, masters: Sequence[str] = ()) -> None:
@@ -60,7 +60,7 @@ class Contended(LockNotAcquired):
 
 
 class MasterError(RedlockError):
-    """What was wrong with one master: ``master`` is its name, ``cause`` the reason."""
+    """The failure of one master. ``master`` is its name, ``cause`` the reason."""
 
     def __init__(self, master: str, cause: str) -> None:
         super().__init__(f"{master}: {cause}")
@@ -71,8 +71,8 @@ class MasterError(RedlockError):
 class QuorumUnavailable(LockNotAcquired):
     """Too many masters are down, silent or answer with errors to form a quorum.
 
-    ``causes`` holds one [`MasterError`][] per failing master: somebody should look at them. From
-    ``extend()`` it says nothing about the lease: the lock is held until the deadline that it had.
+    ``causes`` has one [`MasterError`][] per failing master, for an operator to look into. When ``extend()``
+    raises it, the lease is unchanged: the lock is held until its previous deadline.
     """
 
     def __init__(self, message: str, causes: Sequence[MasterError] = ()) -> None:
@@ -81,9 +81,9 @@ class QuorumUnavailable(LockNotAcquired):
 
 
 class LockLost(RedlockError):
-    """The lease ended, or a quorum no longer has our key: others may hold the lock.
+    """The lease ended, or a quorum no longer has its key. Another holder may have the lock.
 
-    Stop what it protected. A lost lock is never revived: acquire it again, as anybody else.
+    Stop the work that the lock protected. A lost lock stays lost: acquire it again.
     """
 
 

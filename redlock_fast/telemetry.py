@@ -1,6 +1,6 @@
 """Log events. Event names are stable; records go to the logger ``redlock_fast``.
 
-A record's ``event`` is its name, its ``master`` the master that it is about, if it is about one.
+A record's ``event`` is the event's name. Its ``master`` is the name of the master, for events of one master.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ logger = logging.getLogger("redlock_fast")
 #: At most one line per master and event in this many seconds.
 LOG_INTERVAL = 10.0
 
-#: All that there are; docs/telemetry.md says what they mean.
+#: All event names; docs/telemetry.md says what they mean.
 EVENTS = (
     "master-connected",
     "master-trusted",
@@ -32,14 +32,14 @@ EVENTS = (
 
 
 class EventLog:
-    """Log lines that a failing master cannot turn into a flood."""
+    """Logs events at a limited rate, so that a failing master cannot flood the log."""
 
     def __init__(self) -> None:
         self._next: dict[tuple[str, str], float] = {}
-        self._held_back: dict[tuple[str, str], int] = {}
+        self._suppressed: dict[tuple[str, str], int] = {}
 
     def warn(self, event: str, master: str, text: str) -> None:
-        """Log ``event`` about ``master``, at most once in LOG_INTERVAL; the rest is counted."""
+        """Log ``event`` about ``master`` at most once in LOG_INTERVAL. The rest is counted."""
         more = self._due(event, master)
         if more is not None:
             logger.warning(
@@ -47,20 +47,20 @@ class EventLog:
             )
 
     def warn_of(self, event: str, text: str) -> None:
-        """The same for what is no single master's."""
+        """Log ``event`` at most once in LOG_INTERVAL. It is not about a single master."""
         more = self._due(event, "")
         if more is not None:
             logger.warning("%s: %s%s", event, text, more, extra={"event": event})
 
     def _due(self, event: str, master: str) -> str | None:
-        """None: not now. Otherwise words about those that were held back."""
+        """The number of suppressed lines as text, to be logged now; None: suppress this line, too."""
         key = (event, master)
         now = time.monotonic()
         if now < self._next.get(key, 0.0):
-            self._held_back[key] = self._held_back.get(key, 0) + 1
+            self._suppressed[key] = self._suppressed.get(key, 0) + 1
             return None
         self._next[key] = now + LOG_INTERVAL
-        more = self._held_back.pop(key, 0)
+        more = self._suppressed.pop(key, 0)
         return f" ({more} more like it before)" if more else ""
 
     def info(self, event: str, master: str, text: str) -> None:
@@ -68,5 +68,5 @@ class EventLog:
 
 
 def log_error(event: str) -> None:
-    """Log the exception that is being handled: a trouble of this library's threads, or of a callback."""
+    """Log the current exception, raised in a thread of this library or in a callback."""
     logger.exception(event, extra={"event": event})

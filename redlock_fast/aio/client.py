@@ -253,7 +253,7 @@ class AsyncFastRedlock(BaseClient):
         """Ask the masters whether ``resource`` is locked now; see [`FastRedlock.locked`][]."""
         self.check_open()
         key = self.check_key(resource)
-        if not self.masters.ready:
+        if not self.client_state.ready:
             await self.connect()
         return self.is_locked(key, await drive(procedures.exists(self.policy, key), self.loop_binding()))
 
@@ -281,7 +281,7 @@ class AsyncFastRedlock(BaseClient):
     def renewal(self) -> LoopRenewal:
         """The background renewal of this client, one for each process. Raises WrongLoop."""
         binding = self.loop_binding()
-        if self._renewal is None or self._renewal.generation != self.masters.generation:
+        if self._renewal is None or self._renewal.generation != self.client_state.generation:
             self._renewal = LoopRenewal(self, binding)
         return self._renewal
 
@@ -292,7 +292,7 @@ class AsyncFastRedlock(BaseClient):
             return binding
         loop = asyncio.get_running_loop()
         self.check_open()
-        if binding is None or binding.generation != self.masters.generation:
+        if binding is None or binding.generation != self.client_state.generation:
             binding = self.bound = LoopBinding(self.masters, loop)
         else:
             what = "was closed" if binding.loop.is_closed() else "is another one"

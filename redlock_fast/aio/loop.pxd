@@ -3,13 +3,14 @@
 cimport cython
 
 from redlock_fast.aio.future cimport ExchangeFuture
-from redlock_fast.masters.held_leases cimport ClientState
+from redlock_fast.masters.client_state cimport ClientState
 from redlock_fast.masters.faults cimport has_faults
 
 @cython.final
 cdef class LoopBinding:
     cdef object __weakref__
-    cdef readonly ClientState masters
+    cdef readonly object masters
+    cdef readonly ClientState client_state
     cdef readonly object loop
     cdef readonly object engine
     cdef readonly long generation

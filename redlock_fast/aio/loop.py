@@ -15,8 +15,9 @@ from typing import Any
 from ..algorithm.effects import Exchange, WaitForChange
 from ..algorithm.local_queue import QueueEntry
 from ..engine.messages import Batch, Request
+from ..masters.connector import do_nothing
 from ..masters.faults import has_faults, note_faults
-from ..masters.masters import Masters, do_nothing
+from ..masters.masters import Masters
 from .future import ExchangeFuture
 
 #: Seconds; event loop timers are not finer.
@@ -33,9 +34,10 @@ class LoopBinding:
 
     def __init__(self, masters: Masters, loop: asyncio.AbstractEventLoop) -> None:
         self.masters = masters
+        self.client_state = masters.client_state
         self.loop = loop
         self.engine = masters.engine
-        self.generation = masters.generation
+        self.generation = self.client_state.generation
         self._pending = 0  # exchanges that are submitted and not decided
         self._single = True  # the last flush sent one exchange
         self._submitted = 0  # exchanges since the last flush
@@ -49,11 +51,11 @@ class LoopBinding:
         self._done.set_result(None)
         self._fd = self.engine.fileno()
         loop.add_reader(self._fd, self._on_ready)
-        masters.on_change = self._on_change
+        masters.connector.on_change = self._on_change
 
     def is_current(self) -> bool:
         """Whether the caller runs in this loop and in the process that created the binding."""
-        if self.generation != self.masters.generation:
+        if self.generation != self.client_state.generation:
             return False
         if self._waking:  # a resumed task calls: no other loop can run in its thread, so this check is enough
             return get_ident() == self._thread
@@ -83,7 +85,7 @@ class LoopBinding:
     def send(self, effect: Exchange) -> None:
         """Submit an exchange without waiting for its votes."""
         self.engine.submit(effect.requests, 0, effect.timeout, effect.wait, effect.stall, None)
-        self.masters.wake_soon()
+        self.masters.connector.wake_soon()
         self._submitted += 1
         if self._submitted == 1:
             self._flush_soon()
@@ -189,12 +191,12 @@ class LoopBinding:
 
     async def pause(self, seconds: float) -> None:
         """Wait ``seconds``. Raises ClientClosed if the client is closed."""
-        await self.until(lambda: self.masters.closed, seconds)
+        await self.until(lambda: self.client_state.closed, seconds)
         self.masters.check_open()
 
     async def reconnect(self, seconds: float, disconnected: list[int]) -> None:
         """``Masters.reconnect`` without blocking the loop."""
-        await self.until(*self.masters.reconnecting(seconds, disconnected))
+        await self.until(*self.masters.reconnect_condition(seconds, disconnected))
         self.masters.check_open()
 
     async def wait_for_turn(self, entry: QueueEntry, seconds: float) -> None:
@@ -208,7 +210,7 @@ class LoopBinding:
         entry.slot.wake = wake
         timer = self.loop.call_later(min(seconds, MAX_TIMER), _wake, turn)
         try:
-            if not entry.is_first and not self.masters.closed:
+            if not entry.is_first and not self.client_state.closed:
                 await turn
         finally:
             timer.cancel()
@@ -216,17 +218,17 @@ class LoopBinding:
 
     async def wait_for_quorum(self, timeout: float) -> bool:
         """``Masters.wait_for_quorum`` without blocking the loop."""
-        self.masters.start()
-        for condition, seconds in self.masters.quorum(timeout):
+        self.masters.connector.start()
+        for condition, seconds in self.masters.quorum_conditions(timeout):
             await self.until(condition, seconds)
-        return self.masters.joined()
+        return self.masters.end_quorum_wait()
 
     def _on_change(self) -> None:
         """Wake the tasks in ``until``. Called from any thread when a master's state changes."""
         try:
             self.loop.call_soon_threadsafe(self._wake_waiting)
         except RuntimeError:  # the loop is closed: no task can be woken; release what refers to the tasks
-            self.masters.on_change = do_nothing
+            self.masters.connector.on_change = do_nothing
             self._waiting.clear()
             self.engine.close_loop_fd()
 
@@ -238,7 +240,7 @@ class LoopBinding:
 
     def alive(self) -> bool:
         """Whether the binding still has a reader in an open loop of this process."""
-        ours = self.generation == self.masters.generation
+        ours = self.generation == self.client_state.generation
         return ours and self._fd >= 0 and not self.loop.is_closed()
 
     async def close(self) -> None:
@@ -265,7 +267,7 @@ class LoopBinding:
             self._on_ready()
         if self._timer is not None:
             self._timer.cancel()
-        self.masters.on_change = do_nothing
+        self.masters.connector.on_change = do_nothing
         self.engine.close_loop_fd()
 
 

@@ -43,7 +43,7 @@ class LoopRenewal(Renewal):
 
     def _set_timer(self, least: float = 0.0) -> None:
         """Set the timer for the next renewal, ``least`` seconds from now or later. An earlier timer stays."""
-        if self._ended or self.masters.closed or not self.schedule:
+        if self._ended or self.client_state.closed or not self.schedule:
             return
         when = self._loop.time() + max(least, self.wait())
         if self._timer is None or self._timer.when() > when + TIMER:
@@ -58,7 +58,7 @@ class LoopRenewal(Renewal):
     def _on_timer(self) -> None:
         self._timer = None
         try:
-            due = [] if self.masters.closed else self.collect_due()
+            due = [] if self.client_state.closed else self.collect_due()
         except Exception:  # renewal must go on: without it all locks would be lost
             log_error("renewal-error")
             due = []

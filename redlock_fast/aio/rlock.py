@@ -143,7 +143,9 @@ class AsyncRLock(Reentrant):
             return None
         ownership = self._bodies.pop(number)[1]
         return (
-            ownership if ownership.depth and ownership.generation == self._core.masters.generation else None
+            ownership
+            if ownership.depth and ownership.generation == self._core.client_state.generation
+            else None
         )
 
     async def _enter_again(self, ownership: Ownership, ttl: float | None) -> None:

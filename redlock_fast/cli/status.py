@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..errors import LockNotAcquired
-from ..masters.state import MasterHealth
+from ..masters.health import MasterHealth
 from ..threads.client import FastRedlock
 from . import exit_codes
 from .settings import load

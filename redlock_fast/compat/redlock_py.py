@@ -91,6 +91,6 @@ class Redlock:
         """Release a lock that this or another process acquired. Never raises because of masters."""
         _, resource, key = lock
         token = key.encode() if isinstance(key, str) else key
-        if not self._client.masters.ready:
+        if not self._client.client_state.ready:
             self._client.connect()
         adopt_lock(OurLock, self._client, resource, token, self._client.max_ttl).release()

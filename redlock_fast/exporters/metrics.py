@@ -15,7 +15,7 @@ from ..algorithm.lease import Lease
 from ..algorithm.quorum import EXPIRY_GRANULARITY
 from ..errors import ConfigError
 from ..locks.client_base import BaseClient
-from ..masters.state import MasterHealth
+from ..masters.health import MasterHealth
 from ..sharded.placement import Sharding
 
 Client = BaseClient | Sharding[Any]
@@ -146,7 +146,7 @@ class Clients:
     def timings(self) -> Iterator[tuple[tuple[str, str], Buckets]]:
         """The histograms of the clients that have one."""
         for common, core in self.parts():
-            observer = core.masters.observer
+            observer = core.client_state.observer
             if observer is not None and isinstance(observer.grants, Buckets):
                 yield common, observer.grants
 
@@ -161,7 +161,7 @@ def time_grants(core: BaseClient) -> None:
 def open_parts(client: Client) -> list[tuple[str, BaseClient]]:
     """The open clients of ``client`` with the names of their groups; "" if ``client`` is not sharded."""
     parts = client._clients if isinstance(client, Sharding) else {"": client}
-    return [(group, core) for group, core in parts.items() if not core.masters.closed]
+    return [(group, core) for group, core in parts.items() if not core.client_state.closed]
 
 
 def counts(common: tuple[str, str], core: BaseClient) -> Iterator[Point]:
@@ -176,7 +176,7 @@ def counts(common: tuple[str, str], core: BaseClient) -> Iterator[Point]:
             yield Point(metric, (*common, outcome), getattr(stats, outcome))
     yield Point("renewals", common, stats.renewed)
     yield Point("lost", common, stats.lost)
-    yield Point("held", common, len(core.masters.held))
+    yield Point("held", common, len(core.client_state.held))
     yield Point("waiting", common, sum(map(len, list(core.policy.local_queue.waiting.values()))))
     yield Point("quorum", common, core.policy.need)
 

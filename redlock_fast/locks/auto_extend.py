@@ -93,9 +93,10 @@ class Renewal:
     def __init__(self, core: BaseClient) -> None:
         # Not the client itself: that one has us, and is forgotten as soon as nobody else has it.
         self.masters = core.masters
+        self.client_state = core.client_state
         self.policy = core.policy
-        self.counts = core.masters.counts
-        self.generation = core.masters.generation
+        self.counts = core.client_state.counts
+        self.generation = core.client_state.generation
         self.schedule = Schedule(core.policy.drift_factor)
         #: Guards the schedule. Not that of the masters, which is held more briefly; may take that one inside.
         self.mutex = threading.RLock()
@@ -136,7 +137,7 @@ class Renewal:
             self.schedule.drop(renewed)
             renewed.lease.mark_lost(self.policy.clock())
         self.counts.lost += 1
-        self.masters.events.warn_of("lock-lost", f"{quoted(renewed.key)}: {reason}")
+        self.client_state.events.warn_of("lock-lost", f"{quoted(renewed.key)}: {reason}")
         self.notify_lost(lock, reason)
 
     # --- what drivers do, again and again ---
@@ -207,7 +208,7 @@ class Renewal:
 
     def _lost(self, renewed: RenewedLease, reason: str) -> None:
         lock: Any = renewed.lock()
-        if lock is not None and not self.masters.ending:
+        if lock is not None and not self.client_state.ending:
             self.mark_lost(lock, renewed, reason)
 
 

@@ -14,19 +14,18 @@ from ..algorithm.attempts import BLIP
 from ..algorithm.clock import Clock, lease_clock
 from ..algorithm.keys import encoded, key_of
 from ..algorithm.lease import AcquireFailure
-from ..algorithm.local_queue import LocalQueue
 from ..algorithm.lock_kind import FencedKind, LockKind, wire_ttl
 from ..algorithm.policy import Policy
 from ..algorithm.quorum import Retry, drift, impossible, quorum
-from ..algorithm.server_queue import ServerQueueEntries
 from ..algorithm.voting_masters import VotingMasters
 from ..engine import load
 from ..engine.contract import FAULT, MAX_MASTERS, NO_REPLY, Votes, Wait
 from ..errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
 from ..masters.address import target
+from ..masters.connector import ConnectorSettings
+from ..masters.health import MasterHealth
 from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
-from ..masters.state import MasterHealth
 from ..wire.text import quoted
 from .observer import Observer
 
@@ -89,7 +88,6 @@ class BaseClient:
         self.key_prefix = encoded("key_prefix", key_prefix)
         self.connect_timeout = number("connect_timeout", connect_timeout, above=0.0)
         retention = number("fencing_retention", fencing_retention, low=self.max_ttl, high=MAX_RETENTION)
-        voters, local_queue, server_entries = VotingMasters(len(targets)), LocalQueue(), ServerQueueEntries()
         self.policy = Policy(
             masters=len(targets),
             need=quorum(len(targets)),
@@ -97,33 +95,26 @@ class BaseClient:
             drift_factor=drift_factor,
             outage_timeout=connect_timeout,
             retry=retry,
-            voters=voters,
+            voters=VotingMasters(len(targets)),
             wait=Wait.ALL if decide == "all" else Wait.EARLY,
             clock=clock,
             retention=wire_ttl(retention),
             step=wire_ttl(self.max_ttl / 2),
             push=wait != "poll",
             refill=restart_guard != "off" if refill is None else refill,
-            local_queue=local_queue,
-            server_entries=server_entries,
             ttl=ttl,
         )
-        self.masters = Masters(
-            targets,
-            self.policy.need,
-            load(engine),
+        settings = ConnectorSettings(
+            engine_class=load(engine),
             connect_timeout=connect_timeout,
             socket_timeout=number("socket_timeout", socket_timeout, above=0.0),
             key_prefix=self.key_prefix,
             guard=Guard(restart_guard, self.max_ttl, bool(assume_fresh)),
-            voters=voters,
-            local_queue=local_queue,
-            server_entries=server_entries,
             wait=wait,
             allow_split=bool(allow_split),
-            clock=clock,
-            release_at_exit=bool(release_at_exit),
         )
+        self.masters = Masters(targets, self.policy, settings, bool(release_at_exit))
+        self.client_state = self.masters.client_state
 
     # --- arguments ---
 
@@ -156,7 +147,7 @@ class BaseClient:
 
     def acquire_error(self, key: bytes, failure: AcquireFailure) -> LockNotAcquired:
         """The exception for an acquire that ended without a lease."""
-        votes, policy, names = failure.votes, self.policy, self.masters.names()
+        votes, policy, names = failure.votes, self.policy, self.masters.connector.names()
         rounds = f"{failure.rounds} attempt{'s' * (failure.rounds > 1)}"
         if votes.granted >= policy.need:
             return QuorumUnavailable(
@@ -164,7 +155,7 @@ class BaseClient:
                 "use a longer ttl, or find out what delays the masters or this process"
             )
         if failure.unavailable:
-            self.masters.connect_urgently(BLIP)  # who has no quorum usually tries again
+            self.masters.connector.connect_urgently(BLIP)  # who has no quorum usually tries again
             return QuorumUnavailable(
                 f"{quoted(key)}: no quorum of {policy.need} of {policy.masters} masters after {rounds}: "
                 "check that they can be reached",
@@ -185,20 +176,20 @@ class BaseClient:
         guilty = (FAULT,) if enough else (FAULT, NO_REPLY)
         return [
             MasterError(name, self.masters.cause(master, votes))
-            for master, name in enumerate(self.masters.names())
+            for master, name in enumerate(self.masters.connector.names())
             if votes.values[master] in guilty
         ]
 
     def observe(self) -> Observer:
         """The observer of this client. The first call creates it."""
-        with self.masters.mutex:
-            if self.masters.observer is None:
-                self.masters.observer = Observer()
-            return cast(Observer, self.masters.observer)
+        with self.client_state.mutex:
+            if self.client_state.observer is None:
+                self.client_state.observer = Observer()
+            return cast(Observer, self.client_state.observer)
 
     def _class_of(self, own: type[L]) -> type[L]:
         """The class of the locks that this client makes: that of its observer, or else ``own``."""
-        observer = self.masters.observer
+        observer = self.client_state.observer
         return own if observer is None else observer.lock_class or own
 
     def is_locked(self, key: bytes, votes: Votes) -> bool:
@@ -217,8 +208,8 @@ class BaseClient:
 
     def stats(self) -> Stats:
         """What this client has done so far, as counts: a copy. No I/O, never raises."""
-        stats = self.masters.counts.copy()
-        stats.faults = sum(state.faults for state in self.masters.states)
+        stats = self.client_state.counts.copy()
+        stats.faults = sum(state.faults for state in self.masters.connector.states)
         return stats
 
 

@@ -5,7 +5,7 @@ cimport cython
 from redlock_fast.algorithm.lock_kind cimport LockKind
 from redlock_fast.algorithm.keys cimport key_of
 from redlock_fast.algorithm.lease cimport Lease
-from redlock_fast.masters.held_leases cimport ClientState
+from redlock_fast.masters.client_state cimport ClientState
 from redlock_fast.engine.messages cimport Votes
 from redlock_fast.algorithm.policy cimport Policy
 from redlock_fast.algorithm.redlock cimport Attempt, finish_attempt, start_attempt, trusted_votes
@@ -15,7 +15,7 @@ cdef class LockState:
     cdef public object resource
     cdef readonly object _core
     cdef Policy _policy
-    cdef ClientState _masters
+    cdef ClientState _client_state
     cdef public LockKind _lock_kind
     cdef readonly double _ttl
     cdef public object _timeout
@@ -25,11 +25,11 @@ cdef class LockState:
     cdef public object _acquiring
     cdef public long _generation
 
-    @cython.locals(policy=Policy, masters=ClientState, lock_kind=LockKind)
+    @cython.locals(policy=Policy, client_state=ClientState, lock_kind=LockKind)
     cpdef Attempt _start_attempt(self, bint blocking, object timeout)
     @cython.locals(lease=Lease)
     cpdef Lease _mark_acquiring(self, object me)
-    @cython.locals(lease=Lease, masters=ClientState)
+    @cython.locals(lease=Lease, generation=long)
     cpdef Lease _mark_acquiring_unlocked(self, object me)
     @cython.locals(lease=Lease)
     cpdef Lease _finish_attempt(self, Attempt attempt, Votes votes)
@@ -43,12 +43,12 @@ cdef class LockState:
 
 @cython.locals(one=LockState)
 cpdef LockState lock_of(
-    type kind, object core, Policy policy, ClientState masters, object resource, LockKind lock_kind, double ttl, Lease lease=*)
+    type kind, object core, Policy policy, ClientState client_state, object resource, LockKind lock_kind, double ttl, Lease lease=*)
 
 @cython.locals(policy=Policy, lock_kind=LockKind, seconds=double)
 cpdef LockState plain_lock(type kind, object core, object resource, object ttl)
 
-@cython.locals(lease=Lease, made=list, policy=Policy, masters=ClientState)
+@cython.locals(lease=Lease, made=list, policy=Policy, client_state=ClientState)
 cpdef list locks_of(type kind, object core, object resources, object leases)
 
 @cython.locals(one=LockState, lease=Lease)

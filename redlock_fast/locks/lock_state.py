@@ -17,7 +17,7 @@ from ..algorithm.policy import Policy
 from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
 from ..engine.messages import Votes
 from ..errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable
-from ..masters.held_leases import ClientState
+from ..masters.client_state import ClientState
 from ..wire.text import quoted
 from .auto_extend import AutoExtension
 from .client_base import BaseClient, check_timeout, number
@@ -39,11 +39,11 @@ class LockState:
         "__weakref__",
         "_acquiring",
         "_auto_extension",
+        "_client_state",
         "_core",
         "_generation",
         "_lease",
         "_lock_kind",
-        "_masters",
         "_max_extensions",
         "_policy",
         "_timeout",
@@ -64,7 +64,7 @@ class LockState:
         self.resource = resource
         self._core = core
         self._policy = core.policy  # at hand: an attribute of a core is looked up in a dictionary
-        self._masters: ClientState = core.masters
+        self._client_state: ClientState = core.client_state
         self._lock_kind = lock_kind
         self._ttl = core.ttl_of(ttl)
         self._timeout = None if timeout is None else check_timeout(timeout)
@@ -80,7 +80,7 @@ class LockState:
             self._max_extensions = None  # one bound is enough
         self._lease: Lease | None = None
         self._acquiring: object = None  # what the acquire that is under way is known by
-        self._generation = self._masters.generation
+        self._generation = self._client_state.generation
 
     # --- what it is ---
 
@@ -128,7 +128,7 @@ class LockState:
 
     def _own_lease(self) -> Lease | None:
         # A child of fork has a copy of this object; the lease is its parent's.
-        return self._lease if self._generation == self._masters.generation else None
+        return self._lease if self._generation == self._client_state.generation else None
 
     def __repr__(self) -> str:
         state = f"held for {self.remaining():.3f} s more" if self.locked() else "not held"
@@ -156,15 +156,15 @@ class LockState:
         The caller passes it to ``_mark_acquiring``, and its votes to ``_finish_attempt``. The last step of
         the caller, also after an exception, sets ``_acquiring`` to None.
         """
-        masters, policy, lock_kind = self._masters, self._policy, self._lock_kind
+        client_state, policy, lock_kind = self._client_state, self._policy, self._lock_kind
         if (
             self._lease is not None
             or type(lock_kind) is not LockKind
             or lock_kind.key in policy.local_queue.waiting
             or self._timeout is not None
             or (timeout != -1 and timeout is not None)
-            or not masters.ready
-            or masters.closed
+            or not client_state.ready
+            or client_state.closed
         ):
             return None
         return start_attempt(policy, lock_kind, self._ttl, policy.token())
@@ -174,7 +174,7 @@ class LockState:
 
         It has begun when ``_acquiring`` is ``me``: so one can tell, whatever interrupted this.
         """
-        with self._masters.mutex:
+        with self._client_state.mutex:
             lease = self._mark_acquiring_unlocked(me)
         if lease is not None:
             self.forget_lease(lease)
@@ -182,9 +182,9 @@ class LockState:
 
     def _mark_acquiring_unlocked(self, me: object) -> Lease | None:
         """The same, where no other thread uses this object; what has ended is not let go of yet."""
-        masters = self._masters
-        if self._generation != masters.generation:  # whoever acquired or held it is our parent
-            self._generation = masters.generation
+        generation = self._client_state.generation
+        if self._generation != generation:  # whoever acquired or held it is our parent
+            self._generation = generation
             self._acquiring, self._lease = None, None
         lease = self._lease
         if self._acquiring is not None or (lease is not None and self._policy.clock() < lease.deadline):
@@ -205,10 +205,10 @@ class LockState:
 
     def _on_granted(self, lease: Lease) -> None:
         self._lease = lease
-        self._masters.add_lease(lease)
+        self._client_state.add_lease(lease)
         if self._auto_extension is not None:
             self._auto_extension.begin(self, lease)
-        self._masters.counts.acquired += 1
+        self._client_state.counts.acquired += 1
 
     def _acquired(self, outcome: Lease | AcquireFailure) -> bool:
         """For ``acquire``: False where others hold it; QuorumUnavailable where masters are down."""
@@ -239,7 +239,7 @@ class LockState:
     def _start_release(self) -> Lease | None:
         """What there is to release."""
         lease = self._own_lease()
-        if lease is None or self._masters.closed:
+        if lease is None or self._client_state.closed:
             return None
         if self._auto_extension is not None:
             self._auto_extension.stop()
@@ -247,16 +247,16 @@ class LockState:
 
     def forget_lease(self, lease: Lease) -> None:
         """It is released, or over."""
-        self._masters.remove_lease(lease)
+        self._client_state.remove_lease(lease)
         if self._lease is lease:  # to the end: who is interrupted above finds it, and does this again
             self._lease = None
 
     def note_release(self, lease: Lease, alive: bool) -> bool:
         self.forget_lease(lease)
         if alive:
-            self._masters.counts.released += 1
+            self._client_state.counts.released += 1
         else:
-            self._masters.counts.expired += 1
+            self._client_state.counts.expired += 1
             self.note_loss(lease)
         return alive
 
@@ -280,7 +280,7 @@ class LockState:
 
     def note_extension(self, lease: Lease, outcome: ExtendOutcome) -> bool:
         """Whether the lease was extended."""
-        counts = self._masters.counts
+        counts = self._client_state.counts
         if outcome is ExtendOutcome.EXTENDED:
             counts.extended += 1
         elif outcome is ExtendOutcome.INCONCLUSIVE:
@@ -311,7 +311,7 @@ def lock_of(
     kind: type[H],
     core: BaseClient,
     policy: Policy,
-    masters: ClientState,
+    client_state: ClientState,
     resource: str | bytes,
     lock_kind: LockKind,
     ttl: float,
@@ -325,7 +325,7 @@ def lock_of(
     one.resource = resource
     one._core = core
     one._policy = policy
-    one._masters = masters
+    one._client_state = client_state
     one._lock_kind = lock_kind
     one._ttl = ttl
     one._timeout = None
@@ -333,7 +333,7 @@ def lock_of(
     one._auto_extension = None
     one._lease = lease
     one._acquiring = None
-    one._generation = masters.generation
+    one._generation = client_state.generation
     return one
 
 
@@ -346,7 +346,7 @@ def plain_lock(kind: type[H], core: BaseClient, resource: str | bytes, ttl: floa
     policy = core.policy
     lock_kind = LockKind(key_of(core.key_prefix, resource))
     seconds = policy.ttl if ttl is None else core.check_ttl(ttl)
-    return lock_of(kind, core, policy, core.masters, resource, lock_kind, seconds)
+    return lock_of(kind, core, policy, core.client_state, resource, lock_kind, seconds)
 
 
 def locks_of(
@@ -354,19 +354,21 @@ def locks_of(
 ) -> list[H | None]:
     """One of this kind for each lease, and None where there is none."""
     made: list[H | None] = []
-    policy, masters = core.policy, core.masters
+    policy, client_state = core.policy, core.client_state
     for resource, lease in zip(resources, leases, strict=True):
         if lease is None:
             made.append(None)
         else:
-            made.append(lock_of(kind, core, policy, masters, resource, lease.lock_kind, lease.ttl, lease))
-    masters.add_leases([lease for lease in leases if lease is not None])
+            made.append(
+                lock_of(kind, core, policy, client_state, resource, lease.lock_kind, lease.ttl, lease)
+            )
+    client_state.add_leases([lease for lease in leases if lease is not None])
     return made
 
 
 def remove_leases(core: BaseClient, held: Mapping[H, Lease]) -> None:
     """These are released, or over."""
-    core.masters.remove_leases(held.values())
+    core.client_state.remove_leases(held.values())
     for one, lease in held.items():
         if one._lease is lease:
             one._lease = None
@@ -387,7 +389,7 @@ def stop_auto_extension(locks: Iterable[LockState]) -> None:
 def held_by(core: BaseClient, locks: Iterable[H]) -> dict[H, Lease]:
     """Those that have a lease, with it."""
     held = {}
-    generation = core.masters.generation
+    generation = core.client_state.generation
     for one in locks:
         if one._lease is not None and one._generation == generation:
             held[one] = one._lease

@@ -27,7 +27,7 @@ def acquire_many(
     core.check_open()
     ttl = core.ttl_of(ttl)
     keys = check_resources(core, resources)
-    if keys and not core.masters.ready:
+    if keys and not core.client_state.ready:
         yield WaitForQuorum(core.connect_timeout)
         core.check_open()
     held: list[Lease | None] = []
@@ -35,14 +35,14 @@ def acquire_many(
         for part in batches.parts(keys):
             votes = yield from batches.acquire(core.policy, keys[part], ttl, held)
             if votes is not None:
-                core.masters.counts.unavailable += 1
+                core.client_state.counts.unavailable += 1
                 raise core.acquire_error(keys[part][0], AcquireFailure(votes, True, 1))
         _check_time(core, held)
         locks = locks_of(kind, core, resources, held)
         refused = held.count(None)
         acquired = len(held) - refused
-        core.masters.counts.acquired += acquired
-        core.masters.counts.contended += refused
+        core.client_state.counts.acquired += acquired
+        core.client_state.counts.contended += refused
         return locks
     except BaseException as error:
         yield from undo_after(error, batches.undo_leases([lease for lease in held if lease is not None]))
@@ -53,7 +53,7 @@ def _check_time(core: BaseClient, held: list[Lease | None]) -> None:
     """The leases of the first part run while the last part is acquired."""
     first = next((lease for lease in held if lease is not None), None)
     if first is not None and core.policy.clock() >= first.deadline:
-        core.masters.counts.unavailable += 1
+        core.client_state.counts.unavailable += 1
         raise QuorumUnavailable(
             f"the first of {len(held)} leases ended before the last was granted: "
             "use a longer ttl, or fewer locks at once"
@@ -63,7 +63,7 @@ def _check_time(core: BaseClient, held: list[Lease | None]) -> None:
 def release_many(core: BaseClient, locks: Sequence[LockState]) -> Generator[Effect, Any, list[bool]]:
     """As the release of each; False where there was nothing to release."""
     held = leases_of(core, locks)
-    if core.masters.closed:
+    if core.client_state.closed:
         held = {}
     stop_auto_extension(held)
     try:
@@ -75,8 +75,8 @@ def release_many(core: BaseClient, locks: Sequence[LockState]) -> Generator[Effe
         remove_leases(core, held)
     expired = alive.count(False)
     released = len(alive) - expired
-    core.masters.counts.released += released
-    core.masters.counts.expired += expired
+    core.client_state.counts.released += released
+    core.client_state.counts.expired += expired
     if expired:
         for (lock, lease), found in zip(held.items(), alive, strict=True):
             if not found:

@@ -26,7 +26,7 @@ def acquire_lock(
     ``first``: an attempt that the caller has started. The caller makes its exchange, and ends the acquire.
     """
     core, policy = lock._core, lock._core.policy
-    if first is None and core.masters.closed:
+    if first is None and core.client_state.closed:
         core.check_open()
     wait = lock._waiting_time(blocking, timeout)
     if wait == 0.0:
@@ -40,7 +40,7 @@ def acquire_lock(
             if ended is not None:
                 lock.note_loss(ended)
                 yield from procedures.undo_lease(ended)
-            if not core.masters.ready:
+            if not core.client_state.ready:
                 outage_timeout = core.connect_timeout
                 yield WaitForQuorum(outage_timeout if wait is None else min(wait, outage_timeout))
                 core.check_open()
@@ -48,8 +48,8 @@ def acquire_lock(
             policy, lock._lock_kind, lock._ttl, give_up_at, rounds, lock._on_granted, first
         )
         if isinstance(outcome, AcquireFailure):
-            core.masters.counts.unavailable += outcome.unavailable
-            core.masters.counts.contended += not outcome.unavailable
+            core.client_state.counts.unavailable += outcome.unavailable
+            core.client_state.counts.contended += not outcome.unavailable
         return outcome
     except BaseException as error:
         if lock._acquiring is me:  # or what there is may be another acquire's

@@ -119,7 +119,7 @@ class Reentrant:
         ours = (
             ownership is not None
             and ownership.depth
-            and ownership.generation == self._core.masters.generation
+            and ownership.generation == self._core.client_state.generation
         )
         return ownership if ours else None
 
@@ -141,7 +141,7 @@ class Reentrant:
 
     def _keep(self, lock: Any) -> Ownership:
         """The first level is entered."""
-        ownership = Ownership(lock, self._core.masters.generation)
+        ownership = Ownership(lock, self._core.client_state.generation)
         self._owner.put(ownership)
         return ownership
 
@@ -160,14 +160,14 @@ class Reentrant:
         return ttl if left < ttl - drift(ttl, self._core.drift_factor) else None
 
     def _increment(self, ownership: Ownership) -> None:
-        with self._core.masters.mutex:  # a named owner may be several threads
+        with self._core.client_state.mutex:  # a named owner may be several threads
             if not ownership.depth:
                 raise LockLost(f"{quoted(self.key)} was released by its owner meanwhile")
             ownership.depth += 1
 
     def _decrement(self, ownership: Ownership) -> bool:
         """Leave a level. Whether it is the first, which is for the caller to release."""
-        with self._core.masters.mutex:
+        with self._core.client_state.mutex:
             ownership.depth = max(0, ownership.depth - 1)
             return ownership.depth == 0
 

@@ -1,6 +1,6 @@
-"""From a URL, or a redis.Redis client, to the settings of one master. redis-py reads both; no I/O.
+"""The settings of one master, from a URL or a redis.Redis client. No I/O; redis-py parses both.
 
-It is imported when the first client is made, not with this package.
+redis-py is imported when the first client is made, not with this package.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..errors import ConfigError
 from ..wire.text import redacted
 from .sentinel import SENTINEL_SCHEMES, Discovery, Service, parse_sentinel_url
 
-#: redis-py's pools put these into connection settings; they belong to the pool, not to us.
+#: Prefixes of settings that redis-py's pools add for themselves.
 _POOL_SETTINGS = ("maint", "oss_cluster", "orig_", "himport", "retry", "health_check")
 
 _SCHEMES = {
@@ -27,20 +27,22 @@ _SCHEMES = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One configured master. ``name`` is for people and holds no secrets; ``address`` tells servers apart.
+    """One configured master.
 
-    ``named``: asks the Sentinels, if any look after it, for its host and port; its argument is seconds.
+    ``name``: for people, without secrets. ``address``: equal for masters that are one server.
+    ``ask_sentinels``: returns host and port as the master's Sentinels say, each asked for so many seconds.
+    None: it has no Sentinels.
     """
 
     name: str
     address: tuple[Any, ...]
     connect: Callable[[float, int], Any]  # (timeout, protocol) -> redis-py Connection, not connected
     protocol: int | None
-    named: Callable[[float], tuple[str, int]] | None = None
+    ask_sentinels: Callable[[float], tuple[str, int]] | None = None
 
 
 def target(master: Any) -> Target:
-    """Settings from a URL, or from a redis.Redis client. ConfigError for anything else; no I/O."""
+    """The settings of ``master``, a URL or a redis.Redis client. Raises ConfigError for anything else."""
     service = None
     if isinstance(master, str):
         connection_class, settings, service = _from_url(master)
@@ -68,12 +70,12 @@ def target(master: Any) -> Target:
     try:
         connection = connect(1.0, 2)
     except Exception as error:
-        # Only a TypeError's text is safe to show: it names an option. Others may quote a secret. And where a
-        # password is in the options, or may reach into them, an option's name may be a part of it.
+        # Only a TypeError's text is safe to show: it names an option. Other texts may quote a secret. If a
+        # password is among the options, or may reach into them, an option's name may be part of it.
         named = isinstance(error, TypeError) and not _secret_options(master)
         why = f": {error}" if named else ""
         raise ConfigError(f"masters: {_shown(master)} has settings that redis-py refuses{why}") from None
-    if getattr(connection, "driver_info", None):  # else redis-py reads a file for each connection
+    if getattr(connection, "driver_info", None):  # otherwise redis-py reads a file for each connection
         settings["driver_info"] = connection.driver_info
     path = getattr(connection, "path", None)
     db = getattr(connection, "db", 0)
@@ -101,11 +103,11 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
     try:
         parts = urlsplit(url)
         if "@" in parts.path + parts.fragment or "@" in parts.query.partition("=")[0]:
-            raise ValueError("the end of a password that is not escaped")
+            raise ValueError("an unescaped password continues after the address")
         service = parse_sentinel_url(url) if url.startswith(SENTINEL_SCHEMES) else None
         settings = dict(parse_url(service.url if service else url))  # type: ignore[no-untyped-call]
         if isinstance(settings.get("connection_class"), str):
-            raise ValueError("the class is not the URL's to choose")
+            raise ValueError("a URL must not choose the connection class")
     except ValueError:  # its text may quote the password
         raise ConfigError(
             f"masters: {_shown(url)} is no URL of a master: use redis://host:port/db, "
@@ -113,7 +115,7 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
             "write special characters in a password as %XX"
         ) from None
     connection_class = settings.pop("connection_class", Connection)
-    if issubclass(connection_class, SSLConnection):  # redis-py before 6 takes the certificate of any host
+    if issubclass(connection_class, SSLConnection):  # redis-py before 6 accepts the certificate of any host
         settings.setdefault("ssl_check_hostname", settings.get("ssl_cert_reqs") != "none")
     return connection_class, settings, service
 
@@ -138,5 +140,5 @@ def _secret_options(master: Any) -> bool:
 
 
 def _shown(master: Any) -> str:
-    """A master that was given, for an error: it has no secret."""
+    """A configured master as text for an error, without secrets."""
     return repr(redacted(master)) if isinstance(master, str) else type(master).__name__

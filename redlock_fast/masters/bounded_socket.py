@@ -1,8 +1,7 @@
-"""What a server may say while it is dialled: bounded in size, depth, number and time.
+"""Bounds the size, depth, number and time of a server's replies while it is connected and probed.
 
-redis-py takes what comes: a length of gigabytes, arrays in arrays, a line without end, a byte now and then
-for ever. So its connections are given a socket that reads each reply whole, looks at it, and only then
-hands it on.
+redis-py sets no bounds: a length of gigabytes, nested arrays, an endless line, a single byte now and then.
+So its connections get a socket that reads a whole reply and checks it before redis-py sees any of it.
 """
 
 from __future__ import annotations
@@ -13,22 +12,22 @@ from typing import Any
 
 from ..wire.resp import NEW, PARTIAL, ProtocolError, frame, resume
 
-#: Replies between two things that are sent. The most that are asked for at once are some ten.
+#: Replies between two writes. One write asks for some ten at most.
 MAX_REPLIES = 50
-#: Bytes of one of them, such as INFO's, and of all of them together.
+#: Bytes of one reply, such as INFO's, and of all replies between two writes.
 MAX_ANSWER = 64 << 10
 MAX_ANSWERS = 256 << 10
 RECEIVE_SIZE = 1 << 16
 
 
 class Pushed(ProtocolError):
-    """A push, before anything was watched: all that it can say is that keys were flushed."""
+    """A push message. No key is watched yet, so it can only say that the keys were flushed."""
 
 
 class BoundedSocket:
-    """``sock``, of which all that answers what was sent last has to come within ``timeout`` seconds.
+    """Wraps ``sock``: all replies to a write must arrive within ``timeout`` seconds of it.
 
-    Gives one reply at a time, so that what nobody asked for stays here.
+    ``recv`` returns bytes of one reply at a time, so an unrequested reply stays in this buffer.
     """
 
     def __init__(self, sock: socket.socket, timeout: float) -> None:
@@ -36,31 +35,31 @@ class BoundedSocket:
         self._timeout = timeout
         self._received = bytearray()
         self._scan = NEW
-        self._whole = 0  # so many bytes of them are the rest of a whole reply
-        self._asked()
+        self._reply_bytes = 0  # how many bytes of ``_received`` are the rest of a complete reply
+        self._on_write()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sock, name)
 
     def settimeout(self, seconds: float | None) -> None:
-        """Not for redis-py to say."""
+        """Ignored: redis-py must not change the timeout."""
 
-    def _asked(self) -> None:
+    def _on_write(self) -> None:
         self._deadline = monotonic() + self._timeout
         self._replies = 0
         self._bytes = 0
 
     def sendall(self, data: Any) -> None:
-        self._asked()
+        self._on_write()
         self._sock.settimeout(self._timeout)
         self._sock.sendall(data)
 
     def recv(self, size: int, *_: int) -> bytes:
-        if not self._whole:
-            self._whole = self._next()
-        data = bytes(self._received[: min(size, self._whole)])
+        if not self._reply_bytes:
+            self._reply_bytes = self._next()
+        data = bytes(self._received[: min(size, self._reply_bytes)])
         del self._received[: len(data)]
-        self._whole -= len(data)
+        self._reply_bytes -= len(data)
         return data
 
     def recv_into(self, buffer: Any, *_: int) -> int:
@@ -69,10 +68,10 @@ class BoundedSocket:
         return len(data)
 
     def _next(self) -> int:
-        """The size of the next reply, once all of it is here."""
+        """Receive the next reply completely, and return its size in bytes."""
         self._replies += 1
         if self._replies > MAX_REPLIES:
-            raise ProtocolError("replies that nobody asked for")
+            raise ProtocolError("unrequested replies")
         while True:
             end, self._scan = resume(self._received, self._scan, MAX_ANSWER)
             if end != PARTIAL:
@@ -100,22 +99,25 @@ class BoundedSocket:
         self._received += data
 
     def release(self) -> socket.socket:
-        """The socket itself, now that all that was asked for is answered."""
+        """The wrapped socket, after all requests were answered. Raises ProtocolError if there is more."""
         self._refuse_push()
         if self._received:
-            raise ProtocolError("a reply that nobody asked for")
+            raise ProtocolError("an unrequested reply")
         return self._sock
 
 
 def _check(data: bytearray, at: int) -> int:
-    """No attribute, no key of a map that is no word: hiredis 3.0 crashes on these. Returns where it ends."""
+    """Return where a value ends. Raises ProtocolError for what crashes hiredis 3.0.
+
+    These are attributes, and maps with keys that are not strings.
+    """
     kind, end = data[at : at + 1], data.index(b"\r\n", at) + 2
     if kind == b"|":
-        raise ProtocolError("an attribute that nobody asked for")
+        raise ProtocolError("an unrequested attribute")
     if kind not in b"*~>%":
         return frame(data, at, MAX_ANSWER)
     for item in range(int(data[at + 1 : end - 2]) * (2 if kind == b"%" else 1)):
         if kind == b"%" and item % 2 == 0 and data[end : end + 1] not in b"+$":
-            raise ProtocolError("a map with keys that are no words")
+            raise ProtocolError("a map with keys that are not strings")
         end = _check(data, end)
     return end

@@ -1,7 +1,6 @@
-"""From a master's settings to a connected, authenticated socket, and the commands for the server at its end.
+"""Opens a connection to a master: authenticated, probed, with the commands for its server.
 
-Connecting is redis-py's: TCP, TLS, unix sockets, AUTH and ACL users, SELECT, HELLO 3, credential
-providers.
+redis-py connects: TCP, TLS, unix sockets, AUTH and ACL users, SELECT, HELLO 3, credential providers.
 """
 
 from __future__ import annotations
@@ -22,40 +21,40 @@ from .bounded_socket import BoundedSocket, Pushed
 from .probe import ConnectError, Flushed, Server, probe, send_commands, with_witness
 from .restart_guard import Guard
 
-#: Of an error, for people.
+#: Characters of an error.
 MAX_TEXT = 500
 
 
 class ProbedConnection:
-    """A master that answered: what it is, and its connection, until that is taken."""
+    """A new connection to a master, and what its server said of itself."""
 
     def __init__(self, connection: Any, server: Server, commands: Dialect) -> None:
         self.server = server
         self.dialect = commands
-        #: Connections of masters with the same run_id that were found to lead to other servers: the number of
-        #: the master, and of its connection.
+        #: Connections with the same run_id that lead to other servers: the number of a master, and its count
+        #: of connections.
         self.distinct: set[tuple[int, int]] = set()
         self._connection: Any = connection
 
     def get(self, key: bytes) -> bytes | None:
-        """What is there. Raises ConnectError."""
+        """The value of ``key``; None: there is no such key. Raises ConnectError."""
         value = self._ask(b"GET", key)
         return value if isinstance(value, bytes) else None
 
     def put(self, key: bytes, value: bytes, ttl: int) -> None:
-        """For so many milliseconds. Raises ConnectError."""
+        """Set ``key`` for ``ttl`` milliseconds. Raises ConnectError."""
         self._ask(b"SET", key, value, b"PX", b"%d" % ttl)
 
     def _ask(self, *words: bytes) -> Any:
-        with reasons():
+        with _connect_errors():
             value = send_commands(self._connection, [words])[0]
             if isinstance(value, Exception):
                 raise value
             return value
 
     def take(self) -> socket.socket:
-        """The socket: redis-py must not close it. Raises ConnectError."""
-        with reasons():
+        """The socket, which ``close`` does not close from now on. Raises ConnectError."""
+        with _connect_errors():
             sock: socket.socket = self._connection._sock.release()
             self._connection._sock = None
             return sock
@@ -65,14 +64,14 @@ class ProbedConnection:
 
 
 @contextlib.contextmanager
-def reasons() -> Iterator[None]:
-    """Whatever redis-py or a credential provider makes of trouble, as ConnectError."""
+def _connect_errors() -> Iterator[None]:
+    """Turn every exception of redis-py, or of a credential provider, into a ConnectError."""
     try:
         yield
     except ConnectError:
         raise
     except Pushed:
-        raise Flushed("its keys were flushed while it was asked who it is") from None
+        raise Flushed("its keys were flushed while it was probed") from None
     except ProtocolError as error:
         raise ConnectError(f"{PROTOCOL_ERROR}: {error}") from None
     except Exception as error:
@@ -82,12 +81,12 @@ def reasons() -> Iterator[None]:
 def connect(
     to: Target, timeout: float, key_prefix: bytes, guard: Guard, *, known: Server | None, push: bool
 ) -> ProbedConnection:
-    """Connect, authenticate, ask what the server can do. ConnectError says why not.
+    """Connect to a master, authenticate, and probe its server. Raises ConnectError.
 
     ``timeout``: seconds, for the connection and for each reply. ``known``: the server at the last contact.
-    ``push``: have it tell when watched keys change, where it can.
+    ``push``: let the server notify of changed keys, if it can.
     """
-    with reasons():
+    with _connect_errors():
         connection, protocol = _connected(to, timeout)
         try:
             server = probe(connection, protocol, key_prefix)
@@ -107,12 +106,12 @@ def connect(
 
 
 def error_text(error: Exception) -> str:
-    """What redis-py raised, for people."""
+    """The text of an exception of redis-py, without secrets."""
     return clean(without_arguments(str(error)), MAX_TEXT) or type(error).__name__
 
 
 def _connected(to: Target, timeout: float) -> tuple[Any, int]:
-    """RESP3; RESP2 where the server has no HELLO."""
+    """A connection with RESP3, or with RESP2 if the server has no HELLO."""
     from redis.exceptions import ResponseError
 
     try:
@@ -137,7 +136,7 @@ def connection_of(to: Target, timeout: float, protocol: int) -> Any:
 
 
 def _prepared(connection: Any, server: Server, marker: RestartMarker | None, fresh: bool) -> Server:
-    """Load scripts (where that is forbidden, EVAL does it), look at the marker."""
+    """Load the scripts, and check the marker. Where SCRIPT LOAD is forbidden, EVAL loads them later."""
     commands: list[tuple[bytes | str, ...]] = [
         ("SCRIPT", "LOAD", script.text) for script in scripts(server.can, marker)
     ]

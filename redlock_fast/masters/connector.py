@@ -1,122 +1,126 @@
-"""The connector: it connects the masters of one client, notices what breaks, and connects again.
+"""The connector: connects the masters of one client, notices broken connections, and connects again.
 
-Callers never connect. One connector thread per client looks after all masters; while a master is
-being dialled there is one short-lived thread for it, so that a hung one delays no other.
+Callers never connect. Each client has one connector thread. While a master is being connected it also has a
+short-lived thread of its own, so that a master that hangs does not delay the others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-import os
 import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from ..algorithm.voting_masters import VotingMasters
-from ..engine.contract import FLUSHED, TRANSIENT_ERRORS, Engine, Request
-from ..telemetry import EventLog, log_error
-from ..wire.commands import Verb
-from ..wire.resp import error_code
-from .address import Target
+from ..algorithm.policy import Policy
+from ..engine.contract import FLUSHED, Engine
+from ..telemetry import log_error
+from .client_state import ClientState
 from .connect import ProbedConnection, connect, error_text
-from .held_leases import ClientState
+from .identity import is_same_server
 from .lingering_close import LingeringSockets
 from .probe import ConnectError, Flushed, Server
 from .restart_guard import Guard
 from .sentinel import Unknown
 from .state import MasterState
 
-#: Seconds between two looks at the connections while replies are owed, and otherwise.
+#: Seconds between two checks of all connections: while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
-#: A key that is written to one master and looked for on another: its prefix, and milliseconds that it lives.
-PROBE, PROBE_TTL = b"redlock-fast:", 10_000
 
 
-class Connector(ClientState):
-    """The state of each master, and the engine that serves them."""
+@dataclass(frozen=True, slots=True)
+class ConnectorSettings:
+    """How the masters of one client are connected: the options of the same names. Times in seconds."""
+
+    engine_class: type[Engine]
+    connect_timeout: float
+    socket_timeout: float
+    key_prefix: bytes
+    guard: Guard
+    wait: str
+    allow_split: bool
+
+
+class Connector:
+    """The engine of one client in one process, the state of each master, and the thread that connects them.
+
+    A child of fork replaces it by ``copy_after_fork``.
+    """
 
     def __init__(
         self,
-        targets: Sequence[Target],
-        need: int,
-        engine_class: type[Engine],
-        *,
-        connect_timeout: float,
-        socket_timeout: float,
-        key_prefix: bytes,
-        guard: Guard,
-        voters: VotingMasters,
-        wait: str,
-        allow_split: bool,
+        policy: Policy,
+        settings: ConnectorSettings,
+        states: list[MasterState],
+        client_state: ClientState,
     ) -> None:
-        super().__init__()
-        self.need = need
-        self.allow_split = allow_split
+        self.policy = policy
+        self.settings = settings
+        self.states = states
+        self.client_state = client_state
+        self.generation = client_state.generation
+        #: Why the configuration cannot work, or "".
         self.misconfigured = ""
-        self.guard = guard
-        self.voters = voters
-        self.wait = wait
-        self.events = EventLog()
-        self._engine_class = engine_class
-        self._connect_timeout = connect_timeout
-        self._socket_timeout = socket_timeout
-        self._key_prefix = key_prefix
-        self.states = [MasterState(target) for target in targets]
-        #: Called from any thread when a master connected or failed to, on close(), and now and then while
-        #: something is held: an event loop's.
+        #: Guards ``states`` and attach(). Notified when a connection attempt finishes, and on close().
+        self.changed = threading.Condition()
+        #: Event-loop callback. Called from any thread when a connection attempt finishes, on close(), and
+        #: periodically while leases are held.
         self.on_change: Callable[[], None] = do_nothing
-        self._begin()
-
-    def _begin(self) -> None:
-        """In a new process."""
-        self._change = threading.Condition()
         # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._idle = False  # the connector sleeps for long
-        self._next_prune = 0.0
-        self._urgent_until = 0.0  # a caller waits for a quorum of connections
+        self._idle = False  # the thread sleeps for IDLE_TICK
+        self._next_removal = 0.0  # when ended leases are removed again
+        self._urgent_until = 0.0  # until then a caller waits for a quorum of connections
         self._thread: threading.Thread | None = None
-        self._lingering_sockets = LingeringSockets(len(self.states))
-        self.engine = self._engine_class(len(self.states), _waker(self._wake))
-        weakref.finalize(self, self._wake.put, None).atexit = False  # a forgotten client's thread ends
+        self._lingering_sockets = LingeringSockets(len(states))
+        # The engine must not keep the connector alive: its callback has only the queue.
+        self.engine = settings.engine_class(len(states), functools.partial(self._wake.put, None))
+        # The thread has only a weak reference: wake it when the client was dropped without close().
+        weakref.finalize(self, self._wake.put, None).atexit = False
 
-    def prune(self) -> None:
-        """Now and then: forget what is over."""
+    def copy_after_fork(self) -> Connector:
+        """The connector of a child of fork. Closes the child's copies of this connector's sockets.
 
-    def after_fork_in_child(self) -> None:
-        """In a child of fork, which has none of the parent's threads, connections or locks."""
-        self.generation += 1
-        self.open()
-        self.on_change = do_nothing
-        engine, lingering_sockets = self.engine, self._lingering_sockets
+        The child has none of the parent's threads and connections, but what is known of each master.
+        """
         now = time.monotonic()
-        self.states = [state.copy_after_fork(now) for state in self.states]
-        self._begin()
-        engine.after_fork_in_child()
-        lingering_sockets.after_fork_in_child()
+        states = [state.copy_after_fork(now) for state in self.states]
+        copy = Connector(self.policy, self.settings, states, self.client_state)
+        copy.misconfigured = self.misconfigured
+        self.on_change = do_nothing  # perhaps the fork was made by a thread of this connector
+        self.engine.after_fork_in_child()
+        self._lingering_sockets.after_fork_in_child()
+        return copy
+
+    def ended(self) -> bool:
+        """Whether the client was closed, or a child of fork has replaced this connector."""
+        return self.client_state.closed or self.generation != self.client_state.generation
 
     def start(self) -> None:
         """Begin to connect in the background; does nothing the second time."""
-        with self._change:
-            # Whether it is alive: see ThreadRenewal.wake_soon.
-            if (self._thread is None or not self._thread.is_alive()) and not self.closed:
+        with self.changed:
+            # is_alive: a signal handler that raised may have interrupted start() before the thread began.
+            if (self._thread is None or not self._thread.is_alive()) and not self.ended():
                 self._thread = threading.Thread(
-                    target=_connector, args=(weakref.ref(self), self._wake), name="redlock-fast-connector"
+                    target=_connector,
+                    args=(weakref.ref(self), self._wake),
+                    name="redlock-fast-connector",
+                    daemon=True,
                 )
-                self._thread.daemon = True
                 self._thread.start()
 
     def wake_soon(self) -> None:
-        """Replies may come that no caller waits for: let the connector look soon."""
+        """Check the connections within BUSY_TICK, because replies may come that no caller waits for."""
         if self._idle:
             self._idle = False
             self._wake.put(None)
 
     def connect_urgently(self, seconds: float) -> None:
-        """Connect masters without their backoff, for so long: a caller has no quorum."""
+        """Connect masters without their backoff for ``seconds``, because a caller has no quorum."""
         self._urgent_until = max(self._urgent_until, time.monotonic() + seconds)
         self._wake.put(None)
 
@@ -124,16 +128,44 @@ class Connector(ClientState):
         return [state.target.name for state in self.states]
 
     def connected(self) -> int:
+        """How many masters are connected."""
         return sum(state.attached for state in self.states)
 
-    def _connecting(self) -> bool:
-        """Whether a master is being connected for the first time."""
-        return not all(state.attached or state.failures for state in self.states)
+    def is_usable(self, master: int) -> bool:
+        """Whether a master is connected, and its connection is not broken."""
+        return self.states[master].attached and not self.engine.connection_state(master).broken
 
-    # --- a look at all of them ---
+    # --- closing ---
+
+    def stop(self) -> bool:
+        """Close the client for new calls, and let the thread end. False if that was done before."""
+        with self.changed:
+            if self.client_state.closed:
+                return False
+            self.client_state.closed = True
+            self._notify_change()
+        self._wake.put(None)
+        return True
+
+    def close(self, timeout: float) -> None:
+        """Close all connections after the masters have read what was sent, or after ``timeout`` seconds."""
+        end = time.monotonic() + timeout
+        thread = self._thread
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            thread.join(timeout)
+        self.engine.drain(max(0.0, end - time.monotonic()))
+        # All connections at once: the rollbacks of requests that other threads wait for reach every master.
+        self.engine.close(self._lingering_sockets.add)
+        for master in range(len(self.states)):
+            self._retire(master, "closed")
+        # A lagging master still has requests to read. Its first reply to a closed socket would reset the
+        # connection, and it would drop the rest: the releases that were written behind acquires.
+        self._lingering_sockets.close(end - time.monotonic())
+
+    # --- all masters, periodically ---
 
     def maintain_all(self) -> float:
-        """One round over all masters. Returns in how many seconds to look again."""
+        """Check all masters, and start to connect those whose time has come. Returns seconds to sleep."""
         self.engine.maintain()
         now = time.monotonic()
         busy = False
@@ -141,7 +173,7 @@ class Connector(ClientState):
         for master, state in enumerate(self.states):
             if state.attached:
                 busy |= self._check(master, state)
-                if state.target.named and state.next_sentinel_query <= now:
+                if state.target.ask_sentinels and state.next_sentinel_query <= now:
                     self._query_sentinels_in_background(master)
             if state.guarded_until:
                 due = min(due, self._end_guard(state, now))
@@ -154,33 +186,47 @@ class Connector(ClientState):
                 else:
                     due = min(due, next_try)
         self._lingering_sockets.reap(now)
-        if now >= self._next_prune:
-            self._next_prune = now + IDLE_TICK
-            self.prune()
+        if now >= self._next_removal:
+            self._next_removal = now + IDLE_TICK
+            self.client_state.remove_ended_leases(self.policy.clock())
+            if self.client_state.held:
+                self.on_change()  # a closed event loop is noticed now, and not when the last lease ends
         self._idle = not (busy or self._lingering_sockets)
         return max(0.0, min(due - now, IDLE_TICK if self._idle else BUSY_TICK))
 
     def _check(self, master: int, state: MasterState) -> bool:
-        """Let go of a broken or hopelessly lagging connection. True: replies are owed."""
+        """Close a connection that is broken, or silent for ``socket_timeout``. True: replies are owed."""
         connection = self.engine.connection_state(master)
         if connection.broken:
             self._fail(master, connection.broken)
-        elif connection.lag > self._socket_timeout:
+        elif connection.lag > self.settings.socket_timeout:
             self._fail(master, f"no reply for {connection.lag:.1f} s")
         return connection.owed > 0
 
     def _fail(self, master: int, why: str) -> None:
         state = self.states[master]
         state.flushed |= self.engine.connection_state(master).broken == FLUSHED
-        self.events.warn("master-lost", state.target.name, why)
+        self.client_state.events.warn("master-lost", state.target.name, why)
         self._retire(master, why)
 
     def _retire(self, master: int, why: str) -> None:
         sock = self.engine.detach(master)
         if sock is not None:
             self._lingering_sockets.add(sock)
-        with self._change:
+        with self.changed:
             self.states[master].on_disconnected(why)
+
+    def _end_guard(self, state: MasterState, now: float) -> float:
+        """When the restart guard of a master ends, or ended."""
+        end = state.guarded_until
+        if end <= now:
+            with self.changed:
+                if state.guarded_until > now:  # another thread connected it since, after another restart
+                    return state.guarded_until
+                state.guarded_until = 0.0
+                self._update_voters()
+            self.client_state.events.info("master-trusted", state.target.name, "its restart guard has ended")
+        return end
 
     def _query_sentinels_in_background(self, master: int) -> None:
         state = self.states[master]
@@ -190,19 +236,19 @@ class Connector(ClientState):
         next_sentinel_query, state.next_sentinel_query = state.next_sentinel_query, math.inf
         try:
             thread.start()
-        except Exception:  # no more threads, or memory; perhaps with the next look
+        except Exception:  # no thread, or no memory, is available: maintain_all tries again
             state.next_sentinel_query = next_sentinel_query
             raise
 
     def _query_sentinels(self, state: MasterState, master: int) -> None:
-        """A master that they do not name any more has no vote. That they are gone says nothing of it."""
-        assert state.target.named
+        """Disconnect a master when the Sentinels name another one. It stays if no Sentinel answers."""
+        assert state.target.ask_sentinels
         connections = state.connections
         try:
-            host, port = state.target.named(self._connect_timeout)
-            with self._change:
-                here = state.attached and state.connections == connections and state is self.states[master]
-                if here and state.server.where != (host, port):
+            host, port = state.target.ask_sentinels(self.settings.connect_timeout)
+            with self.changed:
+                same = state.attached and state.connections == connections and not self.ended()
+                if same and state.server.where != (host, port):
                     self._fail(master, f"the Sentinels name another master: {host}:{port}")
                     self._wake.put(None)
         except Unknown:
@@ -210,150 +256,138 @@ class Connector(ClientState):
         except Exception:  # memory is short
             log_error("connector-error")
         finally:
-            state.next_sentinel_query = time.monotonic() + self.guard.max_ttl / 4
+            state.next_sentinel_query = time.monotonic() + self._sentinel_interval()
 
-    # --- connecting one ---
+    def _sentinel_interval(self) -> float:
+        """Seconds between two queries of the Sentinels."""
+        return self.settings.guard.max_ttl / 4
+
+    # --- connecting a master ---
 
     def _connect_in_background(self, master: int) -> None:
         thread = threading.Thread(
-            target=self._connect, args=(master, self.generation), name="redlock-fast-connect", daemon=True
+            target=self._connect, args=(master,), name="redlock-fast-connect", daemon=True
         )
         self.states[master].connecting = True
         try:
             thread.start()
-        except Exception:  # no more threads, or memory; perhaps with the next look
+        except Exception:  # no thread, or no memory, is available: maintain_all tries again
             self.states[master].connecting = False
             raise
 
-    def _connect(self, master: int, generation: int) -> None:
-        state = self.states[master]
+    def _connect(self, master: int) -> None:
+        state, settings, events = self.states[master], self.settings, self.client_state.events
         try:
-            one = connect(
+            probed = connect(
                 state.target,
-                self._connect_timeout,
-                self._key_prefix,
-                self.guard,
+                settings.connect_timeout,
+                settings.key_prefix,
+                settings.guard,
                 known=state.server if state.known else None,
-                push=self.wait != "poll",
+                push=settings.wait != "poll",
             )
             try:
-                self._check_fit(state, one.server)
-                while (duplicate := self._attach_unless_duplicate(master, one, generation)) is not None:
-                    if self._one_server(duplicate, one):
-                        why = f"it is the same server as {self.names()[duplicate]}, which has one vote"
-                        state.duplicate_error = "" if state.known else f"masters: {state.target.name}: {why}"
-                        raise ConnectError(why)
+                self._check_fit(state, probed.server)
+                while (duplicate := self._attach_unless_duplicate(master, probed)) is not None:
+                    self._check_distinct(state, duplicate, probed)
             finally:
-                one.close()
+                probed.close()
         except Exception as error:  # ConnectError; or memory is short
             why = error_text(error)
-            with self._change:
+            with self.changed:
                 state.flushed |= isinstance(error, Flushed)
                 state.fail(why, state.failures + 1)
                 state.connecting = False
                 self._check_configuration()
-                self._changed()
-            self.events.warn("master-unreachable", state.target.name, why)
+                self._notify_change()
+            events.warn("master-unreachable", state.target.name, why)
         else:
             if state.attached:
-                state.log_connected(self.events, self.guard)
+                state.log_connected(events, settings.guard)
         self._wake.put(None)
 
     def _check_fit(self, state: MasterState, server: Server) -> None:
-        """Whether a master can do what the configuration asks for. Raises ConnectError."""
+        """Raise ConnectError if a master cannot do what the configuration asks for."""
         why = ""
-        if self.wait == "push" and not server.can.push:
+        if self.settings.wait == "push" and not server.can.push:
             why = "wait='push' needs RESP3 and CLIENT TRACKING there; use wait='auto'"
-        elif state.target.named and not server.min_replicas and not self.allow_split:
+        elif state.target.ask_sentinels and not server.min_replicas and not self.settings.allow_split:
             why = (
                 "a master behind Sentinels needs min-replicas-to-write >= 1, and CONFIG GET to see it: "
                 "else a partition gives two holders (allow_split=True accepts that)"
             )
         if why:
-            if not state.known:  # it was never otherwise: not a master's trouble, but the configuration's
+            if not state.known:  # it was never accepted: the configuration is wrong, not the master
                 state.refused = f"masters: {state.target.name}: {why}"
             raise ConnectError(why)
 
-    def _attach_unless_duplicate(self, master: int, one: ProbedConnection, generation: int) -> int | None:
-        """From now on it may be asked, unless another master that is connected has its run_id: then which."""
+    def _attach_unless_duplicate(self, master: int, probed: ProbedConnection) -> int | None:
+        """Attach the connection to the engine: from now on the master is asked.
+
+        If another connected master has the same run_id, attach nothing and return the number of that master.
+        """
         state = self.states[master]
-        with self._change:
-            if self.closed or generation != self.generation:
+        with self.changed:
+            if self.ended():
                 return None
             for number, other in enumerate(self.states):
-                same = other.attached and other.server.run_id == one.server.run_id != ""
-                if same and other is not state and (number, other.connections) not in one.distinct:
+                same = other.attached and other.server.run_id == probed.server.run_id != ""
+                if same and other is not state and (number, other.connections) not in probed.distinct:
                     return number
-            sock = one.take()
-            state.on_connected(one.server, self.guard, time.monotonic())
-            state.next_sentinel_query = time.monotonic() + self.guard.max_ttl / 4
+            sock = probed.take()
+            state.on_connected(probed.server, self.settings.guard, time.monotonic())
+            state.next_sentinel_query = time.monotonic() + self._sentinel_interval()
             self._check_configuration()
-            self._elect()  # before anybody can ask it
-            self.engine.attach(master, sock, one.dialect)
+            self._update_voters()  # before attach: no caller may ask a master that is under guard
+            self.engine.attach(master, sock, probed.dialect)
             state.failures = 0
             state.connections += 1
             state.error = ""
-            state.attached = True  # before dialling ends: else it could be dialled twice
+            state.attached = True  # before ``connecting``: else the connector could connect it twice
             state.connecting = False
-            self._changed()
+            self._notify_change()
             return None
 
-    def _one_server(self, duplicate: int, one: ProbedConnection) -> bool:
-        """Whether what is written there is seen here: a run_id alone anybody can claim.
+    def _check_distinct(self, state: MasterState, duplicate: int, probed: ProbedConnection) -> None:
+        """Raise ConnectError if ``probed`` leads to the server of the master ``duplicate``.
 
-        Where the rival writes nothing for now, what is written here must not be there. Any other that cannot
-        be written to has to go: it may have nothing to be believed for.
+        A duplicate that does not answer is disconnected: perhaps it only claims the run_id.
         """
-        state = self.states[duplicate]
-        entry = duplicate, state.connections
-        key, value = self._key_prefix + PROBE + os.urandom(16).hex().encode(), os.urandom(16).hex().encode()
-        probe = Request(Verb.REFILL, (key, value, b"%d" % PROBE_TTL), 1 << duplicate)
-        votes = self.engine.exchange([probe], 1, self._connect_timeout)[0]
-        if votes.granted:
-            one.distinct.add(entry)
-            return one.get(key) == value
-        detail = votes.details.get(duplicate, b"")
-        if isinstance(detail, bytes) and error_code(detail) in TRANSIENT_ERRORS:
-            one.put(key, value, PROBE_TTL)
-            look = Request(Verb.EXISTS, (key,), 1 << duplicate)
-            if self.engine.exchange([look], 1, self._connect_timeout)[0].refused:
-                one.distinct.add(entry)
-                return False
-        with self._change:
-            if state.attached and entry == (duplicate, state.connections):
-                self._fail(
-                    duplicate, "another master has its run_id, and it did not answer which of them it is"
-                )
-        return False
+        other = self.states[duplicate]
+        connections = other.connections
+        same = is_same_server(
+            probed, self.engine, duplicate, self.settings.key_prefix, self.settings.connect_timeout
+        )
+        if same:
+            why = f"it is the same server as {other.target.name}, which has one vote"
+            state.duplicate_error = "" if state.known else f"masters: {state.target.name}: {why}"
+            raise ConnectError(why)
+        if same is None:
+            with self.changed:
+                if other.attached and other.connections == connections:
+                    self._fail(
+                        duplicate, "another master has its run_id, and it did not answer which of them it is"
+                    )
+        else:
+            probed.distinct.add((duplicate, connections))
 
     def _check_configuration(self) -> None:
-        """It is at fault while a master is refused, and while less than a quorum are distinct servers."""
+        """Set ``misconfigured`` if a master is refused, or fewer servers than a quorum are distinct."""
         duplicates = [state.duplicate_error for state in self.states if state.duplicate_error]
         refused = [state.refused for state in self.states if state.refused]
-        if len(self.states) - len(duplicates) < self.need:
+        if len(self.states) - len(duplicates) < self.policy.need:
             refused += duplicates
         self.misconfigured = refused[0] if refused else ""
         if self.misconfigured:
-            self.ready = False
+            self.client_state.ready = False
 
-    def _elect(self) -> None:
-        self.voters.mask = sum(1 << n for n, state in enumerate(self.states) if not state.guarded_until)
-        self.voters.all_push = all(state.server.can.push for state in self.states if state.known)
+    def _update_voters(self) -> None:
+        voters = self.policy.voters
+        voters.mask = sum(1 << n for n, state in enumerate(self.states) if not state.guarded_until)
+        voters.all_push = all(state.server.can.push for state in self.states if state.known)
 
-    def _end_guard(self, state: MasterState, now: float) -> float:
-        """When its guard ends, or ended."""
-        end = state.guarded_until
-        if end <= now:
-            with self._change:
-                if state.guarded_until > now:  # it was admitted meanwhile, and has forgotten locks again
-                    return state.guarded_until
-                state.guarded_until = 0.0
-                self._elect()
-            self.events.info("master-trusted", state.target.name, "its restart guard has ended")
-        return end
-
-    def _changed(self) -> None:
-        self._change.notify_all()
+    def _notify_change(self) -> None:
+        self.changed.notify_all()
         self.on_change()
 
 
@@ -361,18 +395,11 @@ def do_nothing() -> None:
     pass
 
 
-def _waker(wake: queue.SimpleQueue[None]) -> Callable[[], None]:
-    def on_break() -> None:
-        wake.put(None)
-
-    return on_break
-
-
-def _connector(masters: weakref.ref[Connector], wake: queue.SimpleQueue[None]) -> None:
-    """The connector thread: ends when its client is closed or forgotten."""
+def _connector(connector: weakref.ref[Connector], wake: queue.SimpleQueue[None]) -> None:
+    """The connector thread: ends when its client is closed or dropped."""
     while True:
-        alive = masters()
-        if alive is None or alive.closed or alive._thread is not threading.current_thread():
+        alive = connector()
+        if alive is None or alive.ended() or alive._thread is not threading.current_thread():
             return
         try:
             pause = alive.maintain_all()

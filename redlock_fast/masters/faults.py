@@ -1,58 +1,76 @@
-"""Which votes say that a master failed, so that its connection is looked at."""
+"""Votes that say that a master failed: found, counted, logged, and as text.
+
+Compiled where it can be, with the types of ``masters/faults.pxd``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from ..algorithm.local_queue import QueueEntry
-from ..engine.contract import NOT_ASKED, SKIP_REASONS, Engine
+from ..engine.contract import BACKLOG, NOT_ASKED, NOT_SENT, PROTOCOL_ERROR, SKIP_REASONS
 from ..engine.messages import BatchVotes, Votes
+from ..wire.resp import error_code, without_arguments
+from ..wire.text import clean
+
+if TYPE_CHECKING:
+    from .masters import Masters
+
+#: The error replies that are causes by themselves; a server may say anything.
+ERRORS = frozenset(
+    (
+        *("ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "ERR", "EXECABORT", "LOADING", "MASTERDOWN", "MISCONF"),
+        *("MOVED", "NOAUTH", "NOPERM", "NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN", "UNKILLABLE"),
+        *("WRONGPASS", "WRONGTYPE"),
+    )
+)
 
 
-class HasMasterStates(Protocol):
-    """Masters, and where they sit."""
+def has_faults(answers: list[Votes] | BatchVotes, masters: Masters) -> bool:
+    """Whether a master failed in an exchange. If so, call ``note_faults``.
 
-    @property
-    def states(self) -> Sequence[Any]: ...
-
-
-class MasterSet(HasMasterStates, Protocol):
-    """What a driver needs of the masters."""
-
-    engine: Engine
-
-    def wait_for_quorum(self, timeout: float) -> bool: ...
-
-    def note_faults(self, votes: Votes) -> None: ...
-
-    def wake_soon(self) -> None: ...
-
-    def pause(self, seconds: float) -> None: ...
-
-    def reconnect(self, seconds: float, disconnected: Sequence[int]) -> None: ...
-
-    def wait_for_turn(self, entry: QueueEntry, seconds: float) -> None: ...
-
-
-def has_faults(answers: list[Votes] | BatchVotes, masters: HasMasterStates) -> bool:
-    """Whether a master failed, so that somebody has to look at it.
-
-    Those that were only left out are counted in here: while a master is stopped that is each time.
+    A master that was only skipped is counted here: while it is stopped, every exchange skips it.
     """
     found = False
     for votes in answers if type(answers) is list else answers.votes.values():  # type: ignore[union-attr]
         if votes.faulty:
             for master, detail in votes.details.items():
                 if detail in SKIP_REASONS:
-                    masters.states[master].skipped[detail] += 1
+                    masters.connector.states[master].skipped[detail] += 1
                 elif detail != NOT_ASKED:
                     found = True
     return found
 
 
-def note_faults(answers: list[Votes] | BatchVotes, masters: MasterSet) -> None:
-    """What is ``has_faults``."""
+def note_faults(answers: list[Votes] | BatchVotes, masters: Masters) -> None:
+    """Count the faults of an exchange, and log each master's at most once in LOG_INTERVAL."""
     for votes in answers if type(answers) is list else answers.votes.values():  # type: ignore[union-attr]
-        if votes.faulty:
-            masters.note_faults(votes)
+        for master, detail in votes.details.items():
+            if detail not in NOT_SENT:
+                state = masters.connector.states[master]
+                state.causes[fault_cause(detail)] += 1
+                state.error = fault_text(detail)
+                masters.client_state.events.warn("master-fault", state.target.name, state.error)
+
+
+def fault_text(detail: str | bytes) -> str:
+    """A fault as text for people: the text of an error reply, or what another reply was."""
+    if isinstance(detail, str):
+        return detail
+    if detail[:1] == b"-":
+        return clean(without_arguments(detail[1:-2].decode(errors="backslashreplace")))
+    return clean(f"unexpected reply {detail!r}")
+
+
+def fault_cause(detail: str | bytes) -> str:
+    """A fault as a label for counting: the code of an error reply, or the kind of fault."""
+    if isinstance(detail, bytes):
+        code = error_code(detail).decode(errors="replace")
+        return "unexpected reply" if detail[:1] != b"-" else code if code in ERRORS else "other error"
+    if detail in BACKLOG:
+        return "backlog"
+    if detail == "it restarted meanwhile":
+        return "restart"
+    for cause in ("unexpected reply", PROTOCOL_ERROR):
+        if detail.startswith(cause):
+            return cause
+    return "connection"

@@ -1,6 +1,7 @@
-"""Half-closed connections, until the master has read what was written last.
+"""Half-closed connections, kept until the master has read what was written last ("lingering close").
 
-Closed earlier they may be reset, and the releases that were written behind owed acquires be lost.
+If a socket is closed earlier, the master's next reply resets the connection. Then releases that were written
+behind unanswered acquires are lost.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import select
 import socket
 import time
 
-#: A half-closed connection is given this long (seconds) to be read by the master.
+#: Seconds that a half-closed connection is kept for the master to read it.
 LINGER_TIMEOUT = 60.0
-#: So many for each master; with more the oldest are closed. It takes many reconnects to a master that hangs.
+#: Half-closed connections per master; with more, the oldest is closed. Only many reconnects to a hanging
+#: master reach this.
 MAX_PER_MASTER = 4
-#: Reads from one at a time: a master that sends without end must not keep the connector.
+#: Reads per socket and check, so that a master that sends without end does not block the connector.
 READS = 16
 
 
@@ -29,7 +31,7 @@ class LingeringSockets:
         return len(self._open)
 
     def add(self, sock: socket.socket) -> None:
-        # Of TLS there is no more to say, and its settings would stay in memory.
+        # Without the TLS layer: nothing more is sent, and its context would stay in memory.
         plain = socket.socket(fileno=sock.detach())
         plain.setblocking(False)
         self._open.append((time.monotonic() + LINGER_TIMEOUT, plain))
@@ -37,7 +39,7 @@ class LingeringSockets:
             self._open.pop(0)[1].close()
 
     def reap(self, now: float) -> None:
-        """Close those that the master has read to the end."""
+        """Close the sockets that the master has closed too, and those whose LINGER_TIMEOUT has passed."""
         still_open = []
         for until, sock in self._open:
             if now < until and not at_end(sock):
@@ -47,7 +49,7 @@ class LingeringSockets:
         self._open = still_open
 
     def close(self, timeout: float = 0.0) -> None:
-        """Close them all: each when the master has read it to the end, or after ``timeout`` seconds."""
+        """Close each socket as soon as the master has closed it too; after ``timeout`` seconds, all."""
         end = time.monotonic() + timeout
         try:
             self.reap(time.monotonic())
@@ -60,28 +62,28 @@ class LingeringSockets:
             self._open.clear()
 
     def __del__(self) -> None:
-        """Of a client that was forgotten, and never closed."""
+        """Close the sockets of a client that was dropped without close()."""
         for _, sock in self._open:
             sock.close()
 
     def _wait(self, timeout: float) -> None:
-        """Until there is something to read."""
+        """Wait up to ``timeout`` seconds until a socket is readable."""
         poll = select.poll()
         for _, sock in self._open:
-            if (fd := sock.fileno()) >= 0:  # not closed by a connector that did not end in time
+            if (fd := sock.fileno()) >= 0:  # the connector may have closed it, if it did not end in time
                 poll.register(fd, select.POLLIN)
         poll.poll(timeout * 1000)
 
     def after_fork_in_child(self) -> None:
-        """In a child of fork."""
+        """Close the child's copies, without a shutdown that the parent's connections would share."""
         for _, sock in self._open:
             fd = sock.detach()
-            if fd >= 0:  # not closed by a thread that the fork cut off
+            if fd >= 0:  # a thread that does not exist in the child may have closed it
                 os.close(fd)
 
 
 def at_end(sock: socket.socket) -> bool:
-    """Whether the other side has closed too; what it says meanwhile is dropped."""
+    """Whether the other side has closed the connection too. Drops what it sent before."""
     try:
         for _ in range(READS):
             if not sock.recv(65536):

@@ -1,4 +1,4 @@
-"""What a server says about itself on a new connection, and what it can do: by trying that out."""
+"""Probes a server on a new connection: what it says of itself, and which commands it executes."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any
 from ..wire.dialect import Capabilities, Identity
 from ..wire.text import clean
 
-#: Of what a server says about itself: a run_id has 40 characters.
+#: Characters of one fact that a server states; a run_id has 40.
 MAX_FACT = 100
-#: Tells, where a master serves other databases besides, whether a flush was of this one. Milliseconds.
+#: A key that shows whether a flush was of this database, on servers with several; its ttl in milliseconds.
 WITNESS, WITNESS_TTL = b"redlock-fast:witness", 30 * 86_400_000
 
 
 class ConnectError(Exception):
-    """Why a master is of no use now: for health() and QuorumUnavailable."""
+    """A master cannot be used now. The text appears in health() and QuorumUnavailable."""
 
 
 class Flushed(ConnectError):
-    """Its keys were flushed while it was being connected."""
+    """The keys of a master were flushed while it was probed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a master said about itself when it was connected; "" and 0 where it may not tell.
+    """What a server said of itself when it was connected; "" or 0 where this user may not ask.
 
     ``persistence``: "aof always", "aof not on rewrite", "aof everysec", "aof no" or "no aof". ``eviction``:
-    the policy; also "noeviction" where memory has no bound. ``promoted``: it was a replica once, so what its
-    master had promised it may never have heard. ``guarded``: for how many seconds its marker gives it no
-    vote. ``replid``: of its data's history; a demotion changes it. ``witness``: it tells when its keys are
-    flushed. ``shared``: other databases of it have keys, too. ``data``: what is in its witness key, if it has
-    one. ``min_replicas``, ``max_lag``: it refuses writes while fewer replicas than that have been heard of
-    for so many seconds. ``where``: its host and port.
+    the policy, or "noeviction" where memory has no bound. ``promoted``: it was a replica, so it may lack
+    locks of its former master. ``guarded``: seconds for which its marker gives it no vote. ``replid``: the id
+    of its data's history; a demotion changes it. ``witness``: it reports a flush of its keys. ``shared``:
+    other databases of the server have keys, too. ``data``: the value of its witness key, if there is one.
+    ``min_replicas``, ``max_lag``: it refuses writes unless so many replicas replied within so many seconds.
+    ``where``: its host and port.
     """
 
     kind: str = ""
@@ -62,7 +62,7 @@ class Server:
 
     @property
     def durable(self) -> bool:
-        """Whether it remembers after a restart, on the same disk, all that it has ever answered."""
+        """Whether a restart on the same disk keeps everything that the server has confirmed."""
         return self.persistence == "aof always" and not self.promoted
 
     @property
@@ -71,7 +71,7 @@ class Server:
 
 
 def send_commands(connection: Any, commands: list[tuple[bytes | str, ...]]) -> list[Any]:
-    """Commands in one round trip; an error reply comes back as the exception."""
+    """The replies to ``commands``, sent in one round trip. An error reply is returned as the exception."""
     from redis.exceptions import ResponseError
 
     replies: list[Any] = []
@@ -85,12 +85,15 @@ def send_commands(connection: Any, commands: list[tuple[bytes | str, ...]]) -> l
 
 
 def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
-    """With RESP3 it also tells from now on which watched keys change, and that all are flushed."""
+    """Ask a server what it is, and try out commands. Raises ConnectError if it cannot be a master.
+
+    With RESP3, the server notifies of changed watched keys and of flushes from now on.
+    """
     key, value = key_prefix + b"redlock-fast:" + os.urandom(16).hex().encode(), b"probe"
     tracking, facts, replication, role, keyspace, append, memory, replicas, *probes = send_commands(
         connection,
         [
-            # First: what it says of itself is not older than what it will tell.
+            # First, so that a flush after any of the other replies is reported.
             ("CLIENT", "TRACKING", "ON", "OPTIN") if protocol == 3 else ("PING",),
             ("INFO", "server"),
             ("INFO", "replication"),
@@ -99,19 +102,19 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
             ("CONFIG", "GET", "*append*"),
             ("CONFIG", "GET", "maxmemory*"),
             ("CONFIG", "GET", "min-replicas*"),
-            # Tried out on a key that nobody has.
+            # Tried out on a random key.
             (b"DELIFEQ", key, value),
             (b"DELEX", key, b"IFEQ", value),
             (b"PEXPIRE", key, b"1", b"GT"),
         ],
     )
-    facts, replication, replicas = _info(facts), _info(replication), _pairs(replicas)
+    facts, replication, memory, replicas = _info(facts), _info(replication), _pairs(memory), _pairs(replicas)
     if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")):
         raise ConnectError(
-            "it is a node of a Cluster, which serves some keys only and may fail over without a word; "
-            "a master must be a server of its own, or one that Sentinels look after"
+            "it is a node of a Cluster, which serves some keys only and may fail over without notice; "
+            "a master must be a server of its own, or behind Sentinels"
         )
-    role = _role(role) or replication.get("role", "")
+    role = (_text(role[0]) if isinstance(role, list) and role else "") or replication.get("role", "")
     if role not in ("master", ""):
         raise ConnectError(f"it is a {role}, not a master: a lock there could vanish with the next write")
     kind = "valkey" if "valkey_version" in facts else "redis"
@@ -125,7 +128,7 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
         protocol=protocol,
         can=_capabilities(kind, version, *probes),
         persistence=_persistence(_pairs(append)),
-        eviction=_eviction(_pairs(memory)),
+        eviction="noeviction" if memory.get("maxmemory") == "0" else memory.get("maxmemory-policy", ""),
         promoted=replication.get("master_replid2", "").strip("0") != "",
         replid=replication.get("master_replid", ""),
         witness=protocol == 3 and not isinstance(tracking, Exception),
@@ -136,7 +139,7 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
 
 
 def with_witness(connection: Any, server: Server, key_prefix: bytes) -> Server:
-    """With what is in the witness key: it stays there until this database is flushed, whoever set it."""
+    """``server`` with the value of the witness key. Any client sets it; it stays until a flush."""
     key = key_prefix + WITNESS
     commands: list[tuple[bytes | str, ...]] = [
         (b"SET", key, os.urandom(16).hex().encode(), b"NX", b"PX", b"%d" % WITNESS_TTL),
@@ -160,7 +163,7 @@ def _info(reply: Any) -> dict[str, str]:
 
 
 def _pairs(reply: Any) -> dict[str, str]:
-    """What CONFIG GET said; nothing where it is forbidden."""
+    """The reply to CONFIG GET; empty where it is forbidden."""
     if isinstance(reply, list):
         reply = dict(zip(reply[::2], reply[1::2], strict=False))
     if not isinstance(reply, dict):
@@ -170,10 +173,6 @@ def _pairs(reply: Any) -> dict[str, str]:
 
 def _text(word: Any) -> str:
     return clean(word if isinstance(word, bytes) else str(word), MAX_FACT)
-
-
-def _role(reply: Any) -> str:
-    return _text(reply[0]) if isinstance(reply, list) and reply else ""
 
 
 def _persistence(config: dict[str, str]) -> str:
@@ -186,12 +185,8 @@ def _persistence(config: dict[str, str]) -> str:
     return "aof not on rewrite" if late else f"aof {when}"
 
 
-def _eviction(config: dict[str, str]) -> str:
-    return "noeviction" if config.get("maxmemory") == "0" else config.get("maxmemory-policy", "")
-
-
 def _capabilities(kind: str, version: str, delifeq: Any, delex: Any, expire_gt: Any) -> Capabilities:
-    """By the replies to what was tried out; where these say nothing, by version."""
+    """The capabilities: by the replies to the tried commands, or by version where these are unclear."""
     since = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     valkey = kind == "valkey"
     has_delifeq = _supports(delifeq, (valkey and since >= (9, 0)) or _key_refused(delifeq))
@@ -204,13 +199,11 @@ def _supports(reply: Any, otherwise: bool) -> bool:
     if not isinstance(reply, Exception):
         return True
     text = str(reply).lower()
-    if "unknown" in text or "syntax" in text or "number of arguments" in text:
-        return False
-    if "no permissions to run" in text:
-        return False  # the command itself is forbidden to this user
-    return otherwise
+    # The last of these: the command itself is forbidden to this user.
+    no = ("unknown", "syntax", "number of arguments", "no permissions to run")
+    return False if any(words in text for words in no) else otherwise
 
 
 def _key_refused(reply: Any) -> bool:
-    """An ACL that refuses the key: servers look for the command, and count its words, before that."""
+    """Whether an ACL refused the key. A server checks before that whether it has the command."""
     return isinstance(reply, Exception) and "permission" in str(reply).lower() and "key" in str(reply).lower()

@@ -1,8 +1,8 @@
 """The restart guard: which masters may have forgotten locks, and until when they cast no vote.
 
-A master that restarts without its data would grant a lock that others still hold. "Distributed Locks
-with Redis", the section on crash recovery: it has to stay out for the longest lease that anybody may
-have; then all that it could have forgotten has ended.
+A master that restarts without its data would grant a lock that is still held. So it casts no vote for the
+longest possible lease; then every lease that it could have forgotten has ended. Source: "Distributed Locks
+with Redis", the section on crash recovery.
 """
 
 from __future__ import annotations
@@ -12,29 +12,32 @@ from dataclasses import dataclass
 from ..wire.dialect import Identity, RestartMarker
 
 MODES = ("auto", "durable", "strict", "marker", "off")
-#: Those in which this client judges by what it sees of a master when it connects it.
+#: The modes in which the client decides by what it sees of a master when it connects.
 JUDGING = ("auto", "durable", "strict")
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """``mode``: one of MODES. ``max_ttl``: the longest lease in the fleet, in seconds.
+    """The client's settings for the restart guard.
 
-    ``assume_fresh``: a master without a marker at the first contact has nothing to forget.
+    ``mode``: one of MODES. ``max_ttl``: the longest lease of all clients, in seconds. ``assume_fresh``: a
+    master without a marker at the first contact has nothing to forget.
     """
 
     mode: str
     max_ttl: float
     assume_fresh: bool = False
 
-    def marker(self, who: Identity, promoted: bool = False, max_lag: float = 0.0) -> RestartMarker | None:
-        """What acquires compare the marker of such a master with, in the mode for it.
+    def marker(
+        self, identity: Identity, promoted: bool = False, max_lag: float = 0.0
+    ) -> RestartMarker | None:
+        """The marker that acquires expect on a master; None unless the mode is "marker".
 
-        Its own marker, and none that was copied to it: a master that was promoted has another name.
+        A promoted master gets another name, so that a marker that was replicated to it does not count.
         """
         if self.mode != "marker":
             return None
-        name = f"{who.run_id}/{who.replid}" if promoted else who.run_id
+        name = f"{identity.run_id}/{identity.replid}" if promoted else identity.run_id
         return RestartMarker(name, round((self.max_ttl + max_lag * promoted) * 1000))
 
     def quarantine(
@@ -49,14 +52,14 @@ class Guard:
         flushed: bool = False,
         max_lag: float = 0.0,
     ) -> float:
-        """For how many seconds a master casts no vote, seen at the moment that it is connected.
+        """Seconds for which a master casts no vote, decided when it is connected.
 
-        ``before``: the identity at the last contact, None at the first. ``uptime``: as it says, which may be
-        a second too much and follows its wall clock. ``away``: seconds since the last connection was lost: a
-        process that was started meanwhile is no older. ``durable``: it writes everything to its disk before
-        it answers, then and now. ``promoted``: it was a replica once, and until when its master made
-        promises is not known: with replicas that have to follow it stops ``max_lag`` seconds after these
-        were cut off. ``flushed``: it lost its keys, by its own account.
+        ``before``: the identity at the last contact, None at the first. ``uptime``: as the server says, which
+        may be a second too much and follows its wall clock. ``away``: seconds since the last connection was
+        lost; a process that was started since then is not older. ``durable``: it wrote everything to its disk
+        before it answered, at the last contact and now. ``promoted``: it was a replica, and its former master
+        may have granted locks until an unknown time. With ``min-replicas-to-write``, that master stopped
+        ``max_lag`` seconds after its replicas were cut off. ``flushed``: it reported that its keys were lost.
         """
         if self.mode not in JUDGING:
             return 0.0
@@ -67,7 +70,7 @@ class Guard:
         if before is None and self.mode != "strict":
             return 0.0
         restarted = before is None or before.run_id != now.run_id or not now.run_id
-        if promoted or not restarted:  # its data may have been replaced a moment ago
+        if promoted or not restarted:  # its data may have been replaced just now
             return self.max_ttl + max_lag
         if durable and now.run_id and self.mode == "durable":
             return 0.0

@@ -1,8 +1,8 @@
-"""Masters that Sentinels look after: who is the master of a service is asked each time that one is dialled.
+"""Masters behind Sentinels: before each connection, a Sentinel is asked for the master of the service.
 
 ``redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/db][?option=value]``, and
-``rediss+sentinel`` for TLS, to the Sentinels, too. User and password are for the master;
-``sentinel_username`` and ``sentinel_password`` among the options are for the Sentinels.
+``rediss+sentinel`` for TLS, also to the Sentinels. User and password are for the master; the options
+``sentinel_username`` and ``sentinel_password`` are for the Sentinels.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .bounded_socket import BoundedSocket
 
 SENTINEL_SCHEMES = ("redis+sentinel://", "rediss+sentinel://")
 DEFAULT_PORT = 26379
-#: Of what one of them says, for people.
-MAX_SAID = 150
+#: Characters of the error of one Sentinel.
+MAX_SENTINEL_TEXT = 150
 #: Options for the Sentinels instead of the master.
 FOR_SENTINELS = {"sentinel_username": "username", "sentinel_password": "password"}
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """``name`` as the ``sentinels`` know it. ``url``: of its master, all but the address."""
+    """A service of Sentinels. ``name``: as they know it. ``url``: of its master, without its address."""
 
     name: str
     sentinels: tuple[tuple[str, int], ...]
@@ -38,13 +38,13 @@ class Service:
 
 
 def parse_sentinel_url(url: str) -> Service:
-    """The parts of a Sentinel's URL. ValueError where something is missing; its text may hold a secret."""
+    """The parts of a Sentinel's URL. Raises ValueError if one is missing; its text may hold a secret."""
     parts = urlsplit(url)
     name, _, db = parts.path.strip("/").partition("/")
     login, at, where = parts.netloc.rpartition("@")
     if not name or not where or parts.fragment or not (db or "0").isdigit():
         raise ValueError("a Sentinel's URL has addresses, a service and perhaps the number of a database")
-    addresses = tuple(_address(one) for one in where.split(","))
+    addresses = tuple(map(_address, where.split(",")))
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     sentinel_login = {FOR_SENTINELS[key]: options.pop(key) for key in list(options) if key in FOR_SENTINELS}
     query = f"?{urlencode(options)}" if options else ""
@@ -60,13 +60,14 @@ def _address(text: str) -> tuple[str, int]:
 
 
 class Unknown(Exception):
-    """No Sentinel named a master; the text says why, for each."""
+    """No Sentinel named a master. The text has the reason of each."""
 
 
 class Discovery:
-    """Asks the Sentinels of a ``service``, beginning with another one each time: one may be behind.
+    """Asks the Sentinels of a ``service`` for its master.
 
-    ``connection_class`` and ``settings``: of the master's connection; that of a Sentinel has the same TLS.
+    Each time it begins with the next Sentinel, because one of them may have old information.
+    ``connection_class`` and ``settings`` are those of the master. Connections to Sentinels use the same TLS.
     """
 
     def __init__(self, service: Service, connection_class: Any, settings: dict[str, Any]) -> None:
@@ -76,20 +77,20 @@ class Discovery:
         self._asked = 0
 
     def master(self, timeout: float) -> tuple[str, int]:
-        """Host and port, as the first Sentinel says that knows a healthy one. ``timeout``: for each reply.
+        """Host and port of the master, from the first Sentinel that knows a healthy master.
 
-        Raises Unknown.
+        ``timeout``: seconds for each Sentinel's reply. Raises Unknown.
         """
         sentinels = self._service.sentinels
         first, self._asked = self._asked % len(sentinels), self._asked + 1
-        said = []
+        errors = []
         for host, port in sentinels[first:] + sentinels[:first]:
             try:
                 return self._ask(host, port, timeout)
-            except Exception as error:  # whatever redis-py makes of what it is told
-                text = clean(without_arguments(str(error)), MAX_SAID)
-                said.append(f"{host}:{port}: {text or type(error).__name__}")
-        raise Unknown(f"no Sentinel has a master for {self._service.name!r}: {'; '.join(said)}")
+            except Exception as error:  # redis-py raises many kinds for replies that it does not expect
+                text = clean(without_arguments(str(error)), MAX_SENTINEL_TEXT)
+                errors.append(f"{host}:{port}: {text or type(error).__name__}")
+        raise Unknown(f"no Sentinel has a master for {self._service.name!r}: {'; '.join(errors)}")
 
     def _ask(self, host: str, port: int, timeout: float) -> tuple[str, int]:
         from redis import ConnectionPool, Redis
@@ -114,7 +115,7 @@ class Discovery:
 
 
 def _bounded(connection_class: Any, timeout: float) -> Any:
-    """Connections that a hostile server cannot fill."""
+    """``connection_class`` on a bounded socket."""
 
     class Bounded(connection_class):  # type: ignore[misc]
         def _connect(self) -> BoundedSocket:

@@ -19,7 +19,7 @@ from ..locks.client_base import BaseClient, check_masters
 from ..locks.lock_state import LockState
 from ..locks.many import check_resources
 from ..masters.address import Target
-from ..masters.state import MasterHealth
+from ..masters.health import MasterHealth
 from ..wire.text import quoted
 
 Client = TypeVar("Client", bound=BaseClient)
@@ -109,7 +109,7 @@ class Sharding(Generic[Client]):
         """Each group's client, and the seconds left to wait for it. All groups connect from the start."""
         timeout = self._checked(None).connect_timeout if timeout is None else timeout
         for client in self._clients.values():
-            client.masters.start()
+            client.masters.connector.start()
         end = time.monotonic() + timeout
         for client in self._clients.values():
             yield client, max(0.0, end - time.monotonic())

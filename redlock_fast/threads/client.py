@@ -380,7 +380,7 @@ class FastRedlock(BaseClient):
         """
         self.check_open()
         key = self.check_key(resource)
-        if not self.masters.ready:
+        if not self.client_state.ready:
             self.connect()
         return self.is_locked(key, drive(procedures.exists(self.policy, key), self.masters))
 
@@ -405,8 +405,8 @@ class FastRedlock(BaseClient):
 
     def renewal(self) -> ThreadRenewal:
         """The background renewal of this client, one for each process."""
-        with self.masters.mutex:
-            if self._renewal is None or self._renewal.generation != self.masters.generation:
+        with self.client_state.mutex:
+            if self._renewal is None or self._renewal.generation != self.client_state.generation:
                 self._renewal = ThreadRenewal(self)
             return self._renewal
 

@@ -20,13 +20,14 @@ from ..algorithm.redlock import finish_release, start_release
 from ..engine.contract import BatchVotes, Votes
 from ..locks.lock_state import LockState
 from ..locks.procedures import acquire_lock, release_lock
-from ..masters.faults import MasterSet, has_faults, note_faults
+from ..masters.faults import has_faults, note_faults
+from ..masters.masters import Masters
 
 Result = TypeVar("Result")
 
 
 def acquire(
-    lock: LockState, blocking: bool, timeout: float | None, masters: MasterSet
+    lock: LockState, blocking: bool, timeout: float | None, masters: Masters
 ) -> Lease | AcquireFailure:
     """Acquire ``lock``; see ``acquire_lock`` for the arguments, the result and what is raised."""
     attempt = lock._start_attempt(blocking, timeout)
@@ -52,7 +53,7 @@ def acquire(
         raise
 
 
-def release(lock: LockState, masters: MasterSet) -> bool:
+def release(lock: LockState, masters: Masters) -> bool:
     """Release ``lock``. True: a quorum still had the lease."""
     lease = lock._lease
     try:
@@ -71,7 +72,7 @@ def release(lock: LockState, masters: MasterSet) -> bool:
         raise
 
 
-def drive(procedure: Generator[Effect, Any, Result], masters: MasterSet, first_result: Any = None) -> Result:
+def drive(procedure: Generator[Effect, Any, Result], masters: Masters, first_result: Any = None) -> Result:
     """Run ``procedure`` to its end and return its result.
 
     An exception that is raised while an effect is performed is thrown into the procedure. The procedure may
@@ -106,7 +107,7 @@ def drive(procedure: Generator[Effect, Any, Result], masters: MasterSet, first_r
             resume, argument, first_result = procedure.throw, error, None
 
 
-def exchange(effect: Exchange, masters: MasterSet) -> list[Votes] | BatchVotes:
+def exchange(effect: Exchange, masters: Masters) -> list[Votes] | BatchVotes:
     """The answers to one exchange."""
     answers: Any = masters.engine.exchange(
         effect.requests, effect.need, effect.timeout, effect.wait, effect.stall
@@ -114,5 +115,5 @@ def exchange(effect: Exchange, masters: MasterSet) -> list[Votes] | BatchVotes:
     if has_faults(answers, masters):
         note_faults(answers, masters)
     if not effect.need:
-        masters.wake_soon()
+        masters.connector.wake_soon()
     return answers  # type: ignore[no-any-return]

@@ -52,7 +52,8 @@ class ThreadRenewal(Renewal):
 
     def run_once(self) -> float | None:
         """Extend what is due. Returns the seconds until the next call; None: the thread must end."""
-        if self.masters.closed or self.masters.ending or self._thread is not threading.current_thread():
+        ended = self.client_state.closed or self.client_state.ending
+        if ended or self._thread is not threading.current_thread():
             return None
         try:
             due = self.collect_due()

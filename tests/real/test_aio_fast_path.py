@@ -131,7 +131,7 @@ async def test_electorate_changed(valkey: Masters, aclient: MakeAio, trusted: in
         await at_full_strength(c)
         lock = c.lock("guarded", TTL)
         async with asked(valkey, lock) as task:
-            c.masters.voters.mask = (1 << trusted) - 1
+            c.policy.voters.mask = (1 << trusted) - 1
         if trusted == 3:
             assert await task is True
             assert await lock.release() is True
@@ -139,7 +139,7 @@ async def test_electorate_changed(valkey: Masters, aclient: MakeAio, trusted: in
             with pytest.raises(QuorumUnavailable):
                 await task
         await clean(valkey)
-        c.masters.voters.mask = 0b11111
+        c.policy.voters.mask = 0b11111
         await reusable(lock)
 
 
@@ -211,7 +211,7 @@ async def test_closed_meanwhile(valkey: Masters, aclient: MakeAio) -> None:
     lock = c.lock("closed", TTL)
     async with asked(valkey, lock) as task:
         closing = asyncio.create_task(c.close())
-        await until(lambda: c.masters.closed, "it is being closed")
+        await until(lambda: c.client_state.closed, "it is being closed")
     await closing
     with contextlib.suppress(ClientClosed, QuorumUnavailable):
         assert await task is True, "it was answered before"

@@ -97,7 +97,7 @@ def test_closed_while_much_is_owed(masters: Masters, connected: MakeClient) -> N
     with paused(masters, 4):
         assert all(c.release_many([lock for lock in c.acquire_many(names(500), TTL) if lock]))
         closing = start(lambda: c.masters.close(NEVER))
-        eventually(lambda: not c.masters.connected(), "all is said")
+        eventually(lambda: not c.masters.connector.connected(), "all is said")
     closing.result(DEADLINE)
     nothing_left(masters)
 

@@ -132,7 +132,7 @@ def test_faults_are_counted_once(valkey: Masters, connected: MakeClient) -> None
     with asked(valkey, lock) as attempt:
         valkey[0].kill()
     assert attempt.result(DEADLINE) is True
-    assert c.masters.states[0].faults == c.stats().faults == 1
+    assert c.masters.connector.states[0].faults == c.stats().faults == 1
     assert lock.release() is True
 
 
@@ -170,7 +170,7 @@ def test_electorate_changed(valkey: Masters, connected: MakeClient, trusted: int
     c = connected(valkey, decide="all")
     lock = c.lock("guarded", TTL)
     with asked(valkey, lock) as attempt:
-        c.masters.voters.mask = (1 << trusted) - 1
+        c.policy.voters.mask = (1 << trusted) - 1
     if trusted == 3:
         assert attempt.result(DEADLINE) is True
         assert lock.release() is True
@@ -178,7 +178,7 @@ def test_electorate_changed(valkey: Masters, connected: MakeClient, trusted: int
         with pytest.raises(QuorumUnavailable):
             attempt.result(DEADLINE)
     nothing_left(valkey)
-    c.masters.voters.mask = 0b11111
+    c.policy.voters.mask = 0b11111
     reusable(lock)
 
 
@@ -187,7 +187,7 @@ def test_closed_meanwhile(valkey: Masters, connected: MakeClient) -> None:
     lock = c.lock("closed", TTL)
     with asked(valkey, lock) as attempt:
         closing = start(c.close)
-        eventually(lambda: c.masters.closed, "it is being closed")
+        eventually(lambda: c.client_state.closed, "it is being closed")
     closing.result(DEADLINE)
     with contextlib.suppress(ClientClosed, QuorumUnavailable):
         assert attempt.result(DEADLINE) is True, "it was answered before"
@@ -263,7 +263,7 @@ def test_interrupted_at_any_moment(
         if lock.locked():
             assert moment in BEFORE
             assert lock.release() is True
-        assert not c.masters.held, moment
+        assert not c.client_state.held, moment
         assert not kept or len(c.renewal().schedule) == 0, moment
         assert lock.acquire(blocking=False) is free, moment
         assert lock.release() is free, moment

@@ -260,21 +260,22 @@ def test_forks_beside_connections_that_come_and_go(
     """The same where the parent gives up one connection after the other, and opens it again."""
     c = connected(masters)
     parent, turns = os.getpid(), itertools.cycle(range(5))
-    check = c.masters._check
+    check = c.masters.connector._check
 
     def impatient(master: int, master_state: MasterState) -> bool:
         if os.getpid() == parent and not master and (lost := next(turns)) in attached():
-            c.masters._fail(lost, "given up by the test")
+            c.masters.connector._fail(lost, "given up by the test")
         return check(master, master_state)
 
     def attached() -> list[int]:
-        return [number for number, master_state in enumerate(c.masters.states) if master_state.attached]
+        states = c.masters.connector.states
+        return [number for number, master_state in enumerate(states) if master_state.attached]
 
     def work(name: int) -> None:
         with contextlib.suppress(RedlockError), c.lock(f"thread:{name}", TTL, timeout=1.0):
             pass
 
-    monkeypatch.setattr(c.masters, "_check", impatient)
+    monkeypatch.setattr(c.masters.connector, "_check", impatient)
     fork_beside(8, c, work, FORKS // 3)
     eventually(lambda: sum(master.connections for master in c.health()) > 5, "connections come and go")
 
@@ -283,7 +284,7 @@ def test_child_of_a_parent_that_is_connecting(valkey: Masters, client: MakeClien
     """Catches: a child that waits for a connection which only a thread of its parent would make."""
     for _ in range(10):
         c = client(valkey)
-        c.masters.start()
+        c.masters.connector.start()
 
         def child(c: FastRedlock = c) -> None:
             with c.lock("early", TTL, timeout=DEADLINE):
@@ -354,13 +355,13 @@ def test_fork_while_another_thread_closes_a_client(valkey: Masters, client: Make
         with c.lock("before", TTL):
             pass
         with socket.socket() as closed:
-            c.masters._lingering_sockets._open.append((0.0, closed))
+            c.masters.connector._lingering_sockets._open.append((0.0, closed))
 
     def child() -> None:
         for c in (one, other):
             with c.lock("child", TTL, timeout=DEADLINE):
                 pass
-            assert c.masters.generation == 1
+            assert c.client_state.generation == 1
             c.close()
 
     os_fork(child)

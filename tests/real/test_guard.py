@@ -370,8 +370,8 @@ def promote(masters: Masters, nodes: list[redis.Redis]) -> None:
 
 def test_a_guard_that_began_anew_is_not_ended(valkey: Masters, connected: MakeClient) -> None:
     """Catches: the connector, which saw that a guard had ended, takes away that of the next restart."""
-    masters = connected(valkey.urls).masters
-    master_state = masters.states[0]
+    connector = connected(valkey.urls).masters.connector
+    master_state = connector.states[0]
     now, me = time.monotonic(), threading.get_ident()
 
     class Change(threading.Condition):
@@ -381,37 +381,37 @@ def test_a_guard_that_began_anew_is_not_ended(valkey: Masters, connected: MakeCl
             entered = super().__enter__()
             if threading.get_ident() == me:
                 master_state.guarded_until = now + 60.0
-                masters._elect()
+                connector._update_voters()
             return entered
 
     master_state.guarded_until = now
-    masters._change = Change()
-    masters._end_guard(master_state, now)
+    connector.changed = Change()
+    connector._end_guard(master_state, now)
     assert master_state.guarded_until == now + 60.0
-    assert not masters.voters.mask & 1
+    assert not connector.policy.voters.mask & 1
 
 
 def test_a_flush_is_not_forgotten_whoever_gives_the_connection_up(
     valkey: Masters, connected: MakeClient
 ) -> None:
     """Catches: another thread detaches the master before the connector has seen why its connection broke."""
-    masters = connected(valkey.urls).masters
-    master_state, looked, away = masters.states[0], masters.maintain_all, threading.Event()
+    connector = connected(valkey.urls).masters.connector
+    master_state, looked, away = connector.states[0], connector.maintain_all, threading.Event()
 
     def look_away() -> float:
         away.set()
         return 0.01
 
-    masters.maintain_all = look_away  # type: ignore[method-assign]
-    masters._wake.put(None)
+    connector.maintain_all = look_away  # type: ignore[method-assign]
+    connector._wake.put(None)
     assert away.wait(DEADLINE)
     assert valkey[0].ask("FLUSHALL").startswith("+OK")
 
     def broken() -> bool:
-        masters.engine.maintain()
-        return bool(masters.engine.connection_state(0).broken)
+        connector.engine.maintain()
+        return bool(connector.engine.connection_state(0).broken)
 
     eventually(broken, "the flush is told")
-    masters._fail(0, "another reason")
+    connector._fail(0, "another reason")
     assert master_state.flushed
-    masters.maintain_all = looked  # type: ignore[method-assign]
+    connector.maintain_all = looked  # type: ignore[method-assign]

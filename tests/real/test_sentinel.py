@@ -198,7 +198,7 @@ def test_one_service_is_one_master(valkey: Masters, client: MakeClient) -> None:
     with ScriptedSentinel(saying(masters_reply("locks", valkey[0].port))) as scripted:
         one = client([url(scripted.port), valkey[0].url], connect_timeout=2.0, allow_split=True)
         one.connect(0.01)
-        eventually(lambda: one.masters.misconfigured, "it is found out")
+        eventually(lambda: one.masters.connector.misconfigured, "it is found out")
         with pytest.raises(ConfigError, match="the same server"):
             one.acquire("r")
 
@@ -220,7 +220,7 @@ def test_a_master_that_writes_alone_is_no_master(
             where = [url(scripted.port, login=login), *valkey.urls[1:3]]
             one = client(where)
             one.connect(0.01)
-            eventually(lambda: one.masters.misconfigured, "it is found out")
+            eventually(lambda: one.masters.connector.misconfigured, "it is found out")
             with pytest.raises(ConfigError, match="min-replicas-to-write"):
                 one.acquire("r")
             assert client(where, allow_split=True).acquire("r")

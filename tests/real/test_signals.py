@@ -259,5 +259,5 @@ def test_a_thread_that_dials_and_cannot_be_started(
     """Catches: a master that is never dialled again."""
     c = client(valkey)
     fail_start(monkeypatch, "redlock-fast-connect", RuntimeError("can't start new thread"), begun=False)
-    c.masters.start()
+    c.masters.connector.start()
     eventually(lambda: all(master.state == "connected" for master in c.health()), "all masters connect")

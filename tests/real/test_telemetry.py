@@ -111,7 +111,7 @@ def test_losses_and_renewals_are_counted(page: Page, valkey: Masters, plain: Cal
 def test_masters_that_are_down(page: Page, valkey: Masters, connected: MakeClient) -> None:
     client = connected(valkey, ttl=TTL, node_timeout=0.5, connect_timeout=0.5)
     page.collector.add(client)
-    names = client.masters.names()
+    names = client.masters.connector.names()
     lock = client.lock("r")
     assert lock.acquire()
     assert [page("master_up", master=name) for name in names] == [1] * 5
@@ -138,7 +138,7 @@ def test_masters_that_are_down(page: Page, valkey: Masters, connected: MakeClien
 def test_master_that_lags(page: Page, valkey: Masters, connected: MakeClient) -> None:
     client = connected(valkey, socket_timeout=600.0)
     page.collector.add(client)
-    name = client.masters.names()[1]
+    name = client.masters.connector.names()[1]
     valkey[1].pause()
 
     def lags() -> bool:
@@ -159,7 +159,7 @@ def test_master_that_lags(page: Page, valkey: Masters, connected: MakeClient) ->
 def test_faults_by_cause(page: Page, valkey: Masters, connected: MakeClient, raw: Raw) -> None:
     client, nodes = connected(valkey), raw(valkey)
     page.collector.add(client)
-    names = client.masters.names()
+    names = client.masters.connector.names()
     nodes[0].config_set("maxmemory", "1")
     nodes[2].acl_setuser("default", enabled=True, nopass=True, commands=["+@all", "-set"], keys=["*"])
     try:
@@ -316,7 +316,7 @@ def test_opentelemetry_tells_the_same(
     assert found["redlock_fast.acquires"][(("client", "orders"), ("outcome", "acquired"))] == 1
     assert found["redlock_fast.grant_count"] == {(("client", "orders"),): 1}
     assert found["redlock_fast.grant_bucket"][(("client", "orders"), ("le", "+Inf"))] == 1
-    name = client.client.masters.names()[0]
+    name = client.client.masters.connector.names()[0]
     up = found["redlock_fast.master_up"][(("client", "orders"), ("master", name))]
     assert up == page("master_up", client="orders", master=name) == 1
     client.close()

@@ -1,7 +1,7 @@
 """An engine in virtual time, after the contract in engine/contract.py.
 
 Votes are counted by the pure engine's own code; connections are the simulated ones, and what the connector
-of masters/masters.py does is here too: it lets go of broken and hopeless connections and makes new ones.
+of masters/connector.py does is here too: it lets go of broken and hopeless connections and makes new ones.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from redlock_fast.algorithm.effects import Exchange
 from redlock_fast.algorithm.quorum import deadline
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 
 #: A master that is silent for longer (seconds) is connected anew.
 SOCKET_TIMEOUT = 0.3
+
+
+def no_connection(timeout: float, protocol: int) -> NoReturn:
+    """Connections are simulated, not made from a target."""
+    raise AssertionError
 
 
 class Call(Waiter):
@@ -84,7 +89,8 @@ class Engine:
     def __init__(self, process: Process, servers: list[Server], guard: Guard) -> None:
         self.process = process
         self.guard = guard
-        self.states = [MasterState(cast(Target, None)) for _ in servers]
+        targets = [Target(f"master {n}", (n,), no_connection, None) for n in range(len(servers))]
+        self.states = [MasterState(target) for target in targets]
         self.world = process.world
         self.servers = servers
         self.connections: list[Connection | None] = [None] * len(servers)

@@ -8,10 +8,11 @@ from math import inf
 from typing import Any
 
 from redlock_fast.algorithm.effects import Exchange, Sleep, WaitForQuorum, WaitForReconnect, WaitForTurn
+from redlock_fast.algorithm.lease import Lease
 from redlock_fast.algorithm.policy import Policy
 from redlock_fast.engine.contract import Votes
 from redlock_fast.locks.client_base import BaseClient
-from redlock_fast.masters.held_leases import ClientState, HasDeadline
+from redlock_fast.masters.client_state import ClientState
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.wire.commands import Verb
 
@@ -33,19 +34,36 @@ class Interrupted(BaseException):
 class Silence:
     """A log that no program reads."""
 
+    def warn(self, event: str, master: str, text: str) -> None:
+        pass
+
     def warn_of(self, event: str, text: str) -> None:
         pass
 
 
-class SimulatedMasters(ClientState):
-    """What procedures and locks ask of masters.Masters. What is held is not released at the end."""
+class SimulatedClientState(ClientState):
+    """A client state whose leases are not released at the end of the interpreter."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+        self.events = Silence()  # type: ignore[assignment]
+        self.mutex = nullcontext()  # type: ignore[assignment]
+
+    def add_lease(self, lease: Lease) -> None:
+        self.held.add(lease)
+
+    def add_leases(self, leases: Collection[Lease]) -> None:
+        self.held.update(leases)
+
+    def remove_lease(self, lease: Lease) -> None:
+        self.held.discard(lease)
+
+
+class SimulatedMasters:
+    """What procedures and locks ask of masters.Masters, and of its connector."""
 
     def __init__(self, count: int) -> None:
-        super().__init__()
-        self.misconfigured = ""
-        self.events = Silence()
-        self.ending = False
-        self.mutex = nullcontext()  # type: ignore[assignment]
+        self.connector = self
         self.count = count
 
     def names(self) -> list[str]:
@@ -60,15 +78,6 @@ class SimulatedMasters(ClientState):
     def connect_urgently(self, seconds: float) -> None:
         """Masters are connected again as soon as they can be, here."""
 
-    def add_lease(self, lease: HasDeadline) -> None:
-        self.held.add(lease)
-
-    def add_leases(self, leases: Collection[HasDeadline]) -> None:
-        self.held.update(leases)
-
-    def remove_lease(self, lease: HasDeadline) -> None:
-        self.held.discard(lease)
-
 
 class SimulatedClient(BaseClient):
     """A client's settings and counters, without its connections."""
@@ -80,6 +89,7 @@ class SimulatedClient(BaseClient):
         self.key_prefix = b""
         self.connect_timeout = policy.outage_timeout
         self.masters = SimulatedMasters(policy.masters)  # type: ignore[assignment]
+        self.client_state = SimulatedClientState()
 
 
 class Process:
@@ -256,8 +266,8 @@ class Actor:
         return True
 
     def _connect(self, effect: WaitForQuorum, turn: int) -> bool:
-        engine, masters = self.process.engine, self.process.core.masters
-        masters.ready = True
+        engine = self.process.engine
+        self.process.core.client_state.ready = True
         if engine.connected() >= self.process.core.policy.need:
             return False
         engine.on_attach.append(lambda: self._look(turn))

@@ -172,7 +172,7 @@ class Scenario:
         if not all(actor.done for actor in self.actors):
             self.witness.violated("L1", "somebody never came to an end")
         for process in self.processes:
-            if process.core.masters.held and not process.dead:
+            if process.core.client_state.held and not process.dead:
                 self.witness.violated("L4", f"{process} still remembers leases that all have let go of")
         world.counts["runs"] += 1
         result = Result(list(self.witness.violations), world.counts, world.story(), self.choices)

@@ -26,10 +26,11 @@ class Over(BaseException):
 
 
 class Crossing:
-    """What blocking code asks of masters, as effects that an actor performs; see ``_drive.Fleet``."""
+    """What blocking code asks of masters, as effects that an actor performs; see ``masters/masters.py``."""
 
     def __init__(self, process: Process) -> None:
-        self.engine = self
+        self.engine = self.connector = self
+        self.client_state = process.core.client_state
         self.states = process.engine.states
         self.effects: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self.answers: SimpleQueue[tuple[BaseException | None, Any]] = SimpleQueue()
@@ -67,9 +68,6 @@ class Crossing:
 
     def wait_for_quorum(self, timeout: float) -> None:
         self._perform(WaitForQuorum(timeout))
-
-    def note_faults(self, votes: Any) -> None:
-        pass
 
     def wake_soon(self) -> None:
         pass

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.resp_streams import EVERY, reply
 
-from redlock_fast.masters.state import fault_text
+from redlock_fast.masters.faults import fault_text
 from redlock_fast.wire.resp import PARTIAL, ProtocolError, frame
 
 

@@ -17,6 +17,7 @@ class Masters:
 
     def __init__(self) -> None:
         self.states = [SimpleNamespace(skipped=Counter()) for _ in range(9)]
+        self.connector = self
 
     def skipped(self) -> dict[int, dict[str, int]]:
         return {

@@ -80,7 +80,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def c(engine: Engine, loop: asyncio.AbstractEventLoop) -> Iterator[AsyncFastRedlock]:
     client = AsyncFastRedlock([f"redis://127.0.0.1:{port}" for port in range(1, 6)], engine="python")
     client.masters.engine = engine  # type: ignore[assignment]
-    client.masters.ready = True
+    client.client_state.ready = True
     yield client
 
     async def end() -> None:

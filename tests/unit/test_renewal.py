@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redlock_fast import ConfigError, FastRedlock
-from redlock_fast._stats import Stats
 from redlock_fast.aio.client import AsyncFastRedlock
 from redlock_fast.algorithm import procedures
 from redlock_fast.algorithm.effects import Exchange
@@ -35,7 +34,7 @@ from redlock_fast.algorithm.renewal_schedule import (
 from redlock_fast.algorithm.voting_masters import VotingMasters
 from redlock_fast.engine.contract import BatchVotes, Votes
 from redlock_fast.locks.auto_extend import AutoExtension, Renewal
-from redlock_fast.telemetry import EventLog
+from redlock_fast.masters.client_state import ClientState
 
 DRIFT = 0.01
 START = 1000.0
@@ -324,16 +323,12 @@ class Still(Renewal):
     def __init__(self) -> None:
         self.now = START
         self.told: list[tuple[Any, str]] = []
+        client_state = ClientState(lambda: None)
         masters = SimpleNamespace(
-            mutex=threading.RLock(),
-            events=EventLog(),
-            generation=0,
-            ending=False,
-            engine=SimpleNamespace(connection_state=lambda master: SimpleNamespace(round_trip=0.002)),
-            counts=Stats(),
+            engine=SimpleNamespace(connection_state=lambda master: SimpleNamespace(round_trip=0.002))
         )
         policy = Policy(5, 3, 0.05, DRIFT, 1.0, Retry(), VotingMasters(5), clock=lambda: self.now)
-        core: Any = SimpleNamespace(masters=masters, policy=policy)
+        core: Any = SimpleNamespace(masters=masters, client_state=client_state, policy=policy)
         super().__init__(core)
 
     def wake_soon(self) -> None:
@@ -415,7 +410,7 @@ def test_what_is_released_at_exit_is_no_loss(renewal: Still) -> None:
     lock = renewal.hold()
     renewal.now += 3.4
     procedure, _ = renewal.asking()
-    renewal.masters.ending = True
+    renewal.client_state.ending = True
     answer(procedure, NO)
     assert renewal.told == []
     assert lock.lease

@@ -86,8 +86,8 @@ class World:
         self.said: list[str] = []
         self.errors: dict[str, BaseException] = {}
         self.made: list[weakref.ref[Played]] = []
-        masters = SimpleNamespace(mutex=threading.RLock(), generation=0)
-        self.core: Any = SimpleNamespace(masters=masters, drift_factor=0.0, check_ttl=float)
+        client_state = SimpleNamespace(mutex=threading.RLock(), generation=0)
+        self.core: Any = SimpleNamespace(client_state=client_state, drift_factor=0.0, check_ttl=float)
 
     def make(self, resource: str, ttl: float | None = None, **options: Any) -> Played:
         made = Played(self, TTL if ttl is None else ttl)
@@ -229,7 +229,7 @@ def test_a_name_of_which_one_thread_leaves_while_another_enters(world: World) ->
 def test_a_child_of_fork_owns_nothing(world: World) -> None:
     lock = world.rlock()
     lock.acquire()
-    world.core.masters.generation += 1
+    world.core.client_state.generation += 1
     assert lock.depth == 0
     assert lock.token is None
     with pytest.raises(RuntimeError, match="fork"):

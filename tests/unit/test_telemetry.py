@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.exporters.metrics import COMMON, METRICS
-from redlock_fast.masters.state import ERRORS, fault_cause
+from redlock_fast.masters.faults import ERRORS, fault_cause
 from redlock_fast.prometheus import RedlockCollector
 from redlock_fast.telemetry import EVENTS
 

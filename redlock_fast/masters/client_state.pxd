@@ -1,15 +1,18 @@
-# How masters/held_leases.py is compiled: the same source, with types that C can reach into.
+# How masters/client_state.py is compiled: the same source, with types that C can reach into.
 
 from redlock_fast._stats cimport Stats
 
 cdef class ClientState:
     cdef object __weakref__
+    cdef object _masters
     cdef public long generation
     cdef public bint closed
+    cdef public bint ending
     cdef public bint ready
     cdef public set held
     cdef public object mutex
     cdef readonly Stats counts
+    cdef public object events
     cdef public object observer
 
     cpdef object add_lease(self, object lease)

@@ -1,0 +1,93 @@
+"""What all locks of one client read and write: whether the client is usable, its leases, its counters.
+
+Compiled where it can be, with the types of ``masters/client_state.pxd``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from .._stats import Stats
+from ..algorithm.lease import Lease
+from ..telemetry import EventLog
+
+
+class ClientState:
+    """The flags, leases, counters and log of one client.
+
+    ``masters`` returns the client's masters, or None. It is a weak reference, because masters refer to their
+    client state: a client without leases is freed as soon as its last user drops it.
+    """
+
+    def __init__(self, masters: Callable[[], Any]) -> None:
+        self._masters = masters
+        #: The number of forks since the client was made. A lease of another generation belongs to a parent.
+        self.generation = 0
+        #: Set by close(), and never reset.
+        self.closed = False
+        #: The interpreter ends: a lease that is lost from now on is not reported.
+        self.ending = False
+        self.counts = Stats()
+        self.events = EventLog()
+        #: Receives each grant; None unless metrics or traces were asked for.
+        self.observer: Any = None
+        self._reset()
+
+    def _reset(self) -> None:
+        #: A first quorum of connections exists, or a caller has waited for it.
+        self.ready = False
+        #: The leases of this client, also those whose lock object is gone, until they end.
+        self.held: set[Lease] = set()
+        #: Guards the state of lock objects and the choice of the renewal, for a few instructions without I/O.
+        #: Reentrant: a signal handler may use the client while its own thread is inside.
+        self.mutex = threading.RLock()
+
+    def after_fork_in_child(self) -> None:
+        """Forget the leases of the parent."""
+        self.generation += 1
+        self._reset()
+
+    def add_lease(self, lease: Lease) -> None:
+        """Record a granted lease. While at least one is held, ``clients_with_leases`` has the masters."""
+        if not self.held:
+            clients_with_leases[self] = self._masters()
+        self.held.add(lease)
+        if self.observer is not None:
+            self.observer.granted(lease)
+
+    def add_leases(self, leases: Collection[Lease]) -> None:
+        """Record the granted leases of a batch."""
+        if leases and not self.held:
+            clients_with_leases[self] = self._masters()
+        self.held.update(leases)
+        if self.observer is not None:
+            for lease in leases:
+                self.observer.granted(lease)
+
+    def remove_lease(self, lease: Lease) -> None:
+        """Forget a lease that was released or has ended."""
+        self.held.discard(lease)
+        if not self.held:
+            clients_with_leases.pop(self, None)
+
+    def remove_leases(self, leases: Iterable[Lease]) -> None:
+        """Forget the leases of a batch."""
+        self.held.difference_update(leases)
+        if not self.held:
+            clients_with_leases.pop(self, None)
+
+    def remove_ended_leases(self, now: float) -> None:
+        """Forget leases that ended before ``now`` (seconds on the lease clock) without a release.
+
+        Also corrects ``clients_with_leases``: ``add_lease`` takes no mutex, so another thread's
+        ``remove_lease`` may have removed the client while a lease was added.
+        """
+        self.remove_leases([lease for lease in list(self.held) if lease.deadline < now])
+        if self.held and (masters := self._masters()) is not None:
+            clients_with_leases[self] = masters
+
+
+#: The masters of each client with leases. The reference keeps them connected until the last lease ends.
+clients_with_leases: dict[ClientState, Any] = {}

@@ -1,0 +1,99 @@
+"""What a client reports of one master: ``health()``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..engine.contract import ConnectionState
+from .state import MasterState
+
+
+@dataclass(frozen=True, slots=True)
+class MasterHealth:
+    """One master as this client sees it.
+
+    Attributes:
+        name: Its address with the database, never a user or a password.
+        state: "connected", "lagging" (replies are overdue), "connecting" or "down".
+        server: The name of the server software: "valkey" or "redis".
+        version: The version of the server.
+        role: "master", or "" where this user may not ask.
+        run_id: The id of the server's process. Another id means that the server was restarted.
+        uptime: Seconds that the server had run for when it was connected.
+        protocol: RESP 2 or 3.
+        release_path: The command that deletes a lock: DELIFEQ, DELEX or EVALSHA.
+        round_trip: Smoothed, in seconds.
+        owed: Replies that are due.
+        faults: Votes that were failures, so far.
+        connections: How often it was connected.
+        error: The last fault, as text.
+        kept: Releases that were sent again, after a reconnect or after a transient error.
+        dropped: Releases that could not be kept until they were sent again.
+        persistence: "aof always", "aof not on rewrite" (``no-appendfsync-on-rewrite yes``), "aof everysec",
+            "aof no", "no aof", or "" where this user may not ask. Only the first survives every restart.
+        eviction: The eviction policy. Only "noeviction" keeps locks.
+        guard: Seconds for which it still casts no vote, because it may have forgotten locks.
+        push: Whether it notifies waiting clients when a lock is free. Otherwise they ask again and again.
+        witness: Whether it reports that its keys are flushed (RESP3). Otherwise the restart guard cannot see
+            that, nor that a master without requests was a replica for some time.
+        causes: ``faults`` by cause, see docs/telemetry.md.
+        skipped: How often it was not asked, by reason.
+    """
+
+    name: str
+    state: str
+    server: str
+    version: str
+    role: str
+    run_id: str
+    uptime: int
+    protocol: int
+    release_path: str
+    round_trip: float
+    owed: int
+    faults: int
+    connections: int
+    error: str
+    kept: int
+    dropped: int
+    persistence: str
+    eviction: str
+    guard: float
+    push: bool
+    witness: bool
+    causes: dict[str, int]
+    skipped: dict[str, int]
+
+
+def health_of(state: MasterState, connection: ConnectionState) -> MasterHealth:
+    """The health of a master now. ``connection``: what the engine knows of it."""
+    server = state.server
+    if state.attached and connection.attached:
+        word = "lagging" if connection.lag else "connected"
+    else:
+        word = "down" if state.failures else "connecting"
+    return MasterHealth(
+        name=state.target.name,
+        state=word,
+        server=server.kind,
+        version=server.version,
+        role=server.role,
+        run_id=server.run_id,
+        uptime=server.uptime,
+        protocol=server.protocol,
+        release_path=server.can.release_path if state.connections else "",
+        round_trip=connection.round_trip,
+        owed=connection.owed,
+        faults=state.faults,
+        connections=state.connections,
+        error=connection.broken or state.error,
+        kept=connection.replayed,
+        dropped=connection.dropped,
+        persistence=server.persistence,
+        eviction=server.eviction,
+        guard=state.guard(),
+        push=server.can.push,
+        witness=server.witness,
+        causes=dict(state.causes),
+        skipped=dict(state.skipped),
+    )

@@ -1,0 +1,151 @@
+"""A connection to a master: protocol, marker, and what becomes of errors."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from redis.exceptions import AuthenticationError, ResponseError
+
+from redlock_fast.masters import connect as module
+from redlock_fast.masters.address import Target
+from redlock_fast.masters.bounded_socket import Pushed
+from redlock_fast.masters.connect import MAX_TEXT, connect, error_text
+from redlock_fast.masters.probe import ConnectError, Flushed, Server
+from redlock_fast.masters.restart_guard import Guard
+from redlock_fast.wire.resp import ProtocolError
+
+OFF, MARKER = Guard("off", 60.0), Guard("marker", 60.0)
+
+
+class Connection:
+    """A connection of redis-py: it answers each command with the next of ``replies``, then with OK."""
+
+    host, port = "host", 6379
+
+    def __init__(self, protocol: int, fails: Exception | None, replies: list[Any]) -> None:
+        self.protocol = protocol
+        self.fails = fails
+        self.replies = replies
+        self.sent: list[tuple[Any, ...]] = []
+        self.open = False
+        self._sock: Any = None
+
+    def _connect(self) -> socket.socket:
+        raise NotImplementedError
+
+    def connect(self) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.open = True
+
+    def disconnect(self) -> None:
+        self.open = False
+
+    def pack_commands(self, commands: Any) -> Any:
+        return commands
+
+    def send_packed_command(self, commands: Any) -> None:
+        self.sent += commands
+
+    def read_response(self) -> Any:
+        reply = self.replies.pop(0) if self.replies else b"OK"
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+class World:
+    """``fails``: by protocol. ``server``: what a probe finds, or raises."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fails: dict[int, Exception] = {}
+        self.replies: list[Any] = []
+        self.server: Server | Exception = Server(run_id="a", witness=True)
+        self.made: list[Connection] = []
+        monkeypatch.setattr(module, "probe", self._probe)
+
+    def _connection(self, timeout: float, protocol: int) -> Connection:
+        self.made.append(Connection(protocol, self.fails.get(protocol), self.replies))
+        return self.made[-1]
+
+    def _probe(self, connection: Connection, protocol: int, key_prefix: bytes) -> Server:
+        if isinstance(self.server, Exception):
+            raise self.server
+        return replace(self.server, protocol=protocol)
+
+    def connect(self, guard: Guard = OFF, protocol: int | None = None, **options: Any) -> Any:
+        to = Target("host", ("host", 6379), self._connection, protocol)
+        return connect(to, 0.1, b"", guard, **{"known": None, "push": True, **options})
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def test_connected(world: World) -> None:
+    probed = world.connect()
+    assert (probed.server.protocol, probed.server.where, probed.server.can.push) == (3, ("host", 6379), True)
+    assert not world.connect(push=False).server.can.push
+    probed.close()
+    assert not world.made[0].open
+
+
+def test_resp2_where_there_is_no_hello(world: World) -> None:
+    world.fails[3] = ResponseError("unknown command 'HELLO'")
+    assert world.connect().server.protocol == 2
+    with pytest.raises(ConnectError, match="unknown command"):
+        world.connect(protocol=3)
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "text"),
+    [
+        (AuthenticationError("wrong password"), ConnectError, "wrong password"),
+        (Pushed("a push"), Flushed, "flushed while it was probed"),
+        (ProtocolError("an unrequested reply"), ConnectError, "an unrequested reply"),
+        (ConnectError("it is a replica"), ConnectError, "it is a replica"),
+        (KeyError(), ConnectError, "KeyError"),
+    ],
+)
+def test_errors(world: World, raised: Exception, kind: type[Exception], text: str) -> None:
+    world.server = raised
+    with pytest.raises(ConnectError, match=text) as error:
+        world.connect()
+    assert type(error.value) is kind
+    assert not any(connection.open for connection in world.made)
+
+
+def test_the_marker_is_checked(world: World) -> None:
+    world.replies = [b"sha"] * 20
+    with pytest.raises(ConnectError):  # the reply to the check is no number
+        world.connect(MARKER)
+    scripts = len([words for words in world.made[0].sent if words[0] == "SCRIPT"])
+    world.replies[:] = [b"sha"] * scripts + [1500]
+    assert world.connect(MARKER).server.guarded == 1.5
+    world.replies[:] = [b"sha"] * scripts + [ResponseError("NOPERM no")]
+    with pytest.raises(ConnectError, match="restart_guard='marker' cannot use its key"):
+        world.connect(MARKER)
+
+
+@pytest.mark.parametrize("known", [None, Server()])
+def test_a_new_master_gets_a_marker_with_assume_fresh(world: World, known: Server | None) -> None:
+    world.replies = [0] * 100
+    world.connect(Guard("marker", 60.0, assume_fresh=True), known=known)
+    assert any(words[0] == b"SET" for words in world.made[0].sent) is (known is None)
+
+
+def test_values_of_keys(world: World) -> None:
+    probed = world.connect()
+    world.replies[:] = [b"value", 7, ResponseError("NOPERM no")]
+    assert (probed.get(b"key"), probed.get(b"key")) == (b"value", None)
+    with pytest.raises(ConnectError, match="NOPERM"):
+        probed.put(b"key", b"value", 10)
+
+
+def test_text_of_errors() -> None:
+    assert error_text(ValueError()) == "ValueError"
+    assert len(error_text(ValueError("x" * 2 * MAX_TEXT))) == MAX_TEXT

@@ -1,0 +1,236 @@
+"""The connector: what an attempt to connect and a look at all masters do, with scripted connections."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.quorum import Retry
+from redlock_fast.algorithm.voting_masters import VotingMasters
+from redlock_fast.engine.contract import FLUSHED, ConnectionState
+from redlock_fast.masters import connector as module
+from redlock_fast.masters.address import target
+from redlock_fast.masters.client_state import ClientState
+from redlock_fast.masters.connector import IDLE_TICK, Connector, ConnectorSettings
+from redlock_fast.masters.probe import ConnectError, Flushed, Server
+from redlock_fast.masters.restart_guard import Guard
+from redlock_fast.masters.state import MasterState
+from redlock_fast.wire.commands import Capabilities
+
+N = 3
+
+
+class Engine:
+    """Takes sockets; ``broken`` has the reason of each broken connection."""
+
+    def __init__(self, masters: int, on_break: Callable[[], None]) -> None:
+        self.on_break = on_break
+        self.attached: dict[int, Any] = {}
+        self.broken: dict[int, str] = {}
+        self.lag = 0.0
+
+    def attach(self, master: int, sock: Any, dialect: Any) -> None:
+        self.attached[master] = sock
+
+    def detach(self, master: int) -> Any:
+        return self.attached.pop(master, None)
+
+    def connection_state(self, master: int) -> ConnectionState:
+        broken = self.broken.get(master, "")
+        return ConnectionState(master in self.attached, broken, 0, self.lag, 0.0, 0, 0, 0, 0, 0)
+
+    def maintain(self) -> None:
+        pass
+
+    def after_fork_in_child(self) -> None:
+        self.broken.clear()
+
+
+class Probed:
+    """A new connection to ``server``."""
+
+    dialect: Any = ()
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.distinct: set[tuple[int, int]] = set()
+        self.ends: tuple[socket.socket, ...] = socket.socketpair()
+
+    def take(self) -> socket.socket:
+        self.ends, (taken, other) = (), self.ends
+        other.close()
+        return taken
+
+    def close(self) -> None:
+        for end in self.ends:
+            end.close()
+
+
+class Network:
+    """What the next connection to each master leads to."""
+
+    def __init__(self) -> None:
+        self.servers: dict[str, Server | ConnectError] = {}
+        self.same: list[bool | None] = []
+
+    def connect(self, to: Any, *_: Any, **__: Any) -> Probed:
+        found = self.servers.get(to.name, Server(run_id=to.name))
+        if isinstance(found, ConnectError):
+            raise found
+        return Probed(found)
+
+    def is_same_server(self, *_: Any) -> bool | None:
+        return self.same.pop()
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> Network:
+    network = Network()
+    monkeypatch.setattr(module, "connect", network.connect)
+    monkeypatch.setattr(module, "is_same_server", network.is_same_server)
+    return network
+
+
+@pytest.fixture
+def settings() -> ConnectorSettings:
+    return ConnectorSettings(Engine, 0.1, 5.0, b"", Guard("auto", 60.0), "auto", False)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def make(network: Network) -> Iterator[Callable[[ConnectorSettings], Connector]]:
+    made: list[Connector] = []
+
+    def make(settings: ConnectorSettings) -> Connector:
+        policy = Policy(N, 2, 0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=lambda: 0.0)
+        states = [MasterState(target(f"redis://m{n}")) for n in range(N)]
+        made.append(Connector(policy, settings, states, ClientState(lambda: None)))
+        return made[-1]
+
+    yield make
+    for connector in made:
+        connector._lingering_sockets.close()
+        for sock in connector.engine.attached.values():  # type: ignore[attr-defined]
+            sock.close()
+
+
+@pytest.fixture
+def one(make: Callable[[ConnectorSettings], Connector], settings: ConnectorSettings) -> Connector:
+    return make(settings)
+
+
+def test_a_master_is_connected(one: Connector) -> None:
+    changes: list[int] = []
+    one.on_change = lambda: changes.append(one.connected())
+    one._connect(1)
+    assert [state.attached for state in one.states] == [False, True, False]
+    assert list(one.engine.attached) == [1]  # type: ignore[attr-defined]
+    assert (changes, one.states[1].connections, one.policy.voters.mask) == ([1], 1, 0b111)
+
+
+@pytest.mark.parametrize(("error", "flushed"), [(ConnectError("refused"), False), (Flushed("flushed"), True)])
+def test_an_attempt_that_fails(one: Connector, network: Network, error: ConnectError, flushed: bool) -> None:
+    network.servers["m0:6379/0"] = error
+    one._connect(0)
+    one._connect(0)
+    state = one.states[0]
+    assert (state.attached, state.connecting, state.failures) == (False, False, 2)
+    assert (state.error, state.flushed, one.misconfigured) == (str(error), flushed, "")
+
+
+def test_a_guarded_master_casts_no_vote_until_its_guard_ends(one: Connector, network: Network) -> None:
+    one._connect(0)
+    one._retire(0, "lost")
+    network.servers["m0:6379/0"] = Server(run_id="restarted")
+    one._connect(0)
+    assert one.policy.voters.mask == 0b110
+    assert one._end_guard(one.states[0], one.states[0].guarded_until + 1) > 0.0
+    assert one.policy.voters.mask == 0b111
+
+
+def test_a_duplicate_has_no_vote(one: Connector, network: Network) -> None:
+    network.servers = {f"m{n}:6379/0": Server(run_id="same") for n in range(N)}
+    one._connect(0)
+    network.same = [True]
+    one._connect(1)
+    assert "same server as m0:6379/0" in one.states[1].error
+    assert one.misconfigured == ""  # two distinct servers may still be a quorum
+    network.same = [True]
+    one._connect(2)
+    assert "same server as m0:6379/0" in one.misconfigured
+    assert one.connected() == 1
+
+
+def test_a_run_id_that_is_claimed_twice(one: Connector, network: Network) -> None:
+    network.servers = {f"m{n}:6379/0": Server(run_id="same") for n in range(N)}
+    one._connect(0)
+    network.same = [False]
+    one._connect(1)
+    assert one.connected() == 2
+    network.same = [None, False]  # distinct from the first; the second does not answer
+    one._connect(2)
+    assert [state.attached for state in one.states] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "url", "text"),
+    [
+        ({"wait": "push"}, "redis://m0", "wait='push' needs RESP3"),
+        ({}, "redis+sentinel://m0/locks", "min-replicas-to-write"),
+    ],
+)
+def test_masters_that_do_not_fit(
+    make: Callable[[ConnectorSettings], Connector],
+    settings: ConnectorSettings,
+    network: Network,
+    changes: dict[str, Any],
+    url: str,
+    text: str,
+) -> None:
+    one = make(replace(settings, **changes))
+    one.client_state.ready = True
+    one.states[0] = MasterState(target(url))
+    one._connect(0)
+    assert text in one.misconfigured
+    assert not one.client_state.ready
+    name = one.states[0].target.name
+    network.servers[name] = Server(run_id="a", min_replicas=1, can=Capabilities(push=True))
+    one._connect(0)
+    assert one.misconfigured == ""
+
+
+def test_a_broken_or_silent_connection_is_closed(one: Connector) -> None:
+    for master in range(N):
+        one._connect(master)
+    assert one.maintain_all() <= IDLE_TICK
+    one.engine.broken[1] = FLUSHED  # type: ignore[attr-defined]
+    one.maintain_all()
+    assert [state.attached for state in one.states] == [True, False, True]
+    assert (one.states[1].flushed, one.states[1].error) == (True, FLUSHED)
+    one.engine.lag = 5.1  # type: ignore[attr-defined]
+    one.maintain_all()
+    assert one.connected() == 0
+
+
+def test_a_child_of_fork_has_another_connector(one: Connector) -> None:
+    one._connect(0)
+    one.misconfigured = "wrong"
+    one.client_state.after_fork_in_child()
+    child = one.copy_after_fork()
+    assert (one.ended(), child.ended()) == (True, False)
+    assert (child.connected(), child.states[0].known, child.misconfigured) == (0, True, "wrong")
+    assert child.engine is not one.engine
+    one._connect(1)  # by a thread that made the fork: it must attach nothing
+    assert not one.states[1].attached
+    for sock in child.engine.attached.values():  # type: ignore[attr-defined]
+        sock.close()
+
+
+def test_stopped_once(one: Connector) -> None:
+    assert (one.stop(), one.stop()) == (True, False)
+    one.start()
+    assert one._thread is None

@@ -1,0 +1,163 @@
+"""The masters of a client: waiting for them, and what exit, fork and a dropped client do to them."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from redlock_fast import ClientClosed, ConfigError, FastRedlock
+from redlock_fast.algorithm.lease import Lease
+from redlock_fast.engine.contract import FAULT, NO_REPLY, NOT_ASKED, Batch, Votes
+from redlock_fast.masters.client_state import clients_with_leases
+from redlock_fast.masters.masters import GRACE, Masters, release_held
+from redlock_fast.wire.commands import Verb
+
+N = 3
+
+
+def make(**options: Any) -> FastRedlock:
+    return FastRedlock([f"redis://127.0.0.1:{port}" for port in range(1, N + 1)], engine="python", **options)
+
+
+@pytest.fixture
+def client() -> Iterator[FastRedlock]:
+    with make() as client:
+        yield client
+
+
+def lease(client: FastRedlock) -> Lease:
+    now = client.policy.clock()
+    return Lease(b"key", b"token", 0b111, 10.0, now + 10.0, 9.9)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_dropped_client_is_freed_by_reference_counting(held: bool) -> None:
+    gc.disable()
+    try:
+        client = make()
+        masters, state, mine = weakref.ref(client.masters), client.client_state, lease(client)
+        if held:
+            state.add_lease(mine)
+        del client
+        assert (masters() is not None) is held
+        state.remove_lease(mine)
+        assert masters() is None
+    finally:
+        gc.enable()
+
+
+def test_a_quorum_is_waited_for_and_a_moment_for_the_rest(client: FastRedlock) -> None:
+    connector = client.masters.connector
+    (quorum, seconds), (rest, grace) = client.masters.quorum_conditions(2.0)
+    assert (seconds, grace, client.masters.quorum_conditions(0.01)[1][1]) == (2.0, GRACE, 0.01)
+    assert not quorum()
+    connector.states[0].attached = connector.states[1].attached = True
+    assert (quorum(), rest()) == (True, False)
+    connector.states[2].failures = 1
+    assert rest()
+    assert client.masters.end_quorum_wait()
+    assert client.client_state.ready
+    for state in connector.states:
+        state.attached = False
+
+
+def test_a_wrong_configuration_ends_the_wait(client: FastRedlock) -> None:
+    client.masters.connector.misconfigured = "masters: wrong"
+    assert all(condition() for condition, _ in client.masters.quorum_conditions(1.0))
+    assert not client.masters.end_quorum_wait()
+    assert not client.client_state.ready
+    with pytest.raises(ConfigError, match="wrong"):
+        client.masters.check_open()
+
+
+def test_waits_end_with_the_client() -> None:
+    client = make()
+    entry: Any = SimpleNamespace(slot=SimpleNamespace(wake=None), is_first=False)
+    closing = threading.Timer(0.05, client.close)
+    closing.start()
+    begin = time.monotonic()
+    with pytest.raises(ClientClosed):
+        client.masters.pause(30.0)
+    closing.join()
+    with pytest.raises(ClientClosed):
+        client.masters.reconnect(30.0, [0])
+    with pytest.raises(ClientClosed):
+        client.masters.wait_for_turn(entry, 30.0)
+    assert time.monotonic() - begin < 20.0
+
+
+def test_a_reconnect_that_has_happened_is_a_short_pause(
+    client: FastRedlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connector = client.masters.connector
+    monkeypatch.setattr(connector, "connected", lambda: 2)
+    monkeypatch.setattr(connector, "is_usable", lambda master: master == 1)
+    assert client.masters.reconnect_condition(5.0, [0])[1] == 5.0
+    assert connector._urgent_until > time.monotonic()
+    assert client.masters.reconnect_condition(5.0, [0, 1])[1] < 0.1
+
+
+def test_causes(client: FastRedlock) -> None:
+    masters, states = client.masters, client.masters.connector.states
+    details: dict[int, str | bytes] = {0: NOT_ASKED, 1: "not connected"}
+    votes = Votes((FAULT, FAULT, NO_REPLY), 0b111, 0, 0, 2, details)
+    states[1].error = "refused"
+    assert [masters.cause(n, votes) for n in (1, 2)] == ["not connected: refused", "no reply in time"]
+    assert masters.cause(0, votes) == NOT_ASKED
+    states[0].guarded_until = time.monotonic() + 60.0
+    assert "may have forgotten locks" in masters.cause(0, votes)
+
+
+def test_a_child_of_fork_has_another_connector_and_engine(client: FastRedlock) -> None:
+    masters = client.masters
+    connector, engine, state = masters.connector, masters.engine, masters.client_state
+    masters.after_fork_in_child()
+    assert masters.connector is not connector
+    assert masters.engine is masters.connector.engine is not engine
+    assert (masters.client_state, state.generation) == (state, 1)
+    assert connector.ended()
+
+
+class Sent:
+    """Remembers what an engine is given."""
+
+    def __init__(self, engine: Any) -> None:
+        self.engine = engine
+        self.verbs: list[int] = []
+
+    def exchange(self, requests: Batch, need: int, timeout: float) -> None:
+        assert (need, timeout) == (0, 0.0)
+        self.verbs.append(requests.verb)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_leases_are_released_at_exit(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = dict(clients_with_leases)
+    clients_with_leases.clear()
+    try:
+        client = make(release_at_exit=wanted)
+        sent = Sent(client.masters.engine)
+        monkeypatch.setattr(client.masters, "engine", sent)
+        client.client_state.add_lease(lease(client))
+        release_held()
+        assert sent.verbs == [Verb.RELEASE] * wanted
+        assert client.client_state.closed is client.client_state.ending is wanted
+        client.close()
+        assert not clients_with_leases
+    finally:
+        clients_with_leases.update(others)
+
+
+def test_masters_of_all_clients_are_known_to_fork() -> None:
+    from redlock_fast.masters.masters import _all_masters
+
+    with make() as client:
+        assert client.masters in _all_masters
+        assert isinstance(client.masters, Masters)
