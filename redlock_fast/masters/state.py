@@ -55,12 +55,12 @@ class MasterHealth:
         protocol: RESP 2 or 3.
         release_path: How it deletes a lock: DELIFEQ, DELEX or EVALSHA.
         round_trip: Smoothed, in seconds.
-        owed: Replies that are due.
+        pending: Replies that are due.
         faults: Votes that were failures, so far.
         connections: How often it was connected.
         error: The last trouble, in words.
-        kept: Releases that were sent again: after a reconnect, or where the master could not do it at first.
-        dropped: Releases that could not be kept for that.
+        resent: Releases that were sent again: after a reconnect, or after a transient error of the master.
+        resend_dropped: Releases that did not fit into the resend queue.
         persistence: "aof always", "aof not on rewrite" (``no-appendfsync-on-rewrite yes``), "aof everysec",
             "aof no", "no aof", or "" where it may not be asked. Only the first survives every restart.
         eviction: Its policy; only "noeviction" keeps locks.
@@ -82,12 +82,12 @@ class MasterHealth:
     protocol: int
     release_path: str
     round_trip: float
-    owed: int
+    pending: int
     faults: int
     connections: int
     error: str
-    kept: int
-    dropped: int
+    resent: int
+    resend_dropped: int
     persistence: str
     eviction: str
     guard: float
@@ -236,12 +236,12 @@ class MasterState:
             protocol=server.protocol,
             release_path=server.can.release_path if self.connections else "",
             round_trip=connection.round_trip,
-            owed=connection.owed,
+            pending=connection.pending,
             faults=self.faults,
             connections=self.connections,
             error=connection.broken or self.error,
-            kept=connection.replayed,
-            dropped=connection.dropped,
+            resent=connection.resent,
+            resend_dropped=connection.resend_dropped,
             persistence=server.persistence,
             eviction=server.eviction,
             guard=self.guard(),

@@ -91,8 +91,8 @@ class Command:
     ``parts``: bytes as they go out, and ints for the request arguments, which go out as bulk strings;
     ``~n`` sends argument n as it is, already in RESP.
     ``fallback``: sent once, with the same arguments, when a server answers NOSCRIPT.
-    ``undo``: the verb that takes it back, with the same arguments.
-    ``skip``: so many replies come before the one that counts; whatever they say, they are dropped.
+    ``rollback_verb``: the verb that undoes the command, with the same arguments.
+    ``leading_replies``: how many replies precede the one that counts. Their content is ignored.
     ``watch``: WATCH_KEY or WATCH_PREFIX, the same wherever the verb watches: its vote stays open
     until something changes (see rule 11 of an engine).
     ``reply``: a :class:`Reply`; any other reply breaks the connection (see rule 5 of an engine).
@@ -100,8 +100,8 @@ class Command:
 
     parts: tuple[bytes | int, ...]
     fallback: Command | None = None
-    undo: int | None = None
-    skip: int = 0
+    rollback_verb: int | None = None
+    leading_replies: int = 0
     watch: int = 0
     reply: int = Reply.ANY
 
@@ -113,14 +113,14 @@ MAX_ARGS = 8
 
 
 def checked(dialect: Dialect) -> Dialect:
-    """Raises ValueError where a command needs an argument that no request has, or an undo that is none."""
+    """Raises ValueError for a command with an argument that no request has, or an unknown rollback_verb."""
     for one in dialect:
         for command in filter(None, (one, one.fallback)):
             slots = [part if part >= 0 else ~part for part in command.parts if isinstance(part, int)]
             if any(slot >= MAX_ARGS for slot in slots):
                 raise ValueError(f"a command needs argument {max(slots)}; a request has {MAX_ARGS} at most")
-        if one.undo is not None and not 0 <= one.undo < len(dialect):
-            raise ValueError(f"the undo of a command is verb {one.undo}, which is not there")
+        if one.rollback_verb is not None and not 0 <= one.rollback_verb < len(dialect):
+            raise ValueError(f"the rollback_verb of a command is {one.rollback_verb}: there is no such verb")
     return dialect
 
 
@@ -132,8 +132,8 @@ def bulk(word: bytes) -> bytes:
 def command(
     *words: bytes | int,
     fallback: Command | None = None,
-    undo: int | None = None,
-    skip: int = 0,
+    rollback_verb: int | None = None,
+    leading_replies: int = 0,
     watch: int = 0,
     reply: int = Reply.ANY,
 ) -> Command:
@@ -151,17 +151,19 @@ def command(
             parts[-1] += bulk(word)
         else:
             parts.append(bulk(word))
-    return Command(tuple(parts), fallback, undo, skip, watch, reply)
+    return Command(tuple(parts), fallback, rollback_verb, leading_replies, watch, reply)
 
 
-def status(*words: bytes | int, undo: int | None = None) -> Command:
+def status(*words: bytes | int, rollback_verb: int | None = None) -> Command:
     """A template whose reply is ``+OK`` or null."""
-    return command(*words, undo=undo, reply=Reply.STATUS)
+    return command(*words, rollback_verb=rollback_verb, reply=Reply.STATUS)
 
 
-def integer(*words: bytes | int, fallback: Command | None = None, undo: int | None = None) -> Command:
+def integer(
+    *words: bytes | int, fallback: Command | None = None, rollback_verb: int | None = None
+) -> Command:
     """A template whose reply is a number: so is that of every script here."""
-    return command(*words, fallback=fallback, undo=undo, reply=Reply.INTEGER)
+    return command(*words, fallback=fallback, rollback_verb=rollback_verb, reply=Reply.INTEGER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +179,16 @@ class Script:
 
         return hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
-    def template(self, *words: bytes | int, undo: int | None = None) -> Command:
+    def template(self, *words: bytes | int, rollback_verb: int | None = None) -> Command:
         """EVALSHA with these words, keys first; EVAL where the server lost its scripts."""
         keys = b"%d" % self.keys
         fallback = integer(b"EVAL", self.text, keys, *words)
-        return integer(b"EVALSHA", self.sha1, keys, *words, fallback=fallback, undo=undo)
+        return integer(b"EVALSHA", self.sha1, keys, *words, fallback=fallback, rollback_verb=rollback_verb)
 
-    def variadic(self, head: int, *words: bytes | int, undo: int | None = None) -> Command:
+    def variadic(self, head: int, *words: bytes | int, rollback_verb: int | None = None) -> Command:
         """As ``template``, with a number of keys that each request says: it has the array's header, too."""
         fallback = integer(~head, b"EVAL", self.text, *words)
-        return integer(~head, b"EVALSHA", self.sha1, *words, fallback=fallback, undo=undo)
+        return integer(~head, b"EVALSHA", self.sha1, *words, fallback=fallback, rollback_verb=rollback_verb)
 
 
 def script(keys: str, args: str, *parts: bytes) -> Script:
@@ -212,7 +214,7 @@ def watching(read: Command, can: Capabilities, watch: int = WATCH_KEY, arm: Comm
     assert isinstance(_CACHING, bytes)
     first, *others = (*arm.parts, *read.parts) if arm else read.parts
     parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, first, *others)
-    return Command(parts, fallback, skip=2 if arm else 1, watch=watch, reply=read.reply)
+    return Command(parts, fallback, leading_replies=2 if arm else 1, watch=watch, reply=read.reply)
 
 
 COMPARE_AND_DELETE = Script(
@@ -356,10 +358,10 @@ def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
         release = integer(b"DELEX", KEY, b"IFEQ", TOKEN)
     else:
         release = COMPARE_AND_DELETE.template(KEY, TOKEN)
-    plain = status(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=Verb.RELEASE)
+    plain = status(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, rollback_verb=Verb.RELEASE)
     acquire = plain
     if marker is not None:
-        acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *marker.words, undo=Verb.RELEASE)
+        acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *marker.words, rollback_verb=Verb.RELEASE)
     queue = (KEY, QUEUE, ENTRIES)
     fenced = (TOKEN, TTL, RETENTION, STEP)
     by_verb = {
@@ -372,7 +374,9 @@ def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
         Verb.WATCH: watching(integer(b"PTTL", KEY), can),
         Verb.RW_READ: _vote(_RW_READ, marker, (WRITER, READERS, INTENTS), (HOLDER, SPAN), Verb.RW_RELEASE),
         Verb.RW_WRITE: _vote(_RW_WRITE, marker, (WRITER, READERS), (HOLDER, SPAN), Verb.RW_RELEASE),
-        Verb.RW_ROLLBACK: _RW_ROLLBACK.template(WRITER, INTENTS, HOLDER, PLACE, SPAN, undo=Verb.RW_RELEASE),
+        Verb.RW_ROLLBACK: _RW_ROLLBACK.template(
+            WRITER, INTENTS, HOLDER, PLACE, SPAN, rollback_verb=Verb.RW_RELEASE
+        ),
         Verb.RW_RELEASE: _RW_RELEASE.template(WRITER, READERS, INTENTS, HOLDER, PLACE),
         Verb.RW_EXTEND: _RW_EXTEND.template(WRITER, READERS, HOLDER, SPAN),
         Verb.RW_DOWNGRADE: _DOWNGRADE.template(WRITER, READERS, INTENTS, HOLDER, PLACE, SPAN),
@@ -396,17 +400,17 @@ def _vote(
     marker: RestartMarker | None,
     keys: tuple[int, ...],
     args: tuple[int, ...],
-    undo: Verb,
+    rollback_verb: Verb,
 ) -> Command:
     """The template for one of what ``voting`` made."""
     if marker is None:
-        return pair[0].template(*keys, *args, undo=undo)
-    return pair[1].template(*keys, MARKER, *args, *marker.words, undo=undo)
+        return pair[0].template(*keys, *args, rollback_verb=rollback_verb)
+    return pair[1].template(*keys, MARKER, *args, *marker.words, rollback_verb=rollback_verb)
 
 
 def _acquire_all(marker: RestartMarker | None) -> Command:
-    undo = Verb.RELEASE_ALL
+    rollback_verb = Verb.RELEASE_ALL
     if marker is None:
-        return ACQUIRE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL, undo=undo)
+        return ACQUIRE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL, rollback_verb=rollback_verb)
     words: tuple[bytes | int, ...] = (MARKED_NUMKEYS, ~KEYS, MARKER, ALL_TOKEN, ALL_TTL, *marker.words)
-    return MARKED_ACQUIRE_ALL.variadic(MARKED_WORDS, *words, undo=undo)
+    return MARKED_ACQUIRE_ALL.variadic(MARKED_WORDS, *words, rollback_verb=rollback_verb)

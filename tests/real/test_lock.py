@@ -770,7 +770,7 @@ def test_health_tells_the_truth(masters: Masters, connected: MakeClient, raw: Ra
         assert (health.server, health.version) == ("valkey" if "valkey_version" in info else "redis", version)
         assert (health.run_id, health.protocol) == (info["run_id"], 3)
         assert 0 <= health.uptime <= info["uptime_in_seconds"]
-        assert (health.connections, health.faults, health.owed) == (1, 0, 0)
+        assert (health.connections, health.faults, health.pending) == (1, 0, 0)
         assert 0 < health.round_trip < 5
 
 
