@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from ..engine.contract import Votes, Wait
-from .clock import Clock, lease_clock
+from ..engine.contract import FAULT, Votes, Wait
 from .local_queue import LocalQueue
 from .lock_kind import wire_ttl
 from .quorum import Retry, impossible
 from .server_queue import ServerQueueEntries
 from .tokens import new_token, new_tokens
-from .voting_masters import VotingMasters
+
+Clock = Callable[[], float]
+
+#: The lease clock. Leases run on the masters while this machine sleeps, so the clock that measures them must
+#: include sleep: CLOCK_BOOTTIME on Linux; the monotonic clock of macOS includes it. Never a wall clock, which
+#: can be set back.
+lease_clock: Clock = time.monotonic
+if hasattr(time, "CLOCK_BOOTTIME"):
+    lease_clock = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+
+
+class VotingMasters:
+    """Which masters' yes counts now, as a mask: a guarded master is not asked, and not counted.
+
+    ``all_push``: whether every connected master tells when a key changes.
+    """
+
+    __slots__ = ("all_push", "mask")
+
+    def __init__(self, masters: int) -> None:
+        self.mask = (1 << masters) - 1
+        self.all_push = True
+
+    def filter(self, values: Sequence[int]) -> tuple[int, ...]:
+        """Votes that were asked for before the mask changed: none of those that may not vote any more."""
+        return tuple(value if self.mask >> master & 1 else FAULT for master, value in enumerate(values))
 
 
 @dataclass(eq=False, repr=False)

@@ -17,7 +17,8 @@ from ..algorithm.lease import ExtendOutcome, Lease
 from ..algorithm.renewal_schedule import GONE, UNCONFIRMED, Renewable, RenewedLease, Schedule
 from ..errors import ConfigError
 from ..wire.text import quoted
-from .client_base import BaseClient, number
+from .client_base import BaseClient
+from .config import number
 
 #: Seconds that an exchange is given at least, though a lease ends meanwhile; and in round trips.
 MIN_EXCHANGE_TIMEOUT, EXCHANGE_ROUND_TRIPS = 0.005, 4

@@ -5,30 +5,26 @@ Threads' and asyncio's clients differ only in the driver that they hand procedur
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 from .._stats import Stats
 from ..algorithm.attempts import BLIP
-from ..algorithm.clock import Clock, lease_clock
 from ..algorithm.keys import encoded, key_of
-from ..algorithm.lease import AcquireFailure
+from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.local_queue import LocalQueue
 from ..algorithm.lock_kind import FencedKind, LockKind, wire_ttl
-from ..algorithm.policy import Policy
+from ..algorithm.policy import Clock, Policy, VotingMasters, lease_clock
 from ..algorithm.quorum import Retry, drift, impossible, quorum
 from ..algorithm.server_queue import ServerQueueEntries
-from ..algorithm.voting_masters import VotingMasters
 from ..engine import load
-from ..engine.contract import FAULT, MAX_MASTERS, NO_REPLY, Votes, Wait
+from ..engine.contract import FAULT, NO_REPLY, Votes, Wait
 from ..errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
-from ..masters.address import target
 from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
 from ..masters.state import MasterHealth
 from ..wire.text import quoted
-from .observer import Observer
+from .config import check_masters, check_retry, number, refuse_unknown
 
 L = TypeVar("L")
 
@@ -36,6 +32,30 @@ L = TypeVar("L")
 WAITS = ("auto", "push", "poll")
 #: Seconds; ten years.
 MAX_RETENTION = 3.2e8
+
+
+class Grants(Protocol):
+    """Receives each lease that the client was granted."""
+
+    def add(self, lease: Lease) -> None: ...
+
+
+class Observer:
+    """Observes one client. Either field may be set without the other.
+
+    ``grants``: receives each granted lease. ``lock_class``: the client makes locks of this class instead of
+    its own.
+    """
+
+    __slots__ = ("grants", "lock_class")
+
+    def __init__(self) -> None:
+        self.grants: Grants | None = None
+        self.lock_class: type[Any] | None = None
+
+    def granted(self, lease: Lease) -> None:
+        if self.grants is not None:
+            self.grants.add(lease)
 
 
 class BaseClient:
@@ -220,64 +240,3 @@ class BaseClient:
         stats = self.masters.counts.copy()
         stats.faults = sum(state.faults for state in self.masters.states)
         return stats
-
-
-# --- checks, all before any I/O ------------------------------------------------------------------
-
-
-def number(
-    name: str, value: Any, *, low: float | None = None, above: float | None = None, high: float = math.inf
-) -> float:
-    """``value`` as a float within the range; ConfigError names the argument otherwise."""
-    allowed = f"more than {above:g}" if above is not None else f"at least {low or 0.0:g}"
-    if high < math.inf:
-        allowed += f" and at most {high:g}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigError(f"{name} must be a number, {allowed}, not {value!r}")
-    if isinstance(value, int) and abs(value) > 1 << 53:
-        raise ConfigError(f"{name} must be {allowed}, and no integer of {value.bit_length()} bits")
-    enough = value > above if above is not None else value >= (low or 0.0)
-    if not (enough and value <= high and math.isfinite(value)):
-        raise ConfigError(f"{name} must be {allowed}, not {value!r}")
-    return float(value)
-
-
-def check_timeout(timeout: float | None) -> float | None:
-    """Seconds to wait, or None for no end: -1 and None say so."""
-    if timeout is None or timeout in (-1, math.inf):
-        return None
-    return number("timeout", timeout, low=0.0)
-
-
-def check_retry(retry: Any) -> Retry:
-    if not isinstance(retry, Retry):
-        raise ConfigError(f"retry must be a Retry, not {type(retry).__name__}")
-    number("retry.min_delay", retry.min_delay, low=0.0)
-    number("retry.max_delay", retry.max_delay, low=retry.min_delay)
-    attempts = retry.max_attempts
-    if attempts is not None and (not isinstance(attempts, int) or attempts < 1):
-        raise ConfigError(f"retry.max_attempts must be None or at least 1, not {attempts!r}")
-    return retry
-
-
-def check_masters(masters: Any) -> list[Any]:
-    if isinstance(masters, (str, bytes)) or not isinstance(masters, Sequence):
-        raise ConfigError(f"masters must be a list of URLs or clients, not {type(masters).__name__}")
-    if not 1 <= len(masters) <= MAX_MASTERS:
-        raise ConfigError(f"masters must be 1 to {MAX_MASTERS} (an odd number, 3 or 5), not {len(masters)}")
-    targets = [target(master) for master in masters]
-    seen: dict[Any, str] = {}
-    for one in targets:
-        if one.address in seen:
-            raise ConfigError(f"masters: {one.name} and {seen[one.address]} are one server, it has one vote")
-        seen[one.address] = one.name
-    return targets
-
-
-def refuse_unknown(what: str, unknown: dict[str, object], known: Callable[..., object]) -> None:
-    if unknown:
-        internal = ("return", "unknown", "core")
-        options = [name for name in known.__annotations__ if name not in internal]
-        raise ConfigError(
-            f"{what} has no option {', '.join(map(repr, unknown))}; it has: {', '.join(options)}"
-        )

@@ -7,7 +7,6 @@ where it can be: from this source, with the types of the fields in ``locks/lock_
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Self, TypeVar
 
 from ..algorithm.keys import key_of
@@ -20,7 +19,8 @@ from ..errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable
 from ..masters.held_leases import ClientState
 from ..wire.text import quoted
 from .auto_extend import AutoExtension
-from .client_base import BaseClient, check_timeout, number
+from .client_base import BaseClient
+from .config import check_timeout, number
 
 H = TypeVar("H", bound="LockState")
 
@@ -304,9 +304,6 @@ class LockState:
         )
 
 
-# --- made and ended in one piece each: for those that are many ---
-
-
 def lock_of(
     kind: type[H],
     core: BaseClient,
@@ -347,48 +344,3 @@ def plain_lock(kind: type[H], core: BaseClient, resource: str | bytes, ttl: floa
     lock_kind = LockKind(key_of(core.key_prefix, resource))
     seconds = policy.ttl if ttl is None else core.check_ttl(ttl)
     return lock_of(kind, core, policy, core.masters, resource, lock_kind, seconds)
-
-
-def locks_of(
-    kind: type[H], core: BaseClient, resources: Sequence[str | bytes], leases: Sequence[Lease | None]
-) -> list[H | None]:
-    """One of this kind for each lease, and None where there is none."""
-    made: list[H | None] = []
-    policy, masters = core.policy, core.masters
-    for resource, lease in zip(resources, leases, strict=True):
-        if lease is None:
-            made.append(None)
-        else:
-            made.append(lock_of(kind, core, policy, masters, resource, lease.lock_kind, lease.ttl, lease))
-    masters.add_leases([lease for lease in leases if lease is not None])
-    return made
-
-
-def remove_leases(core: BaseClient, held: Mapping[H, Lease]) -> None:
-    """These are released, or over."""
-    core.masters.remove_leases(held.values())
-    for one, lease in held.items():
-        if one._lease is lease:
-            one._lease = None
-
-
-def foreign_locks(core: BaseClient, locks: Iterable[object]) -> list[object]:
-    """Those that are no holders of this client."""
-    return [one for one in locks if not isinstance(one, LockState) or one._core is not core]
-
-
-def stop_auto_extension(locks: Iterable[LockState]) -> None:
-    """They are about to be released: nobody extends them any more."""
-    for one in locks:
-        if one._auto_extension is not None:
-            one._auto_extension.stop()
-
-
-def held_by(core: BaseClient, locks: Iterable[H]) -> dict[H, Lease]:
-    """Those that have a lease, with it."""
-    held = {}
-    generation = core.masters.generation
-    for one in locks:
-        if one._lease is not None and one._generation == generation:
-            held[one] = one._lease
-    return held

@@ -13,8 +13,9 @@ from ..algorithm.keys import many_keys
 from ..algorithm.lease import AcquireFailure, ExtendOutcome, Lease
 from ..algorithm.policy import Policy
 from ..errors import ConfigError, QuorumUnavailable
+from .batch_state import foreign_locks, held_by, locks_of, remove_leases, stop_auto_extension
 from .client_base import BaseClient
-from .lock_state import LockState, foreign_locks, held_by, locks_of, remove_leases, stop_auto_extension
+from .lock_state import LockState
 
 L = TypeVar("L", bound=LockState)
 Outcome = TypeVar("Outcome")

@@ -15,7 +15,8 @@ from typing import Any, Self
 from ..algorithm.quorum import drift
 from ..errors import LockLost
 from ..wire.text import quoted
-from .client_base import BaseClient, number
+from .client_base import BaseClient
+from .config import number
 from .owners import NamedOwner, Owner, Ownership
 
 #: How often an owner may enter without leaving: who enters more often has forgotten to leave.

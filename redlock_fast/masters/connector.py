@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 
-from ..algorithm.voting_masters import VotingMasters
+from ..algorithm.policy import VotingMasters
 from ..engine.contract import FLUSHED, TRANSIENT_ERRORS, Engine, Request
 from ..telemetry import EventLog, log_error
 from ..wire.commands import Verb

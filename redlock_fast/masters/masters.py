@@ -8,10 +8,9 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 
-from ..algorithm.clock import Clock
 from ..algorithm.local_queue import LocalQueue, QueueEntry
+from ..algorithm.policy import Clock, VotingMasters
 from ..algorithm.server_queue import ServerQueueEntries
-from ..algorithm.voting_masters import VotingMasters
 from ..engine.contract import FAULT, NOT_ASKED, NOT_SENT, Engine, Votes
 from ..errors import ClientClosed, ConfigError
 from ..telemetry import log_error

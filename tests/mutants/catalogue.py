@@ -205,7 +205,7 @@ ALGORITHM = [
 
 GUARD = [
     *of(
-        "redlock_fast/algorithm/voting_masters.py",
+        "redlock_fast/algorithm/policy.py",
         UNIT.format("guard"),
         ("forgetful-votes-filter", "value if self.mask >> master & 1 else FAULT", "value"),
     ),

@@ -27,7 +27,7 @@ from redlock_fast import (
     Stats,
     TooManyExtensions,
 )
-from redlock_fast.algorithm.clock import lease_clock
+from redlock_fast.algorithm.policy import lease_clock
 from redlock_fast.embedded import Masters
 
 pytestmark = pytest.mark.usefixtures("all_masters")

@@ -20,10 +20,9 @@ from redlock_fast.algorithm.effects import (
 )
 from redlock_fast.algorithm.lease import AcquireFailure
 from redlock_fast.algorithm.lock_kind import LockKind
-from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.procedures import acquire
 from redlock_fast.algorithm.quorum import WakeJitter
-from redlock_fast.algorithm.voting_masters import VotingMasters
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Request, Votes
 from redlock_fast.wire.commands import Verb
 

@@ -1,0 +1,57 @@
+"""The state of many lock objects, changed in one loop each. ``locks/many.py`` has the procedures.
+
+Compiled where it can be, with the types of ``locks/batch_state.pxd``: a batch has thousands of locks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..algorithm.lease import Lease
+from .client_base import BaseClient
+from .lock_state import H, LockState, lock_of
+
+
+def locks_of(
+    kind: type[H], core: BaseClient, resources: Sequence[str | bytes], leases: Sequence[Lease | None]
+) -> list[H | None]:
+    """One of this kind for each lease, and None where there is none."""
+    made: list[H | None] = []
+    policy, masters = core.policy, core.masters
+    for resource, lease in zip(resources, leases, strict=True):
+        if lease is None:
+            made.append(None)
+        else:
+            made.append(lock_of(kind, core, policy, masters, resource, lease.lock_kind, lease.ttl, lease))
+    masters.add_leases([lease for lease in leases if lease is not None])
+    return made
+
+
+def remove_leases(core: BaseClient, held: Mapping[H, Lease]) -> None:
+    """These are released, or over."""
+    core.masters.remove_leases(held.values())
+    for one, lease in held.items():
+        if one._lease is lease:
+            one._lease = None
+
+
+def foreign_locks(core: BaseClient, locks: Iterable[object]) -> list[object]:
+    """Those that are no holders of this client."""
+    return [one for one in locks if not isinstance(one, LockState) or one._core is not core]
+
+
+def stop_auto_extension(locks: Iterable[LockState]) -> None:
+    """They are about to be released: nobody extends them any more."""
+    for one in locks:
+        if one._auto_extension is not None:
+            one._auto_extension.stop()
+
+
+def held_by(core: BaseClient, locks: Iterable[H]) -> dict[H, Lease]:
+    """Those that have a lease, with it."""
+    held = {}
+    generation = core.masters.generation
+    for one in locks:
+        if one._lease is not None and one._generation == generation:
+            held[one] = one._lease
+    return held
