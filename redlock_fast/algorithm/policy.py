@@ -1,4 +1,4 @@
-"""What all procedures of one client go by."""
+"""The policy of one client: its settings, its clock, and the masters that vote."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if hasattr(time, "CLOCK_BOOTTIME"):
 
 
 class VotingMasters:
-    """Which masters' yes counts now, as a mask: a guarded master is not asked, and not counted.
+    """The masters that vote now, as a mask. Other masters are not asked, and their grants do not count.
 
-    ``all_push``: whether every connected master tells when a key changes.
+    ``all_push``: whether every connected master reports when a watched key changes.
     """
 
     __slots__ = ("all_push", "mask")
@@ -38,21 +38,21 @@ class VotingMasters:
         self.all_push = True
 
     def filter(self, values: Sequence[int]) -> tuple[int, ...]:
-        """Votes that were asked for before the mask changed: none of those that may not vote any more."""
+        """``values`` with FAULT for each master that no longer votes. The mask changed after the request."""
         return tuple(value if self.mask >> master & 1 else FAULT for master, value in enumerate(values))
 
 
 @dataclass(eq=False, repr=False)
 class Policy:
-    """What all procedures of one client go by. Times in seconds. Made once, and never changed.
+    """The settings of all procedures of one client. Times in seconds. Immutable.
 
-    ``outage_timeout``: how long an acquire without a deadline bears with masters that form no quorum.
-    ``voters``: whose yes counts. ``wait``: what decides an acquire; all else waits for certainty at
-    least. ``retention``: how long a counter of fencing tokens outlives its last use; ``step``: how far it may
-    be behind its master's clock; both for the wire.
-    ``refill``: extensions put the key back on masters that lost it. ``push``: who waits has masters tell
-    when the lock may be free. ``local_queue``: who else of this client waits. ``server_entries``: what those
-    keep meanwhile. ``ttl``: of a lease, where nothing else was asked for.
+    ``outage_timeout``: how long an acquire without a deadline tries while the masters form no quorum.
+    ``voters``: the masters that vote. ``wait``: what decides an acquire. All other exchanges use ``certain``.
+    ``retention``: how long masters keep a fencing counter after its last use. ``step``: how far a counter may
+    be behind its master's clock. Both are command arguments.
+    ``refill``: extensions put the key back on masters that lost it. ``push``: masters report when a lock may
+    be free. ``local_queue``: the callers of this client that wait. ``server_entries``: their places in queues
+    on the masters. ``ttl``: the default lease.
     """
 
     masters: int
@@ -76,9 +76,9 @@ class Policy:
     ttl: float = 10.0
     #: The mask of all masters.
     all_masters: int = field(init=False)
-    #: Where a failing master must not pass for one that refused.
+    #: What decides an exchange in which a failing master must not count as a refusal.
     certain: Wait = field(init=False)
-    #: ``ttl`` for the wire.
+    #: ``ttl`` as a command argument.
     wire: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,9 +87,9 @@ class Policy:
         self.wire = wire_ttl(self.ttl)
 
     def ttl_on_wire(self, ttl: float) -> bytes:
-        """``ttl`` as it goes into a command."""
+        """``ttl`` as a command argument."""
         return self.wire if ttl == self.ttl else wire_ttl(ttl)
 
     def refused_by_quorum(self, votes: Votes) -> bool:
-        """Whether so many masters refused that others hold, or ours is lost, for certain."""
+        """Whether so many masters refused that no quorum has the token."""
         return impossible(self.masters, self.need, votes.refused, 0)

@@ -15,7 +15,7 @@ from .lock_state import H, LockState, lock_of
 def locks_of(
     kind: type[H], core: BaseClient, resources: Sequence[str | bytes], leases: Sequence[Lease | None]
 ) -> list[H | None]:
-    """One of this kind for each lease, and None where there is none."""
+    """A held lock of class ``kind`` for each lease, and None for each None."""
     made: list[H | None] = []
     policy, masters = core.policy, core.masters
     for resource, lease in zip(resources, leases, strict=True):
@@ -28,7 +28,7 @@ def locks_of(
 
 
 def remove_leases(core: BaseClient, held: Mapping[H, Lease]) -> None:
-    """These are released, or over."""
+    """Forget the leases of ``held``, which are released or have ended."""
     core.masters.remove_leases(held.values())
     for one, lease in held.items():
         if one._lease is lease:
@@ -36,19 +36,19 @@ def remove_leases(core: BaseClient, held: Mapping[H, Lease]) -> None:
 
 
 def foreign_locks(core: BaseClient, locks: Iterable[object]) -> list[object]:
-    """Those that are no holders of this client."""
+    """The objects in ``locks`` that are not locks of this client."""
     return [one for one in locks if not isinstance(one, LockState) or one._core is not core]
 
 
 def stop_auto_extension(locks: Iterable[LockState]) -> None:
-    """They are about to be released: nobody extends them any more."""
+    """Stop the renewal of ``locks``, before their release."""
     for one in locks:
         if one._auto_extension is not None:
             one._auto_extension.stop()
 
 
 def held_by(core: BaseClient, locks: Iterable[H]) -> dict[H, Lease]:
-    """Those that have a lease, with it."""
+    """The locks that have a lease in this process, each with its lease."""
     held = {}
     generation = core.masters.generation
     for one in locks:

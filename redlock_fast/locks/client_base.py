@@ -1,6 +1,6 @@
-"""What a client is, whichever way it waits: checked settings, rules, masters, counters.
+"""The base of all clients: checked settings, policy, masters, counters.
 
-Threads' and asyncio's clients differ only in the driver that they hand procedures to.
+The clients for threads and for asyncio add the driver that runs procedures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .config import check_masters, check_retry, number, refuse_unknown
 
 L = TypeVar("L")
 
-#: How those wait who find a lock taken.
+#: The ways to wait for a lock that is held.
 WAITS = ("auto", "push", "poll")
 #: Seconds; ten years.
 MAX_RETENTION = 3.2e8
@@ -59,7 +59,7 @@ class Observer:
 
 
 class BaseClient:
-    """Settings and state that the clients share. Times in seconds; see the clients for the meaning."""
+    """Settings and state of a client. Times in seconds. FastRedlock describes the settings."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class BaseClient:
         if refill and restart_guard == "off":
             raise ConfigError(
                 "refill=True needs a restart_guard: without one a master that forgot the lock "
-                "grants it to somebody else before it can be put back"
+                "grants it to another client before the key can be put back"
             )
         targets = check_masters(masters)
         self.drift_factor = number("drift_factor", drift_factor, low=0.0, high=0.5)
@@ -158,21 +158,21 @@ class BaseClient:
         return ttl
 
     def ttl_of(self, ttl: float | None) -> float:
-        """The one that was asked for, or the client's own."""
+        """``ttl`` after a check; the client's own for None."""
         return self.policy.ttl if ttl is None else self.check_ttl(ttl)
 
     def check_key(self, resource: str | bytes) -> bytes:
         return key_of(self.key_prefix, resource)
 
     def lock_kind(self, resource: str | bytes, fencing: bool = False) -> LockKind:
-        """What a lock on ``resource`` asks of the masters."""
+        """The kind of a lock on ``resource``: plain, or with ``fencing``."""
         key = key_of(self.key_prefix, resource)
         return FencedKind(key, self.policy.retention, self.policy.step) if fencing else LockKind(key)
 
     def check_open(self) -> None:
         self.masters.check_open()
 
-    # --- outcomes in words ---
+    # --- outcomes as exceptions ---
 
     def acquire_error(self, key: bytes, failure: AcquireFailure) -> LockNotAcquired:
         """The exception for an acquire that ended without a lease."""
@@ -184,7 +184,7 @@ class BaseClient:
                 "use a longer ttl, or find out what delays the masters or this process"
             )
         if failure.unavailable:
-            self.masters.connect_urgently(BLIP)  # who has no quorum usually tries again
+            self.masters.connect_urgently(BLIP)  # the caller usually tries again
             return QuorumUnavailable(
                 f"{quoted(key)}: no quorum of {policy.need} of {policy.masters} masters after {rounds}: "
                 "check that they can be reached",
@@ -192,14 +192,14 @@ class BaseClient:
             )
         holders = [name for name, vote in zip(names, votes.values, strict=True) if FAULT < vote <= 0]
         if not holders:
-            return Contended(f"{quoted(key)}: others of this client wait for it, too, and were first", [])
+            return Contended(f"{quoted(key)}: other callers of this client waited for it and were first", [])
         return Contended(
-            f"{quoted(key)} is held by others on {len(holders)} of {policy.masters} masters, after {rounds}",
+            f"{quoted(key)} is already held on {len(holders)} of {policy.masters} masters, after {rounds}",
             holders,
         )
 
     def causes(self, votes: Votes) -> list[MasterError]:
-        """One error per master that failed; the silent only where those were not enough to decide."""
+        """An error for each master that failed. Silent masters count only if the failures did not decide."""
         policy = self.policy
         enough = impossible(policy.masters, policy.need, votes.refused, votes.faulty)
         guilty = (FAULT,) if enough else (FAULT, NO_REPLY)
@@ -222,21 +222,27 @@ class BaseClient:
         return own if observer is None else observer.lock_class or own
 
     def is_locked(self, key: bytes, votes: Votes) -> bool:
-        """Whether somebody holds ``key``, as the masters say; QuorumUnavailable if too few do."""
+        """Whether a quorum of masters has ``key``. Raises QuorumUnavailable if too few masters answered."""
         if votes.granted >= self.policy.need:
             return True
         if self.policy.refused_by_quorum(votes):
             return False
         raise QuorumUnavailable(f"{quoted(key)}: too few masters answered", self.causes(votes))
 
-    # --- the same for every client ---
+    # --- public ---
 
     def health(self) -> list[MasterHealth]:
-        """The masters as this client sees them, in the order of the configuration. No I/O, never raises."""
+        """The state of each master, in the order of the configuration. No I/O, never raises.
+
+        Example: ``[master.name for master in client.health() if master.state == "down"]``.
+        """
         return self.masters.health()
 
     def stats(self) -> Stats:
-        """What this client has done so far, as counts: a copy. No I/O, never raises."""
+        """A copy of the counters of this client. No I/O, never raises.
+
+        Example: ``client.stats().contended``.
+        """
         stats = self.masters.counts.copy()
         stats.faults = sum(state.faults for state in self.masters.states)
         return stats

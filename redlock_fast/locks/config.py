@@ -30,7 +30,7 @@ def number(
 
 
 def check_timeout(timeout: float | None) -> float | None:
-    """Seconds to wait, or None for no end: -1 and None say so."""
+    """Seconds to wait; None for no end, which -1, None and infinity mean. Raises ConfigError."""
     if timeout is None or timeout in (-1, math.inf):
         return None
     return number("timeout", timeout, low=0.0)
@@ -56,7 +56,7 @@ def check_masters(masters: Any) -> list[Any]:
     seen: dict[Any, str] = {}
     for one in targets:
         if one.address in seen:
-            raise ConfigError(f"masters: {one.name} and {seen[one.address]} are one server, it has one vote")
+            raise ConfigError(f"masters: {one.name} and {seen[one.address]} are one server with one vote")
         seen[one.address] = one.name
     return targets
 
@@ -71,7 +71,7 @@ def refuse_unknown(what: str, unknown: dict[str, object], known: Callable[..., o
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Those that every kind has of the plain lock's."""
+    """``options`` of a kind of lock. Raises ConfigError for options of the plain lock only."""
     if "fencing" in options:
         raise ConfigError("fencing is an option of lock() only: on other kinds no single key decides")
     if "fair" in options:

@@ -259,7 +259,7 @@ KINDS = [
         (
             "entry_token-left-behind",
             "[Request(FAIR_LEAVE, args, masters, resend_for)]",
-            "self.retreat(token, masters, resend_for)",
+            "self.rollback_requests(token, masters, resend_for)",
         ),
         (
             "entry_token-given-up",
