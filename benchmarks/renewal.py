@@ -20,7 +20,7 @@ import time
 from typing import Any
 
 from redlock_fast import AsyncFastRedlock, FastRedlock
-from redlock_fast.algorithm.clock import lease_clock
+from redlock_fast.algorithm.policy import lease_clock
 from redlock_fast.embedded import Masters
 
 

@@ -82,7 +82,7 @@ class Watch:
 
     def _look(self) -> None:
         while not self._over.wait(0.05):
-            self.owed = max(self.owed, *(master.owed for master in self._client.health()))
+            self.owed = max(self.owed, *(master.pending for master in self._client.health()))
 
 
 def memory(opener: Opener, *, locks: int, clients: int, **_: Any) -> Result:

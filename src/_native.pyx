@@ -65,9 +65,9 @@ cdef hub_template *compile_template(object command) except NULL:
                 template.args = max(template.args, <int> (part if part >= 0 else ~part) + 1)
             elif not hub_template_text(template, i, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part)):
                 raise MemoryError
-        if command.undo is not None:
-            template.rollback_verb = command.undo
-        template.leading_replies = command.skip
+        if command.rollback_verb is not None:
+            template.rollback_verb = command.rollback_verb
+        template.leading_replies = command.leading_replies
         template.watch = command.watch
         template.reply = command.reply
         if template.watch:
@@ -453,12 +453,12 @@ cdef class NativeEngine:
         return ConnectionState(
             attached=state.attached != 0,
             broken=state.broken.decode("utf-8", "replace"),
-            owed=state.pending,
+            pending=state.pending,
             lag=state.lag / 1e9,
             round_trip=state.round_trip / 1e9,
             late_replies=state.late_replies,
-            replayed=state.resent,
-            dropped=state.resend_dropped,
+            resent=state.resent,
+            resend_dropped=state.resend_dropped,
             pushes=state.pushes,
             scanned=state.scanned,
         )

@@ -11,13 +11,13 @@ from typing import Any, ParamSpec, TypeVar
 from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
 from ..errors import WrongLoop
-from ..locks.client_base import BaseClient, refuse_unknown
+from ..locks.client_base import BaseClient
+from ..locks.config import check_options, refuse_unknown
 from ..locks.decorated import check_async
 from ..locks.fair import fair_kind
 from ..locks.lock_state import MAX_EXTENSIONS, LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
-from ..locks.options import check_options
 from ..locks.procedures import drop_lock, extend_lock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind

@@ -1,8 +1,8 @@
-"""Between the rounds of an acquire: what came of them so far, whether another is worth it, and when.
+"""The retry loop of an acquire: whether another round follows, and when.
 
-With ``push`` the masters say when the lock may be free (RESP3 client tracking), and the lease of the
-holder says when it ends at the latest; of all callers of one client only the first of the line asks.
-Without it, or where masters fail, the pauses are random.
+With ``push`` the masters report when the lock may be free (RESP3 client tracking). Of all callers of one
+client only the first of the local queue asks them. Without ``push``, or while masters fail, pauses are
+random.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from .lock_kind import LockKind
 from .policy import Policy
 from .quorum import WakeJitter, impossible
 
-#: Seconds until those that wait for a push look anyhow.
+#: Seconds after which a round follows although no push came.
 REARM = 1.0
-#: The same where a master cannot push: at first, and at most.
+#: As REARM, while a connected master cannot push: the first and the longest interval.
 POLL_INTERVAL, MAX_POLL_INTERVAL = 0.05, 0.25
-#: Seconds that an acquire waits for connections, which may only try once: masters may be back in a moment.
+#: Seconds for which an acquire of one round waits for connections: most masters reconnect at once.
 BLIP = 0.1
 #: Why a master that is connected was not asked.
 CONNECTED = frozenset({NOT_ASKED, "lagging"}) | BACKLOG
 
 
 class RetryLoop:
-    """The rounds of one acquire. ``give_up_at``: on the lease clock; ``rounds``: how many at most.
+    """The state between the rounds of one acquire.
 
-    ``token``: that of the next attempt, or of one that is under way. ``sent``: the masters that may have it.
+    ``give_up_at``: the end by the lease clock. ``rounds``: the maximum number of rounds.
+    ``token``: the token of the next or the present attempt. ``sent``: the masters that may have it.
     """
 
-    # As long as nothing else is known. Of the class: most acquires end with their first round.
+    # Defaults in the class, because most acquires end with their first round.
     sent = 0
     failed = 0
     outage: float | None = None
-    began: float | None = None  # the first round
-    took = 0.0  # the last round
+    began: float | None = None  # the start of the first round
+    took = 0.0  # seconds that the last round took
     spare = math.inf  # seconds until the last round must begin
     entry: QueueEntry | None = None
     _refusal: AcquireFailure | None = None
@@ -63,21 +64,21 @@ class RetryLoop:
         self.ttl = ttl
         self.token = token
 
-    # --- whether ---
+    # --- whether another round follows ---
 
     @property
     def failure(self) -> AcquireFailure:
-        """Why there is no lease. Before the first attempt: other callers of this client wait for it, too."""
+        """Why there is no lease. Before the first attempt: other callers of this client were first."""
         return self._refusal or AcquireFailure(
             Votes((NO_REPLY,) * self.policy.masters, 0, 0, 0, 0, {}), False, 0
         )
 
     def others_first(self) -> bool:
-        """Whether other callers of this client wait already. An acquire with ``rounds`` does not queue."""
+        """Whether the acquire must queue behind other callers of this client. Not with ``rounds``."""
         return self.rounds is None and self.lock_kind.queue_key in self.policy.local_queue.waiting
 
     def exhausted(self, votes: Votes, start: float) -> bool:
-        """After a round that began at ``start`` and got no lease: whether it was the last."""
+        """Record a round that began at ``start`` and got no lease. Returns whether it was the last."""
         policy, now = self.policy, self.policy.clock()
         if self.lock_kind.keeps_place:
             policy.server_entries.begin_round(self)
@@ -90,7 +91,7 @@ class RetryLoop:
         if last and not (blip and self.disconnected(votes)):
             return True
         if self.give_up_at is not None:
-            # The last round is to end with the time, not to begin then.
+            # The last round must end by ``give_up_at``, not begin then.
             left = self.give_up_at - now
             self.spare = left - min(policy.node_timeout, max(4 * self.took, left / 10))
             return self.spare <= 0
@@ -101,7 +102,7 @@ class RetryLoop:
         return now - self.outage > policy.outage_timeout
 
     def disconnected(self, votes: Votes) -> list[int]:
-        """The masters that were not connected, where a quorum was missing. Others may be silent, or fail."""
+        """The masters that were not connected, if no quorum could answer. Without silent masters."""
         if not unavailable(self.policy, votes):
             return []
         return [n for n, why in votes.details.items() if type(why) is str and why not in CONNECTED]
@@ -111,15 +112,15 @@ class RetryLoop:
         bad = unavailable(self.policy, votes)
         cut_short = self.give_up_at is not None and start + self.policy.node_timeout > self.give_up_at
         waited = self.failed > 1 or self.entry is not None
-        if waited and bad and cut_short:  # masters that had no time to answer are not down
+        if waited and bad and cut_short:  # the masters had no time to answer: they may be up
             self._refusal = replace(self.failure, rounds=self.failed)
         else:
             self._refusal = AcquireFailure(votes, bad, self.failed)
 
-    # --- when ---
+    # --- when the next round begins ---
 
     def wait(self, votes: Votes) -> Generator[Effect, list[Votes], bool]:
-        """Until the next round. False: the time has gone by in the line."""
+        """Wait until the next round. False: the time ended in the local queue."""
         if not self.lock_kind.keeps_place:
             return (yield from self._wait(votes))
         self.policy.server_entries.end_round(
@@ -167,7 +168,7 @@ class RetryLoop:
         return longest * (0.5 + self.policy.chance() / 2)
 
     def queue(self, until: float = math.inf) -> Generator[Effect, list[Votes], bool]:
-        """Wait to be the first of this client, until the time is up; whether it is."""
+        """Wait in the local queue. Returns whether the caller is the first; False: the time ended before."""
         key = self.lock_kind.queue_key
         if key is None:
             return True
@@ -179,10 +180,10 @@ class RetryLoop:
             yield WaitForTurn(self.entry, max(0.0, until - self.policy.clock()))
         return self.entry.is_first
 
-    # --- what is left behind ---
+    # --- cleaning up ---
 
     def roll_back(self) -> Generator[Effect, Any, None]:
-        """Take back what a round was granted; another round follows."""
+        """Undo the grants of a round. Another round follows."""
         masters, lock_kind = self.sent, self.lock_kind
         if not lock_kind.keeps_place:
             self.sent = 0
@@ -191,13 +192,13 @@ class RetryLoop:
             self.token = self.policy.token()
 
     def undo(self) -> Generator[Effect, Any, None]:
-        """Take everything back from the masters that may have it, without waiting for their replies."""
+        """Release the token on all masters that may have it, without waiting for replies."""
         masters, self.sent = self.sent, 0
         if masters:
             yield from send_no_reply(self.lock_kind.release_requests(self.token, masters, self.ttl))
 
     def leave(self) -> None:
-        """Whatever came of it."""
+        """Leave all queues. Called at the end of every acquire."""
         if self.lock_kind.keeps_place:
             self.policy.server_entries.remove(self)
         if self.entry is not None:
@@ -205,7 +206,7 @@ class RetryLoop:
 
 
 def unavailable(policy: Policy, votes: Votes) -> bool:
-    """Whether it was the masters: too many failed, were silent to the end, or granted too late."""
+    """Whether masters prevented the grant: too many failed, did not answer, or granted too late."""
     if impossible(policy.masters, policy.need, votes.refused, votes.faulty):
         return impossible(policy.masters, policy.need, 0, votes.faulty)
     return True

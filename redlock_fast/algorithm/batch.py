@@ -1,8 +1,7 @@
-"""Acquire, release, extend for many resources at once: one exchange with the masters for all of them.
+"""Acquire, release and extend many locks with one exchange.
 
-The same algorithm as in ``algorithm/procedures.py``, with columns in place of single values; each resource
-is decided by itself. A batch of any size is done part by part (see ``parts``), so that what is on its way
-to a master stays within the engine's bounds.
+The algorithm of ``algorithm/procedures.py`` with columns in place of single values. Each lock is decided by
+itself. A large batch is split into parts (see ``parts``), because the engine bounds what is under way.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from .lease import ExtendOutcome, Lease, all_plain, begin_release, columns, keys
 from .lock_kind import EXTEND, RELEASE, wire_ttl
 from .policy import Policy
 from .procedures import extended, extended_already
-from .redlock import finish_attempts, start_attempts, was_alive, weakest
+from .redlock import finish_attempts, start_attempts, start_release, was_alive, weakest
 from .refill import lacking, lacking_of_many, refill
 
-#: What one part of a batch has at most.
+#: The largest part of a batch: requests, and bytes of keys.
 MOST, MOST_BYTES = 4096, 4 << 20
 
 T = TypeVar("T")
@@ -31,7 +30,7 @@ Value = TypeVar("Value", int, float, bytes)
 
 
 def parts(keys: Sequence[bytes]) -> Iterator[slice]:
-    """Slices of a batch that are small enough for one exchange."""
+    """Slices of ``keys`` that are small enough for one exchange."""
     if len(keys) <= MOST and size_of(keys) <= MOST_BYTES:
         if keys:
             yield slice(0, len(keys))
@@ -49,9 +48,9 @@ def parts(keys: Sequence[bytes]) -> Iterator[slice]:
 def acquire(
     policy: Policy, keys: list[bytes], ttl: float, held: list[Lease | None]
 ) -> Generator[Effect, BatchVotes, Votes | None]:
-    """One attempt for each key; ``held`` gets one entry for each: its lease, or None.
+    """Make one attempt for each key, and append its lease or None to ``held``.
 
-    What was not granted is undone. Returns the votes of the first key that failed because of masters.
+    Attempts without a lease are undone. Returns the votes of the first key that masters did not decide.
     """
     attempt = start_attempts(policy, keys, ttl)
     tokens: list[bytes] = attempt.token
@@ -74,12 +73,12 @@ def acquire(
 def undo(
     keys: list[bytes], tokens: list[bytes], sent: int | list[int], ttl: float | list[float]
 ) -> Generator[Effect, BatchVotes, None]:
-    """Take back tokens from all masters that may have them, without waiting for their replies."""
+    """Release ``tokens`` on all masters that may have them, without waiting for replies."""
     yield from send_no_reply(Batch(RELEASE, (keys, tokens), len(keys), sent, ttl))
 
 
 def parts_of(leases: Sequence[Lease]) -> Iterator[slice]:
-    """The same of leases, some of which may take many requests each."""
+    """Slices of ``leases`` for one exchange each. A lease of several keys takes several requests."""
     if all_plain(leases):
         yield from parts(keys_of(leases))
         return
@@ -94,16 +93,16 @@ def parts_of(leases: Sequence[Lease]) -> Iterator[slice]:
 
 
 def undo_leases(leases: Sequence[Lease]) -> Generator[Effect, Any, None]:
-    """The same for what was granted."""
+    """Release ``leases`` without waiting for replies."""
     for part in parts_of(leases):
         begin_release(leases[part])
         yield from send_no_reply(_releases(leases[part]))
 
 
 def release(policy: Policy, leases: Sequence[Lease]) -> Generator[Effect, Any, list[bool]]:
-    """Delete our keys wherever they may be. False: that lease had ended on a quorum before.
+    """Delete the keys of ``leases`` on all masters that may have them. False: a lease had ended before.
 
-    What interrupts it is for the caller to undo.
+    If an exception interrupts this, the caller must undo the leases.
     """
     longest = begin_release(leases)
     requests = _releases(leases)
@@ -116,8 +115,7 @@ def release(policy: Policy, leases: Sequence[Lease]) -> Generator[Effect, Any, l
 
 def _releases(leases: Sequence[Lease]) -> list[Request] | Batch:
     if not all_plain(leases):
-        undone = (lease.release_requests() for lease in leases)
-        return list(itertools.chain.from_iterable(undone))
+        return list(itertools.chain.from_iterable(map(start_release, leases)))
     keys, tokens, sent, ttls = columns(leases)
     return Batch(RELEASE, (keys, tokens), len(keys), _same(sent), _same(ttls))
 
@@ -129,9 +127,9 @@ def extend(
     timeout: float = math.inf,
     thorough: bool = False,
 ) -> Generator[Effect, Any, list[ExtendOutcome]]:
-    """Compare-and-extend for each lease, as ``procedures.extend``; at most ``timeout`` seconds for all.
+    """Extend each lease as ``procedures.extend`` does, within ``timeout`` seconds for all.
 
-    ``thorough``: nobody waits for the outcome, so every master may be waited for, to see who lost a key.
+    ``thorough``: no caller waits, so the exchange may wait for all masters, to find those that lost a key.
     """
     start = policy.clock()
     outcomes = [extended_already(policy, lease, ttl, start) for lease, ttl in zip(leases, ttls, strict=True)]
@@ -142,7 +140,7 @@ def extend(
         longest = min(timeout, max(lease.deadline for lease in asking) - start)
         stall = min(longest, policy.node_timeout)
         all_replied = policy.refill and thorough and all(one.deadline - start > one.ttl / 3 for one in asking)
-        if all_replied:  # a master that is slow must not make any of them late
+        if all_replied:  # a slow master must not delay any extension beyond its deadline
             longest = min(longest, (min(lease.deadline for lease in asking) - start) / 2)
         wait = Wait.ALL if all_replied else policy.certain
         answers = yield Exchange(requests, policy.need, longest, wait, stall)
@@ -164,7 +162,7 @@ def _missing(
     answers: Any,
     all_replied: bool,
 ) -> Iterator[tuple[Lease, int]]:
-    """Which of them to put back where. ``all_replied``: every master was waited for."""
+    """The leases to refill, each with its masters. ``all_replied``: every master had time to reply."""
     each = _each(policy, leases, requests, answers)
     for number, (lease, good, (granted, votes)) in enumerate(zip(leases, confirmed, each, strict=True)):
         if not good or not lease.batchable:
@@ -191,7 +189,7 @@ def _extensions(leases: Sequence[Lease], ttls: list[float]) -> list[Request] | B
 def _each(
     policy: Policy, leases: Sequence[Lease], requests: list[Request] | Batch, answers: Any
 ) -> Iterator[tuple[int, Votes | None]]:
-    """For each lease how many granted, and the votes where something was wrong."""
+    """For each lease the number of grants, and its votes if a master failed or a quorum is missing."""
     if isinstance(requests, Batch):
         for number, granted in enumerate(answers.granted):
             yield granted, answers.votes.get(number)
@@ -204,5 +202,5 @@ def _each(
 
 
 def _same(values: list[Value]) -> Value | list[Value]:
-    """One value for all where they are equal, as they nearly always are."""
+    """One value in place of a column of equal values, which is the usual case."""
     return values[0] if values.count(values[0]) == len(values) else values

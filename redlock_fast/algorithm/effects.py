@@ -1,4 +1,4 @@
-"""What a procedure wants done: effects, which a driver performs with threads, asyncio or in virtual time."""
+"""Effects: what a procedure yields, and a driver performs with threads, with asyncio or in virtual time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .local_queue import QueueEntry
 
 
 class Exchange:
-    """Effect: send ``requests``, come back with what the engine says. ``need=0``: without waiting."""
+    """Effect: send ``requests``. Its result is the engine's votes; ``need=0`` waits for none."""
 
     __slots__ = ("need", "requests", "stall", "timeout", "wait")
 
@@ -30,7 +30,7 @@ class Exchange:
 
 
 class WaitForChange(Exchange):
-    """The same for requests that watch: which may take long, and end when something changes."""
+    """Effect: an exchange of watch requests. It ends when a watched key changes, which may take long."""
 
     __slots__ = ()
 
@@ -45,10 +45,7 @@ class Sleep:
 
 
 class WaitForReconnect(Sleep):
-    """Effect.
-
-    The same, where masters are ``disconnected``. They are connected at once; one that is back ends it.
-    """
+    """Effect: reconnect the ``disconnected`` masters, until the first connection or for ``seconds``."""
 
     __slots__ = ("disconnected",)
 
@@ -67,7 +64,7 @@ class WaitForQuorum:
 
 
 class WaitForTurn:
-    """Effect: wait until ``entry`` is the first of its line, at most for ``seconds``."""
+    """Effect: wait until ``entry`` is the first of its local queue, at most for ``seconds``."""
 
     __slots__ = ("entry", "seconds")
 
@@ -86,11 +83,11 @@ def undo_after(error: BaseException, undo: Generator[Effect, Any, Any]) -> Gener
 
 
 def send_no_reply(requests: list[Request] | Batch) -> Generator[Effect, Any, None]:
-    """Send requests that must arrive, without waiting for replies. Send them again if that is interrupted."""
+    """Send releases without waiting for replies. If an exception interrupts this, send them again."""
     try:
         yield from send(requests)
     except BaseException as error:
-        yield from undo_after(error, send(requests))  # deleting twice compares twice
+        yield from undo_after(error, send(requests))  # safe: a second release compares the token again
         raise
 
 

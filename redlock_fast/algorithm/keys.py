@@ -1,4 +1,4 @@
-"""Names as they stand on the masters: checked, as bytes, behind the client's prefix."""
+"""Keys on the masters: the client's prefix and the resource, checked and as bytes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..wire.text import quoted
 
 MAX_RESOURCE = 64 << 10
 
-#: A semaphore has so many slots at most.
+#: The maximum number of slots of a semaphore.
 MAX_SLOTS = 1024
-#: What stands behind ``{name}:`` in the keys that this library derives from a name: the counter of fencing
-#: tokens, read-write locks, fair locks, the slots of semaphores.
+#: The suffixes after ``{name}:`` in the keys that this library derives from a name: fencing counter,
+#: read-write lock, fair lock, slots of a semaphore.
 DERIVED = frozenset((b"f", b"w", b"r", b"i", b"q", b"e", *(b"%d" % slot for slot in range(MAX_SLOTS))))
 
 
 def key_of(prefix: bytes, resource: str | bytes) -> bytes:
-    """Raises ConfigError, also for a key that the library uses itself."""
+    """The key of ``resource``. Raises ConfigError, also for a key that the library itself uses."""
     name = encoded("resource", resource)
     if not 1 <= len(name) <= MAX_RESOURCE:
         raise ConfigError(f"resource must have 1 to {MAX_RESOURCE} bytes, not {len(name)}")
@@ -39,12 +39,12 @@ def _refuse_reserved(key: bytes) -> None:
 
 
 def many_keys(prefix: bytes, resources: Iterable[str | bytes]) -> list[bytes]:
-    """The same of many."""
+    """``key_of`` for each of ``resources``."""
     return [key_of(prefix, resource) for resource in resources]
 
 
 def size_of(keys: Iterable[bytes]) -> int:
-    """Of all together, in bytes."""
+    """The total size of ``keys`` in bytes."""
     size = 0
     for key in keys:
         size += len(key)
@@ -52,7 +52,7 @@ def size_of(keys: Iterable[bytes]) -> int:
 
 
 def encoded(name: str, value: Any) -> bytes:
-    """``value`` as it stands in a key: str as UTF-8. ``name``: what a ConfigError calls it."""
+    """``value`` as bytes; str becomes UTF-8. A ConfigError calls it ``name``."""
     if type(value) is bytes:
         return value
     if not isinstance(value, (str, bytes)):

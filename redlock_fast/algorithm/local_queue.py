@@ -1,4 +1,4 @@
-"""Who waits for what in this client: a line (FIFO) for each key, of which only the first asks the masters."""
+"""The local queues of one client: a FIFO of callers per key. Only the first caller asks the masters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Callable
 
 
 class _Slot:
-    """What stands in the line for a place. ``wake``: called when it may have become the first."""
+    """An element of a queue. ``wake``: called when the element may have become the first.
+
+    The queue refers to the slot and not to its entry, so that a forgotten entry is collected and leaves.
+    """
 
     __slots__ = ("wake",)
 
@@ -17,8 +20,9 @@ class _Slot:
 
 
 class QueueEntry:
-    """One caller's place in the line for ``key``. It ends with ``leave``, or when nobody has it any more:
-    what a signal handler raises may come before, or in the middle of, any call.
+    """One caller's place in the queue for ``key``. It ends with ``leave``, or when the entry is collected.
+
+    The latter is needed because a signal handler may raise before or inside any call.
     """
 
     __slots__ = ("_queue", "key", "slot")
@@ -34,21 +38,21 @@ class QueueEntry:
         return entries is None or entries[0] is self.slot
 
     def leave(self) -> None:
-        """The next one is first now."""
+        """Leave the queue, and wake the next caller if this one was the first."""
         self._queue.leave(self)
 
     __del__ = leave
 
 
 class LocalQueue:
-    """The lines of one client, by key."""
+    """The local queues of one client, by key."""
 
     def __init__(self) -> None:
         self.waiting: dict[bytes, collections.deque[_Slot]] = {}
-        self._mutex = threading.RLock()  # reentrant: a signal handler may wait, too
+        self._mutex = threading.RLock()  # reentrant: a signal handler may queue, too
 
     def after_fork_in_child(self) -> None:
-        """In a child of fork: nobody waits here."""
+        """Empty all queues in a child of fork: their callers are in the parent."""
         self.waiting = {}
         self._mutex = threading.RLock()
 
@@ -72,7 +76,7 @@ class LocalQueue:
             wake()
 
     def wake_all(self) -> None:
-        """The client is closed: nobody has anything to wait for."""
+        """Wake all callers: the client is closed."""
         with self._mutex:
             wakes = [slot.wake for entries in self.waiting.values() for slot in entries]
         for wake in wakes:

@@ -1,6 +1,6 @@
 # How algorithm/lock_kind.py is compiled: the same source, with fields that C can reach.
 
-from redlock_fast.engine.messages cimport Request, request
+from redlock_fast.engine.messages cimport Request
 
 cdef class LockKind:
     cdef public bytes key

@@ -1,6 +1,6 @@
-"""What a lock of some kind asks of each master: to acquire, to take back, to extend, to watch.
+"""Lock kinds: the requests that acquire, release, extend and watch a lock. No I/O, no decisions.
 
-``LockKind`` is the plain lock's; other kinds say what they do otherwise. Requests only: no I/O, no decisions.
+``LockKind`` is the plain lock. Other kinds override what differs.
 """
 
 from __future__ import annotations
@@ -8,45 +8,45 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import ClassVar, Self
 
-from ..engine.messages import Request, Votes, request
+from ..engine.messages import Request, Votes
 from ..wire.commands import Verb
 from .quorum import milliseconds
 
-#: As plain numbers, for the hot path.
+#: Verbs as plain numbers, for the hot path.
 ACQUIRE, RELEASE, EXTEND, EXISTS, FENCE, RAISE_FENCE, WATCH = map(int, list(Verb)[:7])
 
 
 @lru_cache(maxsize=256)
 def wire_ttl(ttl: float) -> bytes:
-    """Whole milliseconds, as they go into a command."""
+    """``ttl`` (seconds) as a command argument: whole milliseconds."""
     return b"%d" % milliseconds(ttl)
 
 
 def release(key: bytes, token: bytes, masters: int, resend_for: float) -> list[Request]:
-    """Delete ``key`` where it is ``token``'s."""
-    return [request(RELEASE, (key, token), masters, resend_for)]
+    """The request that deletes ``key`` if its value is ``token``."""
+    return [Request(RELEASE, (key, token), masters, resend_for)]
 
 
 class LockKind:
-    """A lock on ``key``. One object may serve any number of acquisitions: what they learn stays with them.
+    """The plain lock on ``key``. Acquires may share the object: ``for_attempt`` gives each its own state.
 
-    ``masters`` are bit masks, ``ttl`` is in milliseconds as it goes on the wire, ``resend_for`` is for how
-    many seconds a request is worth sending again.
+    ``masters``: a bit mask. ``ttl``: milliseconds as a command argument. ``resend_for``: for how many seconds
+    the engine sends a request again.
     """
 
     __slots__ = ("key",)
 
-    #: The token, and what was sent before, stay the same from round to round: a place depends on them.
+    #: Whether the acquire keeps its place in queues on the masters between rounds, and with it the token.
     keeps_place: ClassVar[bool] = False
-    #: For those that keep a place: the token is another one all the same; the claim knows its place itself.
+    #: With ``keeps_place``: whether each round still gets a new token. Then the kind itself knows its place.
     new_token_per_round: ClassVar[bool] = False
-    #: What masters say when they refuse matters: those that fail must not stand in for others.
+    #: Whether ``observe`` needs refusals from a quorum. Then a failing master does not decide a round.
     needs_certain: bool = False
-    #: It is released with RELEASE and extended with EXTEND on ``key``: many such go out as columns.
+    #: Whether RELEASE and EXTEND on ``key`` are all it needs, so that a batch sends it in columns.
     batchable: ClassVar[bool] = True
-    #: What was learned makes another round promising, at once; so it does not count as the last one.
+    #: Whether ``observe`` found a reason for another round at once, even after the last one.
     retry_at_once: bool = False
-    #: How many requests ``release_requests`` and ``extend_requests`` make, each.
+    #: The number of requests that ``release_requests`` makes, and ``extend_requests`` too.
     request_count: int = 1
 
     def __init__(self, key: bytes) -> None:
@@ -54,58 +54,58 @@ class LockKind:
 
     @property
     def key_bytes(self) -> int:
-        """How many bytes of keys ``release_requests`` and ``extend_requests`` send."""
+        """The bytes of keys that ``release_requests`` sends, and ``extend_requests`` too."""
         return len(self.key)
 
     @property
     def queue_key(self) -> bytes | None:
-        """In which line of this client it waits; None: in none, each asks the masters for itself."""
+        """The local queue that an acquire waits in; None: it asks the masters without queueing."""
         return self.key
 
     def for_attempt(self) -> Self:
-        """The claim of one acquisition, which keeps what it learns."""
+        """The kind for one acquire. A kind that learns from votes returns a new object."""
         return self
 
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
-        """One attempt."""
-        return request(ACQUIRE, (self.key, token, ttl), masters, 0.0)
+        """The request of one attempt."""
+        return Request(ACQUIRE, (self.key, token, ttl), masters)
 
     def observe(self, votes: Votes) -> None:
-        """What a round that got no lease has shown.
+        """Learn from the votes of a round without a lease.
 
-        ``rollback_requests`` or ``release_requests`` of that round comes after it.
+        Called before ``rollback_requests`` or ``release_requests`` of that round.
         """
 
     def held_kind(self) -> LockKind:
-        """What its lease is extended and released by."""
+        """The kind that extends and releases the lease."""
         return self
 
     def rollback_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
-        """Take back what a round was granted; another round will follow."""
+        """The requests that undo the grants of a round before another round."""
         return self.release_requests(token, masters, resend_for)
 
     def release_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
-        """Take everything back."""
+        """The requests that release the lock and leave all queues on the masters."""
         return release(self.key, token, masters, resend_for)
 
     def extend_requests(self, token: bytes, ttl: bytes, masters: int) -> list[Request]:
-        """Extend: all of these together."""
+        """The requests that extend the lease. All of them must be granted."""
         return [Request(EXTEND, (self.key, token, ttl), masters)]
 
     def watch_request(self, masters: int) -> Request | None:
-        """Tell when it is free, or may be; None where there is nothing to wait for but time."""
+        """The request that is decided when the lock may be free; None: only time can free it."""
         return Request(WATCH, (self.key,), masters)
 
     def delay(self, usual: float, notified: bool) -> float:
-        """How many seconds to wait for another round; ``notified``: after a watch has ended."""
+        """Seconds to wait before another round. ``notified``: a watch has just ended."""
         return usual
 
 
 class FencedKind(LockKind):
-    """A lock that counts a fencing token for each grant.
+    """A plain lock whose grants have fencing tokens.
 
-    ``retention``: how long a counter is kept after its last use; ``step``: how far it may be behind its
-    master's clock; both as ``ttl``.
+    ``retention``: how long masters keep a counter after its last use. ``step``: how far a counter may be
+    behind its master's clock. Both as ``ttl``.
     """
 
     __slots__ = ("counter", "retention", "step")
@@ -121,5 +121,5 @@ class FencedKind(LockKind):
         return Request(FENCE, args, masters)
 
     def raise_fence_request(self, token: bytes, number: int, masters: int) -> Request:
-        """Raise the counters to the fencing token."""
+        """The request that raises the counters of ``masters`` to ``number``."""
         return Request(RAISE_FENCE, (self.key, token, b"%d" % number, self.counter, self.retention), masters)

@@ -1,6 +1,8 @@
 # How algorithm/policy.py is compiled: the same source, with fields that C can reach.
 
-from redlock_fast.algorithm.voting_masters cimport VotingMasters
+cdef class VotingMasters:
+    cdef public unsigned long long mask
+    cdef public bint all_push
 
 cdef class Policy:
     cdef public object masters  # no int of C, which has no 63 bits to shift

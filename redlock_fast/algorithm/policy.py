@@ -1,32 +1,58 @@
-"""What all procedures of one client go by."""
+"""The policy of one client: its settings, its clock, and the masters that vote."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-from ..engine.contract import Votes, Wait
-from .clock import Clock, lease_clock
+from ..engine.contract import FAULT, Votes, Wait
 from .local_queue import LocalQueue
 from .lock_kind import wire_ttl
 from .quorum import Retry, impossible
 from .server_queue import ServerQueueEntries
 from .tokens import new_token, new_tokens
-from .voting_masters import VotingMasters
+
+Clock = Callable[[], float]
+
+#: The lease clock. Leases run on the masters while this machine sleeps, so the clock that measures them must
+#: include sleep: CLOCK_BOOTTIME on Linux; the monotonic clock of macOS includes it. Never a wall clock, which
+#: can be set back.
+lease_clock: Clock = time.monotonic
+if hasattr(time, "CLOCK_BOOTTIME"):
+    lease_clock = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+
+
+class VotingMasters:
+    """The masters that vote now, as a mask. Other masters are not asked, and their grants do not count.
+
+    ``all_push``: whether every connected master reports when a watched key changes.
+    """
+
+    __slots__ = ("all_push", "mask")
+
+    def __init__(self, masters: int) -> None:
+        self.mask = (1 << masters) - 1
+        self.all_push = True
+
+    def filter(self, values: Sequence[int]) -> tuple[int, ...]:
+        """``values`` with FAULT for each master that no longer votes. The mask changed after the request."""
+        return tuple(value if self.mask >> master & 1 else FAULT for master, value in enumerate(values))
 
 
 @dataclass(eq=False, repr=False)
 class Policy:
-    """What all procedures of one client go by. Times in seconds. Made once, and never changed.
+    """The settings of all procedures of one client. Times in seconds. Immutable.
 
-    ``outage_timeout``: how long an acquire without a deadline bears with masters that form no quorum.
-    ``voters``: whose yes counts. ``wait``: what decides an acquire; all else waits for certainty at
-    least. ``retention``: how long a counter of fencing tokens outlives its last use; ``step``: how far it may
-    be behind its master's clock; both for the wire.
-    ``refill``: extensions put the key back on masters that lost it. ``push``: who waits has masters tell
-    when the lock may be free. ``local_queue``: who else of this client waits. ``server_entries``: what those
-    keep meanwhile. ``ttl``: of a lease, where nothing else was asked for.
+    ``outage_timeout``: how long an acquire without a deadline tries while the masters form no quorum.
+    ``voters``: the masters that vote. ``wait``: what decides an acquire. All other exchanges use ``certain``.
+    ``retention``: how long masters keep a fencing counter after its last use. ``step``: how far a counter may
+    be behind its master's clock. Both are command arguments.
+    ``refill``: extensions put the key back on masters that lost it. ``push``: masters report when a lock may
+    be free. ``local_queue``: the callers of this client that wait. ``server_entries``: their places in queues
+    on the masters. ``ttl``: the default lease.
     """
 
     masters: int
@@ -50,9 +76,9 @@ class Policy:
     ttl: float = 10.0
     #: The mask of all masters.
     all_masters: int = field(init=False)
-    #: Where a failing master must not pass for one that refused.
+    #: What decides an exchange in which a failing master must not count as a refusal.
     certain: Wait = field(init=False)
-    #: ``ttl`` for the wire.
+    #: ``ttl`` as a command argument.
     wire: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,9 +87,9 @@ class Policy:
         self.wire = wire_ttl(self.ttl)
 
     def ttl_on_wire(self, ttl: float) -> bytes:
-        """``ttl`` as it goes into a command."""
+        """``ttl`` as a command argument."""
         return self.wire if ttl == self.ttl else wire_ttl(ttl)
 
     def refused_by_quorum(self, votes: Votes) -> bool:
-        """Whether so many masters refused that others hold, or ours is lost, for certain."""
+        """Whether so many masters refused that no quorum has the token."""
         return impossible(self.masters, self.need, votes.refused, 0)

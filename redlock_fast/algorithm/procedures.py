@@ -1,8 +1,8 @@
 """Acquire, release, extend: the Redlock algorithm as generators without I/O.
 
-A procedure yields what it wants done (an effect) and is sent what came of it. A driver performs the
-effects: with threads, with asyncio, or in a simulation in virtual time. Exceptions of a driver
-(a signal, a cancellation) are thrown into the procedure, which cleans up and raises them again.
+A procedure yields effects and is sent their results. A driver performs the effects: with threads, with
+asyncio, or in a simulation in virtual time. The driver throws exceptions (a signal, a cancellation) into the
+procedure, which cleans up and raises them again.
 
 Source: "Distributed Locks with Redis", redis.io, "The Redlock algorithm", steps 1 to 5.
 """
@@ -40,10 +40,10 @@ def acquire(
     on_granted: Callable[[Lease], None],
     first: Attempt | None = None,
 ) -> Generator[Effect, list[Votes], Lease | AcquireFailure]:
-    """Attempts until one gets a lease, or until ``give_up_at`` (lease clock) or ``rounds`` ends them.
+    """Make attempts until one gets a lease, or until ``give_up_at`` (lease clock) or ``rounds`` ends them.
 
-    What an attempt without a lease leaves behind is undone. ``on_granted`` is handed the lease at once: what
-    interrupts from then on is for the caller to undo. ``first``: an attempt whose exchange the caller makes.
+    Attempts without a lease are undone. ``on_granted`` gets the lease at once: after any later exception the
+    caller must undo it. ``first``: an attempt whose exchange the caller makes.
     """
     token = policy.token() if first is None else first.token
     retry_loop = RetryLoop(policy, lock_kind.for_attempt(), give_up_at, rounds, ttl, token)
@@ -74,12 +74,12 @@ def acquire(
 def ask(
     attempt: Attempt, retry_loop: RetryLoop
 ) -> Generator[Effect, list[Votes], tuple[Votes, Lease | None]]:
-    """Make one attempt: its votes, and the lease if it gets one."""
+    """Make one attempt. Returns its votes, and its lease or None."""
     policy, lock_kind, sent = retry_loop.policy, retry_loop.lock_kind, retry_loop.sent
     timeout = policy.node_timeout
     if retry_loop.give_up_at is not None:
         timeout = max(0.0, min(timeout, retry_loop.give_up_at - attempt.start))
-    retry_loop.sent |= attempt.masters  # unless the votes say otherwise
+    retry_loop.sent |= attempt.masters  # until the votes are known
     wait = policy.certain if lock_kind.needs_certain else policy.wait
     votes = (yield Exchange(attempt.requests, policy.need, timeout, wait))[0]
     retry_loop.sent = sent | votes.sent
@@ -97,10 +97,10 @@ def ask(
 def fence(
     policy: Policy, lock_kind: FencedKind, token: bytes, values: Sequence[int], timeout: float
 ) -> Generator[Effect, list[Votes], tuple[int, int]]:
-    """The fencing token of a grant, and how many masters vouch for it: whose counter it was raised to.
+    """The fencing token of a grant, and the number of masters that vouch for it.
 
-    A master vouches only if this grant, or this holder, raised its counter to exactly that number;
-    so no two holders ever get the same. Usually all counters agree, and nobody is asked.
+    A master vouches only if this token raised its counter to exactly that number. So two holders never get
+    the same number. Usually all counters agree, and no further request is needed.
     """
     counters = {master: value for master, value in enumerate(values) if value > 0}
     fencing = fencing_token(list(counters.values()), policy.masters)
@@ -114,19 +114,19 @@ def fence(
         votes = (yield Exchange([lift], missing, max(0.0, timeout)))[0]
         vouching += votes.granted
     else:
-        yield Exchange([lift], 0, 0.0)  # so that the counters are equal the next time
+        yield Exchange([lift], 0, 0.0)  # makes the counters equal for the next grant
     return fencing, vouching
 
 
 def undo_lease(lease: Lease) -> Generator[Effect, Any, None]:
-    """Take a lease back from all masters that may have it, without waiting for their replies."""
+    """Release a lease on all masters that may have it, without waiting for replies."""
     yield from send_no_reply(start_release(lease))
 
 
 def release(policy: Policy, lease: Lease) -> Generator[Effect, list[Votes], bool]:
-    """Delete our key wherever it may be. False: the lease had ended on a quorum before.
+    """Delete the key of ``lease`` on all masters that may have it. False: the lease had ended before.
 
-    What interrupts it is for the caller to undo, who knows of the lease before the first step.
+    If an exception interrupts this, the caller must undo the lease.
     """
     requests = start_release(lease)
     answers = yield Exchange(requests, policy.need, policy.node_timeout, policy.certain)
@@ -136,10 +136,10 @@ def release(policy: Policy, lease: Lease) -> Generator[Effect, list[Votes], bool
 def extend(
     policy: Policy, lease: Lease, ttl: float, confirm: bool = False
 ) -> Generator[Effect, list[Votes], tuple[ExtendOutcome, Votes | None]]:
-    """Compare-and-extend on all masters that were sent the SET; on success ``lease`` says the new end.
+    """Extend ``lease`` on all masters that may have its token. On success it has the new deadline.
 
-    It never shortens. A lease that lasts longer than ``ttl`` from now stays as it is; its masters are
-    asked only to ``confirm`` it. A master does not shorten its key either: a request that it executes
+    An extension never shortens. A lease that lasts longer than ``ttl`` from now stays unchanged, and its
+    masters are asked only with ``confirm``. Masters do not shorten a key either: an extension that arrives
     after a longer one changes nothing.
     """
     start = policy.clock()
@@ -160,8 +160,9 @@ def extend(
 
 
 def extended_already(policy: Policy, lease: Lease, ttl: float, start: float) -> ExtendOutcome | None:
-    """What an extension comes to where no master needs to be asked: the lease lasts so long as it was
-    confirmed, or has ended.
+    """The outcome of an extension that needs no exchange; None: the masters must be asked.
+
+    LOST: the lease has ended. EXTENDED: a confirmed deadline is late enough.
     """
     if start >= lease.deadline or lease.lost:
         return ExtendOutcome.LOST
@@ -174,24 +175,24 @@ def extended_already(policy: Policy, lease: Lease, ttl: float, start: float) -> 
 def extended(
     policy: Policy, lease: Lease, ttl: float, start: float, granted: int, votes: Votes | None
 ) -> ExtendOutcome:
-    """What the masters made of an extension that began at ``start``; no votes: all is well."""
+    """The outcome of an extension that began at ``start``. Without ``votes`` no master failed."""
     now = policy.clock()
     lease.ttl = max(lease.ttl, ttl)
     if now >= lease.deadline or (votes is not None and policy.refused_by_quorum(votes)):
         return ExtendOutcome.LOST
     if granted < policy.need:
         return ExtendOutcome.INCONCLUSIVE
-    # Another extension, which began later, may have been confirmed before.
+    # A concurrent extension may have set a later deadline.
     lease.deadline = max(lease.deadline, deadline(start, ttl, policy.drift_factor))
     lease.validity = lease.deadline - now
     lease.extensions += 1
-    if lease.lost:  # found by another thread since the look at the deadline
+    if lease.lost:  # found by another thread after the deadline was read
         lease.mark_lost(now)
         return ExtendOutcome.LOST
     return ExtendOutcome.EXTENDED
 
 
 def exists(policy: Policy, key: bytes) -> Generator[Effect, list[Votes], Votes]:
-    """Which masters have the key, whosever it is; of those that have forgotten none."""
+    """The votes of the voting masters on whether they have ``key``, with any token."""
     request = Request(EXISTS, (key,), policy.voters.mask)
     return (yield Exchange([request], policy.need, policy.node_timeout, policy.certain))[0]

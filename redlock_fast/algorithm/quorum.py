@@ -1,4 +1,4 @@
-"""The numbers of the Redlock algorithm. No I/O, no clock, no randomness: all come in as arguments.
+"""The numbers of the Redlock algorithm. No I/O; clock and randomness are arguments.
 
 Source: "Distributed Locks with Redis", redis.io, the section on the Redlock algorithm.
 """
@@ -14,53 +14,57 @@ EXPIRY_GRANULARITY = 0.002
 
 
 def quorum(masters: int) -> int:
-    """The smallest number of masters that any two such groups share one of."""
+    """The smallest size of a group of masters such that any two groups share a master."""
     return masters // 2 + 1
 
 
 def impossible(masters: int, need: int, refused: int, faulty: int) -> bool:
-    """Whether ``need`` grants can no longer come: right for even ``masters`` too."""
+    """Whether ``need`` grants can no longer be reached. Valid for an even number of masters too."""
     return refused + faulty > masters - need
 
 
 def fencing_token(counters: Sequence[int], masters: int) -> int:
     """The q-th smallest of the counters that decided a grant, for a quorum of q.
 
-    Large enough: every earlier holder had raised the counters of a quorum to its token at least, so fewer
-    than q of these can be as low as that. Small enough: a quorum can be raised to it. (Counted
-    from the largest, with an even number of masters, it would be a rank lower, where no quorum may meet.)
+    It exceeds every earlier token: each earlier holder raised the counters of a quorum to its token at least,
+    so fewer than q of these counters can be that low. A quorum can be raised to it. (With an even number of
+    masters, counting from the largest gives a lower rank, at which two quorums need not share a master.)
     """
     return sorted(counters)[quorum(masters) - 1]
 
 
 def drift(ttl: float, factor: float) -> float:
-    """How much of a lease of ``ttl`` seconds clocks may disagree by."""
+    """The seconds that are taken off a lease of ``ttl`` seconds, because clocks may disagree."""
     return ttl * factor + EXPIRY_GRANULARITY
 
 
 def deadline(start: float, ttl: float, factor: float) -> float:
-    """When a lease ends that was asked for at ``start``: before any master lets the key go."""
+    """When a lease that was requested at ``start`` ends: before any master expires the key."""
     return start + ttl - drift(ttl, factor)
 
 
 def milliseconds(ttl: float) -> int:
-    """The lease as it goes on the wire: rounded up, so that masters never keep it shorter."""
+    """``ttl`` (seconds) in whole milliseconds, rounded up: no master keeps the key for less."""
     return math.ceil(round(ttl * 1000, 6))
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """When to try again after a refusal.
+    """The pauses between the attempts of an acquire, and the number of attempts.
 
-    Delays are uniformly random between a lower end and an upper end that doubles with every attempt. The
-    lower end is never below the time that the last round took: shorter than that, two clients that split
-    the votes would only split them again. Where masters tell when a lock is free (``wait="push"``), a delay
-    is the most that is waited. Source: the Redlock document, "Retry on failure".
+    A pause is uniformly random between a lower and an upper end. The upper end doubles with every attempt.
+    The lower end is at least the duration of the last round: after a shorter pause two clients that split
+    the votes would split them again. Where masters report that a lock is free (``wait="push"``), a pause is
+    the longest wait.
+
+    Source: the Redlock document, "Retry on failure".
+
+    Example: ``FastRedlock(urls, retry=Retry(min_delay=0.01, max_delay=1.0, max_attempts=5))``.
 
     Args:
-        min_delay: Seconds.
-        max_delay: Seconds, up to which the upper end doubles.
-        max_attempts: How many rounds there may be; None: only time bounds them.
+        min_delay: The lower end, in seconds.
+        max_delay: The largest upper end, in seconds.
+        max_attempts: The maximum number of attempts; None: only the timeout of the acquire bounds them.
     """
 
     min_delay: float = 0.005
@@ -68,18 +72,18 @@ class Retry:
     max_attempts: int | None = None
 
     def delay(self, attempt: int, round_time: float, chance: float) -> float:
-        """Seconds to pause after the ``attempt``-th round (from 1); ``chance`` is in [0, 1)."""
+        """Seconds to pause after attempt number ``attempt`` (from 1). ``chance`` is in [0, 1)."""
         low = min(max(self.min_delay, round_time), self.max_delay)
         high = min(self.max_delay, self.min_delay * 2.0 ** min(attempt, 30))
         return low + max(0.0, high - low) * chance
 
 
 class WakeJitter:
-    """How long one that was told "it is free" lets others go first: all of them were told at once.
+    """The random delay of an acquire after a push: all waiting clients get the push at the same time.
 
-    Uniformly random within a window, which doubles each time that the votes were split: that is, others
-    try at the same time. (In simulation a fixed window, or none, had herds of waiters split their votes
-    again and again.)
+    Uniformly random within a window. The window doubles each time that the votes were split, because then
+    several clients try at once. (In simulation a fixed window, or none, let the waiting clients split the
+    votes again and again.)
     """
 
     FIRST, LAST, ROUND_TRIPS = 0.002, 0.064, 4
@@ -90,7 +94,7 @@ class WakeJitter:
         self.window = 0.0
 
     def delay(self, split: bool, round_time: float, chance: float) -> float:
-        """Seconds, after a round that took ``round_time`` and whose votes were ``split`` or not."""
+        """Seconds to wait. The last round took ``round_time``; ``split``: whether its votes were split."""
         first = min(self.LAST, max(self.FIRST, self.ROUND_TRIPS * round_time))
         self.window = min(self.LAST, max(first, 2 * self.window)) if split else first
         return self.window * chance

@@ -1,7 +1,7 @@
-"""The Redlock algorithm without I/O: what an attempt and a release send, and what the masters' votes come to.
+"""The Redlock algorithm without I/O: the requests of an attempt and a release, and the outcome of the votes.
 
-Procedures, batches and the fast paths of threads and asyncio all call these functions. Compiled where it can
-be, with the types of ``algorithm/redlock.pxd``.
+Procedures, batches and the fast paths of threads and asyncio call these functions. Compiled where a compiler
+is available, with the types of ``algorithm/redlock.pxd``.
 
 Source: "Distributed Locks with Redis", redis.io, "The Redlock algorithm", steps 1 to 5.
 """
@@ -23,7 +23,7 @@ class Attempt:
     """One attempt on all masters that vote. Only ``start_attempt`` and ``start_attempts`` make it.
 
     ``start``: the lease clock before the first byte. ``end``: the deadline of a lease that it gets.
-    ``masters``: the mask of the masters that it asks. ``token``, ``requests``: what they are sent.
+    ``masters``: the mask of the masters that it asks. ``token``, ``requests``: what it sends to them.
     """
 
     __slots__ = ("end", "lock_kind", "masters", "policy", "requests", "start", "token", "ttl")
@@ -39,7 +39,7 @@ class Attempt:
 
 
 def start_attempt(policy: Policy, lock_kind: LockKind, ttl: float, token: bytes) -> Attempt:
-    """Steps 1 and 2: the time, and the request for each master that votes."""
+    """Steps 1 and 2: an attempt with its start and the request for each voting master."""
     attempt = _attempt(policy, ttl)
     attempt.lock_kind = lock_kind
     attempt.token = token
@@ -67,13 +67,13 @@ def _attempt(policy: Policy, ttl: float) -> Attempt:
 
 
 def validity_left(attempt: Attempt) -> float:
-    """Seconds that a lease of this attempt lasts from now."""
+    """Seconds from now to the end of a lease of this attempt."""
     now = attempt.policy.clock()
     return attempt.end - now
 
 
 def restarted(attempt: Attempt) -> int:
-    """The masters that restarted since they were asked: they may have forgotten locks."""
+    """The mask of the masters that restarted after they were asked: they may have forgotten locks."""
     return attempt.masters & ~attempt.policy.voters.mask
 
 
@@ -89,7 +89,7 @@ def trusted_votes(attempt: Attempt, votes: Votes) -> Votes:
 def finish_attempt(attempt: Attempt, granted: int, sent: int, fencing: int | None = None) -> Lease | None:
     """Steps 3 and 4: the lease, if a quorum granted it and validity is left.
 
-    ``sent``: the masters that may have the key, of this attempt and of those before it.
+    ``sent``: the masters that may have the token from this attempt or an earlier one.
     """
     policy, validity = attempt.policy, validity_left(attempt)
     if granted >= policy.need and validity > 0:
@@ -120,14 +120,15 @@ def finish_attempts(
 
 def _forgotten(masters: int, mask: int) -> Votes:
     """Votes in which each master of ``mask`` failed: it restarted after it was asked."""
-    details: dict[int, str | bytes] = {n: "it restarted meanwhile" for n in range(masters) if mask >> n & 1}
+    why = "it restarted after it was asked"
+    details: dict[int, str | bytes] = {n: why for n in range(masters) if mask >> n & 1}
     values = tuple([FAULT if n in details else 0 for n in range(masters)])
     return Votes(values, 0, 0, 0, len(details), details)
 
 
 def start_release(lease: Lease) -> list[Request]:
-    """Step 5: what deletes the keys of a lease, on every master that may have one."""
-    lease.released = True  # first: a refill that is under way takes back what it sent
+    """Step 5: the requests that delete the keys of ``lease`` on every master that may have them."""
+    lease.released = True  # first: a concurrent refill then undoes what it sent
     return lease.release_requests()
 
 
@@ -158,5 +159,5 @@ def weakest(policy: Policy, answers: list[Votes]) -> Votes:
 
 
 def still_alive(policy: Policy, lease: Lease, votes: Votes) -> bool:
-    """Whether a lease had not ended, as far as fewer than a quorum can tell."""
+    """Whether the lease had not ended, if fewer than a quorum answered."""
     return not policy.refused_by_quorum(votes) and policy.clock() < lease.deadline

@@ -1,10 +1,10 @@
-"""Refill: a lease's key is put back on masters that have lost it, or never had it.
+"""Refill (key repair): put the key of a lease back on masters that lost it or never had it.
 
-Without it a lease that is extended for hours dies by attrition: each master that restarts empty, or was
-away at the acquire, is one vote less. The rules: only after an extension that a
-quorum confirmed in time; only where the key is missing (SET NX); nobody waits for it, and it does not
-count before a later extension finds it there. Others are not misled: a master that forgot locks is
-guarded against by them, and all that a refill adds is a key of who holds the lock anyway.
+Without refill a long lease loses votes: each master that restarts empty, or was down at the acquire, is a
+vote less. The rules: a refill follows only an extension that a quorum confirmed in time. It writes only a
+missing key (SET NX). No caller waits for it. It counts only when a later extension finds the key. Other
+clients are safe: their restart guards exclude a master that forgot locks, and a refill adds only the key of
+the present holder.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .policy import Policy
 
 REFILL = int(Verb.REFILL)
 
-#: A majority decides, and who answers behind it is not heard: so at every so many extensions of a lease
-#: the key goes to the unheard, too. Those that have it refuse it.
+#: A majority decides an extension, and later replies are not counted. So after this number of extensions the
+#: key also goes to the masters without a counted reply. Masters that have the key refuse it.
 RECHECK_EVERY = 8
 
 
 def lacking(policy: Policy, lease: Lease, votes: Votes) -> int:
-    """Which masters to send the key, after a confirmed extension with these votes."""
+    """The mask of masters to refill, after a confirmed extension with ``votes``."""
     mask = policy.all_masters & ~lease.sent
     recheck = lease.extensions % RECHECK_EVERY == 0
     if votes.refused or recheck:
@@ -38,9 +38,9 @@ def lacking(policy: Policy, lease: Lease, votes: Votes) -> int:
 
 
 def lacking_of_many(policy: Policy, lease: Lease, all_granted: bool, all_replied: bool) -> int:
-    """The same where only grants were counted: whether ``all_granted`` granted, of those that were asked.
+    """As ``lacking``, for a lease of a batch, whose votes do not name single masters.
 
-    ``all_replied``: all answers were waited for. Who did not grant is not known.
+    ``all_granted``: each asked master granted. ``all_replied``: every master had time to reply.
     """
     if not all_granted and (all_replied or lease.extensions % RECHECK_EVERY == 0):
         return policy.all_masters
@@ -48,9 +48,9 @@ def lacking_of_many(policy: Policy, lease: Lease, all_granted: bool, all_replied
 
 
 def refill(found: Sequence[tuple[Lease, int]]) -> Generator[Effect, Any, None]:
-    """Send each lease to the masters of its mask, without waiting."""
+    """Send the key of each lease to the masters of its mask, without waiting for replies."""
     for lease, mask in found:
-        lease.sent |= mask  # first: whoever releases it from here on reaches them, too
+        lease.sent |= mask  # first: every later release then reaches these masters, too
     keys, tokens, masks, ttls = _columns(found)
     batch = Batch(REFILL, (keys, tokens, [wire_ttl(ttl) for ttl in ttls]), len(keys), masks)
     try:
@@ -62,7 +62,7 @@ def refill(found: Sequence[tuple[Lease, int]]) -> Generator[Effect, Any, None]:
 
 
 def _take_back(found: Sequence[tuple[Lease, int]]) -> Generator[Effect, Any, None]:
-    """Of those that another thread released meanwhile: its release may have gone out before."""
+    """Release the leases that another thread released: its release may precede the refill."""
     gone = [(lease, mask) for lease, mask in found if lease.released]
     if gone:
         keys, tokens, masks, ttls = _columns(gone)

@@ -1,9 +1,8 @@
-"""Renewal: which leases to extend and when, and which are lost. No I/O, no threads, no clock of its own.
+"""The renewal schedule: which leases to extend and when, and which are lost. No I/O, no threads, no clock.
 
-A lease is due when a third of it has run; what is due within a short window goes out together. Where too
-few masters answer it is tried again soon, with pauses that grow, until the deadline. Two heaps: what is
-due, and when leases end. Drivers for threads and for asyncio do what this says (``threads/renewal.py``,
-``aio/renewal.py``).
+A lease is due after a third of its ttl. Leases that are due within a short window are extended together.
+After too few replies an extension is repeated, with growing pauses, until the deadline. There are two heaps:
+one by due time, one by end. ``threads/renewal.py`` and ``aio/renewal.py`` run the schedule.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from typing import Protocol
 from .lease import Lease
 from .quorum import deadline
 
-#: How much of a lease is left when it is extended.
+#: The share of a lease that is left when it is due.
 EXTEND_AT_SHARE_LEFT = 2 / 3
-#: What is due within so many seconds, and within this share of its lease, is extended along with others.
+#: Leases that are due within these seconds, and this share of their ttl, are extended together.
 WINDOW, WINDOW_SHARE = 0.05, 1 / 12
 #: Pauses after inconclusive extensions, in seconds: doubled each time, up to this share of the lease.
 FIRST_PAUSE, LONGEST_PAUSE_SHARE = 0.01, 1 / 30
-#: In this last share of a lease nothing is tried again that may take longer than what is left.
+#: In this last share of a lease no extension is repeated that may take longer than the rest.
 LAST_SHARE = 1 / 10
 
 # Why a lock was lost: the ``reason`` for ``on_lost``.
@@ -35,7 +34,7 @@ MAX_HOLD = "max_hold: held as long as allowed, then the lease ended"
 
 
 class Renewable(Protocol):
-    """What is asked of a lock."""
+    """The part of a lock that renewal needs."""
 
     @property
     def key(self) -> bytes: ...
@@ -50,9 +49,10 @@ class Renewable(Protocol):
 
 
 class RenewedLease:
-    """One lease under renewal, from its grant to its release or loss. ``until``: not extended beyond this.
+    """One lease under renewal, from its grant to its release or loss.
 
-    It has its lock only weakly: one that nobody has any more is not renewed.
+    ``until``: the latest end, by the lease clock. It has a weak reference to its lock: a lock without other
+    references is not renewed.
     """
 
     __slots__ = ("_lock", "failures", "key", "lease", "notified", "over", "stopped", "ttl", "until")
@@ -63,31 +63,31 @@ class RenewedLease:
         self.ttl = lock.ttl
         self.lease = lease
         self.until = until
-        self.failures = 0  # since it was last extended
-        self.stopped = ""  # why it is not extended any more
-        self.over = True  # of no interest: released, lost or abandoned; or not in the schedule yet
-        self.notified = False  # that it is lost
+        self.failures = 0  # since the last extension
+        self.stopped = ""  # the reason why it is no longer extended
+        self.over = True  # released, lost or abandoned; or not in the schedule yet
+        self.notified = False  # whether the loss was reported
 
     def lock(self) -> Renewable | None:
-        """The lock, while it has this lease."""
+        """The lock, while it has this lease; otherwise None."""
         lock = self._lock()
         return lock if lock is not None and lock.lease is self.lease else None
 
     def due_at(self) -> float:
-        """When to extend it, whoever extended it last."""
+        """When to extend it, by its present deadline."""
         return self.lease.deadline - self.ttl * EXTEND_AT_SHARE_LEFT
 
     def slack(self) -> float:
-        """How much earlier it may be, along with others."""
+        """Seconds by which it may be extended earlier, together with other leases."""
         return 0.0 if self.failures else min(WINDOW, self.ttl * WINDOW_SHARE)
 
     def pause(self) -> float:
-        """Before the next attempt, after so many failures."""
+        """Seconds before the next attempt, after ``failures``."""
         longest = max(FIRST_PAUSE, self.ttl * LONGEST_PAUSE_SHARE)
         return min(longest, FIRST_PAUSE * 2.0 ** min(self.failures - 1, 30))
 
     def reason(self) -> str:
-        """Why it was lost, if its deadline has passed."""
+        """Why the lease was lost, if its deadline has passed."""
         return self.stopped or (UNCONFIRMED if self.failures else LATE)
 
 
@@ -95,9 +95,9 @@ Heap = list[tuple[float, int, RenewedLease]]
 
 
 class Schedule:
-    """All holds of a client. Times are those of the lease clock, handed in.
+    """All renewed leases of a client. Times are those of the lease clock.
 
-    ``took``: seconds that the last exchange took; what cannot be answered in time is not asked.
+    ``took``: seconds that the last exchange took. No extension is sent that would be answered too late.
     """
 
     def __init__(self, drift_factor: float) -> None:
@@ -113,32 +113,32 @@ class Schedule:
 
     def add(self, renewed: RenewedLease) -> None:
         self._count += 1
-        # so that whoever is interrupted, here or before, may drop it: it is counted or not
+        # before the pushes: after an exception in here ``drop`` restores the count
         renewed.over = False
         self._push(self._ends, renewed.lease.deadline, renewed)
         self._push(self._dues, renewed.due_at(), renewed)
 
     def drop(self, renewed: RenewedLease) -> None:
-        """It is released, lost or abandoned."""
+        """Remove a lease that is released, lost or abandoned. Further calls do nothing."""
         if not renewed.over:
             renewed.over = True
             self._count -= 1
 
     def sweep(self) -> None:
-        """Forget what was dropped, if it is much. Not part of ``drop``, which a signal handler may call."""
+        """Remove dropped leases from the heaps, if they are many. Signal handlers may call only ``drop``."""
         for heap in (self._dues, self._ends):
             if len(heap) > 2 * self._count + 64:
                 heap[:] = [entry for entry in heap if not entry[2].over]
                 heapq.heapify(heap)
 
     def next(self) -> float:
-        """When there is something to do again; infinity: never."""
+        """When the next lease is due or ends; infinity: never."""
         while self._dues and self._dues[0][2].over:
             heapq.heappop(self._dues)
         return min(self.first_end(), self._dues[0][0] if self._dues else math.inf)
 
     def first_end(self) -> float:
-        """When the first of all leases ends, as they are now."""
+        """When the first lease ends; infinity if there is none."""
         ends = self._ends
         while ends:
             at, _, renewed = ends[0]
@@ -151,7 +151,7 @@ class Schedule:
         return math.inf
 
     def pop_ended(self, now: float) -> list[RenewedLease]:
-        """Those whose lease has ended and whose lock is still there: lost."""
+        """Remove the leases that have ended. Returns those whose lock still exists: they are lost."""
         self.sweep()
         lost = []
         while self.first_end() <= now:
@@ -163,7 +163,7 @@ class Schedule:
         return lost
 
     def pop_due(self, now: float) -> list[tuple[RenewedLease, float]]:
-        """Those to extend now, and for how many seconds each. ``settle`` must follow."""
+        """Remove the leases that are due. Returns each with its new ttl. ``settle`` must follow."""
         found = []
         while self._dues and (self._dues[0][2].over or self._dues[0][0] - self._dues[0][2].slack() <= now):
             renewed = heapq.heappop(self._dues)[2]
@@ -174,29 +174,29 @@ class Schedule:
         return found
 
     def _extension_ttl(self, renewed: RenewedLease, now: float) -> float:
-        """For how many seconds to extend it; 0.0: not now."""
+        """The ttl of its extension in seconds; 0.0: no extension now."""
         lock = renewed.lock()
         if lock is None:
             self.drop(renewed)
             return 0.0
-        if renewed.due_at() - renewed.slack() > now:  # somebody else extended it
+        if renewed.due_at() - renewed.slack() > now:  # an extension by its caller moved it
             renewed.failures = 0
             self._push(self._dues, renewed.due_at(), renewed)
             return 0.0
         left = renewed.lease.deadline - now
         if renewed.failures and left < min(self.took, renewed.ttl * LAST_SHARE):
-            return 0.0  # only the telling of its end would be late
+            return 0.0  # an extension would only delay the report of its end
         ttl = min(renewed.ttl, renewed.until - now)
         if not lock.may_be_extended(renewed.lease):
             renewed.stopped = MAX_EXTENSIONS
         elif deadline(now, ttl, self._drift_factor) < renewed.lease.deadline + renewed.ttl * WINDOW_SHARE:
-            renewed.stopped = MAX_HOLD  # what is left to gain is not worth it
+            renewed.stopped = MAX_HOLD  # an extension would gain too little
         else:
             return ttl
         return 0.0
 
     def settle(self, renewed: RenewedLease, extended: bool, now: float) -> None:
-        """What came of it, unless it is lost."""
+        """Schedule the next extension, unless the lease is lost."""
         if renewed.over:
             return
         renewed.failures = 0 if extended else renewed.failures + 1

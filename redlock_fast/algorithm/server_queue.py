@@ -1,8 +1,8 @@
-"""The places in queues on the masters that acquires of a client keep, and how they are given back at its end.
+"""The places that acquires of a client have in queues on the masters.
 
-Only those keep some whose claim is ``lasting``. Between two rounds an acquire rests, perhaps deep in a watch
-that nobody can end: so what gives its place back is known here, and whoever closes the client sends it. In a
-round it is busy, but soon done; then it finds out, and takes back by itself what that round left behind.
+Only kinds with ``keeps_place`` have them. An acquire that waits between rounds cannot be interrupted, so the
+requests that remove its place are stored here for ``close``. An acquire in a round ends soon: its next call
+raises ClientClosed, and it removes its place itself.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from ..errors import ClientClosed
 
 
 class ServerQueueEntries:
-    """``acquire``: an acquire that did not get its lease in the first round."""
+    """The places of one client. ``acquire``: an object that identifies an acquire after its first round."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()  # reentrant: a signal handler may acquire, too
         self._closed = False
-        self._undo: dict[object, list[Request] | None] = {}  # None: it is busy
+        self._undo: dict[object, list[Request] | None] = {}  # None: in a round
 
     def after_fork_in_child(self) -> None:
-        """In a child of fork: nobody waits here."""
+        """Forget all places in a child of fork: they belong to the parent."""
         self._change = threading.Condition()
         self._undo = {}
 
     def begin_round(self, acquire: object) -> None:
-        """A round ends here, or is about to begin. ClientClosed: it must not."""
+        """Note that ``acquire`` begins or has just ended a round. Raises ClientClosed: no further round."""
         self._note(acquire, None)
 
     def end_round(self, acquire: object, undo: list[Request]) -> None:
-        """No round until ``begin_round``. ClientClosed: there will be none."""
+        """Store ``undo`` until ``begin_round``. Raises ClientClosed: no further round."""
         self._note(acquire, undo)
 
     def _note(self, acquire: object, undo: list[Request] | None) -> None:
@@ -41,18 +41,18 @@ class ServerQueueEntries:
             self._undo[acquire] = undo
 
     def remove(self, acquire: object) -> None:
-        """It has ended, and taken back what there was."""
+        """Forget ``acquire``: it has ended and removed its place."""
         with self._change:
             self._undo.pop(acquire, None)
             self._change.notify_all()
 
     def close(self) -> list[Request]:
-        """No more rounds. What gives back the places of those that rest."""
+        """Forbid further rounds. Returns the requests that remove the places of waiting acquires."""
         with self._change:
             self._closed = True
             return [request for undo in self._undo.values() for request in undo or ()]
 
     def wait_for_rounds(self, timeout: float) -> bool:
-        """Until nobody is busy; False if ``timeout`` (seconds) came first."""
+        """Wait until no acquire is in a round. Returns False after ``timeout`` seconds."""
         with self._change:
             return self._change.wait_for(lambda: None not in self._undo.values(), timeout)

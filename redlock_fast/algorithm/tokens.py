@@ -1,9 +1,9 @@
-"""Random tokens: what tells a holder from all others, ever. Never from a seeded generator.
+"""Random tokens: each identifies one holder. Never from a seeded generator.
 
-A system call for each token would cost more than all else that an acquire does, and would let go of the GIL.
-So random bits are drawn ahead. A child of fork throws away what its parent had drawn. A process that is
-cloned in another way (a snapshot of its machine, CRIU, fork in C) cannot know it: so the time since boot, in
-nanoseconds, is mixed into each token when it is used.
+A system call for each token would cost more than the rest of an acquire, and would release the GIL. So the
+random bits are drawn ahead. A child of fork discards the bits of its parent. A process that is cloned in
+another way (a snapshot of its machine, CRIU, fork in C) cannot detect it. So each token also contains the
+time since boot in nanoseconds, mixed in when it is used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from struct import iter_unpack, pack
 TOKEN_SIZE = 20
 DRAWN_AT_ONCE = 64
 
-#: Of each token 12 bytes, and a number that makes the other 8.
+#: For each token its first 12 bytes, and the number that becomes the other 8.
 _drawn: list[tuple[bytes, int]] = []
 
 _clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -23,7 +23,7 @@ _now = time.clock_gettime_ns
 
 
 def new_token() -> bytes:
-    """160 random bits."""
+    """A token: 160 random bits."""
     try:
         head, number = _drawn.pop()
     except IndexError:
@@ -33,7 +33,7 @@ def new_token() -> bytes:
 
 
 def new_tokens(count: int) -> list[bytes]:
-    """So many, drawn at once with one system call."""
+    """``count`` tokens, drawn with one system call."""
     return [token for (token,) in iter_unpack(f"{TOKEN_SIZE}s", os.urandom(TOKEN_SIZE * count))]
 
 

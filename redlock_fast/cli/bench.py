@@ -22,7 +22,7 @@ from ..algorithm.keys import encoded
 from ..demo.progress_bar import ProgressBar
 from ..demo.worker import percentiles
 from ..errors import QuorumUnavailable
-from ..locks.client_base import check_masters
+from ..locks.config import check_masters
 from ..threads.client import FastRedlock
 from . import exit_codes
 from .key_scan import Servers, escape_pattern

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..algorithm.keys import MAX_RESOURCE, encoded
 from ..algorithm.quorum import quorum
-from ..locks.client_base import check_masters, number
+from ..locks.config import check_masters, number
 from ..wire.dialect import MARKER
 from ..wire.text import clean
 from . import exit_codes

@@ -13,8 +13,9 @@ from typing import Any, Generic, TypeVar
 from ..aio.client import AsyncFastRedlock
 from ..algorithm.lease import Lease
 from ..algorithm.tokens import new_token, new_tokens
+from ..locks.batch_state import locks_of
 from ..locks.client_base import BaseClient
-from ..locks.lock_state import LockState, locks_of
+from ..locks.lock_state import LockState
 from ..threads.client import FastRedlock
 from ._masters import MasterSpec, master_specs
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
 from ..errors import ConfigError
-from ..locks.client_base import check_masters
+from ..locks.config import check_masters
 from ..wire.text import quoted
 from ._clients import shared, shared_aio
 from ._errors import translated

@@ -17,9 +17,9 @@ counts votes. It knows nothing of locks. Rules that both engines keep and that
    its socket is closed by ``detach``.
 7. A request with ``resend_for`` must arrive: it goes to lagging masters too; where the connection is
    gone or breaks before the reply, it is sent again on the next one, for ``resend_for`` seconds. So it is,
-   unless its command has an ``undo``, where the master answers with an error of ``TRANSIENT_ERRORS``: one of
-   those at a time, by ``tend``, not more often than every ``RETRY_AFTER``; all others behind it as
-   soon as a request with ``resend_for`` has been done there.
+   unless its command has a ``rollback_verb``, where the master answers with an error of
+   ``TRANSIENT_ERRORS``: one of those at a time, by ``tend``, not more often than every ``RETRY_AFTER``;
+   all others behind it as soon as a request with ``resend_for`` has been done there.
    All others are sent at most once.
 8. A lagging master is sent nothing else while ``need`` healthy masters remain.
 9. Every buffer and queue has a bound; beyond it the vote is FAULT. So has a reply (``wire.resp.MAX_REPLY``)
@@ -121,21 +121,22 @@ class ConnectionState(NamedTuple):
     """The state of one master's connection.
 
     ``attached``: in use. ``broken``: why it is not, where it broke by itself, else "".
-    ``owed``: replies due. ``lag``: how long (seconds) the master has been lagging, 0.0 if it is not.
+    ``pending``: replies due. ``lag``: how long (seconds) the master has been lagging, 0.0 if it is not.
     ``round_trip``: smoothed, in seconds, 0.0 if unknown. ``late_replies``: replies that came after the
-    decision. ``replayed``: requests sent again, see rule 7. ``dropped``: requests with ``resend_for`` that
-    could not be kept. ``pushes``: RESP3 pushes received. ``scanned``: how many bytes were looked at to
-    find the ends of replies that are not fixed: at most twice those that came.
+    decision. ``resent``: requests sent again, see rule 7. ``resend_dropped``: requests with
+    ``resend_for`` that did not fit into the resend queue. ``pushes``: RESP3 pushes
+    received. ``scanned``: how many bytes were looked at to find the ends of replies that are not fixed: at
+    most twice those that came.
     """
 
     attached: bool
     broken: str
-    owed: int
+    pending: int
     lag: float
     round_trip: float
     late_replies: int
-    replayed: int
-    dropped: int
+    resent: int
+    resend_dropped: int
     pushes: int
     scanned: int
 
@@ -167,7 +168,7 @@ class Engine(Protocol):
     def detach(self, master: int) -> socket.socket | None:
         """End the master's connection, if it has one (broken or not).
 
-        Behind every request that has failed, that is owed a reply and that has an ``undo``, goes that
+        Behind every request that has failed, that is owed a reply and that has a ``rollback_verb``, goes that
         verb, with the same arguments: a master that executes it late must not keep a lock that is not
         held. A request that was granted, or that is not decided, gets no undo: the master may execute it
         after the next connection has had a vote counted, and would take that vote back. The socket comes
@@ -250,9 +251,9 @@ class Engine(Protocol):
     def close(self, on_socket: Callable[[socket.socket], object] = socket.socket.close) -> None:
         """End all connections, as ``detach`` does; every request under way gets its faults at once.
 
-        Every request that is owed a reply and that has an ``undo`` is undone: no vote is counted from here
-        on. What had too few grants by then is undone on the masters that granted it, too. ``on_socket`` is
-        called with each socket that ``detach`` would have given back.
+        Every request that is owed a reply and that has a ``rollback_verb`` is undone: no vote is
+        counted from here on. What had too few grants by then is undone on the masters that granted it,
+        too. ``on_socket`` is called with each socket that ``detach`` would have given back.
         """
 
     def after_fork_in_child(self) -> None:

@@ -1,15 +1,10 @@
 # How engine/messages.py is compiled: the same source, with fields that C can reach.
 
-cimport cython
-
 cdef class Request:
     cdef readonly int verb
     cdef readonly tuple args
     cdef readonly unsigned long long masters
     cdef readonly double resend_for
-
-@cython.locals(made=Request)
-cpdef Request request(int verb, tuple args, unsigned long long masters, double resend_for)
 
 cdef class Votes:
     cdef readonly tuple values

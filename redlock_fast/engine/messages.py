@@ -20,13 +20,6 @@ class Request:
         self.resend_for = resend_for
 
 
-def request(verb: int, args: tuple[bytes, ...], masters: int, resend_for: float) -> Request:
-    """A Request. Where this is compiled, ``Request()`` takes 250 instructions more."""
-    made = Request.__new__(Request)
-    made.verb, made.args, made.masters, made.resend_for = verb, args, masters, resend_for
-    return made
-
-
 class Batch:
     """Many requests of one verb, as columns: each is decided by itself.
 

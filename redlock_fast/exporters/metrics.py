@@ -185,11 +185,11 @@ def master_points(labels: tuple[str, ...], master: MasterHealth) -> Iterator[Poi
     yield Point("master_up", labels, master.state in ("connected", "lagging"))
     yield Point("master_lagging", labels, master.state == "lagging")
     yield Point("master_round_trip_seconds", labels, master.round_trip)
-    yield Point("master_owed", labels, master.owed)
+    yield Point("master_owed", labels, master.pending)
     yield Point("master_guard_seconds", labels, master.guard)
     yield Point("master_connections", labels, master.connections)
-    yield Point("master_replayed", labels, master.kept)
-    yield Point("master_dropped", labels, master.dropped)
+    yield Point("master_replayed", labels, master.resent)
+    yield Point("master_dropped", labels, master.resend_dropped)
     for cause, count in master.causes.items():
         yield Point("master_faults", (*labels, cause), count)
     for reason, count in master.skipped.items():

@@ -1,7 +1,6 @@
-"""What auto-extended locks have beyond others, and what their client does for them, without waiting.
+"""Auto-extension: the settings of each lock, and the renewal of each client. No waiting.
 
-Procedures and decisions; when to run them and how a loss is told are the drivers' part
-(``threads/renewal.py``, ``aio/renewal.py``).
+``threads/renewal.py`` and ``aio/renewal.py`` decide when to run this, and how to report a loss.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from ..algorithm.lease import ExtendOutcome, Lease
 from ..algorithm.renewal_schedule import GONE, UNCONFIRMED, Renewable, RenewedLease, Schedule
 from ..errors import ConfigError
 from ..wire.text import quoted
-from .client_base import BaseClient, number
+from .client_base import BaseClient
+from .config import number
 
-#: Seconds that an exchange is given at least, though a lease ends meanwhile; and in round trips.
+#: The minimum timeout of an extension although another lease ends earlier: seconds, and round trips.
 MIN_EXCHANGE_TIMEOUT, EXCHANGE_ROUND_TRIPS = 0.005, 4
-#: At least so often there is a look at the lease clock, which may have moved more than the timers' did.
+#: The longest pause in seconds. During sleep the lease clock runs and timers may stop.
 TICK = 1.0
 
 OnLost = Callable[[Any, str], Any]
@@ -34,16 +34,16 @@ class Event(Protocol):
 
 
 class AutoExtended(Renewable, Protocol):
-    """A lock that has a keeper."""
+    """A lock that may be auto-extended."""
 
     _auto_extension: AutoExtension | None
 
 
 class AutoExtension:
-    """What one auto-extended lock was told to do, and its present hold.
+    """The auto-extension settings of one lock, and the lease that is renewed.
 
-    ``lost``: the event of the present hold, or of the next. ``body``: what to cancel on a loss, where
-    ``cancels``.
+    ``lost``: the event of the present lease, or of the next one. ``body``: the body of ``async with`` that a
+    loss cancels, if ``cancels``.
     """
 
     __slots__ = ("_renewal", "_renewal_of", "_renewed", "body", "cancels", "lost", "max_hold", "on_lost")
@@ -66,21 +66,21 @@ class AutoExtension:
         self._renewed: RenewedLease | None = None
 
     def begin(self, lock: AutoExtended, lease: Lease) -> None:
-        """It is renewed from now on."""
+        """Start the renewal of ``lease``."""
         renewal = self._renewal_of()
-        if self.lost.is_set() or self._renewal not in (None, renewal):  # that was our parent's, before a fork
+        if self.lost.is_set() or self._renewal not in (None, renewal):  # the parent's, before a fork
             self.lost = type(self.lost)()
         self._renewal = renewal
         self._renewed = RenewedLease(lock, lease, renewal.policy.clock() + self.max_hold)
         renewal.add(self._renewed)
 
     def stop(self) -> None:
-        """It is being released: extensions that are under way mean nothing any more."""
+        """Stop the renewal before a release. Outcomes of extensions under way are ignored."""
         if self._renewal is not None and self._renewed is not None:
             self._renewal.drop(self._renewed)
 
     def on_lease_lost(self, lock: AutoExtended, lease: Lease, *, released: bool = False) -> None:
-        """An extension found it lost; or a release, or an acquire, which let go of it before."""
+        """Report a lost lease. ``released``: a release or an acquire found it, and stopped its renewal."""
         renewed = self._renewed
         if self._renewal is not None and renewed is not None and renewed.lease is lease:
             gone = self._renewal.policy.clock() < lease.deadline
@@ -88,30 +88,30 @@ class AutoExtension:
 
 
 class Renewal:
-    """What one client does for its auto-extended locks in one process."""
+    """The renewal of all auto-extended locks of one client in one process."""
 
     def __init__(self, core: BaseClient) -> None:
-        # Not the client itself: that one has us, and is forgotten as soon as nobody else has it.
+        # No reference to the client: it refers to this, and must be collected without a cycle.
         self.masters = core.masters
         self.client_state = core.client_state
         self.policy = core.policy
         self.counts = core.client_state.counts
         self.generation = core.client_state.generation
         self.schedule = Schedule(core.policy.drift_factor)
-        #: Guards the schedule. Not that of the masters, which is held more briefly; may take that one inside.
+        #: Guards the schedule. Lock order: the mutex of the masters may be taken inside, not around it.
         self.mutex = threading.RLock()
 
-    # --- the drivers' part ---
+    # --- implemented for threads and for asyncio ---
 
     def wake_soon(self) -> None:
-        """A lease was added: see that somebody looks in time. Under the mutex."""
+        """Make sure that the schedule is run in time for a new lease. The caller holds the mutex."""
         raise NotImplementedError
 
     def notify_lost(self, lock: AutoExtended, reason: str) -> None:
-        """The lock is lost."""
+        """Report that ``lock`` is lost: set its event, call ``on_lost``."""
         raise NotImplementedError
 
-    # --- for locks ---
+    # --- called by locks ---
 
     def add(self, renewed: RenewedLease) -> None:
         with self.mutex:
@@ -129,7 +129,7 @@ class Renewal:
     def mark_lost(
         self, lock: AutoExtended, renewed: RenewedLease, reason: str, *, released: bool = False
     ) -> None:
-        """Tell that it is lost: once, and not after its release unless that is what found it."""
+        """Count and report a loss, once. After a release only with ``released``."""
         with self.mutex:
             if renewed.notified or (renewed.over and not released):
                 return
@@ -140,10 +140,10 @@ class Renewal:
         self.client_state.events.warn_of("lock-lost", f"{quoted(renewed.key)}: {reason}")
         self.notify_lost(lock, reason)
 
-    # --- what drivers do, again and again ---
+    # --- called periodically ---
 
     def collect_due(self) -> list[tuple[RenewedLease, float]]:
-        """Tell what has ended. Returns what to ``extend`` now."""
+        """Report leases that have ended. Returns the leases to ``extend`` now."""
         now = self.policy.clock()
         with self.mutex:
             ended = self.schedule.pop_ended(now)
@@ -153,7 +153,7 @@ class Renewal:
             return self.schedule.pop_due(now)
 
     def extend(self, due: Sequence[tuple[RenewedLease, float]]) -> Generator[Effect, Any, None]:
-        """One exchange for all of them, or for some thousands each."""
+        """Extend the leases of ``due``, one exchange for each part of some thousands."""
         done = 0
         try:
             for part in batches.parts_of([renewed.lease for renewed, _ in due]):
@@ -169,14 +169,14 @@ class Renewal:
             self._settle(due[done:], [ExtendOutcome.INCONCLUSIVE] * (len(due) - done))
 
     def wait(self) -> float:
-        """In how many seconds to look again."""
+        """Seconds until ``collect_due`` is due again."""
         with self.mutex:
             return max(0.0, min(TICK, self.schedule.next() - self.policy.clock()))
 
     def _exchange_timeout(self) -> float:
-        """How long an exchange may keep us from telling of the next lease that ends.
+        """The timeout of an exchange: until the next lease ends, so that its loss is reported in time.
 
-        But never less than answers usually take: no stream of ending leases may starve the others.
+        Never less than replies usually take: leases that end in a row must not starve other extensions.
         """
         with self.mutex:
             left = self.schedule.first_end() - self.policy.clock()
@@ -213,7 +213,7 @@ class Renewal:
 
 
 def check_terms(auto_extend: Any, on_lost: Any, max_hold: Any) -> float:
-    """ConfigError for bad terms of renewal; otherwise ``max_hold``, with infinity for None."""
+    """``max_hold`` in seconds, with infinity for None. Raises ConfigError for bad settings of renewal."""
     if not isinstance(auto_extend, bool):
         raise ConfigError(f"auto_extend must be True or False, not {auto_extend!r}")
     if on_lost is not None and not callable(on_lost):

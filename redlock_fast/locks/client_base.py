@@ -1,44 +1,64 @@
-"""What a client is, whichever way it waits: checked settings, rules, masters, counters.
+"""The base of all clients: checked settings, policy, masters, counters.
 
-Threads' and asyncio's clients differ only in the driver that they hand procedures to.
+The clients for threads and for asyncio add the driver that runs procedures.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 from .._stats import Stats
 from ..algorithm.attempts import BLIP
-from ..algorithm.clock import Clock, lease_clock
 from ..algorithm.keys import encoded, key_of
-from ..algorithm.lease import AcquireFailure
+from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.lock_kind import FencedKind, LockKind, wire_ttl
-from ..algorithm.policy import Policy
+from ..algorithm.policy import Clock, Policy, VotingMasters, lease_clock
 from ..algorithm.quorum import Retry, drift, impossible, quorum
-from ..algorithm.voting_masters import VotingMasters
 from ..engine import load
-from ..engine.contract import FAULT, MAX_MASTERS, NO_REPLY, Votes, Wait
+from ..engine.contract import FAULT, NO_REPLY, Votes, Wait
 from ..errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
-from ..masters.address import target
 from ..masters.connector import ConnectorSettings
 from ..masters.health import MasterHealth
 from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
 from ..wire.text import quoted
-from .observer import Observer
+from .config import check_masters, check_retry, number, refuse_unknown
 
 L = TypeVar("L")
 
-#: How those wait who find a lock taken.
+#: The ways to wait for a lock that is held.
 WAITS = ("auto", "push", "poll")
 #: Seconds; ten years.
 MAX_RETENTION = 3.2e8
 
 
+class Grants(Protocol):
+    """Receives each lease that the client was granted."""
+
+    def add(self, lease: Lease) -> None: ...
+
+
+class Observer:
+    """Observes one client. Either field may be set without the other.
+
+    ``grants``: receives each granted lease. ``lock_class``: the client makes locks of this class instead of
+    its own.
+    """
+
+    __slots__ = ("grants", "lock_class")
+
+    def __init__(self) -> None:
+        self.grants: Grants | None = None
+        self.lock_class: type[Any] | None = None
+
+    def granted(self, lease: Lease) -> None:
+        if self.grants is not None:
+            self.grants.add(lease)
+
+
 class BaseClient:
-    """Settings and state that the clients share. Times in seconds; see the clients for the meaning."""
+    """Settings and state of a client. Times in seconds. FastRedlock describes the settings."""
 
     def __init__(
         self,
@@ -79,7 +99,7 @@ class BaseClient:
         if refill and restart_guard == "off":
             raise ConfigError(
                 "refill=True needs a restart_guard: without one a master that forgot the lock "
-                "grants it to somebody else before it can be put back"
+                "grants it to another client before the key can be put back"
             )
         targets = check_masters(masters)
         self.drift_factor = number("drift_factor", drift_factor, low=0.0, high=0.5)
@@ -129,21 +149,21 @@ class BaseClient:
         return ttl
 
     def ttl_of(self, ttl: float | None) -> float:
-        """The one that was asked for, or the client's own."""
+        """``ttl`` after a check; the client's own for None."""
         return self.policy.ttl if ttl is None else self.check_ttl(ttl)
 
     def check_key(self, resource: str | bytes) -> bytes:
         return key_of(self.key_prefix, resource)
 
     def lock_kind(self, resource: str | bytes, fencing: bool = False) -> LockKind:
-        """What a lock on ``resource`` asks of the masters."""
+        """The kind of a lock on ``resource``: plain, or with ``fencing``."""
         key = key_of(self.key_prefix, resource)
         return FencedKind(key, self.policy.retention, self.policy.step) if fencing else LockKind(key)
 
     def check_open(self) -> None:
         self.masters.check_open()
 
-    # --- outcomes in words ---
+    # --- outcomes as exceptions ---
 
     def acquire_error(self, key: bytes, failure: AcquireFailure) -> LockNotAcquired:
         """The exception for an acquire that ended without a lease."""
@@ -155,7 +175,7 @@ class BaseClient:
                 "use a longer ttl, or find out what delays the masters or this process"
             )
         if failure.unavailable:
-            self.masters.connector.connect_urgently(BLIP)  # who has no quorum usually tries again
+            self.masters.connector.connect_urgently(BLIP)  # the caller usually tries again
             return QuorumUnavailable(
                 f"{quoted(key)}: no quorum of {policy.need} of {policy.masters} masters after {rounds}: "
                 "check that they can be reached",
@@ -163,14 +183,14 @@ class BaseClient:
             )
         holders = [name for name, vote in zip(names, votes.values, strict=True) if FAULT < vote <= 0]
         if not holders:
-            return Contended(f"{quoted(key)}: others of this client wait for it, too, and were first", [])
+            return Contended(f"{quoted(key)}: other callers of this client waited for it and were first", [])
         return Contended(
-            f"{quoted(key)} is held by others on {len(holders)} of {policy.masters} masters, after {rounds}",
+            f"{quoted(key)} is already held on {len(holders)} of {policy.masters} masters, after {rounds}",
             holders,
         )
 
     def causes(self, votes: Votes) -> list[MasterError]:
-        """One error per master that failed; the silent only where those were not enough to decide."""
+        """An error for each master that failed. Silent masters count only if the failures did not decide."""
         policy = self.policy
         enough = impossible(policy.masters, policy.need, votes.refused, votes.faulty)
         guilty = (FAULT,) if enough else (FAULT, NO_REPLY)
@@ -193,82 +213,27 @@ class BaseClient:
         return own if observer is None else observer.lock_class or own
 
     def is_locked(self, key: bytes, votes: Votes) -> bool:
-        """Whether somebody holds ``key``, as the masters say; QuorumUnavailable if too few do."""
+        """Whether a quorum of masters has ``key``. Raises QuorumUnavailable if too few masters answered."""
         if votes.granted >= self.policy.need:
             return True
         if self.policy.refused_by_quorum(votes):
             return False
         raise QuorumUnavailable(f"{quoted(key)}: too few masters answered", self.causes(votes))
 
-    # --- the same for every client ---
+    # --- public ---
 
     def health(self) -> list[MasterHealth]:
-        """The masters as this client sees them, in the order of the configuration. No I/O, never raises."""
+        """The state of each master, in the order of the configuration. No I/O, never raises.
+
+        Example: ``[master.name for master in client.health() if master.state == "down"]``.
+        """
         return self.masters.health()
 
     def stats(self) -> Stats:
-        """What this client has done so far, as counts: a copy. No I/O, never raises."""
+        """A copy of the counters of this client. No I/O, never raises.
+
+        Example: ``client.stats().contended``.
+        """
         stats = self.client_state.counts.copy()
         stats.faults = sum(state.faults for state in self.masters.connector.states)
         return stats
-
-
-# --- checks, all before any I/O ------------------------------------------------------------------
-
-
-def number(
-    name: str, value: Any, *, low: float | None = None, above: float | None = None, high: float = math.inf
-) -> float:
-    """``value`` as a float within the range; ConfigError names the argument otherwise."""
-    allowed = f"more than {above:g}" if above is not None else f"at least {low or 0.0:g}"
-    if high < math.inf:
-        allowed += f" and at most {high:g}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigError(f"{name} must be a number, {allowed}, not {value!r}")
-    if isinstance(value, int) and abs(value) > 1 << 53:
-        raise ConfigError(f"{name} must be {allowed}, and no integer of {value.bit_length()} bits")
-    enough = value > above if above is not None else value >= (low or 0.0)
-    if not (enough and value <= high and math.isfinite(value)):
-        raise ConfigError(f"{name} must be {allowed}, not {value!r}")
-    return float(value)
-
-
-def check_timeout(timeout: float | None) -> float | None:
-    """Seconds to wait, or None for no end: -1 and None say so."""
-    if timeout is None or timeout in (-1, math.inf):
-        return None
-    return number("timeout", timeout, low=0.0)
-
-
-def check_retry(retry: Any) -> Retry:
-    if not isinstance(retry, Retry):
-        raise ConfigError(f"retry must be a Retry, not {type(retry).__name__}")
-    number("retry.min_delay", retry.min_delay, low=0.0)
-    number("retry.max_delay", retry.max_delay, low=retry.min_delay)
-    attempts = retry.max_attempts
-    if attempts is not None and (not isinstance(attempts, int) or attempts < 1):
-        raise ConfigError(f"retry.max_attempts must be None or at least 1, not {attempts!r}")
-    return retry
-
-
-def check_masters(masters: Any) -> list[Any]:
-    if isinstance(masters, (str, bytes)) or not isinstance(masters, Sequence):
-        raise ConfigError(f"masters must be a list of URLs or clients, not {type(masters).__name__}")
-    if not 1 <= len(masters) <= MAX_MASTERS:
-        raise ConfigError(f"masters must be 1 to {MAX_MASTERS} (an odd number, 3 or 5), not {len(masters)}")
-    targets = [target(master) for master in masters]
-    seen: dict[Any, str] = {}
-    for one in targets:
-        if one.address in seen:
-            raise ConfigError(f"masters: {one.name} and {seen[one.address]} are one server, it has one vote")
-        seen[one.address] = one.name
-    return targets
-
-
-def refuse_unknown(what: str, unknown: dict[str, object], known: Callable[..., object]) -> None:
-    if unknown:
-        internal = ("return", "unknown", "core")
-        options = [name for name in known.__annotations__ if name not in internal]
-        raise ConfigError(
-            f"{what} has no option {', '.join(map(repr, unknown))}; it has: {', '.join(options)}"
-        )

@@ -1,4 +1,4 @@
-"""What ``synchronized`` may decorate: a function whose body ends before its call, or its await, does."""
+"""Checks of what ``synchronized`` decorates: the body must end before the call, or the await, ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..errors import ConfigError
 
 
 def check_plain(function: object) -> None:
-    """Refuse what would run its body after the call, and so without the lock. Raises ConfigError."""
+    """Raise ConfigError for a function whose body runs after the call, and so without the lock."""
     code = _checked(function)
     if inspect.iscoroutinefunction(code):
         raise ConfigError(
@@ -20,7 +20,7 @@ def check_plain(function: object) -> None:
 
 
 def check_async(function: object) -> None:
-    """Refuse what cannot be awaited under the lock. Raises ConfigError."""
+    """Raise ConfigError for a function that cannot be awaited under the lock."""
     code = _checked(function)
     if inspect.isfunction(code) and not inspect.iscoroutinefunction(code):
         raise ConfigError(
@@ -30,7 +30,10 @@ def check_async(function: object) -> None:
 
 
 def _checked(function: object) -> Any:
-    """What a call of ``function`` runs. Refuses generator functions, classes and what cannot be called."""
+    """The code that a call of ``function`` runs.
+
+    Raises ConfigError for generator functions, classes and objects that cannot be called.
+    """
     code = function
     while isinstance(code, functools.partial):
         code = code.func

@@ -1,10 +1,10 @@
-"""Fair lock: who came first is served first, across processes and machines.
+"""Fair lock: the first caller gets it first, across processes and machines.
 
-On each master there is a queue beside the lock's own key. Who is refused takes a ticket, 1 + the largest
-that it has seen, and is in all queues with it from then on (Lamport's order: no clock, no coordination).
-A master grants the key only to the head of its queue. The key alone decides who holds: whatever happens to
-the queues, there are never two holders, and a plain lock on the same key excludes, too. (Clocks, or
-the order of arrival at each master, would give queues that disagree, and heads that wait for each other.)
+Each master has a queue beside the key of the lock. A refused caller takes a ticket, 1 + the largest that it
+has seen, and enters all queues with it (Lamport's order: no clock, no coordination). A master grants the key
+only to the head of its queue. Only the key decides which caller holds the lock: whatever happens to the
+queues, there are never two holders, and a plain lock on the same key excludes a fair one. (Clocks, or the
+order of arrival at each master, would give different queues, whose heads wait for each other.)
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from ..wire.commands import Verb
 FAIR, FAIR_LEAVE, WATCH = int(Verb.FAIR), int(Verb.FAIR_LEAVE), int(Verb.FAIR_WATCH)
 RELEASE = int(Verb.RELEASE)
 
-#: Seconds that an entry of a queue stays where nobody repeats it. Those who wait do so every third of it.
+#: Seconds until an entry of a queue ends, unless its caller repeats it. Callers do so every third of this.
 ENTRY_TTL = 3.0
-#: Where nobody tells: seconds between two rounds of the head, more for each rank behind it, at most.
+#: Without push: seconds between two rounds of the head; the longest pause. Each rank adds an interval.
 POLL_INTERVAL, MAX_POLL_INTERVAL = 0.01, 0.1
-#: Where masters tell: seconds that each lets those ahead of it go first.
+#: With push: seconds of delay for each rank, and the longest delay.
 STEP, LONGEST_STEP = 0.001, 0.05
 
 
 def fair_kind(key: bytes, fencing: bool) -> FairKind:
-    """The claim of a fair lock on ``key``."""
+    """The kind of a fair lock on ``key``. Raises ConfigError with ``fencing``."""
     if fencing:
         raise ConfigError("fencing and fair do not go together: a fair lock counts no fencing tokens")
     return FairKind(key)
 
 
 class FairKind(LockKind):
-    """``ticket``: as it goes on the wire, empty before it has one. ``rank``: how many were ahead lately."""
+    """A fair lock. ``ticket``: a command argument, empty at first. ``rank``: the number of callers ahead."""
 
     __slots__ = ("_entries", "_queue", "_queued", "_seen", "_split", "entry_token", "rank", "ticket")
 
     keeps_place: ClassVar[bool] = True
-    #: The key has another token in each round: a release that comes late takes back that round's only.
+    #: Each round has its own token for the key, so that a late release cannot undo a later round.
     new_token_per_round: ClassVar[bool] = True
     batchable: ClassVar[bool] = False
 
@@ -49,21 +49,21 @@ class FairKind(LockKind):
         super().__init__(key)
         self._queue = b"{%b}:q" % key
         self._entries = b"{%b}:e" % key
-        self.entry_token = b""  # whose place in the queues it is: the first token
+        self.entry_token = b""  # identifies the place in the queues: the first token
         self.ticket = b""
         self.rank: int | None = None
         self._queued = False
-        self._seen: dict[int, int] = {}  # the largest ticket of each master that has told
-        self._split = False  # whether some granted in the last round
+        self._seen: dict[int, int] = {}  # by master, the largest ticket that it reported
+        self._split = False  # whether a master granted in the last round
 
     @property
     def queue_key(self) -> None:
-        """Each caller has a ticket of its own: the order holds within a process, too."""
+        """None: each caller has its own ticket, so the order holds within a process, too."""
         return None
 
     @property
     def needs_certain(self) -> bool:  # type: ignore[override]
-        """Until it has a ticket. It could be the same few masters that answer first, each time."""
+        """True until there is a ticket. Otherwise the same few masters could answer first each time."""
         return not self.ticket
 
     def for_attempt(self) -> Self:
@@ -77,7 +77,7 @@ class FairKind(LockKind):
         return Request(FAIR, args, masters)
 
     def observe(self, votes: Votes) -> None:
-        """A ticket from what was seen by so many masters that every quorum has one of them."""
+        """Take a ticket, once so many masters reported theirs that every quorum contains one of them."""
         tickets = {master: vote for master, vote in enumerate(votes.values) if vote > FAULT}
         masters = len(votes.values)
         self._split = votes.granted > 0
@@ -90,7 +90,7 @@ class FairKind(LockKind):
             self.ticket = b"%d" % (1 + max(self._seen.values()))
 
     def rollback_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
-        """The key, not the place."""
+        """The request that releases the key and keeps the place."""
         return [Request(RELEASE, (self.key, token), masters, resend_for)]
 
     def release_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
@@ -98,14 +98,14 @@ class FairKind(LockKind):
         return [Request(FAIR_LEAVE, args, masters, resend_for)]
 
     def watch_request(self, masters: int) -> Request | None:
-        """For the lock's key only: who joins the queue or leaves it wakes nobody."""
+        """Watches only the lock's key: a caller that enters or leaves the queue wakes no other caller."""
         if not self._queued:
             return None
         return Request(WATCH, (self.key, self._queue, self._entries, self.entry_token), masters)
 
     def delay(self, usual: float, notified: bool) -> float:
         if self.ticket and not self._queued:
-            return 0.0  # nobody is behind us before we are in the queues
+            return 0.0  # enter the queues at once: the ticket does not count before that
         if self.rank is None:
             return usual
         if not notified:

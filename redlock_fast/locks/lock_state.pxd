@@ -47,17 +47,3 @@ cpdef LockState lock_of(
 
 @cython.locals(policy=Policy, lock_kind=LockKind, seconds=double)
 cpdef LockState plain_lock(type kind, object core, object resource, object ttl)
-
-@cython.locals(lease=Lease, made=list, policy=Policy, client_state=ClientState)
-cpdef list locks_of(type kind, object core, object resources, object leases)
-
-@cython.locals(one=LockState, lease=Lease)
-cpdef object remove_leases(object core, dict held)
-
-cpdef list foreign_locks(object core, object locks)
-
-@cython.locals(one=LockState)
-cpdef object stop_auto_extension(object locks)
-
-@cython.locals(one=LockState, held=dict, generation=long)
-cpdef dict held_by(object core, object locks)

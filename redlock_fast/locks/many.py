@@ -1,4 +1,4 @@
-"""Many locks in one call, as procedures without I/O: the same for threads and asyncio."""
+"""acquire_many, release_many and extend_many as procedures without I/O, for threads and asyncio."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from ..algorithm.keys import many_keys
 from ..algorithm.lease import AcquireFailure, ExtendOutcome, Lease
 from ..algorithm.policy import Policy
 from ..errors import ConfigError, QuorumUnavailable
+from .batch_state import foreign_locks, held_by, locks_of, remove_leases, stop_auto_extension
 from .client_base import BaseClient
-from .lock_state import LockState, foreign_locks, held_by, locks_of, remove_leases, stop_auto_extension
+from .lock_state import LockState
 
 L = TypeVar("L", bound=LockState)
 Outcome = TypeVar("Outcome")
@@ -23,7 +24,10 @@ Outcome = TypeVar("Outcome")
 def acquire_many(
     core: BaseClient, kind: type[L], resources: Sequence[str | bytes], ttl: float | None
 ) -> Generator[Effect, Any, list[L | None]]:
-    """One attempt for each; None for those that others hold. QuorumUnavailable: nothing is held."""
+    """Make one attempt for each resource. Returns locks, with None for each resource that is held elsewhere.
+
+    Raises QuorumUnavailable if a resource could not be decided: then the call holds no lock.
+    """
     core.check_open()
     ttl = core.ttl_of(ttl)
     keys = check_resources(core, resources)
@@ -50,7 +54,7 @@ def acquire_many(
 
 
 def _check_time(core: BaseClient, held: list[Lease | None]) -> None:
-    """The leases of the first part run while the last part is acquired."""
+    """Raise QuorumUnavailable if the first lease ended while later parts were acquired."""
     first = next((lease for lease in held if lease is not None), None)
     if first is not None and core.policy.clock() >= first.deadline:
         core.client_state.counts.unavailable += 1
@@ -61,7 +65,7 @@ def _check_time(core: BaseClient, held: list[Lease | None]) -> None:
 
 
 def release_many(core: BaseClient, locks: Sequence[LockState]) -> Generator[Effect, Any, list[bool]]:
-    """As the release of each; False where there was nothing to release."""
+    """Release each lock. Returns False for each that was not held, or whose lease had ended."""
     held = leases_of(core, locks)
     if core.client_state.closed:
         held = {}
@@ -87,7 +91,7 @@ def release_many(core: BaseClient, locks: Sequence[LockState]) -> Generator[Effe
 def extend_many(
     core: BaseClient, locks: Sequence[LockState], ttl: float | None
 ) -> Generator[Effect, Any, list[bool]]:
-    """True for each lock that was extended; the others are as they were, or lost."""
+    """Extend each lock. Returns True for each that was extended. The rest are unchanged or lost."""
     core.check_open()
     ttl = core.ttl_of(ttl)
     held = {lock: lease for lock, lease in leases_of(core, locks).items() if lock.may_be_extended(lease)}
@@ -110,7 +114,7 @@ def _by_parts(
     held: dict[LockState, Lease],
     procedure: Callable[..., Generator[Effect, Any, list[Outcome]]],
 ) -> Generator[Effect, Any, list[Outcome]]:
-    """What came of it for each that is held."""
+    """Run ``procedure`` for each part of the leases. Returns all outcomes."""
     leases = list(held.values())
     outcomes: list[Outcome] = []
     for part in batches.parts_of(leases):
@@ -119,7 +123,7 @@ def _by_parts(
 
 
 def _for_each(locks: Sequence[LockState], held: dict[LockState, Lease], done: list[bool]) -> list[bool]:
-    """In the order of the call, with False for those that were not held."""
+    """``done`` in the order of ``locks``, with False for each lock that was not held."""
     if len(done) == len(locks):
         return done
     found = dict(zip(held, done, strict=True))
@@ -130,6 +134,7 @@ def _for_each(locks: Sequence[LockState], held: dict[LockState, Lease], done: li
 
 
 def check_resources(core: BaseClient, resources: Sequence[str | bytes]) -> list[bytes]:
+    """The keys of ``resources``. Raises ConfigError for a wrong type and for duplicates."""
     if isinstance(resources, (str, bytes)) or not isinstance(resources, Sequence):
         raise ConfigError(f"resources must be a list of str or bytes, not {type(resources).__name__}")
     keys = many_keys(core.key_prefix, resources)
@@ -140,7 +145,7 @@ def check_resources(core: BaseClient, resources: Sequence[str | bytes]) -> list[
 
 
 def leases_of(core: BaseClient, locks: Sequence[LockState]) -> dict[LockState, Lease]:
-    """The locks that have a lease, with it."""
+    """The locks that have a lease, with it. Raises ConfigError for foreign locks and duplicates."""
     if isinstance(locks, (str, bytes)) or not isinstance(locks, Sequence):
         raise ConfigError(f"locks must be a list of locks, not {type(locks).__name__}")
     for lock in foreign_locks(core, locks):

@@ -1,8 +1,8 @@
-"""Several resources at once: all or none of them on each master, in one round trip.
+"""Multilock: each master grants all resources or none, in one round trip.
 
-Whoever waits keeps nothing meanwhile, so sets that overlap cannot wait for each other in a circle. Once
-granted, each resource is a lock of its own with the same token: the lease is held as long as each of them has
-a quorum of masters, though not all of them the same one.
+A waiting caller holds no resource, so overlapping sets cannot deadlock. After the grant each resource is a
+lock of its own with the same token. The lease is held as long as each resource has a quorum of masters. The
+quorums may differ.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ..wire.commands import Verb, bulk
 from .client_base import BaseClient
 from .many import check_resources
 
-#: So many resources, and bytes of their keys: a master does nothing else while it looks at all of them.
+#: The maximum number of resources, and of bytes of their keys: a script blocks its master.
 MOST_RESOURCES, MOST_BYTES = 1_000, 1 << 20
 
 ACQUIRE_ALL, RELEASE_ALL = map(int, (Verb.ACQUIRE_ALL, Verb.RELEASE_ALL))
-#: What the commands have besides keys: EVALSHA, the script, how many keys, token, ttl. With a marker also its
-#: key, and two words for it.
+#: The words of a command besides keys: EVALSHA, the script, the number of keys, token, ttl. A marker adds its
+#: key and two words.
 WORDS, MARKED_WORDS = 5, 8
 
 
 def multi_lock_kind(core: BaseClient, resources: Sequence[str | bytes]) -> MultiLockKind:
-    """Raises ConfigError."""
+    """The kind of a lock on all ``resources``. Raises ConfigError."""
     keys = sorted(check_resources(core, resources))
     size = sum(map(len, keys))
     if not 1 <= len(keys) <= MOST_RESOURCES:
@@ -39,7 +39,7 @@ def multi_lock_kind(core: BaseClient, resources: Sequence[str | bytes]) -> Multi
 
 
 class MultiLockKind(LockKind):
-    """All of ``keys``, which are sorted, or none."""
+    """A lock on all of ``keys``, which are sorted."""
 
     __slots__ = ("_taken", "_words", "keys")
 
@@ -49,7 +49,7 @@ class MultiLockKind(LockKind):
         super().__init__(keys[0] if len(keys) == 1 else b"%b and %d more" % (keys[0], len(keys) - 1))
         count = len(keys)
         self.keys = keys
-        self._taken = 0  # which of them somebody else has
+        self._taken = 0  # the index of a key that another holder has
         self._words = (
             b"*%d\r\n" % (WORDS + count),
             b"*%d\r\n" % (MARKED_WORDS + count),
@@ -60,7 +60,7 @@ class MultiLockKind(LockKind):
 
     @property
     def queue_key(self) -> None:
-        """It waits for now this resource, now that one."""
+        """None: each round may wait for a different resource."""
         return None
 
     def for_attempt(self) -> Self:
@@ -70,7 +70,7 @@ class MultiLockKind(LockKind):
         return Request(ACQUIRE_ALL, (*self._words, token, ttl), masters)
 
     def observe(self, votes: Votes) -> None:
-        """Each master that refused says which resource was the first that was taken."""
+        """Choose the key to watch: each refusal contains the index of the first key that was taken."""
         refused = Counter(-value - 1 for value in votes.values if FAULT < value < 0)
         if refused:
             self._taken = refused.most_common(1)[0][0]
@@ -86,7 +86,7 @@ class MultiLockKind(LockKind):
 
 
 class MultiLeaseKind(LockKind):
-    """Several keys that one token has: the parts of one lease. ``key``: what to call them."""
+    """The keys of one lease, all with the same token. ``key``: their name in messages."""
 
     __slots__ = ("keys", "request_count")
 

@@ -1,4 +1,4 @@
-"""Who owns a reentrant lock, and what each owner holds of it."""
+"""The owners of a reentrant lock, and what each owner holds."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Protocol
 
 
 class Ownership:
-    """What one owner has: a lock, and how many levels are to be left. At 0 it is being released."""
+    """What one owner holds: a lock, and the number of levels entered. At 0 the lock is being released."""
 
     __slots__ = ("depth", "generation", "lock")
 
     def __init__(self, lock: Any, generation: int) -> None:
         self.lock = lock
         self.depth = 1
-        self.generation = generation  # of the process: a child of fork owns nothing
+        self.generation = generation  # of the process: in a child of fork an owner holds nothing
 
 
 class Owner(Protocol):
-    """Keeps the hold of an owner. ``drop``: unless it is another one by now."""
+    """Stores the ownership of one owner. ``drop`` removes it unless it was replaced."""
 
     def get(self) -> Ownership | None: ...
 
@@ -29,9 +29,9 @@ class Owner(Protocol):
 
 
 class ThreadOwner(threading.local):
-    """The calling thread, whatever its ident: another thread may get the same when it has ended.
+    """The calling thread as owner. Not by its ident, which a later thread may get.
 
-    What a thread leaves behind ends with it: it is renewed no more, so that its lease ends.
+    When a thread ends, its ownership is collected: renewal stops, and the lease ends.
     """
 
     ownership: Ownership | None = None
@@ -48,7 +48,7 @@ class ThreadOwner(threading.local):
 
 
 class NamedOwner:
-    """Whoever gives this name, in any thread or task."""
+    """A name as owner, in any thread or task."""
 
     def __init__(self, ownerships: dict[Hashable, Ownership], name: Hashable) -> None:
         hash(name)

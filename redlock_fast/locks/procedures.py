@@ -1,7 +1,7 @@
-"""What a lock does, as procedures without I/O: acquire, release, extend.
+"""Acquire, release and extend of a lock object, as procedures without I/O.
 
-The classes for threads and for asyncio run these procedures with their drivers and add nothing
-to them: what may be done in which state is decided here, once.
+The lock classes for threads and for asyncio run these procedures with their drivers. The checks of the
+lock's state are here only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .lock_state import LockState
 def acquire_lock(
     lock: LockState, blocking: bool, timeout: float | None, first: Attempt | None = None
 ) -> Generator[Effect, Any, Lease | AcquireFailure]:
-    """Acquire ``lock``: the lease, or why there is none.
+    """Acquire ``lock``. Returns the lease, or why there is none.
 
     ``first``: an attempt that the caller has started. The caller makes its exchange, and ends the acquire.
     """
@@ -52,7 +52,7 @@ def acquire_lock(
             core.client_state.counts.contended += not outcome.unavailable
         return outcome
     except BaseException as error:
-        if lock._acquiring is me:  # or what there is may be another acquire's
+        if lock._acquiring is me:  # otherwise a lease may belong to another acquire
             yield from undo_after(error, drop_lock(lock))
         raise
     finally:
@@ -87,7 +87,10 @@ def drop_lock(lock: LockState) -> Generator[Effect, Any, None]:
 
 
 def extend_lock(lock: LockState, ttl: float | None, confirm: bool = False) -> Generator[Effect, Any, float]:
-    """Extend ``lock``: the new validity in seconds."""
+    """Extend ``lock``. Returns the new validity in seconds.
+
+    Raises LockLost, TooManyExtensions, QuorumUnavailable, ConfigError, ClientClosed.
+    """
     core = lock._core
     core.check_open()
     ttl = lock._ttl if ttl is None else core.check_ttl(ttl)

@@ -1,7 +1,7 @@
-"""The reentrant lock: who holds it may enter it again. It counts in the client; masters know one plain lock.
+"""The reentrant lock: its owner may enter it again. The client counts the levels; masters see a plain lock.
 
-Counts on the masters drift apart when messages are lost, without any crash (docs/kinds.md). Here
-nothing is sent between the first enter and the last leave, unless the lease has to be extended.
+Counters on the masters would diverge when messages are lost, even without a crash (docs/kinds.md). Here
+the client sends nothing between the first enter and the last leave, unless the lease must be extended.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import Any, Self
 from ..algorithm.quorum import drift
 from ..errors import LockLost
 from ..wire.text import quoted
-from .client_base import BaseClient, number
+from .client_base import BaseClient
+from .config import number
 from .owners import NamedOwner, Owner, Ownership
 
-#: How often an owner may enter without leaving: who enters more often has forgotten to leave.
+#: The maximum number of levels of one owner. More levels are a missing ``release``.
 MAX_DEPTH = 1_000
 
 
 class Reentrant:
-    """What the reentrant locks for threads and for asyncio share. Each owner has a lock of its own within.
+    """The base of the reentrant locks for threads and for asyncio. Each owner has its own inner lock.
 
-    ``make``: such a lock, which takes ``options``. ``owner``: who calls.
+    ``make``: makes an inner lock with ``options``. ``owner``: identifies the caller.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Reentrant:
         options: dict[str, Any],
         owner: Owner,
     ) -> None:
-        plain = make(resource, ttl, **options)  # bad settings show at once
+        plain = make(resource, ttl, **options)  # raises for bad settings now
         self.resource = resource
         self.key: bytes = plain.key
         self.ttl: float = plain.ttl
@@ -52,60 +53,70 @@ class Reentrant:
         self._parent: Reentrant | None = None
 
     def owned_by(self, owner: Hashable) -> Self:
-        """This lock for an owner with a name, whichever thread or task calls: to hand it on, for instance.
+        """A view of this lock for a named owner, in any thread or task. No I/O.
 
-        The same name (anything hashable) is the same owner. What it holds is renewed as long as this lock is
-        there. No I/O.
+        The same name (any hashable object) is the same owner. Renewal continues while this lock object
+        exists. Raises TypeError for a name that is not hashable.
+
+        Example: ``rlock.owned_by(order.id).acquire()`` in one thread, and
+        ``rlock.owned_by(order.id).release()`` in another.
         """
         view = copy.copy(self)
         view._owner = NamedOwner(self._names, owner)
-        view._parent = self._parent or self  # which stays as long: it is what ``on_lost`` gets
+        view._parent = self._parent or self  # on_lost gets it, so it must live as long
         return view
 
-    # --- what the caller holds ---
+    # --- the caller's ownership ---
 
     @property
     def depth(self) -> int:
-        """How many levels the caller has entered and not left."""
+        """The number of levels that the caller has entered and not left."""
         ownership = self._ownership()
         return ownership.depth if ownership else 0
 
     @property
     def token(self) -> bytes | None:
-        """The random value that is ours on the masters, the same at all levels; see [`Lock.token`][]."""
+        """The random value of the key on the masters, the same at all levels; see [`Lock.token`][]."""
         ownership = self._ownership()
         return ownership.lock.token if ownership else None
 
     @property
     def fencing_token(self) -> int | None:
-        """A number larger than that of every holder before, the same at all levels; see
-        [`Lock.fencing_token`][].
+        """A number larger than that of every earlier holder, the same at all levels.
+
+        See [`Lock.fencing_token`][].
         """
         ownership = self._ownership()
         return ownership.lock.fencing_token if ownership else None
 
     @property
     def validity(self) -> float:
-        """Seconds of lease that were left when it was granted or last extended; see [`Lock.validity`][]."""
+        """Seconds that were left of the lease when it was granted or last extended; 0.0 when not held.
+
+        See [`Lock.validity`][].
+        """
         ownership = self._ownership()
         return ownership.lock.validity if ownership else 0.0
 
     @property
     def lost(self) -> Any:
-        """The event that is set when what the caller holds is lost; see [`Lock.lost`][]."""
+        """The event that is set when the caller's lease is lost; see [`Lock.lost`][].
+
+        Raises RuntimeError if the caller holds nothing.
+        """
         return self._require_owned().lock.lost
 
     def locked(self) -> bool:
-        """Whether the caller holds the lock now: by its own clock, without asking the masters."""
+        """Whether the caller holds the lock now, by the lease clock. No I/O, never raises."""
         return self.remaining() > 0.0
 
     def remaining(self) -> float:
-        """Seconds for which the caller still holds the lock; 0.0 when it does not."""
+        """Seconds until the caller's lease ends; 0.0 when it holds nothing. No I/O, never raises."""
         ownership = self._ownership()
         return ownership.lock.remaining() if ownership else 0.0
 
     def check(self) -> None:
-        """Raise LockLost unless the caller holds the lock now."""
+        """Raise LockLost unless the caller holds the lock now, by the lease clock. No I/O."""
         self._require_held().lock.check()
 
     def __repr__(self) -> str:
@@ -126,7 +137,7 @@ class Reentrant:
     def _require_owned(self) -> Ownership:
         ownership = self._ownership()
         if ownership is None:
-            raise RuntimeError(f"{quoted(self.key)}: the caller has not acquired it, or did before a fork")
+            raise RuntimeError(f"{quoted(self.key)}: the caller has not acquired it; a fork keeps no lock")
         return ownership
 
     def _require_held(self) -> Ownership:
@@ -136,19 +147,20 @@ class Reentrant:
         return ownership
 
     def _lock(self, ttl: float | None) -> Any:
-        """For a first level."""
+        """A new inner lock, for a first level."""
         return self._make(self.resource, self.ttl if ttl is None else ttl, **self._options)
 
     def _keep(self, lock: Any) -> Ownership:
-        """The first level is entered."""
+        """Store the ownership of the first level."""
         ownership = Ownership(lock, self._core.client_state.generation)
         self._owner.put(ownership)
         return ownership
 
     def _extension_needed(self, ownership: Ownership, ttl: float | None) -> float | None:
-        """For how long to extend it before another level is entered; None: it lasts long enough.
+        """The ttl of an extension before another level is entered; None: the lease lasts long enough.
 
-        A lock that is lost is not acquired anew: whoever is in the outer levels believes in it.
+        Raises LockLost for a lost lock. It is not acquired again, because the outer levels rely on the old
+        lease.
         """
         if ownership.depth >= MAX_DEPTH:
             raise RecursionError(f"{quoted(self.key)} was entered {ownership.depth} times without leaving")
@@ -162,42 +174,49 @@ class Reentrant:
     def _increment(self, ownership: Ownership) -> None:
         with self._core.client_state.mutex:  # a named owner may be several threads
             if not ownership.depth:
-                raise LockLost(f"{quoted(self.key)} was released by its owner meanwhile")
+                raise LockLost(f"{quoted(self.key)} was released by another thread or task of its owner")
             ownership.depth += 1
 
     def _decrement(self, ownership: Ownership) -> bool:
-        """Leave a level. Whether it is the first, which is for the caller to release."""
+        """Leave a level. Returns whether it was the first: then the caller must release the inner lock."""
         with self._core.client_state.mutex:
             ownership.depth = max(0, ownership.depth - 1)
             return ownership.depth == 0
 
     def _drop(self, lock: Any) -> None:
-        """It is released."""
+        """Remove the ownership of a released inner lock."""
         ownership = self._owner.get()
         if ownership is not None and ownership.lock is lock:
             self._owner.drop(ownership)
 
 
 def _wrap_on_lost(parent: weakref.ref[Any], on_lost: Callable[[Any, str], Any] | None) -> Any:
-    """``on_lost`` is told of the reentrant lock, not of the one within."""
+    """``on_lost`` for the inner lock: it passes the reentrant lock on."""
     return on_lost and (lambda lock, reason: on_lost(parent() or lock, reason))
 
 
 class RLock(Reentrant):
     """A reentrant lock on one resource, made by [`FastRedlock.rlock`][]; as ``threading.RLock``.
 
-    One object is shared by all threads. Each thread that holds it may enter it again, and has to leave it
-    as often; the others wait. All levels have one lease and one fencing token. All times are in seconds.
-    It counts in the client: messages that are lost cannot make the counts of masters drift apart.
+    All threads share one object. The thread that holds it may enter it again, and must leave it as often.
+    Other threads wait. All levels have one lease and one fencing token. All times are in seconds.
+    The client counts the levels: lost messages cannot make counters on the masters diverge.
+
+    Example:
+
+        lock = client.rlock("orders:42")
+        with lock:
+            with lock:      # the same thread: sends nothing
+                ...
     """
 
     def acquire(self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None) -> bool:
-        """Enter: as [`Lock.acquire`][] for the first level.
+        """Enter a level. Returns whether it was entered; for the first level as [`Lock.acquire`][].
 
-        Every further level sends nothing, unless less than ``min_validity`` is left, or less than the
-        ``ttl`` that is asked for here: then the lease is extended, and leaving never shortens it. It raises
-        LockLost when the lease has ended, what [`Lock.extend`][] raises, and RecursionError beyond 1,000
-        levels; then that level is not entered.
+        A further level sends nothing, unless less than ``min_validity`` or less than ``ttl`` (seconds) is
+        left. Then it extends the lease, and leaving the level does not shorten it. It raises LockLost when
+        the lease has ended, what [`Lock.extend`][] raises, and RecursionError beyond 1,000 levels. A level
+        that raises is not entered.
         """
         ownership = self._ownership()
         if ownership is not None:
@@ -215,9 +234,9 @@ class RLock(Reentrant):
             raise
 
     def release(self) -> bool:
-        """Leave a level; leaving the first one releases the lock, as [`Lock.release`][].
+        """Leave a level. Leaving the first level releases the lock, as [`Lock.release`][].
 
-        Returns False if the lease had ended. Raises RuntimeError where the caller holds nothing.
+        Returns False if the lease had ended. Raises RuntimeError if the caller holds nothing.
         """
         ownership = self._require_owned()
         try:
@@ -228,7 +247,10 @@ class RLock(Reentrant):
                 self._forget(ownership.lock)
 
     def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
-        """Make the lease last ``ttl`` seconds from now, for all levels; see [`Lock.extend`][]."""
+        """Make the lease last ``ttl`` seconds from now, for all levels. Returns the new validity in seconds.
+
+        Raises as [`Lock.extend`][], and LockLost if the caller holds nothing.
+        """
         validity: float = self._require_held().lock.extend(ttl, confirm=confirm)
         return validity
 
@@ -269,7 +291,7 @@ class RLock(Reentrant):
         self._increment(ownership)
 
     def _forget(self, lock: Any) -> None:
-        """It is released by now, except where that was interrupted before it began."""
+        """Drop the ownership of an inner lock. Release the lock if an exception prevented that."""
         if lock.lease is not None:
             lock.release()
         self._drop(lock)

@@ -1,8 +1,8 @@
-"""Read-write lock: any number of readers, or one writer; a writer that waits goes before new readers.
+"""Read-write lock: any number of readers, or one writer. New readers wait for a waiting writer.
 
-On each master three keys: ``{name}:w`` has the writer, ``{name}:r`` the readers, each with an end of its own,
-``{name}:i`` the writers that wait. Every master refuses what conflicts with what it has, and any two quorums
-share a master; so no conflicting two ever have quorums at once.
+Each master has three keys: ``{name}:w`` has the writer, ``{name}:r`` the readers, each with its own end, and
+``{name}:i`` the waiting writers. Every master refuses a request that conflicts with its keys, and any two
+quorums share a master. So two conflicting locks never have quorums at once.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..wire.text import quoted
 from .client_base import BaseClient
 from .lock_state import LockState
 
-#: Seconds that an intent lasts at least, and how many of a writer's longest pauses.
+#: The duration of a writer's intent: at least these seconds, and this number of its longest pauses.
 INTENT, PAUSES = 0.5, 3
 
 L = TypeVar("L")
 
 
 class Reader(LockKind):
-    """``suffix``: follows the token where a writer became this reader."""
+    """A read lock. ``suffix``: follows the token of a reader that was a writer."""
 
     __slots__ = ("keys", "suffix")
 
@@ -43,7 +43,7 @@ class Reader(LockKind):
 
     @property
     def queue_key(self) -> bytes | None:
-        return None  # readers do not wait for each other
+        return None  # readers do not exclude each other
 
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         return Request(Verb.RW_READ, (*self.names(token), ttl), masters)
@@ -59,15 +59,15 @@ class Reader(LockKind):
         return Request(Verb.RW_WATCH, (writer[:-1], writer, intents), masters)
 
     def names(self, token: bytes) -> tuple[bytes, ...]:
-        """The keys, who holds, and whose place it is: what all of its requests begin with."""
+        """The first arguments of all its requests: the keys, the holder's name, and the name of its place."""
         return (*self.keys, token + self.suffix, token)
 
 
 class Writer(Reader):
-    """``intent``: for how long its place is kept, as ``ttl``.
+    """A write lock. ``intent``: for how long masters keep its place, as ``ttl``.
 
-    The token is that of its place, and stays the same over the rounds. What it holds the lock by is new in
-    each: a release that was held up on an old connection would take back the vote of a later round.
+    The token names its place and stays the same over the rounds. The holder's name is new in each round: a
+    release that was delayed on an old connection would otherwise undo the vote of a later round.
     """
 
     __slots__ = ("intent", "round")
@@ -92,7 +92,10 @@ class Writer(Reader):
         return Request(Verb.RW_WRITE, (*self.names(token), ttl), masters)
 
     def rollback_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
-        """From here on new readers wait: so who tries only once leaves nothing that they would wait for."""
+        """The request that undoes a round and sets the intent, after which new readers wait.
+
+        It is sent only before another round, so an acquire of one round leaves no intent.
+        """
         return [Request(Verb.RW_ROLLBACK, (*self.names(token), self.intent), masters, resend_for)]
 
     def watch_request(self, masters: int) -> Request | None:
@@ -104,16 +107,17 @@ class Writer(Reader):
 
 
 def intent(policy: Policy) -> bytes:
-    """How long a writer keeps its place: over its longest pause, for certain."""
+    """The time that masters keep a writer's place: several times its longest pause."""
     longest = max(policy.retry.max_delay, REARM if policy.push else 0.0)
     return wire_ttl(max(INTENT, PAUSES * longest))
 
 
 def downgrade(core: BaseClient, lock: LockState) -> Generator[Effect, Any, float]:
-    """The new validity in seconds.
+    """Make a held write lock a read lock. Returns the new validity in seconds.
 
-    It is a reader from the start, whatever comes of it: other readers may be in as soon as one master has
-    executed it. What does not answer still has it as the writer, or as a reader, until the old deadline.
+    The lock is a reader from the start, whatever the outcome: other readers may enter as soon as one master
+    has executed the request. A master without a reply has it as writer or reader until the old deadline.
+    Raises LockLost, ConfigError, QuorumUnavailable, ClientClosed.
     """
     core.check_open()
     lease = lock.lease
@@ -143,7 +147,16 @@ class ReadWriteLock(Generic[L]):
     """Makes the read locks and the write locks of one resource, one for each holder. No I/O.
 
     Made by [`FastRedlock.rwlock`][] and [`AsyncFastRedlock.rwlock`][]. Each lock is a [`Lock`][] or an
-    [`AsyncLock`][], with a lease of its own.
+    [`AsyncLock`][], with its own lease. Raises ConfigError for bad settings.
+
+    Example:
+
+        rwlock = client.rwlock("config", ttl=5.0)
+        with rwlock.read():
+            ...
+        with rwlock.write() as lock:
+            ...
+            lock.downgrade()    # other readers may enter, no writer
     """
 
     __slots__ = ("_key", "_make", "_policy")
@@ -152,16 +165,16 @@ class ReadWriteLock(Generic[L]):
         self._key = key
         self._policy = policy
         self._make = make
-        self.read()  # bad settings show at once
+        self.read()  # raises for bad settings now
 
     def read(self) -> L:
-        """A new lock that readers share. Its acquire waits for writers, those too that wait themselves."""
+        """A new read lock, not acquired. Its acquire waits for the writer and for waiting writers."""
         return self._make(Reader(self._key))
 
     def write(self) -> L:
-        """A new lock that excludes everybody. Its acquire waits for readers that are in, and for the writer.
+        """A new write lock, not acquired. Its acquire waits for the present readers and for the writer.
 
-        [`Lock.downgrade`][] makes it a reader without letting another writer in between.
+        [`Lock.downgrade`][] makes it a read lock, with no other writer in between.
         """
         return self._make(Writer(self._key, intent(self._policy)))
 

@@ -1,7 +1,7 @@
-"""Semaphore: one of ``permits`` slots, each a plain lock on a key of its own, ``{name}:0`` and so on.
+"""Semaphore: one of ``permits`` slots. Each slot is a plain lock on its own key, ``{name}:0`` and so on.
 
-So there are never more holders than slots, by construction. (A majority of masters that count holders would
-let more in: docs/kinds.md has the schedule.) What is granted is the plain lock of the slot.
+So there are never more holders than slots, by construction. (Masters that count holders would admit more:
+docs/kinds.md has the schedule.) The lease is that of the plain lock of the slot.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ..errors import ConfigError
 from ..wire.commands import Verb, bulk
 
 MAX_PERMITS = MAX_SLOTS
-#: So many slots are looked at together: their bits must fit into a number of Lua, which is a double.
+#: The number of slots in one map: their bits must fit into a number of Lua, which is a double.
 WINDOW = 50
-#: So many times in a row a slot that was seen free is tried at once; others may be as fast each time.
+#: The number of immediate retries in a row for free slots: other callers may be faster each time.
 MAX_IMMEDIATE_RETRIES = 8
 
 
 class SemaphoreKind(LockKind):
-    """``need``: so many masters make a quorum. ``chance``: in [0, 1).
+    """A semaphore. ``need``: the size of a quorum. ``chance``: a random number in [0, 1).
 
-    The first try is a plain one, for a random slot. From then on each try brings a map of the slots that
-    are free on each master, and the next is for one that is free on a quorum; it goes on at once until no
-    slot is.
+    The first attempt is a plain one, for a random slot. Each further attempt also returns a map of the free
+    slots of each master. The next attempt, for a slot that is free on a quorum, follows at once while there
+    is such a slot.
     """
 
     __slots__ = (
@@ -51,14 +51,14 @@ class SemaphoreKind(LockKind):
         self.prefix: bytes = b"{%b}:" % key
         self.permits = permits
         self.retry_at_once = False
-        #: The key of the slot that was asked for last.
+        #: The key of the slot of the last attempt.
         self.slot = b""
         self._need = need
         self._chance = chance
         self._next = self._random(permits)
         self._first = self._next // WINDOW * WINDOW
-        self._searched = -1  # at how many slots, without a free one; -1: not even at one
-        self._masters_with_free: set[int] = set()  # masters where some of these were free
+        self._searched = -1  # the number of slots searched without a free one; -1: no map yet
+        self._masters_with_free: set[int] = set()  # masters with a free slot in these maps
         self._no_common_free = False
         self._immediate_retries = 0
 
@@ -84,7 +84,7 @@ class SemaphoreKind(LockKind):
         return LockKind(self.slot)
 
     def watch_request(self, masters: int) -> Request | None:
-        """A master tells of any slot; where each has another one free, that is nothing to wait for."""
+        """Watches all slots. None while masters have different free slots: a push would not help then."""
         if self._no_common_free:
             return None
         keys = [bulk(b"%b%d" % (self.prefix, number)) for number in range(self.permits)]
@@ -92,7 +92,7 @@ class SemaphoreKind(LockKind):
         return Request(Verb.SLOT_WATCH, args, masters)
 
     def observe(self, votes: Votes) -> None:
-        """Which slot is next, and whether it is worth a try at once."""
+        """Choose the next slot, and whether to try it at once."""
         if self.permits == 1:
             return
         free = [] if self._searched < 0 else self._free(votes)
@@ -115,7 +115,7 @@ class SemaphoreKind(LockKind):
             self._searched = 0
 
     def _free(self, votes: Votes) -> list[int]:
-        """The slots of the window that are free on a quorum."""
+        """The slots of the window that are free on a quorum of masters."""
         maps = {n: abs(value) - (value > 0) for n, value in enumerate(votes.values) if value > FAULT}
         self._masters_with_free.update(master for master, bits in maps.items() if bits)
         counts = [sum(bits >> n & 1 for bits in maps.values()) for n in range(self._window)]
@@ -130,7 +130,7 @@ class SemaphoreKind(LockKind):
 
 
 def semaphore_kind(key: bytes, permits: int, policy: Policy) -> SemaphoreKind:
-    """The claim, checked."""
+    """The kind of a semaphore with ``permits`` slots. Raises ConfigError."""
     if isinstance(permits, bool) or not isinstance(permits, int) or not 1 <= permits <= MAX_PERMITS:
         raise ConfigError(f"permits must be an integer from 1 to {MAX_PERMITS}, not {permits!r}")
     return SemaphoreKind(key, permits, policy.need, policy.chance)

@@ -201,7 +201,7 @@ class Connector:
             self._fail(master, connection.broken)
         elif connection.lag > self.settings.socket_timeout:
             self._fail(master, f"no reply for {connection.lag:.1f} s")
-        return connection.owed > 0
+        return connection.pending > 0
 
     def _fail(self, master: int, why: str) -> None:
         state = self.states[master]

@@ -68,7 +68,7 @@ def fault_cause(detail: str | bytes) -> str:
         return "unexpected reply" if detail[:1] != b"-" else code if code in ERRORS else "other error"
     if detail in BACKLOG:
         return "backlog"
-    if detail == "it restarted meanwhile":
+    if detail == "it restarted after it was asked":
         return "restart"
     for cause in ("unexpected reply", PROTOCOL_ERROR):
         if detail.startswith(cause):

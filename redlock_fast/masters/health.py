@@ -23,12 +23,12 @@ class MasterHealth:
         protocol: RESP 2 or 3.
         release_path: The command that deletes a lock: DELIFEQ, DELEX or EVALSHA.
         round_trip: Smoothed, in seconds.
-        owed: Replies that are due.
+        pending: Replies that are due.
         faults: Votes that were failures, so far.
         connections: How often it was connected.
         error: The last fault, as text.
-        kept: Releases that were sent again, after a reconnect or after a transient error.
-        dropped: Releases that could not be kept until they were sent again.
+        resent: Releases that were sent again, after a reconnect or after a transient error.
+        resend_dropped: Releases that did not fit into the resend queue.
         persistence: "aof always", "aof not on rewrite" (``no-appendfsync-on-rewrite yes``), "aof everysec",
             "aof no", "no aof", or "" where this user may not ask. Only the first survives every restart.
         eviction: The eviction policy. Only "noeviction" keeps locks.
@@ -50,12 +50,12 @@ class MasterHealth:
     protocol: int
     release_path: str
     round_trip: float
-    owed: int
+    pending: int
     faults: int
     connections: int
     error: str
-    kept: int
-    dropped: int
+    resent: int
+    resend_dropped: int
     persistence: str
     eviction: str
     guard: float
@@ -83,12 +83,12 @@ def health_of(state: MasterState, connection: ConnectionState) -> MasterHealth:
         protocol=server.protocol,
         release_path=server.can.release_path if state.connections else "",
         round_trip=connection.round_trip,
-        owed=connection.owed,
+        pending=connection.pending,
         faults=state.faults,
         connections=state.connections,
         error=connection.broken or state.error,
-        kept=connection.replayed,
-        dropped=connection.dropped,
+        resent=connection.resent,
+        resend_dropped=connection.resend_dropped,
         persistence=server.persistence,
         eviction=server.eviction,
         guard=state.guard(),

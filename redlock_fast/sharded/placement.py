@@ -15,7 +15,8 @@ from typing import Any, Generic, TypeVar
 from .._stats import Stats
 from ..algorithm.keys import encoded
 from ..errors import ConfigError, QuorumUnavailable
-from ..locks.client_base import BaseClient, check_masters
+from ..locks.client_base import BaseClient
+from ..locks.config import check_masters
 from ..locks.lock_state import LockState
 from ..locks.many import check_resources
 from ..masters.address import Target

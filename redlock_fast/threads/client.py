@@ -11,13 +11,13 @@ from typing import Any, ParamSpec, TypeVar
 from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
 from ..errors import LockAlreadyHeld, LockLost
-from ..locks.client_base import BaseClient, refuse_unknown
+from ..locks.client_base import BaseClient
+from ..locks.config import check_options, refuse_unknown
 from ..locks.decorated import check_plain
 from ..locks.fair import fair_kind
 from ..locks.lock_state import MAX_EXTENSIONS, LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
-from ..locks.options import check_options
 from ..locks.owners import ThreadOwner
 from ..locks.procedures import extend_lock
 from ..locks.rlock import RLock

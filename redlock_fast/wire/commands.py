@@ -75,8 +75,8 @@ class Command:
     ``parts``: bytes are sent as they are. An int n is replaced by argument n as a bulk string, ``~n`` by
     argument n as it is, already in RESP.
     ``fallback``: sent once, with the same arguments, when a server answers NOSCRIPT.
-    ``undo``: the verb that takes the command back, with the same arguments.
-    ``skip``: the number of replies before the one that counts; their content is ignored.
+    ``rollback_verb``: the verb that takes the command back, with the same arguments.
+    ``leading_replies``: the number of replies before the one that counts; their content is ignored.
     ``watch``: WATCH_KEY or WATCH_PREFIX, the same for a verb on all servers. The vote stays open until the
     key changes (rule 11 of an engine).
     ``reply``: a :class:`Reply`; any other reply breaks the connection (rule 5 of an engine).
@@ -84,8 +84,8 @@ class Command:
 
     parts: tuple[bytes | int, ...]
     fallback: Command | None = None
-    undo: int | None = None
-    skip: int = 0
+    rollback_verb: int | None = None
+    leading_replies: int = 0
     watch: int = 0
     reply: int = Reply.ANY
 
@@ -97,14 +97,14 @@ MAX_ARGS = 8
 
 
 def checked(dialect: Dialect) -> Dialect:
-    """Return ``dialect``. Raise ValueError if a command has too many arguments or an unknown undo verb."""
+    """Return ``dialect``. Raise ValueError for too many arguments or an unknown rollback verb."""
     for main in dialect:
         for command in filter(None, (main, main.fallback)):
             slots = [part if part >= 0 else ~part for part in command.parts if isinstance(part, int)]
             if any(slot >= MAX_ARGS for slot in slots):
                 raise ValueError(f"a command needs argument {max(slots)}; a request has {MAX_ARGS} at most")
-        if main.undo is not None and not 0 <= main.undo < len(dialect):
-            raise ValueError(f"the undo of a command is verb {main.undo}, which is not there")
+        if main.rollback_verb is not None and not 0 <= main.rollback_verb < len(dialect):
+            raise ValueError(f"the rollback_verb of a command is {main.rollback_verb}: there is no such verb")
     return dialect
 
 
@@ -116,8 +116,8 @@ def bulk(word: bytes) -> bytes:
 def command(
     *words: bytes | int,
     fallback: Command | None = None,
-    undo: int | None = None,
-    skip: int = 0,
+    rollback_verb: int | None = None,
+    leading_replies: int = 0,
     watch: int = 0,
     reply: int = Reply.ANY,
 ) -> Command:
@@ -134,17 +134,19 @@ def command(
             parts[-1] += bulk(word)
         else:
             parts.append(bulk(word))
-    return Command(tuple(parts), fallback, undo, skip, watch, reply)
+    return Command(tuple(parts), fallback, rollback_verb, leading_replies, watch, reply)
 
 
-def status(*words: bytes | int, undo: int | None = None) -> Command:
+def status(*words: bytes | int, rollback_verb: int | None = None) -> Command:
     """A template whose reply is ``+OK`` or null."""
-    return command(*words, undo=undo, reply=Reply.STATUS)
+    return command(*words, rollback_verb=rollback_verb, reply=Reply.STATUS)
 
 
-def integer(*words: bytes | int, fallback: Command | None = None, undo: int | None = None) -> Command:
+def integer(
+    *words: bytes | int, fallback: Command | None = None, rollback_verb: int | None = None
+) -> Command:
     """A template whose reply is a number, as the reply of every script is."""
-    return command(*words, fallback=fallback, undo=undo, reply=Reply.INTEGER)
+    return command(*words, fallback=fallback, rollback_verb=rollback_verb, reply=Reply.INTEGER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +162,16 @@ class Script:
 
         return hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
-    def template(self, *words: bytes | int, undo: int | None = None) -> Command:
+    def template(self, *words: bytes | int, rollback_verb: int | None = None) -> Command:
         """EVALSHA with these words, keys first; EVAL if the server has lost its scripts."""
         keys = b"%d" % self.keys
         fallback = integer(b"EVAL", self.text, keys, *words)
-        return integer(b"EVALSHA", self.sha1, keys, *words, fallback=fallback, undo=undo)
+        return integer(b"EVALSHA", self.sha1, keys, *words, fallback=fallback, rollback_verb=rollback_verb)
 
-    def variadic(self, head: int, *words: bytes | int, undo: int | None = None) -> Command:
+    def variadic(self, head: int, *words: bytes | int, rollback_verb: int | None = None) -> Command:
         """As ``template`` for a variable number of keys: argument ``head`` is the array's header."""
         fallback = integer(~head, b"EVAL", self.text, *words)
-        return integer(~head, b"EVALSHA", self.sha1, *words, fallback=fallback, undo=undo)
+        return integer(~head, b"EVALSHA", self.sha1, *words, fallback=fallback, rollback_verb=rollback_verb)
 
 
 def script(keys: str, args: str, *parts: bytes) -> Script:

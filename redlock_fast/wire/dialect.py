@@ -105,7 +105,7 @@ def watching(read: Command, can: Capabilities, watch: int = WATCH_KEY, arm: Comm
     assert isinstance(_CACHING, bytes)
     first, *others = (*arm.parts, *read.parts) if arm else read.parts
     parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, first, *others)
-    return Command(parts, fallback, skip=2 if arm else 1, watch=watch, reply=read.reply)
+    return Command(parts, fallback, leading_replies=2 if arm else 1, watch=watch, reply=read.reply)
 
 
 COMPARE_AND_DELETE = Script(
@@ -194,10 +194,10 @@ def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
         release = integer(b"DELEX", KEY, b"IFEQ", TOKEN)
     else:
         release = COMPARE_AND_DELETE.template(KEY, TOKEN)
-    plain = status(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, undo=Verb.RELEASE)
+    plain = status(b"SET", KEY, TOKEN, b"NX", b"PX", TTL, rollback_verb=Verb.RELEASE)
     acquire = plain
     if marker is not None:
-        acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *marker.words, undo=Verb.RELEASE)
+        acquire = MARKED_ACQUIRE.template(KEY, MARKER, TOKEN, TTL, *marker.words, rollback_verb=Verb.RELEASE)
     queue = (KEY, QUEUE, ENTRIES)
     fenced = (TOKEN, TTL, RETENTION, STEP)
     by_verb = {
@@ -210,7 +210,9 @@ def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
         Verb.WATCH: watching(integer(b"PTTL", KEY), can),
         Verb.RW_READ: _vote(_RW_READ, marker, (WRITER, READERS, INTENTS), (HOLDER, SPAN), Verb.RW_RELEASE),
         Verb.RW_WRITE: _vote(_RW_WRITE, marker, (WRITER, READERS), (HOLDER, SPAN), Verb.RW_RELEASE),
-        Verb.RW_ROLLBACK: _RW_ROLLBACK.template(WRITER, INTENTS, HOLDER, PLACE, SPAN, undo=Verb.RW_RELEASE),
+        Verb.RW_ROLLBACK: _RW_ROLLBACK.template(
+            WRITER, INTENTS, HOLDER, PLACE, SPAN, rollback_verb=Verb.RW_RELEASE
+        ),
         Verb.RW_RELEASE: _RW_RELEASE.template(WRITER, READERS, INTENTS, HOLDER, PLACE),
         Verb.RW_EXTEND: _RW_EXTEND.template(WRITER, READERS, HOLDER, SPAN),
         Verb.RW_DOWNGRADE: _DOWNGRADE.template(WRITER, READERS, INTENTS, HOLDER, PLACE, SPAN),
@@ -234,17 +236,17 @@ def _vote(
     marker: RestartMarker | None,
     keys: tuple[int, ...],
     args: tuple[int, ...],
-    undo: Verb,
+    rollback_verb: Verb,
 ) -> Command:
     """The template for a pair of ``voting``: the first script without a marker, the second with one."""
     if marker is None:
-        return pair[0].template(*keys, *args, undo=undo)
-    return pair[1].template(*keys, MARKER, *args, *marker.words, undo=undo)
+        return pair[0].template(*keys, *args, rollback_verb=rollback_verb)
+    return pair[1].template(*keys, MARKER, *args, *marker.words, rollback_verb=rollback_verb)
 
 
 def _acquire_all(marker: RestartMarker | None) -> Command:
-    undo = Verb.RELEASE_ALL
+    rollback_verb = Verb.RELEASE_ALL
     if marker is None:
-        return ACQUIRE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL, undo=undo)
+        return ACQUIRE_ALL.variadic(WORDS, NUMKEYS, ~KEYS, ALL_TOKEN, ALL_TTL, rollback_verb=rollback_verb)
     words: tuple[bytes | int, ...] = (MARKED_NUMKEYS, ~KEYS, MARKER, ALL_TOKEN, ALL_TTL, *marker.words)
-    return MARKED_ACQUIRE_ALL.variadic(MARKED_WORDS, *words, undo=undo)
+    return MARKED_ACQUIRE_ALL.variadic(MARKED_WORDS, *words, rollback_verb=rollback_verb)

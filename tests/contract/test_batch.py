@@ -117,7 +117,7 @@ def test_nothing_asked_is_nothing_answered(fleet: MakeFleet, need: int) -> None:
     for empty in (acquires([], f.all), acquires([], []), Batch(Verb.ACQUIRE, (b"k", TOKEN, TTL), 0, 3, [])):
         tally = f.tally(empty, need)
         assert (tally.granted, tally.sent, tally.votes) == ([], [], {})
-    assert f.connection_state(0).owed == 0
+    assert f.connection_state(0).pending == 0
 
 
 def test_need_0_waits_for_nobody_and_arrives(fleet: MakeFleet) -> None:
@@ -197,7 +197,7 @@ def test_owed_replies_have_a_bound(fleet: MakeFleet, ask: Ask) -> None:
     f.masters[1].answer = granting
     tally = ask(f, acquires(keys(4), 0b01), 1, 0.05)
     assert tally.sent == [1] * 4
-    assert f.connection_state(0).owed == 4
+    assert f.connection_state(0).pending == 4
     tally = ask(f, acquires(keys(3), 0b11), 1)
     assert tally.sent == [0b10] * 3
     assert tally.granted == [1] * 3
@@ -209,7 +209,7 @@ def test_beyond_the_bounds_are_faults(fleet: MakeFleet) -> None:
     assert tally.sent == [1] * 4 + [0] * 2
     assert [tally.votes[n].values[0] for n in range(6)] == [NO_REPLY] * 4 + [FAULT] * 2
     f.session(0).send(b"+OK\r\n" * 4)
-    f.until(lambda: f.connection_state(0).owed == 0, "all four are answered")
+    f.until(lambda: f.connection_state(0).pending == 0, "all four are answered")
     f.masters[0].answer = always(b":9\r\n")
     assert f.ask(acquire(b"next", 1), 1).values == (9,)
 
@@ -246,15 +246,15 @@ def test_kept_are_sent_again_after_a_break(fleet: MakeFleet) -> None:
     f.tally(releases(names, 1, [LONG, 0.0, LONG, 0.0, 0.0, LONG]), need=0)
     f.session(0).wait_commands(6)
     f.session(0).send(b":1\r\n")
-    f.until(lambda: f.connection_state(0).owed == 5, "the first is answered, and done")
+    f.until(lambda: f.connection_state(0).pending == 5, "the first is answered, and done")
     f.session(0).close()
     f.until_broken(0)
     session = f.reattach(0)
     f.until(lambda: len(session.commands) >= 2, "the kept are sent again")
     assert session.commands == [del_words(names[2]), del_words(names[5])]
-    assert f.connection_state(0).replayed == 2
+    assert f.connection_state(0).resent == 2
     session.send(b":1\r\n:1\r\n")
-    f.until(lambda: f.connection_state(0).owed == 0, "their replies go to nobody")
+    f.until(lambda: f.connection_state(0).pending == 0, "their replies go to nobody")
     f.masters[0].answer = always(b":4\r\n")
     assert f.ask(acquire(b"next", 1), 1).values == (4,)
 
@@ -272,7 +272,7 @@ def test_sent_again_while_it_is_undecided_counts_once(fleet: MakeFleet, wait: Wa
             f.session(1).wait_commands(1)
             if again == 1:
                 f.session(1).send(b":5\r\n")
-                f.until(lambda f=f: f.connection_state(1).owed == 0, "the reply is read")  # type: ignore[misc]
+                f.until(lambda f=f: f.connection_state(1).pending == 0, "the reply is read")  # type: ignore[misc]
                 f.ask(release(b"k", 0b010, LONG), need=0)
             f.session(1).close()
             f.until_broken(1)

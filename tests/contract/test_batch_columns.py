@@ -142,7 +142,7 @@ def test_wrong_columns_send_nothing(fleet: MakeFleet, how: str) -> None:
             f.engine.exchange(batch, need, LONG)
         with pytest.raises(error):
             loop.submit(batch, need)
-    assert f.connection_state(0).owed == 0
+    assert f.connection_state(0).pending == 0
     assert f.engine.next_timeout() is None
     assert f.ask(acquire(b"next", 1), 1).values == (5,)
     loop.settle()
@@ -165,7 +165,7 @@ def test_wrong_request_in_a_list_sends_nothing(fleet: MakeFleet) -> None:
             f.engine.exchange(requests, need, LONG)
         with pytest.raises(TypeError):
             loop.submit(requests, need)
-    assert f.connection_state(0).owed == 0
+    assert f.connection_state(0).pending == 0
     assert f.engine.next_timeout() is None
     assert f.ask(acquire(b"next", 1), 1).values == (5,)
     loop.settle()
@@ -240,7 +240,7 @@ def test_memory_is_given_back(fleet: MakeFleet, how: str) -> None:
             loop.hear()
         f.engine.flush()
         f.engine.close_loop_fd()
-        f.until(lambda: f.connection_state(0).owed == 0, "all is answered")
+        f.until(lambda: f.connection_state(0).pending == 0, "all is answered")
         f.session(0).commands.clear()
         f.session(0).raw.clear()
 

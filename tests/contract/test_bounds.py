@@ -22,10 +22,10 @@ def test_owed_replies_have_a_bound(fleet: MakeFleet) -> None:
     answers = f.exchange([acquire(b"%d" % n, 1) for n in range(6)], need=0)
     assert [votes.values[0] for votes in answers] == [NO_REPLY] * 4 + [FAULT] * 2
     assert [votes.sent for votes in answers] == [1] * 4 + [0] * 2
-    assert f.connection_state(0).owed == 4
+    assert f.connection_state(0).pending == 4
     f.session(0).wait_commands(4)
     f.session(0).send(b":1\r\n" * 4)
-    f.until(lambda: f.connection_state(0).owed == 0, "all four are answered")
+    f.until(lambda: f.connection_state(0).pending == 0, "all four are answered")
     f.masters[0].answer = always(b":9\r\n")
     assert f.ask(acquire(b"next", 1), need=1).values == (9,)
     assert [words[1] for words in f.session(0).commands] == [b"0", b"1", b"2", b"3", b"next"]
@@ -44,7 +44,7 @@ def test_ring_of_owed_replies_goes_round(fleet: MakeFleet) -> None:
 def test_kept_requests_stay_within_the_bound_of_the_owed(fleet: MakeFleet) -> None:
     f = fleet(silent, max_owed=4)
     f.exchange([release(b"%d" % n, 1, resend_for=30) for n in range(10)], need=0)
-    assert f.connection_state(0).owed <= 4
+    assert f.connection_state(0).pending <= 4
 
 
 def test_bound_of_one_master_is_not_the_bound_of_another(fleet: MakeFleet) -> None:
@@ -120,7 +120,7 @@ def test_reply_longer_than_the_bound_breaks_the_connection(fleet: MakeFleet) -> 
 def test_a_push_may_be_longer(fleet: MakeFleet, more: int) -> None:
     f = fleet(busy, commands=WATCHING)
     f.ask(watch(b"w" * (MAX_PUSH // UNSOLICITED_PER_BYTE), 1), need=1, timeout=0.01)
-    f.until(lambda: not f.connection_state(0).owed, "so much may be pushed")
+    f.until(lambda: not f.connection_state(0).pending, "so much may be pushed")
     size = MAX_PUSH - len(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$123456\r\n\r\n") + more
     f.session(0).send(b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n" % (size, b"x" * size))
     f.until(lambda: f.connection_state(0).broken if more else f.connection_state(0).pushes, "it is read")
@@ -155,7 +155,7 @@ def test_a_reply_that_drips_is_not_looked_at_again_and_again(engine_class: type[
         eventually(lambda: engine.maintain() or not unread(server), "all of it is read")
         assert 0 < engine.connection_state(0).scanned <= 2 * len(data)
         assert engine.connection_state(0).attached
-        assert engine.connection_state(0).owed == 1
+        assert engine.connection_state(0).pending == 1
 
 
 def test_what_drips_and_ends_is_taken(fleet: MakeFleet) -> None:

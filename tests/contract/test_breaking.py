@@ -121,7 +121,7 @@ def test_end_of_the_connection_in_a_reply(fleet: MakeFleet, begun: bytes, how: s
     assert isinstance(votes.details[0], str)
     assert f.until_broken(0)
     assert f.breaks.acquire(timeout=DEADLINE)
-    assert f.connection_state(0).owed == 0
+    assert f.connection_state(0).pending == 0
     assert f.connection_state(1).attached
 
 
@@ -150,7 +150,7 @@ def test_a_break_is_a_fault_for_all_that_wait(fleet: MakeFleet) -> None:
     f.session(0).close()
     for future in futures:
         assert future.result(SOON).values == (FAULT,)
-    assert f.connection_state(0).owed == 0
+    assert f.connection_state(0).pending == 0
 
 
 def test_a_break_decides_what_can_no_longer_be_granted(fleet: MakeFleet) -> None:
@@ -196,7 +196,7 @@ def test_replies_that_the_old_connection_owed_are_not_awaited_on_the_next(fleet:
     f.session(0).close()
     f.until_broken(0)
     f.reattach(0)
-    assert f.connection_state(0).owed == 0
+    assert f.connection_state(0).pending == 0
     f.masters[0].answer = always(b":8\r\n")
     assert f.ask(acquire(b"k", 1), need=1).values == (8,)
 

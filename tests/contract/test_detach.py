@@ -15,12 +15,12 @@ def test_detach_writes_the_undo_of_what_has_failed(fleet: MakeFleet) -> None:
     session = f.session(0)
     session.wait_commands(3)
     session.send(b"+OK\r\n")
-    f.until(lambda: f.connection_state(0).owed == 2, "the first is answered")
+    f.until(lambda: f.connection_state(0).pending == 2, "the first is answered")
     f.detach(0)
     assert session.commands[3:] == [del_words(b"b"), del_words(b"c")]
     assert f.connection_state(0).broken == ""
     assert not f.connection_state(0).attached
-    assert f.connection_state(0).owed == 0
+    assert f.connection_state(0).pending == 0
 
 
 def test_detach_undoes_in_the_dialect_of_the_connection(fleet: MakeFleet) -> None:
@@ -60,7 +60,9 @@ def test_closing_takes_back_what_too_few_have_granted(fleet: MakeFleet) -> None:
     """Also from those that have answered: nobody will be there to do it."""
     f = fleet(granting, granting, silent, silent, silent)
     under_way = f.ask_meanwhile(acquire(b"k", f.all), 3)
-    f.until(lambda: [f.connection_state(n).owed for n in range(5)] == [0, 0, 1, 1, 1], "two have granted it")
+    f.until(
+        lambda: [f.connection_state(n).pending for n in range(5)] == [0, 0, 1, 1, 1], "two have granted it"
+    )
     f.engine.close()
     assert under_way.result(SOON).granted == 2
     for number in range(5):
@@ -71,7 +73,7 @@ def test_closing_takes_back_what_too_few_have_granted(fleet: MakeFleet) -> None:
 def test_closing_leaves_what_a_quorum_granted(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, silent)
     under_way = f.ask_meanwhile(acquire(b"k", f.all), 2, wait=Wait.ALL)
-    f.until(lambda: [f.connection_state(n).owed for n in range(3)] == [0, 0, 1], "a quorum has granted it")
+    f.until(lambda: [f.connection_state(n).pending for n in range(3)] == [0, 0, 1], "a quorum has granted it")
     f.engine.close()
     assert under_way.result(SOON).granted == 2
     f.session(2).wait_commands(2)

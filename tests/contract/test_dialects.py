@@ -17,13 +17,13 @@ LAST = MAX_ARGS - 1
     [
         (Command((b"x", LAST)), False),
         (Command((b"x", ~LAST)), False),
-        (Command((b"x", 0), undo=0), False),
+        (Command((b"x", 0), rollback_verb=0), False),
         (Command((b"x", MAX_ARGS)), True),
         (Command((b"x", ~MAX_ARGS)), True),
         (Command((b"x", 0), fallback=Command((b"y", MAX_ARGS))), True),
         (Command((b"x", 1 << 40)), True),
-        (Command((b"x", 0), undo=1), True),
-        (Command((b"x", 0), undo=-1), True),
+        (Command((b"x", 0), rollback_verb=1), True),
+        (Command((b"x", 0), rollback_verb=-1), True),
     ],
 )
 def test_commands(engine_class: type[Engine], command: Command, refused: bool) -> None:

@@ -128,7 +128,7 @@ def test_scripts_get_their_arguments_whole(
         assert not received
         assert came[0][0] in (b"SET", b"EVALSHA", b"EXISTS", b"PTTL", b"CLIENT")
         slots = [args[part] for part in commands[verb].parts if isinstance(part, int)]
-        assert all(slot in came[commands[verb].skip] for slot in slots)
+        assert all(slot in came[commands[verb].leading_replies] for slot in slots)
 
 
 def test_a_server_may_have_a_new_dialect_each_time(engine_class: type[Engine]) -> None:

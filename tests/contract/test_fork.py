@@ -40,7 +40,7 @@ def test_child_while_a_thread_of_the_parent_waits(fleet: MakeFleet) -> None:
 
         def action() -> None:
             f.engine.after_fork_in_child()
-            assert f.connection_state(0).owed == 0
+            assert f.connection_state(0).pending == 0
             f.engine.maintain()
             f.engine.close()
 

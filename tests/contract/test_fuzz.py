@@ -96,7 +96,7 @@ def exchange_against(
         asked = [acquire(b"%d" % number, f.all) for number in range(requests)]
         answers = f.exchange(asked, need=2, wait=Wait.ALL)
         f.until_broken(0)
-        assert f.connection_state(0).owed == 0
+        assert f.connection_state(0).pending == 0
         assert f.connection_state(1).attached
     assert watch.seconds < SOON
     return answers

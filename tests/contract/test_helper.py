@@ -258,7 +258,9 @@ def test_signals(fleet: MakeFleet, computing: int) -> None:
                 interrupted += 1
         finish(futures)
     assert number
-    f.until(lambda: all(f.connection_state(master).owed == 0 for master in range(3)), "no reply is left over")
+    f.until(
+        lambda: all(f.connection_state(master).pending == 0 for master in range(3)), "no reply is left over"
+    )
 
 
 def test_beside_an_event_loop(fleet: MakeFleet) -> None:

@@ -69,7 +69,7 @@ def test_tend_sends_what_is_left(fleet: MakeFleet) -> None:
     f.exchange([acquire(b"%04d" % n * 50, 1) for n in range(500)], need=0)
     f.masters[0].reading.set()
     f.until(lambda: len(f.session(0).commands) == 500, "everything arrives")
-    assert f.connection_state(0).owed == 500
+    assert f.connection_state(0).pending == 500
 
 
 def test_tend_never_waits(fleet: MakeFleet) -> None:
@@ -100,7 +100,7 @@ def test_drain_waits_for_late_replies(fleet: MakeFleet) -> None:
             f.session(master).wait_commands(number + 1)
             f.session(master).send(b":1\r\n")
         assert drained.result(SOON)
-        assert f.connection_state(0).owed == f.connection_state(1).owed == 0
+        assert f.connection_state(0).pending == f.connection_state(1).pending == 0
 
 
 def test_drain_has_read_all_replies(fleet: MakeFleet) -> None:
@@ -109,7 +109,7 @@ def test_drain_has_read_all_replies(fleet: MakeFleet) -> None:
         f.exchange([acquire(b"%d-%d" % (number, part), f.all, resend_for=LONG) for part in range(5)], need=0)
         assert f.engine.drain(LONG)
         for master in range(3):
-            assert f.connection_state(master).owed == 0
+            assert f.connection_state(master).pending == 0
 
 
 def test_drain_gives_up_at_its_timeout(fleet: MakeFleet) -> None:
@@ -126,8 +126,8 @@ def test_drain_does_not_wait_for_the_lagging(fleet: MakeFleet) -> None:
     with Stopwatch() as watch:
         assert f.engine.drain(LONG)
     assert watch.seconds < SOON
-    assert f.connection_state(0).owed == 1
-    assert f.connection_state(1).owed == 0
+    assert f.connection_state(0).pending == 1
+    assert f.connection_state(1).pending == 0
 
 
 @pytest.mark.parametrize("wait", list(Wait))
@@ -143,14 +143,14 @@ def test_close_is_a_fault_for_those_who_wait(fleet: MakeFleet, wait: Wait) -> No
     for master in range(3):
         assert f.session(master).ended.wait(DEADLINE)
         assert not f.connection_state(master).attached
-        assert f.connection_state(master).owed == 0
+        assert f.connection_state(master).pending == 0
 
 
 def test_close_keeps_the_votes_that_came(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, silent)
     future = f.ask_meanwhile(acquire(b"k", f.all), 3, wait=Wait.ALL)
     f.session(1).send(b":5\r\n")
-    f.until(lambda: f.connection_state(1).owed == 0, "the reply is read")
+    f.until(lambda: f.connection_state(1).pending == 0, "the reply is read")
     f.engine.close()
     assert future.result(SOON).values == (FAULT, 5, FAULT)
 

@@ -168,7 +168,7 @@ def test_told_in_the_order_of_decision(fleet: MakeFleet) -> None:
     for master in (1, 2, 0):
         f.session(master).wait_commands(1)
         f.session(master).send(b"+OK\r\n")
-        f.until(lambda m=master: f.connection_state(m).owed == 0, "it is decided")  # type: ignore[misc]
+        f.until(lambda m=master: f.connection_state(m).pending == 0, "it is decided")  # type: ignore[misc]
     loop.until(lambda: len(loop.completed) == 3, "all are told")
     assert [context for context, _ in loop.completed] == [1, 2, 0]
 
@@ -216,7 +216,7 @@ def test_need_0_has_no_ticket_and_is_never_told(fleet: MakeFleet) -> None:
     loop.turn()
     for master in range(2):
         assert f.session(master).wait_commands(3) == [set_words(key) for key in (b"a", b"b", b"c")]
-    loop.until(lambda: f.connection_state(0).owed == 0, "its replies are taken")
+    loop.until(lambda: f.connection_state(0).pending == 0, "its replies are taken")
     f.session(1).close()
     loop.until(lambda: f.connection_state(1).broken, "the other connection breaks")
     loop.settle()
@@ -250,7 +250,9 @@ def test_not_decided_before_wait_says(fleet: MakeFleet, masters: tuple[object, .
     f = fleet(*masters)  # type: ignore[arg-type]
     loop = Loop(f)
     loop.submit([acquire(b"k", f.all, resend_for=LONG)], 2, LONG, wait)
-    loop.until(lambda: f.connection_state(0).owed == f.connection_state(1).owed == 0, "two have answered")
+    loop.until(
+        lambda: f.connection_state(0).pending == f.connection_state(1).pending == 0, "two have answered"
+    )
     assert loop.completed == []
     f.session(2).send(b":9\r\n")
     assert loop.votes().values[2] == 9

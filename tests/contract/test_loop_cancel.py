@@ -65,7 +65,9 @@ def test_forgotten_keeps_its_place_on_the_wire(fleet: MakeFleet) -> None:
     loop.turn()
     for master in range(2):
         assert f.session(master).wait_commands(100) == expected
-    loop.until(lambda: f.connection_state(0).owed == f.connection_state(1).owed == 0, "all replies are taken")
+    loop.until(
+        lambda: f.connection_state(0).pending == f.connection_state(1).pending == 0, "all replies are taken"
+    )
     assert loop.completed == []
 
 
@@ -76,7 +78,7 @@ def test_forgotten_after_the_decision_is_not_told(fleet: MakeFleet) -> None:
     batch = loop.submit(acquires([b"b", b"c"], 1), 1, context="b")
     loop.submit([acquire(b"d", 1)], 1, context="d")
     f.engine.flush()
-    f.until(lambda: f.connection_state(0).owed == 0, "all are decided")
+    f.until(lambda: f.connection_state(0).pending == 0, "all are decided")
     assert loop.readable()
     f.engine.cancel(forgotten)
     f.engine.cancel(batch)
@@ -90,7 +92,7 @@ def test_all_forgotten_after_the_decision_leave_nothing_to_do(fleet: MakeFleet) 
     loop = Loop(f)
     tickets = [loop.submit([acquire(key, 1)], 1) for key in keys(3)]
     f.engine.flush()
-    f.until(lambda: f.connection_state(0).owed == 0, "all are decided")
+    f.until(lambda: f.connection_state(0).pending == 0, "all are decided")
     for ticket in tickets:
         f.engine.cancel(ticket)
     loop.settle()
@@ -195,7 +197,7 @@ def test_arguments_are_let_go(fleet: MakeFleet) -> None:
     loop.until(lambda: len(loop.completed) == 20, "all are told")
     f.session(1).wait_commands(30)
     f.session(1).send(b"+OK\r\n" * 30)
-    loop.until(lambda: f.connection_state(1).owed == 0, "the late replies are taken")
+    loop.until(lambda: f.connection_state(1).pending == 0, "the late replies are taken")
     loop.completed.clear()
     gc.collect()
     assert sys.getrefcount(key) == before
@@ -227,14 +229,14 @@ def test_unwatch_forgets_every_ticket(fleet: MakeFleet) -> None:
     loop.submit([acquire(b"open", 0b01)], 1, context="open")
     loop.submit([acquire(b"decided", 0b10)], 1, context="decided")
     f.engine.flush()
-    f.until(lambda: f.connection_state(1).owed == 0, "one is decided")
+    f.until(lambda: f.connection_state(1).pending == 0, "one is decided")
     f.engine.close_loop_fd()
     assert f.engine.next_timeout() is None
     loop = Loop(f)
     loop.settle()
     f.session(0).wait_commands(1)
     f.session(0).send(b":5\r\n")
-    loop.until(lambda: f.connection_state(0).owed == 0, "its late reply is taken")
+    loop.until(lambda: f.connection_state(0).pending == 0, "its late reply is taken")
     assert loop.completed == []
     loop.submit([acquire(b"next", 0b10)], 1)
     assert loop.votes().granted == 1
@@ -262,7 +264,7 @@ def test_what_was_decided_before_fileno_is_told(fleet: MakeFleet) -> None:
     f = fleet(granting)
     f.engine.submit([acquire(b"k", 1)], 1, LONG, Wait.EARLY, 0.0, "somebody")
     f.engine.flush()
-    f.until(lambda: f.connection_state(0).owed == 0, "it is decided")
+    f.until(lambda: f.connection_state(0).pending == 0, "it is decided")
     assert Loop(f).votes().granted == 1
 
 

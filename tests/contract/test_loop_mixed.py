@@ -252,7 +252,7 @@ def test_interrupts_at_any_moment_in_the_loop(fleet: MakeFleet) -> None:
     loop.submit([acquire(b"last", f.all, resend_for=LONG)], 3, context=b"last")
     loop.until(lambda: b"last" in [context for context, _ in loop.completed], "the loop goes on")
     loop.until(
-        lambda: all(f.connection_state(master).owed == 0 for master in range(3)), "no reply is left over"
+        lambda: all(f.connection_state(master).pending == 0 for master in range(3)), "no reply is left over"
     )
     loop.settle()
 

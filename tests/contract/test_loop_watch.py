@@ -60,7 +60,7 @@ def test_after_all_is_told(fleet: MakeFleet) -> None:
         loop.submit([acquire(key, f.all, resend_for=LONG)], 2)
         loop.hear()
         loop.until(
-            lambda: all(f.connection_state(master).owed == 0 for master in range(3)), "all have answered"
+            lambda: all(f.connection_state(master).pending == 0 for master in range(3)), "all have answered"
         )
         still(loop)
         assert f.engine.next_timeout() is None
@@ -99,7 +99,7 @@ def test_beside_a_lagging_master(fleet: MakeFleet) -> None:
         loop.submit([acquire(key, f.all)], 2)
         assert loop.votes().granted == 2
         loop.until(
-            lambda: f.connection_state(0).owed == f.connection_state(1).owed == 0, "both have answered"
+            lambda: f.connection_state(0).pending == f.connection_state(1).pending == 0, "both have answered"
         )
         still(loop)
     assert loop.turns <= FEW
@@ -160,7 +160,7 @@ def by_exchange(f: Fleet) -> None:
 
 def by_tend(f: Fleet) -> None:
     f.session(0).send(b":7\r\n")
-    f.until(lambda: f.connection_state(0).owed == 0, "the reply is read")
+    f.until(lambda: f.connection_state(0).pending == 0, "the reply is read")
 
 
 def by_break(f: Fleet) -> None:
@@ -171,7 +171,7 @@ def by_break(f: Fleet) -> None:
 def by_drain(f: Fleet) -> None:
     f.session(0).send(b":7\r\n")
     f.engine.drain(LONG)
-    f.until(lambda: f.connection_state(0).owed == 0, "the reply is read, had the master come to lag too")
+    f.until(lambda: f.connection_state(0).pending == 0, "the reply is read, had the master come to lag too")
 
 
 @pytest.mark.parametrize("in_thread", [True, False])
@@ -314,7 +314,7 @@ def test_timeout_is_told_neither_early_nor_never(fleet: MakeFleet) -> None:
     assert votes.values == (NO_REPLY, 1)
     assert f.engine.next_timeout() is None
     f.session(0).send(b"+OK\r\n")
-    loop.until(lambda: f.connection_state(0).owed == 0, "the late reply is taken")
+    loop.until(lambda: f.connection_state(0).pending == 0, "the late reply is taken")
     still(loop)
     assert loop.completed == []
 

@@ -187,12 +187,12 @@ def test_attribute_before_an_unknown_reply(fleet: MakeFleet) -> None:
 def test_owed_counts_what_is_due(fleet: MakeFleet) -> None:
     f = fleet(silent)
     f.exchange([acquire(b"%d" % n, 1) for n in range(5)], need=0)
-    assert f.connection_state(0).owed == 5
+    assert f.connection_state(0).pending == 5
     f.session(0).wait_commands(5)
     f.session(0).send(b"+OK\r\n" * 3)
-    f.until(lambda: f.connection_state(0).owed == 2, "three replies are taken")
+    f.until(lambda: f.connection_state(0).pending == 2, "three replies are taken")
     f.session(0).send(b"+OK\r\n" * 2)
-    f.until(lambda: f.connection_state(0).owed == 0, "all replies are taken")
+    f.until(lambda: f.connection_state(0).pending == 0, "all replies are taken")
 
 
 def test_round_trip_is_known_after_a_reply(fleet: MakeFleet) -> None:

@@ -137,12 +137,12 @@ class OneLink(RuleBasedStateMachine):
             session, count = self.fleet.session(0), len(self.expected)
             self.fleet.until(lambda: len(session.commands) >= count, "the commands arrive")
             self.fleet.until(
-                lambda: self.fleet.connection_state(0).owed == len(self.owed), "the replies are taken"
+                lambda: self.fleet.connection_state(0).pending == len(self.owed), "the replies are taken"
             )
             assert [seen(words) for words in session.commands] == self.expected
         state = self.fleet.connection_state(0)
         assert (state.attached, state.broken) == (self.attached, "")
-        assert (state.owed, state.replayed, state.dropped) == (len(self.owed), self.replayed, 0)
+        assert (state.pending, state.resent, state.resend_dropped) == (len(self.owed), self.replayed, 0)
 
     def teardown(self) -> None:
         if hasattr(self, "fleet"):

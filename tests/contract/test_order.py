@@ -150,7 +150,7 @@ def test_the_fallback_is_sent_though_nobody_waits(fleet: MakeFleet) -> None:
     f.ask(release(b"k", 1, resend_for=30), need=0)
     f.until(lambda: len(f.session(0).commands) == 2, "the release is sent again")
     assert f.session(0).commands[1][0] == b"EVAL"
-    f.until(lambda: f.connection_state(0).owed == 0, "both replies are taken")
+    f.until(lambda: f.connection_state(0).pending == 0, "both replies are taken")
     assert f.connection_state(0).attached
 
 

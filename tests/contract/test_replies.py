@@ -51,15 +51,15 @@ dialects = pytest.mark.parametrize("name", DIALECTS)
 @verbs
 def test_what_a_command_can_be_answered(fleet: MakeFleet, name: str, verb: Verb) -> None:
     commands = DIALECTS[name]
-    template = commands[verb]
+    template, skip = commands[verb], commands[verb].leading_replies
     f = fleet(silent, commands=commands)
     for reply, value in STATUS if is_set(template) else INTEGERS:
         if template.watch:
             continue  # its replies have other meanings: see test_watch
-        f.masters[0].answer = once_all_came(template.skip + 1, replying(reply, template.skip))
+        f.masters[0].answer = once_all_came(skip + 1, replying(reply, skip))
         assert f.ask(asked(verb), need=1).values == (value,)
     for reply in ERRORS:
-        f.masters[0].answer = once_all_came(template.skip + 1, replying(reply, template.skip))
+        f.masters[0].answer = once_all_came(skip + 1, replying(reply, skip))
         votes = f.ask(asked(verb), need=1)
         assert (votes.values, votes.details) == ((FAULT,), {0: reply})
     assert f.connection_state(0).attached
@@ -69,7 +69,7 @@ def test_what_a_command_can_be_answered(fleet: MakeFleet, name: str, verb: Verb)
 @verbs
 def test_what_it_cannot(fleet: MakeFleet, name: str, verb: Verb) -> None:
     commands = DIALECTS[name]
-    skip = commands[verb].skip
+    skip = commands[verb].leading_replies
     others = INTEGERS if is_set(commands[verb]) else STATUS
     for reply in [*NEITHER, *(reply for reply, _ in others)]:
         f = fleet(silent, commands=commands)

@@ -23,10 +23,10 @@ def test_kept_for_a_master_that_is_not_there_yet(fleet: MakeFleet) -> None:
     session = f.attach(0)
     f.until(lambda: session.commands, "the release is sent")
     assert session.commands == [del_words(b"k")]
-    assert f.connection_state(0).replayed == 1
-    assert f.connection_state(0).owed == 1
+    assert f.connection_state(0).resent == 1
+    assert f.connection_state(0).pending == 1
     session.send(b":1\r\n")
-    f.until(lambda: f.connection_state(0).owed == 0, "its reply is taken")
+    f.until(lambda: f.connection_state(0).pending == 0, "its reply is taken")
     assert f.connection_state(0).attached
 
 
@@ -51,7 +51,7 @@ def test_kept_and_owed_when_the_connection_broke(fleet: MakeFleet, pair: Pair) -
     session = f.reattach(0)
     f.until(lambda: session.commands, "the release is sent again")
     assert session.commands == [del_words(b"k")]
-    assert f.connection_state(0).replayed == 1
+    assert f.connection_state(0).resent == 1
 
 
 def test_kept_over_two_broken_connections(fleet: MakeFleet) -> None:
@@ -64,7 +64,7 @@ def test_kept_over_two_broken_connections(fleet: MakeFleet) -> None:
         f.until_broken(0)
         session = f.reattach(0)
         f.until(lambda s=session: s.commands, "it is sent again")  # type: ignore[misc]
-    assert f.connection_state(0).replayed == 3
+    assert f.connection_state(0).resent == 3
 
 
 def test_kept_and_answered_is_done(fleet: MakeFleet) -> None:
@@ -75,7 +75,7 @@ def test_kept_and_answered_is_done(fleet: MakeFleet) -> None:
     session = f.reattach(0)
     assert f.ask(acquire(MARK, 1), need=1).granted == 1
     assert session.commands == [set_words(MARK)]
-    assert f.connection_state(0).replayed == 0
+    assert f.connection_state(0).resent == 0
 
 
 def test_kept_and_answered_late_is_done(fleet: MakeFleet) -> None:
@@ -83,7 +83,7 @@ def test_kept_and_answered_late_is_done(fleet: MakeFleet) -> None:
     f.ask(release(b"k", 1, resend_for=30), need=0)
     f.session(0).wait_commands(1)
     f.session(0).send(b":0\r\n")
-    f.until(lambda: f.connection_state(0).owed == 0, "the late reply is taken")
+    f.until(lambda: f.connection_state(0).pending == 0, "the late reply is taken")
     f.session(0).close()
     f.until_broken(0)
     f.masters[0].answer = granting
@@ -101,7 +101,7 @@ def test_kept_no_longer_than_asked(fleet: MakeFleet) -> None:
     session = f.attach(0)
     f.until(lambda: session.commands, "what is kept is sent")
     assert session.commands == [del_words(b"long")]
-    assert f.connection_state(0).replayed == 1
+    assert f.connection_state(0).resent == 1
 
 
 def test_owed_and_kept_no_longer_than_asked(fleet: MakeFleet) -> None:
@@ -170,7 +170,7 @@ def test_queue_of_the_kept_has_a_bound(fleet: MakeFleet) -> None:
     f = fleet(silent, attach=False, max_replay=3)
     for number in range(5):
         assert f.ask(release(b"%d" % number, 1, resend_for=30), need=1).values == (FAULT,)
-    assert f.connection_state(0).dropped == 2
+    assert f.connection_state(0).resend_dropped == 2
     session = f.attach(0)
     f.until(lambda: len(session.commands) >= 3, "the kept are sent")
     f.masters[0].answer = granting
@@ -178,7 +178,7 @@ def test_queue_of_the_kept_has_a_bound(fleet: MakeFleet) -> None:
     keys = [words[1] for words in session.wait_commands(4)]
     assert keys[3:] == [MARK]
     assert keys[:3] == sorted(keys[:3])
-    assert f.connection_state(0).replayed == 3
+    assert f.connection_state(0).resent == 3
 
 
 def test_what_is_kept_no_longer_makes_room(fleet: MakeFleet) -> None:
@@ -189,7 +189,7 @@ def test_what_is_kept_no_longer_makes_room(fleet: MakeFleet) -> None:
     eventually(lambda: time.monotonic() > end, "time passes")
     for number in range(3):
         f.ask(release(b"long%d" % number, 1, resend_for=60), need=0)
-    assert f.connection_state(0).dropped == 0
+    assert f.connection_state(0).resend_dropped == 0
     session = f.attach(0)
     f.until(lambda: len(session.commands) >= 3, "the kept are sent")
     assert [words[1] for words in session.commands] == [b"long0", b"long1", b"long2"]
@@ -205,7 +205,7 @@ def test_queue_of_the_kept_has_a_bound_when_a_connection_breaks(fleet: MakeFleet
     f.until(lambda: len(session.commands) >= 3, "the kept are sent")
     f.ask(acquire(MARK, 1), need=0)
     assert session.wait_commands(4)[3] == set_words(MARK)
-    assert (f.connection_state(0).replayed, f.connection_state(0).dropped) == (3, 2)
+    assert (f.connection_state(0).resent, f.connection_state(0).resend_dropped) == (3, 2)
 
 
 def test_kept_only_for_the_master_that_missed_it(fleet: MakeFleet) -> None:

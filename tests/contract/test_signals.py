@@ -208,7 +208,7 @@ def test_interrupt_while_draining(fleet: MakeFleet, handle: Handle) -> None:
     with contextlib.suppress(KeyboardInterrupt):
         helper.result(SOON)
     f.session(0).send(b"+OK\r\n")
-    f.until(lambda: f.connection_state(0).owed == 0, "the engine goes on")
+    f.until(lambda: f.connection_state(0).pending == 0, "the engine goes on")
 
 
 @pytest.mark.usefixtures("no_gc")
@@ -249,4 +249,6 @@ def test_interrupts_at_any_moment(fleet: MakeFleet, handle: Handle) -> None:
     for helper in helpers:
         helper.result(SOON)
     assert f.ask(acquire(b"7", f.all, resend_for=LONG), 3).values == (7,) * 3
-    f.until(lambda: all(f.connection_state(master).owed == 0 for master in range(3)), "no reply is left over")
+    f.until(
+        lambda: all(f.connection_state(master).pending == 0 for master in range(3)), "no reply is left over"
+    )

@@ -44,10 +44,10 @@ def test_sent_again_until_it_is_done(fleet: MakeFleet, before: bytes, code: byte
     session = f.session(0)
     f.until(lambda: len(session.commands) == 3, "it is sent again and again")
     f.masters[0].answer = granting
-    f.until(lambda: len(session.commands) == 4 and f.connection_state(0).owed == 0, "and done")
+    f.until(lambda: len(session.commands) == 4 and f.connection_state(0).pending == 0, "and done")
     maintain(f)
     assert session.commands == [del_words(b"k")] * 4
-    assert (f.connection_state(0).replayed, f.connection_state(0).dropped) == (3, 0)
+    assert (f.connection_state(0).resent, f.connection_state(0).resend_dropped) == (3, 0)
 
 
 @pytest.mark.parametrize("code", sorted(NOT_MASTER_ERRORS))
@@ -110,7 +110,7 @@ def test_what_need_not_arrive_is_not_sent_again(fleet: MakeFleet) -> None:
 def test_what_has_an_undo_is_not_sent_again(fleet: MakeFleet) -> None:
     """The undo may have been done before it."""
     f = fleet(busy)
-    assert NATIVE[Verb.RW_ROLLBACK].undo is not None
+    assert NATIVE[Verb.RW_ROLLBACK].rollback_verb is not None
     names = (b"w", b"r", b"i", TOKEN, TOKEN, b"500")
     f.ask(Request(Verb.RW_ROLLBACK, names, 1, resend_for=30), need=1)
     maintain(f)
@@ -167,7 +167,7 @@ def test_their_number_has_a_bound(fleet: MakeFleet) -> None:
     f = fleet(busy, max_replay=3)
     for number in range(5):
         f.ask(release(b"%d" % number, 1, resend_for=30), need=1)
-    assert f.connection_state(0).dropped == 2
+    assert f.connection_state(0).resend_dropped == 2
     f.masters[0].answer = granting
     f.until(lambda: len(f.session(0).commands) == 8, "those that were kept are sent")
     assert sorted(f.session(0).commands[-3:]) == [del_words(b"%d" % n) for n in range(3)]
@@ -181,7 +181,7 @@ def test_what_is_kept_no_longer_makes_room(fleet: MakeFleet) -> None:
     eventually(lambda: time.monotonic() > end, "time passes")
     for number in range(2):
         f.ask(release(b"long%d" % number, 1, resend_for=60), need=1)
-    assert f.connection_state(0).dropped == 0
+    assert f.connection_state(0).resend_dropped == 0
 
 
 def test_a_script_that_was_sent_as_text(fleet: MakeFleet) -> None:

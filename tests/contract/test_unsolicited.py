@@ -56,7 +56,7 @@ def test_a_push_may_have_the_longest_name_that_is_watched(fleet: MakeFleet) -> N
     f = fleet(busy, commands=WATCHING)
     name = b"w" * (64 << 10)
     f.ask(watch(name, 1), need=1, timeout=0.01)
-    f.until(lambda: not f.connection_state(0).owed, "it is watched")
+    f.until(lambda: not f.connection_state(0).pending, "it is watched")
     f.session(0).send(invalidate(name))
     f.until(lambda: f.connection_state(0).pushes == 1, "the push is read")
     assert f.connection_state(0).attached
@@ -65,7 +65,7 @@ def test_a_push_may_have_the_longest_name_that_is_watched(fleet: MakeFleet) -> N
 def test_what_is_watched_may_be_pushed(fleet: MakeFleet) -> None:
     f = fleet(busy, commands=WATCHING)
     f.ask(watch(b"w" * UNSOLICITED_LEAST, 1), need=1, timeout=0.01)
-    f.until(lambda: not f.connection_state(0).owed, "it is watched")
+    f.until(lambda: not f.connection_state(0).pending, "it is watched")
     most = MOST + len(f.session(0).raw) * UNSOLICITED_PER_BYTE // UNSOLICITED_LEAST
     f.session(0).send(PUSH * most)
     f.until(lambda: f.connection_state(0).pushes == most, "all pushes are read")

@@ -66,7 +66,11 @@ def test_an_expiry_far_away(fleet: MakeFleet, number: int) -> None:
 def test_replies_before_the_one_that_counts_are_dropped(fleet: MakeFleet, caching: bytes) -> None:
     f = fleet(lambda words: b":-2\r\n" if words[0] == b"PTTL" else caching, commands=WATCHING)
     assert f.ask(watch(b"k", 1), need=1).values == (1,)
-    assert (f.connection_state(0).late_replies, f.connection_state(0).owed, f.connection_state(0).broken) == (
+    assert (
+        f.connection_state(0).late_replies,
+        f.connection_state(0).pending,
+        f.connection_state(0).broken,
+    ) == (
         0,
         0,
         "",
@@ -76,24 +80,24 @@ def test_replies_before_the_one_that_counts_are_dropped(fleet: MakeFleet, cachin
 def test_replies_to_skip_are_owed(fleet: MakeFleet) -> None:
     f = fleet(silent, commands=WATCHING, max_owed=3)
     future = f.ask_meanwhile(watch(b"k", 1), need=1)
-    assert f.connection_state(0).owed == 2
+    assert f.connection_state(0).pending == 2
     votes = f.ask(watch(b"other", 1), need=1)
     assert votes.details == {0: "too many replies owed"}
     f.session(0).wait_commands(2)
     f.session(0).send(b"+OK\r\n")
-    f.until(lambda: f.connection_state(0).owed == 1, "one is there")
+    f.until(lambda: f.connection_state(0).pending == 1, "one is there")
     f.session(0).send(b":-2\r\n")
     assert future.result(SOON).values == (1,)
-    assert f.connection_state(0).owed == 0
+    assert f.connection_state(0).pending == 0
 
 
 def test_the_fallback_skips_for_itself(fleet: MakeFleet) -> None:
-    fallback = Command((*command(b"PING").parts * 2, *command(b"EVAL", 0).parts), skip=2)
+    fallback = Command((*command(b"PING").parts * 2, *command(b"EVAL", 0).parts), leading_replies=2)
     dialect = (command(b"EVALSHA", 0, fallback=fallback),)
     replies = {b"PING": b"+PONG\r\n", b"EVAL": b":7\r\n", b"EVALSHA": b"-NOSCRIPT none\r\n"}
     f = fleet(lambda words: replies[words[0]], commands=dialect)
     assert f.ask(Request(0, (b"k",), 1), need=1).values == (7,)
-    assert f.connection_state(0).owed == 0
+    assert f.connection_state(0).pending == 0
 
 
 def test_a_kept_request_with_replies_to_skip_is_sent_again_once(fleet: MakeFleet) -> None:
@@ -105,9 +109,9 @@ def test_a_kept_request_with_replies_to_skip_is_sent_again_once(fleet: MakeFleet
     f.until_broken(0)
     again = f.reattach(0)
     assert again.wait_commands(2)[1] == (b"PTTL", b"k")
-    assert (f.connection_state(0).replayed, f.connection_state(0).owed) == (1, 2)
+    assert (f.connection_state(0).resent, f.connection_state(0).pending) == (1, 2)
     again.send(b"+OK\r\n:-1\r\n")
-    f.until(lambda: f.connection_state(0).owed == 0, "both came")
+    f.until(lambda: f.connection_state(0).pending == 0, "both came")
 
 
 def test_a_command_that_watches_needs_something_to_watch(fleet: MakeFleet) -> None:
@@ -136,7 +140,7 @@ def test_a_push_may_come_before_the_reply(fleet: MakeFleet) -> None:
     f.session(1).send(b"+OK\r\n" + invalidate(b"k"))
     assert future.result(SOON).values == (1, 1)
     f.session(1).send(b":-1\r\n" + invalidate(b"k"))
-    f.until(lambda: f.connection_state(1).owed == 0, "the late reply is there")
+    f.until(lambda: f.connection_state(1).pending == 0, "the late reply is there")
     assert (f.connection_state(1).late_replies, f.connection_state(0).broken) == (1, "")
 
 
@@ -247,7 +251,7 @@ def test_nobody_waits(fleet: MakeFleet) -> None:
     f.session(0).wait_commands(2)
     f.session(0).send(invalidate(b"k"))
     f.until(
-        lambda: f.connection_state(0).pushes == 1 and not f.connection_state(0).owed, "all of it is there"
+        lambda: f.connection_state(0).pushes == 1 and not f.connection_state(0).pending, "all of it is there"
     )
 
 
@@ -271,7 +275,7 @@ def test_a_detached_master_is_a_fault(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING)
     future = f.ask_meanwhile(watch(b"k", f.all), need=2)
     f.session(0).wait_commands(2)
-    f.until(lambda: not f.connection_state(0).owed, "the reply is there")
+    f.until(lambda: not f.connection_state(0).pending, "the reply is there")
     f.detach(0)
     assert future.result(SOON).details == {0: "connection closed by the client"}
 
@@ -301,7 +305,9 @@ def test_close_ends_it(fleet: MakeFleet) -> None:
 def test_an_open_vote_is_no_reply_owed(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING, lag_after=0.0)
     future = f.ask_meanwhile(watch(b"k", f.all), need=2)
-    f.until(lambda: not any(f.connection_state(master).owed for master in range(2)), "the replies are there")
+    f.until(
+        lambda: not any(f.connection_state(master).pending for master in range(2)), "the replies are there"
+    )
     assert f.engine.drain(LONG)
     for _ in range(20):
         f.engine.maintain()
@@ -338,7 +344,9 @@ def test_time_is_hastened(
 def test_an_expiry_of_a_master_that_failed_does_not_count(fleet: MakeFleet) -> None:
     f = fleet(expiring(300), expiring(60_000), expiring(60_000), commands=WATCHING)
     future = f.ask_meanwhile(watch(b"k", f.all), need=1, timeout=1.5)
-    f.until(lambda: not any(f.connection_state(master).owed for master in range(3)), "the replies are there")
+    f.until(
+        lambda: not any(f.connection_state(master).pending for master in range(3)), "the replies are there"
+    )
     f.session(0).close()
     with Stopwatch() as watched:
         votes = future.result(SOON)
@@ -373,7 +381,7 @@ def test_a_push_long_after_the_others_are_decided(fleet: MakeFleet) -> None:
     f = fleet(busy, commands=WATCHING)
     future = start(lambda: f.engine.exchange([get(b"g", 1), watch(b"a", 1)], 1, LONG, Wait.EARLY, SOON))
     f.session(0).wait_commands(3)
-    f.until(lambda: not f.connection_state(0).owed, "the replies are there")
+    f.until(lambda: not f.connection_state(0).pending, "the replies are there")
     f.session(0).send(invalidate(b"a"))
     assert [one.granted for one in future.result(SOON)] == [1, 1]
 

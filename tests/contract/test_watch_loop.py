@@ -42,7 +42,7 @@ def test_due_is_hastened(fleet: MakeFleet) -> None:
     for master, reply in enumerate([b":30000\r\n", b":-1\r\n", b":10000\r\n"]):
         f.session(master).send(b"+OK\r\n" + reply)
     loop.until(
-        lambda: not any(f.connection_state(master).owed for master in range(3)), "the replies are there"
+        lambda: not any(f.connection_state(master).pending for master in range(3)), "the replies are there"
     )
     assert 5.0 < (f.engine.next_timeout() or 0.0) <= 30.001
     f.session(0).send(invalidate(b"k"))
@@ -62,7 +62,7 @@ def test_a_reply_that_is_read_late_does_not_put_off_the_end(fleet: MakeFleet) ->
     f.session(0).send(b"+OK\r\n:30000\r\n")
     time.sleep(0.5)  # it is paused
     late = time.monotonic() - asked
-    loop.until(lambda: not f.connection_state(0).owed, "the reply is there")
+    loop.until(lambda: not f.connection_state(0).pending, "the reply is there")
     assert (f.engine.next_timeout() or 0.0) <= 30.001 - late
 
 
@@ -114,12 +114,12 @@ def test_mixed_with_what_does_not_watch(fleet: MakeFleet) -> None:
     f.engine.flush()
     f.session(0).wait_commands(5)
     f.session(0).send(invalidate(b"a"))
-    loop.until(lambda: f.connection_state(0).owed == 1, "all other replies are there")
+    loop.until(lambda: f.connection_state(0).pending == 1, "all other replies are there")
     time.sleep(0.06)
     loop.turn()
     loop.turn()
     f.session(0).send(b"+OK\r\n")  # too late
-    loop.until(lambda: not f.connection_state(0).owed, "the late reply is there")
+    loop.until(lambda: not f.connection_state(0).pending, "the late reply is there")
     assert not loop.completed
     f.session(0).send(invalidate(b"b"))
     [votes] = loop.hear()

@@ -70,7 +70,7 @@ def test_any_sequence(
                 session.send(b"+OK\r\n:%d\r\n" % what)
                 if what in (FREE, -3):
                     vote(master, 1 if what == FREE else FAULT)
-                loop.until(lambda m=master: not f.connection_state(m).owed, "it is read")  # type: ignore[misc]
+                loop.until(lambda m=master: not f.connection_state(m).pending, "it is read")  # type: ignore[misc]
             assert bool(loop.completed) == over()
         if over():
             assert loop.votes().values == tuple(expected)

@@ -29,7 +29,8 @@ def parked(f: Fleet, names: list[bytes], need: int | None = None) -> list[Any]:
     for session, before in zip(sessions, came, strict=True):
         session.wait_commands(before + 2 * len(names))
     f.until(
-        lambda: not any(f.connection_state(master).owed for master in range(f.size)), "the replies are there"
+        lambda: not any(f.connection_state(master).pending for master in range(f.size)),
+        "the replies are there",
     )
     return futures
 
@@ -156,7 +157,7 @@ def test_interrupt(fleet: MakeFleet, alarm: None, others: int) -> None:
 
     def send() -> None:
         f.session(0).wait_commands(came + 2)
-        eventually(lambda: not f.connection_state(0).owed, "the reply is there")
+        eventually(lambda: not f.connection_state(0).pending, "the reply is there")
         signal.pthread_kill(main, signal.SIGUSR1)
 
     sending = start(send)

@@ -205,7 +205,7 @@ ALGORITHM = [
 
 GUARD = [
     *of(
-        "redlock_fast/algorithm/voting_masters.py",
+        "redlock_fast/algorithm/policy.py",
         UNIT.format("guard"),
         ("forgetful-votes-filter", "value if self.mask >> master & 1 else FAULT", "value"),
     ),
@@ -259,7 +259,7 @@ KINDS = [
         (
             "entry_token-left-behind",
             "[Request(FAIR_LEAVE, args, masters, resend_for)]",
-            "self.retreat(token, masters, resend_for)",
+            "self.rollback_requests(token, masters, resend_for)",
         ),
         (
             "entry_token-given-up",

@@ -186,7 +186,7 @@ def test_release_is_replayed_to_a_master_that_was_killed(durable: Masters, conne
         assert int(durable[-1].ask("PTTL replayed")[1:]) > DEADLINE * 1000, "it will not expire soon"
         proxy.refusing = False
         nothing_left(durable)
-        eventually(lambda: [health.kept for health in c.health()] == [0, 0, 1], "it is counted")
+        eventually(lambda: [health.resent for health in c.health()] == [0, 0, 1], "it is counted")
 
 
 # --- exceptions -------------------------------------------------------------------------------------

@@ -43,9 +43,9 @@ def asked(valkey: Masters, lock: Lock) -> Iterator[Future[bool]]:
     """A single attempt, while it waits for the masters; they answer after the block."""
     link = lock._core.masters.engine.connection_state
     with paused(valkey, *ALL):
-        owed = [link(master).owed for master in ALL]
+        owed = [link(master).pending for master in ALL]
         attempt = start(lambda: lock.acquire(blocking=False))
-        eventually(lambda: all(link(master).owed > owed[master] for master in ALL), "all are asked")
+        eventually(lambda: all(link(master).pending > owed[master] for master in ALL), "all are asked")
         yield attempt
 
 

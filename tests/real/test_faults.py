@@ -115,7 +115,7 @@ def test_ten_thousand_cycles_leave_nothing_on_late_masters(
         for number in range(cycles):
             cycle(c, f"jitter:{number}")
             if number % 100 == 0:
-                owed = max(owed, *(master.owed for master in c.health()[3:]))
+                owed = max(owed, *(master.pending for master in c.health()[3:]))
         assert owed, "every cycle waited for the late masters: nothing was tested"
         assert c.stats().acquired == c.stats().released == cycles
         nothing_left(valkey)
@@ -178,10 +178,10 @@ def test_hung_minority_costs_nothing_after_the_first_timeout(valkey: Masters, cl
             hung = number % 5
             valkey[hung].pause()
             until_lagging(c, hung)
-            owed = c.health()[hung].owed
+            owed = c.health()[hung].pending
             stopped += [cycle(c, f"stopped:{n}") for n in range(100)]
             # A busy machine may let others lag too, and then all are asked.
-            assert c.health()[hung].owed <= owed + 20, "of the 200 commands that 100 cycles send"
+            assert c.health()[hung].pending <= owed + 20, "of the 200 commands that 100 cycles send"
             valkey[hung].resume()
             all_connected(c)
         return statistics.median(stopped) / statistics.median(healthy)
@@ -336,7 +336,7 @@ def test_release_is_sent_again_after_a_cut(
         proxy.refusing = False
     nothing_left(masters, deadline=10)
     assert [len(proxy.sets()) for proxy in proxies] == [1, 1]
-    eventually(lambda: [m.kept for m in c.health()] == [0, 0, 0, 1, 1], "both releases were sent again")
+    eventually(lambda: [m.resent for m in c.health()] == [0, 0, 0, 1, 1], "both releases were sent again")
 
 
 def went_through(proxy: Proxy, acquires: int) -> bool:

@@ -344,12 +344,12 @@ def test_release_while_an_extension_is_under_way(
     """The extension finds the key gone, or not: neither is a loss."""
     c, lock = kept(valkey)
     for _ in range(3):
-        eventually(lambda: not any(m.owed for m in c.health()), "all masters have answered")
+        eventually(lambda: not any(m.pending for m in c.health()), "all masters have answered")
         with paused(valkey, 0, 1, 2, 3, 4):
             clock.jump(THIRD)
-            eventually(lambda: all(m.owed for m in c.health()), "an extension is sent")
+            eventually(lambda: all(m.pending for m in c.health()), "an extension is sent")
             releasing = start(lock.release)
-            eventually(lambda: all(m.owed >= 2 for m in c.health()), "and the release")
+            eventually(lambda: all(m.pending >= 2 for m in c.health()), "and the release")
         assert releasing.result(DEADLINE) is True
         assert lock.acquire(timeout=DEADLINE)
     assert lock.release()

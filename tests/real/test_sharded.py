@@ -351,4 +351,4 @@ async def test_a_cancelled_release_of_many_releases_in_every_group(
 
 
 def owed(client: AsyncShardedRedlock) -> int:
-    return max(master.owed for group in client.health().values() for master in group)
+    return max(master.pending for group in client.health().values() for master in group)

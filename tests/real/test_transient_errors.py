@@ -50,7 +50,7 @@ def test_released_when_it_can(
     eventually(lambda: with_keys(masters) == [0, 1, 2, 3, 4], "all have it")
     with unwilling(last):
         assert c.wait(lock.release()) is True
-        eventually(lambda: c.client.health()[-1].kept > 0, "it is asked again")
+        eventually(lambda: c.client.health()[-1].resent > 0, "it is asked again")
         assert with_keys(masters) == [4], "the others have released it"
     nothing_left(masters)
-    assert [master.kept > 0 for master in c.client.health()] == [False] * 4 + [True]
+    assert [master.resent > 0 for master in c.client.health()] == [False] * 4 + [True]

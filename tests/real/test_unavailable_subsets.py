@@ -53,7 +53,7 @@ def settle(client: FastRedlock) -> None:
 
     def answered() -> bool:
         client.masters.engine.maintain()
-        return not any(master.owed for master in client.health())
+        return not any(master.pending for master in client.health())
 
     eventually(answered, "all masters have answered")
 

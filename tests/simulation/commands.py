@@ -197,7 +197,7 @@ def _understood(
 ) -> tuple[tuple[Handler, int | None], ...]:
     can = replace(KINDS[kind], push=push)
     commands = dialect(can, mark)
-    found = [(_handler(Verb(verb), words(one), mark), one.undo) for verb, one in enumerate(commands)]
+    found = [(_handler(Verb(verb), words(one), mark), one.rollback_verb) for verb, one in enumerate(commands)]
     assert found[Verb.REFILL] == (acquire, Verb.RELEASE)  # the same words, and not meant as such
     found[Verb.REFILL] = refill, Verb.RELEASE
     return tuple(found)

@@ -10,9 +10,8 @@ from redlock_fast.algorithm import attempts as _tries
 from redlock_fast.algorithm import refill as _refill
 from redlock_fast.algorithm.attempts import MAX_POLL_INTERVAL
 from redlock_fast.algorithm.lock_kind import wire_ttl
-from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry, quorum
-from redlock_fast.algorithm.voting_masters import VotingMasters
 from redlock_fast.engine.contract import Wait
 from redlock_fast.engine.pure import watches as _pure_vigil
 from redlock_fast.locks import fair, rwlock

@@ -19,9 +19,8 @@ from simulation.watches import free_for
 from simulation.world import World
 
 from redlock_fast.algorithm.effects import Exchange, WaitForChange
-from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry, quorum
-from redlock_fast.algorithm.voting_masters import VotingMasters
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Request, Votes, Wait
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.wire.commands import Verb

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redlock_fast.algorithm.clock import lease_clock
+from redlock_fast.algorithm.policy import lease_clock
 
 
 class Jumping:

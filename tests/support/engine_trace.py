@@ -97,4 +97,4 @@ def collect(engine: Engine, completed: dict[int, Any]) -> None:
 
 def step(engine: Engine, completed: dict[int, Any]) -> Step:
     state = engine.connection_state(0)
-    return Step(state.attached, state.owed, state.pushes, dict(completed))
+    return Step(state.attached, state.pending, state.pushes, dict(completed))

@@ -78,7 +78,7 @@ class UnreliableDay:
 
     def _healthy(self) -> bool:
         health = [one for client in self.clients for one in client.health()[:4]]
-        return all(one.state == "connected" and not one.owed for one in health)
+        return all(one.state == "connected" and not one.pending for one in health)
 
     def keys(self, name: str) -> list[set[bytes]]:
         """What each master has of this resource."""

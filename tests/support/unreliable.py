@@ -63,7 +63,7 @@ class UnreliableMasters:
         for client in self.clients:
             client.masters.engine.maintain()  # replies are read when somebody works
         health = [one for client in self.clients for one in client.health()[:ALIVE]]
-        return all(one.state == "connected" and not one.owed for one in health)
+        return all(one.state == "connected" and not one.pending for one in health)
 
     @contextlib.contextmanager
     def recheck(self, which: Unheard) -> Iterator[None]:

@@ -16,7 +16,7 @@ _CACHING = command(b"CLIENT", b"CACHING", b"YES")
 
 def armed(read: Command, watch: int) -> Command:
     """CLIENT CACHING YES and ``read``, as one command."""
-    return replace(read, parts=(*_CACHING.parts, *read.parts), skip=1, watch=watch)
+    return replace(read, parts=(*_CACHING.parts, *read.parts), leading_replies=1, watch=watch)
 
 
 #: By verb: what watches a key, what watches a prefix, and what does not watch.

@@ -81,7 +81,9 @@ def main() -> None:
             client.connect()
             time.sleep(0.001)
         print(json.dumps(work(client, setting)))
-        while any(master.owed for master in client.health()):  # close() would not wait long for one that lags
+        while any(
+            master.pending for master in client.health()
+        ):  # close() does not wait long for a lagging one
             time.sleep(0.001)
 
 

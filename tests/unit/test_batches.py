@@ -9,9 +9,8 @@ import pytest
 from redlock_fast.algorithm import batch as batches
 from redlock_fast.algorithm.batch import MOST, MOST_BYTES
 from redlock_fast.algorithm.lease import Lease, lease_of
-from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
-from redlock_fast.algorithm.voting_masters import VotingMasters
 from redlock_fast.engine.contract import FAULT, BatchVotes, Votes
 from redlock_fast.locks.multilock import MultiLeaseKind
 from redlock_fast.wire.commands import Verb

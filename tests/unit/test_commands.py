@@ -170,7 +170,7 @@ def test_what_takes_back_a_grant(can: Capabilities) -> None:
     """The same arguments that acquired it, so that an engine can undo without knowing what a lock is."""
     for mark in (None, MARK):
         commands = dialect(can, mark)
-        undo = {verb: commands[verb].undo for verb in Verb if commands[verb].undo is not None}
+        undo = {verb: one.rollback_verb for verb, one in enumerate(commands) if one.rollback_verb is not None}
         free = dict.fromkeys((Verb.RW_READ, Verb.RW_WRITE, Verb.RW_ROLLBACK), Verb.RW_RELEASE)
         release = dict.fromkeys((Verb.ACQUIRE, Verb.FENCE, Verb.SLOT_ACQUIRE, Verb.REFILL), Verb.RELEASE)
         others = {Verb.FAIR: Verb.FAIR_LEAVE, Verb.ACQUIRE_ALL: Verb.RELEASE_ALL}
@@ -228,10 +228,10 @@ def test_watching_is_one_template_with_one_reply_that_counts(can: Capabilities) 
     """Armed and asked in one: what changes between the two would never be told."""
     look = array(b"PTTL", b"key")
     asked = dialect(can)[Verb.WATCH]
-    assert (render(asked, ARGS), asked.skip, asked.watch) == (look, 0, WATCH_KEY)
+    assert (render(asked, ARGS), asked.leading_replies, asked.watch) == (look, 0, WATCH_KEY)
     armed = dialect(replace(can, push=True))[Verb.WATCH]
     assert render(armed, ARGS) == array(b"CLIENT", b"CACHING", b"YES") + look
-    assert (armed.skip, armed.watch, armed.undo) == (1, WATCH_KEY, None)
+    assert (armed.leading_replies, armed.watch, armed.rollback_verb) == (1, WATCH_KEY, None)
 
 
 def test_a_script_that_watches_is_armed_again_where_it_is_unknown() -> None:
@@ -242,8 +242,8 @@ def test_a_script_that_watches_is_armed_again_where_it_is_unknown() -> None:
         rendered = render(one, ARGS)
         assert rendered.startswith(array(b"CLIENT", b"CACHING", b"YES"))
         assert bulk(word) in rendered
-        assert (one.skip, one.watch) == (1, WATCH_PREFIX)
-    assert watching(template, Capabilities()).skip == 0
+        assert (one.leading_replies, one.watch) == (1, WATCH_PREFIX)
+    assert watching(template, Capabilities()).leading_replies == 0
 
 
 def test_a_template_may_begin_with_what_goes_out_as_it_is() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 from redlock_fast import FastRedlock, Lock
 from redlock_fast.algorithm.lease import Lease, plain_lease
 from redlock_fast.algorithm.lock_kind import LockKind
-from redlock_fast.engine.messages import Request, request
 from redlock_fast.locks.lock_state import plain_lock
 
 
@@ -19,7 +18,6 @@ def fields(made: Any) -> dict[str, Any]:
 
 def test_both_ways() -> None:
     """Catches: a field that one of them forgets."""
-    assert fields(request(1, (b"k",), 31, 2.5)) == fields(Request(1, (b"k",), 31, 2.5))
     what: Any = b"k", b"token", 31, 10.0, 9.5, 9.0
     assert fields(plain_lease(*what)) == fields(Lease(*what))
     client = FastRedlock(["redis://127.0.0.1:1"], ttl=7.0)

@@ -36,7 +36,7 @@ def masters(performed: list[object]) -> Any:
     return SimpleNamespace(
         engine=SimpleNamespace(exchange=exchange),
         pause=pause,
-        wake_soon=lambda: performed.append("wake_soon"),
+        connector=SimpleNamespace(wake_soon=lambda: performed.append("wake_soon")),
         wait_for_quorum=lambda timeout: performed.append(("quorum", timeout)),
     )
 

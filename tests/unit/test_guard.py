@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redlock_fast.algorithm.voting_masters import VotingMasters
+from redlock_fast.algorithm.policy import VotingMasters
 from redlock_fast.engine.contract import FAULT, NO_REPLY
 from redlock_fast.masters.address import target
 from redlock_fast.masters.probe import Server

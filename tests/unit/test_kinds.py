@@ -8,12 +8,11 @@ import pytest
 
 from redlock_fast.algorithm.lease import ExtendOutcome, KindLease
 from redlock_fast.algorithm.lock_kind import LockKind
-from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
-from redlock_fast.algorithm.voting_masters import VotingMasters
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Votes
 from redlock_fast.errors import ConfigError
-from redlock_fast.locks.options import check_options
+from redlock_fast.locks.config import check_options
 from redlock_fast.locks.rwlock import Reader, Writer, _exchange, intent
 from redlock_fast.locks.semaphore import MAX_IMMEDIATE_RETRIES, WINDOW, SemaphoreKind
 from redlock_fast.wire.commands import Verb

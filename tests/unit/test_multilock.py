@@ -13,9 +13,8 @@ from redlock_fast.algorithm import batch as batches
 from redlock_fast.algorithm import procedures
 from redlock_fast.algorithm.lease import ExtendOutcome, Lease, lease_of
 from redlock_fast.algorithm.lock_kind import LockKind
-from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
-from redlock_fast.algorithm.voting_masters import VotingMasters
 from redlock_fast.engine.contract import FAULT, MAX_OWED, NO_REPLY, Votes
 from redlock_fast.locks.multilock import (
     MOST_BYTES,

@@ -11,9 +11,8 @@ from redlock_fast.algorithm import procedures
 from redlock_fast.algorithm.effects import Exchange, Sleep
 from redlock_fast.algorithm.lease import AcquireFailure, ExtendOutcome, Lease
 from redlock_fast.algorithm.lock_kind import FencedKind, LockKind
-from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry, drift, quorum
-from redlock_fast.algorithm.voting_masters import VotingMasters
 from redlock_fast.engine.contract import FAULT, MAX_MASTERS, NO_REPLY, Request, Votes, Wait
 from redlock_fast.locks.fair import fair_kind
 from redlock_fast.wire.commands import Verb

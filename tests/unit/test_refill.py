@@ -12,10 +12,9 @@ from redlock_fast.algorithm import batch as batches
 from redlock_fast.algorithm import procedures
 from redlock_fast.algorithm.lease import ExtendOutcome, Lease, lease_of
 from redlock_fast.algorithm.lock_kind import LockKind
-from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
 from redlock_fast.algorithm.refill import RECHECK_EVERY
-from redlock_fast.algorithm.voting_masters import VotingMasters
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Batch, BatchVotes, Votes, Wait
 from redlock_fast.wire.commands import Verb
 

@@ -18,7 +18,7 @@ from redlock_fast.aio.client import AsyncFastRedlock
 from redlock_fast.algorithm import procedures
 from redlock_fast.algorithm.effects import Exchange
 from redlock_fast.algorithm.lease import ExtendOutcome, Lease
-from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry, drift
 from redlock_fast.algorithm.renewal_schedule import (
     FIRST_PAUSE,
@@ -31,7 +31,6 @@ from redlock_fast.algorithm.renewal_schedule import (
     RenewedLease,
     Schedule,
 )
-from redlock_fast.algorithm.voting_masters import VotingMasters
 from redlock_fast.engine.contract import BatchVotes, Votes
 from redlock_fast.locks.auto_extend import AutoExtension, Renewal
 from redlock_fast.masters.client_state import ClientState

@@ -20,10 +20,9 @@ from redlock_fast.algorithm.effects import (
 )
 from redlock_fast.algorithm.lease import AcquireFailure
 from redlock_fast.algorithm.lock_kind import LockKind
-from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.procedures import acquire
 from redlock_fast.algorithm.quorum import WakeJitter
-from redlock_fast.algorithm.voting_masters import VotingMasters
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Request, Votes
 from redlock_fast.wire.commands import Verb
 
@@ -431,12 +430,12 @@ def client() -> FastRedlock:
 @pytest.mark.parametrize(
     ("refusal", "kind", "text"),
     [
-        (AcquireFailure(HELD, False, 1), Contended, "held by others on 5 of 5 masters, after 1 attempt$"),
-        (AcquireFailure(SPLIT, False, 3), Contended, "held by others on 2 of 5 masters, after 3 attempts$"),
+        (AcquireFailure(HELD, False, 1), Contended, "already held on 5 of 5 masters, after 1 attempt$"),
+        (AcquireFailure(SPLIT, False, 3), Contended, "already held on 2 of 5 masters, after 3 attempts$"),
         (
             AcquireFailure(OPEN, False, 0),
             Contended,
-            "others of this client wait for it, too, and were first$",
+            "other callers of this client waited for it and were first$",
         ),
         (AcquireFailure(DOWN, True, 2), QuorumUnavailable, "no quorum of 3 of 5 masters after 2 attempts"),
         (AcquireFailure(GRANTED, True, 1), QuorumUnavailable, "granted the lease too late"),

@@ -154,7 +154,7 @@ def test_a_registry_takes_one_collector() -> None:
         ("connection closed by the master", "connection"),
         ("Connection reset by peer", "connection"),
         ("buffer full", "backlog"),
-        ("it restarted meanwhile", "restart"),
+        ("it restarted after it was asked", "restart"),
     ],
 )
 def test_causes_of_faults(detail: str | bytes, cause: str) -> None:

@@ -83,7 +83,7 @@ class Lane(Kept):
             template = connection.codec[op.request.verb]
             data = template.encode(op.request.args)
             size, alive = len(data), op.until > now
-            if alive and connection.full(size, template.skip):
+            if alive and connection.full(size, template.leading_replies):
                 return
             again = Op(op.request, len(op.values), 0, 0, None, op.until)
             slots = on_line(again, template, data, now)
@@ -326,7 +326,9 @@ class Connection:
         """It was answered: done, or to be done later."""
         if not detail:
             self.lane.resume()
-        elif slot[1].undo is None and isinstance(detail, bytes) and error_code(detail) in TRANSIENT_ERRORS:
+        elif (
+            slot[1].rollback_verb is None and type(detail) is bytes and error_code(detail) in TRANSIENT_ERRORS
+        ):
             self.lane.postpone(slot[0], self.read_at)
 
     def _measure(self, slot: Slot) -> None:
@@ -373,7 +375,7 @@ class Connection:
 
     def take_back(self, op: Op) -> None:
         """Behind all that was sent, the undo of a request, if it has one."""
-        undo = self.codec[op.request.verb].undo
+        undo = self.codec[op.request.verb].rollback_verb
         if undo is not None:
             self.out += self.codec[undo].encode(op.request.args)
 
@@ -420,7 +422,8 @@ def _read(incoming: bytearray, scan: Scan, most_pushed: int) -> tuple[int, int, 
 def on_line(op: Op, template: Template, data: bytes, when: float) -> tuple[Slot, ...]:
     """What the request is on a line: one for each of its replies."""
     slot = (op, template, data, when)
-    return (*((op, SKIPPED, b"", when),) * template.skip, slot) if template.skip else (slot,)
+    leading = template.leading_replies
+    return (*((op, SKIPPED, b"", when),) * leading, slot) if leading else (slot,)
 
 
 def _fallback(slot: Slot, detail: str | bytes) -> tuple[Slot, ...]:

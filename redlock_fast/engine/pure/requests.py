@@ -30,15 +30,15 @@ class Template:
     ``reply``: what its replies begin with, unless they are errors; empty where any reply will do.
     """
 
-    __slots__ = ("args", "fallback", "pattern", "reply", "skip", "slots", "undo", "watch")
+    __slots__ = ("args", "fallback", "leading_replies", "pattern", "reply", "rollback_verb", "slots", "watch")
 
     def __init__(self, command: Command) -> None:
         self.pattern = b"".join(map(_pattern, command.parts))
         self.slots = tuple(part for part in command.parts if isinstance(part, int))
         self.args = max((slot if slot >= 0 else ~slot for slot in self.slots), default=-1) + 1
         self.fallback = Template(command.fallback) if command.fallback else None
-        self.undo = command.undo
-        self.skip = command.skip
+        self.rollback_verb = command.rollback_verb
+        self.leading_replies = command.leading_replies
         self.watch = command.watch
         self.reply = FIRST_BYTES.get(command.reply, b"")
         if self.watch:

@@ -273,7 +273,7 @@ class Desk(Hub):
             slot = slots.get(template)
             if slot is None:
                 slot = slots[template] = (op, template, template.encode(request.args), now)
-            if why := connection.full(len(slot[2]), template.skip):
+            if why := connection.full(len(slot[2]), template.leading_replies):
                 self._refuse(op, connection.lane, why, now)
             else:
                 op.sent |= 1 << connection.lane.index

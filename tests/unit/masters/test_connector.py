@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from redlock_fast.algorithm.policy import Policy
+from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
-from redlock_fast.algorithm.voting_masters import VotingMasters
 from redlock_fast.engine.contract import FLUSHED, ConnectionState
 from redlock_fast.masters import connector as module
 from redlock_fast.masters.address import target
@@ -20,7 +19,7 @@ from redlock_fast.masters.connector import IDLE_TICK, Connector, ConnectorSettin
 from redlock_fast.masters.probe import ConnectError, Flushed, Server
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.masters.state import MasterState
-from redlock_fast.wire.commands import Capabilities
+from redlock_fast.wire.dialect import Capabilities
 
 N = 3
 

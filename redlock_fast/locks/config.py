@@ -1,0 +1,79 @@
+"""Checks of settings and arguments: all without I/O. A bad value is a ConfigError that names the argument."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..algorithm.quorum import Retry
+from ..engine.contract import MAX_MASTERS
+from ..errors import ConfigError
+from ..masters.address import target
+
+
+def number(
+    name: str, value: Any, *, low: float | None = None, above: float | None = None, high: float = math.inf
+) -> float:
+    """``value`` as a float within the range; ConfigError names the argument otherwise."""
+    allowed = f"more than {above:g}" if above is not None else f"at least {low or 0.0:g}"
+    if high < math.inf:
+        allowed += f" and at most {high:g}"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigError(f"{name} must be a number, {allowed}, not {value!r}")
+    if isinstance(value, int) and abs(value) > 1 << 53:
+        raise ConfigError(f"{name} must be {allowed}, and no integer of {value.bit_length()} bits")
+    enough = value > above if above is not None else value >= (low or 0.0)
+    if not (enough and value <= high and math.isfinite(value)):
+        raise ConfigError(f"{name} must be {allowed}, not {value!r}")
+    return float(value)
+
+
+def check_timeout(timeout: float | None) -> float | None:
+    """Seconds to wait; None for no end, which -1, None and infinity mean. Raises ConfigError."""
+    if timeout is None or timeout in (-1, math.inf):
+        return None
+    return number("timeout", timeout, low=0.0)
+
+
+def check_retry(retry: Any) -> Retry:
+    if not isinstance(retry, Retry):
+        raise ConfigError(f"retry must be a Retry, not {type(retry).__name__}")
+    number("retry.min_delay", retry.min_delay, low=0.0)
+    number("retry.max_delay", retry.max_delay, low=retry.min_delay)
+    attempts = retry.max_attempts
+    if attempts is not None and (not isinstance(attempts, int) or attempts < 1):
+        raise ConfigError(f"retry.max_attempts must be None or at least 1, not {attempts!r}")
+    return retry
+
+
+def check_masters(masters: Any) -> list[Any]:
+    if isinstance(masters, (str, bytes)) or not isinstance(masters, Sequence):
+        raise ConfigError(f"masters must be a list of URLs or clients, not {type(masters).__name__}")
+    if not 1 <= len(masters) <= MAX_MASTERS:
+        raise ConfigError(f"masters must be 1 to {MAX_MASTERS} (an odd number, 3 or 5), not {len(masters)}")
+    targets = [target(master) for master in masters]
+    seen: dict[Any, str] = {}
+    for one in targets:
+        if one.address in seen:
+            raise ConfigError(f"masters: {one.name} and {seen[one.address]} are one server with one vote")
+        seen[one.address] = one.name
+    return targets
+
+
+def refuse_unknown(what: str, unknown: dict[str, object], known: Callable[..., object]) -> None:
+    if unknown:
+        internal = ("return", "unknown", "core")
+        options = [name for name in known.__annotations__ if name not in internal]
+        raise ConfigError(
+            f"{what} has no option {', '.join(map(repr, unknown))}; it has: {', '.join(options)}"
+        )
+
+
+def check_options(options: dict[str, Any]) -> dict[str, Any]:
+    """``options`` of a kind of lock. Raises ConfigError for options of the plain lock only."""
+    if "fencing" in options:
+        raise ConfigError("fencing is an option of lock() only: on other kinds no single key decides")
+    if "fair" in options:
+        raise ConfigError("fair is an option of lock() only: other kinds have no queue")
+    return options

@@ -1,0 +1,113 @@
+"""Attempts and releases: what they send, and what the votes of the masters come to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redlock_fast.algorithm.lease import Lease
+from redlock_fast.algorithm.lock_kind import ACQUIRE, RELEASE, LockKind
+from redlock_fast.algorithm.policy import Policy, VotingMasters
+from redlock_fast.algorithm.quorum import Retry, drift
+from redlock_fast.algorithm.redlock import (
+    finish_attempt,
+    finish_attempts,
+    finish_release,
+    start_attempt,
+    start_attempts,
+    start_release,
+    trusted_votes,
+    weakest,
+)
+from redlock_fast.engine.contract import FAULT, BatchVotes, Votes
+
+N, NEED, ALL, TTL = 5, 3, 0b11111, 10.0
+GRANTED = Votes((1,) * N, ALL, N, 0, 0, {})
+REFUSED = Votes((0,) * N, ALL, 0, N, 0, {})
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def policy(clock: Clock) -> Any:
+    return Policy(N, NEED, 0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=clock)
+
+
+def test_an_attempt_asks_the_masters_that_vote() -> None:
+    rules = policy(Clock())
+    rules.voters.mask = 0b10111
+    attempt = start_attempt(rules, LockKind(b"r"), TTL, b"token")
+    (request,) = attempt.requests
+    assert (request.verb, request.args, request.masters) == (ACQUIRE, (b"r", b"token", b"10000"), 0b10111)
+
+
+def test_a_lease_ends_a_ttl_and_the_drift_after_the_start() -> None:
+    clock = Clock()
+    attempt = start_attempt(policy(clock), LockKind(b"r"), TTL, b"token")
+    clock.now += 1.0
+    lease = finish_attempt(attempt, NEED, ALL)
+    assert lease is not None
+    assert lease.deadline == 100.0 + TTL - drift(TTL, 0.01)
+    assert lease.validity == lease.deadline - 101.0
+
+
+def test_too_few_grants_or_no_validity_are_no_lease() -> None:
+    clock = Clock()
+    attempt = start_attempt(policy(clock), LockKind(b"r"), TTL, b"token")
+    assert finish_attempt(attempt, NEED - 1, ALL) is None
+    clock.now += TTL
+    assert finish_attempt(attempt, N, ALL) is None
+
+
+def test_a_master_that_restarted_after_it_was_asked_does_not_count() -> None:
+    rules = policy(Clock())
+    attempt = start_attempt(rules, LockKind(b"r"), TTL, b"token")
+    assert trusted_votes(attempt, GRANTED) is GRANTED
+    rules.voters.mask = 0b00011
+    votes = trusted_votes(attempt, GRANTED)
+    assert (votes.granted, votes.values) == (2, (1, 1, FAULT, FAULT, FAULT))
+
+
+def test_a_batch_has_no_lease_after_a_restart_and_says_why() -> None:
+    rules = policy(Clock())
+    attempt = start_attempts(rules, [b"a", b"b"], TTL)
+    assert len(set(attempt.token)) == 2
+    tally = BatchVotes([N, 2], [ALL, ALL], {})
+    leases, why = finish_attempts(attempt, [b"a", b"b"], tally)
+    assert [type(lease) for lease in leases] == [Lease, type(None)]
+    assert why is None
+    rules.voters.mask = 0b11110
+    leases, why = finish_attempts(attempt, [b"a", b"b"], tally)
+    assert leases == [None, None]
+    assert why is not None
+    assert why.details == {0: "it restarted after it was asked"}
+
+
+def test_a_release_goes_to_all_that_may_have_the_key() -> None:
+    lease = Lease(b"r", b"token", 0b01011, TTL, 110.0, 9.0)
+    (request,) = start_release(lease)
+    assert lease.released
+    assert (request.verb, request.masters, request.resend_for) == (RELEASE, 0b01011, TTL)
+
+
+def test_a_release_tells_whether_the_lease_had_ended() -> None:
+    rules = policy(Clock())
+    lease = Lease(b"r", b"token", ALL, TTL, 110.0, 9.0)
+    unknown = Votes((FAULT,) * N, ALL, 0, 0, N, {})
+    assert finish_release(rules, lease, [GRANTED])
+    assert not finish_release(rules, lease, [REFUSED])
+    assert finish_release(rules, lease, [unknown]), "before its deadline"
+    rules.clock.now += TTL
+    assert not finish_release(rules, lease, [unknown])
+    lease.lost = True
+    assert not finish_release(rules, lease, [GRANTED])
+
+
+def test_a_lease_of_several_keys_is_as_weak_as_its_weakest() -> None:
+    rules = policy(Clock())
+    some = Votes((1, 1, 1, FAULT, FAULT), ALL, 3, 0, 2, {})
+    assert weakest(rules, [GRANTED, some]) is some
+    assert weakest(rules, [some, REFUSED, GRANTED]) is REFUSED
