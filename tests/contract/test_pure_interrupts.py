@@ -143,12 +143,17 @@ def test_a_handler_that_uses_the_engine_anywhere(fleet: MakeFleet, resend_for: f
     assert not all(granted)
 
 
+def closed_at_moment(f: Fleet, number: int) -> bool:
+    return at_moment(number, lambda: f.ask(acquire(b"1", 1), 1), f.engine.close)
+
+
 def test_a_handler_that_closes_the_engine(fleet: MakeFleet) -> None:
-    number = 0
-    while True:
+    number, handled = 0, True
+    while handled:
         f = fleet(numbering(0))
-        handled = at_moment(number, lambda f=f: f.ask(acquire(b"1", 1), 1), f.engine.close)  # type:
-        ignore[misc] assert f.connection_state(0).attached is not handled f.close() if not handled: break
+        handled = closed_at_moment(f, number)
+        assert f.connection_state(0).attached is not handled
+        f.close()
         number += 7
     assert number > 50
 
