@@ -218,7 +218,7 @@ static int reply_fits(int expected, enum reply_kind kind, reply_bytes reply) {
 static const char *process_reply(hub *h, int master, enum reply_kind kind, reply_bytes reply, int64_t number,
                                  int64_t now) REQUIRES(h) {
     hub_link *l = &h->links[master];
-    if (!l->flushed) return "a reply that nobody is owed";
+    if (!l->flushed) return "a reply that no request is owed";
     link_slot slot = *link_oldest_pending(l);
     hub_op *op = slot.op;
     if (slot.kind != SLOT_LEADING && !reply_fits(l->dialect[op->verb]->reply, kind, reply))

@@ -1,52 +1,46 @@
-"""The contract of an engine, and the choice between the two.
+"""The contract of an engine, and the bounds that both engines keep.
 
-An engine keeps one ordered connection per master, carries requests over them and
-counts votes. It knows nothing of locks. Rules that both engines keep and that
-``tests/contract`` checks:
+An engine keeps one ordered connection per master, carries requests over them and counts votes. It knows
+nothing of locks. Both engines keep these rules; ``tests/contract`` checks them:
 
-1. A master's failure is a vote, never an exception.
-2. A request is decided at the first of: what ``wait`` says; every reply that is owed; the end of
-   ``timeout``; and, where ``stall`` is set, so many seconds without a reply to any of those that
-   were handed over together. ``need=0`` is decided when it was handed to the connections: nobody
-   waits for its replies.
-3. Commands of one connection are executed in the order of submission.
-4. A reply goes to the request that it answers. Replies that come after the decision are dropped.
-5. A reply that cannot be parsed, that no request is owed, or that its request cannot have
-   (``Command.reply``) breaks its connection: a stream that is out of step would count for others.
-6. A connection that breaks makes every reply that it owes a FAULT, at once. It is not used again;
-   its socket is closed by ``detach``.
-7. A request with ``resend_for`` must arrive: it goes to lagging masters too; where the connection is
-   gone or breaks before the reply, it is sent again on the next one, for ``resend_for`` seconds. So it is,
-   unless its command has a ``rollback_verb``, where the master answers with an error of
-   ``TRANSIENT_ERRORS``: one of those at a time, by ``tend``, not more often than every ``RETRY_AFTER``;
-   all others behind it as soon as a request with ``resend_for`` has been done there.
-   All others are sent at most once.
-8. A lagging master is sent nothing else while ``need`` healthy masters remain.
-9. Every buffer and queue has a bound; beyond it the vote is FAULT. So has a reply (``wire.resp.MAX_REPLY``)
-   and a push (``MAX_PUSH``), as a whole, and in its depth; and the work for it is linear in its bytes,
-   however few of them come at a time.
-10. Threads and an event loop use the same connections: ``exchange`` blocks, ``submit`` never does.
-    What ``submit`` hands over goes out with the next ``flush``, ``on_ready`` or exchange, and is
-    told once, by ``on_ready``, in the order of decision. ``fileno`` is readable as long as
-    ``on_ready`` has something to do, whoever made the decision, and where ``next_timeout`` has become
-    earlier.
-11. The vote of a command that watches (``Command.watch``) stays open until something changes. Its
-    reply is a PTTL: -2 grants, for nothing is there; -1, and n >= 0, leave the vote open, the latter
-    until it expires n + 1 ms after it was asked for, which is never too late, however late the reply
-    was read; all else is a FAULT. A push ``invalidate`` that comes over the
-    master's connection, from the moment of submission on, grants (with 1) what it names; one with
-    null names everything. An open vote is SILENT, and no reply is owed for it.
-    A request that watches is decided, whatever ``wait`` and ``stall`` say, by ``need`` grants; by so
-    many faults that these can no longer come; or when its time is over: at the end of ``timeout``, or
-    before that when the ``need`` masters that are first to have granted, or expired, have done so.
-    Every ``attach`` ends the time of all that watch, so that they ask again, on the new connection too.
-    Threads that only watch never make others wait for the lead.
-12. A push ``invalidate`` with null (FLUSHALL, FLUSHDB, a full resynchronization) breaks the connection
-    that it comes over, with FLUSHED as the reason; so does a reply of NOT_MASTER_ERRORS, after its vote. What
-    the master is has to be found out before its next vote counts.
-13. Pushes and attributes are work that no caller asked for: a connection that brings more of them than
-    ``UNSOLICITED`` and what the commands that watch have earned breaks. A push that announces more than is
-    left breaks it at once, before its items are read.
+1. The failure of a master is a vote, never an exception.
+2. A request is decided at the first of these: what ``wait`` says; the last reply that is pending; the end of
+   ``timeout``; if ``stall`` is set, that many seconds without a reply to any request of the same call. With
+   ``need=0`` a request is decided when the connections have it: no caller waits for its replies.
+3. A master executes the commands of one connection in the order of submission.
+4. A reply goes to the request that it answers. A reply that comes after the decision is dropped.
+5. A reply breaks its connection if it cannot be parsed, if no request is pending, or if its request cannot
+have it (``Command.reply``): a stream that is out of step would count for other requests. 6. When a connection
+breaks, every pending reply becomes a FAULT at once. The connection is not used again; ``detach`` closes its
+socket. 7. A request with ``resend_for`` must arrive. It goes to lagging masters too. If its connection is
+gone, or breaks before the reply, it is sent again on the next connection, for ``resend_for`` seconds. The
+same holds after an error of ``TRANSIENT_ERRORS``, unless its command has a ``rollback_verb``: ``maintain``
+resends one of these requests at most every ``RETRY_AFTER``; all of them follow as soon as the master has
+executed a request with ``resend_for``. Any other request is sent at most once. 8. A lagging master gets no
+request while ``need`` healthy masters remain. 9. Every buffer and queue has a bound; beyond it the vote is
+FAULT. A reply has a bound (``wire.resp.MAX_REPLY``), and so has a push (``MAX_PUSH``), in bytes and in depth.
+The work for a reply is linear in its bytes, however few of them come at a time. 10. Threads and an event loop
+share the connections: ``exchange`` blocks, ``submit`` never does. What ``submit`` adds goes out with the next
+``flush``, ``on_ready`` or exchange. ``on_ready`` returns it once, in the order of decision. ``fileno`` is
+readable while ``on_ready`` has work, whichever thread made the decision, and after ``next_timeout`` has
+become earlier. 11. The vote of a subscription (``Command.watch``) stays open until something changes. Its
+reply is a PTTL: -2 grants, because the key does not exist; -1 and n >= 0 leave the vote open, the latter
+until the key expires, n + 1 ms after the request was sent. That is never too late, however late the reply was
+read. Any other reply is a FAULT. From the submission on, a push ``invalidate`` on the master's connection
+grants (with 1) what it names; a push with null names every key. An open vote is NO_REPLY, and no reply is
+pending for it. A subscription is decided, whatever ``wait`` and ``stall`` say, by ``need`` grants; by so many
+faults that these can no longer come; or by time: at the end of ``timeout``, or earlier, when the first
+``need`` masters have granted or expired. Every ``attach`` ends all subscriptions, so that their callers ask
+again, on the new connection too. A thread that waits for subscriptions only never keeps leadership. 12. A
+push ``invalidate`` with null (FLUSHALL, FLUSHDB, a full resynchronization) breaks its connection, with
+FLUSHED as the reason. So does a reply of NOT_MASTER_ERRORS, after its vote. The master must be probed again
+before its next vote counts. 13. Pushes and attributes are unsolicited work. A connection may bring
+``UNSOLICITED`` bytes of them, and ``UNSOLICITED_PER_BYTE`` for each byte of a subscription's command; more
+breaks it. A push that announces more than is left breaks it at once, before its items are read. 14. A signal
+handler may use the engine that it interrupted. If it interrupted the engine where its state is not whole (the
+pure engine: anywhere but in a wait; the native engine: in a TLS socket), its requests are not sent: every
+vote is a FAULT. A request with ``resend_for`` is sent when the interrupted call continues. ``close`` is done
+then, too. If a handler raises there, the connection that was in use may break.
 """
 
 from __future__ import annotations
@@ -65,51 +59,51 @@ from .messages import Votes as Votes
 #: Votes that are not numbers from a master: no reply yet; and failed, not sent, or an error reply.
 NO_REPLY = -(1 << 63)
 FAULT = NO_REPLY + 1
-#: Details of faults that say nothing new about a master: the request was not for it; or it was left out.
+#: Details of faults that say nothing about a master: the request was not for it, or the master was skipped.
 NOT_ASKED = "not asked"
 SKIP_REASONS = frozenset({"lagging", "not connected"})
 NOT_SENT = SKIP_REASONS | {NOT_ASKED}
-#: It owes too many replies, or has not taken what was to be sent.
+#: The master owes too many replies, or has not taken its output.
 BACKLOG = frozenset({"too many replies owed", "buffer full"})
 
-#: Why a connection ended where the master pushed that no key is what it was.
+#: Why a connection ended after the master pushed that all its keys are gone.
 FLUSHED = "its keys were flushed"
 
-#: What the reason begins with where the master broke the protocol.
+#: The begin of the reason if the master broke the protocol.
 PROTOCOL_ERROR = "protocol error"
 
 #: Bounds, per master.
 MAX_OWED = 65_536
 MAX_BUFFER = 16 << 20
 MAX_REPLAY = 10_000
-#: Bytes of a reply that is kept as the reason for a fault; of a longer one only its size.
+#: The longest reply (bytes) that is stored as the reason of a fault. Of a longer one only its size is.
 MAX_DETAIL = 1024
-#: Bytes of pushes and attributes that a connection may bring, whatever was sent; the least that one of them
-#: counts as; and what each byte of a command that watches adds. A master pushes the keys that it was sent.
+#: Bytes of pushes and attributes that a connection may bring in any case; the least that one of them counts
+#: as; and what each byte of a subscription's command adds, because a master pushes the names that it was
+#: sent.
 UNSOLICITED, UNSOLICITED_LEAST, UNSOLICITED_PER_BYTE = 16 << 10, 128, 16
 
-#: The errors that say that it may be no master any more, or have other data.
+#: Errors after which the server may be no master any more, or may have other data.
 NOT_MASTER_ERRORS = frozenset((b"LOADING", b"MASTERDOWN", b"READONLY"))
-#: The errors that say that a master can do it later: it does nothing or writes nothing for now.
+#: Errors after which a master may execute the same command later: it executes or writes nothing for now.
 TRANSIENT_ERRORS = NOT_MASTER_ERRORS | {b"BUSY", b"MISCONF", b"NOREPLICAS", b"OOM", b"TRYAGAIN"}
-#: Seconds, at least, between two looks whether it can.
+#: Seconds between two such attempts, at least.
 RETRY_AFTER = 0.1
 
-#: A master lags when its oldest owed reply is older than this (seconds) and than LAG_ROUND_TRIPS, until
-#: it answers: pushes and pieces of a reply are no answer.
+#: A master lags when its oldest pending reply is older than this (seconds) and than LAG_ROUND_TRIPS round
+#: trips. It lags until it replies: a push, or a part of a reply, is no reply.
 LAG_AFTER = 0.05
 LAG_ROUND_TRIPS = 10
 
-#: More masters than this make no lock safer; masks of masters are 64-bit in C.
+#: More masters make no lock safer, and masks of masters have 64 bits in C.
 MAX_MASTERS = 63
 
 
 class Wait(IntEnum):
     """What decides a request.
 
-    EARLY: ``need`` grants, or so many refusals and faults that these can no longer come: enough to
-    know that it failed. CERTAIN: ``need`` grants, or so many refusals alone: a master that fails has
-    not said no. ALL: only every reply.
+    EARLY: ``need`` grants, or so many refusals and faults that these can no longer come. CERTAIN: ``need``
+    grants, or so many refusals alone, because a master that fails has not refused. ALL: every reply.
     """
 
     EARLY = 0
@@ -120,8 +114,8 @@ class Wait(IntEnum):
 class ConnectionState(NamedTuple):
     """The state of one master's connection.
 
-    ``attached``: in use. ``broken``: why it is not, where it broke by itself, else "".
-    ``pending``: replies due. ``lag``: how long (seconds) the master has been lagging, 0.0 if it is not.
+    ``attached``: in use. ``broken``: why the connection broke, "" if it did not.
+    ``pending``: replies that are due. ``lag``: how long (seconds) the master has lagged, 0.0 if it does not.
     ``round_trip``: smoothed, in seconds, 0.0 if unknown. ``late_replies``: replies that came after the
     decision. ``resent``: requests sent again, see rule 7. ``resend_dropped``: requests with
     ``resend_for`` that did not fit into the resend queue. ``pushes``: RESP3 pushes
@@ -159,21 +153,21 @@ class Engine(Protocol):
     ) -> None: ...
 
     def attach(self, master: int, sock: socket.socket, dialect: Dialect) -> None:
-        """This connected, authenticated socket serves ``master`` from now on; the engine owns it.
+        """Serve ``master`` by this connected, authenticated socket. The engine owns it from now on.
 
-        Requests that are kept for the master go out first. A connection before it must have been
-        detached, a broken one too.
+        The master's resend queue goes out first. Raises ValueError unless the connection before was detached;
+        a broken connection must be detached, too.
         """
 
     def detach(self, master: int) -> socket.socket | None:
-        """End the master's connection, if it has one (broken or not).
+        """End the connection of a master, broken or not. Returns its socket, None if there is no connection.
 
-        Behind every request that has failed, that is owed a reply and that has a ``rollback_verb``, goes that
-        verb, with the same arguments: a master that executes it late must not keep a lock that is not
-        held. A request that was granted, or that is not decided, gets no undo: the master may execute it
-        after the next connection has had a vote counted, and would take that vote back. The socket comes
-        back half-closed, for the caller to close when the master has read everything
-        (end of stream): closed earlier it may be reset, and what was written last be lost.
+        Each failed request with a pending reply and a ``rollback_verb`` is followed by that verb, with the
+        same arguments: a master that executes the request late must not keep a lock that is not held. A
+        request that was granted, or that is undecided, gets no rollback: the master may execute the rollback
+        after a vote on the next connection was counted, and would take that vote back. The socket is half-
+        closed. The caller closes it at the end of the stream, when the master has read everything: an earlier
+        close may reset the connection and lose what was written last.
         """
 
     @overload
@@ -194,19 +188,19 @@ class Engine(Protocol):
         wait: int = Wait.EARLY,
         stall: float = 0.0,
     ) -> list[Votes] | BatchVotes:
-        """Send, wait up to ``timeout`` seconds for the decision of each request; the votes in order.
+        """Send requests and wait up to ``timeout`` seconds for their decisions. Returns their votes in order.
 
-        ``wait``: a :class:`Wait`. ``stall``: see rule 2; 0.0 means none. May raise what a signal
+        ``wait``: a :class:`Wait`. ``stall``: seconds, see rule 2; 0.0 means none. Raises what a signal
         handler raises (KeyboardInterrupt): the requests may have been sent then.
         """
 
-    # --- for an event loop: nothing here waits; one thread calls it all ---
+    # --- for an event loop: no call waits; one thread makes all of them ---
 
     def fileno(self) -> int:
-        """What the loop watches for reading; there from the first call until ``unwatch``."""
+        """The descriptor that the loop watches for reading. The first call opens it."""
 
     def close_loop_fd(self) -> None:
-        """No loop watches any more: closes ``fileno``, forgets every ticket."""
+        """Close the descriptor and forget every ticket: no loop watches any more."""
 
     def submit(
         self,
@@ -217,44 +211,48 @@ class Engine(Protocol):
         stall: float,
         context: object,
     ) -> object:
-        """As ``exchange``, without waiting: ``on_ready`` will tell ``context``. Returns a ticket.
+        """Submit without waiting. ``on_ready`` returns the votes with ``context``. Returns a ticket.
 
-        With ``need=0`` nobody is told, and the ticket is None.
+        With ``need=0`` ``on_ready`` returns nothing, and the ticket is None.
         """
 
     def cancel(self, ticket: object) -> None:
-        """Whoever waited for this does so no more, and will not be told. The requests stay sent."""
+        """Forget a ticket: ``on_ready`` does not return it. Its requests stay sent."""
 
     def flush(self) -> None:
         """Send what was submitted."""
 
     def on_ready(self) -> list[tuple[object, Any]]:
-        """Send, read, decide: pairs of ``context`` and what ``exchange`` would have returned.
+        """Send, receive and decide. Returns pairs of ``context`` and what ``exchange`` would have returned.
 
-        To be called when ``fileno`` is readable, and at ``next_timeout``.
+        The loop calls it when ``fileno`` is readable, and at ``next_timeout``.
         """
 
     def next_timeout(self) -> float | None:
-        """In how many seconds the time of what was submitted may end, if nothing comes; None: never."""
+        """Seconds until a ticket may time out; None: no ticket will."""
 
     def maintain(self) -> None:
-        """Read what is there, send what is left, try again what a master could not do, notice broken and
-        lagging masters; never waits.
+        """Receive what is there, send what is left, and retry after transient errors. Never waits.
+
+        Notices broken and lagging masters.
         """
 
     def drain(self, timeout: float) -> bool:
-        """Wait until no master but the lagging owes a reply; False if ``timeout`` came first."""
+        """Wait up to ``timeout`` seconds until only lagging masters owe replies.
+
+        Returns whether that is so.
+        """
 
     def connection_state(self, master: int) -> ConnectionState:
         """The state of one connection."""
 
     def close(self, on_socket: Callable[[socket.socket], object] = socket.socket.close) -> None:
-        """End all connections, as ``detach`` does; every request under way gets its faults at once.
+        """End all connections, as ``detach`` does. Every undecided request gets its faults at once.
 
-        Every request that is owed a reply and that has a ``rollback_verb`` is undone: no vote is
-        counted from here on. What had too few grants by then is undone on the masters that granted it,
-        too. ``on_socket`` is called with each socket that ``detach`` would have given back.
+        No vote is counted from here on, so every request with a pending reply and a ``rollback_verb`` is
+        rolled back. A request with too few grants is also rolled back on the masters that granted it.
+        ``on_socket`` is called with each socket that ``detach`` would have returned.
         """
 
     def after_fork_in_child(self) -> None:
-        """In a child of fork: close this process' copies of the sockets, silently; forget all requests."""
+        """In a child of fork: close the copies of the sockets without a shutdown, and forget all requests."""

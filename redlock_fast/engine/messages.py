@@ -1,4 +1,4 @@
-"""What goes to an engine, and what comes back. Plain values: all that is decided is decided elsewhere."""
+"""Requests to an engine, and the votes that it returns. Plain values without behaviour."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 class Request:
-    """``verb`` with its arguments for the masters of the bit mask ``masters``.
+    """A verb with its arguments, for the masters of the bit mask ``masters``.
 
-    ``resend_for``: for how many seconds the request is worth sending again (see rule 7); 0 means never.
+    ``resend_for``: seconds for which the request is worth resending (rule 7 of the contract); 0 means never.
     """
 
     __slots__ = ("args", "masters", "resend_for", "verb")
@@ -21,11 +21,11 @@ class Request:
 
 
 class Batch:
-    """Many requests of one verb, as columns: each is decided by itself.
+    """Many requests of one verb, as columns. Each request is decided by itself.
 
-    ``args``: the verb's arguments, each one ``bytes`` for all requests or a list with one for each.
-    ``masters`` and ``resend_for``: as of a :class:`Request`, one for all or a list with one for each.
-    ``count``: how many requests.
+    ``args``: the arguments of the verb; each is ``bytes`` for all requests, or a list with one for each.
+    ``masters`` and ``resend_for``: as of a :class:`Request`, one for all, or a list with one for each.
+    ``count``: number of requests.
     """
 
     __slots__ = ("args", "count", "masters", "resend_for", "verb")
@@ -45,8 +45,7 @@ class Batch:
         self.resend_for = resend_for
 
     def requests(self) -> list[Request]:
-        """The same as single requests. ValueError or TypeError where a column does not fit."""
-
+        """The batch as single requests. Raises ValueError or TypeError if a column does not fit."""
         if self.count < 0:
             raise ValueError(f"a batch of {self.count}")
 
@@ -65,11 +64,11 @@ class Batch:
 
 
 class Votes:
-    """What the masters said to one request.
+    """The votes of the masters for one request.
 
-    ``values``: one int per master: > 0 granted, 0 (or less) refused, FAULT, SILENT.
-    ``sent``: bit mask of the masters that the request was handed to.
-    ``granted``, ``refused``, ``faulty``: how many of each.
+    ``values``: one number per master: > 0 grants, 0 or less refuses, FAULT, NO_REPLY.
+    ``sent``: bit mask of the masters that were asked.
+    ``granted``, ``refused``, ``faulty``: number of each.
     ``details``: for masters with FAULT, the reason: text, or the reply as bytes in RESP if it is no longer
     than MAX_DETAIL.
     """
@@ -94,11 +93,11 @@ class Votes:
 
 
 class BatchVotes:
-    """What the masters said to a :class:`Batch`.
+    """The votes of the masters for a :class:`Batch`.
 
     ``granted``, ``sent``: as in :class:`Votes`, a list each with one entry for each request.
-    ``votes``: by number of the request, the votes of those that got less than ``need`` grants, and of
-    those with a master that failed while it was asked.
+    ``votes``: by number of the request, the votes of each request that got less than ``need`` grants, or that
+    got a fault from a master that was asked.
     """
 
     __slots__ = ("granted", "sent", "votes")

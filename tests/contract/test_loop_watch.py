@@ -80,6 +80,7 @@ def test_after_a_connection_broke_that_nobody_detached(fleet: MakeFleet, how: st
         session.send(b"nonsense\r\n" if how == "nonsense" else b"+OK\r\n+OK\r\n")
     loop.until(lambda: f.connection_state(0).broken, "the connection breaks")
     assert len(loop.hear()) == 1
+    loop.until(lambda: f.connection_state(1).pending == 0, "the other master has answered")
     session.send(b"+more\r\n" * 100)  # it may still talk
     still(loop)
     loop.submit([acquire(b"next", 0b10)], 1)

@@ -417,5 +417,5 @@ def test_nothing_is_left(fleet: MakeFleet) -> None:
             f.session(master).send(invalidate(*[b"%d" % key for key in range(100)]))
         loop.hear(50)
     assert f.engine.next_timeout() is None
-    vigils = getattr(f.engine, "_vigils", ())
+    vigils = getattr(getattr(f.engine, "_hub", None), "subscriptions", ())
     eventually(lambda: not len(vigils), "none is listed")

@@ -169,7 +169,7 @@ def test_interrupt(fleet: MakeFleet, alarm: None, others: int) -> None:
     for future in futures:
         assert future.result(SOON).values == (1,)
     assert f.ask(get(b"g", 1), need=1).values == (1,)
-    assert not len(getattr(f.engine, "_vigils", ()))
+    assert not len(getattr(getattr(f.engine, "_hub", None), "subscriptions", ()))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

@@ -470,7 +470,7 @@ LUA = [
 
 PURE = [
     *of(
-        "redlock_fast/engine/pure/requests.py",
+        "redlock_fast/engine/pure/request.py",
         CONTRACT,
         ("a-master-votes-twice", "if self.decided or self.values[master] != NO_REPLY:", "if self.decided:"),
         ("a-refusal-is-a-grant", "elif value > 0:", "elif value >= 0:"),
@@ -479,30 +479,30 @@ PURE = [
             "self.refused + self.faulty if self.wait == EARLY else self.refused",
             "self.refused + self.faulty",
         ),
-        ("decided-one-refusal-late", "self.limit = masters - need", "self.limit = masters - need + 1"),
-        ("all-is-not-waited-for", "if self.wait == ALL or (self.granted", "if (self.granted"),
+        ("decided-one-refusal-late", "self.most_against = masters - need", "self.most_against = masters - need + 1"),
+        ("all-is-not-waited-for", "return self.wait != ALL and (", "return ("),
         (
             "a-quorum-less-one",
-            "(self.granted < self.need and against <=",
-            "(self.granted < self.need - 1 and against <=",
+            "ALL and (self.granted >= self.need or",
+            "ALL and (self.granted >= self.need - 1 or",
         ),
     ),
     *of(
-        "redlock_fast/engine/pure/requests.py",
+        "redlock_fast/engine/pure/request.py",
         WATCHING,
-        ("watch-ends-with-the-first", "sorted(ends)[self.need - 1]", "min(ends)"),
+        ("watch-ends-with-the-first", "ends[request.need - 1]", "ends[0]"),
         ("no-expiry-passes-for-free", "elif value == -2:", "elif value < 0:"),
     ),
     Mutant(
         "flush-leaves-the-connection",
         "redlock_fast/engine/pure/connection.py",
-        "if not whole:",
-        "if False:",
+        "if not self.channel.subscriptions.on_push(self.channel.index, push):",
+        "if not self.channel.subscriptions.on_push(self.channel.index, push) and False:",
         FLUSHED,
     ),
     Mutant(
         "flush-unheard-where-nothing-is-watched",
-        "redlock_fast/engine/pure/watches.py",
+        "redlock_fast/engine/pure/subscriptions.py",
         "return keys is not None",
         "return True",
         FLUSHED,
@@ -584,9 +584,9 @@ RULE = [
     *of(
         "redlock_fast/engine/pure/connection.py",
         f"tests/contract/test_detach.py {VOTES}",
-        ("undo-of-what-is-held", "(closing or op.failed())", "True"),
-        ("closed-without-undo", "(closing or op.failed())", "op.failed()"),
-        ("failed-without-undo", "(closing or op.failed())", "closing"),
+        ("undo-of-what-is-held", "(closing or request.has_failed())", "True"),
+        ("closed-without-undo", "(closing or request.has_failed())", "request.has_failed()"),
+        ("failed-without-undo", "(closing or request.has_failed())", "closing"),
     ),
     *of(
         "src/hub.c",
@@ -597,7 +597,7 @@ RULE = [
     ),
     Mutant(
         "undecided-passes-for-failed",
-        "redlock_fast/engine/pure/requests.py",
+        "redlock_fast/engine/pure/request.py",
         "return self.decided and self.granted < self.need",
         "return self.granted < self.need",
         f"tests/contract/test_detach.py {VOTES}",

@@ -14,7 +14,7 @@ from simulation.server import Server
 from simulation.world import World
 
 from redlock_fast.embedded import Masters
-from redlock_fast.engine.pure.requests import Template
+from redlock_fast.engine.pure.template import Template
 from redlock_fast.wire.commands import Command, Verb, bulk
 from redlock_fast.wire.dialect import Capabilities, dialect
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from redlock_fast.algorithm.effects import Exchange
 from redlock_fast.algorithm.quorum import deadline
 from redlock_fast.engine.contract import FAULT, LAG_AFTER, Batch, Request
-from redlock_fast.engine.pure.requests import Op, Vigil, Waiter
-from redlock_fast.engine.pure.submission import answers
-from redlock_fast.engine.pure.watches import Vigils
+from redlock_fast.engine.pure.request import PendingRequest
+from redlock_fast.engine.pure.subscriptions import Subscriptions
+from redlock_fast.engine.pure.waiter import Waiter, answers
 from redlock_fast.masters.address import Target
 from redlock_fast.masters.probe import Server as Introduction
 from redlock_fast.masters.restart_guard import Guard
@@ -46,41 +47,42 @@ class Call(Waiter):
     ``began``: when; ``voters``: whose yes counted then.
     """
 
-    __slots__ = ("began", "done", "engine", "requests", "voters")
+    __slots__ = ("began", "done", "engine", "submitted", "voters")
 
     def __init__(
         self, engine: Engine, requests: list[Request] | Batch, count: int, done: Callable[[], None]
     ) -> None:
-        super().__init__(count)
+        super().__init__()
+        self.undecided = count
         self.engine = engine
-        self.requests = requests
+        self.submitted = requests
         self.began = engine.world.now
         self.voters = engine.process.core.policy.voters.mask
         self.done = done
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         self.done()
 
-    def hasten(self, due: float) -> None:
+    def on_deadline_moved(self, deadline: float) -> None:
         world = self.engine.world
-        world.at(max(due, world.now), self.engine.expire, self)
+        world.at(max(deadline, world.now), self.engine.expire, self)
 
     def forget(self) -> None:
         """Nobody waits for it any more."""
-        self.open = 0
-        for op in self.ops:
-            op.decided = True
-            self.engine.vigils.discard(op)
+        for request in self.requests:
+            request.waiter = None
+            request.decide()
+        self.undecided = 0
 
     def answer(self) -> Any:
         process = self.engine.process
         start = process.reading(self.began)
 
-        def end(op: Op) -> float:
+        def end(op: PendingRequest) -> float:
             return process.true_time(deadline(start, ttl(op.request), process.core.drift_factor))
 
-        process.witness.votes.answered(self.ops, self.began, end)
-        return answers(self.requests, self.ops)
+        process.witness.votes.answered(self.requests, self.began, end)
+        return answers(self.submitted, self.requests)
 
 
 class Engine:
@@ -94,9 +96,9 @@ class Engine:
         self.world = process.world
         self.servers = servers
         self.connections: list[Connection | None] = [None] * len(servers)
-        self.kept: list[deque[Op]] = [deque() for _ in servers]
+        self.kept: list[deque[PendingRequest]] = [deque() for _ in servers]
         self.on_attach: list[Callable[[], None]] = []
-        self.vigils = Vigils()
+        self.subscriptions = Subscriptions()
 
     # --- exchanges ---
 
@@ -108,16 +110,18 @@ class Engine:
             if request.verb in ACQUIRES:
                 self.process.witness.draws(self.process.name, places(request)[0][1])
             until = world.now + request.resend_for
-            call.ops.append(Op(request, len(self.servers), effect.need, effect.wait, call, until))
+            call.requests.append(
+                PendingRequest(request, len(self.servers), effect.need, effect.wait, call, until)
+            )
         if not effect.need and rows and rows[0].verb in RELEASES:
             world.counts["undos"] += len(rows)
         if world.trace is not None:
             self._note(rows, effect)
-        call.since(world.now, effect.timeout / self.process.rate, effect.stall / self.process.rate)
-        for op in call.ops:
+        call.begin(world.now, effect.timeout / self.process.rate, effect.stall / self.process.rate)
+        for op in call.requests:
             self._submit(call, op)
-        if call.open > 0:
-            world.at(call.due(), self.expire, call)
+        if call.undecided > 0:
+            world.at(call.deadline(), self.expire, call)
         return call
 
     def _note(self, rows: list[Request], effect: Exchange) -> None:
@@ -129,27 +133,26 @@ class Engine:
     def expire(self, call: Call) -> None:
         """Decide what its time is over for."""
         world = self.world
-        if call.open <= 0:
+        if call.undecided <= 0:
             return
         if self.process.wakes > world.now:
             world.at(self.process.wakes + self.process.timers_late, self.expire, call)
-        elif (due := call.expire(world.now)) > world.now:
-            world.at(due, self.expire, call)
         else:
-            world.counts["time-outs"] += 1
-            call.open = 0
-            call.done()
+            if (deadline := call.deadline()) <= world.now:
+                world.counts["time-outs"] += 1
+            if (deadline := call.expire(world.now)) < inf:
+                world.at(deadline, self.expire, call)
 
-    def _submit(self, call: Call, op: Op) -> None:
+    def _submit(self, call: Call, op: PendingRequest) -> None:
         """Rules 7 and 8 of the contract: who is asked, and what is kept."""
         request, now = op.request, self.world.now
         targets, lagging = [], []
         for number in range(len(self.servers)):
             connection = self.connections[number]
             if not request.masters >> number & 1:
-                op.fault(number, "not asked")
+                op.count(number, FAULT, "not asked")
             elif connection is None or self._hopeless(connection):
-                op.fault(number, "not connected")
+                op.count(number, FAULT, "not connected")
                 self._keep(number, op)
             elif connection.owed and now - connection.owed[0][1] > LAG_AFTER:
                 lagging.append(connection)
@@ -159,24 +162,21 @@ class Engine:
             targets += lagging
         else:
             for connection in lagging:
-                op.fault(connection.server.number, "lagging")
+                op.count(connection.server.number, FAULT, "lagging")
         for connection in targets:
             op.sent |= 1 << connection.server.number
-        if targets and request.verb in WATCHES:
-            self._begin_vigil(call, op)
-        op.owing = len(targets)
-        op.settle()
+            if request.verb in WATCHES:
+                self.subscriptions.add(op, connection.server.number, WATCHES[Verb(request.verb)])
+        self.world.counts["watches"] += op.subscription is not None
+        op.pending = len(targets)
+        if op.need:
+            op.settle()
+        else:
+            op.decide()
         for connection in targets:
             self.send(connection, op)
 
-    def _begin_vigil(self, call: Call, op: Op) -> None:
-        call.watching = True
-        op.vigil = Vigil(WATCHES[Verb(op.request.verb)], len(self.servers))
-        op.vigil.masters = op.sent
-        self.vigils.add(op)
-        self.world.counts["watches"] += 1
-
-    def send(self, connection: Connection, op: Op) -> None:
+    def send(self, connection: Connection, op: PendingRequest) -> None:
         connection.send(op)
 
     # --- the connections' lives ---
@@ -210,12 +210,12 @@ class Engine:
         kept = self.kept[number]
         while kept:
             op = kept.popleft()
-            if op.until > self.world.now:
+            if op.resend_until > self.world.now:
                 self.world.counts["replays"] += 1
-                connection.send(Op(op.request, len(self.servers), 0, 0, None, op.until))
+                connection.send(PendingRequest(op.request, len(self.servers), 0, 0, None, op.resend_until))
             else:
                 self.process.witness.excuse(number, places(op.request))
-        self.vigils.end()
+        self.subscriptions.end()
         for attached in self.on_attach:
             attached()
 
@@ -244,9 +244,9 @@ class Engine:
         voters.mask = mask
         voters.all_push = all(server.push for server in self.servers)
 
-    def _keep(self, number: int, op: Op) -> None:
+    def _keep(self, number: int, op: PendingRequest) -> None:
         """For the next connection, while it is worth it."""
-        if op.request.resend_for and op.until > self.world.now:
+        if op.request.resend_for and op.resend_until > self.world.now:
             self.kept[number].append(op)
         elif op.request.resend_for:
             self.process.witness.excuse(number, places(op.request))
@@ -272,11 +272,11 @@ class Engine:
         connection.server.connections.remove(connection)
         owed = [op for op, _ in connection.owed]
         for op in owed:
-            op.vote(number, FAULT, BROKEN, self.world.now)
-        for op in owed:
+            op.on_reply(number, self.world.now)
+            op.count(number, FAULT, BROKEN)
             op.settle()
             self._keep(number, op)
-        self.vigils.fail(number, BROKEN, self.world.now)
+        self.subscriptions.fail(number, BROKEN)
         if not self.process.dead:
             self.connect(number)
 
@@ -312,10 +312,10 @@ class Engine:
         self.world.counts["masters hung up on"] += 1
         for op, _ in list(connection.owed):
             undo = connection.commands[op.request.verb][1]
-            if undo is not None and op.failed():
+            if undo is not None and op.has_failed():
                 self.world.counts["undone at giving up"] += 1
                 request = Request(undo, op.request.args, 0)
                 now = self.world.now
-                connection.send(Op(request, len(self.servers), 0, 0, None, now), silently=True)
+                connection.send(PendingRequest(request, len(self.servers), 0, 0, None, now), silently=True)
         connection.close()
         self._let_go(connection)

@@ -75,6 +75,4 @@ def explain(result: Result, variant: str | None = None) -> str:
     """The trace, the violations, and how to see it again."""
     option = f" --variant {variant!r}" if variant else ""
     lines = [result.story, *(f"{rule}: {how}" for rule, how in result.violations)]
-    return "\n".join(
-        [*lines, f"python -m tests.simulation{option} --replay {result.choices.to_replay()}"]
-    )
+    return "\n".join([*lines, f"python -m tests.simulation{option} --replay {result.choices.to_replay()}"])

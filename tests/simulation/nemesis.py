@@ -61,7 +61,7 @@ class Nemesis:
         self.plan.clear()
 
     def may_forget(self, server: Server) -> bool:
-        """"auto" trusts a master that it sees for the first time."""
+        """ "auto" trusts a master that it sees for the first time."""
         alive = (process for process in self.processes if not process.dead)
         return self.guard != "auto" or all(one.engine.states[server.number].known for one in alive)
 

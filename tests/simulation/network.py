@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from redlock_fast.engine.contract import FAULT
-from redlock_fast.engine.pure.requests import Op
+from redlock_fast.engine.pure.request import PendingRequest
 from redlock_fast.wire.commands import Verb, bulk
 from redlock_fast.wire.dialect import RestartMarker
 
@@ -48,9 +48,9 @@ class Connection:
         self.engine = engine
         self.server = server
         self.commands = understood(server, mark)
-        self.pipe: deque[Op] = deque()
-        self.owed: deque[tuple[Op, float]] = deque()
-        self.replies: deque[tuple[Op, int] | bytes] = deque()
+        self.pipe: deque[PendingRequest] = deque()
+        self.owed: deque[tuple[PendingRequest, float]] = deque()
+        self.replies: deque[tuple[PendingRequest, int] | bytes] = deque()
         self.calm_since = server.world.now
         self.not_before = self.silent_until = 0.0
         self.cut = self.over = False
@@ -58,7 +58,7 @@ class Connection:
     def __str__(self) -> str:
         return f"{self.engine.process} to {self.server}"
 
-    def send(self, op: Op, silently: bool = False) -> None:
+    def send(self, op: PendingRequest, silently: bool = False) -> None:
         """``silently``: nobody reads the reply."""
         world = self.server.world
         if not silently:
@@ -80,7 +80,7 @@ class Connection:
             return
         op = self.pipe.popleft()
         request = op.request
-        late = op.decided and op.granted < op.need and op.refused <= op.limit
+        late = op.decided and op.granted < op.need and op.refused <= op.most_against
         world.counts["late executions"] += late
         server.caller = self
         execute = self.commands[request.verb][0]
@@ -116,7 +116,7 @@ class Connection:
             return
         reply, number = self.replies.popleft(), self.server.number
         if isinstance(reply, bytes):
-            self.engine.vigils.pushed(number, reply, world.now)
+            self.engine.subscriptions.on_push(number, reply)
             if reply == FLUSHED:
                 self.engine.flushed(self)
             return
@@ -125,10 +125,11 @@ class Connection:
             self.engine.ask_anew(self)
             return
         asked = self.owed.popleft()[1]
+        op.on_reply(number, world.now)
         if op.request.verb in WATCHES:
-            op.watched(number, value, b":%d\r\n" % value, asked, world.now)
+            op.count_pttl(number, value, b":%d\r\n" % value, asked)
         else:
-            op.vote(number, value, GUARDED if value == FAULT else b"", world.now)
+            op.count(number, value, GUARDED if value == FAULT else b"")
         op.settle()
 
     # --- how it ends ---
@@ -150,4 +151,3 @@ class Connection:
                 self.engine.flushed(self)  # or nothing would tell it of that
             self.replies.clear()
         self.engine.notice_soon(self)
-

@@ -242,7 +242,7 @@ class Actor:
         if isinstance(effect, Exchange):
             world.on_exchange()
             call = self.process.engine.exchange(effect, lambda: world.at(world.now, self._resume, turn))
-            if call.open <= 0:
+            if call.undecided <= 0:
                 self._turn += 1  # it has been rung
                 return False, call.answer()
             self._call = call
@@ -290,15 +290,15 @@ class Actor:
             self._advance(self.script.send, None)
             return
         answer = call.answer()
-        if call.watching:
+        if any(request.subscription for request in call.requests):
             self._ends_watch(call)
         call.forget()
         self._advance(self.script.send, answer)
 
     def _ends_watch(self, call: Call) -> None:
-        if call.ops[0].request.verb != Verb.WATCH:
+        if call.requests[0].request.verb != Verb.WATCH:
             return  # other kinds wait for more than one key
         late = free_for(call)
         if late > self.process.told_within:
-            key = call.ops[0].request.args[0]
+            key = call.requests[0].request.args[0]
             self.process.witness.violated("L1", f"{self} slept while {key!r} was free for {late:.3f} s")

@@ -13,7 +13,6 @@ from redlock_fast.algorithm.lock_kind import wire_ttl
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry, quorum
 from redlock_fast.engine.contract import Wait
-from redlock_fast.engine.pure import watches as _pure_vigil
 from redlock_fast.locks import fair, rwlock
 from redlock_fast.masters.restart_guard import Guard
 
@@ -229,7 +228,5 @@ def run(choices: Choices, tracing: bool = False, careless: bool = False) -> Resu
         patch.object(fair, "ENTRY_TTL", 0.6),
         # Leases of a simulation are not extended often enough for what happens at every eighth extension.
         patch.object(_refill, "RECHECK_EVERY", 2),
-        # For three resources, and many engines that are looked through at each connection.
-        patch.object(_pure_vigil, "PLACES", 4),
     ):
         return Scenario(choices, tracing, careless).run()

@@ -95,7 +95,7 @@ class Stage:
 
     def answer(self, *request: Any, **options: Any) -> Votes:
         call = self.ask(*request, **options)
-        self.world.run(lambda: call.open <= 0)
+        self.world.run(lambda: call.undecided <= 0)
         votes: Votes = call.answer()[0]
         return votes
 
@@ -189,7 +189,7 @@ def test_broken_connection_makes_faults_and_only_what_is_kept_is_sent_again() ->
     call = stage.ask(Verb.ACQUIRE, KEY, TOKEN, b"100", wait=Wait.ALL)
     stage.ask(Verb.RELEASE, KEY, OTHER, need=0, resend_for=1.0)
     stage.connection(0).reset(arriving=0, replies_too=True)
-    stage.world.run(lambda: call.open <= 0)
+    stage.world.run(lambda: call.undecided <= 0)
     assert call.answer()[0].values == (FAULT, 1, 1)
     stage.world.wait(0.01)
     assert stage.servers[0].owner(KEY) is None
@@ -257,7 +257,7 @@ def test_watch_ends_when_a_quorum_is_free() -> None:
     stage.world.wait(0.1)
     stage.servers[0].remove(KEY)
     stage.world.wait(0.1)
-    assert call.open
+    assert call.undecided
     stage.servers[1].remove(KEY)
     stage.world.wait(0.1)
     assert stage.done == [pytest.approx(0.2101)]
@@ -315,7 +315,7 @@ def test_watch_without_enough_masters_fails() -> None:
     for server in stage.servers[:2]:
         server.crash(forgetting=False)
     stage.world.wait(0.1)
-    assert call.open <= 0
+    assert call.undecided <= 0
     assert call.answer()[0].values == (FAULT, FAULT, NO_REPLY)
 
 

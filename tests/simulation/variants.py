@@ -21,8 +21,9 @@ from redlock_fast.algorithm import quorum as _quorum
 from redlock_fast.algorithm import refill as _refill
 from redlock_fast.algorithm.attempts import RetryLoop
 from redlock_fast.algorithm.local_queue import LocalQueue
-from redlock_fast.engine.pure.requests import Op
-from redlock_fast.engine.pure.watches import Vigils
+from redlock_fast.engine.contract import NO_REPLY, Votes
+from redlock_fast.engine.pure.request import PendingRequest
+from redlock_fast.engine.pure.subscriptions import Subscriptions
 from redlock_fast.locks import client_base as _core
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.wire import dialect as _dialect
@@ -181,14 +182,19 @@ def one_token_for_all_rounds() -> list[Change]:
 
 def silence_is_a_yes() -> list[Change]:
     """Whoever has not answered in time will have said yes."""
-    edit = "if value > 0:", "if value > 0 or (value == NO_REPLY and self.need and self.sent):"
-    return [(Op, "votes", rewritten(Op.votes, edit))]
+
+    def votes(self: PendingRequest) -> Votes:
+        silent = self.values.count(NO_REPLY) if self.need and self.sent else 0
+        granted = self.granted + silent
+        return Votes(tuple(self.values), self.sent, granted, self.refused, self.faulty, self.details)
+
+    return [(PendingRequest, "votes", votes)]
 
 
 def release_on_a_new_connection() -> list[Change]:
     """As clients with a pool of connections do: it may overtake what it is to take back."""
 
-    def send(self: engine.Engine, connection: Connection, op: Op) -> None:
+    def send(self: engine.Engine, connection: Connection, op: PendingRequest) -> None:
         if op.request.verb == Verb.RELEASE:
             connection = Connection(self, connection.server, None)
         connection.send(op)
@@ -198,7 +204,7 @@ def release_on_a_new_connection() -> list[Change]:
 
 def undo_of_all_that_is_owed() -> list[Change]:
     """A connection that is given up carries the undo of requests that leases count on."""
-    return [(Op, "failed", lambda op: True)]
+    return [(PendingRequest, "has_failed", lambda op: True)]
 
 
 def extensions_set() -> list[Change]:
@@ -296,21 +302,23 @@ def few_are_asked() -> list[Change]:
 
 def pushes_alone_count() -> list[Change]:
     """'count': not what was free when it was asked for."""
-    return [(Op, "watched", rewritten(Op.watched, ('self.vote(master, 1, b"", now)', "pass")))]
+    edit = "self.count(master, 1)", "pass"
+    return [(PendingRequest, "count_pttl", rewritten(PendingRequest.count_pttl, edit))]
 
 
 def leases_do_not_end() -> list[Change]:
     """'noexpiry': no timer for the end of the lease."""
-    return [(Op, "watched", rewritten(Op.watched, ("value >= 0 and", "False and")))]
+    edit = "value >= 0 and", "False and"
+    return [(PendingRequest, "count_pttl", rewritten(PendingRequest.count_pttl, edit))]
 
 
 def connections_do_not_end_watches() -> list[Change]:
     """'noreconn': who waits does not ask again on a new connection."""
 
-    def end(self: Vigils) -> None:
+    def end(self: Subscriptions) -> None:
         pass
 
-    return [(Vigils, "end", end)]
+    return [(Subscriptions, "end", end)]
 
 
 def next_is_not_told() -> list[Change]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from redlock_fast.engine.pure.requests import Op
+from redlock_fast.engine.pure.request import PendingRequest
 
 from .requests import VOTES, Place, places
 from .world import World
@@ -59,7 +59,9 @@ class CountedVotes:
 
     # --- what clients do ---
 
-    def answered(self, ops: Sequence[Op], began: float, deadline: Callable[[Op], float]) -> None:
+    def answered(
+        self, ops: Sequence[PendingRequest], began: float, deadline: Callable[[PendingRequest], float]
+    ) -> None:
         """The votes of these requests are counted now. ``began``, ``deadline``: of a round (true time)."""
         for op in ops:
             if op.need and op.request.verb in VOTES:

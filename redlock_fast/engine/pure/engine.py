@@ -1,140 +1,322 @@
-"""The pure-Python engine, for where no compiler was."""
+"""The pure-Python engine: the contract's operations, on the hub. It runs where nothing is compiled."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
-from collections.abc import Callable
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf
 from time import monotonic
+from typing import Any, TypeVar
 
 from ...wire.commands import Dialect
-from ..contract import ConnectionState
-from .connection import Connection, Lane
-from .submission import Desk
+from ..contract import (
+    FAULT,
+    LAG_AFTER,
+    MAX_BUFFER,
+    MAX_MASTERS,
+    MAX_OWED,
+    MAX_REPLAY,
+    Batch,
+    ConnectionState,
+    Request,
+    Wait,
+)
+from .channel import MasterChannel
+from .connection import Connection
+from .hub import Hub
+from .loop_fd import LoopFd
+from .request import PendingRequest
+from .waiter import Ticket, Waiter, answers
+
+T = TypeVar("T")
 
 CLOSED = "connection closed by the client"
+INSIDE = "called from a signal handler"
 
 
-class PureEngine(Desk):
-    """One ordered connection per master, shared by all threads, in Python: how they come and go."""
+class PureEngine:
+    """One ordered connection per master, shared by all threads, in Python."""
+
+    def __init__(
+        self,
+        masters: int,
+        on_break: Callable[[], None],
+        *,
+        max_owed: int = MAX_OWED,
+        max_buffer: int = MAX_BUFFER,
+        max_replay: int = MAX_REPLAY,
+        lag_after: float = LAG_AFTER,
+    ) -> None:
+        if not 1 <= masters <= MAX_MASTERS:
+            raise ValueError(f"1 to {MAX_MASTERS} masters, not {masters}")
+        self._masters = masters
+        self._on_break = on_break
+        self._reported_breaks = 0
+        self._hub = Hub(masters, (max_owed, max_buffer, max_replay), lag_after)
+        self._deferred: deque[Callable[[], object]] = deque()
+        #: The sockets of the engine: an engine that is freed closes them without a warning.
+        self._open: set[socket.socket] = set()
+        weakref.finalize(self, _close_all, self._open).atexit = False
+
+    # --- for threads -----------------------------------------------------------------------------
+
+    def exchange(
+        self,
+        requests: Sequence[Request] | Batch,
+        need: int,
+        timeout: float,
+        wait: int = Wait.EARLY,
+        stall: float = 0.0,
+    ) -> Any:
+        me = Waiter()
+        self._fill(me, requests, need, wait, timeout, stall)
+        pending = me.requests
+        if self._hub.interrupted():
+            self._refuse(me)
+        else:
+            self._call(self._exchange, me)
+        me.requests = []  # they refer to the waiter
+        return answers(requests, pending)
+
+    def _exchange(self, me: Waiter) -> None:
+        hub = self._hub
+        try:
+            hub.locked(hub.submit, me, me.last_reply)
+            hub.wait(me)
+        except BaseException:
+            hub.locked(hub.abandon, me)
+            hub.wait(me)  # what was submitted is sent
+            raise
+
+    def drain(self, timeout: float) -> bool:
+        return not self._hub.interrupted() and self._call(self._hub.drain, monotonic() + timeout)
+
+    # --- for an event loop -----------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        loop = self._hub.loop
+        if loop.fd is None:
+            self._call(self._hub.locked, self._hub.watch_all, LoopFd())
+        assert loop.fd is not None
+        return loop.fd.fileno()
+
+    def close_loop_fd(self) -> None:
+        for ticket in list(self._hub.tickets):
+            self.cancel(ticket)
+        self._hub.loop.close()
+
+    def submit(
+        self,
+        requests: Sequence[Request] | Batch,
+        need: int,
+        timeout: float,
+        wait: int,
+        stall: float,
+        context: object,
+    ) -> object:
+        ticket = Ticket(requests, context, self._hub.loop)
+        waiter = ticket if need else Waiter()
+        self._fill(waiter, requests, need, wait, timeout, stall)
+        if need:
+            self._hub.tickets[ticket] = None
+        if self._hub.interrupted():
+            self._refuse(waiter)
+        else:
+            self._hub.locked(self._submit, waiter)
+        return ticket if need else None
+
+    def _submit(self, waiter: Waiter) -> None:
+        self._hub.submit(waiter, waiter.last_reply)
+        if isinstance(waiter, Ticket):
+            waiter.on_deadline_moved(waiter.expire(waiter.last_reply))
+            if not waiter.requests:
+                waiter.notify()
+
+    def cancel(self, ticket: object) -> None:
+        assert isinstance(ticket, Ticket)
+        ticket.context = None
+        if self._hub.tickets.pop(ticket, ticket) is None:
+            self._hub.locked(self._hub.abandon, ticket)
+
+    def flush(self) -> None:
+        if not self._hub.interrupted():
+            self._call(self._hub.flush)
+
+    def on_ready(self) -> list[tuple[object, Any]]:
+        return [] if self._hub.interrupted() else self._call(self._on_ready)
+
+    def _on_ready(self) -> list[tuple[object, Any]]:
+        hub, loop = self._hub, self._hub.loop
+        hub.locked(loop.begin_collecting)
+        try:
+            hub.flush()
+            hub.locked(hub.expire_tickets)
+        finally:
+            loop.collecting = False
+        result = []
+        while loop.decided:
+            ticket = loop.decided.popleft()
+            if hub.tickets.pop(ticket, ticket) is None:
+                result.append((ticket.context, answers(ticket.submitted, ticket.requests)))
+                ticket.requests, ticket.context = [], None
+        return result
+
+    def next_timeout(self) -> float | None:
+        deadline = self._hub.loop.deadline
+        return max(0.0, deadline - monotonic()) if self._hub.tickets and deadline < inf else None
+
+    # --- connections -----------------------------------------------------------------------------
+
+    def maintain(self) -> None:
+        if not self._hub.interrupted():
+            self._call(self._hub.maintain)
 
     def attach(self, master: int, sock: socket.socket, dialect: Dialect) -> None:
-        lane = self._lane(master)
+        channel = self._channel(master)
+        connection = _connection(channel, sock, dialect)
+        self._open.add(sock)
+        if not self._call(self._hub.exclusively, partial(self._attach, connection)):
+            self._open.discard(sock)
+            raise ValueError(f"master {master} has a connection: detach it first")
 
-        def attach() -> None:
-            if lane.connection is not None or lane.remains is not None:
-                raise ValueError(f"master {master} has a connection: detach it first")
-            connection = _connect(lane, sock, dialect)
-            self._by_fd[connection.fd] = connection
-            self._open.add(sock)
-            if self._watch is not None:
-                self._watch.add(connection.fd)
-            if self._kick is None:
-                self._kick = _new_kick()
-                self._open.update(self._kick)
-            lane.resume()
-            lane.replay(connection, monotonic())
-            lane.connection = connection
-            self._poller = self._new_poller()
-            self._work(connection, select.POLLIN, monotonic())
-            self._flush()
-            self._vigils.end()
-
-        self._alone(attach)
+    def _attach(self, connection: Connection) -> bool:
+        channel, hub = connection.channel, self._hub
+        if channel.connection is not None or channel.remains is not None:
+            return False
+        if hub.kick_pair is None:
+            self._open.update(hub.open_kick())
+        hub.add_connection(connection)
+        channel.resend_all(monotonic())
+        hub.subscriptions.end()
+        return True
 
     def detach(self, master: int) -> socket.socket | None:
-        lane = self._lane(master)
-        ended: list[Connection | None] = []
-
-        def detach() -> None:
-            connection = lane.connection
-            if connection is not None:
-                self._end(connection, CLOSED)
-                connection.undo(closing=False)
-                self._bury()
-            ended.append(lane.remains)
-            lane.remains, lane.broken = None, ""
-
-        self._alone(detach)
-        if ended[0] is None:
-            return None
-        sock = ended[0].sock
-        _half_close(sock)
-        self._open.discard(sock)
+        channel = self._channel(master)
+        sock: socket.socket | None = self._call(self._hub.exclusively, partial(self._detach, channel, False))
+        if sock is not None:
+            _half_close(sock)
+            self._open.discard(sock)
         return sock
 
+    def _detach(self, channel: MasterChannel, closing: bool) -> socket.socket | None:
+        """Ends the connection of a master.
+
+        Returns its socket, also that of a connection that broke before.
+        """
+        connection = channel.connection
+        if connection is not None:
+            connection.append_rollbacks(closing)
+            self._hub.end_connection(connection, CLOSED)
+            connection.send_remaining()
+        remains, channel.remains, channel.broken = channel.remains, None, ""
+        return None if remains is None else remains.sock
+
     def close(self, on_socket: Callable[[socket.socket], object] = socket.socket.close) -> None:
-        ended: list[socket.socket] = []
-        kick: list[socket.socket] = []
+        if self._hub.interrupted():
+            self._deferred.append(partial(self.close, on_socket))
+        else:
+            self._call(self._close, on_socket)
 
-        def close() -> None:
-            self._call_off()
-            for lane in self._lanes:
-                connection = lane.connection
-                if connection is not None:
-                    self._end(connection, CLOSED)
-                    connection.undo(closing=True)
-            self._bury()
-            for lane in self._lanes:
-                if lane.remains is not None:
-                    ended.append(lane.remains.sock)
-                lane.remains, lane.broken = None, ""
-            kick.extend(self._kick or ())
-            self._kick = None
-            self._poller = self._new_poller()
-
-        self._alone(close)
+    def _close(self, on_socket: Callable[[socket.socket], object]) -> None:
+        kick, sockets = self._hub.exclusively(self._detach_all)
         for sock in kick:
+            self._open.discard(sock)
             sock.close()
-        for sock in ended:
+        for sock in sockets:
             _half_close(sock)
             self._open.discard(sock)
             on_socket(sock)
 
-    def _call_off(self) -> None:
-        """What is under way will fail: its undo goes also to those that have granted it."""
-        up = [lane.connection for lane in self._lanes if lane.connection is not None]
-        owed = {op for connection in up for op, *_ in connection.line[connection.head : connection.tail]}
-        for op in owed:
-            for connection in up:
-                if not op.decided and op.granted < op.need and op.values[connection.lane.index] > 0:
-                    connection.take_back(op)
+    def _detach_all(self) -> tuple[Sequence[socket.socket], list[socket.socket]]:
+        self._hub.roll_back_undecided()
+        sockets = [self._detach(channel, True) for channel in self._hub.channels]
+        return self._hub.close_kick(), [sock for sock in sockets if sock is not None]
 
     def after_fork_in_child(self) -> None:
         while self._open:
             fd = self._open.pop().detach()
             if fd >= 0:
                 os.close(fd)
-        self.close_loop_fd()
-        self._reset()
+        self._hub.loop.close()
+        self._hub.reset()
+        self._deferred.clear()
+        self._reported_breaks = 0
 
     def connection_state(self, master: int) -> ConnectionState:
-        return self._lane(master).state()
+        return self._hub.locked(self._channel(master).state)
 
-    def _lane(self, master: int) -> Lane:
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _channel(self, master: int) -> MasterChannel:
         if not 0 <= master < self._masters:
             raise IndexError(f"master {master} of {self._masters}")
-        return self._lanes[master]
+        return self._hub.channels[master]
+
+    def _fill(
+        self,
+        waiter: Waiter,
+        requests: Sequence[Request] | Batch,
+        need: int,
+        wait: int,
+        timeout: float,
+        stall: float,
+    ) -> None:
+        """Sets what the waiter waits for. Raises TypeError for an argument that is not bytes."""
+        rows = requests.requests() if isinstance(requests, Batch) else requests
+        for request in rows:
+            for arg in request.args:
+                if type(arg) is not bytes:
+                    raise TypeError(f"an argument is {type(arg).__name__}, not bytes")
+        now = monotonic()
+        waiter.begin(now, timeout, stall)
+        waiter.requests = [
+            PendingRequest(request, self._masters, need, wait, waiter, now + request.resend_for)
+            for request in rows
+        ]
+
+    def _call(self, operation: Callable[..., T], *args: object) -> T:
+        """Calls an operation of the hub, then reports broken connections and does what was deferred."""
+        try:
+            return self._hub.safe_points.call(operation, *args)
+        finally:
+            if self._reported_breaks != (breaks := self._hub.breaks):
+                self._reported_breaks = breaks
+                self._on_break()
+            while self._deferred:
+                self._deferred.popleft()()
+
+    def _refuse(self, waiter: Waiter) -> None:
+        """Nothing is sent for a signal handler that interrupted the engine.
+
+        What must arrive is sent afterwards.
+        """
+        waiter.undecided = len(waiter.requests)
+        for pending in waiter.requests:
+            for master in range(self._masters):
+                pending.count(master, FAULT, INSIDE)
+            pending.decide()
+            if pending.request.resend_for:
+                self._deferred.append(partial(self.exchange, [pending.request], 0, 0.0))
 
 
-def _connect(lane: Lane, sock: socket.socket, dialect: Dialect) -> Connection:
+def _connection(channel: MasterChannel, sock: socket.socket, dialect: Dialect) -> Connection:
     if hasattr(sock, "pending"):
         from .tls import TlsConnection
 
-        return TlsConnection(lane, sock, dialect)
-    return Connection(lane, sock, dialect)
-
-
-def _new_kick() -> tuple[socket.socket, socket.socket]:
-    """Sockets to read from and to write to, for a newcomer to wake the leader."""
-    kick = socket.socketpair()
-    for end in kick:
-        end.setblocking(False)
-    return kick
+        return TlsConnection(channel, sock, dialect)
+    return Connection(channel, sock, dialect)
 
 
 def _half_close(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_WR)
+
+
+def _close_all(sockets: set[socket.socket]) -> None:
+    for sock in sockets:
+        sock.close()

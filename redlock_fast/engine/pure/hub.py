@@ -1,10 +1,11 @@
-"""The hub of the pure-Python engine: who leads, and what the leader does. The twin of src/hub.c.
+"""The hub of the pure-Python engine: the connections, and the threads that share them. The twin of src/hub.c.
 
-Threads put requests on the masters' lines and wait. One of them leads: it sends everybody's bytes, polls,
-receives, matches replies to requests, wakes those whose requests are decided, and hands the lead on.
-Nothing is locked: what is shared changes in single steps (see ``engine/pure/requests.py``), and all else
-belongs to who leads. Whenever nobody leads, somebody who waits has been rung; each slice of waiting ends
-with a look, for when a signal handler raised just there.
+docs/hub.md has the states, the wake-ups and the guards. Threads append requests to the output of the masters
+and wait. One of them is the leader: it sends the output of all threads, polls, receives, matches replies to
+requests, and wakes the threads whose requests are decided.
+
+``mutex`` guards all shared state; ``locked`` takes it for one step. The leader moves bytes and polls without
+it. Invariant: if no thread leads, a thread that can lead has been woken, or is about to look.
 """
 
 from __future__ import annotations
@@ -12,391 +13,513 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf
+from threading import RLock
 from time import monotonic
+from typing import TypeVar
 
-from ...wire.resp import ProtocolError
-from ...wire.text import clean
-from ..contract import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY, PROTOCOL_ERROR
-from .connection import Connection, Lane
-from .poller import Watch
-from .requests import Lead, Waiter, new_bell
-from .watches import Vigils
+from ..contract import FAULT, NOT_ASKED
+from .channel import MasterChannel
+from .connection import Connection
+from .loop_fd import LoopFd
+from .loop_side import LoopSide
+from .request import PendingRequest
+from .signals import SafePoints
+from .subscriptions import Subscriptions
+from .template import Template
+from .waiter import Ticket, Waiter
 
-#: While replies are expected within this (seconds), newcomers need not interrupt the leader.
+T = TypeVar("T")
+
+#: While replies are expected within this time (seconds), new requests need not wake the leader.
 EXPECT_WITHIN = 0.001
-#: No wait is longer than this without a look around.
-SLICE = 0.05
-#: On the lookout, so long after somebody led: where many are busy, they see what comes by themselves.
-PAUSE = 0.001
-#: How often a leader looks for lagging masters at least.
-LOOK_EVERY = 0.01
+#: No wait is longer (seconds): a signal may arrive just before a thread sleeps.
+LONGEST_WAIT = 0.05
+#: While other threads lead, the watch poller only checks at this interval (seconds) whether they still do.
+WATCH_POLL_INTERVAL = 0.001
 
 
 class Hub:
-    """The connections of one engine, and the threads that wait for what comes from them."""
+    """``generation``: number of forks. ``epoch``: number of times that leadership was taken.
 
-    def __init__(
-        self,
-        masters: int,
-        on_break: Callable[[], None],
-        *,
-        max_owed: int = MAX_OWED,
-        max_buffer: int = MAX_BUFFER,
-        max_replay: int = MAX_REPLAY,
-        lag_after: float = LAG_AFTER,
-    ) -> None:
-        if not 1 <= masters <= MAX_MASTERS:
-            raise ValueError(f"1 to {MAX_MASTERS} masters, not {masters}")
-        self._masters = masters
-        self._on_break = on_break
-        self._bounds = (max_owed, max_buffer, max_replay)
-        self._lag_after = lag_after
-        #: All sockets that are this engine's: a forgotten engine lets go of them without a warning.
-        self._open: set[socket.socket] = set()
-        weakref.finalize(self, _close_all, self._open).atexit = False
-        self._reset()
+    ``waiting``, ``subscribed``: waiting threads; those of the second have subscriptions only. ``exclusive``:
+    threads that wait for leadership to change connections, or have it. ``watch_poller``: the subscribed
+    thread that polls without leadership. ``output_pending``: a connection has output that no flush has taken.
+    ``torn``: an exception may have cut a step short.
+    """
 
-    def _reset(self) -> None:
-        self._vigils = Vigils()
-        self._lanes = tuple(
-            Lane(index, self._bounds, self._lag_after, self._vigils) for index in range(self._masters)
+    def __init__(self, masters: int, bounds: tuple[int, int, int], lag_after: float) -> None:
+        self._masters, self._bounds, self._lag_after = masters, bounds, lag_after
+        self.generation = -1
+        self.safe_points = SafePoints()
+        self.reset()
+
+    def reset(self) -> None:
+        """Begins again without connections: a child of fork does."""
+        self.generation += 1
+        self.mutex = RLock()
+        self.torn = False
+        self.subscriptions = Subscriptions()
+        self.channels = tuple(
+            MasterChannel(index, self._bounds, self._lag_after, self.subscriptions)
+            for index in range(self._masters)
         )
-        self._by_fd: dict[int, Connection] = {}
-        self._lead = Lead()
-        self._kick: tuple[socket.socket, socket.socket] | None = None
-        self._poller = select.poll()
-        self._dead: list[Connection] = []  # whose requests have to be failed
-        self._breaks = 0  # not yet told
-        self._news = False  # requests on a line, or something kept, that the leader has not seen
-        self._flushes = 0  # how often it has looked
-        self._torn = False  # something was raised in the middle of leading
-        self._expecting = self._kicked = False
-        self._polled = self._look_at = 0.0
-        self._watch: Watch | None = None  # of an event loop
+        self.by_fd: dict[int, Connection] = {}
+        self.leader: Waiter | None = None
+        self.epoch = 0
+        self.expects_replies = False
+        self.waiting: dict[Waiter, None] = {}
+        self.subscribed: dict[Waiter, None] = {}
+        self.exclusive: dict[Waiter, None] = {}
+        self.watch_poller: Waiter | None = None
+        self.tickets: dict[Ticket, None] = {}
+        self.loop = LoopSide()
+        self.kick_pair: tuple[socket.socket, socket.socket] | None = None
+        self.kicked = False
+        self.poller = select.poll()
+        self.output_pending = False
+        self.breaks = 0
+        self.last_poll = 0.0
 
-    # --- leading and waiting -----------------------------------------------------------------
+    def locked(self, step: Callable[..., T], *args: object) -> T:
+        """Calls ``step`` with the mutex."""
+        with self.mutex:
+            if self.torn:
+                self._recover()
+            try:
+                return step(*args)
+            except BaseException:
+                self.torn = True
+                raise
 
-    def maintain(self) -> None:
-        me = Waiter(0, brief=True)
+    def interrupted(self) -> bool:
+        """Whether the caller interrupted its own thread inside the hub: a signal handler, or a finalizer."""
+        return self.safe_points.interrupted() or self.mutex._is_owned()  # type: ignore[attr-defined]
 
-        def maintain() -> None:
-            if self._claim(me):
-                self._flush()
-                self._poll(0.0)
+    def _recover(self) -> None:
+        """A signal handler raised inside a step, or memory ran out: what the step cut short is made good."""
+        self.torn = False
+        self.poller = self._new_poller()
+        self.kicked = False
+        self.output_pending = True
+        for channel in self.channels:
+            if channel.connection is not None and channel.connection.in_change:
+                self.break_connection(channel.connection, "interrupted by a signal handler")
+        self.subscriptions.remove_decided()
+        for waiter in [*self.waiting, *self.subscribed, *self.tickets]:
+            undecided = [request for request in waiter.requests if not request.decided]
+            waiter.undecided = len(undecided)
+            waiter.subscribed = sum(request.subscription is not None for request in undecided)
+            if not undecided:
+                waiter.notify()
 
-        now = monotonic()
-        if [lane for lane in self._lanes if lane.connection and lane.retry(now)]:
-            self._news = True
-            self._kick_leader()
-        if not self._lead.holder:
-            self._run(me, maintain)
+    # --- submitting, with the mutex --------------------------------------------------------------
 
-    def _run(self, me: Waiter, body: Callable[[], None]) -> None:
-        """Do something that may lead, and whatever happens then leave."""
-        try:
-            body()
-            self._leave(me)
-        except BaseException:
-            # What a signal handler raises comes anywhere, in leaving too: leave again. Who leads
-            # next has to look at everything.
-            self._torn = self._news = True
-            self._leave(me)
-            raise
+    def submit(self, waiter: Waiter, now: float) -> None:
+        """Appends the requests of a waiter to the output of their masters."""
+        waiter.generation = self.generation
+        waiter.undecided = len(waiter.requests)
+        for request in waiter.requests:
+            self._submit(request, now)
+        if self.leader is not None and not self.expects_replies:
+            self.kick()
 
-    def _alone(self, body: Callable[[], None]) -> None:
-        """Do something as the leader: no other thread touches a connection meanwhile."""
-        me = Waiter(1, brief=True, urgent=True)
-        me.bell = bell = new_bell()
-
-        def seize() -> None:
-            self._lead.urgent[me] = None
-            while not self._claim(me):
-                self._kick_leader()
-                bell.acquire(True, SLICE)
-            body()
-
-        self._run(me, seize)
-        self._sweep()
-
-    def _hand_over(self, deadline: float) -> None:
-        """See to it that requests are sent for which nobody waits."""
-        leader, flushes = self._lead.holder.get(None), self._flushes
-        me = Waiter(1, brief=True)
-        me.limit = deadline
-        if leader is None or leader.brief or leader.thread == me.thread:
-            self._run(me, lambda: self._wait(me, lambda: not self._news or self._flushes != flushes))
-        else:
-            self._kick_leader()
-
-    def _sweep(self) -> None:
-        """The same, where they were left to a leader that has left. It may be me."""
-        if self._news and self._lead.unclaimed():
-            self.maintain()
-
-    def _wait(self, me: Waiter, done: Callable[[], bool]) -> None:
-        """Lead, or wait to be rung by who leads, until ``done()`` or I am due."""
-        while True:
-            if self._claim(me):
-                if self._serve(me, done):
-                    return
-                self._release(me)
-            now = monotonic()
-            if done() or now >= me.due():
-                return
-            if me.bell is None:
-                # Then look again: whoever led may have left without seeing me.
-                me.bell = new_bell()
-                self._lead.waiters[me] = None
-            else:
-                self._kick_leader()
-                me.bell.acquire(True, min(SLICE, me.due() - now))
-
-    def _serve(self, me: Waiter, done: Callable[[], bool]) -> bool:
-        """Lead until ``done()`` or I am due; False if somebody urgent wants the lead."""
-        now = 0.0
-        while True:
-            if self._news:
-                self._flush()
-            if done():
-                if me.brief:  # else nobody might read, while none but such requests are made
-                    self._poll(0.0)
-                return True
-            if self._lead.urgent and me.outer is None:
-                return False
-            if self._expecting and not any(lane.prompt() for lane in self._lanes):
-                self._expecting = False
-            wait = EXPECT_WITHIN if self._expecting else SLICE
-            if self._news:  # from those who saw me expecting, and so did not kick
-                wait = 0.0
-            now = self._poll(max(0.0, min(wait, me.due() - (now or monotonic()))))
-            if done() or now >= me.due():
-                return True
-
-    def _look_out(self, me: Waiter, done: Callable[[], bool]) -> None:
-        """Wait without the lead, until ``done()``: whoever has more haste takes it at any time.
-
-        One of those that wait so watches the connections, and leads when something came. As long as others
-        lead again and again they see what comes; then it only looks now and then whether they still do.
-        """
-        me.bell = bell = new_bell()
-        self._lead.watchers[me] = None
-        while not done():
-            now = monotonic()
-            wait = min(SLICE, me.expire(now) - now)
-            if wait <= 0:
+    def _submit(self, request: PendingRequest, now: float) -> None:
+        encoded: dict[Template, bytes] = {}
+        masters, resend_for = request.request.masters, request.request.resend_for
+        connected = [c for c in self.channels if masters >> c.index & 1 and c.connection is not None]
+        healthy = [c for c in connected if c.connection is not None and not c.connection.lagging_since]
+        targets = connected if resend_for or len(healthy) < request.need else healthy
+        for channel in self.channels:
+            connection = channel.connection
+            if not masters >> channel.index & 1:
+                request.count(channel.index, FAULT, NOT_ASKED)
                 continue
-            led = bool(self._lead.holder or self._lead.urgent)
-            if self._news and led:
-                self._kick_leader()
-            if self._news and not led:
-                self._lead_once(me)
-            elif not self._lead.keep_lookout(me):
-                bell.acquire(True, wait)
-            elif led or me.seen != self._lead.count:
-                me.seen = self._lead.count
-                bell.acquire(True, min(PAUSE, wait))
-            else:
-                self._see(me, wait, done)
+            if connection is None:
+                why = channel.broken or "not connected"
+            elif channel not in targets:
+                why = "lagging"
+            elif not (why := connection.append(request, encoded, now)):
+                request.sent |= 1 << channel.index
+                self.output_pending = True
+                continue
+            request.count(channel.index, FAULT, why)
+            if resend_for:
+                channel.resend.add(request, now)
+        if request.need:
+            request.settle()
+        else:
+            request.decide()
 
-    def _see(self, me: Waiter, wait: float, done: Callable[[], bool]) -> None:
-        poller = self._new_poller()
-        me.kick = self._kick[1] if self._kick is not None else None
-        if not done():  # else nobody may have kicked
-            poller.poll(wait * 1000)
-        me.kick = None
-        self._lead_once(me)
+    def roll_back_undecided(self) -> None:
+        """Appends the rollback of undecided requests on the masters that granted them: the engine closes."""
+        for waiter in [*self.waiting, *self.subscribed, *self.tickets]:
+            for request in waiter.requests:
+                for channel in self.channels:
+                    undecided = not request.decided and request.granted < request.need
+                    if undecided and channel.connection is not None and request.values[channel.index] > 0:
+                        channel.connection.roll_back(request)
 
-    def _lead_once(self, me: Waiter) -> None:
-        if self._claim(me):
-            self._flush()
-            self._poll(0.0)
-        self._release(me)
-        me.seen = self._lead.count
+    # --- waiting ---------------------------------------------------------------------------------
 
-    def _claim(self, me: Waiter) -> bool:
-        if not self._lead.claim(me):
+    def wait(self, me: Waiter) -> None:
+        """Waits until the requests of ``me`` are decided, and their output is sent.
+
+        The thread leads, polls without leadership, or sleeps. Raises what a signal handler raises.
+        """
+        while (step := self.locked(self._next_step, me)) is not None:
+            step()
+
+    def _next_step(self, me: Waiter) -> Callable[[], object] | None:
+        """What the thread does next, without the mutex; None if it is done."""
+        now = monotonic()
+        if me.generation != self.generation:
+            self._fail_inherited(me)
+        deadline = me.expire(now)
+        leads = self.leader is me
+        if not me.undecided:
+            return self._leave_or_flush(me)
+        subscribes = me.subscribed == me.undecided
+        self._enqueue(me, subscribes)
+        if not subscribes:
+            if (leads and (not self.exclusive or me.outer is not None)) or (
+                not leads and self._take_leadership(me)
+            ):
+                return partial(self.round, me, min(deadline - now, LONGEST_WAIT))
+        elif not leads and self.output_pending and self._take_leadership(me):
+            return partial(self.round, me, 0.0)
+        if self.leader is me:
+            self._release_leadership(me)
+        if subscribes and self.watch_poller in (None, me):
+            self.watch_poller = me
+            return self._watch_step(me, min(deadline - now, LONGEST_WAIT))
+        return partial(
+            self.safe_points.wait, me.prepare_sleep().acquire, True, min(deadline - now, LONGEST_WAIT)
+        )
+
+    def _enqueue(self, me: Waiter, subscribes: bool) -> None:
+        """Lists a thread with those that wait, or with those that have subscriptions only."""
+        queue, other = (self.subscribed, self.waiting) if subscribes else (self.waiting, self.subscribed)
+        if me not in queue:
+            other.pop(me, None)
+            queue[me] = None
+
+    def _leave_or_flush(self, me: Waiter) -> Callable[[], object] | None:
+        """Ends the wait of a thread.
+
+        If it leaves output that no waiting thread will send, it first sends it.
+        """
+        others_wait = len(self.waiting) > (me in self.waiting)
+        if self.output_pending and not others_wait and (self.leader is me or self._take_leadership(me)):
+            return partial(self.round, me, 0.0)
+        self.leave(me)
+        return None
+
+    def leave(self, me: Waiter) -> None:
+        """Removes a thread from the hub, and wakes its successor."""
+        for queue in (self.waiting, self.subscribed, self.exclusive):
+            queue.pop(me, None)
+        if self.watch_poller is me:
+            self.watch_poller = None
+        if self.leader is me:
+            self._release_leadership(me)
+        else:
+            self._wake_successor()
+
+    def abandon(self, waiter: Waiter) -> None:
+        """Ends the requests of a waiter with the votes that they have; they stay sent."""
+        for request in waiter.requests:
+            request.waiter = None
+            request.decide()
+        waiter.requests, waiter.undecided, waiter.subscribed = [], 0, 0
+
+    def _fail_inherited(self, me: Waiter) -> None:
+        """A child of fork returns to a wait of its parent: the connections are gone."""
+        for request in me.requests:
+            for channel in self.channels:
+                request.count(channel.index, FAULT, "not connected")
+            request.decide()
+        me.generation, me.outer = self.generation, None
+
+    # --- the watch poller --------------------------------------------------------------------------
+
+    def _watch_step(self, me: Waiter, longest: float) -> Callable[[], object]:
+        """Polls all connections without leadership, so that any thread can take it without waking this one.
+
+        While other threads lead, they receive every event: the watch poller only checks whether they still
+        do.
+        """
+        busy = self.leader is not None or bool(self.exclusive) or me.seen_epoch != self.epoch
+        me.seen_epoch = self.epoch
+        if busy:
+            return partial(
+                self.safe_points.wait, me.prepare_sleep().acquire, True, min(longest, WATCH_POLL_INTERVAL)
+            )
+        if self.kick_pair is not None:
+            me.kick = self.kick_pair[1]
+        return partial(self._poll_for_subscribers, me, self._new_poller(), longest)
+
+    def _poll_for_subscribers(self, me: Waiter, poller: select.poll, longest: float) -> None:
+        try:
+            came = bool(self.safe_points.wait(poller.poll, longest * 1000))
+        finally:
+            me.kick = None
+        if came and self.locked(self._take_leadership, me):
+            self.round(me, 0.0)
+            self.locked(self._end_watch_round, me)
+
+    def _end_watch_round(self, me: Waiter) -> None:
+        self._release_leadership(me)
+        me.seen_epoch = self.epoch
+
+    # --- leadership, with the mutex ----------------------------------------------------------------
+
+    def _take_leadership(self, me: Waiter) -> bool:
+        """Takes leadership if no thread leads and no other thread wants it exclusively.
+
+        A signal handler takes it from the wait that it interrupted, and gives it back when it ends.
+        """
+        if self.leader is None:
+            if self.exclusive and me not in self.exclusive:
+                return False
+        elif self.leader.thread != me.thread:
             return False
-        self._kicked = False
-        if me.outer is not None:
-            # The frame that a signal handler interrupted may be in the middle of poll(), or of anything.
-            self._poller = self._new_poller()
-            for connection in self._by_fd.values():
-                if connection.busy:
-                    self._poller.unregister(connection.fd)
-            self._news = True
-        elif self._torn:
-            self._mend()
+        else:
+            me.outer = self.leader
+            self.poller = self._new_poller()  # the thread is inside the poll of the other one
+        self.leader = me
+        self.epoch += 1
         return True
 
-    def _release(self, me: Waiter) -> None:
-        """Give the lead up, if I have it, and first of all see to it that somebody takes it."""
-        if self._lead.holder.get(None) is me:
-            if me.outer is not None:
-                self._poller = self._new_poller()
-                self._news = self._expecting = True
-            self._lead.give_up(me)
-        self._lead.pass_on()
-        if self._breaks:
-            self._tell()
+    def _release_leadership(self, me: Waiter) -> None:
+        self.leader, me.outer = me.outer, None
+        self._wake_successor()
 
-    def _leave(self, me: Waiter) -> None:
-        self._lead.forget(me)
-        self._release(me)
+    def _wake_successor(self) -> None:
+        """If no thread leads, wakes a thread that can, or one that becomes the watch poller."""
+        if self.leader is not None:
+            return
+        for waiter in (*self.exclusive, *self.waiting):
+            waiter.notify()
+            return
+        if self.watch_poller is None:
+            for waiter in self.subscribed:
+                waiter.notify()
+                return
 
-    def _mend(self) -> None:
-        """Something was raised in the middle of leading: make good what it may have cut short."""
-        self._torn = False
-        self._news = True
-        for lane in self._lanes:
-            if lane.connection is not None and lane.connection.busy:
-                self._break(lane.connection, ConnectionError("interrupted by a signal handler"))
-        self._poller = self._new_poller()
-
-    def _kick_leader(self) -> None:
-        """Wake it, if it is not about to look anyway."""
-        if self._lead.holder and not self._expecting and not self._kicked and self._kick is not None:
-            self._kicked = True
+    def kick(self) -> None:
+        """Ends the poll of the leader, or of the watch poller."""
+        if not self.kicked and self.kick_pair is not None:
+            self.kicked = True
             with contextlib.suppress(OSError):
-                self._kick[1].send(b"!")
+                self.kick_pair[1].send(b"!")
 
-    # --- what the leader does ----------------------------------------------------------------
+    def exclusively(self, step: Callable[[], T]) -> T:
+        """Calls ``step`` with the mutex, while no other thread uses a connection."""
+        me = Waiter()
+        try:
+            self._lead_exclusively(me)
+            result = self.locked(step)
+            self.round(me, 0.0)
+            return result
+        finally:
+            self.locked(self.leave, me)
 
-    def _flush(self) -> None:
-        """Send what is new."""
-        self._news = False
-        self._flushes += 1
-        if self._dead:
-            self._bury()
-        for lane in self._lanes:
-            connection = lane.connection
-            if connection is None or connection.busy:
-                continue
-            if lane.kept:
-                lane.replay(connection, monotonic())
-            if connection.tail < len(connection.line):
-                connection.take()
-                if not connection.lagging:
-                    self._expecting = True
-            if connection.out and not connection.blocked:
-                self._send(connection)
-            if connection.incoming:  # half a reply, or what who read it was kept from matching
-                self._work(connection, select.POLLIN, monotonic())
+    def _lead_exclusively(self, me: Waiter) -> None:
+        self.locked(self.exclusive.__setitem__, me, None)
+        while not self.locked(self._take_exclusive, me):
+            self.safe_points.wait(me.prepare_sleep().acquire, True, LONGEST_WAIT)
+
+    def _take_exclusive(self, me: Waiter) -> bool:
+        taken = self._take_leadership(me)
+        if not taken:
+            self.kick()
+        return taken
+
+    def _lead_once(self) -> bool:
+        """Leads one round without waiting, unless another thread leads. Returns whether it did."""
+        me = Waiter()
+        try:
+            if not self.locked(self._take_leadership, me):
+                return False
+            self.round(me, 0.0)
+        finally:
+            self.locked(self.leave, me)
+        return True
+
+    def flush(self) -> None:
+        """Sends the output that is pending, and receives what is there; never waits."""
+        if not self._lead_once() and not self.expects_replies:
+            self.locked(self.kick)
+
+    def maintain(self) -> None:
+        """As ``flush``, and resends one request to each master that answered with a transient error."""
+        self.locked(self._retry)
+        self.flush()
+
+    def _retry(self) -> None:
+        now = monotonic()
+        for channel in self.channels:
+            if channel.connection is not None and channel.resend.must_retry(now):
+                channel.resend_all(now, 1)
+                self.output_pending = True
+
+    def drain(self, deadline: float) -> bool:
+        """Leads until no master but the lagging ones owes a reply.
+
+        Returns whether that is so at the deadline.
+        """
+        me = Waiter()
+        try:
+            self._lead_exclusively(me)
+            while not (drained := self.locked(self._is_drained)) and (left := deadline - monotonic()) > 0:
+                self.round(me, min(left, LONGEST_WAIT))
+                if len(self.exclusive) > 1:
+                    break
+            return drained
+        finally:
+            self.locked(self.leave, me)
+
+    def _is_drained(self) -> bool:
+        return all(channel.is_idle() for channel in self.channels)
+
+    def expire_tickets(self) -> None:
+        """Decides the tickets whose time is over."""
+        now = monotonic()
+        if now >= self.loop.deadline:
+            self.loop.deadline = min([ticket.expire(now) for ticket in self.tickets], default=inf)
+
+    # --- a round of the leader ---------------------------------------------------------------------
+
+    def round(self, me: Waiter, longest: float) -> None:
+        """Sends, polls for at most ``longest`` seconds, receives, and counts what came."""
+        connections = self.locked(self._begin_round)
+        timeout = min(longest, EXPECT_WITHIN) if self.expects_replies else longest
+        try:
+            for connection in connections:
+                if connection.sending and not connection.failure:
+                    self._send(connection)
+                if connection.failure:
+                    timeout = 0.0
+            poll = self.poller.poll
+            events = self.safe_points.wait(poll, timeout * 1000) if timeout > 0 else poll(0)
+            for fd, event in events:
+                readable = self.by_fd.get(fd) if event & ~select.POLLOUT else None
+                if readable is not None and not readable.failure:
+                    readable.receive()
+        except BaseException:
+            self.torn = True
+            raise
+        self.locked(self._end_round, connections, bool(events))
 
     def _send(self, connection: Connection) -> None:
         blocked = connection.blocked
-        try:
-            connection.send()
-        except OSError as error:
-            self._break(connection, error)
-        else:
-            if connection.blocked is not blocked:
-                self._register(self._poller, connection)
-                if self._watch is not None:
-                    self._watch.output(connection.fd, connection.blocked)
+        connection.send()
+        if connection.blocked is not blocked:
+            self.poller.modify(connection.fd, _events(connection))
 
-    def _poll(self, timeout: float) -> float:
-        """Wait for something to come, and see to it. Returns the time."""
-        events = self._poller.poll(timeout * 1000)
+    def _begin_round(self) -> list[Connection]:
+        """Takes the output of all threads."""
+        self.output_pending = False
+        connections = [channel.connection for channel in self.channels if channel.connection is not None]
+        flushed = owed = False
+        for connection in connections:
+            if not connection.lagging_since:
+                flushed = flushed or bool(connection.out)
+                owed = owed or bool(connection.pending)
+            connection.begin_flush()
+        self.expects_replies = flushed or (self.expects_replies and owed)
+        return connections
+
+    def _end_round(self, connections: list[Connection], events: bool) -> None:
+        """Counts replies, and notices connections that broke or lag."""
         now = monotonic()
-        for fd, event in events:
-            connection = self._by_fd.get(fd)
-            if connection is None:
-                self._read_kick()
-            elif connection.lane.connection is not connection:
-                self._forget(connection)
-            elif not connection.busy:
-                self._work(connection, event, now)
+        if self.kicked:
+            self._drain_kick()
         if not events:
-            self._expecting = False
-        if not events or now >= self._look_at:
-            self._look_at = now + LOOK_EVERY
-            for fd in {*self._by_fd}.difference(fd for fd, _ in events):
-                if (silent := self._by_fd.get(fd)) is not None:
-                    silent.lag(now)
-        self._polled = now
-        if self._breaks:
-            self._tell()
-        return now
+            self.expects_replies = False
+        for connection in connections:
+            if connection.channel.connection is not connection:
+                continue  # a signal handler ended it
+            if not (connection.received and connection.process_input(now, self.last_poll)):
+                connection.flag_lagging(now)
+            if connection.failure:
+                self.break_connection(connection, connection.failure)
+            else:
+                self.output_pending |= bool(connection.out)
+                self._watch_output(connection)
+        self.last_poll = now
 
-    def _work(self, connection: Connection, event: int, now: float) -> None:
-        """Read what is there; and if it takes bytes again, send."""
-        if event & select.POLLOUT:
-            self._send(connection)
-        try:
-            connection.receive(now, self._polled)
-            # There may be room again for what is kept; or a reply may ask for another request.
-            if not connection.match():
-                connection.lag(now)
-            elif connection.lane.kept or connection.tail < len(connection.line):
-                self._news = True
-        except (OSError, ProtocolError) as error:
-            self._break(connection, error)
-
-    def _read_kick(self) -> None:
-        if self._kick is not None:
+    def _drain_kick(self) -> None:
+        if self.kick_pair is not None:
             with contextlib.suppress(OSError):
-                self._kick[0].recv(64)
-        self._kicked = False
+                self.kick_pair[0].recv(64)
+        self.kicked = False
 
-    def _break(self, connection: Connection, error: Exception) -> None:
-        why = clean(getattr(error, "strerror", None) or str(error))
-        if isinstance(error, ProtocolError):
-            why = f"{PROTOCOL_ERROR}: {why}"
-        if connection.lane.connection is connection:
-            self._end(connection, why, broken=True)
-            self._bury()
+    def _watch_output(self, connection: Connection) -> None:
+        """The event loop watches for room to write while output is left."""
+        wanted = connection.blocked
+        if self.loop.fd is not None and connection.polls_output is not wanted:
+            connection.polls_output = wanted
+            self.loop.fd.set_output(connection.fd, wanted)
 
-    def _end(self, connection: Connection, why: str, broken: bool = False) -> None:
-        lane = connection.lane
-        connection.why = why  # together
-        lane.connection, lane.remains = None, connection
-        lane.broken = why if broken else ""
-        self._breaks += broken
-        self._dead += [connection]
-        self._forget(connection)
+    # --- connections, with the mutex ---------------------------------------------------------------
 
-    def _forget(self, connection: Connection) -> None:
-        self._by_fd.pop(connection.fd, None)
+    def add_connection(self, connection: Connection) -> None:
+        connection.channel.connection = connection
+        self.by_fd[connection.fd] = connection
+        self.poller.register(connection.fd, _events(connection))
+        if self.loop.fd is not None:
+            self.loop.fd.add(connection.fd)
+
+    def break_connection(self, connection: Connection, why: str) -> None:
+        connection.channel.broken = why
+        self.breaks += 1
+        self.end_connection(connection, why)
+
+    def end_connection(self, connection: Connection, why: str) -> None:
+        self.by_fd.pop(connection.fd, None)
         with contextlib.suppress(KeyError):
-            self._poller.unregister(connection.fd)
-        if self._watch is not None:
-            self._watch.remove(connection.fd)
+            self.poller.unregister(connection.fd)
+        if self.loop.fd is not None:
+            self.loop.fd.remove(connection.fd)
+        connection.channel.fail(why)
 
-    def _bury(self) -> None:
-        """Fail what ended connections owe. First all of it, then the decisions."""
-        for connection in self._dead[:]:
-            connection.condemn()
-        while self._dead:
-            connection = self._dead[0]
-            connection.fail(monotonic())
-            if self._dead and self._dead[0] is connection:
-                del self._dead[0]
+    def watch_all(self, fd: LoopFd) -> None:
+        """The event loop watches all connections through this descriptor from now on."""
+        self.loop.fd = fd
+        for connection in self.by_fd.values():
+            fd.add(connection.fd)
+            connection.polls_output = connection.blocked
+            fd.set_output(connection.fd, connection.blocked)
+        if self.loop.decided:
+            self.loop.notify()
 
-    def _tell(self) -> None:
-        while self._breaks > 0:
-            self._breaks -= 1
-            try:
-                self._on_break()
-            except BaseException:
-                self._breaks += 1
-                raise
+    def open_kick(self) -> tuple[socket.socket, socket.socket]:
+        """The sockets by which a thread ends the poll of another one."""
+        self.kick_pair = socket.socketpair()
+        for end in self.kick_pair:
+            end.setblocking(False)
+        self.poller = self._new_poller()
+        return self.kick_pair
+
+    def close_kick(self) -> Sequence[socket.socket]:
+        """The sockets of the kick, for the caller to close."""
+        pair, self.kick_pair = self.kick_pair or (), None
+        self.poller = self._new_poller()
+        self.kicked = False
+        return pair
 
     def _new_poller(self) -> select.poll:
         poller = select.poll()
-        if self._kick is not None:
-            poller.register(self._kick[0], select.POLLIN)
-        for lane in self._lanes:
-            if lane.connection is not None:
-                self._register(poller, lane.connection)
+        if self.kick_pair is not None:
+            poller.register(self.kick_pair[0], select.POLLIN)
+        for fd, connection in self.by_fd.items():
+            poller.register(fd, _events(connection))
         return poller
 
-    def _register(self, poller: select.poll, connection: Connection) -> None:
-        events = select.POLLIN | select.POLLOUT if connection.blocked else select.POLLIN
-        poller.register(connection.fd, events)
 
-
-def _close_all(sockets: set[socket.socket]) -> None:
-    for sock in sockets:
-        sock.close()
+def _events(connection: Connection) -> int:
+    return select.POLLIN | select.POLLOUT if connection.blocked else select.POLLIN

@@ -1,77 +1,60 @@
-"""What the pure-Python engine keeps for one master, to be sent again: rule 7 of the contract."""
+"""The resend queue of one master: rule 7 of the contract."""
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
+from math import inf
 
 from ..contract import RETRY_AFTER
-from .requests import Op
+from .request import PendingRequest
 
 
-class Kept:
-    """``kept`` goes out as soon as there is a connection, and room. ``postponed``: when the master can.
+class ResendQueue:
+    """Requests that must still arrive, oldest first. ``dropped``: number of requests that found it full.
 
-    ``most``: how many there may be of each. ``dropped``: those that were more.
+    While the master is connected, the queue holds requests that the master answered with a transient error.
     """
 
-    __slots__ = ("dropped", "kept", "most", "postponed", "purge_at", "retry_at")
+    __slots__ = ("_most", "_purge_at", "_requests", "_retry_at", "dropped")
 
     def __init__(self, most: int) -> None:
-        self.most = most
-        self.kept: deque[Op] = deque()
-        self.purge_at = 0.0  # none of the kept ends before
-        self.postponed: deque[Op] = deque()
-        self.retry_at = 0.0  # not before then is one of these sent again
+        self._most = most
+        self._requests: deque[PendingRequest] = deque()
+        self._purge_at = 0.0  # no entry expires before
+        self._retry_at = 0.0  # no retry of a transient error before
         self.dropped = 0
 
-    def keep(self, op: Op, now: float) -> None:
-        """For the next connection, while it is worth it."""
-        if op.until <= now:
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def add(self, request: PendingRequest, now: float) -> None:
+        """Adds a request that is worth resending."""
+        if request.resend_until <= now:
             return
-        kept, bound = self.kept, self.most
-        if len(kept) >= bound and now >= self.purge_at:
+        if len(self._requests) >= self._most and now >= self._purge_at:
             self._purge(now)
-        if len(kept) >= bound:
+        if len(self._requests) >= self._most:
             self.dropped += 1
         else:
-            kept.append(op)
-            self.purge_at = min(self.purge_at, op.until)
+            self._requests.append(request)
+            self._purge_at = min(self._purge_at, request.resend_until)
 
     def _purge(self, now: float) -> None:
-        kept, soonest = self.kept, float("inf")
-        for _ in range(len(kept)):
-            with contextlib.suppress(IndexError):  # others may take from it too
-                op = kept.popleft()
-                if op.until > now:
-                    kept.append(op)
-                    soonest = min(soonest, op.until)
-        self.purge_at = soonest
+        self._requests = deque(request for request in self._requests if request.resend_until > now)
+        self._purge_at = min((request.resend_until for request in self._requests), default=inf)
 
-    def postpone(self, op: Op, now: float) -> None:
-        """Until the master can do it, while it is worth it."""
-        self._forget_expired(now)
-        if len(self.postponed) >= self.most:
-            self.dropped += 1
-        elif op.until > now:
-            self.postponed.append(op)
+    def first(self, now: float) -> PendingRequest | None:
+        """The oldest request that is still worth resending."""
+        while self._requests and self._requests[0].resend_until <= now:
+            self._requests.popleft()
+        return self._requests[0] if self._requests else None
 
-    def retry(self, now: float) -> bool:
-        """Whether it is time to see if the master can now: with the oldest, the others follow its answer."""
-        if not self.postponed or now < self.retry_at:
+    def remove_first(self) -> None:
+        self._requests.popleft()
+
+    def must_retry(self, now: float) -> bool:
+        """Whether to resend one request to see if the master can do it now; at most every RETRY_AFTER."""
+        if not self._requests or now < self._retry_at:
             return False
-        self.retry_at = now + RETRY_AFTER
-        self._forget_expired(now)
-        self.resume(1)
+        self._retry_at = now + RETRY_AFTER
         return True
-
-    def resume(self, most: int | None = None) -> None:
-        """What is postponed goes out with the next replay, or so much of it at most."""
-        with contextlib.suppress(IndexError):  # others may take from it too
-            for _ in range(len(self.postponed) if most is None else most):
-                self.kept.append(self.postponed.popleft())
-
-    def _forget_expired(self, now: float) -> None:
-        with contextlib.suppress(IndexError):
-            while self.postponed[0].until <= now:
-                self.postponed.popleft()

@@ -1,4 +1,4 @@
-"""One fd for an event loop to watch, in place of all connections: epoll, or kqueue."""
+"""The one descriptor that an event loop watches in place of all connections: epoll, or kqueue."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import sys
 from typing import Any
 
 
-class Watch:
-    """Readable as long as a connection has something to read or to write, or after ``ring``."""
+class LoopFd:
+    """Readable while a connection has something to read, or can take output again, or after ``signal``."""
 
-    _bell: tuple[int, ...] = ()
+    _wakefd: tuple[int, ...] = ()
     _poll: Any = None
 
     def __init__(self) -> None:
         self._poll = self._new()
-        self._bell = os.pipe()
-        for end in self._bell:
+        self._wakefd = os.pipe()
+        for end in self._wakefd:
             os.set_blocking(end, False)
-        self.add(self._bell[0])
+        self.add(self._wakefd[0])
 
     def fileno(self) -> int:
         return int(self._poll.fileno())
 
-    def ring(self) -> None:
-        with contextlib.suppress(OSError):  # full: it rings already
-            os.write(self._bell[1], b"!")
+    def signal(self) -> None:
+        with contextlib.suppress(OSError):  # the pipe is full, so it is readable
+            os.write(self._wakefd[1], b"!")
 
-    def silence(self) -> None:
+    def drain(self) -> None:
         with contextlib.suppress(OSError):
-            os.read(self._bell[0], 64)
+            os.read(self._wakefd[0], 64)
 
     def close(self) -> None:
-        bell, self._bell = self._bell, ()
-        for end in bell:
+        wakefd, self._wakefd = self._wakefd, ()
+        for end in wakefd:
             os.close(end)
-        if self._poll is not None:  # None where __init__ got no file descriptor
+        if self._poll is not None:  # __init__ may have got no descriptor
             self._poll.close()
 
     __del__ = close
@@ -50,12 +50,12 @@ class Watch:
         def add(self, fd: int) -> None:
             self._poll.register(fd, select.EPOLLIN)
 
-        def output(self, fd: int, wanted: bool) -> None:
-            """Whether to watch for room to write, too."""
+        def set_output(self, fd: int, wanted: bool) -> None:
+            """Sets whether the loop also watches for room to write."""
             self._poll.modify(fd, select.EPOLLIN | select.EPOLLOUT if wanted else select.EPOLLIN)
 
         def remove(self, fd: int) -> None:
-            with contextlib.suppress(OSError):  # it is not there any more
+            with contextlib.suppress(OSError):  # it is closed
                 self._poll.unregister(fd)
 
     else:
@@ -66,7 +66,7 @@ class Watch:
         def add(self, fd: int) -> None:
             self._control(fd, select.KQ_FILTER_READ, select.KQ_EV_ADD)
 
-        def output(self, fd: int, wanted: bool) -> None:
+        def set_output(self, fd: int, wanted: bool) -> None:
             self._control(fd, select.KQ_FILTER_WRITE, select.KQ_EV_ADD if wanted else select.KQ_EV_DELETE)
 
         def remove(self, fd: int) -> None:

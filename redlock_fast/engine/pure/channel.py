@@ -1,0 +1,89 @@
+"""What the engine holds for one master: counters, bounds, the resend queue, the connection."""
+
+from __future__ import annotations
+
+from math import inf
+from time import monotonic
+
+from ..contract import FAULT, ConnectionState
+from .connection import Connection
+from .resend import ResendQueue
+from .subscriptions import Subscriptions
+
+
+class MasterChannel:
+    """The hub's mutex guards every field.
+
+    ``connection``: None if the master is not connected. ``broken``: why the connection broke. ``remains``:
+    the connection that broke and that ``detach`` has not returned.
+    """
+
+    __slots__ = (
+        "broken",
+        "connection",
+        "index",
+        "lag_after",
+        "late",
+        "max_buffer",
+        "max_owed",
+        "pushes",
+        "remains",
+        "resend",
+        "resent",
+        "scanned",
+        "subscriptions",
+    )
+
+    def __init__(
+        self, index: int, bounds: tuple[int, int, int], lag_after: float, subscriptions: Subscriptions
+    ) -> None:
+        self.index = index
+        self.max_owed, self.max_buffer, most_resent = bounds
+        self.lag_after = lag_after
+        self.subscriptions = subscriptions  # of all masters
+        self.resend = ResendQueue(most_resent)
+        self.connection: Connection | None = None
+        self.remains: Connection | None = None
+        self.broken = ""
+        self.late = self.resent = self.pushes = self.scanned = 0
+
+    def resend_all(self, now: float, most: float = inf) -> None:
+        """Submits requests of the resend queue again, ``most`` at most, as far as there is room."""
+        connection = self.connection
+        while connection is not None and most > 0 and (request := self.resend.first(now)) is not None:
+            why = connection.append(request, {}, now)
+            if why in ("too many replies owed", "buffer full"):
+                return
+            self.resend.remove_first()
+            self.resent += not why
+            most -= 1
+
+    def fail(self, why: str) -> None:
+        """Makes every pending reply a fault. A request that must arrive joins the resend queue."""
+        connection, now = self.connection, monotonic()
+        if connection is None:
+            return
+        self.connection, self.remains = None, connection
+        for request, template, _ in connection.pending:
+            request.pending -= not request.has_voted(self.index)
+            request.count(self.index, FAULT, why)
+            request.settle()
+            if template is not None and request.request.resend_for:
+                self.resend.add(request, now)
+        connection.pending.clear()
+        self.subscriptions.fail(self.index, why)
+
+    def is_idle(self) -> bool:
+        """Whether there is no output and no pending reply, except of a lagging master."""
+        connection = self.connection
+        if connection is None or connection.lagging_since:
+            return True
+        return not (connection.pending or connection.out or connection.sending)
+
+    def state(self) -> ConnectionState:
+        connection = self.connection
+        counters = (self.late, self.resent, self.resend.dropped, self.pushes, self.scanned)
+        if connection is None:
+            return ConnectionState(False, self.broken, 0, 0.0, 0.0, *counters)
+        lag = monotonic() - connection.lagging_since if connection.lagging_since else 0.0
+        return ConnectionState(True, "", len(connection.pending), lag, connection.round_trip, *counters)

@@ -1,0 +1,164 @@
+"""One request: its votes so far, and its decision. The twin of src/request.c.
+
+The hub's mutex guards every field. The votes of a decided request do not change, so its caller reads them
+without the mutex.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..contract import FAULT, NO_REPLY, Request, Votes, Wait
+
+if TYPE_CHECKING:
+    from .subscriptions import Subscriptions
+    from .waiter import Waiter
+
+#: As plain integers, which compare faster.
+EARLY, ALL = int(Wait.EARLY), int(Wait.ALL)
+
+
+class PendingRequest:
+    """A request that was submitted, and the votes of its masters.
+
+    ``pending``: number of masters that owe a reply. ``sent``: mask of the masters that were asked.
+    ``resend_until``: when the request stops being worth resending. ``waiter``: None if no caller waits for
+    the request. ``subscription``: None unless the votes stay open until a push changes them.
+    """
+
+    __slots__ = (
+        "decided",
+        "details",
+        "faulty",
+        "granted",
+        "most_against",
+        "need",
+        "pending",
+        "refused",
+        "request",
+        "resend_until",
+        "sent",
+        "subscription",
+        "values",
+        "wait",
+        "waiter",
+    )
+
+    def __init__(
+        self, request: Request, masters: int, need: int, wait: int, waiter: Waiter | None, resend_until: float
+    ) -> None:
+        self.request = request
+        self.values = [NO_REPLY] * masters
+        self.details: dict[int, str | bytes] = {}
+        self.granted = self.refused = self.faulty = 0
+        self.need = need
+        self.most_against = masters - need
+        self.wait = wait
+        self.pending = self.sent = 0
+        self.subscription: Subscription | None = None
+        self.waiter = waiter
+        self.resend_until = resend_until
+        self.decided = waiter is None
+
+    def has_voted(self, master: int) -> bool:
+        return self.values[master] != NO_REPLY
+
+    def count(self, master: int, value: int, detail: str | bytes = b"") -> None:
+        """Counts a vote. Only the first vote of a master counts, and no vote after the decision."""
+        if self.decided or self.values[master] != NO_REPLY:
+            return
+        self.values[master] = value
+        if value == FAULT:
+            self.details[master] = detail
+            self.faulty += 1
+        elif value > 0:
+            self.granted += 1
+        else:
+            self.refused += 1
+
+    def on_reply(self, master: int, now: float) -> None:
+        """A reply came that was pending. Its vote is not counted yet."""
+        self.pending -= self.values[master] == NO_REPLY
+        if self.waiter is not None:
+            self.waiter.last_reply = now
+
+    def count_pttl(self, master: int, value: int, reply: bytes, asked: float) -> None:
+        """Counts the reply to a subscription that was sent at ``asked``. See rule 11 of the contract."""
+        if not reply.startswith(b":") or value < -2:
+            self.count(master, FAULT, reply)
+        elif value == -2:
+            self.count(master, 1)
+        elif value >= 0 and self.subscription is not None:
+            self.subscription.expires[master] = asked + (value + 1) / 1000
+
+    def is_determined(self) -> bool:
+        """Whether later votes cannot change the result."""
+        if self.subscription is not None:
+            return self.granted >= self.need or self.refused + self.faulty > self.most_against
+        if not self.need or not self.pending:
+            return True
+        against = self.refused + self.faulty if self.wait == EARLY else self.refused
+        return self.wait != ALL and (self.granted >= self.need or against > self.most_against)
+
+    def settle(self) -> None:
+        """Decides the request if it is determined. Otherwise a subscription may end sooner."""
+        if self.decided:
+            return
+        if self.is_determined():
+            self.decide()
+        elif (
+            self.subscription is not None
+            and self.subscription.move_deadline(self)
+            and self.waiter is not None
+        ):
+            self.waiter.on_deadline_moved(self.subscription.deadline)
+
+    def decide(self) -> None:
+        """Decides the request with the votes that it has. Its last decision wakes the waiter."""
+        if self.decided:
+            return
+        self.decided = True
+        if self.subscription is not None:
+            self.subscription.registry.remove(self)
+        if (waiter := self.waiter) is not None:
+            waiter.undecided -= 1
+            waiter.subscribed -= self.subscription is not None
+            if not waiter.undecided:
+                waiter.notify()
+
+    def has_failed(self) -> bool:
+        """Whether it is decided with too few grants."""
+        return self.decided and self.granted < self.need
+
+    def votes(self) -> Votes:
+        return Votes(tuple(self.values), self.sent, self.granted, self.refused, self.faulty, self.details)
+
+
+class Subscription:
+    """The part of a request that only a subscription has.
+
+    ``masters``: mask of the masters that watch. ``expires``: when the watched key of each master will have
+    expired. ``deadline``: when the subscription ends, if that is before the end of its waiter.
+    """
+
+    __slots__ = ("deadline", "expires", "masters", "registry", "watch")
+
+    def __init__(self, watch: int, masters: int, registry: Subscriptions) -> None:
+        self.watch = watch
+        self.masters = 0
+        self.expires = [inf] * masters
+        self.deadline = inf
+        self.registry = registry
+
+    def move_deadline(self, request: PendingRequest) -> bool:
+        """Sets the deadline: when the first ``need`` masters have granted or expired.
+
+        Returns whether it is earlier.
+        """
+        ends = sorted(
+            0.0 if value > 0 else inf if value == FAULT else end
+            for value, end in zip(request.values, self.expires, strict=True)
+        )
+        before, self.deadline = self.deadline, ends[request.need - 1]
+        return self.deadline < before

@@ -1,0 +1,139 @@
+"""Waiters: requests that were submitted together, and the thread or event loop that waits for them."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import weakref
+from collections.abc import Sequence
+from math import inf
+from threading import Lock, get_ident
+from typing import TYPE_CHECKING
+
+from ..contract import NOT_SENT, Batch, BatchVotes, Request, Votes
+
+if TYPE_CHECKING:
+    from .loop_side import LoopSide
+    from .request import PendingRequest
+
+
+class Waiter:
+    """Requests, and the thread that waits for their decision. The hub's mutex guards every field.
+
+    ``limit``: when the wait ends. ``idle_timeout``: if it is not 0, the wait also ends that long after
+    ``last_reply``. ``undecided``, ``subscribed``: number of undecided requests, and of undecided
+    subscriptions. ``wake``: a lock that the thread acquires to sleep; its release wakes the thread.
+    ``kick``: while the thread polls without leadership, the socket that ends its poll. ``seen_epoch``: the
+    epoch of leadership that the thread saw last. ``outer``: the leader on the same thread that a signal
+    handler interrupted. ``generation``: of the hub, at submission.
+    """
+
+    __slots__ = (
+        "generation",
+        "idle_timeout",
+        "kick",
+        "last_reply",
+        "limit",
+        "outer",
+        "requests",
+        "seen_epoch",
+        "subscribed",
+        "thread",
+        "undecided",
+        "wake",
+    )
+
+    def __init__(self) -> None:
+        self.requests: list[PendingRequest] = []
+        self.undecided = self.subscribed = self.generation = 0
+        self.limit = inf
+        self.last_reply = self.idle_timeout = 0.0
+        self.thread = get_ident()
+        self.wake: Lock | None = None
+        self.kick: socket.socket | None = None
+        self.seen_epoch = -1
+        self.outer: Waiter | None = None
+
+    def begin(self, now: float, timeout: float, idle_timeout: float) -> None:
+        """Sets when the wait ends."""
+        self.limit = now + timeout
+        self.last_reply = now
+        self.idle_timeout = idle_timeout
+
+    def deadline(self) -> float:
+        """When the time of a request ends that is no subscription."""
+        return min(self.limit, self.last_reply + self.idle_timeout) if self.idle_timeout else self.limit
+
+    def expire(self, now: float) -> float:
+        """Decides the requests whose time is over.
+
+        Returns when the time of the next one ends, inf if none is left.
+        """
+        deadline, soonest = self.deadline(), inf
+        if deadline > now and not self.subscribed:
+            return deadline if self.undecided else inf
+        for request in self.requests:
+            if not request.decided:
+                subscription = request.subscription
+                end = deadline if subscription is None else min(self.limit, subscription.deadline)
+                if end <= now:
+                    request.decide()
+                else:
+                    soonest = min(soonest, end)
+        return soonest
+
+    def on_deadline_moved(self, deadline: float) -> None:
+        """A subscription ends earlier than the thread knows."""
+        self.notify()
+
+    def notify(self) -> None:
+        """Wakes the thread, wherever it waits."""
+        if self.wake is not None:
+            with contextlib.suppress(RuntimeError):  # it is released already
+                self.wake.release()
+        if self.kick is not None:
+            with contextlib.suppress(OSError):  # its buffer is full, so it is readable
+                self.kick.send(b"!")
+
+    def prepare_sleep(self) -> Lock:
+        """The lock that the thread acquires to sleep until ``notify``."""
+        if self.wake is None:
+            self.wake = Lock()
+            self.wake.acquire()
+        return self.wake
+
+
+class Ticket(Waiter):
+    """Requests that an event loop submitted. Their decision goes to the loop's queue."""
+
+    __slots__ = ("context", "loop", "submitted")
+
+    def __init__(self, submitted: Sequence[Request] | Batch, context: object, loop: LoopSide) -> None:
+        super().__init__()
+        self.submitted = submitted
+        self.context = context
+        self.loop = weakref.ref(loop)  # its queue refers to the ticket
+
+    def notify(self) -> None:
+        if (loop := self.loop()) is not None:
+            loop.add_decided(self)
+
+    def on_deadline_moved(self, deadline: float) -> None:
+        if (loop := self.loop()) is not None:
+            loop.move_deadline(deadline)
+
+
+def answers(submitted: Sequence[Request] | Batch, requests: list[PendingRequest]) -> list[Votes] | BatchVotes:
+    """The votes, in the form that fits what was submitted."""
+    votes = [request.votes() for request in requests]
+    if not isinstance(submitted, Batch):
+        return votes
+    return BatchVotes(
+        [one.granted for one in votes],
+        [one.sent for one in votes],
+        {
+            number: one
+            for number, (one, request) in enumerate(zip(votes, requests, strict=True))
+            if one.granted < request.need or (one.details and not NOT_SENT.issuperset(one.details.values()))
+        },
+    )
