@@ -479,7 +479,11 @@ PURE = [
             "self.refused + self.faulty if self.wait == EARLY else self.refused",
             "self.refused + self.faulty",
         ),
-        ("decided-one-refusal-late", "self.most_against = masters - need", "self.most_against = masters - need + 1"),
+        (
+            "decided-one-refusal-late",
+            "self.most_against = masters - need",
+            "self.most_against = masters - need + 1",
+        ),
         ("all-is-not-waited-for", "return self.wait != ALL and (", "return ("),
         (
             "a-quorum-less-one",

@@ -18,7 +18,7 @@ from redlock_fast.masters.state import (
     MasterState,
 )
 
-LOST, VIOLATED = "connection closed by the master", f"{PROTOCOL_ERROR}: a reply that nobody is owed"
+LOST, VIOLATED = "connection closed by the master", f"{PROTOCOL_ERROR}: a reply that no request is owed"
 
 
 class Time:
