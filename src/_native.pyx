@@ -276,7 +276,7 @@ cdef class NativeEngine:
     cdef int _made_kinds
     cdef set _tickets  # submitted, and not yet returned by on_ready
     cdef object _on_break
-    cdef uint64_t _told
+    cdef uint64_t _reported_breaks
 
     def __cinit__(self, int masters, on_break, *, size_t max_owed=MAX_OWED, size_t max_buffer=MAX_BUFFER,
                   size_t max_replay=MAX_REPLAY, double lag_after=LAG_AFTER):
@@ -319,7 +319,7 @@ cdef class NativeEngine:
         with nogil:
             hub_attach(self._hub, master, fd, transport, templates, verbs, kind)
             hub_maintain(self._hub)
-        self._tell()
+        self._report_breaks()
 
     def detach(self, int master):
         cdef hub_connection_state state
@@ -352,7 +352,7 @@ cdef class NativeEngine:
                 self._raise_interrupt()  # the break that it caused may have decided these requests
             return self._answers(ticket)
         finally:
-            self._tell()
+            self._report_breaks()
             if self._deferred:
                 deferred, self._deferred = self._deferred, []
                 for late in deferred:
@@ -400,21 +400,21 @@ cdef class NativeEngine:
         self._raise_interrupt()
         with nogil:
             hub_flush(self._hub)
-        self._tell()
+        self._report_breaks()
 
     def on_ready(self):
-        cdef hub_waiter *told
+        cdef hub_waiter *decided
         cdef _Ticket ticket
         self._raise_interrupt()  # of the previous round; this round's decisions must be returned
         with nogil:
-            told = hub_on_ready(self._hub)
+            decided = hub_on_ready(self._hub)
         tickets = []
-        while told is not NULL:
-            ticket = <_Ticket> told.owner
-            told = told.next
+        while decided is not NULL:
+            ticket = <_Ticket> decided.owner
+            decided = decided.next
             ticket.left()
             tickets.append(ticket)
-        self._tell()
+        self._report_breaks()
         result = []
         for ticket in tickets:
             if PySet_Discard(self._tickets, ticket):  # still expected: a callback may have forgotten it
@@ -431,7 +431,7 @@ cdef class NativeEngine:
     def maintain(self):
         with nogil:
             hub_maintain(self._hub)
-        self._tell()
+        self._report_breaks()
 
     def drain(self, double timeout):
         cdef int done = 0
@@ -439,7 +439,7 @@ cdef class NativeEngine:
         while True:
             with nogil:
                 done = hub_drain(self._hub, min(timeout, 0.05))
-            self._tell()
+            self._report_breaks()
             timeout = end - time.monotonic()
             if done or not timeout > 0:
                 return done != 0
@@ -591,10 +591,10 @@ cdef class NativeEngine:
         votes.details = details
         return votes
 
-    cdef int _tell(self) except -1:
+    cdef int _report_breaks(self) except -1:
         cdef uint64_t breaks = hub_breaks(self._hub)
-        if breaks != self._told:
-            self._told = breaks
+        if breaks != self._reported_breaks:
+            self._reported_breaks = breaks
             self._on_break()
         return 0
 

@@ -1,5 +1,5 @@
 /* Before a fork the forking thread takes every hub's mutex, so that no other thread is in the middle of a change
- * that the child copies. In the child each hub starts anew (hub_reset_after_fork). */
+ * that the child copies. In the child each hub is reset (hub_reset_after_fork). */
 #include "hub_internal.h"
 
 /* The time for all mutexes together. The child leaks a hub whose mutex was not free by then. */

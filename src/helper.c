@@ -56,7 +56,7 @@ static void *helper_main(void *argument) {
         me->leading = 0;
         hub_release_leadership_unlocks(h);
     }
-    if (me->leading) { /* it was handed leadership and told to end before it ran */
+    if (me->leading) { /* it got leadership, and must end, before it ran */
         me->leading = 0;
         hub_release_leadership_unlocks(h);
     }

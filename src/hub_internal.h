@@ -101,7 +101,7 @@ struct THREAD_SAFETY(capability("mutex")) hub {
     unsigned generation;        /* constant: number of forks from the first process to this one */
     hub *list_next, **list_pprev; /* list mutex */
     char fork_locked;           /* list mutex: the forking thread holds this hub's mutex */
-    /* A child of fork begins anew with these: */
+    /* A child of fork is reset with these: */
     pthread_mutex_t mutex;      /* constant */
     hub_leadership lead;        /* mutex */
     hub_waiters waiting;        /* mutex: undecided waiters in the order of arrival; see also `subs.waiting` */

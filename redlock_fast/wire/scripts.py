@@ -40,8 +40,8 @@ ACQUIRE_KEY = b"if not redis.call('set',key,token,'nx','px',ttl) then return 0 e
 #: that the marker exists.
 CHECK_MARKER = b"""local t=redis.call('time')
 local now=t[1]*1000+math.floor(t[2]/1000)
-local who,till=string.match(redis.call('get',marker) or '','^(%S*) (%d+)$')
-if not who or (process~='' and who~=process) then
+local owner,till=string.match(redis.call('get',marker) or '','^(%S*) (%d+)$')
+if not owner or (process~='' and owner~=process) then
   till=now+max_ttl
   redis.call('set',marker,process..string.format(' %.0f',till))
 end

@@ -89,7 +89,7 @@ class PureEngine:
             hub.locked(hub.submit, me, me.last_reply)
             hub.wait(me)
         except BaseException:
-            hub.locked(hub.abandon, me)
+            hub.locked(hub.abandon_waiter, me)
             hub.wait(me)  # what was submitted is sent
             raise
 
@@ -141,7 +141,7 @@ class PureEngine:
         assert isinstance(ticket, Ticket)
         ticket.context = None
         if self._hub.tickets.pop(ticket, ticket) is None:
-            self._hub.locked(self._hub.abandon, ticket)
+            self._hub.locked(self._hub.abandon_waiter, ticket)
 
     def flush(self) -> None:
         if not self._hub.interrupted():

@@ -228,7 +228,7 @@ class Hub:
         else:
             self._wake_successor()
 
-    def abandon(self, waiter: Waiter) -> None:
+    def abandon_waiter(self, waiter: Waiter) -> None:
         """Ends the requests of a waiter with the votes that they have; they stay sent."""
         for request in waiter.requests:
             request.waiter = None
