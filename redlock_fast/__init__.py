@@ -3,7 +3,6 @@
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from ._stats import Stats
 from .algorithm.quorum import Retry
 from .engine import load as _load
 from .errors import (
@@ -21,6 +20,7 @@ from .errors import (
 )
 from .locks.rlock import RLock
 from .masters.health import MasterHealth
+from .masters.stats import Stats
 from .threads.client import FastRedlock, Lock
 
 if _TYPE_CHECKING:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, cast
 
-from .._stats import Stats
 from ..algorithm.attempts import BLIP
 from ..algorithm.keys import encoded, key_of
 from ..algorithm.lease import AcquireFailure, Lease
@@ -22,6 +21,7 @@ from ..masters.connector import ConnectorSettings
 from ..masters.health import MasterHealth
 from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
+from ..masters.stats import Stats
 from ..wire.text import quoted
 from .config import check_masters, check_retry, number, refuse_unknown
 

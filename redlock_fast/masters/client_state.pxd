@@ -1,6 +1,6 @@
 # How masters/client_state.py is compiled: the same source, with types that C can reach into.
 
-from redlock_fast._stats cimport Stats
+from redlock_fast.masters.stats cimport Stats
 
 cdef class ClientState:
     cdef object __weakref__

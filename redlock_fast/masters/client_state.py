@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from .._stats import Stats
 from ..algorithm.lease import Lease
 from ..telemetry import EventLog
+from .stats import Stats
 
 
 class ClientState:

@@ -12,7 +12,6 @@ from dataclasses import fields
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
-from .._stats import Stats
 from ..algorithm.keys import encoded
 from ..errors import ConfigError, QuorumUnavailable
 from ..locks.client_base import BaseClient
@@ -21,6 +20,7 @@ from ..locks.lock_state import LockState
 from ..locks.many import check_resources
 from ..masters.address import Target
 from ..masters.health import MasterHealth
+from ..masters.stats import Stats
 from ..wire.text import quoted
 
 Client = TypeVar("Client", bound=BaseClient)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from support.certificates import Certificates
-from support.engines import engines
+from support.clients import Blocking, LoopThread
+from support.clocks import Jumping
+from support.combinations import spare
 from support.event_loops import LOOPS, Plain
+from support.renewing import TTL, Kept, Told, held
+from support.thorough import FULL
 from support.waiting import eventually
 
-from redlock_fast import AsyncFastRedlock, FastRedlock
+from redlock_fast import AsyncFastRedlock, FastRedlock, Lock
 from redlock_fast.compat import close_all
 from redlock_fast.embedded import Masters, find_server
 from redlock_fast.engine import load
@@ -25,24 +29,12 @@ PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of engine, kind of server and kind of loop every two are tested together, and not every three.
-
-    REDLOCK_FAST_TEST_TRIPLES=1: these, too.
-    """
-    if "REDLOCK_FAST_TEST_TRIPLES" in os.environ or len(engines()) < 2 or len(LOOPS) < 2:
-        return  # where one is always the same, the others must be met in every combination
-    spare = {item for item in items if len(_places(item)) == 3 and sum(_places(item)) % 2}
-    config.hook.pytest_deselected(items=list(spare))
-    items[:] = [item for item in items if item not in spare]
-
-
-def _places(item: pytest.Item) -> list[int]:
-    """Which of its kind are this test's engine, masters and loop; of those that it has."""
-    if not hasattr(item, "callspec"):
-        return []
-    engine, indices = item.callspec.params.get("engine_name"), item.callspec.indices
-    places = [indices[name] for name in ("masters", "plain", "make_loop") if name in indices]
-    return [("python", "native").index(engine), *places] if engine else places
+    """Each engine, kind of server and kind of client in each test, and not all of their combinations."""
+    if FULL:
+        return
+    left_out = set(spare(items))
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")
@@ -117,6 +109,38 @@ def as_before(started: list[Masters]) -> Iterator[None]:
             if master.pid is None:
                 master.restart()
             assert master.ask("FLUSHALL").startswith("+OK")
+            # A master that was a replica has the keys in a file, and would load them at its next start.
+            Path(master.socket_path).with_name("dump.rdb").unlink(missing_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def renewal_looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renewal notices soon that a test has put the clock forward."""
+    monkeypatch.setattr("redlock_fast.locks.auto_extend.TICK", 0.02)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def clock() -> Jumping:
+    return Jumping()
+
+
+@pytest.fixture
+def kept(connected: Callable[..., FastRedlock], clock: Jumping, told: Told) -> Kept:
+    """``kept(masters, **options)``: a client, and an auto-extended lock that it holds.
+
+    ``node_timeout``: a short one makes hung masters cheap. An extension that it ends is tried again.
+    """
+
+    def make(masters: Masters, node_timeout: float = 5.0, **options: Any) -> tuple[FastRedlock, Lock]:
+        c = connected(masters, ttl=TTL, clock=clock, node_timeout=node_timeout)
+        return c, held(c, **{"on_lost": told, **options})
+
+    return make
 
 
 @pytest.fixture
@@ -132,18 +156,30 @@ def all_masters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def client(engine_name: str) -> Iterator[Callable[..., FastRedlock]]:
-    """``client(masters, **options)``: a patient FastRedlock on this engine; Masters stand for their URLs."""
-    made: list[FastRedlock] = []
+def client_mode() -> str:
+    """How clients wait: see ``support.clients.both_clients``."""
+    return "threads"
 
-    def make(masters: Masters | Sequence[Any], **options: Any) -> FastRedlock:
+
+@pytest.fixture
+def client(engine_name: str, client_mode: str) -> Iterator[Callable[..., Any]]:
+    """``client(masters, **options)``: a patient FastRedlock on this engine; Masters stand for their URLs."""
+    loop = LoopThread(LOOPS[client_mode]) if client_mode in LOOPS else None
+    made: list[Any] = []
+
+    def make(masters: Masters | Sequence[Any], **options: Any) -> Any:
         where = masters.urls if isinstance(masters, Masters) else masters
-        made.append(FastRedlock(where, **{"engine": engine_name, **PATIENT, **options}))
+        settings = {"engine": engine_name, **PATIENT, **options}
+        made.append(
+            Blocking(AsyncFastRedlock(where, **settings), loop) if loop else FastRedlock(where, **settings)
+        )
         return made[-1]
 
     yield make
     for one in made:
         one.close()
+    if loop:
+        loop.end()
 
 
 @pytest.fixture

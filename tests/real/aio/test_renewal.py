@@ -1,0 +1,360 @@
+"""Auto-extended locks for asyncio: as for threads, and the body of ``async with`` is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.clocks import Jumping
+from support.event_loops import at_full_strength, clean, on_loops, until
+from support.keys import names, paused, wipe
+from support.waiting import DEADLINE
+
+from redlock_fast import AsyncFastRedlock, AsyncLock, LockLost
+from redlock_fast.algorithm.renewal_schedule import GONE, LATE, MAX_EXTENSIONS
+from redlock_fast.embedded import Masters
+
+pytestmark = pytest.mark.usefixtures("all_masters")
+
+MakeAio = Callable[..., AsyncFastRedlock]
+
+TTL = 60.0
+#: A little more than a third of it.
+THIRD = 21.0
+
+
+class Told:
+    """``on_lost`` that remembers, as a coroutine function."""
+
+    def __init__(self) -> None:
+        self.losses: list[tuple[AsyncLock, str]] = []
+
+    async def __call__(self, lock: AsyncLock, reason: str) -> None:
+        await asyncio.sleep(0)
+        self.losses.append((lock, reason))
+
+    def reasons(self) -> list[str]:
+        return [reason for _, reason in self.losses]
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def clock() -> Jumping:
+    return Jumping()
+
+
+async def held(c: AsyncFastRedlock, key: str = "kept", **options: Any) -> AsyncLock:
+    lock = c.lock(key, auto_extend=True, **options)
+    assert await lock.acquire(timeout=DEADLINE)
+    return lock
+
+
+async def renewed(c: AsyncFastRedlock, count: int) -> None:
+    await until(lambda: c.stats().renewed >= count, f"{count} extensions by renewal")
+
+
+def flush(masters: Masters) -> None:
+    for master in masters:
+        wipe(master)
+
+
+# --- its task -------------------------------------------------------------------------------
+
+
+@on_loops
+async def test_many_go_together(masters: Masters, aclient: MakeAio, clock: Jumping, told: Told) -> None:
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        locks = [await held(c, name, on_lost=told) for name in names(300)]
+        most = 0
+        for turn in (1, 2):
+            clock.jump(THIRD)
+            while c.stats().renewed < turn * 300:
+                most = max(most, len(asyncio.all_tasks()))
+                await asyncio.sleep(0)
+        assert most <= 2, "this one, and that of the renewal"
+        assert c.stats().renewed == 600
+        assert await c.release_many(locks) == [True] * 300
+        await clean(masters)
+    assert told.losses == []
+
+
+@on_loops
+async def test_abandoned_and_released(
+    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told
+) -> None:
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        stays, released, abandoned = [await held(c, name, on_lost=told) for name in names(3)]
+        assert await released.release()
+        del abandoned
+        gc.collect()
+        for turn in (1, 2, 3):
+            clock.jump(THIRD)
+            await renewed(c, turn)
+        assert c.stats().renewed == 3
+        assert len(c.renewal().schedule) == 1
+        assert await stays.release()
+    assert told.losses == []
+
+
+@on_loops
+async def test_closed(masters: Masters, aclient: MakeAio, clock: Jumping, told: Told) -> None:
+    """With an extension under way, too: no task is left, nobody is told."""
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        lock = await held(c, on_lost=told)
+        with paused(masters, 0, 1, 2, 3, 4):
+            clock.jump(THIRD)
+            await until(lambda: c.renewal()._task is not None, "an extension is under way")
+            closing = asyncio.ensure_future(c.close())
+            await asyncio.sleep(0.01)
+        await closing
+        lock.check()
+        clock.jump(TTL)
+        with pytest.raises(LockLost):
+            lock.check()
+    assert told.losses == []
+
+
+# --- the body of ``async with`` -------------------------------------------------------------------
+
+
+async def outlive(
+    lock: AsyncLock, masters: Masters, clock: Jumping, body: Callable[[], Any] | None = None
+) -> None:
+    """A body that waits for longer than its lock is there."""
+    async with lock:
+        flush(masters)
+        clock.jump(THIRD)
+        await (body() if body else asyncio.sleep(DEADLINE))
+        raise AssertionError("the body went on")
+
+
+@on_loops
+async def test_the_body_is_cancelled(masters: Masters, aclient: MakeAio, clock: Jumping, told: Told) -> None:
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        lock = c.lock("kept", auto_extend=True, on_lost=told)
+        task = asyncio.current_task()
+        assert task
+        for turn in (1, 2):
+            with pytest.raises(LockLost) as caught:
+                await outlive(lock, masters, clock)
+            assert isinstance(caught.value.__context__, asyncio.CancelledError)
+            assert GONE in str(caught.value.__context__)
+            assert task.cancelling() == 0
+            await until(lambda turn=turn: told.reasons() == [GONE] * turn, "it is told")  # type: ignore[misc]
+        await asyncio.sleep(0)
+        async with lock:
+            pass
+        await clean(masters)
+
+
+@on_loops
+async def test_late_is_late(valkey: Masters, aclient: MakeAio, clock: Jumping, told: Told) -> None:
+    """A loop that was held up beyond the lease."""
+    async with aclient(valkey, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        lock = c.lock("kept", auto_extend=True, on_lost=told)
+
+        async def held_up() -> None:
+            clock.jump(TTL)
+            await asyncio.sleep(DEADLINE)
+
+        with pytest.raises(LockLost):
+            async with lock:
+                await held_up()
+        await until(lambda: told.reasons() == [LATE], "it is told")
+
+
+@on_loops
+async def test_not_where_it_is_not_wanted(
+    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told
+) -> None:
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        lock = c.lock("kept", auto_extend=True, on_lost=told, cancel_on_loss=False)
+        ran: list[str] = []
+
+        async def body() -> None:
+            async with lock:
+                flush(masters)
+                clock.jump(THIRD)
+                await lock.lost.wait()
+                await asyncio.sleep(0.01)
+                ran.append("to its end")
+
+        with pytest.raises(LockLost):
+            await body()
+        assert ran == ["to its end"]
+        await until(lambda: told.reasons() == [GONE], "it is told")
+        # Nor where nobody entered the lock.
+        lock = await held(c, on_lost=told)
+        flush(masters)
+        clock.jump(THIRD)
+        await lock.lost.wait()
+        await asyncio.sleep(0.01)
+        assert await lock.release() is False
+
+
+@on_loops
+async def test_a_cancellation_from_outside_stays_one(
+    masters: Masters, aclient: MakeAio, clock: Jumping
+) -> None:
+    """Alone, and together with ours, in either order."""
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+
+        def cancel_too(lock: AsyncLock, reason: str) -> None:
+            task.cancel("from outside")
+
+        for on_lost, harm in ((None, False), (cancel_too, True)):
+            lock = c.lock("kept", auto_extend=True, on_lost=on_lost)
+            entered = asyncio.Event()
+
+            async def body(lock: AsyncLock = lock, entered: asyncio.Event = entered) -> None:
+                async with lock:
+                    entered.set()
+                    await asyncio.sleep(DEADLINE)
+
+            task = asyncio.ensure_future(body())
+            await entered.wait()
+            if harm:
+                flush(masters)
+                clock.jump(THIRD)
+            else:
+                task.cancel("from outside")
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert task.cancelled()
+        await clean(masters)
+
+
+@on_loops
+async def test_with_timeouts_and_task_groups(masters: Masters, aclient: MakeAio, clock: Jumping) -> None:
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05), c.lock("kept", auto_extend=True):
+                await asyncio.sleep(DEADLINE)
+        ended: list[int] = []
+
+        async def child(number: int) -> None:
+            try:
+                await asyncio.sleep(DEADLINE)
+            finally:
+                ended.append(number)
+
+        async def group() -> None:
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(3):
+                    tasks.create_task(child(number))
+
+        with pytest.raises(LockLost):
+            async with asyncio.timeout(DEADLINE):
+                await outlive(c.lock("kept", auto_extend=True), masters, clock, group)
+        assert sorted(ended) == [0, 1, 2]
+
+
+@on_loops
+async def test_a_body_that_swallows_or_replaces_the_cancellation(
+    masters: Masters, aclient: MakeAio, clock: Jumping
+) -> None:
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+
+        async def body(error: Exception | None) -> None:
+            async with c.lock("kept", auto_extend=True):
+                flush(masters)
+                clock.jump(THIRD)
+                try:
+                    await asyncio.sleep(DEADLINE)
+                except asyncio.CancelledError:
+                    if error:
+                        raise error from None
+
+        with pytest.raises(LockLost):
+            await body(None)
+        with pytest.raises(ZeroDivisionError):
+            await body(ZeroDivisionError())
+        task = asyncio.current_task()
+        assert task
+        assert task.cancelling() == 0
+
+
+@on_loops
+async def test_what_the_bodys_own_extension_finds(
+    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told
+) -> None:
+    """Its exception is enough: no cancellation comes on top."""
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        lock = c.lock("kept", auto_extend=True, on_lost=told)
+
+        async def extend() -> None:
+            async with lock:
+                flush(masters)
+                await lock.extend()
+
+        with pytest.raises(LockLost, match="before it was extended"):
+            await extend()
+        await asyncio.sleep(0.01)
+        await until(lambda: told.losses == [(lock, GONE)], "it is told")
+        assert c.stats().lost == 1
+
+
+@on_loops
+async def test_a_decorated_function_is_cancelled(
+    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told
+) -> None:
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+
+        @c.synchronized("kept", auto_extend=True, on_lost=told, max_extensions=0)
+        async def work() -> None:
+            clock.jump(THIRD)
+            holds = [hold for _, _, hold in c.renewal().schedule._ends]
+            await until(lambda: all(hold.stopped for hold in holds), "no extension is allowed")
+            clock.jump(TTL)
+            await asyncio.sleep(DEADLINE)
+
+        with pytest.raises(LockLost):
+            await work()
+        await until(lambda: told.reasons() == [MAX_EXTENSIONS], "it is told")
+
+
+# --- callbacks ------------------------------------------------------------------------------------
+
+
+@on_loops
+async def test_callbacks_harm_nobody(
+    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bad(lock: AsyncLock, reason: str) -> None:
+        raise ZeroDivisionError("at once")
+
+    async def bad_later(lock: AsyncLock, reason: str) -> None:
+        await asyncio.sleep(0)
+        raise ZeroDivisionError("later")
+
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        stays = await held(c, "stays")
+        kinds: list[Any] = [bad, bad_later, told, None]
+        lost = [await held(c, f"lost:{n}", on_lost=kind, max_extensions=0) for n, kind in enumerate(kinds)]
+        for turn in (1, 2, 3, 4):
+            clock.jump(THIRD)
+            await renewed(c, turn)
+        await until(lambda: told.losses == [(lost[2], MAX_EXTENSIONS)], "it is told")
+        assert all(lock.lost.is_set() for lock in lost)
+        logged = [record.getMessage() for record in caplog.records]
+        assert logged.count("on-lost-error") == 2
+        assert await stays.release()

@@ -1,0 +1,267 @@
+"""Drop-ins and their originals: they exclude each other, whoever comes first. And what all drop-ins share."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import redis
+import redis.asyncio
+import valkey
+from support.keys import nothing_left
+from support.peer_libraries import PeerLibrary, python_of
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast import ConfigError
+from redlock_fast.compat import aclose_all, aioredlock, close_all, pottery, redis_py, redlock, redlock_plus
+from redlock_fast.compat import redlock_py as redlock_py_
+from redlock_fast.compat._clients import shared, shared_aio
+from redlock_fast.embedded import Masters
+
+SUPPORT = Path(__file__).parents[2] / "support"
+Raw = Callable[[Masters], list[redis.Redis]]
+
+
+class Held(Protocol):
+    def __call__(self) -> None: ...
+
+
+#: (resource, masters, options) -> what gives it back, or None: others hold it. One attempt.
+Take = Callable[[str, Masters, dict[str, Any]], Held | None]
+
+
+def ports(masters: Masters) -> list[dict[str, Any]]:
+    return [{"host": "127.0.0.1", "port": master.port} for master in masters]
+
+
+def of_redlock_py(resource: str, masters: Masters, options: dict[str, Any]) -> Held | None:
+    locks = redlock_py_.Redlock(ports(masters), retry_count=1, **options)
+    lock = locks.lock(resource, 60_000)
+    return (lambda: locks.unlock(lock)) if lock else None
+
+
+def of_redlock(resource: str, masters: Masters, options: dict[str, Any]) -> Held | None:
+    lock = redlock.RedLock(resource, ports(masters), retry_times=1, ttl=60_000, **options)
+    return lock.release if lock.acquire() else None
+
+
+def of_redlock_plus(resource: str, masters: Masters, options: dict[str, Any]) -> Held | None:
+    lock = redlock_plus.Lock(resource, ports(masters), ttl=60_000, **options)
+    return (lambda: bool(lock.release()) and None) if lock.acquire(blocking=False) else None
+
+
+def of_pottery(resource: str, masters: Masters, options: dict[str, Any]) -> Held | None:
+    lock = pottery.Redlock(key=resource, masters=set(masters.urls), auto_release_time=60, **options)
+    return lock.release if lock.acquire(blocking=False) else None
+
+
+def of_redis_py(resource: str, masters: Masters, options: dict[str, Any]) -> Held | None:
+    kind = redis_py.lock_class(masters.urls, **options)
+    lock = kind(redis.Redis, resource, timeout=60)
+    return lock.release if lock.acquire(blocking=False) else None
+
+
+def of_aioredlock(resource: str, masters: Masters, options: dict[str, Any]) -> Held | None:
+    runner = asyncio.Runner()
+    locks = aioredlock.Aioredlock(ports(masters), retry_count=1, **options)
+
+    async def take() -> aioredlock.Lock | None:
+        try:
+            return await locks.lock(resource, 60)
+        except aioredlock.LockAcquiringError:
+            await locks.destroy()
+            return None
+
+    def give() -> None:
+        runner.run(locks.destroy())
+        runner.close()
+
+    if runner.run(take()):
+        return give
+    runner.close()
+    return None
+
+
+#: The package, how ours is taken, and the key of a resource.
+PEERS: dict[str, tuple[Take, str]] = {
+    "redlock-py": (of_redlock_py, "{}"),
+    "redlock": (of_redlock, "{}"),
+    "redlock-plus": (of_redlock_plus, "{}"),
+    "pottery": (of_pottery, "redlock:{}"),
+    "aioredlock": (of_aioredlock, "{}"),
+    "redis-py": (of_redis_py, "{}"),
+}
+
+
+@pytest.mark.usefixtures("all_masters")
+@pytest.mark.parametrize("peer", PEERS)
+def test_both_exclude_each_other(masters: Masters, options: dict[str, Any], raw: Raw, peer: str) -> None:
+    """With the commands that the originals send: the same keys, and tokens that anybody can read."""
+    take, pattern = PEERS[peer]
+    original, key = PeerLibrary(raw(masters)), pattern.format("shared")
+    assert original.lock(key, "theirs") == 5
+    assert take("shared", masters, options) is None
+    assert original.unlock(key, "theirs") == 5
+    release = take("shared", masters, options)
+    assert release
+    tokens: list[Any] = [node.get(key) for node in original.nodes]
+    assert all(token.isalnum() for token in tokens if token)
+    minority = original.lock(key, "theirs")  # a master that was still being connected was not asked
+    assert minority <= 2
+    assert original.unlock(key, "theirs") == minority
+    release()
+    nothing_left(masters)
+    assert original.lock(key, "theirs") == 5
+
+
+@contextmanager
+def holding(peer: str, resource: str, masters: Masters) -> Iterator[bool]:
+    """The real original in an environment of its own; whether it got the lock."""
+    command = [python_of(peer), str(SUPPORT / "holder.py"), peer.replace("-", "_"), resource]
+    command += [str(master.port) for master in masters]
+    clean = {"PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean
+    ) as process:
+        try:
+            assert process.stdout
+            yield process.stdout.readline().strip() == "True"
+            process.communicate(timeout=DEADLINE)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("peer", [name for name in PEERS if name != "redis-py"])
+def test_the_real_originals(valkey: Masters, options: dict[str, Any], peer: str) -> None:
+    take, _ = PEERS[peer]
+    with holding(peer, "real", valkey) as held:
+        assert held
+        assert take("real", valkey, options) is None
+    release = take("real", valkey, options)
+    assert release, "the original gave it back"
+    with holding(peer, "real", valkey) as held:
+        assert not held
+    release()
+    nothing_left(valkey)
+    with holding(peer, "real", valkey) as held:
+        assert held, "and so did ours"
+
+
+# --- one import ---------------------------------------------------------------------------------------
+
+THEIRS, OURS = "from redlock import", "from redlock_fast.compat.redlock_py import"
+
+
+def passes(python: str, source: str, masters: Masters, folder: Path) -> None:
+    """Runs the service's own tests."""
+    script = folder / "service.py"
+    script.write_text(source)
+    command = [python, str(script), *(str(master.port) for master in masters)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    tests = [line[4:-10] for line in source.splitlines() if line.startswith("def test_")]
+    assert done.stdout.split() == sorted(tests)
+
+
+def service() -> str:
+    return (SUPPORT / "service.py").read_text()
+
+
+def test_a_service_switches_by_one_import(
+    masters: Masters, engine_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDLOCK_FAST_ENGINE", engine_name)
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT.parents[1]))
+    assert service().count(THEIRS) == 1
+    passes(sys.executable, service().replace(THEIRS, OURS), masters, tmp_path)
+
+
+def test_the_service_was_written_against_redlock_py(
+    valkey: Masters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    passes(python_of("redlock-py"), service(), valkey, tmp_path)
+
+
+# --- what all share -----------------------------------------------------------------------------------
+
+
+def test_the_same_masters_have_one_client() -> None:
+    """By dicts, URLs, clients of any kind; in any order; options make a difference."""
+    first = {"host": "10.0.0.1", "port": 7000, "password": "p"}
+    second = {"url": "redis://10.0.0.2:7000"}
+    one = shared([first, second], {})
+    assert shared([second, dict(first)], {}) is one
+    clients = [redis.Redis(**first), redis.Redis("10.0.0.2", 7000)]
+    assert shared(clients, {}) is one
+    assert shared({valkey.Valkey(**first), valkey.Valkey("10.0.0.2", 7000)}, {}) is one
+    assert shared([redis.asyncio.Redis(**first), redis.asyncio.Redis(host="10.0.0.2", port=7000)], {}) is one
+    assert shared([first, second], {"ttl": 5}) is not one
+    assert shared([{**first, "password": "another"}, second], {}) is not one
+    assert [health.name for health in one.health()] == ["10.0.0.1:7000/0", "10.0.0.2:7000/0"]
+    close_all()
+    assert shared([first, second], {}) is not one
+    close_all()
+    for client in clients:
+        client.close()
+
+
+def test_each_loop_has_its_own_and_leaves_nothing(valkey: Masters) -> None:
+    async def main() -> Any:
+        client = shared_aio(valkey.urls, {})
+        assert shared_aio(valkey.urls, {}) is client
+        async with pottery.AIORedlock(key="r", masters=valkey.urls):
+            pass
+        await aclose_all()
+        await aclose_all()
+        return id(client.masters)
+
+    before = threading.active_count()
+    assert asyncio.run(main())
+    assert asyncio.run(main())
+    gc.collect()
+    eventually(lambda: threading.active_count() <= before, "no thread is left")
+
+
+@pytest.mark.parametrize(
+    "masters",
+    [
+        [],
+        [{"no_such_option": 1}],
+        [{"url": "http://secret@10.0.0.1"}],
+        [5],
+        [None],
+        ["redis://a", "redis://a"],
+    ],
+)
+def test_bad_masters_show_where_they_are_given(masters: list[Any]) -> None:
+    for make in (
+        lambda: redlock_plus.Lock("r", nodes=masters or [None]),
+        lambda: redis_py.lock_class(masters),
+        lambda: aioredlock.Aioredlock(masters),
+    ):
+        with pytest.raises(ConfigError, match="masters") as caught:
+            make()
+        assert "secret" not in str(caught.value)
+    with pytest.raises(redlock_py_.CannotObtainLock, match="masters"):
+        redlock_py_.Redlock(masters)
+
+
+def test_a_lease_longer_than_the_fleet_promises_is_refused(valkey: Masters, options: dict[str, Any]) -> None:
+    """The default is what other libraries ask for by default; more has to be said, to all."""
+    locks = redlock_py_.Redlock(ports(valkey), **options)
+    with pytest.raises(ConfigError, match="max_ttl"):
+        locks.lock("r", 600_000)
+    longer = redlock_py_.Redlock(ports(valkey), max_ttl=600, **options)
+    lock = longer.lock("r", 600_000)
+    assert lock
+    assert lock.validity > 500_000
+    longer.unlock(lock)

@@ -1,0 +1,60 @@
+"""An interpreter that ends gives back what it holds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+from support.keys import sizes
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast.embedded import Masters
+
+Raw = Callable[[Masters], list[redis.Redis]]
+WORKER = Path(__file__).parents[2] / "support" / "worker_exit.py"
+
+
+def end(
+    masters: Masters,
+    how: str,
+    engine: str,
+    release: str = "yes",
+    meanwhile: Callable[[], None] = lambda: None,
+) -> int:
+    """How many keys a worker held on each master before it ended."""
+    arguments = [sys.executable, str(WORKER), how, engine, release, *masters.urls]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as worker:
+        assert worker.stdout
+        assert worker.stdout.readline() == "held\n"
+        before = max(sizes(masters))
+        meanwhile()
+        _, errors = worker.communicate("end\n", timeout=DEADLINE)
+    assert worker.returncode == (how == "error")
+    assert ("on purpose" in errors) == (how == "error")
+    assert "Exception ignored" not in errors
+    return before
+
+
+@pytest.mark.parametrize("how", ["end", "exit", "error", "thread", "asyncio"])
+def test_what_is_held_is_released(masters: Masters, engine_name: str, how: str) -> None:
+    assert end(masters, how, engine_name) == 24
+    assert sizes(masters) == [0] * 5, "before the process was gone"
+
+
+def test_a_stopped_master_does_not_hold_it_up(valkey: Masters, engine_name: str) -> None:
+    """What it is sent is executed when it goes on, though nobody is left."""
+    assert end(valkey, "end", engine_name, meanwhile=valkey[4].pause) == 24
+    assert [int(master.ask("DBSIZE")[1:]) for master in valkey[:4]] == [0] * 4
+    valkey[4].resume()
+    eventually(lambda: sizes(valkey) == [0] * 5, "it reads what it was sent")
+
+
+def test_who_wants_to_keep_them_may(valkey: Masters, engine_name: str) -> None:
+    assert end(valkey, "end", engine_name, release="no") == 24
+    assert sorted(sizes(valkey))[2] == 24, "on a quorum"

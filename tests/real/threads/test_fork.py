@@ -1,0 +1,392 @@
+"""A child of fork holds nothing of its parent's, can use the same client, and disturbs nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+
+import pytest
+import redis
+from support.engines import each_once
+from support.forking import exit_code, fork_child, fork_here
+from support.thorough import amount
+from support.waiting import DEADLINE, eventually, start
+
+from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost, QuorumUnavailable, RedlockError
+from redlock_fast.embedded import Masters
+from redlock_fast.masters.state import MasterState
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+
+MakeClient = Callable[..., FastRedlock]
+Raw = Callable[[Masters], list[redis.Redis]]
+Fork = Callable[[Callable[[], None]], None]
+
+TTL = 60.0
+#: Children of a test that something goes wrong in by chance, and its seconds: on a busy machine there are
+#: fewer children. By hand, with --timeout=0, some thousands.
+FORKS = int(os.environ.get("REDLOCK_FAST_TEST_FORKS", amount(50, 150)))
+LONGEST = math.inf if "REDLOCK_FAST_TEST_FORKS" in os.environ else 15.0
+
+
+def os_fork(action: Callable[[], None]) -> None:
+    """``action`` in a child, which is waited for and must not have raised or hung."""
+    pid = fork_child(action)
+    assert exit_code(pid) == 0, "the child failed, or was killed because it hung"
+
+
+def multiprocessing_fork(action: Callable[[], None]) -> None:
+    """The same through multiprocessing, which runs more of Python in the child."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = multiprocessing.get_context("fork").Process(target=action)
+        process.start()
+    process.join(DEADLINE)
+    if process.is_alive():
+        process.kill()
+        process.join()
+    assert process.exitcode == 0, "the child failed, or was killed because it hung"
+
+
+@pytest.fixture(params=[os_fork, multiprocessing_fork])
+def fork(request: pytest.FixtureRequest) -> Fork:
+    made: Fork = request.param
+    return made
+
+
+def nothing_left(masters: Masters) -> None:
+    eventually(lambda: all(m.ask("DBSIZE") == ":0" for m in masters), "no key of ours is left")
+
+
+def held(client: FastRedlock, masters: Masters, key: str) -> Lock:
+    """A lock whose key is on all masters."""
+    lock = client.lock(key, TTL)
+    assert lock.acquire()
+    eventually(lambda: all(m.ask(f"EXISTS {key}") == ":1" for m in masters), "all masters have the key")
+    return lock
+
+
+def test_child_does_not_hold_its_parents_lock(
+    masters: Masters, connected: MakeClient, raw: Raw, fork: Fork
+) -> None:
+    """Catches: a copied lease: the child releases or extends what is its parent's."""
+    c = connected(masters)
+    lock = held(c, masters, "parents")
+    token = lock.token
+
+    def child() -> None:
+        assert not lock.locked()
+        assert lock.remaining() == 0.0
+        assert lock.token is None
+        assert "not held" in repr(lock)
+        assert lock.release() is False
+        with pytest.raises(LockLost):
+            lock.extend()
+        assert lock.acquire(blocking=False) is False  # it is the parent's
+        assert c.locked("parents")
+
+    fork(child)
+    assert lock.locked()
+    assert lock.token == token
+    assert [server.get("parents") for server in raw(masters)] == [token] * 5
+    lock.extend()
+    assert lock.release()
+    nothing_left(masters)
+
+
+def test_child_that_leaves_the_inherited_with_deletes_nothing(
+    masters: Masters, connected: MakeClient, raw: Raw
+) -> None:
+    """Catches: the exit of the child's copy of a `with` ending the parent's lock."""
+    c = connected(masters)
+    lock = c.lock("inherited", TTL)
+    pid = -1
+    try:
+        with lock:
+            eventually(lambda: all(m.ask("DBSIZE") == ":1" for m in masters), "all masters have the key")
+            pid = fork_here()
+            if pid:
+                assert exit_code(pid) == 0
+                assert [server.get("inherited") for server in raw(masters)] == [lock.token] * 5
+    except LockLost:
+        if pid == 0:
+            os._exit(0)
+        raise
+    finally:
+        if pid == 0:
+            os._exit(1)  # leaving the body without a lock must not pass unnoticed
+    nothing_left(masters)
+
+
+def test_child_uses_the_same_client(masters: Masters, connected: MakeClient, fork: Fork) -> None:
+    """Catches: two processes on one connection, and random numbers that both drew in advance."""
+    c = connected(masters)
+    with c.lock("warm", TTL):
+        pass
+    inherited = c.lock("inherited", TTL)
+    readable, writable = os.pipe()
+
+    def child() -> None:
+        assert inherited.acquire()
+        assert inherited.extend() > 0
+        os.write(writable, inherited.token or b"")
+        assert inherited.release()
+        for number in range(100):
+            with c.lock(f"child:{number}", TTL) as lock:
+                os.write(writable, lock.token or b"")
+        eventually(lambda: [master.connections for master in c.health()] == [1] * 5, "all are connected")
+        c.close()
+
+    try:
+        fork(child)
+        tokens = {os.read(readable, 20) for _ in range(101)}
+    finally:
+        os.close(readable)
+        os.close(writable)
+    for number in range(101):
+        with c.lock(f"parent:{number}", TTL) as lock:
+            tokens.add(lock.token or b"")
+    assert len(tokens) == 202
+    assert [master.connections for master in c.health()] == [1] * 5, "the parent had to connect again"
+    nothing_left(masters)
+
+
+def test_both_go_on_at_the_same_time(valkey: Masters, connected: MakeClient) -> None:
+    """Catches: replies of the one that reach the other, while both contend for one lock."""
+    c = connected(valkey)
+
+    def contend() -> None:
+        for number in range(30):
+            with c.lock("contended", TTL, timeout=DEADLINE):
+                pass
+            with c.lock(f"own:{os.getpid()}:{number}", TTL, timeout=DEADLINE):
+                pass
+
+    children = [fork_child(contend) for _ in range(3)]
+    try:
+        contend()
+    finally:
+        codes = [exit_code(pid) for pid in children]
+    assert codes == [0] * 3
+    assert [master.faults for master in c.health()] == [0] * 5
+    nothing_left(valkey)
+
+
+@each_once
+def test_fork_in_the_middle_of_exchanges(masters: Masters, connected: MakeClient) -> None:
+    """Thirty times, while threads wait for replies. Catches: a child that waits for a thread that it
+    does not have, and a parent whose threads lose their replies.
+    """
+    c = connected(masters)
+    stop = threading.Event()
+
+    def work(name: int) -> int:
+        done = 0
+        while not stop.is_set():
+            with c.lock(f"thread:{name}", TTL):
+                done += 1
+        return done
+
+    def child() -> None:
+        with c.lock("child", TTL, timeout=DEADLINE):
+            pass
+        c.close()
+
+    workers = [start(partial(work, name)) for name in range(3)]
+    try:
+        for _ in range(30):
+            os_fork(child)
+    finally:
+        stop.set()
+    assert all(worker.result(DEADLINE) for worker in workers)
+    assert c.stats().expired == 0
+    assert [(master.faults, master.connections) for master in c.health()] == [(0, 1)] * 5
+    nothing_left(masters)
+
+
+def fork_beside(count: int, c: FastRedlock, work: Callable[[int], None], forks: int = FORKS) -> None:
+    """``forks`` children, one after the other, that use the client while ``count`` threads ``work``."""
+    stop = threading.Event()
+
+    def go_on(name: int) -> None:
+        while not stop.is_set():
+            work(name)
+
+    def child() -> None:
+        with c.lock(f"child:{os.getpid()}", TTL, timeout=DEADLINE):
+            pass
+
+    end = time.monotonic() + LONGEST
+    workers = [start(partial(go_on, name)) for name in range(count)]
+    try:
+        for _ in range(forks):
+            os_fork(child)
+            if time.monotonic() > end:
+                break
+    finally:
+        stop.set()
+    for worker in workers:
+        worker.result(DEADLINE)
+
+
+@each_once
+def test_forks_beside_many_busy_threads(masters: Masters, connected: MakeClient) -> None:
+    """Catches: a child with a copy of something that another thread was about to change. It hangs or frees
+    memory twice: one child of 700 did, before src/fork.c.
+    """
+    c = connected(masters)
+
+    def work(name: int) -> None:
+        with c.lock(f"thread:{name}", TTL):
+            pass
+
+    fork_beside(16, c, work)
+
+
+@each_once
+def test_forks_beside_connections_that_come_and_go(
+    masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same where the parent gives up one connection after the other, and opens it again."""
+    c = connected(masters)
+    parent, turns = os.getpid(), itertools.cycle(range(5))
+    check = c.masters.connector._check
+
+    def impatient(master: int, master_state: MasterState) -> bool:
+        if os.getpid() == parent and not master and (lost := next(turns)) in attached():
+            c.masters.connector._fail(lost, "given up by the test")
+        return check(master, master_state)
+
+    def attached() -> list[int]:
+        states = c.masters.connector.states
+        return [number for number, master_state in enumerate(states) if master_state.attached]
+
+    def work(name: int) -> None:
+        with contextlib.suppress(RedlockError), c.lock(f"thread:{name}", TTL, timeout=1.0):
+            pass
+
+    monkeypatch.setattr(c.masters.connector, "_check", impatient)
+    fork_beside(8, c, work, FORKS // 3)
+    eventually(lambda: sum(master.connections for master in c.health()) > 5, "connections come and go")
+
+
+def test_child_of_a_parent_that_is_connecting(valkey: Masters, client: MakeClient) -> None:
+    """Catches: a child that waits for a connection which only a thread of its parent would make."""
+    for _ in range(10):
+        c = client(valkey)
+        c.masters.connector.start()
+
+        def child(c: FastRedlock = c) -> None:
+            with c.lock("early", TTL, timeout=DEADLINE):
+                pass
+            c.close()
+
+        os_fork(child)
+        with c.lock("early", TTL):
+            pass
+        c.close()
+    nothing_left(valkey)
+
+
+def test_child_of_a_closed_or_unused_client(valkey: Masters, client: MakeClient) -> None:
+    """Catches: a fork that opens what was closed, or that trips over what was never opened."""
+    closed, unused = client(valkey), client(valkey)
+    with closed.lock("closed", TTL):
+        pass
+    closed.close()
+
+    def child() -> None:
+        with pytest.raises(ClientClosed):
+            closed.acquire("closed", TTL)
+        with unused.lock("unused", TTL):
+            pass
+        unused.close()
+
+    os_fork(child)
+    with unused.lock("unused", TTL):
+        pass
+    nothing_left(valkey)
+
+
+def test_fork_by_a_signal_handler_in_the_middle_of_an_acquire(valkey: Masters, client: MakeClient) -> None:
+    """Catches: a child that goes on waiting for replies to what only its parent asked."""
+    c = client(valkey, node_timeout=1.0)
+    with c.lock("warm", TTL):
+        pass
+    pids: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        pids.append(fork_here())
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    timer = threading.Timer(0.1, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
+    for number in (0, 1, 2):
+        valkey[number].pause()
+    try:
+        timer.start()
+        with pytest.raises(QuorumUnavailable):
+            c.acquire("forked", TTL, blocking=False)
+    finally:
+        if 0 in pids:
+            os._exit(0)  # the child: whichever way its copy of the acquire ended
+        signal.signal(signal.SIGUSR1, before)
+        for number in (0, 1, 2):
+            valkey[number].resume()
+    assert [exit_code(pid) for pid in pids] == [0]
+    with c.lock("forked", TTL):
+        pass
+    nothing_left(valkey)
+
+
+def test_fork_while_another_thread_closes_a_client(valkey: Masters, client: MakeClient) -> None:
+    """Catches: a socket that is closed already and makes the child keep everything of its parent's."""
+    one, other = client(valkey), client(valkey)
+    for c in (one, other):
+        with c.lock("before", TTL):
+            pass
+        with socket.socket() as closed:
+            c.masters.connector._lingering_sockets._open.append((0.0, closed))
+
+    def child() -> None:
+        for c in (one, other):
+            with c.lock("child", TTL, timeout=DEADLINE):
+                pass
+            assert c.client_state.generation == 1
+            c.close()
+
+    os_fork(child)
+    nothing_left(valkey)
+
+
+def test_fork_in_the_middle_of_an_acquire_of_the_same_lock(valkey: Masters, connected: MakeClient) -> None:
+    """The child's copy says that it is being acquired, by a thread that the child does not have."""
+    c = connected(valkey)
+    other = c.lock("r", TTL)
+    assert other.acquire()
+    lock = c.lock("r", TTL)
+    waiting = start(lambda: lock.acquire(timeout=DEADLINE))
+    eventually(lambda: lock._acquiring, "a thread acquires it")
+
+    def child() -> None:
+        assert not lock.locked()
+        assert lock.release() is False
+        assert lock.acquire(blocking=False) is False  # and not: acquired by somebody with this object
+        c.close()
+
+    assert exit_code(fork_child(child)) == 0
+    assert other.release()
+    assert waiting.result(DEADLINE) is True, "the parent's acquire went on"
+    assert lock.locked()
+    assert lock.release()
+    nothing_left(valkey)

@@ -1,0 +1,376 @@
+"""Auto-extended locks for threads on real masters: the thread that renews them, and what only threads have.
+
+Leases are so long that no busy machine loses one; a clock that the test puts forward makes them due, and ends
+them.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from support.clocks import Jumping
+from support.forking import exit_code, fork_child
+from support.keys import calls, names, nothing_left
+from support.renewing import THIRD, TTL, Kept, MakeClient, Told, held, renewed
+from support.starting import fail_start
+from support.waiting import DEADLINE, eventually, start
+
+from redlock_fast import FastRedlock, Lock, LockLost, ShardedRedlock
+from redlock_fast.algorithm.renewal_schedule import GONE, LATE, MAX_EXTENSIONS, UNCONFIRMED
+from redlock_fast.embedded import Masters
+from redlock_fast.threads import renewal as renewal_threads
+
+pytestmark = pytest.mark.usefixtures("all_masters")
+
+Raw = Callable[[Masters], list[redis.Redis]]
+
+TESTS = Path(__file__).parents[2]
+
+
+def threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "redlock-fast-renewal"}
+
+
+@pytest.fixture(autouse=True)
+def threads_end() -> Iterator[None]:
+    before = threads()
+    yield
+    gc.collect()
+    eventually(lambda: threads() <= before, "renewal threads end with their clients")
+
+
+# --- held as long as it is wanted -----------------------------------------------------------------
+
+
+def test_one_thread_for_many(
+    masters: Masters, connected: MakeClient, clock: Jumping, told: Told, raw: Raw
+) -> None:
+    nodes = raw(masters)
+    before = threads()
+    c = connected(masters, ttl=TTL, clock=clock)
+    locks = [held(c, name, on_lost=told) for name in names(300)]
+    for turn in (1, 2):
+        clock.jump(THIRD)
+        renewed(c, turn * 300)
+    assert len(threads() - before) == 1
+    assert min(lock.remaining() for lock in locks) > TTL - THIRD
+    eventually(lambda: all(node.pttl(names(300)[-1]) > 50_000 for node in nodes), "all masters extend")
+    assert c.stats().renewed == c.stats().extended == 600
+    assert c.release_many(locks) == [True] * 300
+    assert told.losses == []
+    nothing_left(masters)
+
+
+def test_sharded_and_decorated(valkey: Masters, redis7: Masters, engine_name: str, told: Told) -> None:
+    clock = Jumping()
+    groups = {"one": valkey.urls, "two": redis7.urls}
+    options: dict[str, Any] = {"engine": engine_name, "node_timeout": 5.0, "connect_timeout": DEADLINE}
+    with ShardedRedlock(groups, ttl=TTL, clock=clock, **options) as c:
+        c.connect()
+
+        @c.synchronized(lambda name: name, auto_extend=True, on_lost=told)
+        def work(name: str) -> None:
+            before = c.stats().renewed
+            clock.jump(THIRD)
+            eventually(lambda: c.stats().renewed > before, "it is renewed")
+
+        for name in ("a", "b", "c", "d"):
+            work(name)
+        assert c.stats().released == 4
+        with pytest.raises(ValueError, match="on_lost"):
+            c.lock("r", on_lost=told)
+    assert told.losses == []
+
+
+# --- lost -----------------------------------------------------------------------------------------
+
+
+def test_with_raises_after_a_loss(
+    masters: Masters, connected: MakeClient, clock: Jumping, told: Told
+) -> None:
+    c = connected(masters, ttl=TTL, clock=clock)
+    lock = c.lock("kept", auto_extend=True, on_lost=told)
+
+    def outlive() -> None:
+        with lock:
+            clock.jump(TTL)
+            assert lock.lost.wait(DEADLINE)
+
+    with pytest.raises(LockLost):
+        outlive()
+    eventually(lambda: told.reasons() == [LATE], "the clock ran away from the thread")
+    nothing_left(masters)
+
+
+# --- not after its end ----------------------------------------------------------------------------
+
+
+def test_released_by_many_threads_none_is_lost(masters: Masters, connected: MakeClient, told: Told) -> None:
+    """Releases in the midst of extensions, in real time."""
+    c = connected(masters)
+
+    def work(name: int) -> None:
+        end, done = time.monotonic() + 3.0, 0
+        while time.monotonic() < end:
+            with c.lock(f"{name}:{done}", 6.0, auto_extend=True, on_lost=told, timeout=DEADLINE) as lock:
+                if done % 3 == 0:
+                    lock.extend()
+                if done % 50 == 0:
+                    before = c.stats().renewed
+                    eventually(lambda before=before: c.stats().renewed > before, "one is renewed")  # type: ignore[misc]
+            done += 1
+
+    workers = [start(partial(work, name)) for name in range(4)]
+    for worker in workers:
+        worker.result(2 * DEADLINE)
+    assert told.losses == []
+    assert c.stats().renewed > 0
+    assert len(c.renewal().schedule) == 0
+    nothing_left(masters)
+
+
+def test_abandoned(masters: Masters, kept: Kept, clock: Jumping, told: Told, raw: Raw) -> None:
+    c, lock = kept(masters)
+    stays = held(c, "stays", on_lost=told)
+    token = lock.token
+    del lock
+    gc.collect()
+    for turn in (1, 2, 3):
+        clock.jump(THIRD)
+        renewed(c, turn)
+    assert c.stats().renewed == 3
+    assert len(c.renewal().schedule) == 1
+    assert token in [node.get("kept") for node in raw(masters)], "its lease ends by itself"
+    assert stays.release()
+    assert told.losses == []
+
+
+# --- with others ----------------------------------------------------------------------------------
+
+
+def test_the_users_extensions_beside_ours(
+    masters: Masters, connected: MakeClient, told: Told, raw: Raw
+) -> None:
+    """For other times, by threads that are in no order: we never believe in more than a quorum keeps. (That
+    they take turns, without which this is only likely, is shown in virtual time.)
+    """
+    nodes = raw(masters)
+    c = connected(masters)
+    lock = held(c, "shared", ttl=3.0, on_lost=told, max_extensions=None)
+    stop = threading.Event()
+
+    def extend(ttl: float) -> None:
+        while not stop.is_set():
+            lock.extend(ttl)
+
+    def believed() -> bool:
+        """Whether a quorum keeps the key for as long as we believe."""
+        end = time.monotonic() + lock.remaining()
+        # What is left first, then the time: a pause in between only makes the end seem later.
+        ends = sorted((node.pttl("shared") / 1000 + time.monotonic() for node in nodes), reverse=True)
+        return ends[2] >= end - 0.002
+
+    workers = [start(partial(extend, ttl)) for ttl in (0.5, 3.0, 20.0)]
+    try:
+        end = time.monotonic() + 2.0
+        while time.monotonic() < end:
+            assert believed()
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.result(DEADLINE)
+    assert believed()
+    assert lock.release()
+    assert told.losses == []
+
+
+def test_callbacks_harm_nobody(
+    masters: Masters, connected: MakeClient, clock: Jumping, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One raises, one takes its time: renewal goes on, and others are told."""
+    go_on = threading.Event()
+
+    def bad(lock: Lock, reason: str) -> None:
+        raise SystemExit("on purpose")
+
+    def slow(lock: Lock, reason: str) -> None:
+        assert go_on.wait(DEADLINE)
+        assert lock.release() is False
+        told(lock, reason)
+
+    c = connected(masters, ttl=TTL, clock=clock)
+    stays = held(c, "stays", on_lost=told)
+    lost = [held(c, name, on_lost=on_lost, max_extensions=0) for name, on_lost in (("a", bad), ("b", slow))]
+    for turn in (1, 2, 3):
+        clock.jump(THIRD)
+        renewed(c, turn)
+    assert all(lock.lost.wait(DEADLINE) for lock in lost)
+    clock.jump(THIRD)
+    renewed(c, 4)
+    assert told.losses == []
+    go_on.set()
+    eventually(lambda: told.losses == [(lost[1], MAX_EXTENSIONS)], "the slow one")
+    assert any(record.getMessage() == "on-lost-error" for record in caplog.records)
+    assert stays.release()
+
+
+def test_closed(masters: Masters, kept: Kept, clock: Jumping, told: Told, raw: Raw) -> None:
+    """Renewal ends; what is held stays so until its lease ends; nobody is told, but who asks."""
+    before = threads()
+    c, lock = kept(masters)
+    (thread,) = threads() - before
+    c.close()
+    assert not thread.is_alive()
+    lock.check()
+    for node in raw(masters):
+        node.config_resetstat()
+    clock.jump(TTL)
+    with pytest.raises(LockLost):
+        lock.check()
+    assert calls(raw(masters), "set", "evalsha") == [0] * 5
+    assert told.losses == []
+
+
+def test_the_thread_ends_when_nothing_is_left(
+    valkey: Masters, kept: Kept, clock: Jumping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the next lock starts another one."""
+    monkeypatch.setattr(renewal_threads, "IDLE_TIMEOUT", 0.0)
+    before = threads()
+    c, lock = kept(valkey)
+    assert lock.release()
+    eventually(lambda: threads() <= before, "the thread ends")
+    for turn in (1, 2):
+        assert lock.acquire(timeout=DEADLINE)
+        clock.jump(THIRD)
+        renewed(c, turn)
+        assert lock.release()
+
+
+def test_a_forgotten_clients_thread_ends(valkey: Masters, engine_name: str) -> None:
+    before = threads()
+    c = FastRedlock(valkey.urls, engine=engine_name, node_timeout=5.0, connect_timeout=DEADLINE)
+    lock = held(c)
+    assert len(threads() - before) == 1
+    del c, lock
+    gc.collect()
+    eventually(lambda: threads() <= before, "the thread ends")
+
+
+def test_a_thread_that_cannot_be_started(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no lock that would not be renewed: the acquire fails, and leaves nothing behind."""
+    c = connected(valkey)
+
+    def fail(renewal: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(renewal_threads.ThreadRenewal, "wake_soon", fail)
+    lock = c.lock("kept", TTL, auto_extend=True)
+    with pytest.raises(RuntimeError, match="new thread"):
+        lock.acquire()
+    assert not lock.locked()
+    nothing_left(valkey)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_interrupted_while_the_thread_starts(
+    valkey: Masters, connected: MakeClient, clock: Jumping, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """Catches: a thread that is taken for one that runs, and a second one beside the first."""
+    before = threads()
+    c = connected(valkey, ttl=TTL, clock=clock)
+    fail_start(monkeypatch, "redlock-fast-renewal", KeyboardInterrupt(), begun=begun)
+    with pytest.raises(KeyboardInterrupt):
+        c.lock("first", auto_extend=True).acquire()
+    lock = held(c, "second")
+    clock.jump(THIRD)
+    renewed(c, 1)
+    eventually(lambda: len(threads() - before) == 1, "one thread renews")
+    assert lock.release()
+    nothing_left(valkey)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_closed_after_the_thread_was_interrupted(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    c = connected(valkey)
+    fail_start(monkeypatch, "redlock-fast-renewal", KeyboardInterrupt(), begun=begun)
+    with pytest.raises(KeyboardInterrupt):
+        c.lock("first", auto_extend=True).acquire()
+    c.close()
+
+
+# --- other processes ------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_child_of_fork_renews_its_own_only(
+    masters: Masters, kept: Kept, clock: Jumping, told: Told
+) -> None:
+    c, lock = kept(masters)
+    event = lock.lost
+
+    def child() -> None:
+        assert not lock.locked()
+        assert threads() == set()
+        own = held(c, "child's", on_lost=told)
+        before = c.stats().renewed
+        clock.jump(THIRD)
+        renewed(c, before + 1)
+        assert len(threads()) == 1
+        clock.jump(TTL)
+        assert own.lost.wait(DEADLINE)
+        eventually(lambda: [one for one, _ in told.losses] == [own], "only its own is told")
+        assert not event.is_set()
+        c.close()
+
+    assert exit_code(fork_child(child)) == 0
+    clock.jump(THIRD)
+    renewed(c, 1)
+    assert lock.release()
+    assert told.losses == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="stops a process")
+def test_a_stopped_holder_is_told_when_it_wakes_up(masters: Masters, engine_name: str) -> None:
+    setting = {"urls": masters.urls, "engine": engine_name, "ttl": 1.5}
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "support.worker_renewal", json.dumps(setting)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])},
+    )
+    try:
+        assert worker.stdin
+        assert worker.stdout
+        assert worker.stdout.readline() == "held\n"
+        os.kill(worker.pid, signal.SIGSTOP)
+        nothing_left(masters)  # its lease has ended
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+        os.kill(worker.pid, signal.SIGCONT)
+        result = json.loads(worker.stdout.readline())
+    finally:
+        worker.kill()
+        worker.communicate()
+    assert result["checked"] == "lost", "at once"
+    assert len(result["told"]) == 1
+    assert result["told"][0] in (LATE, UNCONFIRMED, GONE)
+    assert (result["event"], result["released"]) == (True, False)

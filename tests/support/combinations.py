@@ -1,0 +1,57 @@
+"""Which combinations of engine, kind of server and kind of client a test runs in."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+#: Fixtures whose parameters most behaviours do not depend on. The two kinds of client differ most.
+ENGINE, SERVER, LOOP, *CLIENTS = AXES = ("engine_name", "masters", "make_loop", "plain", "client_mode")
+
+
+def spare(items: list[Any]) -> Iterator[Any]:
+    """The items to leave out.
+
+    A test without other parameters keeps so many that each engine, server and client occurs. Of a test with
+    other parameters each set of them keeps one combination; of clients for threads and for asyncio, one
+    each. The combinations take turns, so that every two values meet in many tests. A test that names its
+    combinations itself keeps them all.
+    """
+    tests: dict[str, dict[tuple[int, ...], list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for item in items:
+        if hasattr(item, "callspec"):
+            params = item.callspec.params
+            others = tuple(id(params[name]) for name in sorted(params) if name not in AXES)
+            tests[item.nodeid.partition("[")[0]][others].append(item)
+    for test, cases in tests.items():
+        turn = zlib.crc32(test.encode())
+        for number, group in enumerate(cases.values()):
+            values = {name: list(dict.fromkeys(_value(item, name) for item in group)) for name in AXES}
+            if len(group) == math.prod(map(len, values.values())):
+                wanted = _wanted(values, number, len(cases), turn)
+                yield from (item for item in group if [_value(item, name) for name in AXES] not in wanted)
+
+
+def _wanted(values: dict[str, list[str]], number: int, cases: int, turn: int) -> list[list[str]]:
+    """The combinations for the case of this number."""
+
+    def combination(place: int, client: int) -> list[str]:
+        server = place // 2 if cases >= 4 else place
+        places = {ENGINE: place + turn, SERVER: server + (turn >> 1), LOOP: place}
+        places |= dict.fromkeys(CLIENTS, client)
+        return [values[name][places[name] % len(values[name])] for name in AXES]
+
+    if cases == 1:
+        return [combination(place, place) for place in range(max(map(len, values.values())))]
+    place = number + (turn >> 2) % 4
+    clients = max(len(values[name]) for name in CLIENTS)
+    if clients > 2:  # for threads, and one of those for asyncio
+        return [combination(place, 0), combination(place + 1, 1 + place % 2)]
+    return [combination(place, client) for client in range(clients)]
+
+
+def _value(item: Any, name: str) -> str:
+    return repr(item.callspec.params.get(name))

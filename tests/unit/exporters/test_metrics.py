@@ -1,0 +1,162 @@
+"""Names that others build on: events, metrics and their labels, in code, documents and the dashboard."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from redlock_fast import ConfigError, FastRedlock
+from redlock_fast.exporters.metrics import COMMON, METRICS
+from redlock_fast.masters.faults import ERRORS, fault_cause
+from redlock_fast.prometheus import RedlockCollector
+from redlock_fast.telemetry import EVENTS
+
+ROOT = Path(__file__).parents[3]
+DOCUMENT = (ROOT / "docs" / "telemetry.md").read_text()
+DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "redlock-fast.json").read_text())
+
+#: What comes behind a name, by kind.
+SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
+
+
+def test_events_are_these_and_stay() -> None:
+    assert set(EVENTS) == {
+        "connector-error", "fork-error", "lock-lost", "master-anonymous", "master-connected", "master-fault",
+        "master-guarded", "master-lost", "master-may-forget", "master-trusted", "master-unreachable",
+        "on-lost-error", "renewal-error",
+    }  # fmt: skip
+
+
+def logged(tree: ast.AST) -> Iterator[str]:
+    """The events that a file logs."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            if name in ("warn", "warn_of", "info", "log_error") and isinstance(node.args[0], ast.Constant):
+                yield str(node.args[0].value)
+            assert name != "exception", "log_error() gives the record its event"
+
+
+def test_everything_that_is_logged_is_such_an_event() -> None:
+    files = [path for path in (ROOT / "redlock_fast").rglob("*.py") if path.name != "telemetry.py"]
+    assert {event for path in files for event in logged(ast.parse(path.read_text()))} == set(EVENTS)
+
+
+def test_events_are_documented() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \|", DOCUMENT, re.MULTILINE)
+    assert set(EVENTS) <= set(rows)
+
+
+def test_metrics_are_documented_with_their_labels() -> None:
+    rows = dict(re.findall(r"^\| `(redlock_fast_\w+)` \|(.*)$", DOCUMENT, re.MULTILINE))
+    assert set(rows) == {f"redlock_fast_{metric.name}" for metric in METRICS}
+    for metric in METRICS:
+        row = rows[f"redlock_fast_{metric.name}"].split("|")
+        assert row[0].strip() == metric.kind
+        assert set(re.findall(r"`(\w+)`", row[1])) == set(metric.labels), metric.name
+
+
+def expressions(node: Any) -> Iterator[str]:
+    """The queries of a dashboard."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("expr", "query") and isinstance(value, str):
+                yield value
+            yield from expressions(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from expressions(value)
+
+
+@pytest.mark.parametrize("queries", [list(expressions(DASHBOARD)), [DOCUMENT]], ids=["dashboard", "document"])
+def test_names_in_queries_are_those_of_the_collector(queries: list[str]) -> None:
+    told = {f"redlock_fast_{one.name}{end}" for one in METRICS for end in SUFFIXES[one.kind]}
+    told |= {f"redlock_fast_{one.name}" for one in METRICS} if queries == [DOCUMENT] else set()
+    used = {name for query in queries for name in re.findall(r"\bredlock_fast_\w+", query)}
+    assert used
+    assert used <= told
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    queries = " ".join(expressions(DASHBOARD))
+    assert [metric.name for metric in METRICS if f"redlock_fast_{metric.name}" not in queries] == []
+
+
+def test_panels_of_the_dashboard_are_apart_and_named() -> None:
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert all(panel["title"] for panel in panels)
+    places = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & places
+        assert at["x"] + at["w"] <= 24
+        places |= cells
+
+
+def test_labels_have_no_password_and_no_resource() -> None:
+    registry = CollectorRegistry()
+    with FastRedlock(["redis://somebody:s3cret@127.0.0.1:1/0"], key_prefix="hidden:") as client:
+        RedlockCollector(registry).add(client, latency=True)
+        client.lock("hidden")
+        page = generate_latest(registry).decode()
+    assert 'master="' in page
+    assert "s3cret" not in page
+    assert "hidden" not in page
+    labels = set(re.findall(r'[{,](\w+)="', page))
+    assert labels <= {*COMMON, *(label for metric in METRICS for label in metric.labels), "le"}
+
+
+def test_names_of_clients() -> None:
+    collector = RedlockCollector(None)
+    url = ["redis://127.0.0.1:1"]
+    with FastRedlock(url) as one, FastRedlock(url) as other:
+        collector.add(one)
+        collector.add(one)
+        with pytest.raises(ConfigError, match="another client is 'default'"):
+            collector.add(other)
+        with pytest.raises(ConfigError, match="name must be"):
+            collector.add(other, "")
+        collector.add(other, "other")
+        assert [common for common, _ in collector.parts()] == [("default", ""), ("other", "")]
+    assert list(collector.parts()) == []
+
+
+def test_a_registry_takes_one_collector() -> None:
+    registry = CollectorRegistry()
+    RedlockCollector(registry)
+    with pytest.raises(ValueError, match="Duplicated"):
+        RedlockCollector(registry)
+
+
+@pytest.mark.parametrize(
+    ("detail", "cause"),
+    [
+        (b"-OOM command not allowed\r\n", "OOM"),
+        (b"-ERR unknown command\r\n", "ERR"),
+        (b"-ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM x\r\n", "OOM"),
+        (b"-MADEUP by a hostile master\r\n", "other error"),
+        (b"-\r\n", "other error"),
+        (b"-  \r\n", "other error"),
+        (b"-\xff\xfe\r\n", "other error"),
+        (b"+QUEUED\r\n", "unexpected reply"),
+        ("unexpected reply of 5000 bytes", "unexpected reply"),
+        ("protocol error: unknown reply type b'x'", "protocol error"),
+        ("connection closed by the master", "connection"),
+        ("Connection reset by peer", "connection"),
+        ("buffer full", "backlog"),
+        ("it restarted after it was asked", "restart"),
+    ],
+)
+def test_causes_of_faults(detail: str | bytes, cause: str) -> None:
+    assert fault_cause(detail) == cause
+    assert cause in ERRORS or cause in DOCUMENT

@@ -1,0 +1,94 @@
+"""Names are the field's terms, see docs/glossary.md: metaphors do not come back."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[3] / "redlock_fast"
+#: As a part of an identifier, in any case: ``_seat``, ``Seats``, ``new_bell``.
+# fmt: off
+IDENTIFIERS = frozenset({
+    "bell", "desk", "dial", "dialled", "dialling", "electorate", "farewell", "haste", "hasten", "hasty",
+    "heir", "interview", "journal", "keeper", "ledger", "lingering", "lookout", "pump", "seat", "seats",
+    "seated", "shelf", "stagger", "strangers", "tend", "told", "twin", "twins", "vigil", "vigils",
+    "whom",
+})
+#: Terms of the field that have one of these words in them.
+ALLOWED = frozenset({"lingering_close", "LingeringSockets", "_lingering_sockets", "lingering_sockets"})
+#: Whole identifiers whose words are English.
+WHOLE = frozenset({
+    "abandon", "ask_back", "becomes", "claim", "let_go", "let_go_all", "look_after", "retreat", "rival",
+    "unwatch",
+})
+# fmt: on
+#: In comments and docstrings, as words. The subject of a sentence is a thread, a request, a master, a client.
+COMMENTS = re.compile(
+    r"\b(seats?|desk|vigils?|lookout|bell|haste|hasten|ledger|electorate|told|meanwhile|let go|anew|for good"
+    r"|who|whoever|whom|somebody|nobody|anybody)\b",
+    re.IGNORECASE,
+)
+
+
+def words(identifier: str) -> Iterator[str]:
+    """The words of an identifier, in lower case."""
+    for part in identifier.split("_"):
+        yield from (word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", part))
+
+
+def banned(identifier: str) -> bool:
+    if identifier in ALLOWED:
+        return False
+    return identifier.strip("_") in WHOLE or not IDENTIFIERS.isdisjoint(words(identifier))
+
+
+def complaints(source: str) -> list[str]:
+    """Each banned word with its line."""
+    found = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME and banned(token.string):
+            found.append(f"{token.start[0]}: {token.string}")
+        elif token.type == tokenize.COMMENT or (token.type == tokenize.STRING and '"""' in token.string):
+            found += [f"{token.start[0]}: {match[0]}" for match in COMMENTS.finditer(token.string)]
+    return found
+
+
+def sources() -> list[str]:
+    paths = (path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+    return sorted(paths)
+
+
+@pytest.mark.parametrize("path", sources())
+def test_no_metaphors(path: str) -> None:
+    assert complaints((PACKAGE / path).read_text()) == []
+
+
+@pytest.mark.parametrize("path", sources())
+def test_no_file_is_named_by_a_metaphor(path: str) -> None:
+    assert not any(banned(part) for part in Path(path).with_suffix("").parts)
+
+
+def test_types_of_fields_have_no_metaphors() -> None:
+    for path in PACKAGE.rglob("*.pxd"):
+        assert [name for name in re.findall(r"[A-Za-z_]\w*", path.read_text()) if banned(name)] == [], path
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("class Seat: ...", ["1: Seat"]),
+        ("x._keeper = new_bell()", ["1: _keeper", "1: new_bell"]),
+        ("# It is on the lookout.", ["1: lookout"]),
+        ('"""A vigil."""', ["1: vigil"]),
+        ("def let_go(self): ...", ["1: let_go"]),
+        ("total = extended + lingering_close", []),
+        ("text = 'a seat'", []),
+    ],
+)
+def test_what_is_found(source: str, found: list[str]) -> None:
+    assert complaints(source) == found
