@@ -6,8 +6,8 @@ SECONDS ?= 60
 # the lines themselves. And children of fork hang under it: coverage has a lock that another thread of the
 # parent may hold at that moment, and that the child waits for ever for; so does everybody where a signal
 # handler raises while its own thread has it.
-UNTRACED = native or uvloop or (redis7 and not asyncio) or fork or child or test_helper or test_loop_mixed \
-    or test_threads or test_signals or simulation or chaos or storm or large or thousand or memory or leaks or hostile or model \
+UNTRACED = native or uvloop or (redis7 and not asyncio) or fork or child or test_helper_thread or test_rule_10_loop_mixed \
+    or test_rule_10_threads or test_signals or simulation or chaos or storm or large or thousand or memory or leaks or hostile or model \
     or demo_passes or engines_agree
 RUNS ?= 200000
 STEPS ?= 50

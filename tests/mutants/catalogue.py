@@ -1,20 +1,25 @@
 """Small wrong changes, each with the tests that must convict it.
 
-``old`` occurs exactly once in the file (tests/unit/test_mutants.py sees to it); keep it short, and away from
-what changes often.
+``old`` occurs exactly once in the file (tests/unit/repository/test_mutants.py sees to it); keep it short,
+and away from what changes often.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-UNIT = "tests/unit/test_{}.py"
-REAL = "tests/real/test_{}.py"
-MATCHING = "tests/contract/test_matching.py"
-CONTRACT = f"tests/contract/test_decision.py tests/contract/test_votes.py {MATCHING}"
-WATCHING = "tests/contract/test_watch.py"
+
+def judges(*names: str) -> str:
+    """The test files of these names: ``unit/locks/rlock`` is tests/unit/locks/test_rlock.py."""
+    files = [name.rpartition("/") for name in names]
+    return " ".join(f"tests/{folder}/test_{name}.py" for folder, _, name in files)
+
+
+MATCHING = judges("contract/rule_04_matching")
+CONTRACT = judges("contract/rule_02_decision", "contract/rule_01_votes", "contract/rule_04_matching")
+WATCHING = judges("contract/rule_11_watch")
 FLUSHED = f"{MATCHING}::test_a_flush_ends_the_connection_though_nothing_is_watched"
-ORDER = REAL.format("fencing_order")
+ORDER = judges("real/locks/fencing_order")
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ def of(file: str, tests: str, *changes: tuple[str, str, str]) -> list[Mutant]:
 ALGORITHM = [
     *of(
         "redlock_fast/algorithm/quorum.py",
-        f"{UNIT.format('quorum')} {UNIT.format('retry_loop')}",
+        judges("unit/algorithm/quorum", "unit/algorithm/attempts"),
         ("quorum-of-half", "return masters // 2 + 1", "return (masters + 1) // 2"),
         ("impossible-too-early", "refused + faulty > masters - need", "refused + faulty >= masters - need"),
         ("impossible-without-faults", "return refused + faulty >", "return refused >"),
@@ -69,7 +74,7 @@ ALGORITHM = [
     ),
     *of(
         "redlock_fast/algorithm/redlock.py",
-        UNIT.format("procedures"),
+        judges("unit/algorithm/procedures"),
         ("granted-after-the-deadline", "granted >= policy.need and validity > 0", "granted >= policy.need"),
         ("granted-by-a-minority", "granted >= policy.need and validity > 0", "granted > 0 and validity > 0"),
         ("released-by-one", "granted >= policy.need or (votes", "granted > 0 or (votes"),
@@ -87,30 +92,30 @@ ALGORITHM = [
         "redlock_fast/algorithm/redlock.py",
         "return min(answers, key=",
         "return max(answers, key=",
-        f"{UNIT.format('multilock')} {REAL.format('kinds_multilock')}",
+        judges("unit/locks/multilock", "real/locks/multilock"),
     ),
     Mutant(
         "batch-granted-too-late",
         "redlock_fast/algorithm/redlock.py",
         "need = policy.need if why is None else policy.masters + 1",
         "need = policy.need",
-        UNIT.format("batches"),
+        judges("unit/algorithm/batch"),
     ),
     *of(
         "redlock_fast/masters/faults.py",
-        UNIT.format("faults_noted"),
+        judges("unit/masters/faults"),
         ("left-out-is-found", "elif detail != NOT_ASKED", "if detail != NOT_ASKED"),
         ("not-asked-is-found", "elif detail != NOT_ASKED", "else"),
     ),
     *of(
         "redlock_fast/algorithm/lease.py",
-        f"{UNIT.format('batches')} {UNIT.format('procedures')} {UNIT.format('renewal')}",
+        judges("unit/algorithm/batch", "unit/algorithm/procedures", "unit/algorithm/renewal_schedule"),
         ("lost-keeps-its-deadline", "self.deadline = min(self.deadline, now)", "pass"),
         ("batch-granted-by-a-minority", "if yes >= need else None", "if yes > 0 else None"),
     ),
     *of(
         "redlock_fast/algorithm/procedures.py",
-        UNIT.format("procedures"),
+        judges("unit/algorithm/procedures"),
         ("earlier-rounds-forgotten", "retry_loop.sent = sent | votes.sent", "retry_loop.sent = votes.sent"),
         (
             "round-beyond-the-time",
@@ -147,7 +152,7 @@ ALGORITHM = [
     ),
     *of(
         "redlock_fast/algorithm/attempts.py",
-        f"{UNIT.format('retry_loop')} {UNIT.format('procedures')}",
+        judges("unit/algorithm/attempts", "unit/algorithm/procedures"),
         (
             "token-kept-over-rounds",
             "if lock_kind.new_token_per_round or not lock_kind.keeps_place:",
@@ -171,7 +176,7 @@ ALGORITHM = [
     ),
     *of(
         "redlock_fast/algorithm/refill.py",
-        UNIT.format("refill"),
+        judges("unit/algorithm/refill"),
         ("refilled-masters-not-released", "lease.sent |= mask  # first", "pass  # first"),
         ("refill-of-faulty-masters", "if value == 0 or (recheck", "if value <= 0 or (recheck"),
         ("refill-only-where-asked", "mask = policy.all_masters & ~lease.sent", "mask = 0"),
@@ -189,8 +194,7 @@ ALGORITHM = [
     ),
     *of(
         "redlock_fast/algorithm/batch.py",
-        f"{UNIT.format('batches')} {UNIT.format('refill')} {REAL.format('batches')}"
-        f" {REAL.format('batches_faults')}",
+        judges("unit/algorithm/batch", "unit/algorithm/refill", "real/locks/many", "real/locks/many_faults"),
         ("batch-of-any-size", "if at - start == MOST or", "if"),
         ("refill-without-confirmation", "if not good or not lease.batchable:", "if not lease.batchable:"),
         ("parts-shift", "at += lease.lock_kind.request_count", "at += 1"),
@@ -206,12 +210,12 @@ ALGORITHM = [
 GUARD = [
     *of(
         "redlock_fast/algorithm/policy.py",
-        UNIT.format("guard"),
+        judges("unit/masters/restart_guard"),
         ("forgetful-votes-filter", "value if self.mask >> master & 1 else FAULT", "value"),
     ),
     *of(
         "redlock_fast/masters/restart_guard.py",
-        UNIT.format("guard"),
+        judges("unit/masters/restart_guard"),
         ("uptime-beyond-the-absence", "min(uptime - 1, away)", "uptime - 1"),
         ("uptime-to-the-second", "age = uptime - 1", "age = uptime"),
         ("quarantine-beyond-the-ttl", "self.max_ttl - max(0.0, age)", "self.max_ttl - age"),
@@ -220,7 +224,7 @@ GUARD = [
     ),
     *of(
         "redlock_fast/masters/state.py",
-        UNIT.format("guard"),
+        judges("unit/masters/restart_guard"),
         (
             "durable-now-was-not-before",
             "server.durable and ",
@@ -239,7 +243,7 @@ GUARD = [
 KINDS = [
     *of(
         "redlock_fast/locks/fair.py",
-        f"{UNIT.format('procedures')} {REAL.format('kinds_fair')} {REAL.format('kinds_fair_model')}",
+        judges("unit/algorithm/procedures", "real/locks/fair", "real/locks/fair_model"),
         (
             "ticket-from-too-few-masters",
             "if len(self._seen) > masters - quorum(masters):",
@@ -269,7 +273,7 @@ KINDS = [
     ),
     *of(
         "redlock_fast/locks/multilock.py",
-        f"{UNIT.format('multilock')} {REAL.format('kinds_multilock')}",
+        judges("unit/locks/multilock", "real/locks/multilock"),
         (
             "first-resource-only-extended",
             "return MultiLeaseKind(self.key, self.keys)",
@@ -290,7 +294,7 @@ KINDS = [
     ),
     *of(
         "redlock_fast/locks/rwlock.py",
-        f"{UNIT.format('kinds')} {REAL.format('rwlock')}",
+        judges("unit/locks/kinds", "real/locks/rwlock"),
         ("writer-holds-by-one-name", "self.round += 1", "self.round = 1"),
         (
             "downgraded-by-another-name",
@@ -312,7 +316,7 @@ KINDS = [
     ),
     *of(
         "redlock_fast/locks/semaphore.py",
-        UNIT.format("kinds"),
+        judges("unit/locks/kinds"),
         ("slot-free-on-one-master", "if count >= self._need]", "if count > 0]"),
         (
             "hopes-without-end",
@@ -329,7 +333,7 @@ KINDS = [
     ),
     *of(
         "redlock_fast/locks/rlock.py",
-        UNIT.format("rlock"),
+        judges("unit/locks/rlock"),
         ("released-one-level-early", "return ownership.depth == 0", "return ownership.depth <= 1"),
         ("entered-though-lost", "        ownership.lock.check()\n        left:", "        left:"),
         ("entered-once-too-often", "if ownership.depth >= MAX_DEPTH:", "if ownership.depth > MAX_DEPTH:"),
@@ -337,7 +341,7 @@ KINDS = [
     ),
 ]
 
-RW = f"{REAL.format('rwlock')} {REAL.format('kinds_model')}"
+RW = judges("real/locks/rwlock", "real/locks/kinds_model")
 LUA = [
     *of(
         "redlock_fast/wire/scripts.py",
@@ -365,7 +369,7 @@ LUA = [
     ),
     *of(
         "redlock_fast/wire/scripts.py",
-        f"{REAL.format('kinds_multilock')} {REAL.format('kinds_multilock_model')}",
+        judges("real/locks/multilock", "real/locks/multilock_model"),
         ("some-of-them", "  if redis.call('exists',KEYS[i])==1 then return -i end\n", ""),
         (
             "releases-any-token",
@@ -375,7 +379,7 @@ LUA = [
     ),
     *of(
         "redlock_fast/wire/scripts.py",
-        f"{REAL.format('kinds_fair')} {REAL.format('kinds_fair_model')}",
+        judges("real/locks/fair", "real/locks/fair_model"),
         ("granted-past-the-queue", "if free and (not head or head==place) then", "if free then"),
         (
             "queue-left-with-the-entry",
@@ -388,11 +392,11 @@ LUA = [
         "redlock_fast/wire/scripts.py",
         "  redis.call('zrem',queue,dead[i])\n",
         "",
-        f"{REAL.format('kinds_fair')}::test_a_dead_waiter_leaves_the_queue_also_from_its_middle",
+        judges("real/locks/fair") + "::test_a_dead_waiter_leaves_the_queue_also_from_its_middle",
     ),
     *of(
         "redlock_fast/wire/scripts.py",
-        REAL.format("semaphore"),
+        judges("real/locks/semaphore"),
         ("taken-slots-are-free", "if redis.call('exists',name..n)==0 then", "if true then"),
         (
             "slot-of-another-taken",
@@ -402,7 +406,7 @@ LUA = [
     ),
     *of(
         "redlock_fast/wire/scripts.py",
-        REAL.format("fencing"),
+        judges("real/locks/fencing"),
         (
             "fenced-lock-taken-over",
             "if not redis.call('set',key,token,'nx','px',ttl)",
@@ -446,13 +450,13 @@ LUA = [
     ),
     *of(
         "redlock_fast/wire/scripts.py",
-        REAL.format("guard"),
+        judges("real/masters/restart_guard"),
         ("marker-without-silence", "till=now+max_ttl", "till=now"),
         ("guarded-master-votes", "if left>0 then", "if left<0 then"),
     ),
     *of(
         "redlock_fast/wire/dialect.py",
-        f"{UNIT.format('commands')} {REAL.format('servers')}",
+        judges("unit/wire/commands", "real/masters/servers"),
         ("acquire-overwrites", 'TOKEN, b"NX", b"PX", TTL', 'TOKEN, b"PX", TTL'),
         (
             "release-of-any-token",
@@ -582,19 +586,19 @@ C = [
     ),
 ]
 
-VOTES = REAL.format("votes")
+VOTES = judges("real/algorithm/votes")
 #: A counted vote is taken back, or shortened: PROTOCOLS, the rule of the vote.
 RULE = [
     *of(
         "redlock_fast/engine/pure/connection.py",
-        f"tests/contract/test_detach.py {VOTES}",
+        judges("contract/detach", "real/algorithm/votes"),
         ("undo-of-what-is-held", "(closing or request.has_failed())", "True"),
         ("closed-without-undo", "(closing or request.has_failed())", "request.has_failed()"),
         ("failed-without-undo", "(closing or request.has_failed())", "closing"),
     ),
     *of(
         "src/hub.c",
-        f"tests/contract/test_detach.py {VOTES}",
+        judges("contract/detach", "real/algorithm/votes"),
         ("c-undo-of-what-is-held", "if (closing || has_failed(op))", "if (1)"),
         ("c-closed-without-undo", "if (closing || has_failed(op))", "if (has_failed(op))"),
         ("c-failed-without-undo", "if (closing || has_failed(op))", "if (closing)"),
@@ -604,11 +608,11 @@ RULE = [
         "redlock_fast/engine/pure/request.py",
         "return self.decided and self.granted < self.need",
         "return self.granted < self.need",
-        f"tests/contract/test_detach.py {VOTES}",
+        judges("contract/detach", "real/algorithm/votes"),
     ),
     *of(
         "redlock_fast/wire/dialect.py",
-        f"{UNIT.format('commands')} {VOTES}",
+        judges("unit/wire/commands", "real/algorithm/votes"),
         ("extension-shortens", "ARGV[2],'gt')", "ARGV[2])"),
         (
             "extension-shortens-before-7",
@@ -640,11 +644,11 @@ RULE = [
         "redlock_fast/wire/scripts.py",
         "math.max(redis.call('pttl',w),tonumber(ttl))",
         "tonumber(ttl)",
-        f"{REAL.format('rwlock')}::test_a_late_downgrade_shortens_nothing",
+        judges("real/locks/rwlock") + "::test_a_late_downgrade_shortens_nothing",
     ),
     *of(
         "redlock_fast/algorithm/tokens.py",
-        UNIT.format("tokens"),
+        judges("unit/algorithm/tokens"),
         ("clones-draw-equal-tokens", "number ^ _now(_clock)", "number"),
         ("children-draw-equal-tokens", "after_in_child=_drawn.clear", "after_in_child=lambda: None"),
     ),

@@ -1,6 +1,6 @@
 """What a master does at the commands of the other kinds of locks: the scripts of wire/scripts.py, in Python.
 
-``tests/real/test_simulated_scripts.py`` compares them with the scripts on a real server.
+``tests/real/wire/test_scripts.py`` compares them with the scripts on a real server.
 """
 
 from __future__ import annotations

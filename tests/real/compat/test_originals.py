@@ -26,7 +26,7 @@ from redlock_fast.compat import redlock_py as redlock_py_
 from redlock_fast.compat._clients import shared, shared_aio
 from redlock_fast.embedded import Masters
 
-SUPPORT = Path(__file__).parents[1] / "support"
+SUPPORT = Path(__file__).parents[2] / "support"
 Raw = Callable[[Masters], list[redis.Redis]]
 
 

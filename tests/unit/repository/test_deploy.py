@@ -11,7 +11,7 @@ import yaml
 
 from redlock_fast import FastRedlock
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 COMPOSE = DEPLOY / "compose"
 KUBERNETES = DEPLOY / "kubernetes"
 NAMES = [f"redlock-{number}" for number in range(1, 6)]

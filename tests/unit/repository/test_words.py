@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "redlock_fast"
+PACKAGE = Path(__file__).parents[3] / "redlock_fast"
 #: As a part of an identifier, in any case: ``_seat``, ``Seats``, ``new_bell``.
 # fmt: off
 IDENTIFIERS = frozenset({

@@ -36,7 +36,7 @@ Raw = Callable[[Masters], list[redis.Redis]]
 QUICK: dict[str, Any] = {"node_timeout": 0.05, "connect_timeout": 1.0}
 #: No key of these tests goes away by itself while anybody waits for that.
 TTL = 60.0
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 
 
 def with_keys(masters: Masters) -> list[int]:

@@ -20,7 +20,7 @@ from redlock_fast.embedded import Masters
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 MEGABYTE = 1 << 20
 #: For four hostile masters together. What one may have is a push of 128 KB and what is read in one go.
 MOST = 32 * MEGABYTE

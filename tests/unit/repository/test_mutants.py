@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mutants.catalogue import MUTANTS, Mutant
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 #: Those that tests once let pass.
 REQUIRED = {
     "a-reader-shortens-the-set",

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 Measure = Callable[..., dict[str, Any]]
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 MEGABYTE = 1 << 20
 PATHS = os.pathsep.join([str(TESTS.parent), str(TESTS)])
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # scripts, no package
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))  # scripts, no package
 
 import document
 import plot

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "redlock_fast"
+PACKAGE = Path(__file__).parents[3] / "redlock_fast"
 
 #: From the ground up; ``redlock_fast`` stands for its ``__init__``, the public names.
 FLOORS: tuple[tuple[str, ...], ...] = (

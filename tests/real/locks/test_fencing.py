@@ -30,7 +30,7 @@ COUNTER = "{r}:f"
 #: How often the lock changes hands while masters are killed, and how many times: more for the long form.
 HAND_OVERS = int(os.environ.get("REDLOCK_FAST_HAND_OVERS", "300"))
 KILLS, WORKERS = (5, 4) if HAND_OVERS < 1000 else (50, 8)
-WORKER = Path(__file__).parents[1] / "support" / "worker_fencing.py"
+WORKER = Path(__file__).parents[2] / "support" / "worker_fencing.py"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
 
 pytestmark = pytest.mark.skipif(not WORKFLOWS, reason="source archives have no workflows")

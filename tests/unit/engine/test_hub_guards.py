@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[2] / "src"
+SRC = Path(__file__).parents[3] / "src"
 PAGE = SRC.parent / "docs" / "hub.md"
 HEADERS = ("hub.h", "hub_internal.h", "link.h")
 GUARDS = {"constant", "mutex", "leader", "leader and mutex", "atomic", "list mutex", "local"}

@@ -18,7 +18,7 @@ from redlock_fast.masters.faults import ERRORS, fault_cause
 from redlock_fast.prometheus import RedlockCollector
 from redlock_fast.telemetry import EVENTS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DOCUMENT = (ROOT / "docs" / "telemetry.md").read_text()
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "redlock-fast.json").read_text())
 

@@ -41,7 +41,7 @@ Raw = Callable[[Masters], list[redis.Redis]]
 TTL = 60.0
 #: A little more than a third of it.
 THIRD = 21.0
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 
 
 class Told:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("all_masters")
 MakePlain = Callable[..., Plain]
 Raw = Callable[[Masters], list[redis.Redis]]
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 #: Seconds; the times that the worker gives its masters are many times longer.
 PROMPT = 5.0
 

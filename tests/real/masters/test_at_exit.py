@@ -15,7 +15,7 @@ from support.waiting import DEADLINE, eventually
 from redlock_fast.embedded import Masters
 
 Raw = Callable[[Masters], list[redis.Redis]]
-WORKER = Path(__file__).parents[1] / "support" / "worker_exit.py"
+WORKER = Path(__file__).parents[2] / "support" / "worker_exit.py"
 
 
 def end(

@@ -25,7 +25,7 @@ from redlock_fast.embedded import Masters
 MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).parents[2]
 TTL = 60.0
 #: Seconds; the times that the worker gives its masters are many times longer.
 PROMPT = 5.0

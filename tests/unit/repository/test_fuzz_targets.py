@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-FUZZ = Path(__file__).resolve().parent.parent.parent / "fuzz"
+FUZZ = Path(__file__).resolve().parents[3] / "fuzz"
 PARTS = [b"+OK\r\n", b"*2\r\n", b"$3\r\nabc\r\n", b"|1\r\n", b">1\r\n", b":", b"\r\n"]
 
 

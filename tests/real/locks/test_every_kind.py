@@ -41,7 +41,7 @@ PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
 each_kind = pytest.mark.parametrize("kind", KINDS)
 #: A little more than a third of TTL.
 THIRD = 21.0
-WORKER = Path(__file__).parents[1] / "support" / "worker_kinds.py"
+WORKER = Path(__file__).parents[2] / "support" / "worker_kinds.py"
 
 
 def against(kind: str, client: Any, name: str = "r", **options: Any) -> Any:
