@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 import redis
 from support.certificates import Certificates
-from support.engines import engines
+from support.combinations import FULL, spare
 from support.event_loops import LOOPS, Plain
 from support.waiting import eventually
 
@@ -25,24 +24,12 @@ PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of engine, kind of server and kind of loop every two are tested together, and not every three.
-
-    REDLOCK_FAST_TEST_TRIPLES=1: these, too.
-    """
-    if "REDLOCK_FAST_TEST_TRIPLES" in os.environ or len(engines()) < 2 or len(LOOPS) < 2:
-        return  # where one is always the same, the others must be met in every combination
-    spare = {item for item in items if len(_places(item)) == 3 and sum(_places(item)) % 2}
-    config.hook.pytest_deselected(items=list(spare))
-    items[:] = [item for item in items if item not in spare]
-
-
-def _places(item: pytest.Item) -> list[int]:
-    """Which of its kind are this test's engine, masters and loop; of those that it has."""
-    if not hasattr(item, "callspec"):
-        return []
-    engine, indices = item.callspec.params.get("engine_name"), item.callspec.indices
-    places = [indices[name] for name in ("masters", "plain", "make_loop") if name in indices]
-    return [("python", "native").index(engine), *places] if engine else places
+    """Each engine, kind of server and kind of client in each test, and not all of their combinations."""
+    if FULL:
+        return
+    left_out = set(spare(items))
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")
