@@ -6,9 +6,8 @@ import pytest
 from support.fleet import SOON, Fleet, MakeFleet, acquire
 from support.scripted import always, granting, once_all_came, silent
 from support.waiting import start
-from support.watching import EVERYTHING
 
-from redlock_fast.engine.contract import FAULT, FLUSHED, NO_REPLY
+from redlock_fast.engine.contract import FAULT, NO_REPLY
 
 #: Replies of every type, with the vote that each is.
 REPLIES: list[tuple[bytes, int]] = [
@@ -148,15 +147,6 @@ def test_pushes_to_an_idle_connection_are_welcome(fleet: MakeFleet) -> None:
     f.until(lambda: f.connection_state(0).pushes == 2, "pushes are counted")
     assert f.connection_state(0).attached
     assert f.ask(acquire(b"k", 1), need=1).granted == 1
-
-
-def test_a_flush_ends_the_connection_though_nothing_is_watched(fleet: MakeFleet) -> None:
-    """Catches: a master that is asked on as if it still had what it has granted."""
-    f = fleet(granting)
-    assert f.ask(acquire(b"k", 1), need=1).granted == 1
-    f.session(0).send(EVERYTHING)
-    assert f.until_broken(0) == FLUSHED
-    assert f.ask(acquire(b"other", 1), need=1).values == (FAULT,)
 
 
 def test_push_that_looks_like_a_grant_is_none(fleet: MakeFleet) -> None:

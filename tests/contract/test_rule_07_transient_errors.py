@@ -35,8 +35,7 @@ def done(f: Fleet, key: bytes = MARK) -> list[Words]:
 
 
 @pytest.mark.parametrize("code", sorted(TRANSIENT_ERRORS - NOT_MASTER_ERRORS))
-@pytest.mark.parametrize("before", [b"", WRAPPED], ids=["", "wrapped"])
-@pytest.mark.parametrize("more", [b"", b" with words"])
+@pytest.mark.parametrize(("before", "more"), [(b"", b" with words"), (WRAPPED, b"")], ids=["", "wrapped"])
 def test_sent_again_until_it_is_done(fleet: MakeFleet, before: bytes, code: bytes, more: bytes) -> None:
     f = fleet(always(b"%b-%b%b\r\n" % (before, code, more)))
     votes = f.ask(release(b"k", 1, resend_for=30), need=1)
@@ -48,26 +47,6 @@ def test_sent_again_until_it_is_done(fleet: MakeFleet, before: bytes, code: byte
     maintain(f)
     assert session.commands == [del_words(b"k")] * 4
     assert (f.connection_state(0).resent, f.connection_state(0).resend_dropped) == (3, 0)
-
-
-@pytest.mark.parametrize("code", sorted(NOT_MASTER_ERRORS))
-def test_what_may_be_no_master_any_more_is_asked_nothing(fleet: MakeFleet, code: bytes) -> None:
-    """Its next vote must not count before it was found out what it is; what is kept goes there then."""
-    f = fleet(always(b"-%b with words\r\n" % code))
-    votes = f.exchange([release(b"k", 1, resend_for=30), acquire(b"l", 1)], need=1)
-    assert [one.values for one in votes] == [(FAULT,)] * 2
-    assert f.until_broken(0).startswith(code.decode())
-    f.masters[0].answer = granting
-    assert f.reattach(0).wait_commands(1) == [del_words(b"k")]
-
-
-def test_it_may_say_so_after_the_decision(fleet: MakeFleet) -> None:
-    f = fleet(granting, lambda words: b"-READONLY no\r\n")
-    f.session(1).hold()
-    assert f.ask(acquire(b"k", f.all), need=1).granted == 1
-    f.session(1).release()
-    assert f.until_broken(1).startswith("READONLY")
-    assert f.connection_state(0).attached
 
 
 def test_nobody_waits_for_its_answer(fleet: MakeFleet) -> None:

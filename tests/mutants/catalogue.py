@@ -15,10 +15,9 @@ def judges(*names: str) -> str:
     return " ".join(f"tests/{folder}/test_{name}.py" for folder, _, name in files)
 
 
-MATCHING = judges("contract/rule_04_matching")
 CONTRACT = judges("contract/rule_02_decision", "contract/rule_01_votes", "contract/rule_04_matching")
 WATCHING = judges("contract/rule_11_watch")
-FLUSHED = f"{MATCHING}::test_a_flush_ends_the_connection_though_nothing_is_watched"
+FLUSHED = judges("contract/rule_12_not_what_it_was")
 ORDER = judges("real/locks/fencing_order")
 
 

@@ -1,0 +1,39 @@
+"""Rule 12: a master that was flushed, or is no master any more, is connected again before its next vote."""
+
+from __future__ import annotations
+
+import pytest
+from support.fleet import MakeFleet, acquire, del_words, release
+from support.scripted import always, granting
+from support.watching import EVERYTHING
+
+from redlock_fast.engine.contract import FAULT, FLUSHED, NOT_MASTER_ERRORS
+
+
+def test_a_flush_ends_the_connection_though_nothing_is_watched(fleet: MakeFleet) -> None:
+    """Catches: a master that is asked on as if it still had what it has granted."""
+    f = fleet(granting)
+    assert f.ask(acquire(b"k", 1), need=1).granted == 1
+    f.session(0).send(EVERYTHING)
+    assert f.until_broken(0) == FLUSHED
+    assert f.ask(acquire(b"other", 1), need=1).values == (FAULT,)
+
+
+@pytest.mark.parametrize("code", sorted(NOT_MASTER_ERRORS))
+def test_what_may_be_no_master_any_more_is_asked_nothing(fleet: MakeFleet, code: bytes) -> None:
+    """Its next vote must not count before it was found out what it is; what is kept goes there then."""
+    f = fleet(always(b"-%b with words\r\n" % code))
+    votes = f.exchange([release(b"k", 1, resend_for=30), acquire(b"l", 1)], need=1)
+    assert [one.values for one in votes] == [(FAULT,)] * 2
+    assert f.until_broken(0).startswith(code.decode())
+    f.masters[0].answer = granting
+    assert f.reattach(0).wait_commands(1) == [del_words(b"k")]
+
+
+def test_it_may_say_so_after_the_decision(fleet: MakeFleet) -> None:
+    f = fleet(granting, lambda words: b"-READONLY no\r\n")
+    f.session(1).hold()
+    assert f.ask(acquire(b"k", f.all), need=1).granted == 1
+    f.session(1).release()
+    assert f.until_broken(1).startswith("READONLY")
+    assert f.connection_state(0).attached

@@ -1,0 +1,91 @@
+"""Tests are where a reader looks for them: directories mirror packages, files mirror modules and rules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PACKAGE, TESTS = ROOT / "redlock_fast", ROOT / "tests"
+MODULES = sorted(
+    path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py") if path.stem[:2] != "__"
+)
+#: Directories of tests that are no packages, and why.
+OTHERS = {"repository": "about the repository itself", "deploy": "about deploy/"}
+#: Modules and packages without a file of their name. They have no behaviour of their own, or share it.
+ELSEWHERE = {
+    # both engines, by the rules of the contract
+    "contract": ("engine",),
+    # one step of an acquire or release, played without masters
+    "unit/algorithm/test_procedures.py": (
+        "algorithm/clock",
+        "algorithm/effects",
+        "algorithm/lease",
+        "algorithm/policy",
+        "algorithm/redlock",
+        "algorithm/voting_masters",
+    ),
+    # what each kind asks of masters
+    "unit/locks/test_kinds.py": ("algorithm/lock_kind", "locks/options"),
+    # a lock object and its drivers, through the client
+    "real/threads/test_client.py": ("locks/lock_state", "locks/procedures", "threads/driver"),
+    "real/aio/test_client.py": ("aio/driver",),
+    "unit/aio/test_loop.py": ("aio/future",),
+    "real/threads/test_renewal.py": ("locks/auto_extend",),
+    "unit/locks/test_rlock.py": ("locks/owners",),
+    # from a URL to a connected master, and back after its failures
+    "real/masters/test_servers.py": ("masters/connector", "masters/masters", "masters/probe"),
+    "real/locks/test_leaks.py": ("masters/held_leases",),
+    # metrics, traces and logs have their tests together: each event is in all of them
+    "real/exporters/test_telemetry.py": (
+        "exporters/instrument",
+        "exporters/latency",
+        "locks/observer",
+        "otel",
+        "prometheus",
+        "telemetry",
+    ),
+    # drop-ins, by the behaviour that their originals publish
+    "real/compat": ("compat",),
+    # commands, as users run them
+    "real/demo/test_run.py": ("demo",),
+    "real/cli/test_status.py": ("cli",),
+}
+
+
+def own(module: Path) -> list[Path]:
+    name = f"test_{module.name.lstrip('_')}.py"
+    places = [TESTS / layer / module.parent / name for layer in ("unit", "real")]
+    return [path for path in places if path.exists()]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_a_module_has_its_test_file(module: Path) -> None:
+    named = {str(module), str(module.parent), str(module).split("/")[0]}
+    assert own(module) or any(named & {*names} for names in ELSEWHERE.values()), (
+        f"write tests/unit/{module.parent}/test_{module.name}.py, or say in ELSEWHERE what tests it"
+    )
+
+
+@pytest.mark.parametrize("place", ELSEWHERE)
+def test_what_is_tested_elsewhere_is_there(place: str) -> None:
+    assert (TESTS / place).exists()
+    for name in ELSEWHERE[place]:
+        assert (PACKAGE / name).is_dir() or Path(name) in MODULES, f"{name} is no module any more"
+        assert not own(Path(name)), f"{name} has a test file of its own"
+
+
+@pytest.mark.parametrize("layer", ["unit", "real"])
+def test_directories_of_tests_mirror_packages(layer: str) -> None:
+    for folder in (TESTS / layer).rglob("*"):
+        if folder.is_dir() and folder.name != "__pycache__":
+            name = folder.relative_to(TESTS / layer)
+            assert (PACKAGE / name).is_dir() or str(name) in OTHERS, f"no package is called {name}"
+
+
+def test_each_rule_of_the_contract_has_a_file() -> None:
+    text = (PACKAGE / "engine" / "contract.py").read_text()
+    rules = {int(number) for number in re.findall(r"^(\d+)\. ", text, re.MULTILINE)}
+    assert {int(path.name[10:12]) for path in TESTS.glob("contract/test_rule_??_*.py")} == rules
