@@ -12,6 +12,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 from support.engines import engines
+from support.seconds import table
 
 import redlock_fast
 from redlock_fast.embedded import Masters
@@ -52,10 +53,12 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """At the end there is one line for each reason to skip tests."""
+    """At the end there is one line for each reason to skip tests, and where a long run spent its time."""
     reasons = Counter(report.longrepr[-1] for report in terminalreporter.getreports("skipped"))
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}")
+    for line in table(terminalreporter):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session", params=engines())
