@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import redis
 from support.certificates import Certificates
-from support.combinations import FULL, spare
+from support.combinations import spare
 from support.event_loops import LOOPS, Plain
+from support.thorough import FULL
 from support.waiting import eventually
 
 from redlock_fast import AsyncFastRedlock, FastRedlock
@@ -104,6 +105,12 @@ def as_before(started: list[Masters]) -> Iterator[None]:
             if master.pid is None:
                 master.restart()
             assert master.ask("FLUSHALL").startswith("+OK")
+
+
+@pytest.fixture(autouse=True)
+def renewal_looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renewal notices soon that a test has put the clock forward."""
+    monkeypatch.setattr("redlock_fast.locks.auto_extend.TICK", 0.02)
 
 
 @pytest.fixture

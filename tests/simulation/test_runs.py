@@ -8,9 +8,10 @@ import pytest
 from simulation.choices import seeded
 from simulation.many_runs import Report, explain, runs, simplest
 from simulation.scenario import KINDS, MASTERS, run
+from support.thorough import amount
 
 #: Of each kind of clients, with each number of masters and each way to decide.
-RUNS = 80
+RUNS = amount(30, 80)
 
 #: How often (per run) something has to happen so that the runs show something.
 OFTEN = {

@@ -3,53 +3,52 @@
 from __future__ import annotations
 
 import math
-import os
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-#: Fixtures with a parameter that most behaviours do not depend on.
-AXES = ("engine_name", "masters", "plain", "make_loop")
-#: Every combination.
-FULL = "REDLOCK_FAST_TEST_FULL" in os.environ
+#: Fixtures whose parameters most behaviours do not depend on. The two kinds of client differ most.
+ENGINE, SERVER, CLIENT, LOOP = AXES = ("engine_name", "masters", "plain", "make_loop")
 
 
 def spare(items: list[Any]) -> Iterator[Any]:
-    """The items to leave out: of each test so many stay that each value of each axis occurs.
+    """The items to leave out.
 
-    The name of the test and its other parameters decide which ones. So every two values meet in many tests.
-    A test that names its combinations itself keeps them all.
+    A test without other parameters keeps so many that each engine, server and client occurs. Of a test with
+    other parameters each set of them keeps one combination; of clients for threads and for asyncio, one
+    each. The combinations take turns, so that every two values meet in many tests. A test that names its
+    combinations itself keeps them all.
     """
-    tests: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    tests: dict[str, dict[tuple[int, ...], list[Any]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
         if hasattr(item, "callspec"):
-            tests[_without_axes(item)].append(item)
-    for group in tests.values():
-        values = [_values(group, name) for name in AXES]
-        axes = [axis for axis, found in enumerate(values) if len(found) > 1]
-        if len(axes) < 2 or len(group) != math.prod(len(values[axis]) for axis in axes):
-            continue
-        longest = max(axes, key=lambda axis: len(values[axis]))
-        turn = zlib.crc32(group[0].nodeid.encode())
-        for item in group:
-            places = [values[axis].index(_value(item, name)) for axis, name in enumerate(AXES)]
-            if any(
-                places[axis] != (places[longest] + (turn >> axis)) % len(values[axis])
-                for axis in axes
-                if axis != longest
-            ):
-                yield item
+            params = item.callspec.params
+            others = tuple(id(params[name]) for name in sorted(params) if name not in AXES)
+            tests[item.nodeid.partition("[")[0]][others].append(item)
+    for test, cases in tests.items():
+        turn = zlib.crc32(test.encode())
+        for number, group in enumerate(cases.values()):
+            values = {name: list(dict.fromkeys(_value(item, name) for item in group)) for name in AXES}
+            if len(group) == math.prod(map(len, values.values())):
+                wanted = _wanted(values, number, len(cases), turn)
+                yield from (item for item in group if [_value(item, name) for name in AXES] not in wanted)
 
 
-def _without_axes(item: Any) -> tuple[Any, ...]:
-    others = {name: id(item.callspec.params[name]) for name in item.callspec.params if name not in AXES}
-    return (item.nodeid.partition("[")[0], *sorted(others.items()))
+def _wanted(values: dict[str, list[str]], number: int, cases: int, turn: int) -> list[list[str]]:
+    """The combinations for the case of this number."""
 
+    def combination(place: int, client: int) -> list[str]:
+        server = place // 2 if cases >= 4 else place
+        places = {ENGINE: place + turn, SERVER: server + (turn >> 1), CLIENT: client, LOOP: place}
+        return [values[name][places[name] % len(values[name])] for name in AXES]
 
-def _values(group: list[Any], name: str) -> list[str]:
-    """The different values of this parameter, in order."""
-    return list(dict.fromkeys(_value(item, name) for item in group))
+    if cases == 1:
+        return [combination(place, place) for place in range(max(map(len, values.values())))]
+    place = number + (turn >> 2) % 4
+    if len(values[CLIENT]) > 2:  # for threads, and one of those for asyncio
+        return [combination(place, 0), combination(place + 1, 1 + place % 2)]
+    return [combination(place, client) for client in range(len(values[CLIENT]))]
 
 
 def _value(item: Any, name: str) -> str:

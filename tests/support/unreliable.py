@@ -23,8 +23,8 @@ ALIVE = 4
 TTL = 60.0
 #: A soak takes so many times as many steps.
 SOAK = int(os.environ.get("REDLOCK_FAST_SOAK_STEPS", "1"))
-#: Steps of one test, and of one example. Both engines together take more than 2,000.
-STEPS, LENGTH = 1_100 * SOAK, 50
+#: Steps of one test, and of one example.
+STEPS, LENGTH = 400 * SOAK, 50
 #: Seconds that a test may take.
 bounded = pytest.mark.timeout(300 * SOAK)
 

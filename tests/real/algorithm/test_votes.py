@@ -24,7 +24,7 @@ MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
 
 #: Seconds of silence until a connection is given up.
-SOON = 1.0
+SOON = 0.3
 NAME = "votes"
 
 #: By name: a new lock of that kind on NAME.

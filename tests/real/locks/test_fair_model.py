@@ -35,7 +35,7 @@ MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
 
 TTL = 60.0
-STEPS = 1040 * int(os.environ.get("REDLOCK_FAST_SOAK_STEPS", "1"))
+STEPS = 400 * int(os.environ.get("REDLOCK_FAST_SOAK_STEPS", "1"))
 CALLERS = 5
 
 

@@ -23,7 +23,7 @@ Raw = Callable[[Masters], list[redis.Redis]]
 
 KEY, COUNTER = "r", "{r}:f"
 #: Seconds. The clocks differ by a little less than what is tolerated.
-MAX_TTL, TTL = 4.0, 3.0
+MAX_TTL, TTL = 2.0, 1.5
 SKEW = 0.475 * MAX_TTL
 #: Milliseconds.
 DAY = 24 * 3600 * 1000

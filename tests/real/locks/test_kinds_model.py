@@ -26,7 +26,7 @@ from redlock_fast import LockLost, QuorumUnavailable
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.rwlock import Writer
 
-STEPS = 560 * int(os.environ.get("REDLOCK_FAST_SOAK_STEPS", "1"))
+STEPS = 300 * int(os.environ.get("REDLOCK_FAST_SOAK_STEPS", "1"))
 EACH = 50
 
 #: Which masters lose their replies in a step: mostly none; one does not matter; two are too many.

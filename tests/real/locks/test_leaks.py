@@ -73,6 +73,6 @@ def test_a_held_lock_is_small(measure: Measure, engine_name: str) -> None:
     """At most 600 bytes in Python and C together; its key is 10 of them. Catches: a lock with a dictionary,
     or one that keeps its votes.
     """
-    numbers = measure("held", 10_000 if engine_name == "native" else 8_000)
+    numbers = measure("held", 4_000)
     assert numbers["python"] <= 600, numbers
     assert numbers["process"] <= 800, f"also counts what the allocators keep for themselves: {numbers}"

@@ -23,7 +23,7 @@ Raw = Callable[[Masters], list[redis.Redis]]
 
 TTL = 30.0
 #: For "strict", which waits for masters to be as old.
-SHORT = 10.0
+SHORT = 5.0
 AOF = ["--appendonly", "yes", "--appendfsync", "always"]
 
 

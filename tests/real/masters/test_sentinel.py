@@ -241,7 +241,7 @@ def three() -> Iterator[Masters]:
 @pytest.mark.parametrize("mode", ["auto", "marker"])
 def test_one_clean_partition(three: Masters, connected: MakeClient, mode: str) -> None:
     """{A, the master, a Sentinel} and {B, the replicas, Sentinels}: B gets nothing that A holds."""
-    options: dict[str, Any] = {"restart_guard": mode, "max_ttl": 8.0, "ttl": 8.0}
+    options: dict[str, Any] = {"restart_guard": mode, "max_ttl": 5.0, "ttl": 5.0}
     there = three[0].port
     here = masters_reply("locks", three[0].port)
     with (

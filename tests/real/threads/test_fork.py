@@ -20,6 +20,7 @@ import pytest
 import redis
 from support.engines import each_once
 from support.forking import exit_code, fork_child, fork_here
+from support.thorough import amount
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost, QuorumUnavailable, RedlockError
@@ -35,7 +36,7 @@ Fork = Callable[[Callable[[], None]], None]
 TTL = 60.0
 #: Children of a test that something goes wrong in by chance, and its seconds: on a busy machine there are
 #: fewer children. By hand, with --timeout=0, some thousands.
-FORKS = int(os.environ.get("REDLOCK_FAST_TEST_FORKS", "150"))
+FORKS = int(os.environ.get("REDLOCK_FAST_TEST_FORKS", amount(50, 150)))
 LONGEST = math.inf if "REDLOCK_FAST_TEST_FORKS" in os.environ else 15.0
 
 

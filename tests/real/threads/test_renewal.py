@@ -41,6 +41,8 @@ Raw = Callable[[Masters], list[redis.Redis]]
 TTL = 60.0
 #: A little more than a third of it.
 THIRD = 21.0
+#: Seconds that a hung master is waited for.
+HUNG = 0.3
 TESTS = Path(__file__).parents[2]
 
 
@@ -69,10 +71,13 @@ def clock() -> Jumping:
 
 @pytest.fixture
 def kept(connected: MakeClient, clock: Jumping, told: Told) -> Kept:
-    """``kept(masters, **options)``: a client, and an auto-extended lock that it holds."""
+    """``kept(masters, **options)``: a client, and an auto-extended lock that it holds.
 
-    def make(masters: Masters, **options: Any) -> tuple[FastRedlock, Lock]:
-        c = connected(masters, ttl=TTL, clock=clock)
+    ``node_timeout``: a short one makes hung masters cheap. An extension that it ends is tried again.
+    """
+
+    def make(masters: Masters, node_timeout: float = 5.0, **options: Any) -> tuple[FastRedlock, Lock]:
+        c = connected(masters, ttl=TTL, clock=clock, node_timeout=node_timeout)
         return c, held(c, **{"on_lost": told, **options})
 
     return make
@@ -169,7 +174,7 @@ def test_with_a_fencing_token(masters: Masters, kept: Kept, clock: Jumping) -> N
 def test_a_minority_does_not_matter(
     masters: Masters, kept: Kept, clock: Jumping, told: Told, how: str
 ) -> None:
-    c, lock = kept(masters)
+    c, lock = kept(masters, HUNG)
     for number in (0, 1):
         getattr(masters[number], how)()
     for turn in (1, 2, 3):
@@ -182,7 +187,7 @@ def test_a_minority_does_not_matter(
 
 def test_masters_that_come_back_in_time(valkey: Masters, kept: Kept, clock: Jumping, told: Told) -> None:
     """It is tried again and again until then."""
-    c, lock = kept(valkey)
+    c, lock = kept(valkey, HUNG)
     with paused(valkey, 0, 1, 2):
         clock.jump(THIRD)
         eventually(lambda: c.stats().inconclusive, "an extension fails", deadline=2 * DEADLINE)
