@@ -1,24 +1,26 @@
 # What people use every day; .ci/run calls the same targets.
 PYTHON ?= python
 SECONDS ?= 60
-# By name. The native engine, the other kind of server and the other loop run the same Python lines; crowds,
-# storms, models, what is large, simulation and chaos would only wait for the tracer, which takes as long as
-# the lines themselves. And children of fork hang under it: coverage has a lock that another thread of the
-# parent may hold at that moment, and that the child waits for ever for; so does everybody where a signal
-# handler raises while its own thread has it.
-UNTRACED = native or uvloop or (redis7 and not asyncio) or fork or child or test_helper_thread or test_rule_10_loop_mixed \
-    or test_rule_10_threads or test_signals or simulation or chaos or storm or large or thousand or memory or leaks or hostile or model \
-    or demo_passes or engines_agree
+# By name. The native engine runs the same Python lines; crowds, storms, models, what is large, simulation and
+# chaos would only wait for the tracer, which takes as long as the lines themselves. And children of fork hang
+# under it: coverage has a lock that another thread of the parent may hold at that moment, and that the child
+# waits for without end. A signal handler that raises while its own thread has that lock has the same effect.
+UNTRACED = native or fork or child or test_helper_thread or test_rule_10_loop_mixed \
+    or test_rule_10_threads or test_signals or simulation or chaos or storm or large or thousand or memory \
+    or leaks or hostile or model or demo_passes or engines_agree
 RUNS ?= 200000
 STEPS ?= 50
 
-.PHONY: build test lint docs coverage coverage-native simulate proof mutants chaos soak fuzz fuzz-guided asan tsan thread-safety bench bench-quick wheel clean
+.PHONY: build test test-full lint docs coverage coverage-native simulate proof mutants chaos soak fuzz fuzz-guided asan tsan thread-safety bench bench-quick wheel clean
 
 build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
 
-test:  ## everything, on every engine that is built
+test:  ## every test, on every engine that is built
 	$(PYTHON) -m pytest -n 4 --dist worksteal
+
+test-full:  ## the same in every combination of engine, server and client, with longer runs
+	REDLOCK_FAST_TEST_FULL=1 $(PYTHON) -m pytest -n 4 --dist worksteal
 
 lint:
 	$(PYTHON) -m ruff check .
