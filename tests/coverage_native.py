@@ -14,7 +14,7 @@ import sys
 
 from uncompiled import copied
 
-TESTS = ("tests/contract", "tests/real/threads/test_client.py", "tests/real/masters/test_servers.py")
+TESTS = ("tests/contract", "tests/real/locks/test_lock.py", "tests/real/masters/test_servers.py")
 #: Coverage's own Python code runs inside ours here: an interrupt may be raised in that, and is lost. Crowds
 #: of threads only wait for it, and a child of fork may wait for ever: see the Makefile.
 SKIP_REASONS = ("test_signals", "test_helper_thread", "test_rule_10_loop_mixed")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 from support.certificates import Certificates
+from support.clients import Blocking, LoopThread
 from support.combinations import spare
 from support.event_loops import LOOPS, Plain
 from support.thorough import FULL
@@ -126,18 +127,30 @@ def all_masters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def client(engine_name: str) -> Iterator[Callable[..., FastRedlock]]:
-    """``client(masters, **options)``: a patient FastRedlock on this engine; Masters stand for their URLs."""
-    made: list[FastRedlock] = []
+def client_mode() -> str:
+    """How clients wait: see ``support.clients.both_clients``."""
+    return "threads"
 
-    def make(masters: Masters | Sequence[Any], **options: Any) -> FastRedlock:
+
+@pytest.fixture
+def client(engine_name: str, client_mode: str) -> Iterator[Callable[..., Any]]:
+    """``client(masters, **options)``: a patient FastRedlock on this engine; Masters stand for their URLs."""
+    loop = LoopThread(LOOPS[client_mode]) if client_mode in LOOPS else None
+    made: list[Any] = []
+
+    def make(masters: Masters | Sequence[Any], **options: Any) -> Any:
         where = masters.urls if isinstance(masters, Masters) else masters
-        made.append(FastRedlock(where, **{"engine": engine_name, **PATIENT, **options}))
+        settings = {"engine": engine_name, **PATIENT, **options}
+        made.append(
+            Blocking(AsyncFastRedlock(where, **settings), loop) if loop else FastRedlock(where, **settings)
+        )
         return made[-1]
 
     yield make
     for one in made:
         one.close()
+    if loop:
+        loop.end()
 
 
 @pytest.fixture

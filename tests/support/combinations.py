@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 #: Fixtures whose parameters most behaviours do not depend on. The two kinds of client differ most.
-ENGINE, SERVER, CLIENT, LOOP = AXES = ("engine_name", "masters", "plain", "make_loop")
+ENGINE, SERVER, LOOP, *CLIENTS = AXES = ("engine_name", "masters", "make_loop", "plain", "client_mode")
 
 
 def spare(items: list[Any]) -> Iterator[Any]:
@@ -40,15 +40,17 @@ def _wanted(values: dict[str, list[str]], number: int, cases: int, turn: int) ->
 
     def combination(place: int, client: int) -> list[str]:
         server = place // 2 if cases >= 4 else place
-        places = {ENGINE: place + turn, SERVER: server + (turn >> 1), CLIENT: client, LOOP: place}
+        places = {ENGINE: place + turn, SERVER: server + (turn >> 1), LOOP: place}
+        places |= dict.fromkeys(CLIENTS, client)
         return [values[name][places[name] % len(values[name])] for name in AXES]
 
     if cases == 1:
         return [combination(place, place) for place in range(max(map(len, values.values())))]
     place = number + (turn >> 2) % 4
-    if len(values[CLIENT]) > 2:  # for threads, and one of those for asyncio
+    clients = max(len(values[name]) for name in CLIENTS)
+    if clients > 2:  # for threads, and one of those for asyncio
         return [combination(place, 0), combination(place + 1, 1 + place % 2)]
-    return [combination(place, client) for client in range(len(values[CLIENT]))]
+    return [combination(place, client) for client in range(clients)]
 
 
 def _value(item: Any, name: str) -> str:

@@ -1,4 +1,7 @@
-"""The lock for asyncio on real masters: what callers are told, and what is on the masters then."""
+"""The client for asyncio on real masters: what only tasks have.
+
+``tests/real/locks/test_lock.py`` runs with both clients.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,18 @@ from typing import Any
 import pytest
 import redis
 from support.event_loops import at_full_strength, clean, on_loops, until
-from support.keys import TTL, calls, occupy, paused, values
-from support.waiting import DEADLINE
+from support.keys import TTL, calls, occupy
 
 import redlock_fast
 from redlock_fast import (
     AsyncFastRedlock,
     AsyncLock,
     ConfigError,
-    Contended,
     FastRedlock,
     Lock,
     LockAlreadyHeld,
     LockLost,
-    QuorumUnavailable,
+    Retry,
 )
 from redlock_fast.embedded import Masters
 
@@ -56,106 +57,7 @@ def test_same_names_and_arguments(ours: type, theirs: type) -> None:
     assert {"AsyncFastRedlock", "AsyncLock", "WrongLoop"} <= set(redlock_fast.__all__)
 
 
-@on_loops
-async def test_life_of_a_lock(masters: Masters, aclient: MakeClient, raw: Raw) -> None:
-    nodes = raw(masters)
-    async with aclient(masters) as c:
-        await at_full_strength(c)
-        lock = c.lock("orders:42", ttl=20)
-        assert isinstance(lock, AsyncLock)
-        assert (lock.locked(), lock.token, lock.validity, lock.remaining()) == (False, None, 0.0, 0.0)
-        assert await lock.acquire() is True
-        assert lock.token is not None
-        assert len(lock.token) == 20
-        await until(lambda: values(nodes, "orders:42") == [lock.token] * 5, "all masters have the key")
-        assert 0 < lock.remaining() <= lock.validity < 20 * 0.99
-        lock.check()
-        assert await c.locked("orders:42") is True
-        assert "held for" in repr(lock)
-        assert await lock.extend(50) > 20
-        await until(lambda: min(node.pttl("orders:42") for node in nodes) > 20_000, "all are extended")
-        assert await lock.release() is True
-        assert await lock.release() is False
-        assert (lock.locked(), lock.token) == (False, None)
-        with pytest.raises(LockLost):
-            lock.check()
-        await clean(masters)
-        assert await c.locked("orders:42") is False
-        stats = c.stats()
-        assert (stats.acquired, stats.extended, stats.released, stats.faults) == (1, 1, 1, 0)
-        assert [master.connections for master in c.health()] == [1] * 5
-
-
-@on_loops
-async def test_names_and_prefix(valkey: Masters, aclient: MakeClient, raw: Raw) -> None:
-    async with aclient(valkey, key_prefix="l\u00f6ck:") as c:
-        await at_full_strength(c)
-        for resource in ("gr\u00fc\u00dfe", b"\r\n$3\r\n\x00\xff", "x" * 65_536):
-            key = b"l\xc3\xb6ck:" + (resource.encode() if isinstance(resource, str) else resource)
-            async with c.lock(resource) as lock:
-                assert raw(valkey)[0].get(key) == lock.token or await c.locked(resource)
-        await clean(valkey)
-
-
 # --- `async with` and the decorator -------------------------------------------------------------
-
-
-async def outlive(masters: Masters, lock: AsyncLock, end: Exception | None = None) -> None:
-    """A body that takes longer than its lease."""
-    async with lock:
-        await until(lambda: not lock.locked(), "the lease ends")
-        await clean(masters)
-        if end:
-            raise end
-
-
-@on_loops
-async def test_body_never_runs_unlocked(masters: Masters, aclient: MakeClient) -> None:
-    ran: list[str] = []
-    async with aclient(masters, node_timeout=0.5) as c:
-        await at_full_strength(c)
-
-        @c.synchronized("body", TTL, timeout=0)
-        async def body() -> None:
-            ran.append("decorator")
-
-        async def enter() -> None:
-            async with c.lock("body", TTL, timeout=0):
-                ran.append("with")
-
-        holder = await c.acquire("body", TTL, timeout=DEADLINE)
-        assert holder
-        for use in (enter, body):
-            with pytest.raises(Contended) as held:
-                await use()
-            assert set(held.value.masters) <= {master.name for master in c.health()}
-        await holder.release()
-        with paused(masters, 0, 1, 2):
-            for use in (enter, body):
-                with pytest.raises(QuorumUnavailable):
-                    await use()
-        assert ran == []
-        await clean(masters)
-
-
-@on_loops
-async def test_exception_of_the_body_is_kept(valkey: Masters, aclient: MakeClient) -> None:
-    """Also where the lease ended before it."""
-    async with aclient(valkey) as c:
-        with pytest.raises(ZeroDivisionError):
-            async with c.lock("body", TTL):
-                raise ZeroDivisionError
-        await clean(valkey)
-        with pytest.raises(ZeroDivisionError):
-            await outlive(valkey, c.lock("body", 0.2), ZeroDivisionError())
-
-
-@on_loops
-async def test_lost_lock_is_told_at_the_end_of_the_body(masters: Masters, aclient: MakeClient) -> None:
-    async with aclient(masters) as c:
-        with pytest.raises(LockLost, match="before the body did"):
-            await outlive(masters, c.lock("body", 0.2))
-        await clean(masters)
 
 
 @on_loops
@@ -251,3 +153,67 @@ async def test_tokens_differ(valkey: Masters, aclient: MakeClient) -> None:
 
         await asyncio.gather(*map(use, range(40)))
     assert len(set(tokens)) == 200
+
+
+# --- waiting ------------------------------------------------------------------------------------
+
+
+@on_loops
+async def test_waits_until_the_holder_releases(masters: Masters, aclient: MakeClient) -> None:
+    """And others go on meanwhile: no wait of one task is a wait of the loop."""
+    async with aclient(masters) as c:
+        holder = await c.acquire("r", TTL)
+        assert holder
+        waiting = asyncio.create_task(c.acquire("r", TTL))
+        for number in range(50):
+            async with c.lock(f"other:{number}", TTL):
+                assert not waiting.done()
+        assert await holder.release()
+        lock = await waiting
+        assert lock
+        assert await lock.release() is True
+        await clean(masters)
+
+
+@on_loops
+async def test_last_attempt_comes_with_the_end_of_the_time(
+    valkey: Masters, aclient: MakeClient, raw: Raw
+) -> None:
+    """However long the pauses are."""
+    async with aclient(valkey, retry=Retry(min_delay=300.0, max_delay=600.0)) as c:
+        await at_full_strength(c)
+        node = raw(valkey)[0]
+
+        async def taken_over() -> bool:
+            holder, lock = await c.acquire("pause", TTL), c.lock("pause", TTL)
+            assert holder
+            node.config_resetstat()
+            waiting = asyncio.create_task(lock.acquire(timeout=1.0))
+            await until(lambda: calls([node], "set") != [0], "it is tried while the lock is held")
+            assert await holder.release()
+            return await waiting and await lock.release()
+
+        for _ in range(5):
+            if await taken_over():
+                return
+        pytest.fail("never taken over; or did the machine stand still each time?")
+
+
+# --- bad input ---------------------------------------------------------------------------------------
+
+
+def test_bad_settings_before_any_loop() -> None:
+    for masters, options in (
+        ([], {}),
+        (["redis://a", "redis://a"], {}),
+        (["nonsense"], {}),
+        (["redis://a"], {"ttl": 0}),
+        (["redis://a"], {"engine": "rust"}),
+        (["redis://a"], {"unheard_of": 1}),
+    ):
+        with pytest.raises(ConfigError):
+            AsyncFastRedlock(masters, **options)
+    client = AsyncFastRedlock(["redis://127.0.0.1:1"])
+    for resource, more in (("", {}), (7, {}), ("r", {"ttl": -1}), ("r", {"timeout": -2}), ("r", {"x": 1})):
+        with pytest.raises(ConfigError):
+            client.lock(resource, **more)  # type: ignore[arg-type]

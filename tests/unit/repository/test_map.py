@@ -29,8 +29,8 @@ ELSEWHERE = {
     ),
     # what each kind asks of masters
     "unit/locks/test_kinds.py": ("algorithm/lock_kind", "locks/options"),
-    # a lock object and its drivers, through the client
-    "real/threads/test_client.py": ("locks/lock_state", "locks/procedures", "threads/driver"),
+    # a lock object and its drivers, through both clients
+    "real/locks/test_lock.py": ("locks/lock_state", "locks/procedures", "threads/client", "threads/driver"),
     "real/aio/test_client.py": ("aio/driver",),
     "unit/aio/test_loop.py": ("aio/future",),
     "real/threads/test_renewal.py": ("locks/auto_extend",),

@@ -1,4 +1,4 @@
-"""The lock on real masters: what callers are told, and what is on the masters then."""
+"""The lock on real masters, with both clients: what callers are told, and what is on the masters then."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.clients import both_clients
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import (
@@ -30,7 +31,7 @@ from redlock_fast import (
 from redlock_fast.algorithm.policy import lease_clock
 from redlock_fast.embedded import Masters
 
-pytestmark = pytest.mark.usefixtures("all_masters")
+pytestmark = [pytest.mark.usefixtures("all_masters"), both_clients]
 
 MakeClient = Callable[..., FastRedlock]
 Nodes = list[redis.Redis]
@@ -265,7 +266,7 @@ def test_acquire_on_a_held_lock_raises_and_forgets_no_token(masters: Masters, cl
     assert one.lock("r").acquire(blocking=False) is True
 
 
-def test_acquire_while_another_thread_acquires_with_the_same_object(
+def test_acquire_while_another_caller_acquires_with_the_same_object(
     valkey: Masters, connected: MakeClient, raw: Raw
 ) -> None:
     nodes = raw(valkey)
@@ -323,6 +324,13 @@ def test_timeout_is_kept_and_neither_cut_nor_endless(valkey: Masters, client: Ma
         began = time.monotonic()
         assert lock.acquire(timeout=timeout) is False
         assert timeout / 2 < time.monotonic() - began < timeout + 10
+
+
+def test_a_timeout_that_makes_no_sense_is_refused(valkey: Masters, client: MakeClient) -> None:
+    lock = client(valkey).lock("r")
+    for wrong in ({"blocking": False, "timeout": 1}, {"timeout": -2}, {"timeout": float("nan")}):
+        with pytest.raises(ConfigError, match="timeout"):
+            lock.acquire(**wrong)
 
 
 def test_timeout_of_the_lock_is_for_acquire_and_with(valkey: Masters, client: MakeClient, raw: Raw) -> None:
@@ -593,7 +601,7 @@ def test_inconclusive_extend_leaves_the_lease_as_it_was(
     until_held(nodes, lock)
     token, remaining = lock.token, lock.remaining()
     with paused(0, 1, 2, of=masters):
-        with pytest.raises(QuorumUnavailable) as error:
+        with pytest.raises(QuorumUnavailable, match="held for") as error:
             lock.extend(50)
         assert {cause.master for cause in error.value.causes} >= {m.name for m in client.health()[:3]}
         assert lock.locked()
@@ -816,10 +824,8 @@ def test_closed_client(masters: Masters, connected: MakeClient, raw: Raw) -> Non
 
 
 def test_client_as_a_context_manager(masters: Masters, client: MakeClient, raw: Raw) -> None:
-    with client(masters) as one:
-        assert isinstance(one, FastRedlock)
-        with one.lock("r"):
-            pass
+    with client(masters) as one, one.lock("r"):
+        pass
     with pytest.raises(ClientClosed):
         one.lock("r").acquire()
     until_empty(raw(masters))  # what was sent last has arrived

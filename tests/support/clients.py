@@ -1,0 +1,112 @@
+"""One way to call both clients: what both can do is tested once, and runs with each."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from support.event_loops import LOOPS, MakeLoop
+
+from redlock_fast import AsyncFastRedlock, AsyncLock
+
+#: Seconds. More than any call takes.
+LONGEST = 100.0
+
+#: The fixtures ``client`` and ``connected`` then make clients of each kind, and the tests are the same.
+both_clients = pytest.mark.parametrize("client_mode", ["threads", *LOOPS])
+
+
+class LoopThread:
+    """An event loop in a thread of its own: any number of threads may wait for what it awaits."""
+
+    def __init__(self, make_loop: MakeLoop) -> None:
+        self._loop = make_loop()
+        self._complaints: list[dict[str, Any]] = []
+        self._loop.set_exception_handler(lambda _, context: self._complaints.append(context))
+        self._thread = threading.Thread(target=self._loop.run_forever, name="event loop", daemon=True)
+        self._thread.start()
+
+    def wait(self, result: Awaitable[Any]) -> Any:
+        async def main() -> Any:
+            return await result
+
+        return asyncio.run_coroutine_threadsafe(main(), self._loop).result(LONGEST)
+
+    def end(self) -> None:
+        """Stop the loop. Tasks that are left and exceptions that no caller saw are failures."""
+        left = self.wait(_others())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        assert not left, f"tasks are left: {left}"
+        assert not self._complaints, self._complaints
+
+
+async def _others() -> set[asyncio.Task[Any]]:
+    return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+
+
+class Blocking:
+    """A client or lock for asyncio, to be called as one for threads."""
+
+    def __init__(self, target: AsyncFastRedlock | AsyncLock, loop: LoopThread) -> None:
+        self.target = target
+        self._loop = loop
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.target, name)
+        if not inspect.ismethod(value):
+            return value
+
+        def call(*args: Any, **options: Any) -> Any:
+            return self._result(value(*map(_bare, args), **options))
+
+        return call
+
+    def __enter__(self) -> Blocking:
+        assert self._loop.wait(self.target.__aenter__()) is self.target
+        return self
+
+    def __exit__(self, *error: Any) -> Any:
+        return self._loop.wait(self.target.__aexit__(*error))
+
+    def __eq__(self, other: object) -> bool:
+        return self.target is _bare(other)
+
+    def __hash__(self) -> int:
+        return hash(self.target)
+
+    def synchronized(self, *args: Any, **options: Any) -> Callable[..., Any]:
+        """Of a plain function: it is run by another thread, which may use the client."""
+        assert isinstance(self.target, AsyncFastRedlock)
+        decorator = self.target.synchronized(*args, **options)
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            @decorator
+            @functools.wraps(function)
+            async def decorated(*args: Any, **options: Any) -> Any:
+                return await asyncio.to_thread(function, *args, **options)
+
+            return functools.wraps(decorated)(
+                lambda *args, **options: self._loop.wait(decorated(*args, **options))
+            )
+
+        return decorate
+
+    def _result(self, result: Any) -> Any:
+        if inspect.isawaitable(result):
+            result = self._loop.wait(result)
+        if isinstance(result, list):
+            return list(map(self._result, result))
+        return Blocking(result, self._loop) if isinstance(result, AsyncLock) else result
+
+
+def _bare(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_bare, value))
+    return value.target if isinstance(value, Blocking) else value
