@@ -10,12 +10,14 @@ import pytest
 import redis
 from support.certificates import Certificates
 from support.clients import Blocking, LoopThread
+from support.clocks import Jumping
 from support.combinations import spare
 from support.event_loops import LOOPS, Plain
+from support.renewing import TTL, Kept, Told, held
 from support.thorough import FULL
 from support.waiting import eventually
 
-from redlock_fast import AsyncFastRedlock, FastRedlock
+from redlock_fast import AsyncFastRedlock, FastRedlock, Lock
 from redlock_fast.compat import close_all
 from redlock_fast.embedded import Masters, find_server
 from redlock_fast.engine import load
@@ -112,6 +114,30 @@ def as_before(started: list[Masters]) -> Iterator[None]:
 def renewal_looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Renewal notices soon that a test has put the clock forward."""
     monkeypatch.setattr("redlock_fast.locks.auto_extend.TICK", 0.02)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def clock() -> Jumping:
+    return Jumping()
+
+
+@pytest.fixture
+def kept(connected: Callable[..., FastRedlock], clock: Jumping, told: Told) -> Kept:
+    """``kept(masters, **options)``: a client, and an auto-extended lock that it holds.
+
+    ``node_timeout``: a short one makes hung masters cheap. An extension that it ends is tried again.
+    """
+
+    def make(masters: Masters, node_timeout: float = 5.0, **options: Any) -> tuple[FastRedlock, Lock]:
+        c = connected(masters, ttl=TTL, clock=clock, node_timeout=node_timeout)
+        return c, held(c, **{"on_lost": told, **options})
+
+    return make
 
 
 @pytest.fixture

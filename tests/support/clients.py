@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,15 +31,18 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name="event loop", daemon=True)
         self._thread.start()
 
-    def wait(self, result: Awaitable[Any]) -> Any:
+    def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """What ``function`` returns, called in the loop; of an awaitable, its result."""
+
         async def main() -> Any:
-            return await result
+            result = function(*args, **options)
+            return await result if inspect.isawaitable(result) else result
 
         return asyncio.run_coroutine_threadsafe(main(), self._loop).result(LONGEST)
 
     def end(self) -> None:
         """Stop the loop. Tasks that are left and exceptions that no caller saw are failures."""
-        left = self.wait(_others())
+        left = self.call(_others)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -64,16 +67,16 @@ class Blocking:
             return value
 
         def call(*args: Any, **options: Any) -> Any:
-            return self._result(value(*map(_bare, args), **options))
+            return self._result(self._loop.call(value, *map(_bare, args), **options))
 
         return call
 
     def __enter__(self) -> Blocking:
-        assert self._loop.wait(self.target.__aenter__()) is self.target
+        assert self._loop.call(self.target.__aenter__) is self.target
         return self
 
     def __exit__(self, *error: Any) -> Any:
-        return self._loop.wait(self.target.__aexit__(*error))
+        return self._loop.call(self.target.__aexit__, *error)
 
     def __eq__(self, other: object) -> bool:
         return self.target is _bare(other)
@@ -93,14 +96,12 @@ class Blocking:
                 return await asyncio.to_thread(function, *args, **options)
 
             return functools.wraps(decorated)(
-                lambda *args, **options: self._loop.wait(decorated(*args, **options))
+                lambda *args, **options: self._loop.call(decorated, *args, **options)
             )
 
         return decorate
 
     def _result(self, result: Any) -> Any:
-        if inspect.isawaitable(result):
-            result = self._loop.wait(result)
         if isinstance(result, list):
             return list(map(self._result, result))
         return Blocking(result, self._loop) if isinstance(result, AsyncLock) else result

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from support.clocks import Jumping
-from support.event_loops import at_full_strength, clean, on_loops, timers, until
+from support.event_loops import at_full_strength, clean, on_loops, until
 from support.keys import names, paused, wipe
 from support.waiting import DEADLINE
 
 from redlock_fast import AsyncFastRedlock, AsyncLock, LockLost
-from redlock_fast.algorithm.renewal_schedule import GONE, LATE, MAX_EXTENSIONS, UNCONFIRMED
+from redlock_fast.algorithm.renewal_schedule import GONE, LATE, MAX_EXTENSIONS
 from redlock_fast.embedded import Masters
 
 pytestmark = pytest.mark.usefixtures("all_masters")
@@ -65,20 +65,7 @@ def flush(masters: Masters) -> None:
         wipe(master)
 
 
-# --- as for threads -------------------------------------------------------------------------------
-
-
-@on_loops
-async def test_held_for_longer_than_its_lease(masters: Masters, aclient: MakeAio, told: Told) -> None:
-    """In real time."""
-    async with aclient(masters) as c:
-        await at_full_strength(c)
-        async with c.lock("kept", 3.0, auto_extend=True, on_lost=told) as lock:
-            await renewed(c, 4)
-            lock.check()
-        await clean(masters)
-        assert timers() <= 1, "nothing is left to renew"
-    assert told.losses == []
+# --- its task -------------------------------------------------------------------------------
 
 
 @on_loops
@@ -97,44 +84,6 @@ async def test_many_go_together(masters: Masters, aclient: MakeAio, clock: Jumpi
         assert await c.release_many(locks) == [True] * 300
         await clean(masters)
     assert told.losses == []
-
-
-@on_loops
-async def test_a_majority_killed_every_lock_tells_once(
-    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told
-) -> None:
-    async with aclient(masters, ttl=TTL, clock=clock) as c:
-        await at_full_strength(c)
-        locks = [await held(c, name, on_lost=told) for name in names(50)]
-        for number in (0, 1):
-            masters[number].kill()
-        clock.jump(THIRD)
-        await renewed(c, 50)
-        masters[2].kill()
-        clock.jump(THIRD)
-        await until(lambda: c.stats().inconclusive >= 50, "extensions fail")
-        assert told.losses == []
-        clock.jump(TTL)
-        assert not any(lock.locked() for lock in locks)
-        await until(lambda: len(told.losses) >= 50, "all are told")
-        assert set(told.losses) == {(lock, UNCONFIRMED) for lock in locks}
-        assert all(lock.lost.is_set() for lock in locks)
-        assert not any(await c.release_many(locks))
-        assert len(told.losses) == 50
-
-
-@on_loops
-async def test_a_hung_majority_does_not_delay_the_telling(
-    valkey: Masters, aclient: MakeAio, told: Told
-) -> None:
-    """In real time. Catches: an exchange that lasts as long as masters may take, beyond the deadline."""
-    async with aclient(valkey, node_timeout=60.0, socket_timeout=120.0) as c:
-        await at_full_strength(c)
-        lock = await held(c, "hung", ttl=2.0, on_lost=told)
-        with paused(valkey, 0, 1, 2):
-            await asyncio.wait_for(lock.lost.wait(), DEADLINE)
-            assert not lock.locked()
-            await until(lambda: told.reasons() == [UNCONFIRMED], "it is told")
 
 
 @on_loops

@@ -1,4 +1,4 @@
-"""Auto-extended locks for threads on real masters: what keeps them, what ends them, who is told.
+"""Auto-extended locks for threads on real masters: the thread that renews them, and what only threads have.
 
 Leases are so long that no busy machine loses one; a clock that the test puts forward makes them due, and ends
 them.
@@ -23,74 +23,21 @@ import pytest
 import redis
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child
-from support.keys import calls, names, nothing_left, paused, wipe
+from support.keys import calls, names, nothing_left
+from support.renewing import THIRD, TTL, Kept, MakeClient, Told, held, renewed
 from support.starting import fail_start
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import FastRedlock, Lock, LockLost, ShardedRedlock, TooManyExtensions
-from redlock_fast.algorithm.renewal_schedule import GONE, LATE, MAX_EXTENSIONS, MAX_HOLD, UNCONFIRMED
+from redlock_fast import FastRedlock, Lock, LockLost, ShardedRedlock
+from redlock_fast.algorithm.renewal_schedule import GONE, LATE, MAX_EXTENSIONS, UNCONFIRMED
 from redlock_fast.embedded import Masters
 from redlock_fast.threads import renewal as renewal_threads
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 
-MakeClient = Callable[..., FastRedlock]
-Kept = Callable[..., tuple[FastRedlock, Lock]]
 Raw = Callable[[Masters], list[redis.Redis]]
 
-TTL = 60.0
-#: A little more than a third of it.
-THIRD = 21.0
-#: Seconds that a hung master is waited for.
-HUNG = 0.3
 TESTS = Path(__file__).parents[2]
-
-
-class Told:
-    """``on_lost`` that remembers."""
-
-    def __init__(self) -> None:
-        self.losses: list[tuple[Lock, str]] = []
-
-    def __call__(self, lock: Lock, reason: str) -> None:
-        self.losses.append((lock, reason))
-
-    def reasons(self) -> list[str]:
-        return [reason for _, reason in self.losses]
-
-
-@pytest.fixture
-def told() -> Told:
-    return Told()
-
-
-@pytest.fixture
-def clock() -> Jumping:
-    return Jumping()
-
-
-@pytest.fixture
-def kept(connected: MakeClient, clock: Jumping, told: Told) -> Kept:
-    """``kept(masters, **options)``: a client, and an auto-extended lock that it holds.
-
-    ``node_timeout``: a short one makes hung masters cheap. An extension that it ends is tried again.
-    """
-
-    def make(masters: Masters, node_timeout: float = 5.0, **options: Any) -> tuple[FastRedlock, Lock]:
-        c = connected(masters, ttl=TTL, clock=clock, node_timeout=node_timeout)
-        return c, held(c, **{"on_lost": told, **options})
-
-    return make
-
-
-def held(c: FastRedlock, key: str = "kept", **options: Any) -> Lock:
-    lock = c.lock(key, auto_extend=True, **options)
-    assert lock.acquire(timeout=DEADLINE)
-    return lock
-
-
-def renewed(c: FastRedlock, count: int) -> None:
-    eventually(lambda: c.stats().renewed >= count, f"{count} extensions by renewal")
 
 
 def threads() -> set[threading.Thread]:
@@ -106,17 +53,6 @@ def threads_end() -> Iterator[None]:
 
 
 # --- held as long as it is wanted -----------------------------------------------------------------
-
-
-def test_held_for_longer_than_its_lease(masters: Masters, connected: MakeClient, told: Told) -> None:
-    """In real time."""
-    c = connected(masters)
-    with c.lock("kept", 3.0, auto_extend=True, on_lost=told) as lock:
-        renewed(c, 4)
-        lock.check()
-    nothing_left(masters)
-    assert told.losses == []
-    assert c.stats().released == 1
 
 
 def test_one_thread_for_many(
@@ -159,101 +95,7 @@ def test_sharded_and_decorated(valkey: Masters, redis7: Masters, engine_name: st
     assert told.losses == []
 
 
-def test_with_a_fencing_token(masters: Masters, kept: Kept, clock: Jumping) -> None:
-    """It stays the same."""
-    c, lock = kept(masters, fencing=True)
-    token = lock.fencing_token
-    assert token is not None
-    clock.jump(THIRD)
-    renewed(c, 1)
-    assert lock.fencing_token == token
-    assert lock.release()
-
-
-@pytest.mark.parametrize("how", ["kill", "pause"])
-def test_a_minority_does_not_matter(
-    masters: Masters, kept: Kept, clock: Jumping, told: Told, how: str
-) -> None:
-    c, lock = kept(masters, HUNG)
-    for number in (0, 1):
-        getattr(masters[number], how)()
-    for turn in (1, 2, 3):
-        clock.jump(THIRD)
-        renewed(c, turn)
-    lock.check()
-    assert told.losses == []
-    assert lock.release()
-
-
-def test_masters_that_come_back_in_time(valkey: Masters, kept: Kept, clock: Jumping, told: Told) -> None:
-    """It is tried again and again until then."""
-    c, lock = kept(valkey, HUNG)
-    with paused(valkey, 0, 1, 2):
-        clock.jump(THIRD)
-        eventually(lambda: c.stats().inconclusive, "an extension fails", deadline=2 * DEADLINE)
-    renewed(c, 1)
-    assert lock.release()
-    assert told.losses == []
-
-
 # --- lost -----------------------------------------------------------------------------------------
-
-
-def test_a_majority_killed_every_lock_tells_once(
-    masters: Masters, connected: MakeClient, clock: Jumping, told: Told
-) -> None:
-    c = connected(masters, ttl=TTL, clock=clock)
-    locks = [held(c, name, on_lost=told) for name in names(50)]
-    for number in (0, 1, 2):
-        masters[number].kill()
-    clock.jump(THIRD)
-    eventually(lambda: c.stats().inconclusive >= 50, "extensions fail")
-    assert told.losses == []
-    assert all(lock.locked() and not lock.lost.is_set() for lock in locks)
-    clock.jump(TTL)
-    assert not any(lock.locked() for lock in locks), "by the clock, whoever has noticed"
-    eventually(lambda: len(told.losses) >= 50, "all are told")
-    assert {lock for lock, _ in told.losses} == set(locks)
-    assert set(told.reasons()) == {UNCONFIRMED}
-    assert all(lock.lost.is_set() for lock in locks)
-    assert not any(c.release_many(locks))
-    assert len(told.losses) == 50
-    assert c.stats().lost == 50
-
-
-def test_a_hung_majority_does_not_delay_the_telling(
-    valkey: Masters, connected: MakeClient, told: Told
-) -> None:
-    """In real time. Catches: an exchange that lasts as long as masters may take, beyond the deadline."""
-    c = connected(valkey, node_timeout=60.0)
-    lock = held(c, "hung", ttl=2.0, on_lost=told)
-    with paused(valkey, 0, 1, 2):
-        assert lock.lost.wait(DEADLINE)
-        assert not lock.locked()
-        eventually(lambda: told.reasons() == [UNCONFIRMED], "it is told")
-
-
-def test_gone_from_the_masters(
-    masters: Masters, kept: Kept, clock: Jumping, told: Told, caplog: pytest.LogCaptureFixture
-) -> None:
-    c, lock = kept(masters)
-    for master in masters:
-        wipe(master)
-    assert lock.locked(), "nobody knows yet"
-    clock.jump(THIRD)
-    eventually(lambda: told.losses, "it is told")
-    assert told.losses == [(lock, GONE)]
-    assert lock.lost.is_set()
-    assert not lock.locked()
-    with pytest.raises(LockLost):
-        lock.check()
-    with pytest.raises(LockLost):
-        lock.extend()
-    assert lock.release() is False
-    assert len(told.losses) == 1
-    assert [getattr(record, "event", "") for record in caplog.records].count("lock-lost") == 1
-    stats = c.stats()
-    assert (stats.lost, stats.expired, stats.released) == (1, 1, 0)
 
 
 def test_with_raises_after_a_loss(
@@ -273,93 +115,7 @@ def test_with_raises_after_a_loss(
     nothing_left(masters)
 
 
-def test_what_the_users_extension_or_release_finds(
-    masters: Masters, connected: MakeClient, told: Told
-) -> None:
-    """Long before renewal would look."""
-    c = connected(masters, ttl=TTL)
-    extended, released, many = (held(c, name, on_lost=told) for name in ("a", "b", "c"))
-    for master in masters:
-        wipe(master)
-    with pytest.raises(LockLost):
-        extended.extend()
-    assert released.release() is False
-    assert c.release_many([many, extended]) == [False, False]
-    eventually(lambda: len(told.losses) == 3, "all are told")
-    assert told.reasons() == [GONE] * 3
-    assert c.stats().lost == 3
-
-
-def test_max_extensions_and_max_hold(
-    masters: Masters, connected: MakeClient, clock: Jumping, told: Told
-) -> None:
-    c = connected(masters, ttl=TTL, clock=clock)
-    counted, timed = held(c, "a", on_lost=told, max_extensions=2), held(c, "b", on_lost=told, max_hold=90.0)
-    for turn in (1, 2):
-        clock.jump(THIRD)
-        renewed(c, 2 * turn)
-    with pytest.raises(TooManyExtensions):
-        counted.extend()
-    clock.jump(THIRD)
-    holds = [hold for _, _, hold in c.renewal().schedule._ends]
-    eventually(lambda: all(hold.stopped for hold in holds), "no more is asked for")
-    assert told.losses == []
-    clock.jump(TTL)
-    eventually(lambda: len(told.losses) == 2, "both are told")
-    assert dict(told.losses) == {counted: MAX_EXTENSIONS, timed: MAX_HOLD}
-    assert c.stats().renewed == 4
-
-
-def test_each_hold_has_its_own_loss(masters: Masters, kept: Kept, clock: Jumping, told: Told) -> None:
-    c, lock = kept(masters)
-    first = lock.lost
-    clock.jump(TTL)
-    assert lock.acquire(timeout=DEADLINE), "nobody else has it"
-    eventually(lambda: told.reasons() == [LATE], "the end of the hold before is told")
-    assert first.is_set()
-    assert not lock.lost.is_set()
-    clock.jump(THIRD)
-    renewed(c, 1)
-    clock.jump(TTL)
-    assert lock.lost.wait(DEADLINE)
-    eventually(lambda: len(told.losses) == 2, "and that of this one")
-
-
 # --- not after its end ----------------------------------------------------------------------------
-
-
-def test_never_after_a_release(masters: Masters, kept: Kept, clock: Jumping, told: Told) -> None:
-    c, lock = kept(masters)
-    clock.jump(THIRD)
-    renewed(c, 1)
-    other = held(c, "other", on_lost=told)
-    assert lock.release()
-    for turn in (1, 2):
-        clock.jump(THIRD)
-        renewed(c, 1 + turn)
-    assert c.stats().renewed == 3, "the other one's only"
-    assert other.release()
-    assert told.losses == []
-    nothing_left(masters)
-
-
-def test_release_while_an_extension_is_under_way(
-    valkey: Masters, kept: Kept, clock: Jumping, told: Told
-) -> None:
-    """The extension finds the key gone, or not: neither is a loss."""
-    c, lock = kept(valkey)
-    for _ in range(3):
-        eventually(lambda: not any(m.pending for m in c.health()), "all masters have answered")
-        with paused(valkey, 0, 1, 2, 3, 4):
-            clock.jump(THIRD)
-            eventually(lambda: all(m.pending for m in c.health()), "an extension is sent")
-            releasing = start(lock.release)
-            eventually(lambda: all(m.pending >= 2 for m in c.health()), "and the release")
-        assert releasing.result(DEADLINE) is True
-        assert lock.acquire(timeout=DEADLINE)
-    assert lock.release()
-    assert told.losses == []
-    assert c.stats().lost == 0
 
 
 def test_released_by_many_threads_none_is_lost(masters: Masters, connected: MakeClient, told: Told) -> None:
