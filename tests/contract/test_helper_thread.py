@@ -293,7 +293,7 @@ def test_close_while_all_wait(fleet: MakeFleet) -> None:
 @pytest.mark.parametrize("closers", [1, 3])
 def test_close_while_all_are_busy(fleet: MakeFleet, closers: int) -> None:
     before = native_threads()
-    for _ in range(4):
+    for _ in range(2):
         f = numbered(fleet, 3)
         closed = threading.Event()
         futures = crowd(MANY, until_closed(f, closed))

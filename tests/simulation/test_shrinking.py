@@ -36,7 +36,7 @@ def test_hypothesis_shrinks_a_violation_to_a_short_schedule(name: str, rule: str
     def fails(choices: bytes) -> bool:
         return rule in replay(recorded(PLAIN + choices), name, tracing=False).broken()
 
-    choices = PLAIN + find(CHOICES, fails, settings=settings(SETTINGS, max_examples=2000))
+    choices = PLAIN + find(CHOICES, fails, settings=settings(SETTINGS, max_examples=amount(600, 2000)))
     result = replay(recorded(choices), name)
     assert sum(map(bool, choices)) <= 15, result.story
     assert len(result.story.splitlines()) <= 100, result.story

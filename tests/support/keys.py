@@ -24,7 +24,12 @@ def with_keys(masters: Masters) -> list[int]:
 
 
 def nothing_left(masters: Masters, deadline: float = DEADLINE) -> None:
-    eventually(lambda: not with_keys(masters), "no key of ours is left", deadline=deadline)
+    try:
+        eventually(lambda: not with_keys(masters), "no key of ours is left", deadline=deadline)
+    except AssertionError as error:
+        script = "return {ok=table.concat(redis.call('keys','*'),' ')}"
+        keys = {n: masters[n].ask(f'EVAL "{script}" 0')[:500] for n in with_keys(masters)}
+        raise AssertionError(f"{error}: {keys}") from None
 
 
 def sizes(masters: Masters) -> list[int]:
