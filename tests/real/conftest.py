@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,6 +109,8 @@ def as_before(started: list[Masters]) -> Iterator[None]:
             if master.pid is None:
                 master.restart()
             assert master.ask("FLUSHALL").startswith("+OK")
+            # A master that was a replica has the keys in a file, and would load them at its next start.
+            Path(master.socket_path).with_name("dump.rdb").unlink(missing_ok=True)
 
 
 @pytest.fixture(autouse=True)
