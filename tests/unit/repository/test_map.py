@@ -19,34 +19,20 @@ ELSEWHERE = {
     # both engines, by the rules of the contract
     "contract": ("engine",),
     # one step of an acquire or release, played without masters
-    "unit/algorithm/test_procedures.py": (
-        "algorithm/clock",
-        "algorithm/effects",
-        "algorithm/lease",
-        "algorithm/policy",
-        "algorithm/redlock",
-        "algorithm/voting_masters",
-    ),
+    "unit/algorithm/test_procedures.py": ("algorithm/effects", "algorithm/lease", "algorithm/policy"),
+    "unit/wire/test_commands.py": ("wire/dialect",),
+    "unit/locks/test_config.py": ("locks/client_base",),  # the checks and errors of both clients
+    "real/locks/test_many.py": ("locks/batch_state",),
     # what each kind asks of masters
-    "unit/locks/test_kinds.py": ("algorithm/lock_kind", "locks/options"),
+    "unit/locks/test_kinds.py": ("algorithm/lock_kind",),
     # a lock object and its drivers, through both clients
-    "real/locks/test_lock.py": ("locks/lock_state", "locks/procedures", "threads/client", "threads/driver"),
-    "real/aio/test_client.py": ("aio/driver",),
+    "real/locks/test_lock.py": ("locks/lock_state", "locks/procedures", "threads/client"),
+    "unit/threads/test_driver.py": ("aio/driver",),
     "unit/aio/test_loop.py": ("aio/future",),
     "real/threads/test_renewal.py": ("locks/auto_extend",),
     "unit/locks/test_rlock.py": ("locks/owners",),
-    # from a URL to a connected master, and back after its failures
-    "real/masters/test_servers.py": ("masters/connector", "masters/masters", "masters/probe"),
-    "real/locks/test_leaks.py": ("masters/held_leases",),
     # metrics, traces and logs have their tests together: each event is in all of them
-    "real/exporters/test_telemetry.py": (
-        "exporters/instrument",
-        "exporters/latency",
-        "locks/observer",
-        "otel",
-        "prometheus",
-        "telemetry",
-    ),
+    "real/exporters/test_telemetry.py": ("exporters/instrument", "otel", "prometheus", "telemetry"),
     # drop-ins, by the behaviour that their originals publish
     "real/compat": ("compat",),
     # commands, as users run them
