@@ -6,7 +6,7 @@ SECONDS ?= 60
 # under it: coverage has a lock that another thread of the parent may hold at that moment, and that the child
 # waits for without end. A signal handler that raises while its own thread has that lock has the same effect.
 UNTRACED = native or fork or child or test_helper_thread or test_rule_10_loop_mixed \
-    or test_rule_10_threads or test_signals or simulation or chaos or storm or large or thousand or memory \
+    or test_rule_10_threads or test_signals or test_rule_14 or simulation or chaos or storm or large or thousand or memory \
     or leaks or hostile or model or demo_passes or engines_agree
 RUNS ?= 200000
 STEPS ?= 50

@@ -17,7 +17,7 @@ from uncompiled import copied
 TESTS = ("tests/contract", "tests/real/locks/test_lock.py", "tests/real/masters/test_servers.py")
 #: Coverage's own Python code runs inside ours here: an interrupt may be raised in that, and is lost. Crowds
 #: of threads only wait for it, and a child of fork may wait for ever: see the Makefile.
-SKIP_REASONS = ("test_signals", "test_helper_thread", "test_rule_10_loop_mixed")
+SKIP_REASONS = ("test_rule_14_signals", "test_helper_thread", "test_rule_10_loop_mixed")
 IGNORED = (f"--ignore=tests/contract/{name}.py" for name in SKIP_REASONS)
 WITHOUT = (*IGNORED, "-k", "not (interrupt or fork or child)")
 SETTINGS = "[run]\nplugins = Cython.Coverage\nsource = src\nparallel = true\n"

@@ -10,37 +10,43 @@ nothing of locks. Both engines keep these rules; ``tests/contract`` checks them:
 3. A master executes the commands of one connection in the order of submission.
 4. A reply goes to the request that it answers. A reply that comes after the decision is dropped.
 5. A reply breaks its connection if it cannot be parsed, if no request is pending, or if its request cannot
-have it (``Command.reply``): a stream that is out of step would count for other requests. 6. When a connection
-breaks, every pending reply becomes a FAULT at once. The connection is not used again; ``detach`` closes its
-socket. 7. A request with ``resend_for`` must arrive. It goes to lagging masters too. If its connection is
-gone, or breaks before the reply, it is sent again on the next connection, for ``resend_for`` seconds. The
-same holds after an error of ``TRANSIENT_ERRORS``, unless its command has a ``rollback_verb``: ``maintain``
-resends one of these requests at most every ``RETRY_AFTER``; all of them follow as soon as the master has
-executed a request with ``resend_for``. Any other request is sent at most once. 8. A lagging master gets no
-request while ``need`` healthy masters remain. 9. Every buffer and queue has a bound; beyond it the vote is
-FAULT. A reply has a bound (``wire.resp.MAX_REPLY``), and so has a push (``MAX_PUSH``), in bytes and in depth.
-The work for a reply is linear in its bytes, however few of them come at a time. 10. Threads and an event loop
-share the connections: ``exchange`` blocks, ``submit`` never does. What ``submit`` adds goes out with the next
-``flush``, ``on_ready`` or exchange. ``on_ready`` returns it once, in the order of decision. ``fileno`` is
-readable while ``on_ready`` has work, whichever thread made the decision, and after ``next_timeout`` has
-become earlier. 11. The vote of a subscription (``Command.watch``) stays open until something changes. Its
-reply is a PTTL: -2 grants, because the key does not exist; -1 and n >= 0 leave the vote open, the latter
-until the key expires, n + 1 ms after the request was sent. That is never too late, however late the reply was
-read. Any other reply is a FAULT. From the submission on, a push ``invalidate`` on the master's connection
-grants (with 1) what it names; a push with null names every key. An open vote is NO_REPLY, and no reply is
-pending for it. A subscription is decided, whatever ``wait`` and ``stall`` say, by ``need`` grants; by so many
-faults that these can no longer come; or by time: at the end of ``timeout``, or earlier, when the first
-``need`` masters have granted or expired. Every ``attach`` ends all subscriptions, so that their callers ask
-again, on the new connection too. A thread that waits for subscriptions only never keeps leadership. 12. A
-push ``invalidate`` with null (FLUSHALL, FLUSHDB, a full resynchronization) breaks its connection, with
-FLUSHED as the reason. So does a reply of NOT_MASTER_ERRORS, after its vote. The master must be probed again
-before its next vote counts. 13. Pushes and attributes are unsolicited work. A connection may bring
-``UNSOLICITED`` bytes of them, and ``UNSOLICITED_PER_BYTE`` for each byte of a subscription's command; more
-breaks it. A push that announces more than is left breaks it at once, before its items are read. 14. A signal
-handler may use the engine that it interrupted. If it interrupted the engine where its state is not whole (the
-pure engine: anywhere but in a wait; the native engine: in a TLS socket), its requests are not sent: every
-vote is a FAULT. A request with ``resend_for`` is sent when the interrupted call continues. ``close`` is done
-then, too. If a handler raises there, the connection that was in use may break.
+   have it (``Command.reply``): a stream that is out of step would count for other requests.
+6. When a connection breaks, every pending reply becomes a FAULT at once. The connection is not used again;
+   ``detach`` closes its socket.
+7. A request with ``resend_for`` must arrive. It goes to lagging masters too. If its connection is gone, or
+   breaks before the reply, it is sent again on the next connection, for ``resend_for`` seconds. The same
+   holds after an error of ``TRANSIENT_ERRORS``, unless its command has a ``rollback_verb``: ``maintain``
+   resends one of these requests at most every ``RETRY_AFTER``; all of them follow as soon as the master has
+   executed a request with ``resend_for``. Any other request is sent at most once.
+8. A lagging master gets no request while ``need`` healthy masters remain.
+9. Every buffer and queue has a bound; beyond it the vote is FAULT. A reply has a bound
+   (``wire.resp.MAX_REPLY``), and so has a push (``MAX_PUSH``), in bytes and in depth. The work for a reply
+   is linear in its bytes, however few of them come at a time.
+10. Threads and an event loop share the connections: ``exchange`` blocks, ``submit`` never does. What
+    ``submit`` adds goes out with the next ``flush``, ``on_ready`` or exchange. ``on_ready`` returns it once,
+    in the order of decision. ``fileno`` is readable while ``on_ready`` has work, whichever thread made the
+    decision, and after ``next_timeout`` has become earlier.
+11. The vote of a subscription (``Command.watch``) stays open until something changes. Its reply is a PTTL:
+    -2 grants, because the key does not exist; -1 and n >= 0 leave the vote open, the latter until the key
+    expires, n + 1 ms after the request was sent. That is never too late, however late the reply was read.
+    Any other reply is a FAULT. From the submission on, a push ``invalidate`` on the master's connection
+    grants (with 1) what it names; a push with null names every key. An open vote is NO_REPLY, and no reply
+    is pending for it. A subscription is decided, whatever ``wait`` and ``stall`` say, by ``need`` grants; by
+    so many faults that these can no longer come; or by time: at the end of ``timeout``, or earlier, when the
+    first ``need`` masters have granted or expired. Every ``attach`` ends all subscriptions, so that their
+    callers ask again, on the new connection too. A thread that waits for subscriptions only never keeps
+    leadership.
+12. A push ``invalidate`` with null (FLUSHALL, FLUSHDB, a full resynchronization) breaks its connection, with
+    FLUSHED as the reason. So does a reply of NOT_MASTER_ERRORS, after its vote. The master must be probed
+    again before its next vote counts.
+13. Pushes and attributes are unsolicited work. A connection may bring ``UNSOLICITED`` bytes of them, and
+    ``UNSOLICITED_PER_BYTE`` for each byte of a subscription's command; more breaks it. A push that announces
+    more than is left breaks it at once, before its items are read.
+14. A signal handler may use the engine that it interrupted. If it interrupted the engine where its state is
+    not whole (the pure engine: anywhere but in a wait; the native engine: in a TLS socket), its requests are
+    not sent: every vote is a FAULT. A request with ``resend_for`` is sent when the interrupted call
+    continues. ``close`` is done then, too. If a handler raises there, the connection that was in use may
+    break.
 """
 
 from __future__ import annotations

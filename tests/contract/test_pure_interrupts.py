@@ -1,7 +1,7 @@
 """The pure engine, interrupted between any two of its calls: as by a signal that another thread received.
 
-Signals that the main thread receives wait for a safe point (test_signals). These are raised, or handled, at
-each place where Python may run a handler.
+Signals that the main thread receives wait for a safe point (test_rule_14_signals). These are raised, or
+handled, at each place where Python may run a handler.
 """
 
 from __future__ import annotations

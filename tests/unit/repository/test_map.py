@@ -21,6 +21,7 @@ ELSEWHERE = {
     # one step of an acquire or release, played without masters
     "unit/algorithm/test_procedures.py": ("algorithm/effects", "algorithm/lease", "algorithm/policy"),
     "unit/wire/test_commands.py": ("wire/dialect",),
+    "unit/wire/test_resp.py": ("wire/push",),
     "unit/locks/test_config.py": ("locks/client_base",),  # the checks and errors of both clients
     "real/locks/test_many.py": ("locks/batch_state",),
     # what each kind asks of masters
