@@ -20,6 +20,7 @@ from redlock_fast.engine.messages cimport Request, Votes
 import socket
 import sys
 import time
+from functools import partial
 
 from redlock_fast.wire.commands import checked
 from redlock_fast.engine.contract import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
@@ -271,7 +272,7 @@ cdef class NativeEngine:
     cdef int _masters
     cdef list _tls  # per master: its _TlsSocket, or None
     cdef bint _tls_used
-    cdef list _deferred  # requests with keep, from a signal handler that interrupted TLS
+    cdef list _deferred  # calls of a signal handler that interrupted TLS, to be made afterwards
     cdef dict _kinds  # a number for each dialect
     cdef int _made_kinds
     cdef set _tickets  # submitted, and not yet returned by on_ready
@@ -319,7 +320,7 @@ cdef class NativeEngine:
         with nogil:
             hub_attach(self._hub, master, fd, transport, templates, verbs, kind)
             hub_maintain(self._hub)
-        self._report_breaks()
+        self._finish()
 
     def detach(self, int master):
         cdef hub_connection_state state
@@ -352,11 +353,7 @@ cdef class NativeEngine:
                 self._raise_interrupt()  # the break that it caused may have decided these requests
             return self._answers(ticket)
         finally:
-            self._report_breaks()
-            if self._deferred:
-                deferred, self._deferred = self._deferred, []
-                for late in deferred:
-                    self.exchange(late, 0, 0.0)
+            self._finish()
 
     # --- for an event loop ---
 
@@ -400,7 +397,7 @@ cdef class NativeEngine:
         self._raise_interrupt()
         with nogil:
             hub_flush(self._hub)
-        self._report_breaks()
+        self._finish()
 
     def on_ready(self):
         cdef hub_waiter *decided
@@ -414,7 +411,7 @@ cdef class NativeEngine:
             decided = decided.next
             ticket.left()
             tickets.append(ticket)
-        self._report_breaks()
+        self._finish()
         result = []
         for ticket in tickets:
             if PySet_Discard(self._tickets, ticket):  # still expected: a callback may have forgotten it
@@ -431,15 +428,17 @@ cdef class NativeEngine:
     def maintain(self):
         with nogil:
             hub_maintain(self._hub)
-        self._report_breaks()
+        self._finish()
 
     def drain(self, double timeout):
+        if self._tls_used and self._inside():
+            return False
         cdef int done = 0
         cdef double end = time.monotonic() + timeout
         while True:
             with nogil:
                 done = hub_drain(self._hub, min(timeout, 0.05))
-            self._report_breaks()
+            self._finish()
             timeout = end - time.monotonic()
             if done or not timeout > 0:
                 return done != 0
@@ -467,6 +466,9 @@ cdef class NativeEngine:
         cdef hub_connection_state state
         cdef int master
         cdef int fds[MOST_MASTERS]
+        if self._tls_used and self._inside():
+            self._deferred.append(partial(self.close, on_socket))
+            return
         whole = []
         for master in range(self._masters):
             hub_get_connection_state(self._hub, master, &state)
@@ -552,9 +554,9 @@ cdef class NativeEngine:
         votes = Votes((_FAULT,) * self._masters, 0, 0, 0, self._masters, details)
         if type(requests) is Batch:
             if requests.resend_for:
-                self._deferred.append(requests)
+                self._deferred.append(partial(self.exchange, requests, 0, 0.0))
             return BatchVotes([0] * requests.count, [0] * requests.count, dict.fromkeys(range(requests.count), votes))
-        self._deferred.extend([[request] for request in requests if request.resend_for])
+        self._deferred.extend([partial(self.exchange, [one], 0, 0.0) for one in requests if one.resend_for])
         return [votes] * len(requests)
 
     cdef int _raise_interrupt(self) except -1:
@@ -591,11 +593,16 @@ cdef class NativeEngine:
         votes.details = details
         return votes
 
-    cdef int _report_breaks(self) except -1:
+    cdef int _finish(self) except -1:
+        """End a call: report connections that broke, and do what a signal handler could not do inside."""
         cdef uint64_t breaks = hub_breaks(self._hub)
         if breaks != self._reported_breaks:
             self._reported_breaks = breaks
             self._on_break()
+        if self._deferred and not self._inside():
+            deferred, self._deferred = self._deferred, []
+            for call in deferred:
+                call()
         return 0
 
 

@@ -195,6 +195,29 @@ def test_interrupt(fleet: MakeFleet, tls: Pair) -> None:
         assert f.ask(acquire(b"next", 1), 1).values == (3,)
 
 
+@pytest.mark.parametrize("ending", ["close", "drain", "maintain"])
+def test_handler_that_ends_the_engine_inside_of_a_socket(
+    fleet: MakeFleet, tls: Pair, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    # As a signal handler may that runs while the socket reads: it must not wait for its own thread.
+    receive = ssl.SSLSocket.read
+    called: list[bool | None] = []
+
+    def handling(sock: ssl.SSLSocket, *words: Any) -> int | bytes:
+        if not called and threading.current_thread() is threading.main_thread():
+            called.append(None)
+            called.append(getattr(f.engine, ending)(*[LONG] * (ending == "drain")))
+        return receive(sock, *words)
+
+    f = fleet(always(b":3\r\n"), pair=tls)
+    monkeypatch.setattr(ssl.SSLSocket, "read", handling)
+    with Stopwatch() as watch:
+        assert f.ask(acquire(b"k", 1), 1).values in ((3,), (FAULT,))
+    assert called == [None, False if ending == "drain" else None]
+    assert watch.seconds < SOON
+    assert f.connection_state(0).attached is (ending != "close")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_fork_inside_of_a_socket(fleet: MakeFleet, tls: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     # As a signal handler may: the child goes on in the middle of the engine.
