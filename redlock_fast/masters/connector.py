@@ -15,9 +15,11 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ..algorithm.policy import Policy
 from ..engine.contract import FLUSHED, Engine
+from ..engine.pure.signals import block_signals, restore_signals
 from ..telemetry import log_error
 from .client_state import ClientState
 from .connect import ProbedConnection, connect, error_text
@@ -76,6 +78,7 @@ class Connector:
         self._next_removal = 0.0  # when ended leases are removed again
         self._urgent_until = 0.0  # until then a caller waits for a quorum of connections
         self._thread: threading.Thread | None = None
+        self._signal_mask: Any = None  # the signals that the connector thread blocked before it blocked all
         self._lingering_sockets = LingeringSockets(len(states))
         # The engine must not keep the connector alive: its callback has only the queue.
         self.engine = settings.engine_class(len(states), functools.partial(self._wake.put, None))
@@ -276,6 +279,7 @@ class Connector:
             raise
 
     def _connect(self, master: int) -> None:
+        restore_signals(self._signal_mask)  # a credential provider may start a process
         state, settings, events = self.states[master], self.settings, self.client_state.events
         try:
             probed = connect(
@@ -397,10 +401,12 @@ def do_nothing() -> None:
 
 def _connector(connector: weakref.ref[Connector], wake: queue.SimpleQueue[None]) -> None:
     """The connector thread: ends when its client is closed or dropped."""
+    mask = block_signals()
     while True:
         alive = connector()
         if alive is None or alive.ended() or alive._thread is not threading.current_thread():
             return
+        alive._signal_mask = mask
         try:
             pause = alive.maintain_all()
         except Exception:  # a client without its connector would never recover

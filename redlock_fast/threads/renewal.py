@@ -12,6 +12,7 @@ import weakref
 from typing import Any
 
 from ..algorithm.renewal_schedule import FIRST_PAUSE
+from ..engine.pure.signals import block_signals, restore_signals
 from ..errors import ConfigError
 from ..locks.auto_extend import AutoExtended, AutoExtension, OnLost, Renewal, check_terms
 from ..locks.client_base import BaseClient
@@ -30,6 +31,7 @@ class ThreadRenewal(Renewal):
     def __init__(self, core: BaseClient) -> None:
         super().__init__(core)
         self._thread: threading.Thread | None = None
+        self._signal_mask: Any = None  # the signals that the thread blocked before it blocked all
         self._until = math.inf  # when the thread wakes up by itself
         self._used = core.policy.clock()  # when the schedule last had an entry
         self._losses: collections.deque[tuple[OnLost, AutoExtended, str]] = collections.deque()
@@ -102,6 +104,7 @@ class ThreadRenewal(Renewal):
                     log_error("on-lost-error")
 
     def _notify_all(self) -> None:
+        restore_signals(self._signal_mask)  # on_lost may start a process
         while True:
             with self.mutex:
                 if not self._losses:
@@ -115,7 +118,9 @@ class ThreadRenewal(Renewal):
 
 
 def _renew(renewal: weakref.ref[ThreadRenewal], wake: queue.SimpleQueue[None]) -> None:
+    mask = block_signals()
     while (alive := renewal()) is not None:
+        alive._signal_mask = mask
         pause = alive.run_once()
         del alive
         if pause is None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from ...wire.commands import Dialect
@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 CLOSED = "connection closed by the client"
 INSIDE = "called from a signal handler"
+#: Seconds of a refused exchange: a handler that tries again does not spin.
+REFUSED_PAUSE = 0.01
 
 
 class PureEngine:
@@ -78,6 +80,7 @@ class PureEngine:
         pending = me.requests
         if self._hub.interrupted():
             self._refuse(me)
+            sleep(min(timeout, REFUSED_PAUSE))
         else:
             self._call(self._exchange, me)
         me.requests = []  # they refer to the waiter

@@ -26,6 +26,21 @@ T = TypeVar("T")
 SIGNALS = set(range(1, 32)) - {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 
 
+def block_signals() -> Any:
+    """In a background thread of the library: leave all signals to the threads of the program.
+
+    The kernel then holds a signal of the process back until the main thread is at a safe point, unless the
+    program has other threads of its own. Returns the mask of before, for ``restore_signals``.
+    """
+    return pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def restore_signals(mask: Any) -> None:
+    """In a thread that a background thread started, and that calls the program's code. None: no mask."""
+    if mask is not None:
+        pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 class SafePoints:
     """The main thread's places inside the engine where handlers may run."""
 

@@ -161,12 +161,18 @@ def test_interrupts_while_a_majority_is_hung(valkey: Masters, worker: Callable[.
 
 
 @pytest.mark.parametrize("threads", [0, 2])
-def test_handler_that_uses_the_client(valkey: Masters, worker: Callable[..., Worker], threads: int) -> None:
+def test_handler_that_uses_the_client(
+    valkey: Masters, worker: Callable[..., Worker], engine_name: str, threads: int
+) -> None:
     """Catches: a lock of ours that is held where a handler may run, and that it needs: a deadlock."""
-    w = worker("nested", 1000, threads=threads)
+    # The pure engine refuses the handler of a signal that another thread of the program received: rule 14.
+    # Each of these acquires takes its outage_timeout.
+    refusing = engine_name == "python" and threads > 0
+    w = worker("nested", 20 if refusing else 1000, threads=threads)
     result = w.work()
     assert result["errors"] == []
-    assert result["interrupted"] > 50
+    assert result["interrupted"] > (5 if refusing else 50)
+    assert refusing or not result["refused"]
     only(valkey, set())
     w.still_works()
     only(valkey, set())
