@@ -80,7 +80,7 @@ class PureEngine:
         pending = me.requests
         if self._hub.interrupted():
             self._refuse(me)
-            sleep(min(timeout, REFUSED_PAUSE))
+            sleep(max(0.0, min(timeout, REFUSED_PAUSE)))
         else:
             self._call(self._exchange, me)
         me.requests = []  # they refer to the waiter
@@ -111,7 +111,7 @@ class PureEngine:
     def close_loop_fd(self) -> None:
         for ticket in list(self._hub.tickets):
             self.cancel(ticket)
-        self._hub.loop.close()
+        self._hub.locked(self._hub.loop.close)
 
     def submit(
         self,

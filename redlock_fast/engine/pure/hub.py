@@ -53,13 +53,13 @@ class Hub:
     def __init__(self, masters: int, bounds: tuple[int, int, int], lag_after: float) -> None:
         self._masters, self._bounds, self._lag_after = masters, bounds, lag_after
         self.generation = -1
-        self.safe_points = SafePoints()
         self.reset()
 
     def reset(self) -> None:
         """Begins again without connections: a child of fork does."""
         self.generation += 1
         self.mutex = RLock()
+        self.safe_points = SafePoints()
         self.torn = False
         self.subscriptions = Subscriptions()
         self.channels = tuple(
@@ -100,9 +100,7 @@ class Hub:
 
     def _recover(self) -> None:
         """A signal handler raised inside a step, or memory ran out: what the step cut short is made good."""
-        self.torn = False
         self.poller = self._new_poller()
-        self.kicked = False
         self.output_pending = True
         for channel in self.channels:
             if channel.connection is not None and channel.connection.in_change:
@@ -114,6 +112,8 @@ class Hub:
             waiter.subscribed = sum(request.subscription is not None for request in undecided)
             if not undecided:
                 waiter.notify()
+        self._wake_successor()
+        self.torn = False
 
     # --- submitting, with the mutex --------------------------------------------------------------
 
@@ -338,7 +338,7 @@ class Hub:
             self.kick()
         return taken
 
-    def _lead_once(self) -> bool:
+    def lead_once(self) -> bool:
         """Leads one round without waiting, unless another thread leads. Returns whether it did."""
         me = Waiter()
         try:
@@ -351,7 +351,7 @@ class Hub:
 
     def flush(self) -> None:
         """Sends the output that is pending, and receives what is there; never waits."""
-        if not self._lead_once() and not self.expects_replies:
+        if not self.lead_once() and self.output_pending and not self.expects_replies:
             self.locked(self.kick)
 
     def maintain(self) -> None:
@@ -405,14 +405,17 @@ class Hub:
                     timeout = 0.0
             poll = self.poller.poll
             events = self.safe_points.wait(poll, timeout * 1000) if timeout > 0 else poll(0)
+            kicked = False
             for fd, event in events:
-                readable = self.by_fd.get(fd) if event & ~select.POLLOUT else None
-                if readable is not None and not readable.failure:
+                readable = self.by_fd.get(fd)
+                if readable is None:
+                    kicked = True
+                elif event & ~select.POLLOUT and not readable.failure:
                     readable.receive()
         except BaseException:
             self.torn = True
             raise
-        self.locked(self._end_round, connections, bool(events))
+        self.locked(self._end_round, connections, bool(events), kicked)
 
     def _send(self, connection: Connection) -> None:
         blocked = connection.blocked
@@ -433,10 +436,10 @@ class Hub:
         self.expects_replies = flushed or (self.expects_replies and owed)
         return connections
 
-    def _end_round(self, connections: list[Connection], events: bool) -> None:
+    def _end_round(self, connections: list[Connection], events: bool, kicked: bool) -> None:
         """Counts replies, and notices connections that broke or lag."""
         now = monotonic()
-        if self.kicked:
+        if kicked:
             self._drain_kick()
         if not events:
             self.expects_replies = False

@@ -1,0 +1,74 @@
+"""The hub of the pure engine: what the contract's tests cannot see from outside."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator
+
+import pytest
+from support.fleet import LONG, Fleet, acquire
+from support.scripted import granting, silent
+
+from redlock_fast.engine.pure.engine import PureEngine
+from redlock_fast.engine.pure.waiter import Waiter
+
+
+@pytest.fixture
+def made() -> Iterator[list[Fleet]]:
+    fleets: list[Fleet] = []
+    yield fleets
+    for one in fleets:
+        one.close()
+
+
+def kicked(engine: PureEngine) -> bool:
+    """Whether the next poll would end at once."""
+    pair = engine._hub.kick_pair
+    assert pair is not None
+    poller = select.poll()
+    poller.register(pair[0], select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def test_a_kick_ends_one_poll(made: list[Fleet]) -> None:
+    """Catches: a byte that stays in the socket, so that every later poll returns at once and a leader spins."""
+    f = Fleet(PureEngine, granting)
+    made.append(f)
+    assert isinstance(f.engine, PureEngine)
+    hub = f.engine._hub
+    polling = Waiter()  # as the watch poller, which wakes up by the same socket
+    polling.kick = hub.kick_pair[1] if hub.kick_pair else None
+    for wake in (lambda: hub.locked(hub.kick), polling.notify):
+        wake()
+        assert kicked(f.engine)
+        f.engine.maintain()
+        assert not kicked(f.engine)
+        assert not hub.kicked
+
+
+def test_a_child_of_fork_is_not_inside(made: list[Fleet]) -> None:
+    """Catches: a fork while the main thread is inside the engine, and a child that refuses all its requests."""
+    f = Fleet(PureEngine, silent)
+    made.append(f)
+    assert isinstance(f.engine, PureEngine)
+    hub = f.engine._hub
+    hub.safe_points.call(f.engine.after_fork_in_child)
+    before = hub.safe_points
+    before._inside = True  # as another thread of the parent has left it
+    f.engine.after_fork_in_child()
+    assert not hub.interrupted()
+    f.masters[0].answer = granting
+    f.attach(0)
+    assert f.ask(acquire(b"k", 1), 1).granted == 1
+
+
+def test_no_waiter_is_left(made: list[Fleet]) -> None:
+    f = Fleet(PureEngine, granting, granting)
+    made.append(f)
+    assert isinstance(f.engine, PureEngine)
+    hub = f.engine._hub
+    for _ in range(10):
+        f.ask(acquire(b"k", f.all), 2)
+        f.engine.drain(LONG)
+    assert (hub.leader, hub.watch_poller) == (None, None)
+    assert not (hub.waiting or hub.subscribed or hub.exclusive or hub.tickets or hub.output_pending)
