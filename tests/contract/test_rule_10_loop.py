@@ -9,6 +9,7 @@ import termios
 import pytest
 from support.fleet import (
     LONG,
+    PLAIN,
     SOON,
     MakeFleet,
     Stopwatch,
@@ -24,7 +25,7 @@ from support.fleet import (
 )
 from support.miniloop import Loop
 from support.scripted import Session, failing, granting, refusing, silent
-from support.waiting import DEADLINE
+from support.waiting import DEADLINE, eventually
 
 from redlock_fast.engine.contract import FAULT, NO_REPLY, BatchVotes, Wait
 
@@ -59,6 +60,17 @@ def test_goes_out_with_the_next_of_these_and_not_before(fleet: MakeFleet, how: s
     assert arrived(f.session(0)) > 0
     f.masters[0].reading.set()
     assert f.session(0).wait_commands(3) == [set_words(key) for key in (b"a", b"b", b"c")]
+
+
+def test_a_fallback_goes_out_with_the_call_that_read_the_error(fleet: MakeFleet) -> None:
+    # No other call of the engine may be needed: a loop waits for the descriptor, and the master for the command.
+    f = fleet(lambda words: b"-NOSCRIPT\r\n" if words[0] == b"EVALSHA" else b"", commands=PLAIN)
+    loop = Loop(f)
+    loop.submit([release(b"k", 1)], 1)
+    f.engine.flush()
+    eventually(lambda: f.session(0).commands and loop.readable(), "the error is there")
+    f.engine.on_ready()
+    assert [words[0] for words in f.session(0).wait_commands(2)] == [b"EVALSHA", b"EVAL"]
 
 
 def test_order_of_submissions_and_exchanges_is_that_on_the_wire(fleet: MakeFleet) -> None:

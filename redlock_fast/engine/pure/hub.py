@@ -165,9 +165,11 @@ class Hub:
     # --- waiting ---------------------------------------------------------------------------------
 
     def wait(self, me: Waiter) -> None:
-        """Waits until the requests of ``me`` are decided, and their output is sent.
+        """Waits until the requests of ``me`` are decided. Then leaves the hub.
 
-        The thread leads, polls without leadership, or sleeps. Raises what a signal handler raises.
+        The thread leads, polls without leadership, or sleeps. A leader sends what is left before it leaves: a
+        reply may have called for a fallback, or a thread that could not lead may have submitted. Raises what a
+        signal handler raises.
         """
         while (step := self.locked(self._next_step, me)) is not None:
             step()
@@ -318,11 +320,12 @@ class Hub:
 
     def exclusively(self, step: Callable[[], T]) -> T:
         """Calls ``step`` with the mutex, while no other thread uses a connection."""
-        me = Waiter()
+        me = Waiter(self.generation)
         try:
             self._lead_exclusively(me)
             result = self.locked(step)
             self.round(me, 0.0)
+            self.wait(me)
             return result
         finally:
             self.locked(self.leave, me)
@@ -340,14 +343,15 @@ class Hub:
 
     def lead_once(self) -> bool:
         """Leads one round without waiting, unless another thread leads. Returns whether it did."""
-        me = Waiter()
+        me = Waiter(self.generation)
         try:
-            if not self.locked(self._take_leadership, me):
-                return False
-            self.round(me, 0.0)
+            led = self.locked(self._take_leadership, me)
+            if led:
+                self.round(me, 0.0)
+                self.wait(me)
+            return led
         finally:
             self.locked(self.leave, me)
-        return True
 
     def flush(self) -> None:
         """Sends the output that is pending, and receives what is there; never waits."""
@@ -371,13 +375,14 @@ class Hub:
 
         Returns whether that is so at the deadline.
         """
-        me = Waiter()
+        me = Waiter(self.generation)
         try:
             self._lead_exclusively(me)
             while not (drained := self.locked(self._is_drained)) and (left := deadline - monotonic()) > 0:
                 self.round(me, min(left, LONGEST_WAIT))
                 if len(self.exclusive) > 1:
                     break
+            self.wait(me)
             return drained
         finally:
             self.locked(self.leave, me)

@@ -43,9 +43,10 @@ class Waiter:
         "wake",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, generation: int = 0) -> None:
         self.requests: list[PendingRequest] = []
-        self.undecided = self.subscribed = self.generation = 0
+        self.undecided = self.subscribed = 0
+        self.generation = generation
         self.limit = inf
         self.last_reply = self.idle_timeout = 0.0
         self.thread = get_ident()

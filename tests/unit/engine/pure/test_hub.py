@@ -31,7 +31,7 @@ def kicked(engine: PureEngine) -> bool:
 
 
 def test_a_kick_ends_one_poll(made: list[Fleet]) -> None:
-    """Catches: a byte that stays in the socket, so that every later poll returns at once and a leader spins."""
+    """Catches: a byte that stays in the socket, so that each later poll returns at once: a leader spins."""
     f = Fleet(PureEngine, granting)
     made.append(f)
     assert isinstance(f.engine, PureEngine)
@@ -47,7 +47,7 @@ def test_a_kick_ends_one_poll(made: list[Fleet]) -> None:
 
 
 def test_a_child_of_fork_is_not_inside(made: list[Fleet]) -> None:
-    """Catches: a fork while the main thread is inside the engine, and a child that refuses all its requests."""
+    """Catches: a fork while the main thread is inside, and a child whose engine refuses all requests."""
     f = Fleet(PureEngine, silent)
     made.append(f)
     assert isinstance(f.engine, PureEngine)
@@ -70,5 +70,5 @@ def test_no_waiter_is_left(made: list[Fleet]) -> None:
     for _ in range(10):
         f.ask(acquire(b"k", f.all), 2)
         f.engine.drain(LONG)
-    assert (hub.leader, hub.watch_poller) == (None, None)
-    assert not (hub.waiting or hub.subscribed or hub.exclusive or hub.tickets or hub.output_pending)
+    assert (hub.leader, hub.watch_poller, hub.output_pending) == (None, None, False)
+    assert [*hub.waiting, *hub.subscribed, *hub.exclusive, *hub.tickets] == []
