@@ -63,7 +63,7 @@ def test_goes_out_with_the_next_of_these_and_not_before(fleet: MakeFleet, how: s
 
 
 def test_a_fallback_goes_out_with_the_call_that_read_the_error(fleet: MakeFleet) -> None:
-    # No other call of the engine may be needed: a loop waits for the descriptor, and the master for the command.
+    # No other call may be needed: the loop waits for the descriptor, and the master for the command.
     f = fleet(lambda words: b"-NOSCRIPT\r\n" if words[0] == b"EVALSHA" else b"", commands=PLAIN)
     loop = Loop(f)
     loop.submit([release(b"k", 1)], 1)

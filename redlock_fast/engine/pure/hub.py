@@ -168,8 +168,8 @@ class Hub:
         """Waits until the requests of ``me`` are decided. Then leaves the hub.
 
         The thread leads, polls without leadership, or sleeps. A leader sends what is left before it leaves: a
-        reply may have called for a fallback, or a thread that could not lead may have submitted. Raises what a
-        signal handler raises.
+        reply may have called for a fallback, or a thread that could not lead may have submitted.
+        Raises what a signal handler raises.
         """
         while (step := self.locked(self._next_step, me)) is not None:
             step()
