@@ -126,7 +126,7 @@ def nested(client: FastRedlock, setting: dict[str, Any]) -> dict[str, float]:
         nonlocal handled, refused
         handled += 1
         try:
-            cycle(client.lock(f"nested:{handled}", TTL))
+            cycle(client.lock(f"nested:{handled}", TTL, timeout=setting["timeout"]))
         except QuorumUnavailable as error:
             if "called from a signal handler" not in str(error):
                 raise

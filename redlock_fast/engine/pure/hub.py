@@ -522,7 +522,7 @@ class Hub:
 
     def _new_poller(self) -> select.poll:
         poller = select.poll()
-        if self.kick_pair is not None:
+        if self.kick_pair is not None and self.kick_pair[0].fileno() >= 0:  # closed: the engine was freed
             poller.register(self.kick_pair[0], select.POLLIN)
         for fd, connection in self.by_fd.items():
             poller.register(fd, _events(connection))

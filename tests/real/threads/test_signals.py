@@ -37,7 +37,7 @@ class Worker:
     def __init__(self, masters: Masters, engine: str, use: str, count: int, **more: Any) -> None:
         setting = {
             "urls": masters.urls, "engine": engine, "use": use, "count": count,
-            "key": "", "longest": 0, "threads": 0, "seed": os.getpid(), **more,
+            "key": "", "longest": 0, "threads": 0, "timeout": None, "seed": os.getpid(), **more,
         }  # fmt: skip
         self.setting = setting
         self.process = subprocess.Popen(
@@ -166,9 +166,9 @@ def test_handler_that_uses_the_client(
 ) -> None:
     """Catches: a lock of ours that is held where a handler may run, and that it needs: a deadlock."""
     # The pure engine refuses the handler of a signal that another thread of the program received: rule 14.
-    # Each of these acquires takes its outage_timeout.
+    # Each of these acquires takes its timeout.
     refusing = engine_name == "python" and threads > 0
-    w = worker("nested", 20 if refusing else 1000, threads=threads)
+    w = worker("nested", 50 if refusing else 1000, threads=threads, timeout=0.2 if refusing else None)
     result = w.work()
     assert result["errors"] == []
     assert result["interrupted"] > (5 if refusing else 50)

@@ -62,6 +62,20 @@ def test_a_child_of_fork_is_not_inside(made: list[Fleet]) -> None:
     assert f.ask(acquire(b"k", 1), 1).granted == 1
 
 
+def test_requests_that_outlive_the_engine(made: list[Fleet]) -> None:
+    """Catches: coroutines that are freed together with their engine, after its sockets were closed."""
+    f = Fleet(PureEngine, silent)
+    made.append(f)
+    assert isinstance(f.engine, PureEngine)
+    ticket = f.engine.submit([acquire(b"k", 1)], 1, LONG, 0, 0.0, "context")
+    for sock in f.engine._open:
+        sock.close()
+    f.engine._hub.torn = True
+    f.engine.cancel(ticket)
+    assert f.engine.submit([acquire(b"k", 1)], 0, LONG, 0, 0.0, None) is None
+    f.engine.flush()
+
+
 def test_no_waiter_is_left(made: list[Fleet]) -> None:
     f = Fleet(PureEngine, granting, granting)
     made.append(f)
