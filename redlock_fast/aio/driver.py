@@ -1,6 +1,6 @@
 """Runs procedures in an event loop, and the first exchange of a lock without its procedure.
 
-The fast path is the same as in ``threads/driver.py``, which explains it. Its steps between two pauses of a
+The fast path is the same as in ``threads/fast_path.py``, which explains it. Its steps between two pauses of a
 coroutine are one function each, so that they are compiled with the types of ``aio/driver.pxd``.
 """
 

@@ -23,7 +23,8 @@ from ..locks.procedures import extend_lock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
-from .driver import acquire, drive, release
+from .driver import drive
+from .fast_path import acquire, release
 from .renewal import ThreadRenewal, thread_auto_extension
 
 P = ParamSpec("P")

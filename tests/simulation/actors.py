@@ -19,7 +19,7 @@ from redlock_fast.locks.multilock import multi_lock_kind
 from redlock_fast.locks.procedures import acquire_lock, extend_lock, release_lock
 from redlock_fast.locks.rwlock import Reader, Writer, downgrade, intent
 from redlock_fast.locks.semaphore import semaphore_kind
-from redlock_fast.threads import driver
+from redlock_fast.threads import fast_path
 
 from .awaited_lock import AwaitedLock
 from .invariants import Hold
@@ -146,7 +146,7 @@ class User:
         """As the client for threads does, without a generator where one exchange decides."""
         blocking = self.world.draw(4) == 3
         outcome: Lease | AcquireFailure = yield from stepped(
-            self.process, lambda masters: driver.acquire(lock, blocking, None, masters)
+            self.process, lambda masters: fast_path.acquire(lock, blocking, None, masters)
         )
         return outcome
 
@@ -189,7 +189,7 @@ class User:
         began = self._begin()
         try:
             if self.kind == "straight":
-                yield from stepped(self.process, lambda masters: driver.release(lock, masters))
+                yield from stepped(self.process, lambda masters: fast_path.release(lock, masters))
             else:
                 yield from release_lock(lock)
         except Interrupted:

@@ -29,7 +29,7 @@ from redlock_fast import (
     Retry,
 )
 from redlock_fast.embedded import Masters
-from redlock_fast.threads import driver
+from redlock_fast.threads import fast_path
 
 MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
@@ -237,9 +237,9 @@ USES: dict[str, Callable[[Lock], object]] = {
     "with": enter,
 }
 #: Compiled, the way itself has no moments but in the exchange, for which test_signals.py is.
-LEAST = 5 if str(driver.__file__).endswith(".py") else 0
+LEAST = 5 if str(fast_path.__file__).endswith(".py") else 0
 #: What returns from there has done it all: the caller has been told.
-WHOLE = ("threads/client.py", "threads/driver.py")
+WHOLE = ("threads/client.py", "threads/fast_path.py", "threads/driver.py")
 #: On the way in, before anything of a release has begun.
 BEFORE = ("call release", "call __exit__")
 

@@ -1,4 +1,4 @@
-# How threads/driver.py is compiled: the same source, with types that C can reach into.
+# How threads/fast_path.py is compiled: the same source, with types that C can reach into.
 
 cimport cython
 
