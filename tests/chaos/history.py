@@ -15,11 +15,24 @@ from pathlib import Path
 from typing import Any
 
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+#: The most seconds between two reads of clocks that are compared.
+READING = 0.001
 
 
 def clock() -> float:
     """Seconds; all times of this suite are by it."""
     return time.clock_gettime(CLOCK)
+
+
+def both_clocks() -> tuple[float, float]:
+    """``clock()`` and the wall clock, at most half of READING apart.
+
+    A thread that loses its core between the two reads would place an event of a master too early.
+    """
+    while True:
+        before, wall = clock(), time.time()
+        if clock() - before <= READING / 2:
+            return before, wall
 
 
 class HistoryWriter:

@@ -11,10 +11,9 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from dataclasses import dataclass, field
 
-from chaos.history import clock
+from chaos.history import both_clocks, clock
 
 from redlock_fast.embedded import Master
 
@@ -70,7 +69,7 @@ class Recorder:
             assert more, "a master hangs up on its recorder"
             heard += more
         sock.settimeout(None)
-        chapter = Chapter(clock(), time.time(), self._found())
+        chapter = Chapter(*both_clocks(), self._found())
         self.chapters.append(chapter)
         self._sock = sock
         self._thread = threading.Thread(target=_listen, args=(sock, chapter), daemon=True)
@@ -105,5 +104,5 @@ class Recorder:
 def _listen(sock: socket.socket, chapter: Chapter) -> None:
     with contextlib.suppress(OSError):
         while data := sock.recv(1 << 16):
-            chapter.pieces.append(Piece(clock(), time.time(), data))
+            chapter.pieces.append(Piece(*both_clocks(), data))
     chapter.ended = clock()

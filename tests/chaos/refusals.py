@@ -66,7 +66,7 @@ def busy(environment: Environment, n: int) -> Iterator[str]:
         ):
             node.eval("while true do end", 0)
 
-    with environment.setting(n, "busy-reply-threshold", 20, 5000):
+    with environment.setting(n, "lua-time-limit", 20, 5000):
         thread = threading.Thread(target=spin)
         thread.start()
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from chaos import truth, verdict
+from chaos import history, truth, verdict
 from chaos.history import Hold
 from chaos.recorder import Chapter, Piece
 from chaos.truth import Span, Truth
@@ -18,6 +18,11 @@ def hold(
     for name, value in more.items():
         setattr(made, name, value)
     return made
+
+
+def test_clocks_are_read_again_if_the_thread_was_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "clock", iter([1.0, 1.0 + history.READING, 2.0, 2.0]).__next__)
+    assert history.both_clocks()[0] == 2.0
 
 
 def test_an_overlap_is_a_grant_before_the_end_of_another_hold() -> None:

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from chaos.history import History, Hold
+from chaos.history import READING, History, Hold
 from chaos.truth import ROUNDING, Span, Truth
 
 from proof.conformance import NotAllowed, replay
 
-#: Seconds that two clocks of one machine may be apart when they are read one after the other.
-READING = 0.001
 #: Milliseconds around the end of a key in which a busy server may take it for there or not.
 SLACK = 50
 
