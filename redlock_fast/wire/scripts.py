@@ -11,22 +11,24 @@ from __future__ import annotations
 #: The fencing counter is a number. A missing counter starts at the master's clock in microseconds. Later it
 #: is never behind that clock, rounded down to whole steps. So at the latest one step after a counter was
 #: lost, or went back to an earlier number, it is above every earlier token. Lua counts exactly up to 2^53.
+#: The counter is never kept for less time than before: the retention of another client may be longer.
 NEXT_FENCE = b"""local n=redis.pcall('incr',counter)
 if type(n)~='number' or math.abs(n)>=2^53 then
   redis.call('del',key)
   return type(n)=='number' and redis.error_reply('ERR the counter of fencing tokens is too large') or n
 end
+local kept=math.max(retention,redis.call('pttl',counter))
 local t=redis.call('time')
 local clock=t[1]*1000000+t[2]
 if n>1 then clock=clock-clock%(step*1000) end
 if n>=clock then
-  redis.call('pexpire',counter,retention)
+  redis.call('pexpire',counter,kept)
   return n
 end
-redis.call('set',counter,string.format('%.0f',clock),'px',retention)
+redis.call('set',counter,string.format('%.0f',clock),'px',kept)
 return clock"""
 
-#: Raises an existing counter while the key is held. The counter is never kept for less time than before.
+#: Raises an existing counter while the key is held.
 RAISE_FENCE = b"""if redis.call('get',key)~=token then return 0 end
 local n=tonumber(redis.call('get',counter))
 if not n or n>=tonumber(number) then return 0 end

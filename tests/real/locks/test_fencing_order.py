@@ -192,6 +192,18 @@ def test_a_lift_does_not_shorten_the_retention_of_a_counter(masters: Masters, ra
     assert node.pttl(COUNTER) > 4 * DAY
 
 
+@pytest.mark.parametrize("number", [0, 3600 * SECOND], ids=["set to the clock", "counted"])
+def test_a_grant_does_not_shorten_the_retention_of_a_counter(
+    masters: Masters, plain: MakePlain, raw: Raw, number: int
+) -> None:
+    """The ``fencing_retention`` of another client may be longer."""
+    nodes = raw(masters)
+    for node in nodes:
+        node.set(COUNTER, clock(node) - SECOND + number, px=3 * DAY)
+    assert token_of(plain(masters, ttl=60.0, fencing_retention=60.0).at_full_strength())
+    assert all(node.pttl(COUNTER) > 2 * DAY for node in nodes)
+
+
 def test_only_a_master_whose_counter_was_moved_to_the_token_vouches(masters: Masters, raw: Raw) -> None:
     node = raw(masters)[0]
 
