@@ -148,7 +148,7 @@ def _first_taken(options, attempt):
 
 
 class Sdist(sdist):
-    """The same bytes for the same files, whoever packs them, where and when."""
+    """Reproducible: equal files give equal bytes, on every machine and at every time."""
 
     def make_archive(self, base_name, format, root_dir=None, base_dir=None, **_):
         when = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))

@@ -85,7 +85,7 @@ class Counters:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._read, name)
 
     async def write(self, name: str, value: int, fence: int) -> bool:
-        """False: somebody who got the lock later has written; nothing was changed."""
+        """False: a later holder of the lock has written; this call changed nothing."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._write, name, value, fence)
 
     async def close(self) -> None:
@@ -149,7 +149,7 @@ async def increment(name: str, here: Here) -> dict[str, Any]:
         fence = lock.fencing_token
         assert fence is not None  # it is held
         if not await here.counters.write(name, value, fence):
-            raise LockLost(f"{name}: somebody who got the lock later has written")
+            raise LockLost(f"{name}: a later holder of the lock has written")
         return {"name": name, "value": value, "fence": fence}
 
 
@@ -161,9 +161,9 @@ async def metrics(here: Here) -> Response:
 
 @app.get("/healthz")
 async def healthz(here: Here) -> JSONResponse:
-    """Whether locks can be had, and what each master is.
+    """Whether locks can be acquired, and the state of each master.
 
-    For people, and for readiness. Not for liveness: to restart this service brings no master back.
+    For operators and for readiness. Not for liveness: a restart of this service brings no master back.
     """
     masters = here.client.health()
     votes = sum(one.state == "connected" and not one.guard for one in masters)
@@ -172,25 +172,25 @@ async def healthz(here: Here) -> JSONResponse:
     return JSONResponse(shown, 200 if usable else 503)
 
 
-# What went wrong is the caller's to know; which masters there are is not. --------------------------------
+# Errors tell the caller what went wrong, and no names of masters. ----------------------------------------
 
 
 @app.exception_handler(Contended)
 async def contended(_: Request, error: Contended) -> JSONResponse:
-    """Others are at work on it: nothing is wrong, and nothing was done."""
-    return refusal(409, "somebody else is at work on this; try again")
+    """Another request has the lock. This one did nothing."""
+    return refusal(409, "another request is at work on this; try again")
 
 
 @app.exception_handler(LockNotAcquired)
 async def unavailable(_: Request, error: LockNotAcquired) -> JSONResponse:
-    """Too few masters. Nothing was done."""
+    """Too few masters answered. Nothing was done."""
     log.warning("no lock: %s", error)
     return refusal(503, "cannot be locked at the moment; try again")
 
 
 @app.exception_handler(LockLost)
 async def lost(_: Request, error: LockLost) -> JSONResponse:
-    """It was begun, and may have been done: who asked has to look before trying again."""
+    """The work was begun, and may be done: the caller must check before it tries again."""
     log.error("a lock was lost: %s", error)
     return JSONResponse({"detail": "it is not known whether this was done"}, 500)
 

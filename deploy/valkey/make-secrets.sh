@@ -1,20 +1,20 @@
 #!/bin/sh
-# make-secrets.sh FOLDER: what masters and services need to know, and nobody else.
+# make-secrets.sh FOLDER: the secrets of masters and services.
 #
 #   users.acl          for the masters: users, with the hashes of the passwords
 #   redlock-password   for services and for health checks
 #   admin-password     for people; keep it elsewhere
 #
-# A password that is there already is kept: run it again when users.acl has changed. For a new one rename the
-# old to redlock-password-before, which is good, too, until that file is gone and this has run again.
-# Files are written in place, so that containers that have one mounted see the new one; then ACL LOAD makes
-# the master read it.
+# An existing password is kept: run this script again after a change of users.acl. For a new password, rename
+# the old file to redlock-password-before. Both passwords are valid until that file is deleted and this script
+# has run again. Files are written in place, so containers that mount them see the new content. ACL LOAD makes
+# a master read it.
 set -eu
 
 template="$(dirname "$0")/users.acl"
 folder="${1:?usage: make-secrets.sh FOLDER}"
 
-# The folder is for its owner. The files are for whoever gets in, or gets one mounted: the server's user.
+# Only the owner may enter the folder. The server's user, in a container that mounts a file, may read the files.
 mkdir -p "$folder"
 chmod 700 "$folder"
 umask 022
