@@ -57,13 +57,18 @@ METRICS = (
     Metric("master_up", "gauge", ("master",), "1: connected."),
     Metric("master_lagging", "gauge", ("master",), "1: replies are overdue, so it is skipped."),
     Metric("master_round_trip_seconds", "gauge", ("master",), "Smoothed round trip; 0 before the first."),
-    Metric("master_owed", "gauge", ("master",), "Replies that are due."),
+    Metric("master_pending", "gauge", ("master",), "Replies that the master owes."),
     Metric("master_guard_seconds", "gauge", ("master",), "Seconds of the restart guard without its vote."),
     Metric("master_connections", "counter", ("master",), "How often it was connected."),
     Metric("master_faults", "counter", ("master", "cause"), "Votes that were failures."),
     Metric("master_skipped", "counter", ("master", "reason"), "Votes without it: lagging, not connected."),
-    Metric("master_replayed", "counter", ("master",), "Releases sent again, because it failed at first."),
-    Metric("master_dropped", "counter", ("master",), "Releases that could not be kept for a reconnect."),
+    Metric("master_resent", "counter", ("master",), "Releases that were sent again."),
+    Metric(
+        "master_resend_dropped",
+        "counter",
+        ("master",),
+        "Releases that did not fit into the resend queue.",
+    ),
     Metric(
         "master_info",
         "gauge",
@@ -185,11 +190,11 @@ def master_points(labels: tuple[str, ...], master: MasterHealth) -> Iterator[Poi
     yield Point("master_up", labels, master.state in ("connected", "lagging"))
     yield Point("master_lagging", labels, master.state == "lagging")
     yield Point("master_round_trip_seconds", labels, master.round_trip)
-    yield Point("master_owed", labels, master.pending)
+    yield Point("master_pending", labels, master.pending)
     yield Point("master_guard_seconds", labels, master.guard)
     yield Point("master_connections", labels, master.connections)
-    yield Point("master_replayed", labels, master.resent)
-    yield Point("master_dropped", labels, master.resend_dropped)
+    yield Point("master_resent", labels, master.resent)
+    yield Point("master_resend_dropped", labels, master.resend_dropped)
     for cause, count in master.causes.items():
         yield Point("master_faults", (*labels, cause), count)
     for reason, count in master.skipped.items():

@@ -130,7 +130,7 @@ def test_masters_that_are_down(page: Page, valkey: Masters, connected: MakeClien
     for master in valkey:
         master.restart()
     eventually(lambda: all(page("master_connections_total", master=n) == 2 for n in names), "all are back")
-    eventually(lambda: all(page("master_replayed_total", master=n) == 1 for n in names), "they are told")
+    eventually(lambda: all(page("master_resent_total", master=n) == 1 for n in names), "they are told")
     guards = [page("master_guard_seconds", master=name) for name in names]
     assert all(guards), "they may have forgotten"
 
@@ -149,7 +149,7 @@ def test_master_that_lags(page: Page, valkey: Masters, connected: MakeClient) ->
     with client.lock("r"):
         pass
     assert page("master_skipped_total", master=name, reason="lagging")
-    assert page("master_owed", master=name)
+    assert page("master_pending", master=name)
     assert page("master_up", master=name) == 1
     valkey[1].resume()
     eventually(lambda: page("master_lagging", master=name) == 0, "it has answered")
