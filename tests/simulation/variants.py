@@ -174,10 +174,10 @@ def clocks_agree() -> list[Change]:
 
 
 def one_token_for_all_rounds() -> list[Change]:
-    class HasDeadline(_lock_kind.LockKind):
+    class KeepsPlace(_lock_kind.LockKind):
         keeps_place = True
 
-    return [(_core, "LockKind", HasDeadline)]
+    return [(_core, "LockKind", KeepsPlace)]
 
 
 def silence_is_a_yes() -> list[Change]:
