@@ -107,7 +107,8 @@ def numbers_are_right(key: bytes, votes: Votes, uncertain: int = 0) -> None:
     """
     for master, value in enumerate(votes.values):
         fault = uncertain and (uncertain | ~votes.sent) >> master & 1
-        assert value == number_for(key, master) or (value == FAULT and fault), f"{value} for {key!r}"
+        right = value == number_for(key, master) or (value == FAULT and fault)
+        assert right, f"{value} for {key!r}: {votes.details}"
 
 
 def set_words(key: bytes) -> Words:

@@ -130,7 +130,7 @@ class PureEngine:
         if self._hub.interrupted():
             self._refuse(waiter)
         else:
-            self._hub.locked(self._submit, waiter)
+            self._call(self._hub.locked, self._submit, waiter)
         return ticket if need else None
 
     def _submit(self, waiter: Waiter) -> None:
