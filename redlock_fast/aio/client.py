@@ -12,10 +12,10 @@ from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
 from ..errors import WrongLoop
 from ..locks.client_base import BaseClient
-from ..locks.config import check_options, refuse_unknown
+from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_async
 from ..locks.fair import fair_kind
-from ..locks.lock_state import MAX_EXTENSIONS, LockState, plain_lock
+from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
 from ..locks.procedures import drop_lock, extend_lock
@@ -107,18 +107,23 @@ class AsyncFastRedlock(BaseClient):
 
     _renewal: LoopRenewal | None = None
 
+    @functools.cached_property
+    def _plain(self) -> bool:
+        """Whether ``lock`` without options makes a plain lock. A subclass may make other locks."""
+        return self.lock_defaults.unused and type(self).lock is AsyncFastRedlock.lock
+
     def lock(
         self,
         resource: str | bytes,
         ttl: float | None = None,
         *,
-        timeout: float | None = None,
-        max_extensions: int | None = MAX_EXTENSIONS,
+        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
+        max_extensions: int | None = None,
         fencing: bool = False,
         fair: bool = False,
-        auto_extend: bool = False,
+        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
         on_lost: Callable[[AsyncLock, str], Any] | None = None,
-        max_hold: float | None = None,
+        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
         **unknown: Any,
     ) -> AsyncLock:
@@ -161,12 +166,12 @@ class AsyncFastRedlock(BaseClient):
         ttl: float | None = None,
         *,
         min_validity: float = 0.0,
-        timeout: float | None = None,
-        max_extensions: int | None = MAX_EXTENSIONS,
+        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
+        max_extensions: int | None = None,
         fencing: bool = False,
-        auto_extend: bool = False,
+        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
         on_lost: Callable[[AsyncRLock, str], Any] | None = None,
-        max_hold: float | None = None,
+        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
         **unknown: Any,
     ) -> AsyncRLock:
@@ -188,11 +193,11 @@ class AsyncFastRedlock(BaseClient):
         resources: Sequence[str | bytes],
         ttl: float | None = None,
         *,
-        timeout: float | None = None,
-        max_extensions: int | None = MAX_EXTENSIONS,
-        auto_extend: bool = False,
+        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
+        max_extensions: int | None = None,
+        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
         on_lost: Callable[[AsyncLock, str], Any] | None = None,
-        max_hold: float | None = None,
+        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
         **unknown: Any,
     ) -> AsyncLock:
@@ -208,8 +213,7 @@ class AsyncFastRedlock(BaseClient):
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> AsyncLock | None:
         """An acquired lock, or None if another holder has it; see [`FastRedlock.acquire`][]."""
-        own = type(self).lock is AsyncFastRedlock.lock and self._class_of(AsyncLock) is AsyncLock
-        if not own:  # a subclass or an observer creates other locks
+        if not self._plain or self._class_of(AsyncLock) is not AsyncLock:  # an observer makes other locks
             lock = self.lock(resource, ttl)
             return lock if await lock.acquire(blocking, timeout) else None
         lock = plain_lock(AsyncLock, self, resource, ttl)

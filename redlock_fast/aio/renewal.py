@@ -11,8 +11,9 @@ from typing import Any
 
 from ..algorithm.renewal_schedule import FIRST_PAUSE, RenewedLease
 from ..errors import ConfigError
-from ..locks.auto_extend import AutoExtended, AutoExtension, Renewal, check_terms
+from ..locks.auto_extend import AutoExtended, AutoExtension, Renewal, longest_hold
 from ..locks.client_base import BaseClient
+from ..locks.config import check_flag
 from ..telemetry import log_error
 from .driver import drive
 from .loop import TIMER, LoopBinding
@@ -145,9 +146,10 @@ def loop_auto_extension(
     core: Any, auto_extend: Any, on_lost: Any, max_hold: Any, cancel_on_loss: Any
 ) -> AutoExtension | None:
     """The auto-extension of a new lock; None without ``auto_extend``. Raises ConfigError."""
-    if auto_extend is False and on_lost is None and max_hold is None and cancel_on_loss is True:
+    longest = longest_hold(core, auto_extend, on_lost, max_hold)
+    if longest is None:
+        if cancel_on_loss is not True:
+            raise ConfigError("cancel_on_loss is for locks with auto_extend=True")
         return None
-    longest = check_terms(auto_extend, on_lost, max_hold)
-    if not isinstance(cancel_on_loss, bool):
-        raise ConfigError(f"cancel_on_loss must be True or False, not {cancel_on_loss!r}")
+    check_flag("cancel_on_loss", cancel_on_loss)
     return AutoExtension(core.renewal, asyncio.Event, on_lost, longest, cancel_on_loss)

@@ -23,7 +23,7 @@ from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
 from ..masters.stats import Stats
 from ..wire.text import quoted
-from .config import check_masters, check_retry, number, refuse_unknown
+from .config import check_masters, check_retry, lock_defaults, number, refuse_unknown
 
 L = TypeVar("L")
 
@@ -65,6 +65,9 @@ class BaseClient:
         masters: Sequence[Any],
         *,
         ttl: float = 10.0,
+        timeout: float | None = None,
+        auto_extend: bool = False,
+        max_hold: float | None = 3600.0,
         node_timeout: float = 0.05,
         connect_timeout: float = 1.0,
         socket_timeout: float = 5.0,
@@ -102,6 +105,7 @@ class BaseClient:
                 "grants it to another client before the key can be put back"
             )
         targets = check_masters(masters)
+        self.lock_defaults = lock_defaults(timeout, auto_extend, max_hold)
         self.drift_factor = number("drift_factor", drift_factor, low=0.0, high=0.5)
         self.max_ttl = number("max_ttl", max_ttl, above=0.0)
         ttl = self.check_ttl(ttl)
