@@ -92,7 +92,9 @@ class AsyncLock(LockState):
 class AsyncFastRedlock(BaseClient):
     """A client for distributed locks over N independent masters, for the tasks of one event loop.
 
-    Settings are those of [`FastRedlock`][]. The client belongs to the event loop of its first ``await``.
+    Settings are those of [`FastRedlock`][]. The client belongs to the event loop of its first ``await``. When
+    that loop is closed, the client belongs to the loop of its next ``await``: held locks stay held, and
+    their renewal goes on there. In another loop while the first is open, its methods raise WrongLoop.
     Share one client among all tasks: they use the same connections, and their requests of one iteration of
     the loop leave together. Close the client with ``await client.close()`` or ``async with``.
 
@@ -290,17 +292,28 @@ class AsyncFastRedlock(BaseClient):
         return self._renewal
 
     def loop_binding(self) -> LoopBinding:
-        """The binding to the running loop. Raises WrongLoop if the client belongs to another loop."""
+        """The binding to the running loop. Raises WrongLoop if the client's loop is another one, and open."""
         binding = self.bound
         if binding is not None and binding.is_current():
             return binding
         loop = asyncio.get_running_loop()
         self.check_open()
-        if binding is None or binding.generation != self.client_state.generation:
+        with self.masters.connector.changed:  # two loops may find the earlier one closed
+            before = self.bound
+            if before is not None and before.generation != self.client_state.generation:
+                before = None  # the parent's, before a fork
+            if before is not None:
+                if not before.loop.is_closed():
+                    raise WrongLoop(
+                        "the event loop of this client is another one, and not closed: "
+                        "make a client for each loop"
+                    )
+                before.abandon()
             binding = self.bound = LoopBinding(self.masters, loop)
-        else:
-            what = "was closed" if binding.loop.is_closed() else "is another one"
-            raise WrongLoop(f"the event loop of this client {what}: make a client for each loop")
+        if before is not None:
+            self.masters.abandon_callers()
+            if self._renewal is not None:
+                self._renewal.rebind(binding)
         return binding
 
     async def __aenter__(self) -> AsyncFastRedlock:

@@ -32,6 +32,23 @@ class LoopRenewal(Renewal):
         self._notifying: set[asyncio.Future[Any]] = set()  # asyncio refers to tasks weakly
         self._context = contextvars.Context()  # empty, not the context of the task that sets the timer
 
+    def rebind(self, binding: LoopBinding) -> None:
+        """Go on in the loop of ``binding``: the earlier loop is closed. Leases that ended are reported there.
+
+        Each lock gets another event, because waiting tasks bind an event to their loop.
+        """
+        self._binding, self._loop = binding, binding.loop
+        task, self._task, self._timer = self._task, None, None
+        self._notifying.clear()
+        if task is not None and not task.done():
+            task.get_coro().close()  # what it extended is scheduled again
+        with self.mutex:
+            locks: list[Any] = [renewed.lock() for renewed in self.schedule.leases()]
+        for lock in locks:
+            if lock is not None:
+                lock._auto_extension.lost, lock._auto_extension.body = asyncio.Event(), None
+        self._set_timer()
+
     def wake_soon(self) -> None:
         if self._task is None:
             self._set_timer()

@@ -120,6 +120,10 @@ class Schedule:
     def __len__(self) -> int:
         return self._count
 
+    def leases(self) -> list[RenewedLease]:
+        """All renewed leases."""
+        return [renewed for _, _, renewed in self._ends if not renewed.over]
+
     def add(self, renewed: RenewedLease) -> None:
         self._count += 1
         # before the pushes: after an exception in here ``drop`` restores the count

@@ -155,12 +155,6 @@ class FastRedlock(BaseClient):
             ``rediss://``, ``unix://``, ``redis+sentinel://``), or a redis.Redis client, of which only the
             settings are used.
         ttl: The default lease.
-        timeout: How long ``with`` and ``acquire()`` try by default; None: no end while another holder has the
-            lock. A lock's own option overrides it, also with None.
-        auto_extend: Whether locks are extended in the background by default; see [`lock`][]. A lock's own
-            option overrides it.
-        max_hold: How long renewal may hold a lock by default; None: no bound. A lock's own option overrides
-            it, also with None.
         node_timeout: How long one attempt waits for masters: several round trips, and much less than ``ttl``.
         connect_timeout: Limit for one connection, and for the first call's wait for a quorum of connections.
         socket_timeout: A master that owes a reply and is silent for longer is connected again.
@@ -188,6 +182,12 @@ class FastRedlock(BaseClient):
         fencing_retention: How long a fencing counter outlives its last use; at least ``max_ttl``.
         release_at_exit: Whether held locks are released when the interpreter exits. (A killed process
             releases no locks.)
+        timeout: How long ``with`` and ``acquire()`` try by default; None: no end while another holder has the
+            lock. A lock's own option overrides it, also with None.
+        auto_extend: Whether locks are extended in the background by default; see [`lock`][]. A lock's own
+            option overrides it.
+        max_hold: How long renewal may hold a lock by default; None: no bound. A lock's own option overrides
+            it, also with None.
         engine: "native", "python" or "auto". ConfigError if an engine is requested by name and is not built.
         clock: The lease clock: seconds that also count while the machine sleeps.
     """
