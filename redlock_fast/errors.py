@@ -30,7 +30,7 @@ class ClientClosed(RedlockError):
 
 
 class WrongLoop(RedlockError, RuntimeError):
-    """The client belongs to another event loop, running or closed. Make a client for each loop."""
+    """The client belongs to another event loop, which is not closed. Make a client for each loop."""
 
 
 class LockAlreadyHeld(RedlockError, RuntimeError):

@@ -24,6 +24,7 @@ EVENTS = (
     "master-may-forget",
     "master-unreachable",
     "lock-lost",
+    "lock-held-long",
     "connector-error",
     "fork-error",
     "on-lost-error",

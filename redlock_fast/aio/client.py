@@ -12,10 +12,10 @@ from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
 from ..errors import WrongLoop
 from ..locks.client_base import BaseClient
-from ..locks.config import check_options, refuse_unknown
+from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_async
 from ..locks.fair import fair_kind
-from ..locks.lock_state import MAX_EXTENSIONS, LockState, plain_lock
+from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
 from ..locks.procedures import drop_lock, extend_lock
@@ -92,7 +92,9 @@ class AsyncLock(LockState):
 class AsyncFastRedlock(BaseClient):
     """A client for distributed locks over N independent masters, for the tasks of one event loop.
 
-    Settings are those of [`FastRedlock`][]. The client belongs to the event loop of its first ``await``.
+    Settings are those of [`FastRedlock`][]. The client belongs to the event loop of its first ``await``. When
+    that loop is closed, the client belongs to the loop of its next ``await``: held locks stay held, and
+    their renewal goes on there. In another loop while the first is open, its methods raise WrongLoop.
     Share one client among all tasks: they use the same connections, and their requests of one iteration of
     the loop leave together. Close the client with ``await client.close()`` or ``async with``.
 
@@ -107,18 +109,23 @@ class AsyncFastRedlock(BaseClient):
 
     _renewal: LoopRenewal | None = None
 
+    @functools.cached_property
+    def _plain(self) -> bool:
+        """Whether ``lock`` without options makes a plain lock. A subclass may make other locks."""
+        return self.lock_defaults.unused and type(self).lock is AsyncFastRedlock.lock
+
     def lock(
         self,
         resource: str | bytes,
         ttl: float | None = None,
         *,
-        timeout: float | None = None,
-        max_extensions: int | None = MAX_EXTENSIONS,
+        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
+        max_extensions: int | None = None,
         fencing: bool = False,
         fair: bool = False,
-        auto_extend: bool = False,
+        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
         on_lost: Callable[[AsyncLock, str], Any] | None = None,
-        max_hold: float | None = None,
+        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
         **unknown: Any,
     ) -> AsyncLock:
@@ -161,12 +168,12 @@ class AsyncFastRedlock(BaseClient):
         ttl: float | None = None,
         *,
         min_validity: float = 0.0,
-        timeout: float | None = None,
-        max_extensions: int | None = MAX_EXTENSIONS,
+        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
+        max_extensions: int | None = None,
         fencing: bool = False,
-        auto_extend: bool = False,
+        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
         on_lost: Callable[[AsyncRLock, str], Any] | None = None,
-        max_hold: float | None = None,
+        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
         **unknown: Any,
     ) -> AsyncRLock:
@@ -188,11 +195,11 @@ class AsyncFastRedlock(BaseClient):
         resources: Sequence[str | bytes],
         ttl: float | None = None,
         *,
-        timeout: float | None = None,
-        max_extensions: int | None = MAX_EXTENSIONS,
-        auto_extend: bool = False,
+        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
+        max_extensions: int | None = None,
+        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
         on_lost: Callable[[AsyncLock, str], Any] | None = None,
-        max_hold: float | None = None,
+        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
         **unknown: Any,
     ) -> AsyncLock:
@@ -208,8 +215,7 @@ class AsyncFastRedlock(BaseClient):
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> AsyncLock | None:
         """An acquired lock, or None if another holder has it; see [`FastRedlock.acquire`][]."""
-        own = type(self).lock is AsyncFastRedlock.lock and self._class_of(AsyncLock) is AsyncLock
-        if not own:  # a subclass or an observer creates other locks
+        if not self._plain or self._class_of(AsyncLock) is not AsyncLock:  # an observer makes other locks
             lock = self.lock(resource, ttl)
             return lock if await lock.acquire(blocking, timeout) else None
         lock = plain_lock(AsyncLock, self, resource, ttl)
@@ -286,17 +292,28 @@ class AsyncFastRedlock(BaseClient):
         return self._renewal
 
     def loop_binding(self) -> LoopBinding:
-        """The binding to the running loop. Raises WrongLoop if the client belongs to another loop."""
+        """The binding to the running loop. Raises WrongLoop if the client's loop is another one, and open."""
         binding = self.bound
         if binding is not None and binding.is_current():
             return binding
         loop = asyncio.get_running_loop()
         self.check_open()
-        if binding is None or binding.generation != self.client_state.generation:
+        with self.masters.connector.changed:  # two loops may find the earlier one closed
+            before = self.bound
+            if before is not None and before.generation != self.client_state.generation:
+                before = None  # the parent's, before a fork
+            if before is not None:
+                if not before.loop.is_closed():
+                    raise WrongLoop(
+                        "the event loop of this client is another one, and not closed: "
+                        "make a client for each loop"
+                    )
+                before.abandon()
             binding = self.bound = LoopBinding(self.masters, loop)
-        else:
-            what = "was closed" if binding.loop.is_closed() else "is another one"
-            raise WrongLoop(f"the event loop of this client {what}: make a client for each loop")
+        if before is not None:
+            self.masters.abandon_callers()
+            if self._renewal is not None:
+                self._renewal.rebind(binding)
         return binding
 
     async def __aenter__(self) -> AsyncFastRedlock:

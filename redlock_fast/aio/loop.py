@@ -49,9 +49,10 @@ class LoopBinding:
         self._waiting: set[asyncio.Future[None]] = set()  # tasks that wait for a change of the masters
         self._done: asyncio.Future[None] = loop.create_future()  # what ExchangeFuture.wake passes to tasks
         self._done.set_result(None)
-        self._fd = self.engine.fileno()
-        loop.add_reader(self._fd, self._on_ready)
-        masters.connector.on_change = self._on_change
+        with masters.connector.changed:  # abandon() of an earlier binding must not undo this
+            self._fd = self.engine.fileno()
+            loop.add_reader(self._fd, self._on_ready)
+            masters.connector.on_change = self._on_change
 
     def is_current(self) -> bool:
         """Whether the caller runs in this loop and in the process that created the binding."""
@@ -227,16 +228,23 @@ class LoopBinding:
         """Wake the tasks in ``until``. Called from any thread when a master's state changes."""
         try:
             self.loop.call_soon_threadsafe(self._wake_waiting)
-        except RuntimeError:  # the loop is closed: no task can be woken; release what refers to the tasks
-            self.masters.connector.on_change = do_nothing
-            self._waiting.clear()
-            self.engine.close_loop_fd()
+        except RuntimeError:  # the loop is closed: no task can be woken
+            self.abandon()
 
     def _wake_waiting(self) -> None:
         for change in self._waiting:
             _wake(change)
 
     # --- the end ---
+
+    def abandon(self) -> None:
+        """Release what refers to the tasks of the loop, which is closed. Any thread may call it."""
+        with self.masters.connector.changed:
+            if self._fd >= 0:
+                self._fd = -1
+                self.masters.connector.on_change = do_nothing
+                self._waiting.clear()
+                self.engine.close_loop_fd()
 
     def alive(self) -> bool:
         """Whether the binding still has a reader in an open loop of this process."""

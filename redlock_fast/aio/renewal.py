@@ -11,8 +11,9 @@ from typing import Any
 
 from ..algorithm.renewal_schedule import FIRST_PAUSE, RenewedLease
 from ..errors import ConfigError
-from ..locks.auto_extend import AutoExtended, AutoExtension, Renewal, check_terms
+from ..locks.auto_extend import AutoExtended, AutoExtension, Renewal, longest_hold
 from ..locks.client_base import BaseClient
+from ..locks.config import check_flag
 from ..telemetry import log_error
 from .driver import drive
 from .loop import TIMER, LoopBinding
@@ -30,6 +31,23 @@ class LoopRenewal(Renewal):
         self._ended = False
         self._notifying: set[asyncio.Future[Any]] = set()  # asyncio refers to tasks weakly
         self._context = contextvars.Context()  # empty, not the context of the task that sets the timer
+
+    def rebind(self, binding: LoopBinding) -> None:
+        """Go on in the loop of ``binding``: the earlier loop is closed. Leases that ended are reported there.
+
+        Each lock gets another event, because waiting tasks bind an event to their loop.
+        """
+        self._binding, self._loop = binding, binding.loop
+        task, self._task, self._timer = self._task, None, None
+        self._notifying.clear()
+        if task is not None and not task.done():
+            task.get_coro().close()  # what it extended is scheduled again
+        with self.mutex:
+            locks: list[Any] = [renewed.lock() for renewed in self.schedule.leases()]
+        for lock in locks:
+            if lock is not None:
+                lock._auto_extension.lost, lock._auto_extension.body = asyncio.Event(), None
+        self._set_timer()
 
     def wake_soon(self) -> None:
         if self._task is None:
@@ -145,9 +163,10 @@ def loop_auto_extension(
     core: Any, auto_extend: Any, on_lost: Any, max_hold: Any, cancel_on_loss: Any
 ) -> AutoExtension | None:
     """The auto-extension of a new lock; None without ``auto_extend``. Raises ConfigError."""
-    if auto_extend is False and on_lost is None and max_hold is None and cancel_on_loss is True:
+    longest = longest_hold(core, auto_extend, on_lost, max_hold)
+    if longest is None:
+        if cancel_on_loss is not True:
+            raise ConfigError("cancel_on_loss is for locks with auto_extend=True")
         return None
-    longest = check_terms(auto_extend, on_lost, max_hold)
-    if not isinstance(cancel_on_loss, bool):
-        raise ConfigError(f"cancel_on_loss must be True or False, not {cancel_on_loss!r}")
+    check_flag("cancel_on_loss", cancel_on_loss)
     return AutoExtension(core.renewal, asyncio.Event, on_lost, longest, cancel_on_loss)

@@ -22,6 +22,8 @@ EXTEND_AT_SHARE_LEFT = 2 / 3
 WINDOW, WINDOW_SHARE = 0.05, 1 / 12
 #: Pauses after inconclusive extensions, in seconds: doubled each time, up to this share of the lease.
 FIRST_PAUSE, LONGEST_PAUSE_SHARE = 0.01, 1 / 30
+#: The share of ``max_hold`` after which a lease is reported as held for long.
+LONG_HOLD_SHARE = 0.8
 #: In this last share of a lease no extension is repeated that may take longer than the rest.
 LAST_SHARE = 1 / 10
 
@@ -51,18 +53,24 @@ class Renewable(Protocol):
 class RenewedLease:
     """One lease under renewal, from its grant to its release or loss.
 
-    ``until``: the latest end, by the lease clock. It has a weak reference to its lock: a lock without other
-    references is not renewed.
+    ``until``: the latest end, by the lease clock. ``warn_at``: when the lease is reported as held for long;
+    infinity after the report. It has a weak reference to its lock: a lock without other references is not
+    renewed.
     """
 
-    __slots__ = ("_lock", "failures", "key", "lease", "notified", "over", "stopped", "ttl", "until")
+    __slots__ = (
+        "_lock", "failures", "key", "lease", "notified", "over", "stopped", "ttl", "until", "warn_at",
+    )  # fmt: skip
 
-    def __init__(self, lock: Renewable, lease: Lease, until: float = math.inf) -> None:
+    def __init__(
+        self, lock: Renewable, lease: Lease, until: float = math.inf, warn_at: float = math.inf
+    ) -> None:
         self._lock = weakref.ref(lock)
         self.key = lock.key
         self.ttl = lock.ttl
         self.lease = lease
         self.until = until
+        self.warn_at = warn_at
         self.failures = 0  # since the last extension
         self.stopped = ""  # the reason why it is no longer extended
         self.over = True  # released, lost or abandoned; or not in the schedule yet
@@ -107,9 +115,14 @@ class Schedule:
         self._ends: Heap = []
         self._numbers = itertools.count()  # so that no two entries of a heap are equal
         self._count = 0
+        self._long_held: list[RenewedLease] = []
 
     def __len__(self) -> int:
         return self._count
+
+    def leases(self) -> list[RenewedLease]:
+        """All renewed leases."""
+        return [renewed for _, _, renewed in self._ends if not renewed.over]
 
     def add(self, renewed: RenewedLease) -> None:
         self._count += 1
@@ -173,6 +186,11 @@ class Schedule:
                     found.append((renewed, ttl))
         return found
 
+    def pop_long_held(self) -> list[RenewedLease]:
+        """The leases that ``pop_due`` found held for LONG_HOLD_SHARE of ``max_hold``, each once."""
+        found, self._long_held = self._long_held, []
+        return found
+
     def _extension_ttl(self, renewed: RenewedLease, now: float) -> float:
         """The ttl of its extension in seconds; 0.0: no extension now."""
         lock = renewed.lock()
@@ -183,6 +201,9 @@ class Schedule:
             renewed.failures = 0
             self._push(self._dues, renewed.due_at(), renewed)
             return 0.0
+        if renewed.warn_at <= now:
+            renewed.warn_at = math.inf
+            self._long_held.append(renewed)
         left = renewed.lease.deadline - now
         if renewed.failures and left < min(self.took, renewed.ttl * LAST_SHARE):
             return 0.0  # an extension would only delay the report of its end
@@ -191,6 +212,8 @@ class Schedule:
             renewed.stopped = MAX_EXTENSIONS
         elif deadline(now, ttl, self._drift_factor) < renewed.lease.deadline + renewed.ttl * WINDOW_SHARE:
             renewed.stopped = MAX_HOLD  # an extension would gain too little
+            if renewed.warn_at < math.inf:
+                self._push(self._dues, renewed.warn_at, renewed)
         else:
             return ttl
         return 0.0

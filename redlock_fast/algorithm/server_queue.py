@@ -46,6 +46,12 @@ class ServerQueueEntries:
             self._undo.pop(acquire, None)
             self._change.notify_all()
 
+    def clear(self) -> list[Request]:
+        """Forget all acquires: they can never leave. Returns the requests that remove their places."""
+        with self._change:
+            acquires, self._undo = self._undo, {}
+            return [request for undo in acquires.values() for request in undo or ()]
+
     def close(self) -> list[Request]:
         """Forbid further rounds. Returns the requests that remove the places of waiting acquires."""
         with self._change:

@@ -71,7 +71,7 @@ class _Run:
                 timeout=options.timeout,
                 fencing=options.fencing,
                 auto_extend=True,
-                max_extensions=None,
+                max_hold=None,
                 on_lost=self._on_lost,
             )
             if not lock.acquire():

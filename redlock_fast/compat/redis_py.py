@@ -66,7 +66,7 @@ class _Settings:
 
     def _lock_options(self) -> dict[str, Any]:
         """Options of ``lock()``. Without a timeout the lock is extended while it is held."""
-        return {"ttl": self.timeout, "max_extensions": None, "auto_extend": self.timeout is None}
+        return {"ttl": self.timeout, "auto_extend": self.timeout is None, "max_hold": None}
 
     def _new_ttl(self, held: Any, additional_time: float, replace_ttl: bool) -> float:
         if self.timeout is None:

@@ -71,9 +71,7 @@ class Lock:
         at most ``autoextend_timeout`` seconds. Raises RedlockError if too few masters answer, and ValueError
         for an invalid timeout.
         """
-        kept: dict[str, Any] = {"max_extensions": None}
-        if autoextend:
-            kept = {"auto_extend": True, "max_extensions": None, "max_hold": autoextend_timeout}
+        kept: dict[str, Any] = {"auto_extend": True, "max_hold": autoextend_timeout} if autoextend else {}
         lock = self._client.lock(self.resource_name, self.ttl / 1000, **kept)
         try:
             granted = lock.acquire(blocking, timeout)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
@@ -13,11 +12,11 @@ from typing import Any, Protocol
 from ..algorithm import batch as batches
 from ..algorithm.effects import Effect
 from ..algorithm.lease import ExtendOutcome, Lease
-from ..algorithm.renewal_schedule import GONE, UNCONFIRMED, Renewable, RenewedLease, Schedule
+from ..algorithm.renewal_schedule import GONE, LONG_HOLD_SHARE, UNCONFIRMED, Renewable, RenewedLease, Schedule
 from ..errors import ConfigError
 from ..wire.text import quoted
 from .client_base import BaseClient
-from .config import number
+from .config import CLIENT_DEFAULT, check_flag, check_hold
 
 #: The minimum timeout of an extension although another lease ends earlier: seconds, and round trips.
 MIN_EXCHANGE_TIMEOUT, EXCHANGE_ROUND_TRIPS = 0.005, 4
@@ -71,7 +70,10 @@ class AutoExtension:
         if self.lost.is_set() or self._renewal not in (None, renewal):  # the parent's, before a fork
             self.lost = type(self.lost)()
         self._renewal = renewal
-        self._renewed = RenewedLease(lock, lease, renewal.policy.clock() + self.max_hold)
+        now = renewal.policy.clock()
+        self._renewed = RenewedLease(
+            lock, lease, now + self.max_hold, now + self.max_hold * LONG_HOLD_SHARE
+        )
         renewal.add(self._renewed)
 
     def stop(self) -> None:
@@ -143,14 +145,21 @@ class Renewal:
     # --- called periodically ---
 
     def collect_due(self) -> list[tuple[RenewedLease, float]]:
-        """Report leases that have ended. Returns the leases to ``extend`` now."""
+        """Report leases that have ended or are held for long. Returns the leases to ``extend`` now."""
         now = self.policy.clock()
         with self.mutex:
             ended = self.schedule.pop_ended(now)
         for renewed in ended:
             self._lost(renewed, renewed.reason())
         with self.mutex:
-            return self.schedule.pop_due(now)
+            due, long_held = self.schedule.pop_due(now), self.schedule.pop_long_held()
+        for renewed in long_held:
+            self.client_state.events.warn_of(
+                "lock-held-long",
+                f"{quoted(renewed.key)}: held for {LONG_HOLD_SHARE:.0%} of max_hold: "
+                f"renewal and the lease end in {max(0.0, renewed.until - now):.0f} s",
+            )
+        return due
 
     def extend(self, due: Sequence[tuple[RenewedLease, float]]) -> Generator[Effect, Any, None]:
         """Extend the leases of ``due``, one exchange for each part of some thousands."""
@@ -212,13 +221,14 @@ class Renewal:
             self.mark_lost(lock, renewed, reason)
 
 
-def check_terms(auto_extend: Any, on_lost: Any, max_hold: Any) -> float:
-    """``max_hold`` in seconds, with infinity for None. Raises ConfigError for bad settings of renewal."""
-    if not isinstance(auto_extend, bool):
-        raise ConfigError(f"auto_extend must be True or False, not {auto_extend!r}")
+def longest_hold(core: BaseClient, auto_extend: Any, on_lost: Any, max_hold: Any) -> float | None:
+    """Seconds for which renewal may hold a new lock, or infinity; None: no renewal. Raises ConfigError."""
+    defaults = core.lock_defaults
+    longest = defaults.max_hold if max_hold is CLIENT_DEFAULT else check_hold(max_hold)
     if on_lost is not None and not callable(on_lost):
         raise ConfigError(f"on_lost must be a function of (lock, reason), or None, not {on_lost!r}")
-    longest = math.inf if max_hold is None else number("max_hold", max_hold, above=0.0)
-    if not auto_extend:
+    if check_flag("auto_extend", defaults.auto_extend if auto_extend is CLIENT_DEFAULT else auto_extend):
+        return longest
+    if on_lost is not None or max_hold not in (None, CLIENT_DEFAULT):
         raise ConfigError("on_lost and max_hold are for locks with auto_extend=True")
-    return longest
+    return None

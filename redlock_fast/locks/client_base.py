@@ -23,7 +23,7 @@ from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
 from ..masters.stats import Stats
 from ..wire.text import quoted
-from .config import check_masters, check_retry, number, refuse_unknown
+from .config import check_masters, check_retry, lock_defaults, number, refuse_unknown
 
 L = TypeVar("L")
 
@@ -80,6 +80,9 @@ class BaseClient:
         refill: bool | None = None,
         fencing_retention: float = 86_400.0,
         release_at_exit: bool = True,
+        timeout: float | None = None,
+        auto_extend: bool = False,
+        max_hold: float | None = 3600.0,
         engine: str = "auto",
         clock: Clock = lease_clock,
         **unknown: object,
@@ -102,6 +105,7 @@ class BaseClient:
                 "grants it to another client before the key can be put back"
             )
         targets = check_masters(masters)
+        self.lock_defaults = lock_defaults(timeout, auto_extend, max_hold)
         self.drift_factor = number("drift_factor", drift_factor, low=0.0, high=0.5)
         self.max_ttl = number("max_ttl", max_ttl, above=0.0)
         ttl = self.check_ttl(ttl)

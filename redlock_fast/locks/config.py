@@ -4,12 +4,56 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
 
 from ..algorithm.quorum import Retry
 from ..engine.contract import MAX_MASTERS
 from ..errors import ConfigError
 from ..masters.address import target
+
+
+class ClientDefault(Enum):
+    """The type of ``CLIENT_DEFAULT``, the value of a lock's option that the caller left to the client."""
+
+    CLIENT_DEFAULT = "the client's default"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+CLIENT_DEFAULT: Final = ClientDefault.CLIENT_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class LockDefaults:
+    """The options of a client that its locks may override. ``max_hold`` is infinity for None."""
+
+    timeout: float | None
+    auto_extend: bool
+    max_hold: float
+
+    @property
+    def unused(self) -> bool:
+        """Whether a lock without options is a lock without a timeout and without renewal."""
+        return self.timeout is None and not self.auto_extend
+
+
+def lock_defaults(timeout: Any, auto_extend: Any, max_hold: Any) -> LockDefaults:
+    """The checked defaults of a client. Raises ConfigError."""
+    return LockDefaults(check_timeout(timeout), check_flag("auto_extend", auto_extend), check_hold(max_hold))
+
+
+def check_flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def check_hold(max_hold: Any) -> float:
+    """``max_hold`` in seconds, with infinity for None."""
+    return math.inf if max_hold is None else number("max_hold", max_hold, above=0.0)
 
 
 def number(

@@ -6,7 +6,6 @@ a compiler is available, with the types of ``locks/lock_state.pxd``.
 
 from __future__ import annotations
 
-import math
 from typing import Self, TypeVar
 
 from ..algorithm.keys import key_of
@@ -20,16 +19,9 @@ from ..masters.client_state import ClientState
 from ..wire.text import quoted
 from .auto_extend import AutoExtension
 from .client_base import BaseClient
-from .config import check_timeout, number
+from .config import CLIENT_DEFAULT, ClientDefault, check_timeout, number
 
 H = TypeVar("H", bound="LockState")
-
-
-class _Default(int):
-    """An int whose identity shows that the caller left the default."""
-
-
-MAX_EXTENSIONS: int = _Default(100)
 
 
 class LockState:
@@ -57,8 +49,8 @@ class LockState:
         resource: str | bytes | tuple[str | bytes, ...],
         lock_kind: LockKind,
         ttl: float | None = None,
-        timeout: float | None = None,
-        max_extensions: int | None = MAX_EXTENSIONS,
+        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
+        max_extensions: int | None = None,
         auto_extension: AutoExtension | None = None,
     ) -> None:
         self.resource = resource
@@ -67,17 +59,11 @@ class LockState:
         self._client_state: ClientState = core.client_state
         self._lock_kind = lock_kind
         self._ttl = core.ttl_of(ttl)
-        self._timeout = None if timeout is None else check_timeout(timeout)
-        if max_extensions is not MAX_EXTENSIONS and max_extensions is not None:
+        self._timeout = core.lock_defaults.timeout if timeout is CLIENT_DEFAULT else check_timeout(timeout)
+        if max_extensions is not None:
             number("max_extensions", max_extensions, low=0)
         self._max_extensions = max_extensions
         self._auto_extension = auto_extension  # None: not auto-extended
-        if (
-            auto_extension is not None
-            and auto_extension.max_hold < math.inf
-            and max_extensions is MAX_EXTENSIONS
-        ):
-            self._max_extensions = None  # max_hold bounds the lock already
         self._lease: Lease | None = None
         self._acquiring: object = None  # identifies the acquire that is under way
         self._generation = self._client_state.generation
@@ -332,7 +318,7 @@ def lock_of(
     one._lock_kind = lock_kind
     one._ttl = ttl
     one._timeout = None
-    one._max_extensions = MAX_EXTENSIONS
+    one._max_extensions = None
     one._auto_extension = None
     one._lease = lease
     one._acquiring = None

@@ -42,15 +42,29 @@ def acquire_many(
                 core.client_state.counts.unavailable += 1
                 raise core.acquire_error(keys[part][0], AcquireFailure(votes, True, 1))
         _check_time(core, held)
-        locks = locks_of(kind, core, resources, held)
         refused = held.count(None)
-        acquired = len(held) - refused
-        core.client_state.counts.acquired += acquired
+        if core.lock_defaults.unused:
+            locks = locks_of(kind, core, resources, held)
+            core.client_state.counts.acquired += len(held) - refused
+        else:
+            locks = _locks_with_options(core, resources, ttl, held)
         core.client_state.counts.contended += refused
         return locks
     except BaseException as error:
         yield from undo_after(error, batches.undo_leases([lease for lease in held if lease is not None]))
         raise
+
+
+def _locks_with_options(
+    core: Any, resources: Sequence[str | bytes], ttl: float, leases: Sequence[Lease | None]
+) -> list[Any]:
+    """As ``locks_of``, with the client's defaults: a timeout, auto-extension. Counts the locks."""
+    locks: list[Any] = []
+    for resource, lease in zip(resources, leases, strict=True):
+        locks.append(lease and core.lock(resource, ttl))
+        if lease is not None:
+            locks[-1]._on_granted(lease)
+    return locks
 
 
 def _check_time(core: BaseClient, held: list[Lease | None]) -> None:

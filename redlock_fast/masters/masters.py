@@ -126,6 +126,13 @@ class Masters:
             turn.wait(min(seconds, threading.TIMEOUT_MAX))
         self.check_open()
 
+    def abandon_callers(self) -> None:
+        """Remove waiting callers from all queues: their event loop is closed, so they can never leave."""
+        self.policy.local_queue.clear()
+        undo = self.policy.server_entries.clear()
+        if undo:
+            self.engine.exchange(undo, 0, 0.0)
+
     def check_open(self) -> None:
         """Raise ClientClosed after close(), or ConfigError if the configuration cannot work."""
         if self.client_state.closed:

@@ -12,10 +12,10 @@ from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
 from ..errors import LockAlreadyHeld, LockLost
 from ..locks.client_base import BaseClient
-from ..locks.config import check_options, refuse_unknown
+from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_plain
 from ..locks.fair import fair_kind
-from ..locks.lock_state import MAX_EXTENSIONS, LockState, plain_lock
+from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
 from ..locks.owners import ThreadOwner
@@ -93,10 +93,11 @@ class Lock(LockState):
         A lease is never shortened. If the lease already lasts longer, no request is sent, unless ``confirm``
         is True: then the masters confirm the lease, and the result is the rest of it as last confirmed.
 
-        Returns the new validity in seconds. Raises LockLost if the lease has ended (extend() never acquires
-        again), TooManyExtensions after ``max_extensions``, QuorumUnavailable if too few masters answered (the
-        lock is then held until its previous deadline), and ConfigError for a ttl above the client's
-        ``max_ttl``.
+        Returns the new validity in seconds. Each call is a decision of the caller, so only ``max_extensions``
+        bounds their number, where it is given. Raises LockLost if the lease has ended (extend() never
+        acquires again), TooManyExtensions after ``max_extensions``, QuorumUnavailable if too few masters
+        answered (the lock is then held until its previous deadline), and ConfigError for a ttl above the
+        client's ``max_ttl``.
 
         Source: the Redlock document, "Making the algorithm more reliable: extending the lock".
         """
@@ -181,24 +182,35 @@ class FastRedlock(BaseClient):
         fencing_retention: How long a fencing counter outlives its last use; at least ``max_ttl``.
         release_at_exit: Whether held locks are released when the interpreter exits. (A killed process
             releases no locks.)
+        timeout: How long ``with`` and ``acquire()`` try by default; None: no end while another holder has the
+            lock. A lock's own option overrides it, also with None.
+        auto_extend: Whether locks are extended in the background by default; see [`lock`][]. A lock's own
+            option overrides it.
+        max_hold: How long renewal may hold a lock by default; None: no bound. A lock's own option overrides
+            it, also with None.
         engine: "native", "python" or "auto". ConfigError if an engine is requested by name and is not built.
         clock: The lease clock: seconds that also count while the machine sleeps.
     """
 
     _renewal: ThreadRenewal | None = None
 
+    @functools.cached_property
+    def _plain(self) -> bool:
+        """Whether ``lock`` without options makes a plain lock. A subclass may make other locks."""
+        return self.lock_defaults.unused and type(self).lock is FastRedlock.lock
+
     def lock(
         self,
         resource: str | bytes,
         ttl: float | None = None,
         *,
-        timeout: float | None = None,
-        max_extensions: int | None = MAX_EXTENSIONS,
+        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
+        max_extensions: int | None = None,
         fencing: bool = False,
         fair: bool = False,
-        auto_extend: bool = False,
+        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
         on_lost: Callable[[Lock, str], Any] | None = None,
-        max_hold: float | None = None,
+        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         **unknown: Any,
     ) -> Lock:
         """A lock on ``resource``, not acquired yet; no I/O. Raises ConfigError.
@@ -207,17 +219,19 @@ class FastRedlock(BaseClient):
             resource: The name to lock: 1 byte to 64 kB; text as UTF-8.
             ttl: The lease in seconds; None: the client's.
             timeout: Seconds that ``with`` and ``acquire()`` try; None: no end while another holder has it.
+                By default the client's ``timeout``.
             max_extensions: The largest number of extensions, explicit and by renewal; None: no limit.
             fencing: Whether each grant increments [`Lock.fencing_token`][]. See docs/fencing.md.
             fair: Callers get the lock in the order of their arrival, across processes. See docs/kinds.md.
             auto_extend: Extend the lease in the background from a third of the lease on, while the lock is
-                held and this object is referenced: ``max_extensions`` times (by default 100, which is 5.5
-                minutes at a ttl of 10 s), or until ``max_hold``. Then, or when it cannot be extended, the
-                lease ends and the loss is reported: [`Lock.lost`][] is set, [`Lock.check`][] raises. See
-                docs/renewal.md.
+                held and this object is referenced, until ``max_hold``. Then, or when it cannot be extended,
+                the lease ends and the loss is reported: [`Lock.lost`][] is set, [`Lock.check`][] raises. By
+                default the client's ``auto_extend``. See docs/renewal.md.
             on_lost: With ``auto_extend``: ``on_lost(lock, reason)`` is called once for each hold that is
                 lost, in a thread of the client.
-            max_hold: With ``auto_extend``: the lease ends at the latest this many seconds after the grant.
+            max_hold: With ``auto_extend``: renewal ends the lease at the latest this many seconds after the
+                grant; None: no bound. By default the client's ``max_hold``, which is an hour. At 80 % of it
+                the log has ``lock-held-long``. An explicit extend() may go beyond it.
         """
         if unknown:
             refuse_unknown("lock()", unknown, FastRedlock.lock)
@@ -261,12 +275,12 @@ class FastRedlock(BaseClient):
         ttl: float | None = None,
         *,
         min_validity: float = 0.0,
-        timeout: float | None = None,
-        max_extensions: int | None = MAX_EXTENSIONS,
+        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
+        max_extensions: int | None = None,
         fencing: bool = False,
-        auto_extend: bool = False,
+        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
         on_lost: Callable[[RLock, str], Any] | None = None,
-        max_hold: float | None = None,
+        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         **unknown: Any,
     ) -> RLock:
         """A reentrant lock on ``resource``: one object for all threads; its holder may enter it again.
@@ -289,11 +303,11 @@ class FastRedlock(BaseClient):
         resources: Sequence[str | bytes],
         ttl: float | None = None,
         *,
-        timeout: float | None = None,
-        max_extensions: int | None = MAX_EXTENSIONS,
-        auto_extend: bool = False,
+        timeout: float | ClientDefault | None = CLIENT_DEFAULT,
+        max_extensions: int | None = None,
+        auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
         on_lost: Callable[[Lock, str], Any] | None = None,
-        max_hold: float | None = None,
+        max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         **unknown: Any,
     ) -> Lock:
         """One lock on all of ``resources`` (1 to 1,000, no two the same), or on none, in one round trip.
@@ -317,8 +331,8 @@ class FastRedlock(BaseClient):
 
         ``ttl``: the lease in seconds. ``blocking``, ``timeout`` and exceptions: as for [`Lock.acquire`][].
         """
-        own = type(self).lock is not FastRedlock.lock  # a subclass may create other locks
-        lock = self.lock(resource, ttl) if own else plain_lock(self._class_of(Lock), self, resource, ttl)
+        plain = self._plain
+        lock = plain_lock(self._class_of(Lock), self, resource, ttl) if plain else self.lock(resource, ttl)
         return lock if lock.acquire(blocking, timeout) else None
 
     def acquire_many(self, resources: Sequence[str | bytes], ttl: float | None = None) -> list[Lock | None]:

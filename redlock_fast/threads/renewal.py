@@ -14,7 +14,7 @@ from typing import Any
 from ..algorithm.renewal_schedule import FIRST_PAUSE
 from ..engine.pure.signals import block_signals, restore_signals
 from ..errors import ConfigError
-from ..locks.auto_extend import AutoExtended, AutoExtension, OnLost, Renewal, check_terms
+from ..locks.auto_extend import AutoExtended, AutoExtension, OnLost, Renewal, longest_hold
 from ..locks.client_base import BaseClient
 from ..telemetry import log_error
 from .driver import drive
@@ -133,9 +133,9 @@ def _renew(renewal: weakref.ref[ThreadRenewal], wake: queue.SimpleQueue[None]) -
 
 def thread_auto_extension(core: Any, auto_extend: Any, on_lost: Any, max_hold: Any) -> AutoExtension | None:
     """The auto-extension of a new lock; None without ``auto_extend``. Raises ConfigError."""
-    if auto_extend is False and on_lost is None and max_hold is None:
+    longest = longest_hold(core, auto_extend, on_lost, max_hold)
+    if longest is None:
         return None
-    longest = check_terms(auto_extend, on_lost, max_hold)
     if inspect.iscoroutinefunction(on_lost):
         raise ConfigError("on_lost must be a plain function: only AsyncFastRedlock awaits a coroutine")
     return AutoExtension(core.renewal, threading.Event, on_lost, longest)

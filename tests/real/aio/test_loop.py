@@ -25,7 +25,7 @@ from support.event_loops import (
     until,
 )
 from support.forking import exit_code, fork_child
-from support.keys import TTL, nothing_left, occupy, paused, values
+from support.keys import TTL, nothing_left, occupy, paused, values, wipe
 from support.nesting import NestingLoop
 from support.waiting import DEADLINE, eventually
 
@@ -87,31 +87,153 @@ async def every_use(c: AsyncFastRedlock, error: type[Exception], *held: Any) -> 
 
 
 @each_loop
-def test_another_loop_after_the_first_was_closed(
-    valkey: Masters, aclient: MakeAio, make_loop: MakeLoop
-) -> None:
-    """The classic of asyncio.run twice: a clear error, not a hang, nor one about futures."""
-    before = threads()
-    clients = [aclient(valkey)]
+def test_loops_one_after_the_other(valkey: Masters, aclient: MakeAio, make_loop: MakeLoop) -> None:
+    """The classic of asyncio.run twice, with a client of the module. Nothing grows."""
+    c = aclient(valkey)
+    sizes = []
+
+    async def main() -> None:
+        await asyncio.gather(*(cycle(c, f"r:{number}") for number in range(5)))
+        assert len(await c.acquire_many(["a", "b"], TTL)) == 2
+        assert await c.locked("a")
+        sizes.append((open_files(), threads()))
+
+    async def last() -> None:
+        await c.close()
+        await every_use(c, ClientClosed)
+
+    run(main, make_loop)
+    for _ in range(5):
+        for master in valkey:
+            wipe(master)
+        run(main, make_loop)
+    assert sizes[1:] == sizes[:1] * 5
+    assert [master.connections for master in c.health()] == [1] * 5
+    run(last, make_loop)
+
+
+@each_loop
+def test_leases_outlive_their_loop(valkey: Masters, aclient: MakeAio, make_loop: MakeLoop) -> None:
+    c = aclient(valkey)
+    locks = [c.lock("one", TTL / 2), c.lock("two", TTL / 2)]
 
     async def first() -> None:
-        await cycle(clients[0], "r")
+        for lock in locks:
+            assert await lock.acquire()
 
     async def second() -> None:
-        c = clients.pop()
-        await every_use(c, WrongLoop)
-        assert issubclass(WrongLoop, RedlockError)
-        assert issubclass(WrongLoop, RuntimeError)
-        # The plain ones need no loop.
-        assert len(c.health()) == 5
-        assert c.stats().acquired == 1
-        async with aclient(valkey) as another:
-            await cycle(another, "r")
+        assert await locks[0].extend(TTL) > TTL / 2
+        assert not await c.lock("one", TTL).acquire(blocking=False)
+        assert [await lock.release() for lock in locks] == [True, True]
+        await clean(valkey)
+        await c.close()
 
     run(first, make_loop)
+    assert all(lock.locked() for lock in locks)
     run(second, make_loop)
-    nothing_left(valkey)
-    eventually(lambda: collected() and threads() <= before, "its threads end")
+
+
+@each_loop
+@pytest.mark.parametrize("kind", ["plain", "fair", "write"])
+def test_tasks_that_wait_in_a_closed_loop(
+    valkey: Masters, aclient: MakeAio, make_loop: MakeLoop, kind: str
+) -> None:
+    """They are never resumed, and have no place before the tasks of the next loop."""
+    c = aclient(valkey)
+
+    def lock() -> Any:
+        return c.rwlock("r", TTL).write() if kind == "write" else c.lock("r", TTL, fair=kind == "fair")
+
+    async def first() -> tuple[Any, list[asyncio.Task[bool]]]:
+        holder = lock()
+        assert await holder.acquire()
+        before = c.stats().contended
+        tasks = [asyncio.create_task(lock().acquire()) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        assert not any(task.done() for task in tasks)
+        assert c.stats().contended == before
+        return holder, tasks
+
+    async def second() -> None:
+        waiting = asyncio.create_task(lock().acquire(timeout=DEADLINE))
+        await asyncio.sleep(0.1)
+        assert await holder.release()
+        assert await waiting
+        await c.close()
+
+    loop = make_loop()
+    complaints: list[str] = []
+    loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
+    holder, tasks = loop.run_until_complete(first())
+    loop.close()
+    run(second, make_loop)
+    assert not any(task.done() for task in tasks)
+    tasks.clear()
+    eventually(lambda: collected() and len(complaints) == 3, "the tasks are thrown away")
+    assert set(complaints) == {"Task was destroyed but it is pending!"}
+
+
+@each_loop
+def test_a_release_that_a_master_missed_goes_out_after_its_loop(
+    valkey: Masters, aclient: MakeAio, raw: Raw, make_loop: MakeLoop
+) -> None:
+    c = aclient(valkey)
+
+    async def first() -> None:
+        await at_full_strength(c)
+        lock = await c.acquire("r", TTL)
+        assert lock
+        await until(lambda: values(raw(valkey), "r") == [lock.token] * 5, "all have the key")
+        valkey[0].pause()
+        assert await lock.release()
+
+    try:
+        run(first, make_loop)
+    finally:
+        valkey[0].resume()
+    eventually(lambda: values(raw(valkey), "r") == [None] * 5, "the key is gone")
+    run(c.close, make_loop)
+
+
+@each_loop
+def test_two_loops_after_a_closed_one(valkey: Masters, aclient: MakeAio, make_loop: MakeLoop) -> None:
+    """In two threads at the same time: one of them has the client then."""
+    c = aclient(valkey)
+    both = threading.Barrier(2)
+    outcomes: list[str] = []
+
+    async def use() -> None:
+        both.wait(DEADLINE)
+        try:
+            await cycle(c, "r")
+            outcomes.append("served")
+        except WrongLoop:
+            outcomes.append("refused")
+        both.wait(DEADLINE)  # the loop stays open
+
+    for turn in range(1, 11):
+        run(lambda: cycle(c, "r"), make_loop)
+        users = [threading.Thread(target=run, args=(use, make_loop)) for _ in range(2)]
+        for user in users:
+            user.start()
+        for user in users:
+            user.join()
+        assert sorted(outcomes) == ["refused"] * turn + ["served"] * turn
+    run(c.close, make_loop)
+
+
+@each_loop
+def test_an_open_loop_keeps_its_client(valkey: Masters, aclient: MakeAio, make_loop: MakeLoop) -> None:
+    """Also where it does not run."""
+    c = aclient(valkey)
+    loop = make_loop()
+    loop.run_until_complete(cycle(c, "r"))
+    run(lambda: every_use(c, WrongLoop), make_loop)
+    assert issubclass(WrongLoop, RedlockError)
+    assert issubclass(WrongLoop, RuntimeError)
+    assert len(c.health()) == 5
+    loop.run_until_complete(c.close())
+    loop.close()
 
 
 def test_a_task_that_runs_the_loop_inside_of_itself(valkey: Masters, aclient: MakeAio) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.clocks import Jumping
-from support.event_loops import at_full_strength, clean, on_loops, until
+from support.event_loops import MakeLoop, at_full_strength, clean, each_loop, on_loops, run, until
 from support.keys import names, paused, wipe
 from support.waiting import DEADLINE
 
@@ -54,6 +54,76 @@ async def held(c: AsyncFastRedlock, key: str = "kept", **options: Any) -> AsyncL
     lock = c.lock(key, auto_extend=True, **options)
     assert await lock.acquire(timeout=DEADLINE)
     return lock
+
+
+# --- the next loop ---------------------------------------------------------------------------------
+
+
+@each_loop
+def test_renewal_goes_on_in_the_next_loop(
+    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told, make_loop: MakeLoop
+) -> None:
+    """With the first call there. A lease that ended in between is told there, too."""
+    c = aclient(masters, ttl=TTL, clock=clock)
+    kept: list[AsyncLock] = []
+
+    async def first() -> None:
+        kept.extend([await held(c, "kept", on_lost=told), await held(c, "short", ttl=TTL / 2, on_lost=told)])
+        waiting = asyncio.create_task(kept[1].lost.wait())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+
+    async def second() -> None:
+        await c.connect()
+        await until(lambda: told.losses, "the loss is told")
+        assert told.losses == [(kept[1], LATE)]
+        assert kept[1].lost.is_set()
+        await renewed(c, 1)
+        event = asyncio.create_task(kept[0].lost.wait())
+        clock.jump(THIRD)
+        await renewed(c, 2)
+        assert kept[0].locked()
+        assert not event.done()
+        assert await kept[0].release()
+        event.cancel()
+        await asyncio.wait({event})
+        assert not await kept[1].release()
+        await c.close()
+
+    run(first, make_loop)
+    clock.jump(TTL / 2)
+    run(second, make_loop)
+    assert len(told.losses) == 1
+
+
+@each_loop
+def test_a_loop_closed_during_an_extension(
+    valkey: Masters, aclient: MakeAio, clock: Jumping, told: Told, make_loop: MakeLoop
+) -> None:
+    """Its lease is scheduled again in the next loop, though nothing cancelled its task."""
+    c = aclient(valkey, ttl=TTL, clock=clock, node_timeout=DEADLINE)
+    loop = make_loop()
+    loop.set_exception_handler(lambda _, context: None)  # "Task was destroyed but it is pending!"
+
+    async def first() -> AsyncLock:
+        lock = await held(c, "kept", on_lost=told)
+        with paused(valkey, 0, 1, 2):
+            clock.jump(THIRD)
+            await until(lambda: c.renewal()._task, "it is being extended")
+        return lock
+
+    async def second() -> None:
+        await c.connect()
+        await renewed(c, 1)
+        assert lock.locked()
+        assert await lock.release()
+        await c.close()
+
+    lock = loop.run_until_complete(first())
+    loop.close()
+    run(second, make_loop)
+    assert told.losses == []
 
 
 async def renewed(c: AsyncFastRedlock, count: int) -> None:

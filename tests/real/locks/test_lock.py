@@ -630,7 +630,7 @@ def test_extensions_are_bounded(masters: Masters, client: MakeClient) -> None:
     never = held(one, "never", max_extensions=0)
     with pytest.raises(TooManyExtensions):
         never.extend(20)
-    without_end = held(one, "without end", ttl=10, max_extensions=None)
+    without_end = held(one, "without end", ttl=10)
     for number in range(120):
         assert without_end.extend(10 + number / 10) > 0
 

@@ -177,6 +177,58 @@ def test_max_extensions_and_max_hold(
     assert c.stats().renewed == 4
 
 
+def test_a_long_hold_is_logged_once(
+    masters: Masters, connected: MakeClient, clock: Jumping, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At 80 % of max_hold. ``on_lost`` is not called then."""
+    c = connected(masters, ttl=TTL, clock=clock, max_hold=10 * THIRD)
+    lock = held(c, "long", on_lost=told)
+
+    def reported() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.event == "lock-held-long"]  # type: ignore[attr-defined]
+
+    for turn in range(1, 8):
+        clock.jump(THIRD)
+        renewed(c, turn)
+    assert reported() == []
+    clock.jump(THIRD)
+    eventually(reported, "the warning")
+    assert "80% of max_hold" in reported()[0]
+    clock.jump(THIRD)
+    assert lock.locked()
+    assert told.losses == []
+    clock.jump(2 * TTL)
+    lost(lock)
+    eventually(lambda: told.reasons() == [MAX_HOLD], "it is told")
+    assert len(reported()) == 1
+
+
+def test_more_than_a_hundred_extensions(masters: Masters, connected: MakeClient, clock: Jumping) -> None:
+    """The default was 100: a job of ten minutes lost its lock half-way."""
+    c = connected(masters, ttl=TTL, clock=clock, max_hold=None)
+    lock = held(c, "job")
+    for turn in range(1, 111):
+        clock.jump(THIRD)
+        renewed(c, turn)
+    lock.check()
+    assert lock.release()
+
+
+def test_defaults_of_a_client_hold_for_every_way_to_a_lock(
+    masters: Masters, connected: MakeClient, clock: Jumping
+) -> None:
+    c = connected(masters, ttl=TTL, clock=clock, auto_extend=True, timeout=0.05)
+    one, two = c.acquire("one"), c.acquire_many(["two"])[0]
+    assert one
+    assert two
+    assert c.acquire("one") is None, "after the timeout of the client"
+    assert c.stats().acquired == 2
+    clock.jump(THIRD)
+    renewed(c, 2)
+    assert c.release_many([one, two]) == [True, True]
+    nothing_left(masters)
+
+
 def test_each_hold_has_its_own_loss(masters: Masters, kept: Kept, clock: Jumping, told: Told) -> None:
     c, lock = kept(masters)
     first = lock.lost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 import threading
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from redlock_fast.algorithm.renewal_schedule import (
     FIRST_PAUSE,
     GONE,
     LATE,
+    LONG_HOLD_SHARE,
     MAX_EXTENSIONS,
     MAX_HOLD,
     UNCONFIRMED,
@@ -203,6 +205,34 @@ def test_is_never_held_longer_than_max_hold(longest: float) -> None:
     assert granted <= now <= max(granted, START + longest)
     assert now > START + longest - 1.0, "but nearly so long"
     assert all(ttl == 10.0 for ttl in wanted[:-1]), "only the last is shorter"
+
+
+@pytest.mark.parametrize("longest", [3.0, 9.0, 14.0, 100.0])
+def test_a_long_hold_is_reported_once(longest: float) -> None:
+    """At 80 % of max_hold, also where the last extension was before that."""
+    lock = FakeLock(START)
+    assert lock.lease
+    renewed = RenewedLease(lock, lock.lease, START + longest, START + longest * LONG_HOLD_SHARE)
+    schedule, reported = scheduled(renewed), []
+    while not schedule.pop_ended(now := schedule.next()):
+        for _, ttl in schedule.pop_due(now):
+            extend(renewed, ttl, now)
+            schedule.settle(renewed, True, now)
+        reported += [now for _ in schedule.pop_long_held()]
+    assert len(reported) == 1
+    assert START + longest * 0.8 <= reported[0] <= START + longest * 0.8 + 10.0 / 3
+
+
+def test_without_max_hold_no_hold_is_long() -> None:
+    lock = FakeLock(START, most=50)
+    assert lock.lease
+    renewed = RenewedLease(lock, lock.lease)
+    schedule = scheduled(renewed)
+    while not schedule.pop_ended(now := schedule.next()):
+        for _, ttl in schedule.pop_due(now):
+            extend(renewed, ttl, now)
+            schedule.settle(renewed, True, now)
+        assert schedule.pop_long_held() == []
 
 
 # --- the end --------------------------------------------------------------------------------------
@@ -535,12 +565,18 @@ def test_terms_of_the_one_kind_only() -> None:
             client.lock("r", **options)
 
 
-def test_max_hold_takes_the_place_of_the_default_bound() -> None:
-    client = FastRedlock(URLS)
-    assert client.lock("r", auto_extend=True)._max_extensions == 100
-    assert client.lock("r", auto_extend=True, max_hold=3600)._max_extensions is None
-    assert client.lock("r", auto_extend=True, max_hold=3600, max_extensions=100)._max_extensions == 100
-    assert client.lock("r")._max_extensions == 100
+@pytest.mark.parametrize("kind", [FastRedlock, AsyncFastRedlock])
+def test_the_bound_is_an_hour_and_no_number(kind: Any) -> None:
+    client = kind(URLS)
+    makers = [client.lock, client.rwlock, lambda name, **options: client.multilock([name], **options)]
+    for make in makers:
+        lock = make("r", auto_extend=True)
+        lock = lock.write() if make == client.rwlock else lock
+        assert lock._auto_extension.max_hold == 3600.0
+        assert lock._max_extensions is None
+    assert client.lock("r", auto_extend=True, max_hold=None)._auto_extension.max_hold == math.inf
+    assert client.lock("r", auto_extend=True, max_extensions=100)._max_extensions == 100
+    assert client.lock("r")._max_extensions is None
 
 
 def test_a_plain_lock_is_told_of_nothing() -> None:

@@ -28,9 +28,9 @@ SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_c
 
 def test_events_are_these_and_stay() -> None:
     assert set(EVENTS) == {
-        "connector-error", "fork-error", "lock-lost", "master-anonymous", "master-connected", "master-fault",
-        "master-guarded", "master-lost", "master-may-forget", "master-trusted", "master-unreachable",
-        "on-lost-error", "renewal-error",
+        "connector-error", "fork-error", "lock-held-long", "lock-lost", "master-anonymous",
+        "master-connected", "master-fault", "master-guarded", "master-lost", "master-may-forget",
+        "master-trusted", "master-unreachable", "on-lost-error", "renewal-error",
     }  # fmt: skip
 
 

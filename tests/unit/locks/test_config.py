@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 import redis
 
-from redlock_fast import ConfigError, FastRedlock, Lock, RedlockError, Retry
+from redlock_fast import (
+    AsyncFastRedlock,
+    AsyncShardedRedlock,
+    ConfigError,
+    FastRedlock,
+    Lock,
+    RedlockError,
+    Retry,
+    ShardedRedlock,
+)
 from redlock_fast.engine.contract import MAX_MASTERS
 
 URLS = [f"redis://10.0.0.{number}" for number in range(1, 4)]
@@ -268,6 +277,67 @@ def test_timeout_without_blocking(client: FastRedlock, lock: Lock) -> None:
 @pytest.mark.parametrize("value", [*(v for v in NO_NUMBERS if v is not None), -1], ids=short)
 def test_max_extensions(client: FastRedlock, value: Any) -> None:
     refused(lambda: client.lock("r", max_extensions=value), "max_extensions", "at least 0")
+
+
+# --- defaults of a client, which its locks override -----------------------------------------------
+
+CLIENTS: list[Any] = [
+    FastRedlock, AsyncFastRedlock, lambda urls, **options: ShardedRedlock([urls], **options),
+    lambda urls, **options: AsyncShardedRedlock([urls], **options),
+]  # fmt: skip
+clients = pytest.mark.parametrize("make", CLIENTS, ids=["threads", "asyncio", "sharded", "async sharded"])
+
+
+def locks(client: Any, **options: Any) -> list[Any]:
+    """A lock of each kind with ``options``."""
+    return [
+        client.lock("r", **options),
+        client.lock("r", fair=True, **options),
+        client.rlock("r", **options).owned_by("me")._lock(None),
+        client.rwlock("r", **options).write(),
+        client.semaphore("r", 3, **options),
+        client.multilock(["r"], **options),
+    ]
+
+
+def settings(lock: Any) -> tuple[object, ...]:
+    """Its timeout, whether it is auto-extended, and for how long."""
+    renewed = lock._auto_extension
+    return lock._timeout, renewed is not None, renewed and renewed.max_hold
+
+
+@clients
+def test_defaults_of_a_client(make: Any) -> None:
+    plain = make(URLS)
+    assert {settings(lock) for lock in locks(plain)} == {(None, False, None)}
+    assert {settings(lock) for lock in locks(plain, auto_extend=True)} == {(None, True, 3600.0)}
+    client = make(URLS, timeout=5, auto_extend=True, max_hold=60)
+    assert {settings(lock) for lock in locks(client)} == {(5.0, True, 60.0)}
+    assert {settings(lock) for lock in locks(client, timeout=7, max_hold=90)} == {(7.0, True, 90.0)}
+    assert {settings(lock) for lock in locks(client, timeout=None, max_hold=None)} == {(None, True, math.inf)}
+    assert {settings(lock) for lock in locks(client, auto_extend=False)} == {(5.0, False, None)}
+    assert settings(make(URLS, auto_extend=True, max_hold=None).lock("r"))[2] == math.inf
+
+
+@clients
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        *[({"timeout": value}, "timeout") for value in (NAN, "5", True, -2)],
+        *[({"auto_extend": value}, "auto_extend") for value in (1, None, "yes")],
+        *[({"max_hold": value}, "max_hold") for value in (0, -1, True, "5", NAN, math.inf)],
+    ],
+    ids=short,
+)
+def test_bad_defaults_of_a_client(make: Any, options: dict[str, Any], word: str) -> None:
+    refused(lambda: make(URLS, **options), word)
+
+
+def test_terms_of_renewal_against_the_default() -> None:
+    client = FastRedlock(URLS, auto_extend=True)
+    client.lock("r", on_lost=print, max_hold=5)
+    refused(lambda: client.lock("r", auto_extend=False, on_lost=print), "auto_extend=True")
+    refused(lambda: client.lock("r", auto_extend=False, max_hold=5), "auto_extend=True")
 
 
 def test_lock_that_was_not_made() -> None:
