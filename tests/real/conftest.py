@@ -24,6 +24,9 @@ from redlock_fast.embedded import Masters, find_server
 from redlock_fast.engine import load
 from redlock_fast.errors import ConfigError, MasterError
 
+#: Of the shared masters. A replica waits 5 s for its first copy by default.
+OPTIONS = ["--repl-diskless-sync-delay", "0"]
+
 #: More than a busy machine takes for a reply. A healthy quorum answers long before.
 PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
 
@@ -79,7 +82,7 @@ def tls_server(redis_server: str) -> str:
 @pytest.fixture(scope="session")
 def valkey(started: list[Masters]) -> Iterator[Masters]:
     """Five Valkey masters: every native command."""
-    with Masters(5, server="valkey") as masters:
+    with Masters(5, server="valkey", options=OPTIONS) as masters:
         started.append(masters)
         yield masters
 
@@ -87,7 +90,7 @@ def valkey(started: list[Masters]) -> Iterator[Masters]:
 @pytest.fixture(scope="session")
 def redis7(redis_server: str, started: list[Masters]) -> Iterator[Masters]:
     """Five masters of redis-server, of any version: releases and extensions are scripts."""
-    with Masters(5, server=redis_server) as masters:
+    with Masters(5, server=redis_server, options=OPTIONS) as masters:
         started.append(masters)
         yield masters
 

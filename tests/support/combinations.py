@@ -15,10 +15,10 @@ ENGINE, SERVER, LOOP, *CLIENTS = AXES = ("engine_name", "masters", "make_loop", 
 def spare(items: list[Any]) -> Iterator[Any]:
     """The items to leave out.
 
-    A test without other parameters keeps so many that each engine, server and client occurs. Of a test with
-    other parameters each set of them keeps one combination; of clients for threads and for asyncio, one
-    each. The combinations take turns, so that every two values meet in many tests. A test that names its
-    combinations itself keeps them all.
+    A test without other parameters keeps two combinations, so that each engine, each server, and clients for
+    threads and for asyncio occur. Of a test with other parameters each set of them keeps one combination; of
+    clients for threads and for asyncio, one each. The combinations take turns, so that every two values meet
+    in many tests. A test that names its combinations itself keeps them all.
     """
     tests: dict[str, dict[tuple[int, ...], list[Any]]] = defaultdict(lambda: defaultdict(list))
     for item in items:
@@ -44,13 +44,11 @@ def _wanted(values: dict[str, list[str]], number: int, cases: int, turn: int) ->
         places |= dict.fromkeys(CLIENTS, client)
         return [values[name][places[name] % len(values[name])] for name in AXES]
 
-    if cases == 1:
-        return [combination(place, place) for place in range(max(map(len, values.values())))]
     place = number + (turn >> 2) % 4
     clients = max(len(values[name]) for name in CLIENTS)
-    if clients > 2:  # for threads, and one of those for asyncio
-        return [combination(place, 0), combination(place + 1, 1 + place % 2)]
-    return [combination(place, client) for client in range(clients)]
+    if cases > 1 and clients == 1:
+        return [combination(place, 0)]
+    return [combination(place, 0), combination(place + 1, 1 + place % max(1, clients - 1))]
 
 
 def _value(item: Any, name: str) -> str:

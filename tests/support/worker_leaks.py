@@ -110,7 +110,7 @@ def cycles(setting: Numbers) -> Numbers:
     urls = [*setting["urls"][:2], *setting["dead"]]
     with (
         connect(setting) as client,
-        FastRedlock(urls, engine=setting["engine"], node_timeout=5.0, connect_timeout=0.1) as dead,
+        FastRedlock(urls, engine=setting["engine"], node_timeout=5.0, connect_timeout=0.02) as dead,
     ):
 
         def work(count: int) -> None:

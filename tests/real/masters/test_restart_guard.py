@@ -344,7 +344,8 @@ def test_a_master_that_does_not_say_who_it_is(
 def test_a_promoted_replica_may_have_missed_what_its_master_promised(
     connected: MakeClient, raw: Raw, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Masters(3) as masters, caplog.at_level(logging.INFO, "redlock_fast"):
+    options = ["--repl-diskless-sync-delay", "0"]
+    with Masters(3, options=options) as masters, caplog.at_level(logging.INFO, "redlock_fast"):
         nodes = raw(masters)
         promote(masters, nodes)
 

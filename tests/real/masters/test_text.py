@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,12 +128,14 @@ def test_text_of_a_sentinel(
 @pytest.mark.parametrize("command", ["status", "locks"])
 @pytest.mark.parametrize("name", ["facts", "role", "error at dialling", "error", "string"])
 def test_text_on_a_terminal(
-    talking: Make, capsys: pytest.CaptureFixture[str], command: str, name: str
+    talking: Make, capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, name: str
 ) -> None:
+    impatient = tmp_path / "config.toml"
+    impatient.write_text("[redlock-fast]\nconnect_timeout = 0.5\n")
     replies = {**MASTERS[name][0], b"SCAN": b"-ERR %b\r\n" % LINE}
     urls = [f"redis://127.0.0.1:{talking(replies).port}?protocol=3" for _ in range(3)]
     for form in ([], ["--json"]):
-        main([command, "--masters", ",".join(urls), *form])
+        main([command, "--config", str(impatient), "--masters", ",".join(urls), *form])
         said = capsys.readouterr()
         lines = (said.out + said.err).split("\n")
         check(lines)
@@ -155,7 +158,6 @@ def test_names_on_a_terminal(talking: Make, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.usefixtures("all_masters")
-def test_other_masters_are_shown_as_they_are(valkey: Masters, client: MakeClient) -> None:
-    one = client(valkey)
-    one.connect()
+def test_other_masters_are_shown_as_they_are(valkey: Masters, connected: MakeClient) -> None:
+    one = connected(valkey)
     assert all(len(health.run_id) == 40 and health.version for health in one.health())

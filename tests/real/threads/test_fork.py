@@ -36,7 +36,7 @@ Fork = Callable[[Callable[[], None]], None]
 TTL = 60.0
 #: Children of a test that something goes wrong in by chance, and its seconds: on a busy machine there are
 #: fewer children. By hand, with --timeout=0, some thousands.
-FORKS = int(os.environ.get("REDLOCK_FAST_TEST_FORKS", amount(50, 150)))
+FORKS = int(os.environ.get("REDLOCK_FAST_TEST_FORKS", amount(30, 150)))
 LONGEST = math.inf if "REDLOCK_FAST_TEST_FORKS" in os.environ else 15.0
 
 
@@ -185,7 +185,7 @@ def test_both_go_on_at_the_same_time(valkey: Masters, connected: MakeClient) -> 
 
 @each_once
 def test_fork_in_the_middle_of_exchanges(masters: Masters, connected: MakeClient) -> None:
-    """Thirty times, while threads wait for replies. Catches: a child that waits for a thread that it
+    """Again and again, while threads wait for replies. Catches: a child that waits for a thread that it
     does not have, and a parent whose threads lose their replies.
     """
     c = connected(masters)
@@ -205,7 +205,7 @@ def test_fork_in_the_middle_of_exchanges(masters: Masters, connected: MakeClient
 
     workers = [start(partial(work, name)) for name in range(3)]
     try:
-        for _ in range(30):
+        for _ in range(amount(12, 30)):
             os_fork(child)
     finally:
         stop.set()
