@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from support.doc_pages import PAGES, ROOT, blocks, name_of
 
 import redlock_fast
@@ -27,6 +28,11 @@ COMMAND = re.compile(
 )
 #: Ends a command, unless it belongs to the one that ``exec`` runs, which takes all words there are.
 OPERATORS = ("|", "||", "&", "&&", ";", ">", "<")
+
+#: The addresses of the project, which README, mkdocs.yml and the pages repeat.
+URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+TREES = (f"{URLS['Source']}/blob/main/", "https://raw.githubusercontent.com/redlock-fast/redlock-fast/main/")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
@@ -45,6 +51,36 @@ def test_links_lead_somewhere_on_github_and_in_the_site(page: Path) -> None:
         path = (page.parent / target).resolve()
         assert path.exists(), target
         assert page.parent == ROOT or path.is_relative_to(ROOT / "docs"), f"{target}: the site has only docs/"
+
+
+def test_the_readme_has_no_relative_links() -> None:
+    """A package index shows it without the repository's files."""
+    links = LINK.findall((ROOT / "README.md").read_text())
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+@every_page
+def test_links_to_the_repository_lead_to_a_file(page: Path) -> None:
+    for link in LINK.findall(page.read_text()):
+        for tree in TREES:
+            if link.startswith(tree):
+                assert (ROOT / link.removeprefix(tree).partition("#")[0]).exists(), link
+
+
+def test_the_site_and_the_package_have_the_same_addresses() -> None:
+    lines = (ROOT / "mkdocs.yml").read_text().splitlines()
+    settings = {key: yaml.safe_load(value) for key, _, value in (line.partition(": ") for line in lines[:12])}
+    assert (settings["site_url"], settings["repo_url"]) == (URLS["Documentation"], URLS["Source"])
+    index = (ROOT / "docs" / "index.md").read_text()
+    assert URLS["Source"] in LINK.findall(index)
+    assert "<!-- version -->" in index
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+def test_code_of_the_first_page_fits_a_narrow_window(name: str) -> None:
+    for language in ("python", "sh"):
+        for block in blocks(ROOT / name, language):
+            assert [line for line in block.splitlines() if len(line) > 76] == []
 
 
 @every_page
