@@ -56,7 +56,7 @@ HARDENING = (
     ("-fvisibility=hidden",),
 )
 HARDENED_LINKS = (("-Wl,-z,relro,-z,now",),)
-TRIED = "#include <string.h>\nint tried(char *to, const char *from) { strcpy(to, from); return 0; }\n"
+TRIED = "#include <Python.h>\nint tried(char *to, const char *from) { strcpy(to, from); return 0; }\n"
 
 
 def extension(name, sources, macros=(), directives=DIRECTIVES, **more):
@@ -89,12 +89,29 @@ values = [
 ]
 
 
+def notice(text):
+    """Show a line at the terminal: pip hides what a build prints. Without a terminal it goes to stderr."""
+    try:
+        with open("/dev/tty", "w") as terminal:
+            terminal.write(f"\n  redlock-fast: {text}\n")
+    except OSError:
+        print(f"redlock-fast: {text}", file=sys.stderr, flush=True)
+
+
 class BuildExt(build_ext):
     """All of the C first, by Cython, which is not for threads; then as many compilers as there are cores."""
 
     def build_extensions(self):
         from Cython.Build import cythonize
 
+        if CHOICE == "auto" and not self.works():
+            notice("found no C compiler with Python's headers: installing the pure-Python engine")
+            self.extensions = []
+            return
+        notice(
+            f"compiling {len(self.extensions)} extensions, half a minute of processor time "
+            "(REDLOCK_FAST_BUILD_NATIVE=no skips them)"
+        )
         for ext in self.extensions:
             (made,) = cythonize(
                 ext,
@@ -114,37 +131,47 @@ class BuildExt(build_ext):
             for path in built:
                 path.unlink(missing_ok=True)
 
+    def works(self):
+        """Whether there is a compiler that finds Python's headers."""
+        with tempfile.TemporaryDirectory() as folder:
+            return _first_taken([""], self.trial(folder)) is not None
+
+    def trial(self, folder):
+        """A function that compiles ``TRIED`` with some flags."""
+        source = Path(folder, "tried.c")
+        source.write_text(TRIED)
+        return lambda flags: self.compiler.compile(
+            [str(source)], output_dir=folder, include_dirs=self.include_dirs, extra_postargs=["-O2", *flags]
+        )
 
     def harden(self):
         """Add what this compiler and this linker take without a warning."""
         with tempfile.TemporaryDirectory() as folder:
-            source = Path(folder, "tried.c")
-            source.write_text(TRIED)
+            attempt = self.trial(folder)
 
             def compiles(flags):
-                flags = ["-O2", *flags, "-Werror"]
-                return self.compiler.compile([str(source)], output_dir=folder, extra_postargs=flags)
+                return attempt([*flags, "-Werror"])
 
             def links(flags):
                 place = str(Path(folder, "tried.so"))
                 self.compiler.link_shared_object(compiles([]), place, extra_postargs=flags)
 
-            compiling = [flag for options in HARDENING for flag in _first_taken(options, compiles)]
-            linking = [flag for options in HARDENED_LINKS for flag in _first_taken(options, links)]
+            compiling = [flag for options in HARDENING for flag in _first_taken(options, compiles) or ()]
+            linking = [flag for options in HARDENED_LINKS for flag in _first_taken(options, links) or ()]
         for ext in self.extensions:
             ext.extra_compile_args = [*compiling, *ext.extra_compile_args]
             ext.extra_link_args = [*linking, *ext.extra_link_args]
 
 
 def _first_taken(options, attempt):
-    """The flags of the first option with which ``attempt`` does not fail."""
+    """The flags of the first option with which ``attempt`` does not fail; None if it fails with each."""
     for option in options:
         try:
             attempt(option.split())
         except (CompileError, LinkError):
             continue
         return option.split()
-    return []
+    return None
 
 
 class Sdist(sdist):
@@ -166,6 +193,7 @@ class Sdist(sdist):
 
 
 setup(
-    ext_modules=[] if CHOICE == "no" else [*values, native],
+    # The largest first: the compilers work side by side, and the last one should not be alone for long.
+    ext_modules=[] if CHOICE == "no" else [native, *values],
     cmdclass={"build_ext": BuildExt, "sdist": Sdist},
 )

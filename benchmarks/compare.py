@@ -3,7 +3,8 @@
     python benchmarks/compare.py [--quick] [--only threads,native] [--rounds 7] [--strict]
 
 Starts its own masters and lets the implementations take turns, A B C A B C. Writes JSON and Markdown to
-benchmarks/results/; a full run also pastes its tables into docs/performance.md and draws docs/*.svg.
+benchmarks/results/; a full run also pastes its tables into docs/performance.md and CONTRIBUTING.md,
+and draws docs/*.svg.
 """
 
 from __future__ import annotations

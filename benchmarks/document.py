@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 PERFORMANCE = DOCS / "performance.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+#: The blocks of each document.
+BLOCKS = {PERFORMANCE: ("plots", "bench", "scaling"), CONTRIBUTING: ("thresholds",)}
 
 
 def paste(path: Path, block: str, body: str) -> None:

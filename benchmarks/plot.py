@@ -80,18 +80,58 @@ def throughput(turns: Turns, columns: dict[int, str], unit: str, family: str) ->
     return svg(draw, 5.0) if lines else ""
 
 
-def svg(draw: Callable[[Any], None], height: float) -> str:
-    """What ``draw`` puts on a sheet of that height (inches), as SVG."""
+#: The bars of the overview: the best of this library, and all peers that were measured.
+OVERVIEW = {
+    "caller": ("One caller: acquire + release, µs (less is better)", "p50", ("native", "python")),
+    "tasks-64": ("64 callers: locks/s (more is better)", "locks/s", ("native asyncio", "python asyncio")),
+}
+
+
+def overview(turns: Turns) -> str:
+    """Two charts side by side: the time of one caller, the throughput of 64 callers."""
+    panels = [
+        functools.partial(bars, title=title, numbers=numbers, ours=ours)
+        for scenario, (title, name, ours) in OVERVIEW.items()
+        if (numbers := comparable(turns.get(scenario, {}), name, ours))
+    ]
+    return svg(panels, 3.0) if panels else ""
+
+
+def comparable(scenario: dict[str, list[Turn]], name: str, ours: Sequence[str]) -> dict[str, float]:
+    """A number of ``ours`` and of the Redlock peers with threads, or else with asyncio; the best first."""
+    peers = [label for label in scenario if label not in STYLES and "(no Redlock)" not in label]
+    plain = [label for label in peers if "asyncio" not in label and label != "aioredlock"] or peers
+    found = {label: over_rounds(scenario.get(label, []), name) for label in (*ours, *plain)}
+    numbers = {label: value for label, value in found.items() if value}
+    return dict(sorted(numbers.items(), key=lambda item: item[1], reverse=name != "p50"))
+
+
+def bars(axes: Any, title: str, numbers: dict[str, float], ours: Sequence[str]) -> None:
+    names = [f"redlock-fast, {label}" if label in ours else label for label in numbers]
+    drawn = axes.barh(names, numbers.values(), color=[style(label)["color"] for label in numbers])
+    axes.bar_label(drawn, [f"{value:,.0f}" for value in numbers.values()], padding=4)
+    axes.invert_yaxis()
+    axes.set_xticks([])
+    axes.set_axisbelow(True)
+    axes.margins(x=0.15)
+    axes.spines["bottom"].set_visible(False)
+    axes.set_title(title, fontsize="medium")
+
+
+def svg(draw: Callable[[Any], None] | Sequence[Callable[[Any], None]], height: float) -> str:
+    """What ``draw`` puts on a sheet of that height (inches), as SVG; several functions: side by side."""
     import matplotlib
     from matplotlib.figure import Figure
 
+    panels = draw if isinstance(draw, Sequence) else [draw]
     with matplotlib.rc_context(SETTINGS):
         figure = Figure(figsize=(9, height), layout="constrained")
-        axes = figure.add_subplot()
-        axes.spines[["top", "right"]].set_visible(False)
-        draw(axes)
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
+        for place, panel in enumerate(panels, 1):
+            axes = figure.add_subplot(1, len(panels), place)
+            axes.spines[["top", "right"]].set_visible(False)
+            panel(axes)
+            axes.minorticks_off()
+            axes.grid(alpha=0.3)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata=METADATA)
     return text.getvalue()
@@ -134,6 +174,7 @@ def rates(turns: Turns, columns: dict[int, str], family: str) -> dict[str, list[
 
 
 PLOTS: dict[str, Callable[[Turns], str]] = {
+    "overview": overview,
     "latency-of-one-caller": latency,
     "throughput-by-threads": functools.partial(throughput, columns=THREADS, unit="threads", family="threads"),
     "throughput-by-tasks": functools.partial(throughput, columns=TASKS, unit="tasks", family="tasks"),

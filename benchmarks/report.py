@@ -8,7 +8,7 @@ from typing import Any
 
 import document
 from stats import Turn, Turns, over_rounds, ratio
-from tables import markdown
+from tables import markdown, measured, thresholds_table
 
 
 def build(
@@ -47,9 +47,13 @@ def write(result: dict[str, Any], folder: Path) -> None:
 
 
 def paste_all(result: dict[str, Any], drawn: dict[str, str]) -> None:
-    """Paste the result into the document, and write the plots beside it."""
+    """Paste the result into the documents, and write the plots beside them."""
     images = []
     for name, svg in drawn.items():
         (document.DOCS / name).write_text(svg)
         images.append(f"![{name.removesuffix('.svg').replace('-', ' ')}]({name})")
-    document.paste(document.PERFORMANCE, "bench", "\n\n".join([*images, markdown(result)]))
+    if images:
+        document.paste(document.PERFORMANCE, "plots", "\n\n".join(images))
+    document.paste(document.PERFORMANCE, "bench", measured(result))
+    judged = "\n".join(thresholds_table(result["thresholds"]))
+    document.paste(document.CONTRIBUTING, "thresholds", judged)

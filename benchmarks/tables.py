@@ -15,10 +15,15 @@ Scenarios = dict[str, dict[str, dict[str, Any]]]
 
 def markdown(result: dict[str, Any]) -> str:
     """All tables that have results."""
+    judged = section("Thresholds", thresholds_table(result["thresholds"]))
+    return "\n".join([measured(result), *judged])
+
+
+def measured(result: dict[str, Any]) -> str:
+    """The setting and all tables of numbers that have results."""
     scenarios = result["scenarios"]
     sections = [
         [setting_line(result["setting"])],
-        section("Thresholds", thresholds_table(result["thresholds"])),
         section("One caller", caller_table(scenarios)),
         section("Threads: locks/s", concurrency_table(scenarios, "threads", "threads", THREADS)),
         section("asyncio: locks/s", concurrency_table(scenarios, "tasks", "tasks", TASKS)),

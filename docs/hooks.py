@@ -11,12 +11,14 @@ from typing import Any
 
 from mkdocs.utils import get_relative_url
 
+import redlock_fast
 from redlock_fast.cli.arguments import parse
 
 #: A warning fails the strict build.
 logger = logging.getLogger("mkdocs.hooks")
 
 NAME = re.compile(r"(?:<code>)?\bdocs/(?P<path>[\w/-]+\.md)\b(?:</code>)?")
+VERSION = "<!-- version -->"
 HELP = re.compile(r"^<!-- help: (?P<command>\w*) ?-->$", re.MULTILINE)
 
 
@@ -34,7 +36,8 @@ def on_page_content(html: str, *, page: Any, config: Any, files: Any) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
-    """In place of `<!-- help: exec -->`: what `redlock-fast exec --help` says."""
+    """In place of `<!-- help: exec -->`: what `redlock-fast exec --help` says. The version likewise."""
+    markdown = markdown.replace(VERSION, f"These pages describe version {redlock_fast.__version__}.")
     return HELP.sub(lambda match: f"```text\n{help_of(match['command'])}```", markdown)
 
 

@@ -42,7 +42,7 @@ MAX_FOLDER = 80
 CLEANER = """
 while read -r line; do pids=$line; done
 [ -z "$pids" ] || kill -9 $pids 2>/dev/null
-rm -rf -- "$1"
+PATH=$PATH:/bin:/usr/bin rm -rf -- "$1"
 """
 
 

@@ -237,7 +237,7 @@ def test_a_server_that_dies_at_start_is_quoted(tmp_path: Path) -> None:
 
 def test_a_server_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "START_TIMEOUT", 0.1)
-    script = server_script(tmp_path / "server", f"echo $$ > {tmp_path}/pid; exec sleep 600")
+    script = server_script(tmp_path / "server", f"echo $$ > {tmp_path}/pid; exec /bin/sleep 600")
     with pytest.raises(MasterError, match="does not answer after"):
         Masters(1, server=script).start()
     assert gone(int((tmp_path / "pid").read_text()))
@@ -293,9 +293,13 @@ print(*(master.pid for master in masters), masters[0].socket_path, flush=True)
 """
 
 
-def start_script(end: str) -> tuple[subprocess.Popen[str], list[int], Path]:
+def start_script(end: str, **environment: str) -> tuple[subprocess.Popen[str], list[int], Path]:
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT + end], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SCRIPT + end],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
     )
     assert process.stdout is not None
     *numbers, socket_path = process.stdout.readline().split()
@@ -314,7 +318,8 @@ def test_nothing_stays_after_an_exit_without_stop(end: str) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_stays_when_we_are_killed(number: int) -> None:
-    process, processes, place = start_script("sys.stdin.read()")
+    # The PATH leads nowhere, as in a container with little more than Python.
+    process, processes, place = start_script("sys.stdin.read()", PATH="/nowhere")
     assert not any(map(gone, processes))
     process.send_signal(number)
     process.communicate(timeout=PATIENCE)

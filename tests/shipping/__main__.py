@@ -60,7 +60,7 @@ def choices(tools: Environment, tree: Path, scratch: Path) -> Path:
         else:
             raise Failed(f"REDLOCK_FAST_BUILD_NATIVE={native} built a wheel without a compiler")
     picky = scratch / "picky"  # compiles one of them, and would leave a package that does not import
-    picky.write_text('#!/bin/sh\ncase "$*" in *_tokens*) exec cc "$@";; esac\nexit 1\n')
+    picky.write_text('#!/bin/sh\ncase "$*" in *tried.c*|*/tokens.c*) exec cc "$@";; esac\nexit 1\n')
     picky.chmod(0o755)
     for native, compiler, into in (
         ("auto", picky, "some"),

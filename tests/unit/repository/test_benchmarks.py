@@ -168,13 +168,14 @@ def test_plots_are_well_formed_and_always_the_same(turns: stats.Turns) -> None:
     drawn = plot.drawn(turns)
     assert [name.removesuffix(".svg") for name in drawn] == list(plot.PLOTS)
     assert plot.drawn(turns) == drawn
+    assert "redlock-fast, native" in drawn.pop("overview.svg")
     for text in drawn.values():
         words = [node.text for node in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
         assert "floor" in " ".join(filter(None, words))
 
 
 def test_nothing_measured_is_no_plot() -> None:
-    assert [draw({}) for draw in plot.PLOTS.values()] == [""] * 3
+    assert [draw({}) for draw in plot.PLOTS.values()] == [""] * len(plot.PLOTS)
 
 
 def test_without_matplotlib_nothing_is_drawn(turns: stats.Turns, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,10 +195,27 @@ def test_pasting_needs_the_block_once(text: str) -> None:
         document.replaced(text, "bench", "new")
 
 
-def test_the_document_has_its_blocks() -> None:
-    text = document.PERFORMANCE.read_text()
-    for block in ("bench", "scaling"):
-        assert document.replaced(text, block, "new") != text
+def test_the_documents_have_their_blocks() -> None:
+    for path, blocks in document.BLOCKS.items():
+        for block in blocks:
+            assert document.replaced(path.read_text(), block, "new") != path.read_text()
+
+
+def test_a_full_run_writes_numbers_for_users_and_limits_for_developers(
+    turns: stats.Turns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PERFORMANCE", "CONTRIBUTING"):
+        copy = tmp_path / name
+        copy.write_text(getattr(document, name).read_text())
+        monkeypatch.setattr(document, name, copy)
+    monkeypatch.setattr(document, "DOCS", tmp_path)
+    report.paste_all(result(turns), {"a-plot.svg": "<svg/>"})
+    page, bars = document.PERFORMANCE.read_text(), document.CONTRIBUTING.read_text()
+    assert "![a plot](a-plot.svg)" in page
+    assert (tmp_path / "a-plot.svg").exists()
+    assert "ghost" in page
+    assert "| case | must |" not in page
+    assert "| case | must |" in bars
 
 
 def test_progress_says_how_far_it_is() -> None:

@@ -5,17 +5,26 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis.lock
+import yaml
 from support.doc_pages import PAGES, ROOT, blocks, name_of
 
 import redlock_fast
-from redlock_fast import FastRedlock
+import redlock_fast.compat.aioredlock
+import redlock_fast.compat.pottery
+import redlock_fast.compat.redlock
+import redlock_fast.compat.redlock_plus
+import redlock_fast.compat.redlock_py
+from redlock_fast import FastRedlock, Lock, Retry
 from redlock_fast.cli.arguments import parse
 from redlock_fast.cli.settings import load
 
@@ -28,7 +37,64 @@ COMMAND = re.compile(
 #: Ends a command, unless it belongs to the one that ``exec`` runs, which takes all words there are.
 OPERATORS = ("|", "||", "&", "&&", ";", ">", "<")
 
+#: The addresses of the project, which README, mkdocs.yml and the pages repeat.
+URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+TREES = (f"{URLS['Source']}/blob/main/", "https://raw.githubusercontent.com/redlock-fast/redlock-fast/main/")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+def moved(library: str) -> tuple[str, str]:
+    """The columns of a library's table in "Parameter by parameter": its parameters, and ours."""
+    page = (ROOT / "docs" / "migration.md").read_text().partition("## Parameter by parameter")[2]
+    table = page.partition(f"### {library}\n")[2].partition("\n#")[0]
+    rows = [row.split("|")[1:3] for row in table.splitlines() if row.startswith("| `")]
+    return "\n".join(theirs for theirs, _ in rows), "\n".join(ours for _, ours in rows)
+
+
+OTHERS = (
+    "redis-py, valkey-py",
+    "redlock-py",
+    "redlock",
+    "redlock-ng",
+    "redlock-plus",
+    "pottery",
+    "aioredlock",
+)
+
+
+@pytest.mark.parametrize("library", OTHERS)
+def test_parameters_that_a_migration_names_are_ours(library: str) -> None:
+    functions = (FastRedlock, FastRedlock.lock, Lock.acquire, Lock.extend, Retry)
+    ours = {name for function in functions for name in inspect.signature(function).parameters}
+    named = set(re.findall(r"\b(\w+)=", moved(library)[1]))
+    assert named
+    assert named <= ours
+
+
+@pytest.mark.parametrize(
+    ("library", "function"),
+    [
+        ("redis-py, valkey-py", redis.lock.Lock),
+        ("redis-py, valkey-py", redis.lock.Lock.acquire),
+        ("redis-py, valkey-py", redis.lock.Lock.extend),
+        ("redlock-py", redlock_fast.compat.redlock_py.Redlock),
+        ("redlock-py", redlock_fast.compat.redlock_py.Redlock.lock),
+        ("redlock", redlock_fast.compat.redlock.RedLock),
+        ("redlock-plus", redlock_fast.compat.redlock_plus.Lock),
+        ("redlock-plus", redlock_fast.compat.redlock_plus.Lock.acquire),
+        ("pottery", redlock_fast.compat.pottery.Redlock),
+        ("pottery", redlock_fast.compat.pottery.Redlock.acquire),
+        ("aioredlock", redlock_fast.compat.aioredlock.Aioredlock),
+        ("aioredlock", redlock_fast.compat.aioredlock.Aioredlock.lock),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.__qualname__,
+)
+def test_every_parameter_of_the_original_has_a_row(library: str, function: Callable[..., Any]) -> None:
+    """Drop-ins have the parameters of their originals."""
+    theirs = set(inspect.signature(function).parameters) - {"self", "redis", "options"}
+    assert sorted(name for name in theirs if not re.search(rf"`{name}\b", moved(library)[0])) == []
 
 
 @every_page
@@ -45,6 +111,36 @@ def test_links_lead_somewhere_on_github_and_in_the_site(page: Path) -> None:
         path = (page.parent / target).resolve()
         assert path.exists(), target
         assert page.parent == ROOT or path.is_relative_to(ROOT / "docs"), f"{target}: the site has only docs/"
+
+
+def test_the_readme_has_no_relative_links() -> None:
+    """A package index shows it without the repository's files."""
+    links = LINK.findall((ROOT / "README.md").read_text())
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+@every_page
+def test_links_to_the_repository_lead_to_a_file(page: Path) -> None:
+    for link in LINK.findall(page.read_text()):
+        for tree in TREES:
+            if link.startswith(tree):
+                assert (ROOT / link.removeprefix(tree).partition("#")[0]).exists(), link
+
+
+def test_the_site_and_the_package_have_the_same_addresses() -> None:
+    lines = (ROOT / "mkdocs.yml").read_text().splitlines()
+    settings = {key: yaml.safe_load(value) for key, _, value in (line.partition(": ") for line in lines[:12])}
+    assert (settings["site_url"], settings["repo_url"]) == (URLS["Documentation"], URLS["Source"])
+    index = (ROOT / "docs" / "index.md").read_text()
+    assert URLS["Source"] in LINK.findall(index)
+    assert "<!-- version -->" in index
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md"])
+def test_code_of_the_first_page_fits_a_narrow_window(name: str) -> None:
+    for language in ("python", "sh"):
+        for block in blocks(ROOT / name, language):
+            assert [line for line in block.splitlines() if len(line) > 76] == []
 
 
 @every_page
