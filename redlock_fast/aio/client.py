@@ -308,7 +308,7 @@ class AsyncFastRedlock(BaseClient):
                         "the event loop of this client is another one, and not closed: "
                         "make a client for each loop"
                     )
-                before.abandon()
+                before.unbind()
             binding = self.bound = LoopBinding(self.masters, loop)
         if before is not None:
             self.masters.abandon_callers()

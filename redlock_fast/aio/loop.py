@@ -49,7 +49,7 @@ class LoopBinding:
         self._waiting: set[asyncio.Future[None]] = set()  # tasks that wait for a change of the masters
         self._done: asyncio.Future[None] = loop.create_future()  # what ExchangeFuture.wake passes to tasks
         self._done.set_result(None)
-        with masters.connector.changed:  # abandon() of an earlier binding must not undo this
+        with masters.connector.changed:  # unbind() of an earlier binding must not undo this
             self._fd = self.engine.fileno()
             loop.add_reader(self._fd, self._on_ready)
             masters.connector.on_change = self._on_change
@@ -229,7 +229,7 @@ class LoopBinding:
         try:
             self.loop.call_soon_threadsafe(self._wake_waiting)
         except RuntimeError:  # the loop is closed: no task can be woken
-            self.abandon()
+            self.unbind()
 
     def _wake_waiting(self) -> None:
         for change in self._waiting:
@@ -237,7 +237,7 @@ class LoopBinding:
 
     # --- the end ---
 
-    def abandon(self) -> None:
+    def unbind(self) -> None:
         """Release what refers to the tasks of the loop, which is closed. Any thread may call it."""
         with self.masters.connector.changed:
             if self._fd >= 0:
