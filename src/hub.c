@@ -50,19 +50,16 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     unlock_exclusive(h);
 }
 
-/* Whether a request is decided with fewer grants than it needs. */
-static int has_failed(const hub_op *op) { return op->decided && op->granted < op->need; }
-
-/* Appends the rollbacks of requests whose replies are pending. `closing`: of all such requests; otherwise only of
- * those that failed. A request that was granted must not be rolled back: the next connection may have a vote of it
- * counted before this one delivers. */
+/* Appends the rollbacks of requests that failed and whose replies are pending. `closing`: an undecided request fails,
+ * too. A request that was granted must not be rolled back: the next connection, or another process that has the
+ * token, may have a vote of it counted before this one delivers. */
 static void append_rollbacks(hub_link *l, int closing) {
     for (size_t i = 0; i < l->pending_size; i++) {
         link_slot *slot = &l->pending[(l->pending_head + i) & (l->pending_capacity - 1)];
         hub_op *op = slot->op;
         int verb = l->dialect[op->verb]->rollback_verb;
         if (slot->kind == SLOT_LEADING || verb < 0 || verb >= l->verbs) continue;
-        if (closing || has_failed(op)) link_encode(l, l->dialect[verb], op);
+        if (op->granted < op->need && (closing || op->decided)) link_encode(l, l->dialect[verb], op);
     }
 }
 

@@ -15,6 +15,7 @@ from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_async
 from ..locks.fair import fair_kind
+from ..locks.handover import handed_over
 from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
@@ -127,6 +128,8 @@ class AsyncFastRedlock(BaseClient):
         on_lost: Callable[[AsyncLock, str], Any] | None = None,
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
+        release_at_exit: bool | None = None,
+        token: bytes | None = None,
         **unknown: Any,
     ) -> AsyncLock:
         """A lock on ``resource``, not acquired yet; no I/O. See [`FastRedlock.lock`][].
@@ -140,8 +143,10 @@ class AsyncFastRedlock(BaseClient):
         lock_kind = (
             fair_kind(self.check_key(resource), fencing) if fair else self.lock_kind(resource, fencing)
         )
+        if token is not None:
+            lock_kind = handed_over(lock_kind, token)
         kind = self._class_of(AsyncLock)
-        return kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension)
+        return kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit)
 
     def rwlock(
         self, resource: str | bytes, ttl: float | None = None, **options: Any
@@ -175,6 +180,7 @@ class AsyncFastRedlock(BaseClient):
         on_lost: Callable[[AsyncRLock, str], Any] | None = None,
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
+        release_at_exit: bool | None = None,
         **unknown: Any,
     ) -> AsyncRLock:
         """A reentrant lock on ``resource``, one object for all tasks; see [`FastRedlock.rlock`][].
@@ -186,6 +192,7 @@ class AsyncFastRedlock(BaseClient):
         options: dict[str, Any] = {
             "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
             "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
+            "release_at_exit": release_at_exit,
             "cancel_on_loss": cancel_on_loss,
         }  # fmt: skip
         return AsyncRLock(self, self.lock, resource, ttl, min_validity, options, TaskOwner())
@@ -201,6 +208,7 @@ class AsyncFastRedlock(BaseClient):
         on_lost: Callable[[AsyncLock, str], Any] | None = None,
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
+        release_at_exit: bool | None = None,
         **unknown: Any,
     ) -> AsyncLock:
         """One lock on all of ``resources``, or on none; see [`FastRedlock.multilock`][]."""
@@ -209,7 +217,9 @@ class AsyncFastRedlock(BaseClient):
         auto_extension = loop_auto_extension(self, auto_extend, on_lost, max_hold, cancel_on_loss)
         lock_kind = multi_lock_kind(self, resources)
         kind = self._class_of(AsyncLock)
-        return kind(self, tuple(resources), lock_kind, ttl, timeout, max_extensions, auto_extension)
+        return kind(
+            self, tuple(resources), lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit
+        )
 
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -311,7 +321,7 @@ class AsyncFastRedlock(BaseClient):
                 before.unbind()
             binding = self.bound = LoopBinding(self.masters, loop)
         if before is not None:
-            self.masters.abandon_callers()
+            self.masters.forget_callers()
             if self._renewal is not None:
                 self._renewal.rebind(binding)
         return binding

@@ -64,7 +64,7 @@ async def release(lock: LockState, binding: LoopBinding) -> bool:
     try:
         lease = lock._start_release()
         if lease is None:
-            return False
+            return await drive(release_lock(lock), binding)  # perhaps by the token of another process
         future = submit_release(lock, lease, binding)
         await future
         return complete_release(lock, lease, future)

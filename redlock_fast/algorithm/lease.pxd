@@ -14,6 +14,7 @@ cdef class Lease:
     cdef public int extensions
     cdef public bint lost
     cdef public bint released
+    cdef public int at_exit
 
     cpdef object release_requests(self)
 

@@ -9,6 +9,9 @@ from enum import Enum
 from ..engine.contract import Request, Votes
 from .lock_kind import LockKind, release
 
+#: Whether the end of the interpreter releases a lease: as its client says, or as its lock says.
+AS_CLIENT, RELEASE_AT_EXIT, KEEP_AT_EXIT = 0, 1, 2
+
 
 class Lease:
     """The lease of a plain lock: ``token`` in ``key``, valid until ``deadline`` by the lease clock.
@@ -18,6 +21,7 @@ class Lease:
     """
 
     __slots__ = (
+        "at_exit",
         "deadline",
         "extensions",
         "key",
@@ -42,6 +46,7 @@ class Lease:
         self.extensions = 0
         self.lost = False  # never reset, whatever a master replies later
         self.released = False  # set before the first release is sent
+        self.at_exit = AS_CLIENT
 
     @property
     def lock_kind(self) -> LockKind:
@@ -99,6 +104,7 @@ def plain_lease(key: bytes, token: bytes, sent: int, ttl: float, end: float, val
     made.deadline, made.validity = end, validity
     made.extensions = 0
     made.lost = made.released = False
+    made.at_exit = AS_CLIENT
     return made
 
 

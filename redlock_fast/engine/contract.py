@@ -254,8 +254,9 @@ class Engine(Protocol):
     def close(self, on_socket: Callable[[socket.socket], object] = socket.socket.close) -> None:
         """End all connections, as ``detach`` does. Every undecided request gets its faults at once.
 
-        No vote is counted from here on, so every request with a pending reply and a ``rollback_verb`` is
-        rolled back. A request with too few grants is also rolled back on the masters that granted it.
+        No vote is counted from here on, so an undecided request with too few grants is rolled back as a
+        failed one, and also on the masters that granted it. A request that was granted is not: another
+        process may hold its lock by the token.
         ``on_socket`` is called with each socket that ``detach`` would have returned.
         """
 

@@ -71,9 +71,7 @@ class AutoExtension:
             self.lost = type(self.lost)()
         self._renewal = renewal
         now = renewal.policy.clock()
-        self._renewed = RenewedLease(
-            lock, lease, now + self.max_hold, now + self.max_hold * LONG_HOLD_SHARE
-        )
+        self._renewed = RenewedLease(lock, lease, now + self.max_hold, now + self.max_hold * LONG_HOLD_SHARE)
         renewal.add(self._renewed)
 
     def stop(self) -> None:

@@ -120,4 +120,6 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError("fencing is an option of lock() only: on other kinds no single key decides")
     if "fair" in options:
         raise ConfigError("fair is an option of lock() only: other kinds have no queue")
+    if "token" in options:
+        raise ConfigError("token is an option of lock() only: other kinds have more than a token on masters")
     return options

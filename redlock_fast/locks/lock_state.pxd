@@ -24,6 +24,7 @@ cdef class LockState:
     cdef public Lease _lease
     cdef public object _acquiring
     cdef public long _generation
+    cdef int _at_exit
 
     @cython.locals(policy=Policy, client_state=ClientState, lock_kind=LockKind)
     cpdef Attempt _start_attempt(self, bint blocking, object timeout)

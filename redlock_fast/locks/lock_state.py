@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import Self, TypeVar
 
 from ..algorithm.keys import key_of
-from ..algorithm.lease import AcquireFailure, ExtendOutcome, Lease
+from ..algorithm.lease import (
+    AS_CLIENT,
+    KEEP_AT_EXIT,
+    RELEASE_AT_EXIT,
+    AcquireFailure,
+    ExtendOutcome,
+    Lease,
+)
 from ..algorithm.lock_kind import LockKind
 from ..algorithm.policy import Policy
 from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
@@ -19,7 +26,8 @@ from ..masters.client_state import ClientState
 from ..wire.text import quoted
 from .auto_extend import AutoExtension
 from .client_base import BaseClient
-from .config import CLIENT_DEFAULT, ClientDefault, check_timeout, number
+from .config import CLIENT_DEFAULT, ClientDefault, check_flag, check_timeout, number
+from .handover import HandoverKind
 
 H = TypeVar("H", bound="LockState")
 
@@ -30,6 +38,7 @@ class LockState:
     __slots__ = (
         "__weakref__",
         "_acquiring",
+        "_at_exit",
         "_auto_extension",
         "_client_state",
         "_core",
@@ -52,6 +61,7 @@ class LockState:
         timeout: float | ClientDefault | None = CLIENT_DEFAULT,
         max_extensions: int | None = None,
         auto_extension: AutoExtension | None = None,
+        release_at_exit: bool | None = None,
     ) -> None:
         self.resource = resource
         self._core = core
@@ -67,6 +77,10 @@ class LockState:
         self._lease: Lease | None = None
         self._acquiring: object = None  # identifies the acquire that is under way
         self._generation = self._client_state.generation
+        self._at_exit = AS_CLIENT if release_at_exit is None else self._checked_at_exit(release_at_exit)
+
+    def _checked_at_exit(self, release_at_exit: bool) -> int:
+        return RELEASE_AT_EXIT if check_flag("release_at_exit", release_at_exit) else KEEP_AT_EXIT
 
     # --- properties ---
 
@@ -193,6 +207,7 @@ class LockState:
 
     def _on_granted(self, lease: Lease) -> None:
         """Record a lease, start its renewal, and count it."""
+        lease.at_exit = self._at_exit
         self._lease = lease
         self._client_state.add_lease(lease)
         if self._auto_extension is not None:
@@ -234,6 +249,32 @@ class LockState:
             self._auto_extension.stop()
         return lease
 
+    def detach(self) -> bytes:
+        """Give up a plain lock in this process without releasing it. Returns its token. No I/O.
+
+        Another process takes the lock over with ``client.lock(name, token=token)``. Here the object holds
+        nothing afterwards: renewal has ended, and neither ``with`` nor the end of the process releases the
+        lock. A lock that is not taken over is free when its lease ends. Do not release or extend the lock in
+        another thread at the same time. A fencing token is not part of the token: read
+        [`Lock.fencing_token`][] before, and pass it along.
+
+        Raises LockLost if the lock is not held, and ConfigError for a fair lock, a read-write lock, a
+        semaphore and a multilock: these keep more than a token on the masters. See docs/kinds.md.
+
+        Example: ``subprocess.run(["worker", lock.detach().hex()])``; there
+        ``client.lock(name, token=bytes.fromhex(sys.argv[1])).extend()``.
+        """
+        lease = self._own_lease()
+        if lease is None or lease.released or not self.locked():
+            raise LockLost(f"{quoted(self.key)}: nothing to detach: the lock is not held")
+        detached = HandoverKind(self._lock_kind)
+        if self._auto_extension is not None:
+            self._auto_extension.stop()
+        self._lock_kind = detached
+        self.forget_lease(lease)
+        lease.mark_lost(self._policy.clock())  # an extension under way must not put the key back later
+        return lease.token
+
     def forget_lease(self, lease: Lease) -> None:
         """Forget a lease that is released or has ended."""
         self._client_state.remove_lease(lease)
@@ -257,7 +298,7 @@ class LockState:
 
     def _left(self, alive: bool, failing: bool) -> None:
         """Check the end of ``with``: raise LockLost if the lease ended before, unless ``failing``."""
-        if not alive and not failing:
+        if not alive and not failing and type(self._lock_kind) is not HandoverKind:
             raise LockLost(
                 f"{quoted(self.key)}: the lease ended before the body did; "
                 "another client may have held the lock"
@@ -323,6 +364,7 @@ def lock_of(
     one._lease = lease
     one._acquiring = None
     one._generation = client_state.generation
+    one._at_exit = AS_CLIENT
     return one
 
 

@@ -6,15 +6,17 @@ lock's state are here only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from typing import Any
 
 from ..algorithm import procedures
-from ..algorithm.effects import Effect, WaitForQuorum, undo_after
-from ..algorithm.lease import AcquireFailure, Lease
-from ..algorithm.redlock import Attempt
-from ..errors import LockLost, TooManyExtensions
+from ..algorithm.effects import Effect, Exchange, WaitForQuorum, undo_after
+from ..algorithm.lease import AcquireFailure, Lease, lease_of
+from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
+from ..errors import LockLost, QuorumUnavailable, TooManyExtensions
 from ..wire.text import quoted
+from .handover import HandoverKind
 from .lock_state import LockState
 
 
@@ -29,6 +31,11 @@ def acquire_lock(
     if first is None and core.client_state.closed:
         core.check_open()
     wait = lock._waiting_time(blocking, timeout)
+    handover = lock._lock_kind
+    if isinstance(handover, HandoverKind):
+        if handover.token:
+            return (yield from take_over(lock, handover, lock._ttl))
+        lock._lock_kind = handover.lock_kind  # after detach(): a hold of its own
     if wait == 0.0:
         blocking, wait = False, None
     give_up_at = None if wait is None else policy.clock() + wait
@@ -65,6 +72,9 @@ def release_lock(lock: LockState) -> Generator[Effect, Any, bool]:
     core = lock._core
     lease = lock._start_release()
     if lease is None:
+        handover = lock._lock_kind
+        if isinstance(handover, HandoverKind) and handover.token and not core.client_state.closed:
+            return (yield from release_token(lock, handover))
         return False
     try:
         alive = yield from procedures.release(core.policy, lease)
@@ -96,6 +106,9 @@ def extend_lock(lock: LockState, ttl: float | None, confirm: bool = False) -> Ge
     ttl = lock._ttl if ttl is None else core.check_ttl(ttl)
     lease = lock._own_lease()
     if lease is None:
+        handover = lock._lock_kind
+        if isinstance(handover, HandoverKind) and handover.token:
+            return (yield from take_over(lock, handover, ttl)).validity
         raise LockLost(f"{quoted(lock.key)}: nothing to extend: the lock is not held")
     if not lock.may_be_extended(lease):
         raise TooManyExtensions(
@@ -104,3 +117,54 @@ def extend_lock(lock: LockState, ttl: float | None, confirm: bool = False) -> Ge
         )
     outcome, votes = yield from procedures.extend(core.policy, lease, ttl, confirm)
     return lock.validity_or_raise(lease, outcome, votes)
+
+
+def take_over(lock: LockState, handover: HandoverKind, ttl: float) -> Generator[Effect, Any, Lease]:
+    """Get the lease of a token from another process, for ``ttl`` seconds from now.
+
+    Raises LockLost if a quorum does not have the token, and QuorumUnavailable, LockAlreadyHeld, ClientClosed.
+    Nothing is undone then: the other process may still hold the lock.
+    """
+    core, policy, me = lock._core, lock._core.policy, object()
+    lost = f"{quoted(lock.key)}: a quorum does not have this token; another client may hold the lock"
+    if handover.lost:
+        raise LockLost(lost)
+    try:
+        lock._mark_acquiring(me)
+        if not core.client_state.ready:
+            yield WaitForQuorum(core.connect_timeout)
+            core.check_open()
+        # As an acquire, without the votes of guarded masters: no earlier lease bounds the time of this one.
+        attempt = start_attempt(policy, handover, ttl, handover.token)
+        answers = yield Exchange(attempt.requests, policy.need, policy.node_timeout, policy.certain)
+        votes = trusted_votes(attempt, answers[0])
+        lease = finish_attempt(attempt, votes.granted, policy.all_masters)
+        if lease is not None:
+            lock._lock_kind = handover.lock_kind
+            lock._on_granted(lease)
+            return lease
+    finally:
+        if lock._acquiring is me:
+            lock._acquiring = None
+    if policy.refused_by_quorum(votes):
+        handover.lost = True
+        core.client_state.counts.lost += 1
+        raise LockLost(lost)
+    raise QuorumUnavailable(
+        f"{quoted(lock.key)}: too few masters confirmed the token in time; try again", core.causes(votes)
+    )
+
+
+def release_token(lock: LockState, handover: HandoverKind) -> Generator[Effect, Any, bool]:
+    """Release the lock of a token from another process. False: a quorum did not confirm that it had it."""
+    core, policy = lock._core, lock._core.policy
+    if not core.client_state.ready:
+        yield WaitForQuorum(core.connect_timeout)
+    lock._lock_kind = handover.lock_kind
+    lease = lease_of(lock._lock_kind, handover.token, policy.all_masters, core.max_ttl, -math.inf, 0.0)
+    try:
+        alive = yield from procedures.release(policy, lease)
+    except BaseException as error:
+        yield from undo_after(error, procedures.undo_lease(lease))
+        raise
+    return lock.note_release(lease, alive)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..algorithm.batch import undo_leases
+from ..algorithm.lease import KEEP_AT_EXIT, RELEASE_AT_EXIT
 from ..algorithm.local_queue import QueueEntry
 from ..algorithm.policy import Policy
 from ..engine.contract import FAULT, NOT_ASKED, Votes
@@ -126,7 +127,7 @@ class Masters:
             turn.wait(min(seconds, threading.TIMEOUT_MAX))
         self.check_open()
 
-    def abandon_callers(self) -> None:
+    def forget_callers(self) -> None:
         """Remove waiting callers from all queues: their event loop is closed, so they can never leave."""
         self.policy.local_queue.clear()
         undo = self.policy.server_entries.clear()
@@ -204,8 +205,9 @@ def release_held() -> None:
     Each client takes a second at most.
     """
     for state, masters in list(clients_with_leases.items()):
-        held = list(state.held)
-        if held and masters.release_at_exit and not state.closed:
+        default = RELEASE_AT_EXIT if masters.release_at_exit else KEEP_AT_EXIT
+        held = [lease for lease in list(state.held) if (lease.at_exit or default) == RELEASE_AT_EXIT]
+        if held and not state.closed:
             state.ending = True
             effect: Any
             with contextlib.suppress(Exception):  # no caller is left that could handle it

@@ -15,6 +15,7 @@ from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_plain
 from ..locks.fair import fair_kind
+from ..locks.handover import handed_over
 from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
@@ -120,7 +121,8 @@ class Lock(LockState):
         except LockAlreadyHeld:
             raise
         except BaseException:
-            release(self, self._core.masters)  # a signal handler raised, perhaps after the grant
+            if self._lease is not None:  # a signal handler raised after the grant
+                release(self, self._core.masters)
             raise
 
     def __exit__(
@@ -211,6 +213,8 @@ class FastRedlock(BaseClient):
         auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
         on_lost: Callable[[Lock, str], Any] | None = None,
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
+        release_at_exit: bool | None = None,
+        token: bytes | None = None,
         **unknown: Any,
     ) -> Lock:
         """A lock on ``resource``, not acquired yet; no I/O. Raises ConfigError.
@@ -232,6 +236,13 @@ class FastRedlock(BaseClient):
             max_hold: With ``auto_extend``: renewal ends the lease at the latest this many seconds after the
                 grant; None: no bound. By default the client's ``max_hold``, which is an hour. At 80 % of it
                 the log has ``lock-held-long``. An explicit extend() may go beyond it.
+            release_at_exit: Whether the lock is released when the interpreter exits; None: as the client's
+                option says.
+            token: The token of a lock that another process holds or detached; see [`Lock.detach`][]. The
+                lock is not held until ``extend()``, ``acquire()`` or ``with`` has found the token on a quorum
+                of the masters. These raise LockLost if it is gone, and never acquire again. ``release()``
+                deletes the key of the token at once. Its [`Lock.fencing_token`][] is None. Not with ``fair``
+                and ``fencing``.
         """
         if unknown:
             refuse_unknown("lock()", unknown, FastRedlock.lock)
@@ -239,8 +250,10 @@ class FastRedlock(BaseClient):
         lock_kind = (
             fair_kind(self.check_key(resource), fencing) if fair else self.lock_kind(resource, fencing)
         )
+        if token is not None:
+            lock_kind = handed_over(lock_kind, token)
         kind = self._class_of(Lock)
-        return kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension)
+        return kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit)
 
     def rwlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> ReadWriteLock[Lock]:
         """A read-write lock on ``resource``: ``.read()`` and ``.write()`` make a new lock for each holder.
@@ -281,6 +294,7 @@ class FastRedlock(BaseClient):
         auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
         on_lost: Callable[[RLock, str], Any] | None = None,
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
+        release_at_exit: bool | None = None,
         **unknown: Any,
     ) -> RLock:
         """A reentrant lock on ``resource``: one object for all threads; its holder may enter it again.
@@ -295,6 +309,7 @@ class FastRedlock(BaseClient):
         options: dict[str, Any] = {
             "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
             "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
+            "release_at_exit": release_at_exit,
         }  # fmt: skip
         return RLock(self, self.lock, resource, ttl, min_validity, options, ThreadOwner())
 
@@ -308,6 +323,7 @@ class FastRedlock(BaseClient):
         auto_extend: bool | ClientDefault = CLIENT_DEFAULT,
         on_lost: Callable[[Lock, str], Any] | None = None,
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
+        release_at_exit: bool | None = None,
         **unknown: Any,
     ) -> Lock:
         """One lock on all of ``resources`` (1 to 1,000, no two the same), or on none, in one round trip.
@@ -322,7 +338,9 @@ class FastRedlock(BaseClient):
         auto_extension = thread_auto_extension(self, auto_extend, on_lost, max_hold)
         lock_kind = multi_lock_kind(self, resources)
         kind = self._class_of(Lock)
-        return kind(self, tuple(resources), lock_kind, ttl, timeout, max_extensions, auto_extension)
+        return kind(
+            self, tuple(resources), lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit
+        )
 
     def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1

@@ -140,12 +140,13 @@ class Connection:
         self.pending.append((request, template, sent))
 
     def append_rollbacks(self, closing: bool) -> None:
-        """Appends the rollback of pending requests: of all if the engine closes, else of the failed ones.
+        """Appends the rollback of failed requests that are pending. ``closing``: undecided ones fail, too.
 
-        A request that was granted gets none: its vote may be counted before this connection delivers.
+        A request that was granted gets none: its vote may be counted before this connection delivers, by the
+        next connection or by another process that has the token.
         """
         for request, template, _ in self.pending:
-            if template is not None and (closing or request.has_failed()):
+            if template is not None and request.fails(closing):
                 self.roll_back(request)
 
     def roll_back(self, request: PendingRequest) -> None:

@@ -127,9 +127,9 @@ class PendingRequest:
             if not waiter.undecided:
                 waiter.notify()
 
-    def has_failed(self) -> bool:
-        """Whether it is decided with too few grants."""
-        return self.decided and self.granted < self.need
+    def fails(self, closing: bool) -> bool:
+        """Whether it has too few grants and gets no more: it is decided, or the engine is ``closing``."""
+        return self.granted < self.need and (closing or self.decided)
 
     def votes(self) -> Votes:
         return Votes(tuple(self.values), self.sent, self.granted, self.refused, self.faulty, self.details)

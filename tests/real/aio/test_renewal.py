@@ -157,9 +157,7 @@ async def test_many_go_together(masters: Masters, aclient: MakeAio, clock: Jumpi
 
 
 @on_loops
-async def test_abandoned_and_released(
-    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told
-) -> None:
+async def test_abandoned_and_released(masters: Masters, aclient: MakeAio, clock: Jumping, told: Told) -> None:
     async with aclient(masters, ttl=TTL, clock=clock) as c:
         await at_full_strength(c)
         stays, released, abandoned = [await held(c, name, on_lost=told) for name in names(3)]
