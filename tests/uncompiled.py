@@ -3,8 +3,7 @@
     python tests/uncompiled.py -m pytest tests/unit
 
 And the lines of the modules that are compiled from Python are there to be traced. The engine of the tests is
-the one in Python, unless REDLOCK_FAST_TEST_ENGINES names more: a test that needs another engine then fails, so
-deselect those.
+the one in Python, unless REDLOCK_FAST_TEST_ENGINES names more: deselect the tests of the others, which fail.
 """
 
 from __future__ import annotations
