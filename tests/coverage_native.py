@@ -45,7 +45,7 @@ def main(fewest: str = "80") -> int:
 
         if run("setup.py", "-q", "build_ext", "--inplace"):
             return 1
-        pytest = ("-m", "pytest", "-n", "6", "--dist", "worksteal", *WITHOUT)
+        pytest = ("-m", "pytest", "-n", "6", *WITHOUT)
         if run(*pytest, "--cov", "--cov-config=coverage.cfg", "--cov-report=", TESTS) > 1:
             return 1  # interrupted, or nothing ran: not one of pytest's verdicts about tests
         report = ("-m", "coverage", "report", "--rcfile=coverage.cfg", "--show-missing")
