@@ -1,6 +1,8 @@
 # What people use every day; .ci/run calls the same targets.
 PYTHON ?= python
 SECONDS ?= 60
+# Tests wait more than they compute: three workers for each core of a small machine.
+WORKERS ?= 6
 # By name. The native engine runs the same Python lines; crowds, storms, models, what is large, simulation and
 # chaos would only wait for the tracer, which takes as long as the lines themselves. And children of fork hang
 # under it: coverage has a lock that another thread of the parent may hold at that moment, and that the child
@@ -17,10 +19,10 @@ build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
 
 test:  ## every test, on every engine that is built
-	$(PYTHON) -m pytest -n 4 --dist worksteal
+	$(PYTHON) -m pytest -n $(WORKERS)
 
 test-full:  ## the same in every combination of engine, server and client, with longer runs
-	REDLOCK_FAST_TEST_FULL=1 $(PYTHON) -m pytest -n 4 --dist worksteal
+	REDLOCK_FAST_TEST_FULL=1 $(PYTHON) -m pytest -n $(WORKERS)
 
 lint:
 	$(PYTHON) -m ruff check .
@@ -30,10 +32,11 @@ lint:
 docs:  ## the site, in site/: a link, a name or a reference that leads nowhere fails (not so with --quiet)
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 
-coverage:  ## the whole suite in two parts; the first tells the lines of redlock_fast/, with nothing compiled
-	$(PYTHON) tests/uncompiled.py -m pytest -n 4 --dist worksteal \
+coverage: export REDLOCK_FAST_TEST_ENGINES = native,python
+coverage:  ## the tests of `make test` in two parts; the first tells the lines of redlock_fast/, with nothing compiled
+	$(PYTHON) tests/uncompiled.py -m pytest -n $(WORKERS) \
 	    --cov --cov-report=term-missing:skip-covered --cov-fail-under=95 -k 'not ($(UNTRACED))'
-	$(PYTHON) -m pytest -n 4 --dist worksteal -k '$(UNTRACED)'
+	$(PYTHON) -m pytest -n $(WORKERS) -k '$(UNTRACED)'
 
 coverage-native:  ## lines of the .pyx: a traced build in a copy of this tree
 	$(PYTHON) tests/coverage_native.py
@@ -66,7 +69,7 @@ chaos:  ## faults of every kind for so many seconds. ARGS='--schedule amnesia --
 	PYTHONPATH=tests:. $(PYTHON) -m chaos --seconds $(SECONDS) $(ARGS)
 
 soak:  ## every kind of lock against its model, STEPS times as many steps as in the tests
-	REDLOCK_FAST_SOAK_STEPS=$(STEPS) $(PYTHON) -m pytest -n 4 tests/real -k 'as_the_model_says or kinds_model'
+	REDLOCK_FAST_SOAK_STEPS=$(STEPS) $(PYTHON) -m pytest -n $(WORKERS) tests/real -k 'as_the_model_says or kinds_model'
 
 bench:  ## against the C floor and the peers, into docs/; some 20 minutes. ARGS='--only threads' for a part
 	$(PYTHON) benchmarks/compare.py $(ARGS)

@@ -1,4 +1,4 @@
-"""Several resources at once with asyncio: cancelled at any moment, lost, in circles."""
+"""Several resources at once with asyncio: cancelled at any moment, lost."""
 
 from __future__ import annotations
 
@@ -64,26 +64,6 @@ async def test_a_loss_cancels_the_body(masters: Masters, aclient: MakeAio, raw: 
                 clock.jump(THIRD)
                 await asyncio.sleep(DEADLINE)
         assert lock.lost.is_set()
-        await clean(masters)
-
-
-@on_loops
-async def test_sets_that_overlap_in_a_circle_get_on(masters: Masters, aclient: MakeAio) -> None:
-    inside: list[str] = []
-
-    async with aclient(masters) as c:
-
-        async def work(number: int) -> None:
-            own = [f"r:{number % 3}", f"r:{(number + 1) % 3}"]
-            for _ in range(8):
-                async with c.multilock(own, TTL, timeout=2 * DEADLINE):
-                    assert not set(inside) & set(own), "two hold one resource"
-                    inside.extend(own)
-                    await asyncio.sleep(0)
-                    for one in own:
-                        inside.remove(one)
-
-        await asyncio.gather(*(work(number) for number in range(6)))
         await clean(masters)
 
 

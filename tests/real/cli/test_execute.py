@@ -139,7 +139,7 @@ def test_contention(command: Command, tmp_path: Path) -> None:
         pid = int(first_line(first))
         ran = ["--", "touch", str(tmp_path / "ran")]
         assert command.run("exec", "job", *ran) == (1, "", "")
-        assert command.run("exec", "job", "-E", "99", "--timeout", "0.2", *ran) == (99, "", "")
+        assert command.run("exec", "job", "-E", "99", "--timeout", "1", *ran) == (99, "", "")
         assert not (tmp_path / "ran").exists()
         with running(command.start("exec", "job", "--timeout", "-1", "--", "echo", "mine")) as second:
             os.kill(pid, signal.SIGTERM)

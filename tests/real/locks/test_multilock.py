@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.clients import both_clients
 from support.clocks import Jumping
 from support.event_loops import Plain
 from support.forking import exit_code, fork_child
@@ -272,6 +273,7 @@ def test_it_waits_for_what_is_taken(masters: Masters, connected: MakeClient, wai
     nothing_left(masters)
 
 
+@both_clients
 @pytest.mark.parametrize("wait", ["poll", "auto"])
 def test_sets_that_overlap_in_a_circle_get_on(masters: Masters, connected: MakeClient, wait: str) -> None:
     """{0, 1}, {1, 2}, {2, 0}: one lock after the other, they would wait for each other until leases end."""
