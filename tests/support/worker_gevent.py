@@ -5,6 +5,7 @@ It prints its observations as JSON.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ if sys.argv[2] == "patched first":
     monkey.patch_all()
 
 import redlock_fast
-from redlock_fast import ClientClosed, FastRedlock, Lock
+from redlock_fast import AsyncFastRedlock, ClientClosed, ConfigError, FastRedlock, Lock
 
 if sys.argv[2] == "imported first":
     from gevent import monkey
@@ -177,6 +178,22 @@ def leave(urls: list[str]) -> object:
     gevent.spawn(c.lock("held").acquire).get()
     kept.append(held(c, "kept", auto_extend=True))
     return {"engine": redlock_fast.ENGINE, "held": c.locked("held")}
+
+
+def loop(urls: list[str]) -> object:
+    """A client for asyncio."""
+
+    async def main() -> str:
+        c = AsyncFastRedlock(urls)
+        try:
+            await c.acquire("a lock")
+        except ConfigError as error:
+            return str(error)
+        finally:
+            await c.close()
+        return ""
+
+    return asyncio.run(main())
 
 
 kept: list[Lock] = []

@@ -76,3 +76,8 @@ def test_child_of_fork_ends_the_calls_of_its_parent(valkey: Masters, order: str)
 def test_the_end_of_the_process_releases(valkey: Masters) -> None:
     assert run("leave", valkey) == {"engine": "python", "held": True}
     assert sizes(valkey) == [0] * 5
+
+
+def test_asyncio_beside_gevent_is_refused(valkey: Masters) -> None:
+    said = run("loop", valkey)
+    assert said == "gevent removes epoll and kqueue, and asyncio clients need one: use FastRedlock"
