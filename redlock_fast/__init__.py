@@ -4,7 +4,6 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .algorithm.quorum import Retry
-from .engine import load as _load
 from .errors import (
     ClientClosed,
     ConfigError,
@@ -39,6 +38,10 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "ENGINE":  # not at the import: gevent may patch later, and a bad variable is no import error
+        from .engine import load
+
+        return "native" if load().__name__ == "NativeEngine" else "python"
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_import_module(f".{_LATER[name]}", __name__), name)
@@ -46,8 +49,11 @@ def __getattr__(name: str) -> object:
 
 __version__ = "0.1.0"
 
-ENGINE = "native" if _load().__name__ == "NativeEngine" else "python"
-"""The engine that ``engine="auto"`` chooses in this process: "native" or "python"."""
+ENGINE: str
+"""The engine that ``engine="auto"`` chooses for a client that is made now: "native" or "python".
+
+Raises ConfigError for a wrong ``REDLOCK_FAST_ENGINE``.
+"""
 
 __all__ = [
     "ENGINE",

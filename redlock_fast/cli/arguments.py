@@ -15,14 +15,24 @@ EXEC_USAGE = "redlock-fast exec NAME [options] -- COMMAND [ARGUMENT ...]"
 
 CODES = """\
   64        wrong usage or settings
-  69        too few masters answered
+  69        no quorum of masters could be used
   70        an error of redlock-fast, with a traceback
 """
 
+EPILOG = """\
+examples:
+  redlock-fast demo
+  redlock-fast status --masters redis://a.lan,redis://b.lan,redis://c.lan
+  redlock-fast exec nightly-report -- /usr/local/bin/report --all
 
-def _epilog(example: str, good: str, failed: str = "") -> str:
+Each command has options, examples and exit codes: redlock-fast COMMAND --help
+"""
+
+
+def _epilog(examples: str, good: str, failed: str = "") -> str:
+    lines = "".join(f"  redlock-fast {example}\n" for example in examples.split("\n"))
     codes = f"  0         {good}\n" + (f"  1         {failed}\n" if failed else "") + CODES
-    return f"example:\n  redlock-fast {example}\n\nexit codes:\n{codes}  130       Ctrl-C\n"
+    return f"examples:\n{lines}\nexit codes:\n{codes}  130       Ctrl-C\n"
 
 
 #: The description of each command, and its examples and exit codes.
@@ -34,7 +44,7 @@ examples:
   redlock-fast exec nightly-report -E 0 -- /usr/local/bin/report --all
   redlock-fast exec importer --timeout -1 --grace 5 -- /usr/local/bin/importer
 
-exit codes: the one of COMMAND, or
+exit codes: that of COMMAND, or
   1         another client holds the lock (see --conflict-exit-code)
 {CODES}\
   75        the lock was lost, and COMMAND was ended
@@ -44,19 +54,19 @@ exit codes: the one of COMMAND, or
     ),
     "status": (
         "show each master, and whether a quorum grants a lock",
-        _epilog("status --json", "a quorum granted a lock", "no quorum did"),
+        _epilog("status\nstatus --json", "a quorum granted a lock", "a quorum refused a lock that is free"),
     ),
     "locks": (
         "list the held locks, with the time left on each master",
-        _epilog("locks 'orders:*'", "a quorum of masters answered"),
+        _epilog("locks\nlocks 'orders:*' --json", "a quorum of masters answered"),
     ),
     "bench": (
         "measure how fast locks are with your masters",
-        _epilog("bench --threads 64", "all locks were granted", "a lock was not granted"),
+        _epilog("bench\nbench --threads 64 --seconds 5", "all locks were granted", "a lock was not granted"),
     ),
     "demo": (
-        "start masters on this machine, contend for a lock, kill a master, check all promises",
-        _epilog("demo --seconds 10", "all checks passed", "a check failed"),
+        "start masters on this machine, contend for a lock, check that no update is lost",
+        _epilog("demo\ndemo --seconds 10 --workers 8", "all checks passed", "a check failed"),
     ),
 }
 
@@ -64,12 +74,15 @@ exit codes: the one of COMMAND, or
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options in ``argv``. Exits with 0 after --help and --version, with 64 after a wrong argument."""
     own, command = _split(list(argv))
-    parser, execute = _parser()
-    options = parser.parse_args(own)
+    parser, parsers = _parser()
+    execute = parsers["exec"]
+    options, unknown = parser.parse_known_args(own)
     if options.command == "exec":
         if not command:
-            execute.error("no command: put it after --, as in: exec NAME -- COMMAND")
+            execute.error("no COMMAND: put it after --")
         options.argv = command
+    if unknown:
+        parsers[options.command].error(f"unknown arguments: {' '.join(unknown)}")
     return options
 
 
@@ -92,42 +105,43 @@ class Parser(argparse.ArgumentParser):
         self._print_message(self.format_usage(), None)  # stderr: stdout has only results
 
 
-def _parser() -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
-    epilog = "redlock-fast COMMAND --help: options, examples and exit codes of a command"
-    text = "A distributed lock over N Redis or Valkey masters."
-    parser = Parser(prog="redlock-fast", description=text, epilog=epilog)
+def _parser() -> tuple[Parser, dict[str, Parser]]:
+    """The parser, and those of the commands."""
+    layout = argparse.RawDescriptionHelpFormatter
+    text = "Locks over N independent Redis or Valkey masters."
+    parser = Parser(prog="redlock-fast", description=text, epilog=EPILOG, formatter_class=layout)
     parser.add_argument("--version", action="version", version=f"redlock-fast {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
 
-    def add(name: str, *options: Callable[[argparse.ArgumentParser], None]) -> argparse.ArgumentParser:
+    def add(name: str, *options: Callable[[argparse.ArgumentParser], None]) -> None:
         text, epilog = COMMANDS[name]
         added = commands.add_parser(
             name,
             help=text,
-            description=f"{text.capitalize()}.",
+            description=f"{text[0].upper()}{text[1:]}.",
             epilog=epilog,
             usage=EXEC_USAGE if name == "exec" else None,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=layout,
         )
         for option in options:
             option(added)
-        return added
 
-    execute = add("exec", _masters, _exec)
+    add("exec", _masters, _exec)
     add("status", _masters, _json)
     add("locks", _masters, _json, _locks)
     add("bench", _masters, _json, _bench)
     add("demo", _json, _demo)
-    return parser, execute
+    return parser, commands.choices
 
 
 def _masters(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("masters", "flags override the environment, which overrides the file")
-    urls = "URLs of the masters (default: $REDLOCK_FAST_MASTERS, which is not in the list of processes)"
+    group = parser.add_argument_group("masters")
+    urls = "URLs of the masters (default: $REDLOCK_FAST_MASTERS, which hides passwords from ps)"
     group.add_argument("--masters", metavar="URL,URL", help=urls)
-    file = "TOML file, [redlock-fast] with masters, ttl, key_prefix, ... (default: $REDLOCK_FAST_CONFIG)"
+    file = "TOML file with a section [redlock-fast] (default: $REDLOCK_FAST_CONFIG)"
     group.add_argument("--config", metavar="FILE", help=file)
-    group.add_argument("--key-prefix", metavar="TEXT", help="prefix of each lock name")
+    prefix = "text before each lock name on the masters (default: none)"
+    group.add_argument("--key-prefix", metavar="TEXT", help=prefix)
 
 
 def _json(parser: argparse.ArgumentParser) -> None:
@@ -151,37 +165,47 @@ def _exec(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="name of the lock")
     ttl = "lease, renewed while COMMAND runs (default: 30)"
     parser.add_argument("--ttl", type=_seconds, metavar="SECONDS", help=ttl)
-    wait = "time to wait for the lock; 0: one attempt, -1: no limit"
+    wait = "time to wait for the lock; 0 tries once, -1 waits without limit"
     _number(parser, "--timeout", type=_timeout, default=0.0, metavar="SECONDS", help=wait)
-    grace = "time from SIGTERM to SIGKILL when the lock is lost"
+    grace = "time between SIGTERM and SIGKILL after the lock is lost"
     _number(parser, "--grace", type=_seconds, default=10.0, metavar="SECONDS", help=grace)
-    fencing = "give COMMAND a fencing token as $REDLOCK_FAST_TOKEN"
+    fencing = "set $REDLOCK_FAST_TOKEN for COMMAND to a number that rises with each holder"
     parser.add_argument("--fencing", action="store_true", help=fencing)
     code = "exit code if another client holds the lock"
     flags = "-E", "--conflict-exit-code"
     _number(parser, *flags, type=_code, default=exit_codes.TAKEN, metavar="N", help=code)
-    parser.add_argument("-v", "--verbose", action="store_true", help="log connections and faults to stderr")
+    verbose = "say why COMMAND did not run, and log connections and faults"
+    parser.add_argument("-v", "--verbose", action="store_true", help=verbose)
 
 
 def _locks(parser: argparse.ArgumentParser) -> None:
-    names = "names to show, such as 'orders:*' (default: *)"
+    names = "lock names to list; * stands for any text (default: *)"
     parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help=names)
-    _number(parser, "--limit", type=_count, default=1000, metavar="N", help="maximum number of names")
-    _number(parser, "--timeout", type=_seconds, default=10.0, metavar="SECONDS", help="time for the scan")
+    _number(parser, "--limit", type=_count, default=1000, metavar="N", help="list at most N names")
+    _number(parser, "--timeout", type=_seconds, default=10.0, metavar="SECONDS", help="limit for the scan")
 
 
 def _bench(parser: argparse.ArgumentParser) -> None:
-    parts = "time for each of three parts"
+    parts = "time for each of the three measurements"
     _number(parser, "--seconds", type=_short, default=2.0, metavar="SECONDS", help=parts)
-    _number(parser, "--threads", type=_count, default=16, metavar="N", help="number of threads")
-    _number(parser, "--tasks", type=_count, default=64, metavar="N", help="number of asyncio tasks")
+    _number(
+        parser, "--threads", type=_count, default=16, metavar="N", help="threads that lock at the same time"
+    )
+    _number(
+        parser,
+        "--tasks",
+        type=_count,
+        default=64,
+        metavar="N",
+        help="asyncio tasks that lock at the same time",
+    )
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:
-    workers = "number of processes that contend"
-    _number(parser, "--masters", type=_count, default=5, metavar="N", help="number of servers to start")
+    workers = "processes that contend for the lock"
+    _number(parser, "--masters", type=_count, default=5, metavar="N", help="servers to start")
     _number(parser, "--workers", type=_count, default=4, metavar="N", help=workers)
-    _number(parser, "--seconds", type=_seconds, default=5.0, metavar="SECONDS", help="time of contention")
+    _number(parser, "--seconds", type=_seconds, default=5.0, metavar="SECONDS", help="time to contend")
     engines = "auto", "native", "python"
     engine = "engine of the workers (default: auto)"
     parser.add_argument("--engine", choices=engines, default="auto", help=engine)

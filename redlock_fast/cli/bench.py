@@ -203,7 +203,7 @@ def clean_up(masters: Sequence[str], prefix: bytes) -> None:
 
 
 def _table(results: dict[str, dict[str, Any]]) -> None:
-    columns = ["callers", "locks/s", "acquire p50", "p99", "acquire + release p50", "p99", "not granted"]
+    columns = ["callers", "locks/s", "acquire p50", "p99", "with release p50", "p99", "failed"]
     words = {"one": "one", "threads": "{callers} threads", "tasks": "{callers} tasks"}
     show(columns, [_row(words[name].format(**result), result) for name, result in results.items()])
 

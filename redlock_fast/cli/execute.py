@@ -39,6 +39,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             return _Run(options, settings, child, signals, terminal).result()
         except Stopped as stopped:
+            _say_not_run(options, f"{signal.Signals(stopped.number).name} ended the wait for the lock")
             return exit_codes.SIGNALLED + stopped.number
 
 
@@ -75,6 +76,11 @@ class _Run:
                 on_lost=self._on_lost,
             )
             if not lock.acquire():
+                name, waited = clean(self._name), options.timeout
+                _say_not_run(
+                    options,
+                    f"another client holds the lock {name}" + f", after {waited:g} s" * (waited > 0),
+                )
                 return int(options.conflict_exit_code)
             return self._under(lock)
 
@@ -106,6 +112,12 @@ class _Run:
         print_error(f"lost the lock {clean(self._name)}: {reason}")
         self._child.end()
         self._ended.set()
+
+
+def _say_not_run(options: argparse.Namespace, reason: str) -> None:
+    """With --verbose only: on all machines but one, cron would mail it. Other reasons are always printed."""
+    if options.verbose:
+        print_error(f"{clean(os.fsencode(options.argv[0]))} was not run: {reason}")
 
 
 def _log(verbose: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from ..wire.dialect import MARKER
 from ..wire.text import clean
 from . import exit_codes
 from .key_scan import Found, Servers, escape_pattern
+from .output import print_error
 from .settings import load
 from .tables import show
 
@@ -42,7 +44,7 @@ class Held:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the locks. Returns 0 if a quorum of masters answered."""
+    """Print the locks. Returns 0 if a quorum of masters answered, else 69."""
     settings = load(options)
     targets = check_masters(settings.masters)
     prefix = encoded("key_prefix", settings.options.get("key_prefix", ""))
@@ -54,11 +56,20 @@ def run(options: argparse.Namespace) -> int:
         answers = list(servers.each(lambda server: server.values(names), options.timeout + timeout))
         found = held(names, answers, need)
         errors = {server.name: server.error for server in servers.all}
+    answered = sum(not error for error in errors.values())
     if options.json:
         _print_json(found, errors, complete, prefix)
     else:
-        _print_table(found, errors, complete, prefix)
-    return 0 if sum(not error for error in errors.values()) >= need else exit_codes.UNAVAILABLE
+        _print_table(found, errors, complete, prefix, answered >= need)
+    if answered >= need:
+        return 0
+    sys.stdout.flush()
+    if not options.json:  # the object has the error of each master
+        many = f"only {answered}" if answered else "none"
+        print_error(
+            f"{many} of {len(errors)} masters could be asked, a quorum is {need}: any lock may be held"
+        )
+    return exit_codes.UNAVAILABLE
 
 
 def _names(
@@ -88,14 +99,16 @@ def held(names: Sequence[bytes], masters: Sequence[Found | None], need: int) -> 
     return sorted(found, key=lambda one: (one.name, not one.quorum, one.token))
 
 
-def _print_table(found: Sequence[Held], errors: dict[str, str], complete: bool, prefix: bytes) -> None:
+def _print_table(
+    found: Sequence[Held], errors: dict[str, str], complete: bool, prefix: bytes, quorum: bool
+) -> None:
     for place, (name, error) in enumerate(errors.items(), 1):
         print(f"{place}: {name}" + (f": {error}" if error else ""))
     print()
     if found:
-        columns = ["lock", "token", "quorum", *(f"ttl on {place + 1}" for place in range(len(errors)))]
+        columns = ["lock", "token", "quorum", *(f"ttl {place + 1}" for place in range(len(errors)))]
         show(columns, [_row(one, prefix) for one in found])
-    else:
+    elif quorum:
         print("nothing is held")
     if not complete:
         print("\nThere is more: use a narrower PATTERN, or a higher --limit or --timeout.")

@@ -22,20 +22,25 @@ NODE_TIMEOUT, CONNECT_TIMEOUT, TTL = 1.0, 2.0, 5.0
 TICK = 0.01
 #: Number of locks to try: the first one uses connections that have just been made.
 TRIES = 3
+REFUSED = "a free lock was refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``usable``: a quorum granted a lock. ``problem``: otherwise the reason."""
+    """``usable``: a quorum granted a lock. ``problem``: otherwise the reason.
+
+    ``refused``: a quorum refused a lock that is free.
+    """
 
     usable: bool
+    refused: bool
     quorum: int
     problem: str
     masters: list[MasterHealth]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the masters. Returns 0 if a quorum is usable, else 1."""
+    """Print the masters. Returns 0 if a quorum granted a lock, 1 if a quorum refused, 69 without a quorum."""
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # the table has the faults
     settings = load(options)
     arguments = settings.client(ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT)
@@ -45,7 +50,9 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(asdict(status)))
     else:
         _table(status)
-    return 0 if status.usable else exit_codes.FAILED
+    if status.usable:
+        return 0
+    return exit_codes.FAILED if status.refused else exit_codes.UNAVAILABLE
 
 
 def ask(client: FastRedlock) -> Status:
@@ -58,12 +65,12 @@ def ask(client: FastRedlock) -> Status:
     for _ in range(TRIES):
         lock = client.lock(f"redlock-fast:status:{os.urandom(8).hex()}")
         try:
-            problem = "" if lock.acquire(blocking=False) else "a free lock was refused"
+            problem = "" if lock.acquire(blocking=False) else REFUSED
         except LockNotAcquired as error:
             problem = str(error)
         finally:
             lock.release()
-    return Status(not problem, client.policy.need, problem, client.health())
+    return Status(not problem, problem == REFUSED, client.policy.need, problem, client.health())
 
 
 def _table(status: Status) -> None:
@@ -73,8 +80,8 @@ def _table(status: Status) -> None:
         "role",
         "server",
         "round trip",
-        "uptime",
         "guard",
+        "uptime",
         "persistence",
         "eviction",
         "push",
@@ -88,7 +95,8 @@ def _table(status: Status) -> None:
             print(f"{one.name}: {one.error}")
     able = sum(one.state == "connected" and not one.guard for one in status.masters)
     what = f"{able} of {len(status.masters)} masters, a quorum is {status.quorum}"
-    print(f"usable: {what}" if status.usable else f"NOT usable: {what}; {status.problem.split(';')[0]}")
+    name, _, reason = status.problem.partition(": ")
+    print(f"usable: {what}" if status.usable else f"NOT usable: {what}; {(reason or name).split(';')[0]}")
 
 
 def _row(one: MasterHealth) -> list[str]:
@@ -97,8 +105,8 @@ def _row(one: MasterHealth) -> list[str]:
         "role": one.role,
         "server": f"{one.server} {one.version}".strip(),
         "round trip": f"{one.round_trip * 1000:.2f} ms" if one.round_trip else "",
-        "uptime": _duration(one.uptime),
         "guard": f"{one.guard:.1f} s" if one.guard else "none",
+        "uptime": _duration(one.uptime),
         "persistence": one.persistence,
         "eviction": one.eviction,
         "push": "yes" if one.push else "no",

@@ -1,36 +1,81 @@
-"""Tables: made with rich on a terminal, if it is installed; otherwise plain columns, for grep and awk."""
+"""Tables. On a terminal they fit its width, made with rich if that is installed. A pipe gets whole rows."""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 Rows = Sequence[Sequence[str]]
 
 NUMBER = re.compile(r"[\d,.]+( \S+)?")
+#: Characters between two columns, and at least of the first column.
+GAP, LEAST = 2, 12
 
 
 def show(columns: Sequence[str], rows: Rows) -> None:
-    """Print a table."""
-    if sys.stdout.isatty() and _with_rich(columns, rows):
-        return
-    for line in plain(columns, rows):
-        print(line)
+    """Print a table. One that is too wide becomes several, each with the first column."""
+    width = _width()
+    terminal = sys.stdout.isatty()
+    for place, (head, body) in enumerate(_parts(columns, rows, width)):
+        if place:
+            print()
+        if not (terminal and _with_rich(head, body)):
+            for line in plain(head, body, width):
+                print(line)
 
 
-def plain(columns: Sequence[str], rows: Rows) -> list[str]:
+def _width() -> int:
+    """Of the terminal, or of $COLUMNS; 0: no limit, for grep and awk."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else 0
+
+
+def _parts(columns: Sequence[str], rows: Rows, width: int) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """The columns in as few tables as fit into ``width``."""
+    widths = _widths(columns, rows)
+    first = _first_width(widths, width)
+    taken: list[int] = []
+    for number in range(1, len(columns)):
+        used = first + sum(GAP + widths[one] for one in (*taken, number))
+        if width and taken and used > width:
+            yield _only(columns, rows, taken)
+            taken = []
+        taken.append(number)
+    yield _only(columns, rows, taken)
+
+
+def _only(columns: Sequence[str], rows: Rows, taken: Sequence[int]) -> tuple[list[str], list[list[str]]]:
+    head, *body = ([row[0], *(row[number] for number in taken)] for row in (columns, *rows))
+    return head, body
+
+
+def _widths(columns: Sequence[str], rows: Rows) -> list[int]:
+    return [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+
+
+def _first_width(widths: Sequence[int], width: int) -> int:
+    """Of the first column, whose cells are folded: a name may have any length."""
+    left = width - sum(GAP + one for one in widths[1:])
+    return min(widths[0], max(left, width // 3, LEAST)) if width else widths[0]
+
+
+def plain(columns: Sequence[str], rows: Rows, width: int = 0) -> list[str]:
     """The lines of a table; columns are two spaces apart."""
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    widths = _widths(columns, rows)
+    widths[0] = _first_width(widths, width)
     right = _right(columns, rows)
-    return [
-        "  ".join(
-            cell.rjust(width) if flush else cell.ljust(width)
-            for cell, width, flush in zip(row, widths, right, strict=True)
-        ).rstrip()
-        for row in (columns, *rows)
-    ]
+    lines = []
+    for row in (columns, *rows):
+        name, *more = (row[0][at : at + widths[0]] for at in range(0, max(1, len(row[0])), widths[0]))
+        cells = (
+            cell.rjust(wide) if flush else cell.ljust(wide)
+            for cell, wide, flush in zip([name, *row[1:]], widths, right, strict=True)
+        )
+        lines += [(" " * GAP).join(cells).rstrip(), *more]
+    return lines
 
 
 def _right(columns: Sequence[str], rows: Rows) -> list[bool]:
@@ -50,8 +95,8 @@ def _with_rich(columns: Sequence[str], rows: Rows) -> bool:
     except ImportError:
         return False
     table: Any = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, flush in zip(columns, _right(columns, rows), strict=True):
-        table.add_column(name, justify="right" if flush else "left")
+    for place, (name, flush) in enumerate(zip(columns, _right(columns, rows), strict=True)):
+        table.add_column(name, justify="right" if flush else "left", overflow="fold", no_wrap=place > 0)
     for row in rows:
         table.add_row(*map(Text, row))  # no markup: names of locks may have brackets
     Console(highlight=False).print(table)

@@ -6,7 +6,7 @@ import sys
 
 
 class ProgressBar:
-    """A bar on a terminal, otherwise a line each second. It uses stderr, because stdout has the result."""
+    """A bar on stderr, because stdout has the result. Without a terminal it prints nothing."""
 
     WIDTH = 24
 
@@ -16,14 +16,13 @@ class ProgressBar:
         self._next = 0.0
 
     def show(self, elapsed: float, text: str) -> None:
-        if elapsed < self._next:
+        if not self._live or elapsed < self._next:
             return
-        self._next = elapsed + (0.1 if self._live else 1.0)
+        self._next = elapsed + 0.1
         share = min(1.0, elapsed / self._seconds)
         bar = "#" * round(share * self.WIDTH)
         line = f"[{bar:<{self.WIDTH}}] {share:4.0%}  {text}"
-        text = f"\r{line:<78}" if self._live else f"{line}\n"
-        print(text, end="", file=sys.stderr, flush=True)
+        print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
         if self._live:

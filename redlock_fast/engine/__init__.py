@@ -9,17 +9,32 @@ import os
 
 from ..errors import ConfigError
 from .contract import Engine
+from .greenlets import check_patches, patched_by
+
+VARIABLE = "REDLOCK_FAST_ENGINE"
 
 
 def load(engine: str = "auto") -> type[Engine]:
-    """The engine class for "native", "python" or "auto" (native where it was built).
+    """The engine class for "native", "python" or "auto".
 
-    "auto" lets REDLOCK_FAST_ENGINE decide where that is set. An engine that was built and
-    does not load is an error, never a silent fallback.
+    "auto" lets REDLOCK_FAST_ENGINE decide where that is set. Otherwise it is "python" beside greenlets, and
+    elsewhere native where that was built. An engine that was built and does not load is an error, never a
+    silent fallback. Raises ConfigError.
     """
-    name = os.environ.get("REDLOCK_FAST_ENGINE", "auto") if engine == "auto" else engine
+    name, setting = engine, "engine"
+    if engine == "auto":
+        name, setting = os.environ.get(VARIABLE, "auto"), VARIABLE
     if name not in ("auto", "native", "python"):
-        raise ConfigError(f"engine must be 'auto', 'native' or 'python', not {name!r}")
+        raise ConfigError(f"{setting} must be 'auto', 'native' or 'python', not {name!r}")
+    library = patched_by()
+    if library:
+        if name == "native":
+            raise ConfigError(
+                f"{setting} must not be 'native' beside {library}: a greenlet that waits in the native "
+                "engine stops all greenlets of its thread, and renewal with them; use 'auto' or 'python'"
+            )
+        check_patches()
+        name = "python"
     if name != "python":
         try:
             from ._native import NativeEngine

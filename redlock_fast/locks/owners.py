@@ -28,23 +28,25 @@ class Owner(Protocol):
     def drop(self, ownership: Ownership) -> None: ...
 
 
-class ThreadOwner(threading.local):
-    """The calling thread as owner. Not by its ident, which a later thread may get.
+class ThreadOwner:
+    """The calling thread or greenlet as owner. Not by its ident, which a later thread may get.
 
     When a thread ends, its ownership is collected: renewal stops, and the lease ends.
     """
 
-    ownership: Ownership | None = None
+    def __init__(self) -> None:
+        self._local: Any = threading.local()  # no base class: gevent may replace it after this import
 
     def get(self) -> Ownership | None:
-        return self.ownership
+        ownership: Ownership | None = getattr(self._local, "ownership", None)
+        return ownership
 
     def put(self, ownership: Ownership) -> None:
-        self.ownership = ownership
+        self._local.ownership = ownership
 
     def drop(self, ownership: Ownership) -> None:
-        if self.ownership is ownership:
-            self.ownership = None
+        if self.get() is ownership:
+            self._local.ownership = None
 
 
 class NamedOwner:

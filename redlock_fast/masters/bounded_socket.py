@@ -6,7 +6,10 @@ So its connections get a socket that reads a whole reply and checks it before re
 
 from __future__ import annotations
 
+import os
 import socket
+import weakref
+from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
@@ -37,6 +40,7 @@ class BoundedSocket:
         self._scan = NEW
         self._reply_bytes = 0  # how many bytes of ``_received`` are the rest of a complete reply
         self._on_write()
+        _wrapped.add(self)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sock, name)
@@ -103,7 +107,38 @@ class BoundedSocket:
         self._refuse_push()
         if self._received:
             raise ProtocolError("an unrequested reply")
+        _wrapped.discard(self)
         return self._sock
+
+    def after_fork_in_child(self) -> None:
+        """Close the child's copy, without a shutdown that the parent's connection would share."""
+        fd = self._sock.detach()
+        if fd >= 0:
+            os.close(fd)
+
+
+#: All bounded sockets that are not released.
+_wrapped: weakref.WeakSet[BoundedSocket] = weakref.WeakSet()
+
+
+def connect_bounded(connect: Callable[[], socket.socket], timeout: float) -> BoundedSocket:
+    """The bounded socket of a new connection that ``connect`` makes."""
+    process = os.getpid()
+    bounded = BoundedSocket(connect(), timeout)
+    if os.getpid() != process:  # a greenlet of the parent goes on in the child of a fork
+        bounded.after_fork_in_child()
+        raise ConnectionError("a connection of the parent process")
+    return bounded
+
+
+def _after_fork_in_child() -> None:
+    """A greenlet of the parent goes on in the child: it must not read replies to its parent."""
+    for bounded in list(_wrapped):
+        bounded.after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _check(data: bytearray, at: int) -> int:

@@ -17,7 +17,7 @@ from ..wire.dialect import CHECK_MARKER, MARKER, RestartMarker, dialect, scripts
 from ..wire.resp import ProtocolError, without_arguments
 from ..wire.text import clean
 from .address import Target
-from .bounded_socket import BoundedSocket, Pushed
+from .bounded_socket import Pushed, connect_bounded
 from .probe import ConnectError, Flushed, Server, probe, send_commands, with_witness
 from .restart_guard import Guard
 
@@ -126,7 +126,7 @@ def connection_of(to: Target, timeout: float, protocol: int) -> Any:
     """A connection of redis-py that is connected and authenticated, on a bounded socket."""
     connection = to.connect(timeout, protocol)
     connect = connection._connect
-    connection._connect = lambda: BoundedSocket(connect(), timeout)
+    connection._connect = lambda: connect_bounded(connect, timeout)
     try:
         connection.connect()
     except BaseException:

@@ -19,7 +19,9 @@ from typing import Any
 
 from ..algorithm.policy import Policy
 from ..engine.contract import FLUSHED, Engine
+from ..engine.greenlets import patched_by
 from ..engine.pure.signals import block_signals, restore_signals
+from ..errors import ConfigError
 from ..telemetry import log_error
 from .client_state import ClientState
 from .connect import ProbedConnection, connect, error_text
@@ -74,6 +76,7 @@ class Connector:
         self.on_change: Callable[[], None] = do_nothing
         # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._patched_by = patched_by()
         self._idle = False  # the thread sleeps for IDLE_TICK
         self._next_removal = 0.0  # when ended leases are removed again
         self._urgent_until = 0.0  # until then a caller waits for a quorum of connections
@@ -104,7 +107,11 @@ class Connector:
         return self.client_state.closed or self.generation != self.client_state.generation
 
     def start(self) -> None:
-        """Begin to connect in the background; does nothing the second time."""
+        """Begin to connect in the background; does nothing the second time. Raises ConfigError."""
+        if self._patched_by != patched_by():
+            raise ConfigError(
+                f"{patched_by()} patched threads after this client was made: patch before the first client"
+            )
         with self.changed:
             # is_alive: a signal handler that raised may have interrupted start() before the thread began.
             if (self._thread is None or not self._thread.is_alive()) and not self.ended():

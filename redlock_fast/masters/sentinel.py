@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from ..wire.resp import without_arguments
 from ..wire.text import clean
-from .bounded_socket import BoundedSocket
+from .bounded_socket import BoundedSocket, connect_bounded
 
 SENTINEL_SCHEMES = ("redis+sentinel://", "rediss+sentinel://")
 DEFAULT_PORT = 26379
@@ -119,6 +119,6 @@ def _bounded(connection_class: Any, timeout: float) -> Any:
 
     class Bounded(connection_class):  # type: ignore[misc]
         def _connect(self) -> BoundedSocket:
-            return BoundedSocket(super()._connect(), timeout)
+            return connect_bounded(super()._connect, timeout)
 
     return Bounded

@@ -190,7 +190,8 @@ class FastRedlock(BaseClient):
             option overrides it.
         max_hold: How long renewal may hold a lock by default; None: no bound. A lock's own option overrides
             it, also with None.
-        engine: "native", "python" or "auto". ConfigError if an engine is requested by name and is not built.
+        engine: "native", "python", or "auto": native where it is built, python beside gevent. "native" is a
+            ConfigError where it is not built, and beside gevent. See docs/operations.md.
         clock: The lease clock: seconds that also count while the machine sleeps.
     """
 

@@ -11,24 +11,38 @@ from typing import Any, TypeVar
 
 from ..algorithm.effects import Effect, Exchange, Sleep, WaitForChange, WaitForReconnect, WaitForTurn
 from ..engine.contract import BatchVotes, Votes
+from ..errors import ClientClosed
 from ..masters.faults import has_faults, note_faults
 from ..masters.masters import Masters
 
 Result = TypeVar("Result")
 
 
-def drive(procedure: Generator[Effect, Any, Result], masters: Masters, first_result: Any = None) -> Result:
+def drive(
+    procedure: Generator[Effect, Any, Result],
+    masters: Masters,
+    first_result: Any = None,
+    generation: int | None = None,
+) -> Result:
     """Run ``procedure`` to its end and return its result.
 
     An exception that is raised while an effect is performed is thrown into the procedure. The procedure may
     clean up with further effects before it raises the exception again.
     ``first_result``: the result of the first effect if that was performed already: answers or an exception.
+    ``generation``: the generation of the client when the procedure began; None: it begins now.
+    Raises ClientClosed in a child of fork that has a copy of the caller: the parent's call goes on, with the
+    same token. So the child must neither use nor release it.
     """
     resume: Any = procedure.send
     argument: Any = None
+    state = masters.client_state
+    generation = state.generation if generation is None else generation
     while True:
         try:
             while True:  # inside the try: a signal handler may raise between two steps
+                if state.generation != generation:
+                    procedure.close()
+                    raise ClientClosed("this process is a child of fork: its parent continues this call")
                 effect = resume(argument)
                 resume, argument = procedure.send, None
                 if first_result is not None:

@@ -35,13 +35,15 @@ def acquire(
             note_faults(answers, masters)
         outcome: Lease | AcquireFailure | None = lock._finish_attempt(attempt, answers[0])
         if outcome is None:
-            outcome = drive(acquire_lock(lock, blocking, timeout, attempt), masters, answers)
+            outcome = drive(
+                acquire_lock(lock, blocking, timeout, attempt), masters, answers, lock._generation
+            )
         lock._acquiring = None
         return outcome
     except BaseException as error:
         if lock._acquiring is attempt:
             try:
-                drive(acquire_lock(lock, blocking, timeout, attempt), masters, error)
+                drive(acquire_lock(lock, blocking, timeout, attempt), masters, error, lock._generation)
             finally:
                 lock._acquiring = None
         raise

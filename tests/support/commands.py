@@ -30,7 +30,8 @@ class Command:
     """How to start it: with these masters, on this engine."""
 
     def __init__(self, masters: Masters | None, engine: str = "auto") -> None:
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("REDLOCK_FAST_")}
+        ours = "REDLOCK_FAST_", "COLUMNS"
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
         self.environment |= {"REDLOCK_FAST_ENGINE": engine, "PYTHONPATH": str(ROOT)}
         if masters is not None:
             self.environment["REDLOCK_FAST_MASTERS"] = " ".join(masters.urls)

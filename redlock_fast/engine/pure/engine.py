@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any, TypeVar
 
 from ...wire.commands import Dialect
@@ -80,7 +81,7 @@ class PureEngine:
         pending = me.requests
         if self._hub.interrupted():
             self._refuse(me)
-            sleep(max(0.0, min(timeout, REFUSED_PAUSE)))
+            time.sleep(max(0.0, min(timeout, REFUSED_PAUSE)))
         else:
             self._call(self._exchange, me)
         me.requests = []  # they refer to the waiter

@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
-from threading import RLock
 from time import monotonic
 from typing import TypeVar
 
@@ -58,7 +58,7 @@ class Hub:
     def reset(self) -> None:
         """Begins again without connections: a child of fork does."""
         self.generation += 1
-        self.mutex = RLock()
+        self.mutex = threading.RLock()
         self.safe_points = SafePoints()
         self.torn = False
         self.subscriptions = Subscriptions()
@@ -238,12 +238,11 @@ class Hub:
         waiter.requests, waiter.undecided, waiter.subscribed = [], 0, 0
 
     def _fail_inherited(self, me: Waiter) -> None:
-        """A child of fork returns to a wait of its parent: the connections are gone."""
+        """A child of fork returns to a wait of its parent: no vote counts, and this process sent nothing."""
         for request in me.requests:
-            for channel in self.channels:
-                request.count(channel.index, FAULT, "not connected")
-            request.decide()
+            request.forget()
         me.generation, me.outer = self.generation, None
+        me.undecided = me.subscribed = 0
 
     # --- the watch poller --------------------------------------------------------------------------
 
@@ -410,6 +409,8 @@ class Hub:
                     timeout = 0.0
             poll = self.poller.poll
             events = self.safe_points.wait(poll, timeout * 1000) if timeout > 0 else poll(0)
+            if me.generation != self.generation:
+                return  # in a child of fork the descriptors belong to other connections
             kicked = False
             for fd, event in events:
                 readable = self.by_fd.get(fd)

@@ -8,6 +8,9 @@ import select
 import sys
 from typing import Any
 
+from ...errors import ConfigError
+from ..greenlets import patched_by
+
 
 class LoopFd:
     """Readable while a connection has something to read, or can take output again, or after ``signal``."""
@@ -16,6 +19,10 @@ class LoopFd:
     _poll: Any = None
 
     def __init__(self) -> None:
+        if library := patched_by():
+            raise ConfigError(
+                f"{library} removes epoll and kqueue, and asyncio clients need one: use FastRedlock"
+            )
         self._poll = self._new()
         self._wakefd = os.pipe()
         for end in self._wakefd:

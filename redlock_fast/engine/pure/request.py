@@ -61,6 +61,16 @@ class PendingRequest:
         self.resend_until = resend_until
         self.decided = waiter is None
 
+    def forget(self) -> None:
+        """Decides the request in a child of fork as if it had not been sent: the parent sent it."""
+        masters = range(len(self.values))
+        self.values = [FAULT for _ in masters]
+        self.details = dict.fromkeys(masters, "not connected")
+        self.granted = self.refused = self.pending = self.sent = 0
+        self.faulty = len(masters)
+        self.subscription = None
+        self.decided = True
+
     def has_voted(self, master: int) -> bool:
         return self.values[master] != NO_REPLY
 

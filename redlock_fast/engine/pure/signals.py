@@ -11,8 +11,9 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from threading import get_ident
 from typing import Any, TypeVar
+
+from ..greenlets import patched_by
 
 try:
     # Without the enums around it: six times faster.
@@ -30,8 +31,11 @@ def block_signals() -> Any:
     """In a background thread of the library: leave all signals to the threads of the program.
 
     The kernel then holds a signal of the process back until the main thread is at a safe point, unless the
-    program has other threads of its own. Returns the mask of before, for ``restore_signals``.
+    program has other threads of its own. Returns the mask of before, for ``restore_signals``. A greenlet has
+    no mask of its own: returns None, and changes nothing.
     """
+    if patched_by():
+        return None
     return pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
 
@@ -52,14 +56,14 @@ class SafePoints:
 
     def interrupted(self) -> bool:
         """Whether the caller is a signal handler that interrupted the engine between safe points."""
-        return self._inside and get_ident() == threading.main_thread().ident
+        return self._inside and threading.get_ident() == threading.main_thread().ident
 
     def call(self, operation: Callable[..., T], *args: object) -> T:
         """Calls an operation of the engine.
 
         Handlers run before it, after it, and in its calls of ``wait``.
         """
-        if get_ident() != threading.main_thread().ident:
+        if threading.get_ident() != threading.main_thread().ident:
             return operation(*args)
         mask = pthread_sigmask(signal.SIG_BLOCK, ())
         try:
@@ -72,7 +76,7 @@ class SafePoints:
 
     def wait(self, blocking: Callable[..., T], *args: object) -> T:
         """Makes a call that blocks, at a safe point. The caller holds no mutex."""
-        if get_ident() != threading.main_thread().ident:
+        if threading.get_ident() != threading.main_thread().ident:
             return blocking(*args)
         try:
             self._inside = False

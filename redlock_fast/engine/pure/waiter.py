@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import weakref
 from collections.abc import Sequence
 from math import inf
-from threading import Lock, get_ident
 from typing import TYPE_CHECKING
 
 from ..contract import NOT_SENT, Batch, BatchVotes, Request, Votes
@@ -49,8 +49,8 @@ class Waiter:
         self.generation = generation
         self.limit = inf
         self.last_reply = self.idle_timeout = 0.0
-        self.thread = get_ident()
-        self.wake: Lock | None = None
+        self.thread = threading.get_ident()
+        self.wake: threading.Lock | None = None
         self.kick: socket.socket | None = None
         self.seen_epoch = -1
         self.outer: Waiter | None = None
@@ -96,10 +96,10 @@ class Waiter:
             with contextlib.suppress(OSError):  # its buffer is full, so it is readable
                 self.kick.send(b"!")
 
-    def prepare_sleep(self) -> Lock:
+    def prepare_sleep(self) -> threading.Lock:
         """The lock that the thread acquires to sleep until ``notify``."""
         if self.wake is None:
-            self.wake = Lock()
+            self.wake = threading.Lock()
             self.wake.acquire()
         return self.wake
 

@@ -88,10 +88,11 @@ def test_what_is_behind_the_dashes_is_the_commands(once: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["exec", "job"], "no command: put it after --"),
-        (["exec", "job", "--"], "no command: put it after --"),
+        (["exec", "job"], "exec: error: no COMMAND: put it after --"),
+        (["exec", "job", "--"], "exec: error: no COMMAND: put it after --"),
         (["exec", "--", "true"], "NAME"),
-        (["exec", "job", "true"], "unrecognized arguments: true"),
+        (["exec", "job", "true"], "exec: error: no COMMAND: put it after --"),
+        (["exec", "job", "more", "--", "true"], "exec: error: unknown arguments: more"),
         (["exec", "job", "--ttl", "x", "--", "true"], "--ttl"),
         (["exec", "job", "--timeout", "-2", "--", "true"], "--timeout"),
         (["exec", "job", "-E", "256", "--", "true"], "0 to 255"),
@@ -105,6 +106,7 @@ def test_bad_usage(once: Command, arguments: list[str], said: str) -> None:
     code, out, err = once.run(*arguments)
     assert (code, out) == (64, "")
     assert said in err
+    assert ("usage: redlock-fast exec NAME [options] -- COMMAND" in err) == ("usage:" in err)
     assert "secret" not in err
     assert "Traceback" not in err
 
@@ -146,6 +148,26 @@ def test_contention(command: Command, tmp_path: Path) -> None:
             assert first_line(second) == "mine"
             assert second.wait(DEADLINE) == 0
         assert first.wait(DEADLINE) == 5
+
+
+def test_verbose_says_why_it_did_not_run(command: Command, valkey: Masters, raw: Raw) -> None:
+    for node in raw(valkey):
+        node.set("job", "another client's", px=600_000)
+    never = ["-v", "--", "no-such-command"]
+    code, out, err = command.run("exec", "job", *never)
+    why = "redlock-fast: no-such-command was not run: another client holds the lock job"
+    assert (code, out) == (1, "")
+    assert why in err.splitlines()
+    code, _, err = command.run("exec", "job", "--timeout", "0.2", *never)
+    assert code == 1
+    assert f"{why}, after 0.2 s" in err.splitlines()
+    with running(command.start("exec", "job", "--timeout", "-1", *never)) as process:
+        assert process.stderr is not None
+        while "master-connected" not in process.stderr.readline():
+            assert process.poll() is None
+        process.terminate()
+        said = process.communicate(timeout=DEADLINE)[1].splitlines()
+    assert "redlock-fast: no-such-command was not run: SIGTERM ended the wait for the lock" in said
 
 
 def test_it_is_renewed_though_a_master_dies(command: Command, valkey: Masters, raw: Raw) -> None:

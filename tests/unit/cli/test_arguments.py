@@ -6,6 +6,7 @@ import argparse
 import io
 import math
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -147,6 +148,38 @@ def test_a_terminal_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
     assert terminal.getvalue().splitlines()[0] == "name        ttl  note"
 
 
+WIDE = [["orders:" + "x" * 60, "0b5e6789", "yes", *["12.5 s"] * 9], ["o", "0b5e6789", "no", *["-"] * 9]]
+HEAD = ["lock", "token", "quorum", *(f"ttl {number}" for number in range(9))]
+
+
+@pytest.mark.parametrize("rich", [True, False])
+@pytest.mark.parametrize("columns", ["80", "60"])
+def test_a_wide_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch, rich: bool, columns: str) -> None:
+    """No line is wider, each part begins with the names, and no character of a cell is lost."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", columns)
+    if not rich:
+        monkeypatch.setitem(sys.modules, "rich", None)
+    tables.show(HEAD, WIDE)
+    shown = re.sub(r"\x1b\[\d*m", "", terminal.getvalue())
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= int(columns)
+    parts = sum("lock" in line for line in lines)
+    assert parts == sum("orders:" in line for line in lines) >= 2
+    assert all(shown.count(name) == 1 for name in HEAD[1:])
+    assert shown.count("x") == 60 * parts
+    assert shown.count("12.5 s") == 9
+
+
+def test_a_row_of_a_pipe_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    tables.show(HEAD, WIDE)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 HELP = (
@@ -193,12 +226,14 @@ def test_help_takes_little_more_than_the_package() -> None:
 
 @pytest.mark.parametrize("command", cli.MODULES)
 def test_help_has_units_defaults_an_example_and_exit_codes(
-    command: str, capsys: pytest.CaptureFixture[str]
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit, match="0"):
         cli.main([command, "--help"])
     said = capsys.readouterr().out
     assert f"  redlock-fast {command} " in said.split("example")[1]
+    assert max(map(len, said.splitlines())) <= 80
     assert "\n  64        wrong usage" in said.split("exit codes:")[1]
     for option in ("--ttl", "--timeout", "--seconds", "--grace"):
         assert option not in said or f"{option} SECONDS" in said
@@ -219,6 +254,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         ["bench", "--seconds", "61"],
         ["bench", "--threads", "x"],
         ["exec", "a", "--grace", "nan", "--", "true"],
+        ["demo", "more"],
     ],
 )
 def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +262,7 @@ def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str])
         cli.main(arguments)
     said = capsys.readouterr()
     assert said.out == ""
-    assert "usage: redlock-fast" in said.err
+    assert f"usage: redlock-fast {arguments[0]} " in said.err
     assert "secret" not in said.err
 
 

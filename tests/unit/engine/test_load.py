@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import select
+import socket
+import subprocess
 import sys
+import threading
 from types import ModuleType
+from typing import ClassVar
 
 import pytest
 
+import redlock_fast
 from redlock_fast.engine import load
 from redlock_fast.engine.contract import Engine
 from redlock_fast.errors import ConfigError
@@ -18,7 +25,7 @@ NATIVE = "redlock_fast.engine._native"
 def built(monkeypatch: pytest.MonkeyPatch) -> object:
     """What stands for the class of a compiled engine."""
     module = ModuleType(NATIVE)
-    engine = object()
+    engine = type("NativeEngine", (), {})
     module.NativeEngine = engine  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, NATIVE, module)
     return engine
@@ -95,3 +102,93 @@ def test_unknown_names_are_refused(monkeypatch: pytest.MonkeyPatch, name: str) -
     monkeypatch.setenv("REDLOCK_FAST_ENGINE", name)
     with pytest.raises(ConfigError, match="must be"):
         load()
+
+
+# --- greenlets -----------------------------------------------------------------------------------
+
+
+class Patch:
+    """``patch(library, *modules)``: stands for what the library replaces in these modules."""
+
+    PLACES: ClassVar = {
+        "socket": (socket, "socket"),
+        "select": (select, "select"),
+        "threading": (threading, "get_ident"),
+    }
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, library: str, *modules: str) -> None:
+        for name in modules or self.PLACES:
+            module, attribute = self.PLACES[name]
+            kind = type(attribute, (), {"__module__": f"{library}.{name}"})
+            self._monkeypatch.setattr(module, attribute, kind)
+
+
+@pytest.fixture
+def patch(monkeypatch: pytest.MonkeyPatch) -> Patch:
+    return Patch(monkeypatch)
+
+
+def test_auto_cooperates_with_greenlets(patch: Patch, built: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after the import, and again the native engine where nothing is patched."""
+    assert load() is built
+    assert redlock_fast.ENGINE == "native"
+    patch("gevent")
+    assert load() is load("python") is pure()
+    monkeypatch.setenv("REDLOCK_FAST_ENGINE", "auto")
+    assert load() is pure()
+    assert redlock_fast.ENGINE == "python"
+
+
+@pytest.mark.parametrize("library", ["gevent", "eventlet"])
+@pytest.mark.parametrize("modules", [(), ("socket",), ("threading",)])
+def test_native_beside_greenlets_is_refused(
+    patch: Patch, built: object, monkeypatch: pytest.MonkeyPatch, library: str, modules: tuple[str, ...]
+) -> None:
+    patch(library, *modules)
+    with pytest.raises(ConfigError, match=rf"^engine must not be 'native' beside {library}: a greenlet"):
+        load("native")
+    monkeypatch.setenv("REDLOCK_FAST_ENGINE", "native")
+    with pytest.raises(ConfigError, match=r"^REDLOCK_FAST_ENGINE must not be 'native'"):
+        load()
+
+
+@pytest.mark.parametrize(
+    "modules", [("socket",), ("socket", "select"), ("threading",), ("select", "threading")]
+)
+@pytest.mark.parametrize("engine", ["auto", "python"])
+def test_half_a_patch_is_refused(patch: Patch, built: object, modules: tuple[str, ...], engine: str) -> None:
+    """With greenlets that share the locks of threads, two of them would lead the engine."""
+    patch("gevent", *modules)
+    with pytest.raises(ConfigError, match=r"only a part .*monkey\.patch_all\(\)"):
+        load(engine)
+
+
+@pytest.mark.parametrize("engine", ["auto", "python"])
+def test_eventlet_is_refused(patch: Patch, built: object, engine: str) -> None:
+    patch("eventlet")
+    with pytest.raises(ConfigError, match=r"eventlet .* use gevent, asyncio or threads"):
+        load(engine)
+
+
+def test_patch_after_the_client_is_refused(patch: Patch, built: object) -> None:
+    """Its condition is one of threads: a greenlet that waits for it would stop all others."""
+    client = redlock_fast.FastRedlock(["redis://127.0.0.1:1"], engine="python")
+    patch("gevent")
+    with pytest.raises(ConfigError, match="before the first client"):
+        client.acquire("a lock", blocking=False)
+    client.close()
+
+
+def test_an_import_with_a_wrong_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error comes where a client is made, and names the variable."""
+    code = "import redlock_fast as r; print(r.FastRedlock.__name__, r.Lock.__name__, r.__version__)"
+    environment = {**os.environ, "REDLOCK_FAST_ENGINE": "fast"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    monkeypatch.setenv("REDLOCK_FAST_ENGINE", "fast")
+    for use in (lambda: redlock_fast.FastRedlock(["redis://a"]), lambda: redlock_fast.ENGINE):
+        with pytest.raises(ConfigError, match=r"^REDLOCK_FAST_ENGINE must be 'auto', 'native' or 'python'"):
+            use()

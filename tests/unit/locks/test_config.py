@@ -208,7 +208,7 @@ def test_engine(value: Any) -> None:
 
 def test_engine_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDLOCK_FAST_ENGINE", "rust")
-    refused(lambda: FastRedlock(URLS), "engine", "'auto', 'native' or 'python'", "'rust'")
+    refused(lambda: FastRedlock(URLS), "REDLOCK_FAST_ENGINE", "'auto', 'native' or 'python'", "'rust'")
 
 
 @pytest.mark.parametrize("value", [None, 5, ["a"], object()], ids=short)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Callable, Iterator
 from random import Random
@@ -10,10 +11,18 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.forking import exit_code, fork_child
 from support.resp_streams import cut, stream
 
 from redlock_fast.masters import bounded_socket as _bounded
-from redlock_fast.masters.bounded_socket import MAX_ANSWER, MAX_ANSWERS, MAX_REPLIES, BoundedSocket, Pushed
+from redlock_fast.masters.bounded_socket import (
+    MAX_ANSWER,
+    MAX_ANSWERS,
+    MAX_REPLIES,
+    BoundedSocket,
+    Pushed,
+    connect_bounded,
+)
 from redlock_fast.wire.resp import MAX_DEPTH, MAX_REPLY, ProtocolError, Scan, resume
 
 Said = Callable[..., BoundedSocket]
@@ -190,3 +199,37 @@ def test_what_it_hands_on_is_what_was_said(chance: Random) -> None:
             while True:
                 got += sock.recv(1 + chance.randrange(100))
         assert data.startswith(got)
+
+
+def test_child_of_fork_closes_its_copy() -> None:
+    """Catches: a greenlet of the parent that goes on in the child, and reads the replies to its parent."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        bounded = BoundedSocket(ours, 20.0)
+
+        def child() -> None:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                bounded.recv(1)
+            released.sendall(b"x")
+
+        other, peer = socket.socketpair()
+        with other, peer:
+            released = BoundedSocket(other, 20.0).release()
+            assert exit_code(fork_child(child)) == 0
+            assert peer.recv(1) == b"x"
+        theirs.sendall(b"+OK\r\n")
+        assert bounded.recv(4096) == b"+OK\r\n", "the parent's is open, and not shut down"
+
+
+def test_connection_that_a_fork_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+
+    def connect() -> socket.socket:
+        monkeypatch.setattr(os, "getpid", lambda: -1)  # as in the child, where the greenlet goes on
+        return ours
+
+    with theirs:
+        with pytest.raises(ConnectionError, match="parent process"):
+            connect_bounded(connect, 20.0)
+        assert ours.fileno() == -1
+        assert theirs.recv(1) == b""

@@ -12,6 +12,7 @@ import pytest
 from redlock_fast.aio import driver as aio_driver
 from redlock_fast.algorithm.effects import Effect, Exchange, Sleep, WaitForQuorum
 from redlock_fast.engine.contract import Votes
+from redlock_fast.errors import ClientClosed
 from redlock_fast.threads import driver as threads_driver
 
 VOTES = [Votes((1,), 1, 1, 0, 0, {})]
@@ -38,6 +39,7 @@ def masters(performed: list[object]) -> Any:
         pause=pause,
         connector=SimpleNamespace(wake_soon=lambda: performed.append("wake_soon")),
         wait_for_quorum=lambda timeout: performed.append(("quorum", timeout)),
+        client_state=SimpleNamespace(generation=0),
     )
 
 
@@ -114,4 +116,47 @@ def test_the_first_result_replaces_the_first_effect(drive: Drive, performed: lis
     assert drive(procedure(), VOTES) is VOTES
     with pytest.raises(Interrupted):
         drive(procedure(), Interrupted())
+    assert performed == []
+
+
+# --- a child of fork that has a copy of the caller: a greenlet of the parent -----------------------
+
+
+def releasing(performed: list[object]) -> Procedure:
+    """As an acquire: after an exception it sends a release."""
+    try:
+        yield Exchange([], 1, 1.0)
+        yield Exchange([], 2, 1.0)
+    except Exception:
+        yield Exchange([], 0, 0.0)
+        raise
+    finally:
+        performed.append("cleaned up")
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_child_of_fork_sends_nothing_for_its_parent(failing: bool) -> None:
+    """Catches: a copy of an acquire that releases the token that its parent was granted."""
+    performed: list[object] = []
+    of_parent = masters(performed)
+
+    def exchange(*_: object) -> list[Votes]:
+        performed.append("exchange")
+        of_parent.client_state.generation += 1
+        if failing:
+            raise Interrupted
+        return VOTES
+
+    of_parent.engine.exchange = exchange
+    with pytest.raises(ClientClosed, match="its parent continues"):
+        threads_driver.drive(releasing(performed), of_parent)
+    assert performed == ["exchange", "cleaned up"]
+
+
+@pytest.mark.parametrize("first", [VOTES, Interrupted()])
+def test_child_of_fork_after_the_first_exchange(first: Any) -> None:
+    """The fast path made it, before the fork or in the middle of it."""
+    performed: list[object] = []
+    with pytest.raises(ClientClosed):
+        threads_driver.drive(releasing(performed), masters(performed), first, generation=-1)
     assert performed == []

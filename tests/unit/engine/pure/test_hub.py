@@ -62,6 +62,24 @@ def test_a_child_of_fork_is_not_inside(made: list[Fleet]) -> None:
     assert f.ask(acquire(b"k", 1), 1).granted == 1
 
 
+def test_a_child_of_fork_counts_no_votes_of_its_parent(made: list[Fleet]) -> None:
+    """Catches: a copy of a greenlet that gets its parent's lease, or releases what its parent was granted."""
+    f = Fleet(PureEngine, granting, granting, granting)
+    made.append(f)
+    assert isinstance(f.engine, PureEngine)
+    hub, waiter = f.engine._hub, Waiter()
+    f.engine._fill(waiter, [acquire(b"k", f.all)], 2, 0, LONG, 0.0)
+    (request,) = waiter.requests
+    hub.locked(hub.submit, waiter, waiter.last_reply)
+    while not request.decided:  # the thread that waits has not seen it
+        f.engine.maintain()
+    assert request.votes().granted >= 2
+    f.engine.after_fork_in_child()
+    hub.wait(waiter)
+    votes = request.votes()
+    assert (votes.granted, votes.faulty, votes.sent) == (0, 3, 0)
+
+
 def test_requests_that_outlive_the_engine(made: list[Fleet]) -> None:
     """Catches: coroutines that are freed together with their engine, after its sockets were closed."""
     f = Fleet(PureEngine, silent)

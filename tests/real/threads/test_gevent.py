@@ -1,0 +1,83 @@
+"""Beside gevent a client waits in its own greenlet, and all promises hold. Each test is a process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.keys import sizes
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast.embedded import Masters
+
+pytestmark = pytest.mark.skipif(find_spec("gevent") is None, reason="gevent (pip install gevent) is missing")
+
+WORKER = Path(__file__).parents[2] / "support" / "worker_gevent.py"
+#: The part of a wait for which other greenlets may stand still.
+SHARE = 0.25
+
+both_orders = pytest.mark.parametrize("order", ["patched first", "imported first"])
+
+
+def run(what: str, masters: Masters, order: str = "patched first") -> Any:
+    command = [sys.executable, str(WORKER), what, order, *masters.urls]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3 * DEADLINE)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@both_orders
+def test_other_greenlets_run_while_one_waits(valkey: Masters, order: str) -> None:
+    """Catches: the native engine, whose wait stops all greenlets of the thread."""
+    seen = run("wait", valkey, order)
+    assert seen["got"] is False
+    assert seen["gap"] < SHARE * seen["waited"]
+    assert seen["released"]
+
+
+@both_orders
+def test_locks_are_renewed_while_a_greenlet_waits(valkey: Masters, order: str) -> None:
+    """Catches: a lock that is lost while another greenlet waits; signals that renewal blocks for all."""
+    seen = run("renew", valkey, order)
+    assert seen == {
+        "got": False,
+        "kept": [True] * 5,
+        "lost": [],
+        "released": [True] * 5,
+        "blocked": [],
+    }
+
+
+@both_orders
+def test_greenlets_take_turns(valkey: Masters, order: str) -> None:
+    """Catches: two holders, because all greenlets of a thread have one ident, or one threading.local."""
+    seen = run("turns", valkey, order)
+    assert seen["most"] == {"plain": 1, "reentrant": 1}
+    assert seen["done"] == {"plain": 60, "reentrant": 30}
+
+
+@both_orders
+def test_child_of_fork_ends_the_calls_of_its_parent(valkey: Masters, order: str) -> None:
+    """Catches: a copy of a greenlet that releases, or gets, what its parent asked for."""
+    seen = run("fork", valkey, order)
+    assert seen["codes"] == [0] * 10
+    assert seen["released"] == [True, True]
+    assert seen["ends"] == ["got True"] * 2
+    assert seen["faults"] == [0] * 5
+    assert seen["then"] == [True, True]
+    eventually(lambda: sizes(valkey) == [0] * 5, "no key is left")
+
+
+def test_the_end_of_the_process_releases(valkey: Masters) -> None:
+    assert run("leave", valkey) == {"engine": "python", "held": True}
+    assert sizes(valkey) == [0] * 5
+
+
+def test_asyncio_beside_gevent_is_refused(valkey: Masters) -> None:
+    said = run("loop", valkey)
+    assert said == "gevent removes epoll and kqueue, and asyncio clients need one: use FastRedlock"

@@ -1,0 +1,11 @@
+"""Functions for processes that multiprocessing spawns: these import them by name."""
+
+from __future__ import annotations
+
+from redlock_fast import FastRedlock
+
+
+def try_lock(urls: list[str], engine: str, name: str) -> bool:
+    """Whether a new client in this process gets the lock."""
+    with FastRedlock(urls, engine=engine, node_timeout=5.0, connect_timeout=20.0) as client:
+        return client.acquire(name, ttl=60.0, blocking=False) is not None
