@@ -45,7 +45,14 @@ class AsyncLock(LockState):
 
     @property
     def lost(self) -> asyncio.Event:
-        """An event that is set when the lock is lost; see [`Lock.lost`][redlock_fast.Lock.lost]."""
+        """An event that is set when the lock is lost; see [`Lock.lost`][redlock_fast.Lock.lost].
+
+        Examples:
+            >>> await lock.lost.wait()
+
+        Raises:
+            AttributeError: Without ``auto_extend=True``.
+        """
         if self._auto_extension is None:
             raise AttributeError("lost: only a lock with auto_extend=True has this event")
         event: asyncio.Event = self._auto_extension.lost
@@ -54,20 +61,49 @@ class AsyncLock(LockState):
     async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire the lock; see [`Lock.acquire`][].
 
-        Also raises WrongLoop, in another event loop than the client's.
+        Examples:
+            >>> if await lock.acquire(timeout=2.0):
+            ...     await lock.release()
+
+        Raises:
+            RedlockError: As [`Lock.acquire`][].
+            WrongLoop: The client belongs to another event loop, which is open.
         """
         return self._acquired(await acquire(self, blocking, timeout, self._core.loop_binding()))
 
     async def release(self) -> bool:
-        """Delete the key on all masters that may have it; see [`Lock.release`][]."""
+        """Delete the key on all masters that may have it; see [`Lock.release`][].
+
+        Examples:
+            >>> released = await lock.release()
+
+        Raises:
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
         return await release(self, self._core.loop_binding())
 
     async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
-        """Make the lease last ``ttl`` seconds from now; see [`Lock.extend`][]."""
+        """Make the lease last ``ttl`` seconds from now; see [`Lock.extend`][].
+
+        Examples:
+            >>> validity = await lock.extend(30.0)
+
+        Raises:
+            RedlockError: As [`Lock.extend`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
         return await drive(extend_lock(self, ttl, confirm), self._core.loop_binding())
 
     async def downgrade(self) -> float:
-        """Turn a held write lock into a read lock; see [`Lock.downgrade`][]."""
+        """Turn a held write lock into a read lock; see [`Lock.downgrade`][].
+
+        Examples:
+            >>> validity = await lock.downgrade()
+
+        Raises:
+            RedlockError: As [`Lock.downgrade`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
         return await drive(downgrade(self._core, self), self._core.loop_binding())
 
     async def __aenter__(self) -> AsyncLock:
@@ -99,7 +135,7 @@ class AsyncFastRedlock(BaseClient):
     Share one client among all tasks: they use the same connections, and their requests of one iteration of
     the loop leave together. Close the client with ``await client.close()`` or ``async with``.
 
-    Example:
+    Examples:
         >>> client = AsyncFastRedlock(["redis://a", "redis://b", "redis://c"])
         >>> async with client.lock("orders:42", timeout=5.0):
         ...     await ship("orders:42")
@@ -136,6 +172,13 @@ class AsyncFastRedlock(BaseClient):
 
         ``on_lost`` runs in the event loop and may be a coroutine function. On a loss the body of ``async
         with`` is cancelled, unless ``cancel_on_loss`` is False; ``async with`` then raises LockLost.
+
+        Examples:
+            >>> async with client.lock("orders:42", timeout=2.0) as lock:
+            ...     await ship("orders:42")
+
+        Raises:
+            ConfigError: An invalid name, ttl or option.
         """
         if unknown:
             refuse_unknown("lock()", unknown, AsyncFastRedlock.lock)
@@ -151,14 +194,30 @@ class AsyncFastRedlock(BaseClient):
     def rwlock(
         self, resource: str | bytes, ttl: float | None = None, **options: Any
     ) -> ReadWriteLock[AsyncLock]:
-        """A read-write lock on ``resource``; see [`FastRedlock.rwlock`][]."""
+        """A read-write lock on ``resource``; see [`FastRedlock.rwlock`][].
+
+        Examples:
+            >>> async with client.rwlock("catalogue").read():
+            ...     await show()
+
+        Raises:
+            ConfigError: As [`FastRedlock.rwlock`][].
+        """
         make = functools.partial(self._of_kind, resource, ttl, options)
         return ReadWriteLock(self.check_key(resource), self.policy, make)
 
     def semaphore(
         self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
     ) -> AsyncLock:
-        """A lock that up to ``permits`` holders have at the same time; see [`FastRedlock.semaphore`][]."""
+        """A lock that up to ``permits`` holders have at the same time; see [`FastRedlock.semaphore`][].
+
+        Examples:
+            >>> async with client.semaphore("exports", permits=3):
+            ...     await export()
+
+        Raises:
+            ConfigError: As [`FastRedlock.semaphore`][].
+        """
         lock_kind = semaphore_kind(self.check_key(resource), permits, self.policy)
         return self._of_kind(resource, ttl, options, lock_kind)
 
@@ -186,6 +245,14 @@ class AsyncFastRedlock(BaseClient):
         """A reentrant lock on ``resource``, one object for all tasks; see [`FastRedlock.rlock`][].
 
         On a loss the body of the outermost ``async with`` is cancelled, unless ``cancel_on_loss`` is False.
+
+        Examples:
+            >>> lock = client.rlock("orders:42")
+            >>> async with lock, lock:
+            ...     await ship("orders:42")
+
+        Raises:
+            ConfigError: As [`FastRedlock.rlock`][].
         """
         if unknown:
             refuse_unknown("rlock()", unknown, AsyncFastRedlock.rlock)
@@ -211,7 +278,15 @@ class AsyncFastRedlock(BaseClient):
         release_at_exit: bool | None = None,
         **unknown: Any,
     ) -> AsyncLock:
-        """One lock on all of ``resources``, or on none; see [`FastRedlock.multilock`][]."""
+        """One lock on all of ``resources``, or on none; see [`FastRedlock.multilock`][].
+
+        Examples:
+            >>> async with client.multilock(["account:1", "account:2"]):
+            ...     await transfer(1, 2)
+
+        Raises:
+            ConfigError: As [`FastRedlock.multilock`][].
+        """
         if unknown:
             refuse_unknown("multilock()", unknown, AsyncFastRedlock.multilock)
         auto_extension = loop_auto_extension(self, auto_extend, on_lost, max_hold, cancel_on_loss)
@@ -224,7 +299,15 @@ class AsyncFastRedlock(BaseClient):
     async def acquire(
         self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> AsyncLock | None:
-        """An acquired lock, or None if another holder has it; see [`FastRedlock.acquire`][]."""
+        """An acquired lock, or None if another holder has it; see [`FastRedlock.acquire`][].
+
+        Examples:
+            >>> lock = await client.acquire("orders:42", blocking=False)
+
+        Raises:
+            RedlockError: As [`FastRedlock.acquire`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
         if not self._plain or self._class_of(AsyncLock) is not AsyncLock:  # an observer makes other locks
             lock = self.lock(resource, ttl)
             return lock if await lock.acquire(blocking, timeout) else None
@@ -234,21 +317,55 @@ class AsyncFastRedlock(BaseClient):
     async def acquire_many(
         self, resources: Sequence[str | bytes], ttl: float | None = None
     ) -> list[AsyncLock | None]:
-        """One attempt for each of many resources; see [`FastRedlock.acquire_many`][]."""
+        """One attempt for each of many resources; see [`FastRedlock.acquire_many`][].
+
+        Examples:
+            >>> locks = await client.acquire_many(["orders:1", "orders:2"])
+
+        Raises:
+            RedlockError: As [`FastRedlock.acquire_many`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
         return await drive(acquire_many(self, AsyncLock, resources, ttl), self.loop_binding())
 
     async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
-        """Release many locks; see [`FastRedlock.release_many`][]. A cancelled call still releases all."""
+        """Release many locks; see [`FastRedlock.release_many`][]. A cancelled call still releases all.
+
+        Examples:
+            >>> await client.release_many([lock for lock in locks if lock])
+
+        Raises:
+            RedlockError: As [`FastRedlock.release_many`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
         return await drive(release_many(self, locks), self.loop_binding())
 
     async def extend_many(self, locks: Sequence[AsyncLock], ttl: float | None = None) -> list[bool]:
-        """Extend many leases; see [`FastRedlock.extend_many`][]."""
+        """Extend many leases; see [`FastRedlock.extend_many`][].
+
+        Examples:
+            >>> await client.extend_many([lock for lock in locks if lock], ttl=30.0)
+
+        Raises:
+            RedlockError: As [`FastRedlock.extend_many`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
         return await drive(extend_many(self, locks, ttl), self.loop_binding())
 
     def synchronized(
         self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
-        """Decorator for async functions only; see [`FastRedlock.synchronized`][]."""
+        """Decorator for async functions only; see [`FastRedlock.synchronized`][].
+
+        Examples:
+            >>> @client.synchronized("nightly-report", timeout=0)
+            ... async def report() -> None: ...
+
+        Raises:
+            ConfigError: A function that is not async, or as [`FastRedlock.synchronized`][].
+            RedlockError: A call of the function: as [`FastRedlock.synchronized`][].
+            WrongLoop: A call of the function in another event loop than the client's.
+        """
         if not callable(resource):
             self.lock(resource, ttl, **options)  # raises ConfigError at the decorator, not at the first call
 
@@ -266,7 +383,15 @@ class AsyncFastRedlock(BaseClient):
         return decorate
 
     async def locked(self, resource: str | bytes) -> bool:
-        """Ask the masters whether ``resource`` is locked now; see [`FastRedlock.locked`][]."""
+        """Ask the masters whether ``resource`` is locked now; see [`FastRedlock.locked`][].
+
+        Examples:
+            >>> locked = await client.locked("orders:42")
+
+        Raises:
+            RedlockError: As [`FastRedlock.locked`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
         self.check_open()
         key = self.check_key(resource)
         if not self.client_state.ready:
@@ -276,13 +401,26 @@ class AsyncFastRedlock(BaseClient):
     async def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected; see [`FastRedlock.connect`][].
 
-        Also raises WrongLoop.
+        Examples:
+            >>> connected = await client.connect(timeout=5.0)
+
+        Raises:
+            RedlockError: As [`FastRedlock.connect`][].
+            WrongLoop: The client belongs to another event loop, which is open.
         """
         self.check_open()
         return await self.loop_binding().wait_for_quorum(self.connect_timeout if timeout is None else timeout)
 
     async def close(self) -> None:
-        """Close all connections and end renewal; see [`FastRedlock.close`][]."""
+        """Close all connections and end renewal; see [`FastRedlock.close`][].
+
+        Examples:
+            >>> async with AsyncFastRedlock(urls) as client:    # closes the client at the end
+            ...     await client.acquire("orders:42")
+
+        Raises:
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
         binding = self.bound
         if binding is not None and binding.alive():
             binding = self.loop_binding()

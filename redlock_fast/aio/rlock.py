@@ -68,7 +68,18 @@ class AsyncRLock(Reentrant):
         self._bodies: list[tuple[weakref.ref[asyncio.Task[Any]], Ownership]] = []
 
     async def acquire(self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None) -> bool:
-        """Enter one level; see [`RLock.acquire`][]. A cancelled call has not entered."""
+        """Enter one level; see [`RLock.acquire`][]. A cancelled call has not entered.
+
+        Examples:
+            >>> if await rlock.acquire(timeout=2.0):
+            ...     await rlock.release()
+
+        Raises:
+            RedlockError: As [`RLock.acquire`][].
+            RecursionError: More than 1,000 levels.
+            RuntimeError: No task is running that could own the lock.
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
         ownership = self._ownership()
         if ownership is not None:
             ownership.lock._waiting_time(blocking, timeout)  # raises ConfigError for invalid arguments
@@ -81,7 +92,15 @@ class AsyncRLock(Reentrant):
         return granted
 
     async def release(self) -> bool:
-        """Leave one level; see [`RLock.release`][]. A cancelled call has left it."""
+        """Leave one level; see [`RLock.release`][]. A cancelled call has left it.
+
+        Examples:
+            >>> alive = await rlock.release()
+
+        Raises:
+            RuntimeError: The caller holds nothing.
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
         ownership = self._require_owned()
         if not self._decrement(ownership):
             locked: bool = ownership.lock.locked()
@@ -93,7 +112,15 @@ class AsyncRLock(Reentrant):
             self._drop(ownership.lock)
 
     async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
-        """Make the lease last ``ttl`` seconds from now, for all levels; see [`Lock.extend`][]."""
+        """Make the lease last ``ttl`` seconds from now, for all levels; see [`Lock.extend`][].
+
+        Examples:
+            >>> validity = await rlock.extend(30.0)
+
+        Raises:
+            RedlockError: As [`RLock.extend`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
         validity: float = await self._require_held().lock.extend(ttl, confirm=confirm)
         return validity
 

@@ -87,7 +87,7 @@ class Aioredlock:
     ``internal_lock_timeout``: the lease in seconds of locks without a ``lock_timeout``, which are extended
     while they are held. ``options``: options of AsyncFastRedlock. Raises ConfigError (a ValueError).
 
-    Example:
+    Examples:
         >>> manager = Aioredlock([{"host": "a", "port": 6379}])
         >>> async with await manager.lock("orders:42", lock_timeout=10):
         ...     await ship("orders:42")

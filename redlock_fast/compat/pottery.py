@@ -116,7 +116,7 @@ class _Settings:
 class Redlock(_Settings):
     """A lock with the signature of ``threading.Lock``; its lease ends after ``auto_release_time`` seconds.
 
-    Example:
+    Examples:
         >>> with Redlock(key="orders:42", masters={redis.Redis(port=6379)}):
         ...     ship("orders:42")
     """

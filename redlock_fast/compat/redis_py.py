@@ -258,7 +258,7 @@ def lock_class(masters: Iterable[Any], **options: Any) -> type[QuorumLock]:
 
     ``masters``: URLs or clients. ``options``: options of FastRedlock. Raises ConfigError; no I/O.
 
-    Example:
+    Examples:
         >>> QuorumLock = lock_class(["redis://a", "redis://b", "redis://c"])
         >>> with redis.Redis().lock("orders:42", timeout=10, lock_class=QuorumLock):
         ...     ship("orders:42")

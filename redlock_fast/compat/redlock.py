@@ -25,7 +25,7 @@ class RedLock:
     ``ttl``: the lease in milliseconds. ``retry_times``: number of attempts. ``retry_delay``: milliseconds
     between two attempts at most. ``options``: options of FastRedlock. Raises ConfigError.
 
-    Example:
+    Examples:
         >>> with RedLock("orders:42", [{"host": "a", "port": 6379}], ttl=10_000):
         ...     ship("orders:42")
     """

@@ -32,7 +32,7 @@ class Lock:
     ``retry_times`` is ignored, as in the original: ``timeout`` limits an acquire. ``options``: options of
     FastRedlock. Raises ValueError without masters, and ConfigError.
 
-    Example:
+    Examples:
         >>> with Lock("orders:42", [{"host": "a", "port": 6379}], ttl=10_000):
         ...     ship("orders:42")
     """

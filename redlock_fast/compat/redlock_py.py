@@ -42,7 +42,7 @@ class Redlock:
     ``retry_count``: number of attempts. ``retry_delay``: seconds between two attempts at most. ``options``:
     options of FastRedlock. Raises CannotObtainLock.
 
-    Example:
+    Examples:
         >>> manager = Redlock([{"host": "a"}, {"host": "b"}, {"host": "c"}])
         >>> if lock := manager.lock("orders:42", 10_000):
         ...     manager.unlock(lock)

@@ -229,14 +229,16 @@ class BaseClient:
     def health(self) -> list[MasterHealth]:
         """The state of each master, in the order of the configuration. No I/O, never raises.
 
-        Example: ``[master.name for master in client.health() if master.state == "down"]``.
+        Examples:
+            >>> [master.name for master in client.health() if master.state == "down"]
         """
         return self.masters.health()
 
     def stats(self) -> Stats:
         """A copy of the counters of this client. No I/O, never raises.
 
-        Example: ``client.stats().contended``.
+        Examples:
+            >>> client.stats().contended
         """
         stats = self.client_state.counts.copy()
         stats.faults = sum(state.faults for state in self.masters.connector.states)

@@ -114,16 +114,34 @@ class LockState:
         return lease.validity if lease else 0.0
 
     def locked(self) -> bool:
-        """Whether this object holds the lock now, by the lease clock. No I/O, never raises."""
+        """Whether this object holds the lock now, by the lease clock. No I/O, never raises.
+
+        Examples:
+            >>> if lock.locked():
+            ...     work_a_little()
+        """
         return self.remaining() > 0.0
 
     def remaining(self) -> float:
-        """Seconds until the lease ends; 0.0 when the lock is not held. No I/O, never raises."""
+        """Seconds until the lease ends; 0.0 when the lock is not held. No I/O, never raises.
+
+        Examples:
+            >>> request(timeout=lock.remaining())
+        """
         lease = self._own_lease()
         return max(0.0, lease.deadline - self._policy.clock()) if lease else 0.0
 
     def check(self) -> None:
-        """Raise LockLost unless the lock is held now, by the lease clock. No I/O: call it often."""
+        """Raise LockLost unless the lock is held now, by the lease clock. No I/O: call it often.
+
+        Examples:
+            >>> for part in parts:
+            ...     lock.check()
+            ...     write(part)
+
+        Raises:
+            LockLost: The lease has ended, or was never granted.
+        """
         if not self.locked():
             raise LockLost(f"{quoted(self.key)} is not held: the lease has ended, or was never granted")
 

@@ -56,10 +56,14 @@ class Reentrant:
         """A view of this lock for a named owner, in any thread or task. No I/O.
 
         The same name (any hashable object) is the same owner. Renewal continues while this lock object
-        exists. Raises TypeError for a name that is not hashable.
+        exists.
 
-        Example: ``rlock.owned_by(order.id).acquire()`` in one thread, and
-        ``rlock.owned_by(order.id).release()`` in another.
+        Examples:
+            >>> rlock.owned_by(order.id).acquire()    # in one thread
+            >>> rlock.owned_by(order.id).release()    # in another thread
+
+        Raises:
+            TypeError: A name that is not hashable.
         """
         view = copy.copy(self)
         view._owner = NamedOwner(self._names, owner)
@@ -107,16 +111,32 @@ class Reentrant:
         return self._require_owned().lock.lost
 
     def locked(self) -> bool:
-        """Whether the caller holds the lock now, by the lease clock. No I/O, never raises."""
+        """Whether the caller holds the lock now, by the lease clock. No I/O, never raises.
+
+        Examples:
+            >>> if rlock.locked():
+            ...     work_a_little()
+        """
         return self.remaining() > 0.0
 
     def remaining(self) -> float:
-        """Seconds until the caller's lease ends; 0.0 when it holds nothing. No I/O, never raises."""
+        """Seconds until the caller's lease ends; 0.0 when it holds nothing. No I/O, never raises.
+
+        Examples:
+            >>> request(timeout=rlock.remaining())
+        """
         ownership = self._ownership()
         return ownership.lock.remaining() if ownership else 0.0
 
     def check(self) -> None:
-        """Raise LockLost unless the caller holds the lock now, by the lease clock. No I/O."""
+        """Raise LockLost unless the caller holds the lock now, by the lease clock. No I/O.
+
+        Examples:
+            >>> rlock.check()
+
+        Raises:
+            LockLost: The caller holds nothing, or its lease has ended.
+        """
         self._require_held().lock.check()
 
     def __repr__(self) -> str:
@@ -202,21 +222,28 @@ class RLock(Reentrant):
     Other threads wait. All levels have one lease and one fencing token. All times are in seconds.
     The client counts the levels: lost messages cannot make counters on the masters diverge.
 
-    Example:
-
-        lock = client.rlock("orders:42")
-        with lock:
-            with lock:      # the same thread: sends nothing
-                ...
+    Examples:
+        >>> lock = client.rlock("orders:42")
+        >>> with lock:
+        ...     with lock:      # the same thread: sends nothing
+        ...         ship("orders:42")
     """
 
     def acquire(self, blocking: bool = True, timeout: float = -1, *, ttl: float | None = None) -> bool:
         """Enter a level. Returns whether it was entered; for the first level as [`Lock.acquire`][].
 
         A further level sends nothing, unless less than ``min_validity`` or less than ``ttl`` (seconds) is
-        left. Then it extends the lease, and leaving the level does not shorten it. It raises LockLost when
-        the lease has ended, what [`Lock.extend`][] raises, and RecursionError beyond 1,000 levels. A level
-        that raises is not entered.
+        left. Then it extends the lease, and leaving the level does not shorten it. A level that raises is
+        not entered.
+
+        Examples:
+            >>> if rlock.acquire(timeout=2.0):
+            ...     rlock.release()
+
+        Raises:
+            RedlockError: The first level: as [`Lock.acquire`][]. A further level: as [`Lock.extend`][], also
+                LockLost when the lease has ended.
+            RecursionError: More than 1,000 levels.
         """
         ownership = self._ownership()
         if ownership is not None:
@@ -236,7 +263,13 @@ class RLock(Reentrant):
     def release(self) -> bool:
         """Leave a level. Leaving the first level releases the lock, as [`Lock.release`][].
 
-        Returns False if the lease had ended. Raises RuntimeError if the caller holds nothing.
+        Returns False if the lease had ended.
+
+        Examples:
+            >>> alive = rlock.release()
+
+        Raises:
+            RuntimeError: The caller holds nothing.
         """
         ownership = self._require_owned()
         try:
@@ -249,7 +282,11 @@ class RLock(Reentrant):
     def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now, for all levels. Returns the new validity in seconds.
 
-        Raises as [`Lock.extend`][], and LockLost if the caller holds nothing.
+        Examples:
+            >>> validity = rlock.extend(30.0)
+
+        Raises:
+            RedlockError: As [`Lock.extend`][]; LockLost also if the caller holds nothing.
         """
         validity: float = self._require_held().lock.extend(ttl, confirm=confirm)
         return validity

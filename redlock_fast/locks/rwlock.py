@@ -149,14 +149,13 @@ class ReadWriteLock(Generic[L]):
     Made by [`FastRedlock.rwlock`][] and [`AsyncFastRedlock.rwlock`][]. Each lock is a [`Lock`][] or an
     [`AsyncLock`][], with its own lease. Raises ConfigError for bad settings.
 
-    Example:
-
-        rwlock = client.rwlock("config", ttl=5.0)
-        with rwlock.read():
-            ...
-        with rwlock.write() as lock:
-            ...
-            lock.downgrade()    # other readers may enter, no writer
+    Examples:
+        >>> rwlock = client.rwlock("config", ttl=5.0)
+        >>> with rwlock.read():
+        ...     show()
+        >>> with rwlock.write() as lock:
+        ...     change()
+        ...     lock.downgrade()    # other readers may enter, no writer
     """
 
     __slots__ = ("_key", "_make", "_policy")
@@ -168,13 +167,25 @@ class ReadWriteLock(Generic[L]):
         self.read()  # raises for bad settings now
 
     def read(self) -> L:
-        """A new read lock, not acquired. Its acquire waits for the writer and for waiting writers."""
+        """A new read lock, not acquired; never raises.
+
+        Its acquire waits for the writer and for waiting writers.
+
+        Examples:
+            >>> with client.rwlock("catalogue").read():
+            ...     show()
+        """
         return self._make(Reader(self._key))
 
     def write(self) -> L:
-        """A new write lock, not acquired. Its acquire waits for the present readers and for the writer.
+        """A new write lock, not acquired; never raises.
 
-        [`Lock.downgrade`][] makes it a read lock, with no other writer in between.
+        Its acquire waits for the present readers and for the writer. [`Lock.downgrade`][] makes it a read
+        lock, with no other writer in between.
+
+        Examples:
+            >>> with client.rwlock("catalogue").write() as lock:
+            ...     change()
         """
         return self._make(Writer(self._key, intent(self._policy)))
 

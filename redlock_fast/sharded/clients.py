@@ -35,7 +35,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
     All times are in seconds. Raises ConfigError for bad settings, before any I/O. Source: rendezvous hashing,
     Thaler and Ravishankar, 1998; why by group and not by master: docs/scaling.md.
 
-    Example:
+    Examples:
         >>> client = ShardedRedlock({"one": ["redis://a"], "two": ["redis://b"]})
         >>> with client.lock("orders:42"):
         ...     ship("orders:42")

@@ -48,9 +48,16 @@ class Lock(LockState):
 
     @property
     def lost(self) -> threading.Event:
-        """An event that is set when the lock is lost. AttributeError without ``auto_extend=True``.
+        """An event that is set when the lock is lost.
 
         Each hold has its own event: read this property while you hold the lock.
+
+        Examples:
+            >>> while not lock.lost.is_set():
+            ...     work_a_little()
+
+        Raises:
+            AttributeError: Without ``auto_extend=True``.
         """
         if self._auto_extension is None:
             raise AttributeError("lost: only a lock with auto_extend=True has this event")
@@ -66,11 +73,25 @@ class Lock(LockState):
         ``blocking=False``: one attempt.
 
         Returns True if a majority of the masters granted the lease and validity is left (see
-        [`Lock.validity`][]), False if another holder has the lock. Raises QuorumUnavailable if too few
-        masters can be reached, LockAlreadyHeld if this object holds the lock already, ClientClosed, and
-        ConfigError for an invalid timeout. After a failure no key of this attempt is left on the masters.
+        [`Lock.validity`][]), False if another holder has the lock. After a failure no key of this attempt
+        is left on the masters.
 
         Source: the Redlock document, steps 1 to 5; waiting: docs/waiting.md.
+
+        Examples:
+            >>> lock = client.lock("orders:42")
+            >>> if lock.acquire(timeout=2.0):
+            ...     try:
+            ...         ship("orders:42")
+            ...     finally:
+            ...         lock.release()
+
+        Raises:
+            QuorumUnavailable: Too few masters can be reached.
+            LockAlreadyHeld: This object holds the lock already, or is acquiring it.
+            ConfigError: An invalid timeout, a timeout with ``blocking=False``, or masters that cannot form a
+                quorum.
+            ClientClosed: The client is closed.
         """
         outcome = acquire(self, blocking, timeout, self._core.masters)
         # No call after a grant: a signal handler may raise in a call, and the caller would not get the lock.
@@ -85,6 +106,10 @@ class Lock(LockState):
 
         Source: the Redlock document, "Correct implementation with a single instance": compare the token,
         then delete; by Valkey's DELIFEQ, Redis' DELEX or a script.
+
+        Examples:
+            >>> if not lock.release():
+            ...     log.warning("the lease ended before the release")
         """
         return release(self, self._core.masters)
 
@@ -94,23 +119,40 @@ class Lock(LockState):
         A lease is never shortened. If the lease already lasts longer, no request is sent, unless ``confirm``
         is True: then the masters confirm the lease, and the result is the rest of it as last confirmed.
 
-        Returns the new validity in seconds. Each call is a decision of the caller, so only ``max_extensions``
-        bounds their number, where it is given. Raises LockLost if the lease has ended (extend() never
-        acquires again), TooManyExtensions after ``max_extensions``, QuorumUnavailable if too few masters
-        answered (the lock is then held until its previous deadline), and ConfigError for a ttl above the
-        client's ``max_ttl``.
+        Returns the new validity in seconds. Each call is a decision of the caller, so only
+        ``max_extensions`` bounds their number, where it is given.
 
         Source: the Redlock document, "Making the algorithm more reliable: extending the lock".
+
+        Examples:
+            >>> validity = lock.extend(30.0)
+
+        Raises:
+            LockLost: The lease has ended; extend() never acquires again.
+            TooManyExtensions: The lock was extended ``max_extensions`` times.
+            QuorumUnavailable: Too few masters answered. The lock is held until its previous deadline.
+            ConfigError: A ttl above the client's ``max_ttl``.
+            ClientClosed: The client is closed.
         """
         return drive(extend_lock(self, ttl, confirm), self._core.masters)
 
     def downgrade(self) -> float:
         """Turn a held write lock of [`FastRedlock.rwlock`][] into a read lock with its whole ttl from now.
 
-        No writer gets the lock in between. Other readers may enter from the start of this call on, even if it
-        raises. Returns the new validity in seconds. Raises as [`extend`][], and ConfigError if this is not a
-        write lock. A read lock cannot become a write lock: two readers that both want to write would wait for
-        each other without end. See docs/kinds.md.
+        No writer gets the lock in between. Other readers may enter from the start of this call on, even if
+        it raises. Returns the new validity in seconds. A read lock cannot become a write lock: two readers
+        that both want to write would wait for each other without end. See docs/kinds.md.
+
+        Examples:
+            >>> with client.rwlock("config").write() as lock:
+            ...     change()
+            ...     lock.downgrade()
+
+        Raises:
+            LockLost: The lease has ended.
+            QuorumUnavailable: Too few masters answered. It is a read lock until its previous deadline.
+            ConfigError: This is not a write lock.
+            ClientClosed: The client is closed.
         """
         return drive(downgrade(self._core, self), self._core.masters)
 
@@ -145,7 +187,7 @@ class FastRedlock(BaseClient):
     client with [`close`][], or use it in ``with``. Locks that are held when the client is closed stay held
     until their leases end.
 
-    Example:
+    Examples:
         >>> client = FastRedlock(["redis://a", "redis://b", "redis://c"])
         >>> with client.lock("orders:42", timeout=5.0):
         ...     ship("orders:42")
@@ -218,7 +260,7 @@ class FastRedlock(BaseClient):
         token: bytes | None = None,
         **unknown: Any,
     ) -> Lock:
-        """A lock on ``resource``, not acquired yet; no I/O. Raises ConfigError.
+        """A lock on ``resource``, not acquired yet; no I/O.
 
         Args:
             resource: The name to lock: 1 byte to 64 kB; text as UTF-8.
@@ -244,6 +286,13 @@ class FastRedlock(BaseClient):
                 of the masters. These raise LockLost if it is gone, and never acquire again. ``release()``
                 deletes the key of the token at once. Its [`Lock.fencing_token`][] is None. Not with ``fair``
                 and ``fencing``.
+
+        Examples:
+            >>> with client.lock("orders:42", timeout=2.0) as lock:
+            ...     ship("orders:42")
+
+        Raises:
+            ConfigError: An invalid name, ttl or option.
         """
         if unknown:
             refuse_unknown("lock()", unknown, FastRedlock.lock)
@@ -261,7 +310,14 @@ class FastRedlock(BaseClient):
 
         Any number of readers hold the lock together, or one writer alone. A waiting writer goes before
         readers that arrive later. Options are those of [`lock`][] without ``fencing``. It is independent of
-        the plain lock on the same resource. See docs/kinds.md. Raises ConfigError. No I/O.
+        the plain lock on the same resource. See docs/kinds.md. No I/O.
+
+        Examples:
+            >>> with client.rwlock("catalogue", timeout=5.0).read():
+            ...     show()
+
+        Raises:
+            ConfigError: An invalid name, ttl or option.
         """
         make = functools.partial(self._of_kind, resource, ttl, options)
         return ReadWriteLock(self.check_key(resource), self.policy, make)
@@ -271,9 +327,16 @@ class FastRedlock(BaseClient):
     ) -> Lock:
         """A lock that up to ``permits`` (1 to 1024) holders have at the same time; not acquired yet, no I/O.
 
-        All clients must pass the same number; if they differ, the largest number counts. Options are those of
-        [`lock`][] without ``fencing``. It is independent of the plain lock on the same resource. See
-        docs/kinds.md. Raises ConfigError.
+        All clients must pass the same number; if they differ, the largest number counts. Options are those
+        of [`lock`][] without ``fencing``. It is independent of the plain lock on the same resource. See
+        docs/kinds.md.
+
+        Examples:
+            >>> with client.semaphore("exports", permits=3):
+            ...     export()
+
+        Raises:
+            ConfigError: An invalid name, number of permits, ttl or option.
         """
         lock_kind = semaphore_kind(self.check_key(resource), permits, self.policy)
         return self._of_kind(resource, ttl, options, lock_kind)
@@ -303,7 +366,15 @@ class FastRedlock(BaseClient):
         Other clients see a plain lock on ``resource``. Options are those of [`lock`][]; ``max_extensions``
         and ``max_hold`` are for each hold, from its first level to its last. ``min_validity``: seconds of
         lease that must be left to enter again; if less is left, the lease is extended. See docs/kinds.md.
-        Raises ConfigError. No I/O.
+        No I/O.
+
+        Examples:
+            >>> lock = client.rlock("orders:42")
+            >>> with lock, lock:
+            ...     ship("orders:42")
+
+        Raises:
+            ConfigError: An invalid name, ttl or option.
         """
         if unknown:
             refuse_unknown("rlock()", unknown, FastRedlock.rlock)
@@ -332,7 +403,14 @@ class FastRedlock(BaseClient):
         A waiting multilock holds none of its resources, so overlapping sets cannot deadlock. Other clients
         see a plain lock on each resource. The multilock is held as long as every resource has a quorum of
         masters. Options are those of [`lock`][], without ``fencing`` and ``fair``, because a fencing token
-        belongs to one resource. See docs/kinds.md. Raises ConfigError. No I/O.
+        belongs to one resource. See docs/kinds.md. No I/O.
+
+        Examples:
+            >>> with client.multilock(["account:1", "account:2"]):
+            ...     transfer(1, 2)
+
+        Raises:
+            ConfigError: No resource, a duplicate, or an invalid name, ttl or option.
         """
         if unknown:
             refuse_unknown("multilock()", unknown, FastRedlock.multilock)
@@ -348,7 +426,15 @@ class FastRedlock(BaseClient):
     ) -> Lock | None:
         """An acquired lock, or None if another holder has it: ``lock()`` and ``acquire()`` in one call.
 
-        ``ttl``: the lease in seconds. ``blocking``, ``timeout`` and exceptions: as for [`Lock.acquire`][].
+        ``ttl``: the lease in seconds. ``blocking`` and ``timeout``: as for [`Lock.acquire`][].
+
+        Examples:
+            >>> lock = client.acquire("orders:42", blocking=False)
+
+        Raises:
+            QuorumUnavailable: Too few masters can be reached.
+            ConfigError: An invalid name, ttl or timeout.
+            ClientClosed: The client is closed.
         """
         plain = self._plain
         lock = plain_lock(self._class_of(Lock), self, resource, ttl) if plain else self.lock(resource, ttl)
@@ -357,17 +443,29 @@ class FastRedlock(BaseClient):
     def acquire_many(self, resources: Sequence[str | bytes], ttl: float | None = None) -> list[Lock | None]:
         """One attempt for each of many resources. One exchange with the masters carries some thousands.
 
-        ``ttl``: the lease of each lock in seconds. Returns, in the same order, a held lock for each resource,
-        or None if another holder has it. Raises ConfigError for a duplicate resource, and QuorumUnavailable
-        if too few masters answered to decide all resources; then no lock is held.
+        ``ttl``: the lease of each lock in seconds. Returns, in the same order, a held lock for each
+        resource, or None if another holder has it.
+
+        Examples:
+            >>> locks = client.acquire_many(["orders:1", "orders:2"])
+
+        Raises:
+            QuorumUnavailable: Too few masters answered to decide all resources. Then no lock is held.
+            ConfigError: A duplicate resource, an invalid name or ttl.
+            ClientClosed: The client is closed.
         """
         return drive(acquire_many(self, Lock, resources, ttl), self.masters)
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
         """Release many locks of this client in one exchange with the masters; see [`Lock.release`][].
 
-        Returns the results of ``release()`` in the same order. Never raises because of masters. Raises
-        ConfigError for a duplicate, and for an object that is no lock of this client.
+        Returns the results of ``release()`` in the same order. Never raises because of masters.
+
+        Examples:
+            >>> client.release_many([lock for lock in locks if lock])
+
+        Raises:
+            ConfigError: A duplicate, or an object that is no lock of this client.
         """
         return drive(release_many(self, locks), self.masters)
 
@@ -375,8 +473,15 @@ class FastRedlock(BaseClient):
         """Make each lease last ``ttl`` seconds from now (default: the client's), in one exchange.
 
         Returns True for each lock that was extended. False: the lock is not held, was extended
-        ``max_extensions`` times, or too few masters answered. Its lease is unchanged: [`Lock.remaining`][] is
-        0.0 if the lock is lost. Raises ConfigError.
+        ``max_extensions`` times, or too few masters answered. Its lease is unchanged: [`Lock.remaining`][]
+        is 0.0 if the lock is lost.
+
+        Examples:
+            >>> client.extend_many([lock for lock in locks if lock], ttl=30.0)
+
+        Raises:
+            ConfigError: A duplicate, an object that is no lock of this client, or an invalid ttl.
+            ClientClosed: The client is closed.
         """
         return drive(extend_many(self, locks, ttl), self.masters)
 
@@ -385,9 +490,18 @@ class FastRedlock(BaseClient):
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Decorator: the function runs only while it holds the lock on ``resource``.
 
-        ``resource`` may be a function of the call's arguments. Options are those of [`lock`][]. Each call
-        raises what ``with client.lock(...)`` raises. Raises ConfigError for an async function, a generator
-        function and a class, because their bodies would run without the lock.
+        ``resource`` may be a function of the call's arguments. Options are those of [`lock`][].
+
+        Examples:
+            >>> @client.synchronized("nightly-report", timeout=0)
+            ... def report() -> None: ...
+
+        Raises:
+            ConfigError: An invalid name or option; or an async function, a generator function or a class,
+                because their bodies would run without the lock.
+            Contended: A call of the function: another holder has the lock.
+            QuorumUnavailable: A call of the function: too few masters can be reached.
+            LockLost: A call of the function: the lease ended before the function returned.
         """
         if not callable(resource):
             self.lock(resource, ttl, **options)  # raises ConfigError at the decorator, not at the first call
@@ -409,8 +523,15 @@ class FastRedlock(BaseClient):
         """Ask the masters whether ``resource`` is locked now. True: a quorum has the key.
 
         The answer may be outdated when it arrives: use it for display, not for decisions. Read-write locks
-        and semaphores do not use the key ``resource`` and are not seen. Raises QuorumUnavailable if too few
-        masters answer, and ClientClosed.
+        and semaphores do not use the key ``resource`` and are not seen.
+
+        Examples:
+            >>> state = "locked" if client.locked("orders:42") else "free"
+
+        Raises:
+            QuorumUnavailable: Too few masters answer.
+            ConfigError: An invalid name.
+            ClientClosed: The client is closed.
         """
         self.check_open()
         key = self.check_key(resource)
@@ -421,8 +542,14 @@ class FastRedlock(BaseClient):
     def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected. False: ``timeout`` seconds passed before.
 
-        Optional: the first call waits by itself. ``timeout``: ``connect_timeout`` by default. Raises
-        ClientClosed.
+        Optional: the first call waits by itself. ``timeout``: ``connect_timeout`` by default.
+
+        Examples:
+            >>> if not client.connect(timeout=5.0):
+            ...     sys.exit("no quorum of masters")
+
+        Raises:
+            ClientClosed: The client is closed.
         """
         self.check_open()
         return self.masters.wait_for_quorum(self.connect_timeout if timeout is None else timeout)
@@ -430,8 +557,12 @@ class FastRedlock(BaseClient):
     def close(self) -> None:
         """Close all connections and end renewal. Held locks stay held until their leases end.
 
-        Waiting and later calls raise ClientClosed; only ``release()`` returns False. close() may be called
-        more than once.
+        Waiting and later calls raise ClientClosed; only ``release()`` returns False. Never raises. close()
+        may be called more than once.
+
+        Examples:
+            >>> with FastRedlock(urls) as client:    # closes the client at the end
+            ...     client.acquire("orders:42")
         """
         self.masters.close()
         if self._renewal is not None:

@@ -32,9 +32,7 @@ class Environment:
         venv.create(folder, with_pip=True, symlinks=True)
         self._bin = folder / "bin"
         self.path = str(self._bin)
-        if alone:
-            (self._bin / "rm").symlink_to(shutil.which("rm") or "/bin/rm")  # for embedded masters
-        else:
+        if not alone:
             self.path += os.pathsep + os.environ["PATH"]
 
     def pip(self, *words: str | Path, cwd: Path | None = None, **variables: str) -> str:

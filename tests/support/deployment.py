@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
 from redlock_fast import FastRedlock
@@ -56,6 +58,9 @@ def version_of(server: str) -> str:
 
 
 def make_secrets(folder: Path, server: str = "valkey") -> None:
+    missing = [tool for tool in ("awk", "od", "sed", "tr") if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"make-secrets.sh needs {', '.join(missing)}")
     subprocess.run([VALKEY / "make-secrets.sh", folder], check=True, timeout=60)
     if server == "redis":  # as users.acl says
         users = (folder / "users.acl").read_text().replace(" +delifeq", "")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.doc_pages import PAGES, name_of
 
 PACKAGE = Path(__file__).parents[3] / "redlock_fast"
 #: As a part of an identifier, in any case: ``_seat``, ``Seats``, ``new_bell``.
@@ -66,6 +67,13 @@ def sources() -> list[str]:
 @pytest.mark.parametrize("path", sources())
 def test_no_metaphors(path: str) -> None:
     assert complaints((PACKAGE / path).read_text()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pages_have_no_metaphors(page: Path) -> None:
+    """A ledger is allowed: there is one in an example."""
+    found = {match[0].lower() for match in COMMENTS.finditer(page.read_text())}
+    assert found <= {"ledger"}
 
 
 @pytest.mark.parametrize("path", sources())
