@@ -276,11 +276,16 @@ class LockState:
         another thread at the same time. A fencing token is not part of the token: read
         [`Lock.fencing_token`][] before, and pass it along.
 
-        Raises LockLost if the lock is not held, and ConfigError for a fair lock, a read-write lock, a
-        semaphore and a multilock: these keep more than a token on the masters. See docs/kinds.md.
+        See docs/kinds.md.
 
-        Example: ``subprocess.run(["worker", lock.detach().hex()])``; there
-        ``client.lock(name, token=bytes.fromhex(sys.argv[1])).extend()``.
+        Examples:
+            >>> subprocess.run(["worker", lock.detach().hex()])
+            >>> client.lock("job", token=bytes.fromhex(sys.argv[1])).extend()    # in the worker
+
+        Raises:
+            LockLost: The lock is not held.
+            ConfigError: A fair lock, a read-write lock, a semaphore or a multilock, because these keep more
+                than a token on the masters.
         """
         lease = self._own_lease()
         if lease is None or lease.released or not self.locked():

@@ -22,7 +22,7 @@ CLASSES = {
     "locks/client_base.py": ("BaseClient",),
 }
 #: Of the bases, what users call; the rest is for other modules of the package.
-OF_BASES = {"LockState": {"locked", "remaining", "check"}, "BaseClient": {"health", "stats"}}
+OF_BASES = {"LockState": {"locked", "remaining", "check", "detach"}, "BaseClient": {"health", "stats"}}
 INTERNAL = {"renewal", "loop_binding"}
 
 
