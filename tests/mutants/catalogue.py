@@ -607,7 +607,7 @@ RULE = [
     Mutant(
         "undecided-passes-for-failed",
         "redlock_fast/engine/pure/request.py",
-        "return self.decided and self.granted < self.need",
+        "return self.granted < self.need and (closing or self.decided)",
         "return self.granted < self.need",
         judges("contract/detach", "real/algorithm/votes"),
     ),

@@ -24,9 +24,11 @@ def threads(token: bytes, urls: list[str], options: dict[str, Any]) -> None:
 
 
 async def tasks(token: bytes, urls: list[str], options: dict[str, Any]) -> None:
-    async with AsyncFastRedlock(urls, **options) as client:
-        async with client.lock("job", token=token, auto_extend=True) as lock:
-            report(lock)
+    async with (
+        AsyncFastRedlock(urls, **options) as client,
+        client.lock("job", token=token, auto_extend=True) as lock,
+    ):
+        report(lock)
 
 
 def main(kind: str, engine: str, token: str, *urls: str) -> None:

@@ -34,7 +34,9 @@ def pair(masters: Masters, connected: MakeClient, **options: Any) -> tuple[Any, 
 
 
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])
-def test_another_process_goes_on(masters: Masters, connected: MakeClient, engine_name: str, kind: str) -> None:
+def test_another_process_goes_on(
+    masters: Masters, connected: MakeClient, engine_name: str, kind: str
+) -> None:
     c = connected(masters)
     with c.lock("job", TTL) as lock:
         token = lock.token
@@ -220,6 +222,6 @@ def test_a_detached_lock_survives_close_and_exit(masters: Masters, connected: Ma
         one.close()
     finally:
         masters[0].resume()
-    eventually(lambda: values(raw(masters), "job") == [token] * 5, "the first master has the key, and keeps it")
+    eventually(lambda: values(raw(masters), "job") == [token] * 5, "the first master keeps the key")
     assert two.lock("job", token=token).release()
     nothing_left(masters)
