@@ -149,7 +149,7 @@ class AsyncFastRedlock(BaseClient):
     @functools.cached_property
     def _plain(self) -> bool:
         """Whether ``lock`` without options makes a plain lock. A subclass may make other locks."""
-        return self.lock_defaults.unused and type(self).lock is AsyncFastRedlock.lock
+        return self.plain_locks and type(self).lock is AsyncFastRedlock.lock
 
     def lock(
         self,

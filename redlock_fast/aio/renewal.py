@@ -13,7 +13,7 @@ from ..algorithm.renewal_schedule import FIRST_PAUSE, RenewedLease
 from ..errors import ConfigError
 from ..locks.auto_extend import AutoExtended, AutoExtension, Renewal, longest_hold
 from ..locks.client_base import BaseClient
-from ..locks.config import check_flag
+from ..locks.config import CLIENT_DEFAULT, check_flag
 from ..telemetry import log_error
 from .driver import drive
 from .loop import TIMER, LoopBinding
@@ -163,6 +163,9 @@ def loop_auto_extension(
     core: Any, auto_extend: Any, on_lost: Any, max_hold: Any, cancel_on_loss: Any
 ) -> AutoExtension | None:
     """The auto-extension of a new lock; None without ``auto_extend``. Raises ConfigError."""
+    usual = auto_extend is CLIENT_DEFAULT is max_hold and on_lost is None and cancel_on_loss is True
+    if usual and not core.auto_extend:
+        return None  # as below; most locks are made so
     longest = longest_hold(core, auto_extend, on_lost, max_hold)
     if longest is None:
         if cancel_on_loss is not True:

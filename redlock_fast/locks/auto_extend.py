@@ -221,11 +221,10 @@ class Renewal:
 
 def longest_hold(core: BaseClient, auto_extend: Any, on_lost: Any, max_hold: Any) -> float | None:
     """Seconds for which renewal may hold a new lock, or infinity; None: no renewal. Raises ConfigError."""
-    defaults = core.lock_defaults
-    longest = defaults.max_hold if max_hold is CLIENT_DEFAULT else check_hold(max_hold)
+    longest = core.max_hold if max_hold is CLIENT_DEFAULT else check_hold(max_hold)
     if on_lost is not None and not callable(on_lost):
         raise ConfigError(f"on_lost must be a function of (lock, reason), or None, not {on_lost!r}")
-    if check_flag("auto_extend", defaults.auto_extend if auto_extend is CLIENT_DEFAULT else auto_extend):
+    if check_flag("auto_extend", core.auto_extend if auto_extend is CLIENT_DEFAULT else auto_extend):
         return longest
     if on_lost is not None or max_hold not in (None, CLIENT_DEFAULT):
         raise ConfigError("on_lost and max_hold are for locks with auto_extend=True")

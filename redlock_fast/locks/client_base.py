@@ -23,7 +23,7 @@ from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
 from ..masters.stats import Stats
 from ..wire.text import quoted
-from .config import check_masters, check_retry, lock_defaults, number, refuse_unknown
+from .config import check_flag, check_hold, check_masters, check_retry, check_timeout, number, refuse_unknown
 
 L = TypeVar("L")
 
@@ -105,7 +105,11 @@ class BaseClient:
                 "grants it to another client before the key can be put back"
             )
         targets = check_masters(masters)
-        self.lock_defaults = lock_defaults(timeout, auto_extend, max_hold)
+        self.timeout = check_timeout(timeout)
+        self.auto_extend = check_flag("auto_extend", auto_extend)
+        self.max_hold = check_hold(max_hold)
+        #: Whether a lock without options has no timeout and no renewal.
+        self.plain_locks = self.timeout is None and not self.auto_extend
         self.drift_factor = number("drift_factor", drift_factor, low=0.0, high=0.5)
         self.max_ttl = number("max_ttl", max_ttl, above=0.0)
         ttl = self.check_ttl(ttl)

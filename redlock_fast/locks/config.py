@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -24,25 +23,6 @@ class ClientDefault(Enum):
 
 
 CLIENT_DEFAULT: Final = ClientDefault.CLIENT_DEFAULT
-
-
-@dataclass(frozen=True, slots=True)
-class LockDefaults:
-    """The options of a client that its locks may override. ``max_hold`` is infinity for None."""
-
-    timeout: float | None
-    auto_extend: bool
-    max_hold: float
-
-    @property
-    def unused(self) -> bool:
-        """Whether a lock without options is a lock without a timeout and without renewal."""
-        return self.timeout is None and not self.auto_extend
-
-
-def lock_defaults(timeout: Any, auto_extend: Any, max_hold: Any) -> LockDefaults:
-    """The checked defaults of a client. Raises ConfigError."""
-    return LockDefaults(check_timeout(timeout), check_flag("auto_extend", auto_extend), check_hold(max_hold))
 
 
 def check_flag(name: str, value: Any) -> bool:

@@ -69,7 +69,7 @@ class LockState:
         self._client_state: ClientState = core.client_state
         self._lock_kind = lock_kind
         self._ttl = core.ttl_of(ttl)
-        self._timeout = core.lock_defaults.timeout if timeout is CLIENT_DEFAULT else check_timeout(timeout)
+        self._timeout = core.timeout if timeout is CLIENT_DEFAULT else check_timeout(timeout)
         if max_extensions is not None:
             number("max_extensions", max_extensions, low=0)
         self._max_extensions = max_extensions

@@ -43,7 +43,7 @@ def acquire_many(
                 raise core.acquire_error(keys[part][0], AcquireFailure(votes, True, 1))
         _check_time(core, held)
         refused = held.count(None)
-        if core.lock_defaults.unused:
+        if core.plain_locks:
             locks = locks_of(kind, core, resources, held)
             core.client_state.counts.acquired += len(held) - refused
         else:

@@ -242,7 +242,7 @@ class FastRedlock(BaseClient):
     @functools.cached_property
     def _plain(self) -> bool:
         """Whether ``lock`` without options makes a plain lock. A subclass may make other locks."""
-        return self.lock_defaults.unused and type(self).lock is FastRedlock.lock
+        return self.plain_locks and type(self).lock is FastRedlock.lock
 
     def lock(
         self,

@@ -16,6 +16,7 @@ from ..engine.pure.signals import block_signals, restore_signals
 from ..errors import ConfigError
 from ..locks.auto_extend import AutoExtended, AutoExtension, OnLost, Renewal, longest_hold
 from ..locks.client_base import BaseClient
+from ..locks.config import CLIENT_DEFAULT
 from ..telemetry import log_error
 from .driver import drive
 
@@ -134,6 +135,8 @@ def _renew(renewal: weakref.ref[ThreadRenewal], wake: queue.SimpleQueue[None]) -
 
 def thread_auto_extension(core: Any, auto_extend: Any, on_lost: Any, max_hold: Any) -> AutoExtension | None:
     """The auto-extension of a new lock; None without ``auto_extend``. Raises ConfigError."""
+    if auto_extend is CLIENT_DEFAULT is max_hold and on_lost is None and not core.auto_extend:
+        return None  # as below; most locks are made so
     longest = longest_hold(core, auto_extend, on_lost, max_hold)
     if longest is None:
         return None

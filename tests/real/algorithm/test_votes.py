@@ -103,6 +103,28 @@ def test_what_an_old_connection_delivers_takes_no_vote_back(
     assert lock.release()
 
 
+def test_closing_takes_back_no_vote_of_a_lock_that_was_detached(
+    masters: Masters, proxy: Stranding, connected: MakeClient, raw: Raw
+) -> None:
+    """Catches: a release behind an acquire that was granted, written when the client is closed. Another
+    process took the lock over, and has the vote counted; then the release runs.
+    """
+    nodes = raw(masters)
+    a, b = connected([proxy.url, *masters.urls[1:3]]), connected(masters.urls[:3])
+    lock = a.lock(NAME, 60.0)
+    proxy.strand(requests=False)
+    assert lock.acquire()
+    eventually(lambda: lasts(nodes[0], "plain") > 0, "the first master executes it, though no reply comes")
+    proxy.strand()
+    taken = b.lock(NAME, 60.0, token=lock.detach())
+    a.close()
+    with paused(masters, 2):
+        taken.extend()  # confirmed by the first two
+    delivered(proxy)
+    assert lasts(nodes[0], "plain") > 0, "the first master was counted, and has lost the lock"
+    assert taken.release()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_late_shorter_extension_shortens_nothing(
     kind: str, masters: Masters, proxy: Stranding, connected: MakeClient, raw: Raw

@@ -340,6 +340,13 @@ def test_terms_of_renewal_against_the_default() -> None:
     refused(lambda: client.lock("r", auto_extend=False, max_hold=5), "auto_extend=True")
 
 
+@pytest.mark.parametrize("value", [0, 1, "no"], ids=short)
+def test_release_at_exit(client: FastRedlock, value: Any) -> None:
+    for make in (client.lock, client.rlock, partial(client.semaphore, permits=3)):
+        refused(partial(make, "r", release_at_exit=value), "release_at_exit", "True or False")
+    refused(lambda: client.multilock(["r"], release_at_exit=value), "release_at_exit", "True or False")
+
+
 def test_lock_that_was_not_made() -> None:
     """Catches: compiled fields that are read where there is nothing: of a subclass whose __init__ raised."""
     nothing = Lock.__new__(Lock)

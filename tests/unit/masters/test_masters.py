@@ -32,9 +32,9 @@ def client() -> Iterator[FastRedlock]:
         yield client
 
 
-def lease(client: FastRedlock) -> Lease:
+def lease(client: FastRedlock, key: bytes = b"key") -> Lease:
     now = client.policy.clock()
-    return Lease(b"key", b"token", 0b111, 10.0, now + 10.0, 9.9)
+    return Lease(key, b"token", 0b111, 10.0, now + 10.0, 9.9)
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -131,10 +131,12 @@ class Sent:
     def __init__(self, engine: Any) -> None:
         self.engine = engine
         self.verbs: list[int] = []
+        self.keys: list[bytes] = []
 
     def exchange(self, requests: Batch, need: int, timeout: float) -> None:
         assert (need, timeout) == (0, 0.0)
         self.verbs.append(requests.verb)
+        self.keys += requests.args[0]
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -151,6 +153,24 @@ def test_leases_are_released_at_exit(wanted: bool, monkeypatch: pytest.MonkeyPat
         assert client.client_state.closed is client.client_state.ending is wanted
         client.close()
         assert not clients_with_leases
+    finally:
+        clients_with_leases.update(others)
+
+
+def test_a_lock_may_say_whether_it_is_released_at_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against its client, and after its object is gone. Catches: a choice that ends with the lock object."""
+    others = dict(clients_with_leases)
+    clients_with_leases.clear()
+    try:
+        for default in (True, False):
+            client = make(release_at_exit=default)
+            sent = Sent(client.masters.engine)
+            monkeypatch.setattr(client.masters, "engine", sent)
+            for choice in (None, True, False):
+                client.lock(str(choice), release_at_exit=choice)._on_granted(lease(client, b"%r" % choice))
+            release_held()
+            assert set(sent.keys) == ({b"True", b"None"} if default else {b"True"})
+            client.close()
     finally:
         clients_with_leases.update(others)
 
