@@ -142,7 +142,7 @@ def held(setting: Numbers) -> Numbers:
     """What one held lock costs: in the size of the process, and in Python's books."""
     count = setting["count"]
     with connect(setting) as client:
-        for number in range(500):
+        for number in range(200):
             everything(client, f"warm:{number}")
         before = resident()
         locks = hold(client, count)
