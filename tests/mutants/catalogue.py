@@ -655,4 +655,40 @@ RULE = [
     ),
 ]
 
-MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C]
+#: Greenlets share a thread, and a child of fork has copies of them.
+GREENLETS = [
+    *of(
+        "redlock_fast/engine/__init__.py",
+        judges("unit/engine/load"),
+        ("native-beside-greenlets", 'if name == "native":\n            raise', "if 0:\n            raise"),
+        ("half-a-patch", "        check_patches()\n", ""),
+    ),
+    *of(
+        "redlock_fast/threads/driver.py",
+        judges("unit/threads/driver"),
+        ("child-continues-its-parents-call", "if state.generation != generation:", "if False:"),
+    ),
+    *of(
+        "redlock_fast/engine/pure/hub.py",
+        judges("unit/engine/pure/hub"),
+        ("child-counts-its-parents-votes", "request.forget()", "request.decide()"),
+    ),
+    *of(
+        "redlock_fast/masters/bounded_socket.py",
+        judges("unit/masters/bounded_socket"),
+        ("child-reads-its-parents-replies", "after_in_child=_after_fork_in_child", "after_in_child=list"),
+        ("child-connects-for-its-parent", "if os.getpid() != process:", "if False:"),
+    ),
+    *of(
+        "redlock_fast/engine/pure/signals.py",
+        judges("real/threads/gevent") + "::test_locks_are_renewed_while_a_greenlet_waits",
+        ("a-greenlet-blocks-all-signals", "    if patched_by():\n        return None\n", ""),
+    ),
+    *of(
+        "redlock_fast/locks/owners.py",
+        judges("real/threads/gevent") + "::test_greenlets_take_turns",
+        ("greenlets-own-together", "threading.local()", 'type("Shared", (), {})()'),
+    ),
+]
+
+MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C, *GREENLETS]

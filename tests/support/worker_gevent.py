@@ -105,6 +105,7 @@ def turns(urls: list[str]) -> object:
                 gevent.sleep(0.001)
                 inside[name] -= 1
                 done[name] += 1
+            gevent.sleep(0.002)  # another greenlet is the owner now
 
     greenlets = [gevent.spawn(enter, "plain", lambda: c.lock("plain", timeout=LONG)) for _ in range(20)]
     greenlets += [gevent.spawn(enter, "reentrant", lambda: reentrant) for _ in range(10)]
