@@ -1,13 +1,11 @@
-"""Locks whose token this library did not draw: the caller chose it, or another object acquired the lock."""
+"""Names and tokens in the forms that other libraries accept, and locks that another object acquired."""
 
 from __future__ import annotations
 
 from typing import Any, TypeVar
 
 from ..algorithm.lease import Lease
-from ..algorithm.lock_kind import LockKind
 from ..algorithm.quorum import deadline
-from ..engine.messages import Request
 from ..locks.batch_state import locks_of
 from ..locks.client_base import BaseClient
 from ..locks.lock_state import LockState
@@ -22,30 +20,6 @@ def encodable(value: Any) -> Any:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return repr(value)
     return value
-
-
-class ChosenTokenKind(LockKind):
-    """The plain lock on ``key`` with a token that the caller chose, in place of a new one for each attempt.
-
-    Two holders with the same token are one holder for the masters: each can release the lock of the other.
-    """
-
-    __slots__ = ("_token",)
-
-    batchable = False  # a batch sends the tokens of the leases
-
-    def __init__(self, key: bytes, token: bytes) -> None:
-        super().__init__(key)
-        self._token = token
-
-    def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
-        return super().acquire_request(self._token, ttl, masters)
-
-    def release_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
-        return super().release_requests(self._token, masters, resend_for)
-
-    def extend_requests(self, token: bytes, ttl: bytes, masters: int) -> list[Request]:
-        return super().extend_requests(self._token, ttl, masters)
 
 
 def adopt_lock(

@@ -28,7 +28,7 @@ from ..wire.text import quoted
 from ._clients import shared, shared_aio
 from ._errors import Dictionary, translated
 from ._masters import master_specs
-from ._tokens import AnyLock, ChosenTokenKind, adopt_lock, encodable
+from ._tokens import AnyLock, adopt_lock, encodable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,6 +49,11 @@ class _Hold:
     lock: Any = None
     #: Whether a cancelled release has released the lock.
     released = False
+
+    def grant(self, lock: LockState) -> None:
+        """Record that ``lock`` is held."""
+        self.lock = lock
+        self.granted = self.token = lock.token
 
 
 class _ThreadHold(_Hold, threading.local):
@@ -156,7 +161,14 @@ class _Settings:
 
     # --- arguments ---
 
-    def _acquire_args(self, blocking: bool | None, blocking_timeout: float | None) -> tuple[bool, float]:
+    def _acquire_args(
+        self, blocking: bool | None, blocking_timeout: float | None, token: object
+    ) -> tuple[bool, float]:
+        if token is not None:
+            raise ConfigError(
+                "token: tokens are drawn at random, because a failed acquire takes its token back from all "
+                "masters: with the token of a holder that would free the lock; local.token has the token"
+            )
         blocking = self.blocking if blocking is None else blocking
         seconds = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         if seconds is None or not blocking:
@@ -168,22 +180,13 @@ class _Settings:
         endless = not self.timeout
         return {"ttl": None if endless else self.timeout, "max_extensions": None, "auto_extend": endless}
 
-    def _new_lock(self, client: Any, token: Any) -> tuple[Any, Callable[[], bytes]]:
-        """A lock of ``client``, and a function that returns its token once it is held."""
-        lock = client.lock(self._resource, **self._lock_options())
-        if token is None:
-            return lock, lambda: lock.lease.token
-        chosen = encoded("token", encodable(token))
-        return lock.with_kind(ChosenTokenKind(lock.key, chosen)), lambda: chosen
-
     def _lock_of(self, hold: _Hold, kind: type[AnyLock], client: BaseClient) -> AnyLock:
         """The lock of ``hold``. A token that the program has set stands for a lock acquired elsewhere."""
         if hold.token is None:
             raise self._unlocked()
         if hold.token != hold.granted:
-            hold.granted = hold.token = encoded("token", encodable(hold.token))
-            ttl = self.timeout or client.policy.ttl
-            hold.lock = adopt_lock(kind, client, self._resource, hold.token, ttl)
+            token = encoded("token", encodable(hold.token))
+            hold.grant(adopt_lock(kind, client, self._resource, token, self.timeout or client.policy.ttl))
         lock: AnyLock = hold.lock
         return lock
 
@@ -249,21 +252,19 @@ class QuorumLock(_Settings):
         sleep: float | None = None,
         blocking: bool | None = None,
         blocking_timeout: float | None = None,
-        token: str | bytes | None = None,
+        token: None = None,
     ) -> bool:
         """True: acquired. False: another holder has it. Raises ConnectionError if too few masters answer.
 
         ``blocking_timeout``: seconds to try; None: no end; 0 or less: one attempt. ``sleep`` is ignored.
-        ``token``: the value of the key on the masters, in place of a random one. It must be new for each
-        hold: a holder whose lease has ended can release the lock of the next holder with the same token.
+        ConfigError for a ``token``: tokens are drawn at random, see ``local.token``.
         """
-        acquire_args = self._acquire_args(blocking, blocking_timeout)
-        lock, token_of = self._new_lock(self._client, token)
+        acquire_args = self._acquire_args(blocking, blocking_timeout, token)
+        lock = self._client.lock(self._resource, **self._lock_options())
         with self._translated():
-            granted: bool = lock.acquire(*acquire_args)
+            granted = lock.acquire(*acquire_args)
         if granted:
-            self.local.lock, self.local.granted = lock, token_of()
-            self.local.token = self.local.granted
+            self.local.grant(lock)
         return granted
 
     def release(self) -> None:
@@ -335,7 +336,7 @@ class AsyncQuorumLock(_Settings):
         self,
         blocking: bool | None = None,
         blocking_timeout: float | None = None,
-        token: str | bytes | None = None,
+        token: None = None,
     ) -> Coroutine[Any, Any, bool]:
         """See [`QuorumLock.acquire`][]. A cancelled acquire leaves no key on the masters."""
         return self._acquire(_current_task(), blocking, blocking_timeout, token)
@@ -343,14 +344,12 @@ class AsyncQuorumLock(_Settings):
     async def _acquire(
         self, task: object | None, blocking: bool | None, blocking_timeout: float | None, token: Any
     ) -> bool:
-        acquire_args = self._acquire_args(blocking, blocking_timeout)
-        lock, token_of = self._new_lock(self._client, token)
+        acquire_args = self._acquire_args(blocking, blocking_timeout, token)
+        lock = self._client.lock(self._resource, **self._lock_options())
         with self._translated():
-            granted: bool = await lock.acquire(*acquire_args)
+            granted = await lock.acquire(*acquire_args)
         if granted:
-            hold = self.local.begin(task)
-            hold.lock, hold.granted = lock, token_of()
-            hold.token = hold.granted
+            self.local.begin(task).grant(lock)
         return granted
 
     @_coroutine_function

@@ -33,6 +33,9 @@ class RedLock:
         ...     ship("orders:42")
     """
 
+    #: The factory that made the lock.
+    factory: RedLockFactory | None = None
+
     def __init__(
         self,
         resource: str,
@@ -55,7 +58,7 @@ class RedLock:
     @cached_property
     def redis_nodes(self) -> list[Any]:
         """A redis.Redis client for each master, to send other commands. Locks do not use these clients."""
-        return clients_of(self._masters)
+        return clients_of(self._masters) if self.factory is None else self.factory.redis_nodes
 
     def acquire(self) -> bool:
         """True: acquired. False: another holder had it. Raises RedLockError if too few masters answer."""
@@ -123,7 +126,15 @@ class RedLockFactory:
     def __init__(self, connection_details: Iterable[Any], **options: Any) -> None:
         self._masters = list(connection_details)
         self._options = options
+        self.quorum = len(self._masters) // 2 + 1
+
+    @cached_property
+    def redis_nodes(self) -> list[Any]:
+        """See [`RedLock.redis_nodes`][]."""
+        return clients_of(self._masters)
 
     def create_lock(self, resource: str, **settings: Any) -> RedLock:
         """A lock on ``resource``. ``settings``: arguments of RedLock."""
-        return RedLock(resource, self._masters, **{**self._options, **settings})
+        lock = RedLock(resource, self._masters, **{**self._options, **settings})
+        lock.factory = self
+        return lock

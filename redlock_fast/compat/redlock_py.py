@@ -22,8 +22,8 @@ class Lock(NamedTuple):
     key: bytes
 
 
-class CannotObtainLock(Exception):
-    """Bad masters or settings: no masters, a master twice, an invalid option."""
+class CannotObtainLock(Warning):
+    """Bad masters or settings. It is a Warning, because redlock-py raises Warning for bad settings."""
 
 
 class MultipleRedlockException(Exception):
