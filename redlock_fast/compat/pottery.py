@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
 from .. import TooManyExtensions as OurTooManyExtensions
@@ -69,6 +69,8 @@ class ReleaseUnlockedLock(PrimitiveError, RuntimeError):
 class _Settings:
     """Settings of both classes, and the methods that need no I/O. ``options``: options of FastRedlock."""
 
+    _NUM_EXTENSIONS: ClassVar[int] = 3
+
     def __init__(
         self,
         *,
@@ -76,7 +78,7 @@ class _Settings:
         masters: Iterable[Any] = frozenset(),
         raise_on_redis_errors: bool = False,
         auto_release_time: float = 10,
-        num_extensions: int = 3,
+        num_extensions: int = _NUM_EXTENSIONS,
         context_manager_blocking: bool = True,
         context_manager_timeout: float = -1,
         **options: Any,

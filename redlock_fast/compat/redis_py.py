@@ -178,7 +178,8 @@ class _Settings:
     def _lock_options(self) -> dict[str, Any]:
         """Options of ``lock()``. Without a timeout the lock is extended while it is held."""
         endless = not self.timeout
-        return {"ttl": None if endless else self.timeout, "max_extensions": None, "auto_extend": endless}
+        ttl = None if endless else self.timeout
+        return {"ttl": ttl, "max_extensions": None, "auto_extend": endless, "max_hold": None}
 
     def _lock_of(self, hold: _Hold, kind: type[AnyLock], client: BaseClient) -> AnyLock:
         """The lock of ``hold``. A token that the program has set stands for a lock acquired elsewhere."""
