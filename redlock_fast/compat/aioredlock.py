@@ -127,7 +127,7 @@ class Aioredlock:
         if lock_identifier is not None:
             raise ConfigError("lock_identifier: tokens are drawn at random; Lock.id says which it is")
         endless = lock_timeout is None
-        held = self._client.lock(encodable(resource), lock_timeout, max_extensions=None, auto_extend=endless)
+        held = self._client.lock(encodable(resource), lock_timeout, auto_extend=endless, max_hold=None)
         try:
             granted = await held.acquire()
         except QuorumUnavailable as error:

@@ -11,8 +11,6 @@ import importlib
 import inspect
 import logging
 import re
-import threading
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -27,6 +25,7 @@ from ..locks.lock_state import LockState
 from ..wire.text import quoted
 from ._clients import shared, shared_aio
 from ._errors import Dictionary, translated
+from ._holds import Hold, TaskHolds, ThreadHold, current_task
 from ._masters import master_specs
 from ._tokens import AnyLock, adopt_lock, encodable
 
@@ -39,64 +38,6 @@ _EXTENDS_FROM_NOW = re.compile(r"[^+]*'pexpire'\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\
 
 # The result is a coroutine, which the call makes in the task that calls. Before Python 3.12 no mark says so.
 _coroutine_function: Callable[[F], F] = getattr(inspect, "markcoroutinefunction", lambda function: function)
-
-
-class _Hold:
-    """What one owner holds: ``token``, which a program may set, and the lock that ``granted`` belongs to."""
-
-    token: Any = None
-    granted: bytes | None = None
-    lock: Any = None
-    #: Whether a cancelled release has released the lock.
-    released = False
-
-    def grant(self, lock: LockState) -> None:
-        """Record that ``lock`` is held."""
-        self.lock = lock
-        self.granted = self.token = lock.token
-
-
-class _ThreadHold(_Hold, threading.local):
-    """A hold for each thread."""
-
-
-class _TaskHolds:
-    """The holds of an asyncio lock, as its ``local``. A task without a hold uses the latest one.
-
-    ``per_task``: a task that acquired the lock itself only uses its own hold. So a late holder cannot release
-    the lock of the next task that uses the same object.
-    """
-
-    def __init__(self, per_task: bool) -> None:
-        self._per_task = per_task
-        self._latest = _Hold()
-        self._own: weakref.WeakKeyDictionary[object, _Hold] = weakref.WeakKeyDictionary()
-
-    def of(self, task: object | None) -> _Hold:
-        own = self._own.get(task) if task is not None else None
-        return self._latest if own is None else own
-
-    def begin(self, task: object | None) -> _Hold:
-        """The hold for an acquire of ``task``."""
-        self._latest = hold = _Hold()
-        if self._per_task and task is not None:
-            self._own[task] = hold
-        return hold
-
-    @property
-    def token(self) -> Any:
-        return self.of(_current_task()).token
-
-    @token.setter
-    def token(self, token: Any) -> None:
-        self.of(_current_task()).token = token
-
-
-def _current_task() -> object | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # no event loop runs
-        return None
 
 
 class _Settings:
@@ -178,10 +119,9 @@ class _Settings:
     def _lock_options(self) -> dict[str, Any]:
         """Options of ``lock()``. Without a timeout the lock is extended while it is held."""
         endless = not self.timeout
-        ttl = None if endless else self.timeout
-        return {"ttl": ttl, "max_extensions": None, "auto_extend": endless, "max_hold": None}
+        return {"ttl": None if endless else self.timeout, "auto_extend": endless, "max_hold": None}
 
-    def _lock_of(self, hold: _Hold, kind: type[AnyLock], client: BaseClient) -> AnyLock:
+    def _lock_of(self, hold: Hold, kind: type[AnyLock], client: BaseClient) -> AnyLock:
         """The lock of ``hold``. A token that the program has set stands for a lock acquired elsewhere."""
         if hold.token is None:
             raise self._unlocked()
@@ -246,7 +186,7 @@ class QuorumLock(_Settings):
     def __init__(self, redis: Any, name: str | bytes | memoryview | int, *args: Any, **settings: Any) -> None:
         super().__init__(redis, name, *args, **settings)
         self._client = shared(self.masters, self.options)
-        self.local: _Hold = _ThreadHold() if self.thread_local else _Hold()
+        self.local: Hold = ThreadHold() if self.thread_local else Hold()
 
     def acquire(
         self,
@@ -330,7 +270,7 @@ class AsyncQuorumLock(_Settings):
 
     def __init__(self, redis: Any, name: str | bytes | memoryview | int, *args: Any, **settings: Any) -> None:
         super().__init__(redis, name, *args, **settings)
-        self.local = _TaskHolds(self.thread_local)
+        self.local = TaskHolds(self.thread_local)
 
     @_coroutine_function
     def acquire(
@@ -340,7 +280,7 @@ class AsyncQuorumLock(_Settings):
         token: None = None,
     ) -> Coroutine[Any, Any, bool]:
         """See [`QuorumLock.acquire`][]. A cancelled acquire leaves no key on the masters."""
-        return self._acquire(_current_task(), blocking, blocking_timeout, token)
+        return self._acquire(current_task(), blocking, blocking_timeout, token)
 
     async def _acquire(
         self, task: object | None, blocking: bool | None, blocking_timeout: float | None, token: Any
@@ -356,9 +296,9 @@ class AsyncQuorumLock(_Settings):
     @_coroutine_function
     def release(self) -> Coroutine[Any, Any, None]:
         """See [`QuorumLock.release`][]. A cancelled release still releases, and may be repeated."""
-        return self._release(self.local.of(_current_task()))
+        return self._release(self.local.of(current_task()))
 
-    async def _release(self, hold: _Hold) -> None:
+    async def _release(self, hold: Hold) -> None:
         held = self._lock_of(hold, AsyncLock, self._client)
         try:
             alive = hold.released or await held.release()
@@ -398,7 +338,7 @@ class AsyncQuorumLock(_Settings):
         return shared_aio(self.masters, self.options)
 
     def _held(self) -> AsyncLock:
-        return self._lock_of(self.local.of(_current_task()), AsyncLock, self._client)
+        return self._lock_of(self.local.of(current_task()), AsyncLock, self._client)
 
     async def __aenter__(self) -> AsyncQuorumLock:
         if not await self.acquire():

@@ -82,9 +82,7 @@ class Lock:
         lock is held, for at most ``autoextend_timeout`` seconds. Raises RedlockError if too few masters
         answer, and ValueError for an invalid timeout.
         """
-        kept: dict[str, Any] = {"max_extensions": None}
-        if autoextend:
-            kept = {"auto_extend": True, "max_extensions": None, "max_hold": autoextend_timeout}
+        kept: dict[str, Any] = {"auto_extend": True, "max_hold": autoextend_timeout} if autoextend else {}
         lock = self._client.lock(encodable(self.resource_name), self.ttl / 1000, **kept)
         if blocking and timeout <= 0:
             timeout = -1
