@@ -32,25 +32,35 @@ class ThreadHold(Hold, threading.local):
 class TaskHolds:
     """The holds of an asyncio lock, as its ``local``. A task without a hold uses the latest one.
 
-    ``per_task``: a task that acquired the lock itself only uses its own hold. So a late holder cannot release
-    the lock of the next task that uses the same object.
+    ``per_task``: a task that acquired the lock itself uses only its own hold, so that a late holder cannot
+    release the lock of the next task that uses the same object. After its release it may use the latest hold
+    if the task that acquired that one has ended: it was a task such as ``asyncio.wait_for`` makes.
     """
 
     def __init__(self, per_task: bool) -> None:
         self._per_task = per_task
         self._latest = Hold()
-        self._own: weakref.WeakKeyDictionary[object, Hold] = weakref.WeakKeyDictionary()
+        self._owner: weakref.ref[asyncio.Task[Any]] | None = None
+        self._own: weakref.WeakKeyDictionary[asyncio.Task[Any], Hold] = weakref.WeakKeyDictionary()
 
-    def of(self, task: object | None) -> Hold:
+    def of(self, task: asyncio.Task[Any] | None) -> Hold:
+        """The hold that ``task`` extends and releases."""
         own = self._own.get(task) if task is not None else None
-        return self._latest if own is None else own
+        if own is None or (own.token is None and self._latest_is_left()):
+            return self._latest
+        return own
 
-    def begin(self, task: object | None) -> Hold:
+    def begin(self, task: asyncio.Task[Any] | None) -> Hold:
         """The hold for an acquire of ``task``."""
         self._latest = hold = Hold()
+        self._owner = None if task is None else weakref.ref(task)
         if self._per_task and task is not None:
             self._own[task] = hold
         return hold
+
+    def _latest_is_left(self) -> bool:
+        owner = None if self._owner is None else self._owner()
+        return owner is None or owner.done()
 
     @property
     def token(self) -> Any:
@@ -61,7 +71,8 @@ class TaskHolds:
         self.of(current_task()).token = token
 
 
-def current_task() -> object | None:
+def current_task() -> asyncio.Task[Any] | None:
+    """The running task; None outside of tasks and event loops."""
     try:
         return asyncio.current_task()
     except RuntimeError:  # no event loop runs

@@ -1,7 +1,8 @@
 """Lock classes for the ``lock_class=`` of redis-py's and valkey-py's ``lock()``. Times are in seconds.
 
 The lock is over a quorum of masters. The client that ``lock()`` is called on is not used and may belong to
-any server. Errors are those of the client's library.
+any server. Errors are those of the client's library. For programs that pass no ``lock_class`` there are
+clients whose ``lock()`` makes these locks.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ _EXTENDS_FROM_NOW = re.compile(r"[^+]*'pexpire'\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\
 _coroutine_function: Callable[[F], F] = getattr(inspect, "markcoroutinefunction", lambda function: function)
 
 
+def _library_of(client: type[Any]) -> str:
+    """The package of a class of clients or of its bases: "redis" or "valkey"."""
+    packages = {kind.__module__.partition(".")[0] for kind in client.__mro__}
+    return "valkey" if "valkey" in packages else "redis"
+
+
 class _Settings:
     """Settings of both classes, and the errors of the client's library."""
 
@@ -67,8 +74,7 @@ class _Settings:
         self.raise_on_release_error = raise_on_release_error
         self._resource: str | bytes = encodable(name)
         self._extends_from_now = False
-        library = type(redis).__module__.partition(".")[0]
-        self._errors = importlib.import_module(f"{library if library == 'valkey' else 'redis'}.exceptions")
+        self._errors = importlib.import_module(f"{_library_of(type(redis))}.exceptions")
 
     # --- the scripts that programs replace in redis-py's class ---
 
@@ -283,7 +289,11 @@ class AsyncQuorumLock(_Settings):
         return self._acquire(current_task(), blocking, blocking_timeout, token)
 
     async def _acquire(
-        self, task: object | None, blocking: bool | None, blocking_timeout: float | None, token: Any
+        self,
+        task: asyncio.Task[Any] | None,
+        blocking: bool | None,
+        blocking_timeout: float | None,
+        token: Any,
     ) -> bool:
         acquire_args = self._acquire_args(blocking, blocking_timeout, token)
         lock = self._client.lock(self._resource, **self._lock_options())
@@ -393,10 +403,8 @@ def async_client_class(masters: Iterable[Any], base: type[Any] | None = None, **
 
 def _client_class(library: str, base: type[Any] | None, kind: type[Any]) -> type[Any]:
     base = importlib.import_module(library).Redis if base is None else base
-    package = base.__module__.partition(".")[0]  # redis or valkey: its own lock classes are replaced
-    originals = tuple(
-        importlib.import_module(f"{package}.{module}").Lock for module in ("lock", "asyncio.lock")
-    )
+    modules = (f"{_library_of(base)}.lock", f"{_library_of(base)}.asyncio.lock")
+    originals = tuple(importlib.import_module(module).Lock for module in modules)
 
     class QuorumRedis(base):  # type: ignore[misc,valid-type]
         """A client whose ``lock()`` makes locks over a quorum of masters."""

@@ -208,6 +208,10 @@ async def test_aio_pottery(valkey: Masters, options: Options) -> None:
     assert await down.acquire() is False
     with pytest.raises(pottery.QuorumIsImpossible):
         await down.acquire(raise_on_redis_errors=True)
+    for loud, error in ((False, pottery.ReleaseUnlockedLock), (True, pottery.QuorumIsImpossible)):
+        with pytest.raises(error) as caught:
+            await down.release(raise_on_redis_errors=loud)
+        assert caught.value.redis_errors
     await aclose_all()
     await clean(valkey)
 
@@ -285,7 +289,6 @@ async def test_async_lock_class_in_tasks_of_its_own(valkey: Masters, options: Op
         assert await asyncio.gather(lock.owned(), other.owned()) == [True, True]
         await asyncio.gather(lock.extend(60), other.reacquire())
         await asyncio.gather(lock.release(), other.release())
-        lock = lock_on("c", thread_local)
         assert await asyncio.create_task(take(lock))
         await asyncio.create_task(give(lock))
         assert await asyncio.wait_for(take(lock), DEADLINE)

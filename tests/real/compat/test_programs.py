@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 import redis
 import redis.asyncio
 import valkey as valkey_py
+from support.engines import engines
 from support.event_loops import clean, on_loops
 from support.keys import nothing_left
 
@@ -67,6 +69,8 @@ def test_client_class(valkey: Masters, options: Options, raw: Raw, library: Any)
         assert client.set("other", "value")
         assert client.get("other") == b"value"
         client.delete("other")
+        with pytest.raises(library.exceptions.LockError):
+            client.lock("r").release()
     nothing_left(valkey)
     with pytest.raises(ConfigError, match="masters"):
         client_class([])
@@ -184,15 +188,19 @@ def test_redbeat(valkey: Masters, options: Options, raw: Raw) -> None:
         assert not locked(raw(valkey), key)
 
 
-@on_loops
-async def test_aiogram(valkey: Masters, options: Options, raw: Raw) -> None:
+@pytest.mark.parametrize("engine_name", [min(engines())], indirect=True)  # its import takes ten seconds
+def test_aiogram(valkey: Masters, options: Options, raw: Raw) -> None:
     """It passes redis-py's own class to ``lock()``."""
     storage = package("aiogram.fsm.storage.redis", "aiogram")
     base = package("aiogram.fsm.storage.base", "aiogram")
-    async with async_client_class(valkey.urls, **options).from_url(valkey.urls[0]) as client:
-        isolation = storage.RedisEventIsolation(client)
-        async with isolation.lock(base.StorageKey(bot_id=1, chat_id=2, user_id=3)):
-            assert locked(raw(valkey), "fsm:*:lock")
-        assert not locked(raw(valkey), "fsm:*:lock")
-    await aclose_all()
-    await clean(valkey)
+
+    async def main() -> None:
+        async with async_client_class(valkey.urls, **options).from_url(valkey.urls[0]) as client:
+            isolation = storage.RedisEventIsolation(client)
+            async with isolation.lock(base.StorageKey(bot_id=1, chat_id=2, user_id=3)):
+                assert locked(raw(valkey), "fsm:*:lock")
+            assert not locked(raw(valkey), "fsm:*:lock")
+        await aclose_all()
+
+    asyncio.run(main())
+    nothing_left(valkey)
