@@ -19,10 +19,10 @@ class Hold:
     #: Whether a cancelled release has released the lock.
     released = False
 
-    def grant(self, lock: LockState) -> None:
-        """Record that ``lock`` is held."""
+    def grant(self, lock: LockState, token: bytes | None) -> None:
+        """Record that ``lock`` is held with ``token``."""
         self.lock = lock
-        self.granted = self.token = lock.token
+        self.granted = self.token = token
 
 
 class ThreadHold(Hold, threading.local):

@@ -13,7 +13,7 @@ from ..algorithm.quorum import Retry
 from ..errors import ConfigError
 from ..wire.text import quoted
 from ._clients import client_of
-from ._tokens import adopt_lock, encodable
+from ._names import encodable
 
 LOCALHOST = ({"host": "localhost", "port": 6379},)
 
@@ -43,14 +43,14 @@ class Lock:
         resource: str,
         held: AsyncLock,
         lock_timeout: float | None,
-        adopted: bool = False,
+        adopted: str = "",
     ) -> None:
         self.lock_manager = lock_manager
         self.resource = resource
         self.lock_timeout = lock_timeout
-        self.id = (held.token or b"").decode()
+        self.id = adopted or (held.token or b"").decode()
         self.held = held
-        self.adopted = adopted  # another object acquired it
+        self.adopted = bool(adopted)  # the token of a lock that another object acquired
         self.released = False
 
     @property
@@ -148,7 +148,7 @@ class Aioredlock:
             raise RuntimeError("Lock is not valid")
         ttl = lock.held.ttl if lock_timeout is None else lock_timeout
         if lock.adopted:  # only the masters know how much of its lease is left
-            lock.held = adopt_lock(AsyncLock, self._client, encodable(lock.resource), lock.id.encode(), ttl)
+            lock.held = self._client.lock(encodable(lock.resource), ttl, token=lock.id.encode())
         try:
             await lock.held.extend(ttl, confirm=True)
         except LockLost as error:
@@ -196,11 +196,9 @@ class Aioredlock:
         Raises LockAcquiringError if a quorum does not have the lock with this ``id``, and LockRuntimeError if
         too few masters answer.
         """
-        client, ttl = self._client, self.internal_lock_timeout
-        if not client.client_state.ready:
-            await client.connect()
-        held = adopt_lock(AsyncLock, client, encodable(resource), lock_identifier.encode(), ttl)
-        lock = Lock(self, resource, held, ttl, adopted=True)
+        ttl = self.internal_lock_timeout
+        held = self._client.lock(encodable(resource), ttl, token=lock_identifier.encode())
+        lock = Lock(self, resource, held, ttl, lock_identifier)
         try:
             await lock.extend()
         except LockRuntimeError:

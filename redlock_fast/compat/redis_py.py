@@ -28,7 +28,7 @@ from ._clients import shared, shared_aio
 from ._errors import Dictionary, translated
 from ._holds import Hold, TaskHolds, ThreadHold, current_task
 from ._masters import master_specs
-from ._tokens import AnyLock, adopt_lock, encodable
+from ._names import encodable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -127,15 +127,14 @@ class _Settings:
         endless = not self.timeout
         return {"ttl": None if endless else self.timeout, "auto_extend": endless, "max_hold": None}
 
-    def _lock_of(self, hold: Hold, kind: type[AnyLock], client: BaseClient) -> AnyLock:
+    def _lock_of(self, hold: Hold, client: Any) -> Any:
         """The lock of ``hold``. A token that the program has set stands for a lock acquired elsewhere."""
         if hold.token is None:
             raise self._unlocked()
         if hold.token != hold.granted:
             token = encoded("token", encodable(hold.token))
-            hold.grant(adopt_lock(kind, client, self._resource, token, self.timeout or client.policy.ttl))
-        lock: AnyLock = hold.lock
-        return lock
+            hold.grant(client.lock(self._resource, self.timeout or None, token=token), token)
+        return hold.lock
 
     def _new_ttl(
         self, held: LockState, client: BaseClient, additional_time: float, replace_ttl: bool
@@ -211,7 +210,7 @@ class QuorumLock(_Settings):
         with self._translated():
             granted = lock.acquire(*acquire_args)
         if granted:
-            self.local.grant(lock)
+            self.local.grant(lock, lock.token)
         return granted
 
     def release(self) -> None:
@@ -250,7 +249,8 @@ class QuorumLock(_Settings):
         return self.local.token is not None and self._held().locked()
 
     def _held(self) -> Lock:
-        return self._lock_of(self.local, Lock, self._client)
+        lock: Lock = self._lock_of(self.local, self._client)
+        return lock
 
     def __enter__(self) -> QuorumLock:
         if not self.acquire():
@@ -300,7 +300,7 @@ class AsyncQuorumLock(_Settings):
         with self._translated():
             granted = await lock.acquire(*acquire_args)
         if granted:
-            self.local.begin(task).grant(lock)
+            self.local.begin(task).grant(lock, lock.token)
         return granted
 
     @_coroutine_function
@@ -309,7 +309,7 @@ class AsyncQuorumLock(_Settings):
         return self._release(self.local.of(current_task()))
 
     async def _release(self, hold: Hold) -> None:
-        held = self._lock_of(hold, AsyncLock, self._client)
+        held: AsyncLock = self._lock_of(hold, self._client)
         try:
             alive = hold.released or await held.release()
         except asyncio.CancelledError:
@@ -348,7 +348,8 @@ class AsyncQuorumLock(_Settings):
         return shared_aio(self.masters, self.options)
 
     def _held(self) -> AsyncLock:
-        return self._lock_of(self.local.of(current_task()), AsyncLock, self._client)
+        lock: AsyncLock = self._lock_of(self.local.of(current_task()), self._client)
+        return lock
 
     async def __aenter__(self) -> AsyncQuorumLock:
         if not await self.acquire():
@@ -388,7 +389,7 @@ def client_class(masters: Iterable[Any], base: type[Any] | None = None, **option
     For programs that call ``client.lock()`` without a ``lock_class``, or with that of redis-py. All other
     commands go to the client's own server. ``options``: options of FastRedlock. Raises ConfigError; no I/O.
 
-    Example:
+    Examples:
         >>> QuorumRedis = client_class(["redis://a", "redis://b", "redis://c"])
         >>> with QuorumRedis("cache").lock("orders:42", timeout=10):
         ...     ship("orders:42")

@@ -13,7 +13,7 @@ from ..errors import LockLost, QuorumUnavailable
 from ..wire.text import quoted
 from ._clients import shared
 from ._masters import clients_of
-from ._tokens import encodable
+from ._names import encodable
 
 LOCALHOST = ({"host": "localhost", "port": 6379, "db": 0},)
 

@@ -14,7 +14,7 @@ from ..locks.batch_state import stop_auto_extension
 from ..wire.text import quoted
 from ._clients import shared
 from ._masters import clients_of
-from ._tokens import encodable
+from ._names import encodable
 
 
 class RedlockError(Exception):

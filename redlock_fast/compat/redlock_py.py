@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from .. import Lock as OurLock
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError, MasterError, QuorumUnavailable, reduced
 from ._clients import shared
 from ._masters import clients_of
-from ._tokens import adopt_lock, encodable
+from ._names import encodable
 
 
 class Lock(NamedTuple):
@@ -100,6 +99,4 @@ class Redlock:
         """Release a lock that this or another process acquired. Never raises because of masters."""
         _, resource, key = lock
         token = key.encode() if isinstance(key, str) else key
-        if not self._client.client_state.ready:
-            self._client.connect()
-        adopt_lock(OurLock, self._client, encodable(resource), token, self._client.max_ttl).release()
+        self._client.lock(encodable(resource), token=token).release()
