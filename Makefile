@@ -13,7 +13,7 @@ UNTRACED = native or fork or child or test_helper_thread or test_rule_10_loop_mi
 RUNS ?= 200000
 STEPS ?= 50
 
-.PHONY: build test test-full lint docs coverage coverage-native simulate proof mutants chaos soak fuzz fuzz-guided asan tsan thread-safety bench bench-quick wheel clean
+.PHONY: build test test-full lint docs coverage coverage-native simulate proof mutants chaos soak fuzz fuzz-guided asan tsan thread-safety bench bench-quick wheel others clean
 
 build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
@@ -70,6 +70,9 @@ chaos:  ## faults of every kind for so many seconds. ARGS='--schedule amnesia --
 
 soak:  ## every kind of lock against its model, STEPS times as many steps as in the tests
 	REDLOCK_FAST_SOAK_STEPS=$(STEPS) $(PYTHON) -m pytest -n $(WORKERS) tests/real -k 'as_the_model_says or kinds_model'
+
+others:  ## the lock tests of other libraries against the drop-ins. FOLDER=their source archives, ARGS='--download'
+	$(PYTHON) -m tests.others "$(FOLDER)" $(ARGS)
 
 bench:  ## against the C floor and the peers, into docs/; some 20 minutes. ARGS='--only threads' for a part
 	$(PYTHON) benchmarks/compare.py $(ARGS)

@@ -11,21 +11,18 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from ..aio.client import AsyncFastRedlock
-from ..algorithm.lease import Lease
 from ..algorithm.tokens import new_token, new_tokens
-from ..locks.batch_state import locks_of
 from ..locks.client_base import BaseClient
-from ..locks.lock_state import LockState
 from ..threads.client import FastRedlock
 from ._masters import MasterSpec, master_specs
 
-#: The default ``max_ttl`` in seconds: the longest default lease of the other libraries.
-MAX_TTL = 120.0
+#: Defaults of the options. ``max_ttl``: the longest default lease of the other libraries, in seconds.
+#: ``release_at_exit``: the others leave a lock to its lease at exit; "once in N seconds" jobs rely on it.
+DEFAULTS: dict[str, Any] = {"max_ttl": 120.0, "release_at_exit": False}
 #: The number of clients that are kept although no lock uses them.
 MAX_IDLE_CLIENTS = 16
 
 AnyClient = TypeVar("AnyClient", bound=BaseClient)
-AnyLock = TypeVar("AnyLock", bound=LockState)
 
 
 def client_of(kind: type[AnyClient], masters: Iterable[Any], options: dict[str, Any]) -> AnyClient:
@@ -34,7 +31,7 @@ def client_of(kind: type[AnyClient], masters: Iterable[Any], options: dict[str, 
 
 
 def _made(kind: type[AnyClient], masters: tuple[MasterSpec, ...], options: dict[str, Any]) -> AnyClient:
-    client = kind([spec.master for spec in masters], **{"max_ttl": MAX_TTL, **options})
+    client = kind([spec.master for spec in masters], **{**DEFAULTS, **options})
     # Tokens are text, as in the other libraries: a client with decode_responses=True must be able to read
     # them.
     client.policy = replace(client.policy, token=_token, tokens=_tokens)
@@ -105,20 +102,3 @@ async def aclose_all() -> None:
         cache = _loops.pop(asyncio.get_running_loop(), None)
     for client in cache.empty() if cache else ():
         await client.close()
-
-
-# --- locks that another object acquired ---------------------------------------------------------------------
-
-
-def adopt_lock(
-    kind: type[AnyLock], client: BaseClient, resource: str | bytes, token: bytes, ttl: float
-) -> AnyLock:
-    """A lock object for a lock that another object or process acquired with ``token``.
-
-    ``ttl``: seconds that may be left of the lease at most; the real rest is unknown here.
-    """
-    policy = client.policy
-    lease = Lease(client.check_key(resource), token, policy.all_masters, ttl, policy.clock() + ttl, ttl)
-    (lock,) = locks_of(kind, client, [resource], [lease])
-    assert lock is not None
-    return lock

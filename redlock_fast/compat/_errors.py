@@ -16,4 +16,4 @@ def translated(errors: Dictionary) -> Iterator[None]:
     try:
         yield
     except tuple(errors) as error:
-        raise errors[type(error)](error) from error
+        raise next(make for kind, make in errors.items() if isinstance(error, kind))(error) from error

@@ -27,24 +27,30 @@ def master_specs(masters: Iterable[Any]) -> tuple[MasterSpec, ...]:
     return tuple(sorted(found, key=lambda spec: repr(spec.identity)))
 
 
+def clients_of(masters: Iterable[Any]) -> list[Any]:
+    """A redis.Redis client for each master, or the client that the caller passed. Raises ConfigError."""
+    return [_client_of({"url": master} if isinstance(master, str) else master) for master in masters]
+
+
 def _master_spec(master: Any) -> MasterSpec:
-    if isinstance(master, str):
-        return MasterSpec(master, master)
+    return MasterSpec(master, master) if isinstance(master, str) else _of_client(_client_of(master))
+
+
+def _client_of(master: Any) -> Any:
     import redis
 
     if isinstance(master, tuple):
         master = dict(zip(("host", "port"), master, strict=False))
-    if isinstance(master, Mapping):
-        settings = dict(master)
-        url = settings.pop("url", None)
-        try:
-            master = redis.Redis.from_url(url, **settings) if url else redis.Redis(**settings)
-        except Exception as error:
-            # Only the text of a TypeError is safe to show: it names an option. Other errors may quote a
-            # secret.
-            why = f": {error}" if isinstance(error, TypeError) else ""
-            raise ConfigError(f"masters: settings that redis-py refuses{why}") from None
-    return _of_client(master)
+    if not isinstance(master, Mapping):
+        return master
+    settings = dict(master)
+    url = settings.pop("url", None)
+    try:
+        return redis.Redis.from_url(url, **settings) if url else redis.Redis(**settings)
+    except Exception as error:
+        # Only the text of a TypeError is safe to show: it names an option. Other errors may quote a secret.
+        why = f": {error}" if isinstance(error, TypeError) else ""
+        raise ConfigError(f"masters: settings that redis-py refuses{why}") from None
 
 
 def _of_client(client: Any) -> MasterSpec:

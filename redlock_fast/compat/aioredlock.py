@@ -12,7 +12,8 @@ from .. import AsyncFastRedlock, AsyncLock, LockLost, QuorumUnavailable
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError
 from ..wire.text import quoted
-from ._clients import adopt_lock, client_of
+from ._clients import client_of
+from ._names import encodable
 
 LOCALHOST = ({"host": "localhost", "port": 6379},)
 
@@ -37,13 +38,19 @@ class Lock:
     """A lock that ``Aioredlock.lock`` acquired. ``id``: its token. ``async with`` releases it at the end."""
 
     def __init__(
-        self, lock_manager: Aioredlock, resource: str, held: AsyncLock, lock_timeout: float | None
+        self,
+        lock_manager: Aioredlock,
+        resource: str,
+        held: AsyncLock,
+        lock_timeout: float | None,
+        adopted: str = "",
     ) -> None:
         self.lock_manager = lock_manager
         self.resource = resource
         self.lock_timeout = lock_timeout
-        self.id = (held.token or b"").decode()
+        self.id = adopted or (held.token or b"").decode()
         self.held = held
+        self.adopted = bool(adopted)  # the token of a lock that another object acquired
         self.released = False
 
     @property
@@ -60,7 +67,7 @@ class Lock:
         await self.lock_manager.unlock(self)
 
     async def is_locked(self) -> bool:
-        """See [`Aioredlock.is_locked`][]."""
+        """Ask the masters whether the resource is locked now; see [`Aioredlock.is_locked`][]."""
         return await self.lock_manager.is_locked(self)
 
     def __repr__(self) -> str:
@@ -120,7 +127,7 @@ class Aioredlock:
         if lock_identifier is not None:
             raise ConfigError("lock_identifier: tokens are drawn at random; Lock.id says which it is")
         endless = lock_timeout is None
-        held = self._client.lock(resource, lock_timeout, auto_extend=endless, max_hold=None)
+        held = self._client.lock(encodable(resource), lock_timeout, auto_extend=endless, max_hold=None)
         try:
             granted = await held.acquire()
         except QuorumUnavailable as error:
@@ -139,8 +146,11 @@ class Aioredlock:
         """
         if lock.released:
             raise RuntimeError("Lock is not valid")
+        ttl = lock.held.ttl if lock_timeout is None else lock_timeout
+        if lock.adopted:  # only the masters know how much of its lease is left
+            lock.held = self._client.lock(encodable(lock.resource), ttl, token=lock.id.encode())
         try:
-            await lock.held.extend(lock.held.ttl if lock_timeout is None else lock_timeout, confirm=True)
+            await lock.held.extend(ttl, confirm=True)
         except LockLost as error:
             raise LockError(str(error)) from error
         except QuorumUnavailable as error:
@@ -158,19 +168,18 @@ class Aioredlock:
             raise LockError(f"{quoted(lock.resource)}: the lease had ended before; others may have held it")
 
     async def is_locked(self, resource_or_lock: str | Lock) -> bool:
-        """Whether a resource is locked now (asks the masters), or whether this Lock object is held (no I/O).
+        """Ask the masters whether a resource, or that of a Lock object, is locked now by any holder.
 
-        Raises LockRuntimeError if too few masters answer.
+        Raises LockRuntimeError if too few masters answer. ``Lock.valid`` tells of the object, without I/O.
         """
-        if isinstance(resource_or_lock, Lock):
-            return resource_or_lock.valid
+        resource = resource_or_lock.resource if isinstance(resource_or_lock, Lock) else resource_or_lock
         try:
-            return await self._client.locked(resource_or_lock)
+            return await self._client.locked(encodable(resource))
         except QuorumUnavailable as error:
             raise LockRuntimeError(str(error)) from error
 
     async def get_active_locks(self) -> list[Lock]:
-        """The locks of this manager that are held now."""
+        """The locks of this manager that are held now, by the clock of this process. No I/O."""
         return [lock for lock in self._locks if lock.valid]
 
     def _remember(self, lock: Lock) -> None:
@@ -181,10 +190,22 @@ class Aioredlock:
         self._locks.add(lock)
 
     async def get_lock(self, resource: str, lock_identifier: str) -> Lock:
-        """A Lock object for a lock that another process acquired, by its ``id``, to release it here."""
-        ttl = self._client.max_ttl
-        held = adopt_lock(AsyncLock, self._client, resource, lock_identifier.encode(), ttl)
-        return Lock(self, resource, held, None)
+        """A Lock object for a lock that another process acquired, by its ``id``: extend or release it here.
+
+        Asks the masters, which make the lease last at least ``internal_lock_timeout`` seconds from now.
+        Raises LockAcquiringError if a quorum does not have the lock with this ``id``, and LockRuntimeError if
+        too few masters answer.
+        """
+        ttl = self.internal_lock_timeout
+        held = self._client.lock(encodable(resource), ttl, token=lock_identifier.encode())
+        lock = Lock(self, resource, held, ttl, lock_identifier)
+        try:
+            await lock.extend()
+        except LockRuntimeError:
+            raise
+        except LockError as error:
+            raise LockAcquiringError(f"{quoted(resource)} is not locked with this identifier") from error
+        return lock
 
     async def destroy(self) -> None:
         """Release all held locks and close the connections. Never raises because of masters."""

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
 from .. import TooManyExtensions as OurTooManyExtensions
 from ..errors import ConfigError, reduced
+from ..locks.client_base import BaseClient
 from ..locks.decorated import check_plain
 from ._clients import shared, shared_aio
 from ._errors import translated
@@ -68,6 +69,8 @@ class ReleaseUnlockedLock(PrimitiveError, RuntimeError):
 class _Settings:
     """Settings of both classes, and the methods that need no I/O. ``options``: options of FastRedlock."""
 
+    _NUM_EXTENSIONS: ClassVar[int] = 3
+
     def __init__(
         self,
         *,
@@ -75,7 +78,7 @@ class _Settings:
         masters: Iterable[Any] = frozenset(),
         raise_on_redis_errors: bool = False,
         auto_release_time: float = 10,
-        num_extensions: int = 3,
+        num_extensions: int = _NUM_EXTENSIONS,
         context_manager_blocking: bool = True,
         context_manager_timeout: float = -1,
         **options: Any,
@@ -97,20 +100,35 @@ class _Settings:
     def _error(self, kind: type[PrimitiveError], cause: Exception | None = None) -> PrimitiveError:
         return kind(self.key, self.masters, getattr(cause, "causes", ()))
 
+    def _loud(self, raise_on_redis_errors: bool | None) -> bool:
+        return self.raise_on_redis_errors if raise_on_redis_errors is None else raise_on_redis_errors
+
     def _raise_unavailable(self, error: QuorumUnavailable, loud: bool | None) -> None:
         """Raise QuorumIsImpossible if ``loud``; otherwise an outage looks like contention."""
-        if self.raise_on_redis_errors if loud is None else loud:
+        if self._loud(loud):
             raise self._error(QuorumIsImpossible, error) from error
 
-    def _extending(self) -> AbstractContextManager[None]:
+    def _extending(self, loud: bool | None) -> AbstractContextManager[None]:
         """Translate this library's errors into those of pottery's ``extend``."""
         return translated(
             {
                 LockLost: partial(self._error, ExtendUnlockedLock),
                 OurTooManyExtensions: partial(self._error, TooManyExtensions),
-                QuorumUnavailable: partial(self._error, QuorumNotAchieved),
+                QuorumUnavailable: partial(
+                    self._error, QuorumIsImpossible if self._loud(loud) else ExtendUnlockedLock
+                ),
             }
         )
+
+    def _releasing(self, loud: bool | None) -> AbstractContextManager[None]:
+        """Translate this library's errors into those of pottery's ``release``."""
+        kind = QuorumIsImpossible if self._loud(loud) else ReleaseUnlockedLock
+        return translated({QuorumUnavailable: partial(self._error, kind)})
+
+    def _doubtful(self, client: BaseClient, loud: bool | None) -> bool:
+        """Whether ``release`` must ask if a quorum of masters answers: pottery reports that."""
+        usable = sum(map(client.masters.connector.is_usable, range(client.policy.masters)))
+        return self._loud(loud) or usable < client.policy.need
 
 
 class Redlock(_Settings):
@@ -148,17 +166,27 @@ class Redlock(_Settings):
     def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
         """Make the lease last ``auto_release_time`` seconds from now.
 
-        Raises ExtendUnlockedLock, TooManyExtensions, QuorumNotAchieved.
+        Raises TooManyExtensions, and ExtendUnlockedLock, also if too few masters answered. The latter is
+        QuorumIsImpossible with ``raise_on_redis_errors``.
         """
         if self._lock is None:
             raise self._error(ExtendUnlockedLock)
-        with self._extending():
+        with self._extending(raise_on_redis_errors):
             self._lock.extend()
 
     def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
-        """Release the lock. Raises ReleaseUnlockedLock if it was not held or its lease had ended."""
+        """Release the lock. Raises ReleaseUnlockedLock if it was not held or its lease had ended.
+
+        If too few masters answer, it raises the same, or QuorumIsImpossible with ``raise_on_redis_errors``.
+        The masters get the release after they are connected again.
+        """
+        client = shared(self.masters, self._options)
         lock, self._lock = self._lock, None
-        if lock is None or not lock.release():
+        alive = lock is not None and lock.release()
+        if self._doubtful(client, raise_on_redis_errors):
+            with self._releasing(raise_on_redis_errors):
+                client.locked(self.key)
+        if not alive:
             raise self._error(ReleaseUnlockedLock)
 
     def __enter__(self) -> Redlock:
@@ -204,13 +232,18 @@ class AIORedlock(_Settings):
         """See [`Redlock.extend`][]."""
         if self._lock is None:
             raise self._error(ExtendUnlockedLock)
-        with self._extending():
+        with self._extending(raise_on_redis_errors):
             await self._lock.extend()
 
     async def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
         """See [`Redlock.release`][]."""
+        client = shared_aio(self.masters, self._options)
         lock, self._lock = self._lock, None
-        if lock is None or not await lock.release():
+        alive = lock is not None and await lock.release()
+        if self._doubtful(client, raise_on_redis_errors):
+            with self._releasing(raise_on_redis_errors):
+                await client.locked(self.key)
+        if not alive:
             raise self._error(ReleaseUnlockedLock)
 
     async def __aenter__(self) -> AIORedlock:

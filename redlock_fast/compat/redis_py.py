@@ -1,30 +1,50 @@
 """Lock classes for the ``lock_class=`` of redis-py's and valkey-py's ``lock()``. Times are in seconds.
 
 The lock is over a quorum of masters. The client that ``lock()`` is called on is not used and may belong to
-any server. Errors are those of the client's library.
+any server. Errors are those of the client's library. For programs that pass no ``lock_class`` there are
+clients whose ``lock()`` makes these locks.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import inspect
 import logging
-import threading
-import weakref
-from collections.abc import Awaitable, Iterable
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
-from types import SimpleNamespace, TracebackType
-from typing import Any, ClassVar
+from types import TracebackType
+from typing import Any, ClassVar, TypeVar
 
-from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
+from .. import AsyncFastRedlock, AsyncLock, Lock, LockLost, QuorumUnavailable
+from ..algorithm.keys import encoded
 from ..errors import ConfigError
+from ..locks.client_base import BaseClient
 from ..locks.config import check_masters
+from ..locks.lock_state import LockState
 from ..wire.text import quoted
 from ._clients import shared, shared_aio
-from ._errors import translated
+from ._errors import Dictionary, translated
+from ._holds import Hold, TaskHolds, ThreadHold, current_task
 from ._masters import master_specs
+from ._names import encodable
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 logger = logging.getLogger("redlock_fast")
+
+#: Matches a script that makes a lease last ARGV[2] milliseconds from now, as that of RedBeat does.
+_EXTENDS_FROM_NOW = re.compile(r"[^+]*'pexpire'\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\s*\)[^+]*")
+
+# The result is a coroutine, which the call makes in the task that calls. Before Python 3.12 no mark says so.
+_coroutine_function: Callable[[F], F] = getattr(inspect, "markcoroutinefunction", lambda function: function)
+
+
+def _library_of(client: type[Any]) -> str:
+    """The package of a class of clients or of its bases: "redis" or "valkey"."""
+    packages = {kind.__module__.partition(".")[0] for kind in client.__mro__}
+    return "valkey" if "valkey" in packages else "redis"
 
 
 class _Settings:
@@ -36,7 +56,7 @@ class _Settings:
     def __init__(
         self,
         redis: Any,
-        name: str | bytes,
+        name: str | bytes | memoryview | int | float,
         timeout: float | None = None,
         sleep: float = 0.1,
         blocking: bool = True,
@@ -52,53 +72,126 @@ class _Settings:
         self.blocking_timeout = blocking_timeout
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
-        library = type(redis).__module__.partition(".")[0]
-        self._errors = importlib.import_module(f"{library if library == 'valkey' else 'redis'}.exceptions")
+        self._resource: str | bytes = encodable(name)
+        self._extends_from_now = False
+        self._errors = importlib.import_module(f"{_library_of(type(redis))}.exceptions")
+
+    # --- the scripts that programs replace in redis-py's class ---
+
+    @property
+    def lua_extend(self) -> Any:
+        """None: the masters run the scripts of this library.
+
+        Only a script that makes the lease last ``ARGV[2]`` milliseconds from now may be set, as RedBeat does:
+        then [`QuorumLock.extend`][] counts from now. Raises ConfigError for other scripts.
+        """
+        return None
+
+    @lua_extend.setter
+    def lua_extend(self, script: Any) -> None:
+        if not _EXTENDS_FROM_NOW.fullmatch(str(getattr(script, "script", script))):
+            raise ConfigError(
+                "lua_extend: the masters run the scripts of this library; only a script that makes the lease "
+                "last ARGV[2] milliseconds from now can take its place"
+            )
+        self._extends_from_now = True
+
+    @property
+    def lua_release(self) -> Any:
+        """None: the masters run the scripts of this library. It cannot be set."""
+        return None
+
+    @property
+    def lua_reacquire(self) -> Any:
+        """None, as ``lua_release``."""
+        return None
+
+    # --- arguments ---
 
     def _acquire_args(
         self, blocking: bool | None, blocking_timeout: float | None, token: object
     ) -> tuple[bool, float]:
         if token is not None:
-            raise ConfigError("token: tokens are drawn at random, so that no two holders have the same")
+            raise ConfigError(
+                "token: tokens are drawn at random, because a failed acquire takes its token back from all "
+                "masters: with the token of a holder that would free the lock; local.token has the token"
+            )
         blocking = self.blocking if blocking is None else blocking
         seconds = self.blocking_timeout if blocking_timeout is None else blocking_timeout
-        return blocking, -1 if seconds is None or not blocking else seconds
+        if seconds is None or not blocking:
+            return blocking, -1
+        return True, max(0, seconds)  # no time left: one attempt
 
     def _lock_options(self) -> dict[str, Any]:
         """Options of ``lock()``. Without a timeout the lock is extended while it is held."""
-        return {"ttl": self.timeout, "auto_extend": self.timeout is None, "max_hold": None}
+        endless = not self.timeout
+        return {"ttl": None if endless else self.timeout, "auto_extend": endless, "max_hold": None}
 
-    def _new_ttl(self, held: Any, additional_time: float, replace_ttl: bool) -> float:
-        if self.timeout is None:
+    def _lock_of(self, hold: Hold, client: Any) -> Any:
+        """The lock of ``hold``. A token that the program has set stands for a lock acquired elsewhere."""
+        if hold.token is None:
+            raise self._unlocked()
+        if hold.token != hold.granted:
+            token = encoded("token", encodable(hold.token))
+            hold.grant(client.lock(self._resource, self.timeout or None, token=token), token)
+        return hold.lock
+
+    def _new_ttl(
+        self, held: LockState, client: BaseClient, additional_time: float, replace_ttl: bool
+    ) -> float:
+        """The lease from now on in seconds. A sum of times is at most ``max_ttl``."""
+        if not self.timeout:
             raise self._error("LockError", "Cannot extend a lock with no timeout")
-        return additional_time if replace_ttl else held.remaining() + additional_time
+        if not replace_ttl and not self._extends_from_now:
+            additional_time = min(held.remaining() + additional_time, client.max_ttl)
+        return additional_time
+
+    # --- errors ---
 
     def _error(self, kind: str, text: str) -> Exception:
         error: Exception = getattr(self._errors, kind)(text)
+        if isinstance(error, self._errors.LockError):
+            error.lock_name = self.name
         return error
 
     def _unlocked(self) -> Exception:
-        return self._error("LockError", f"{quoted(self.name)}: not locked by this object")
+        return self._error("LockError", f"{quoted(self._resource)}: not locked by this object")
+
+    def _not_acquired(self) -> Exception:
+        return self._error("LockError", f"{quoted(self._resource)}: not acquired within the time specified")
 
     def _lost(self) -> Exception:
-        why = f"{quoted(self.name)}: the lease had ended; others may hold it"
+        why = f"{quoted(self._resource)}: the lease had ended; others may hold it"
         return self._error("LockNotOwnedError", why)
 
-    def _unavailable(self, error: QuorumUnavailable) -> Exception:
-        return self._error("ConnectionError", str(error))
+    def _translated(self, *, bad_ttl: bool = False) -> AbstractContextManager[None]:
+        """Translate errors into those of the client's library; with ``bad_ttl`` also ConfigError."""
+        errors: Dictionary = {
+            LockLost: lambda _: self._lost(),
+            QuorumUnavailable: lambda error: self._error("ConnectionError", str(error)),
+        }
+        if bad_ttl:
+            errors[ConfigError] = lambda error: self._error("LockError", str(error))
+        return translated(errors)
 
-    def _translated(self) -> AbstractContextManager[None]:
-        """Translate this library's errors into those of the client's library."""
-        return translated({LockLost: lambda _: self._lost(), QuorumUnavailable: self._unavailable})
+    def _left(self, trouble: Exception, error: BaseException | None) -> None:
+        """Log an error of the release at the end of ``with``, or raise it."""
+        if self.raise_on_release_error and error is None:
+            raise trouble
+        logger.warning("release-error: %s", trouble, extra={"event": "release-error"})
 
 
 class QuorumLock(_Settings):
-    """A lock class that [`lock_class`][] makes, with the methods and errors of ``redis.lock.Lock``."""
+    """A lock class that [`lock_class`][] makes, with the methods and errors of ``redis.lock.Lock``.
 
-    def __init__(self, redis: Any, name: str | bytes, *args: Any, **settings: Any) -> None:
+    ``local.token``: the token of the held lock, or None. A program may set it to the token of a lock that
+    another object or process acquired, to release or extend that lock here.
+    """
+
+    def __init__(self, redis: Any, name: str | bytes | memoryview | int, *args: Any, **settings: Any) -> None:
         super().__init__(redis, name, *args, **settings)
         self._client = shared(self.masters, self.options)
-        self._local: Any = threading.local() if self.thread_local else SimpleNamespace()
+        self.local: Hold = ThreadHold() if self.thread_local else Hold()
 
     def acquire(
         self,
@@ -109,59 +202,59 @@ class QuorumLock(_Settings):
     ) -> bool:
         """True: acquired. False: another holder has it. Raises ConnectionError if too few masters answer.
 
-        ``blocking_timeout``: seconds to try; None: no end. ``sleep`` is ignored. ConfigError for a ``token``.
+        ``blocking_timeout``: seconds to try; None: no end; 0 or less: one attempt. ``sleep`` is ignored.
+        ConfigError for a ``token``: tokens are drawn at random, see ``local.token``.
         """
         acquire_args = self._acquire_args(blocking, blocking_timeout, token)
-        lock = self._client.lock(self.name, **self._lock_options())
+        lock = self._client.lock(self._resource, **self._lock_options())
         with self._translated():
             granted = lock.acquire(*acquire_args)
         if granted:
-            self._local.lock = lock
+            self.local.grant(lock, lock.token)
         return granted
 
     def release(self) -> None:
         """Release. Raises LockError if it was not acquired, LockNotOwnedError if the lease had ended."""
         held = self._held()
-        self._local.lock = None
+        self.local.token = None
         if not held.release():
             raise self._lost()
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> bool:
         """Add ``additional_time`` seconds to the lease, or with ``replace_ttl`` count them from now.
 
-        A lease is never shortened. Returns True. Raises LockError, LockNotOwnedError and ConnectionError.
+        A lease is never shortened. A sum is at most ``max_ttl``. Returns True. Raises LockError, also for an
+        ``additional_time`` above ``max_ttl``, LockNotOwnedError and ConnectionError.
         """
         held = self._held()
-        return self._extend(held, self._new_ttl(held, additional_time, replace_ttl))
+        return self._extend(held, self._new_ttl(held, self._client, additional_time, replace_ttl))
 
     def reacquire(self) -> bool:
         """Make the lease last ``timeout`` seconds from now; see [`QuorumLock.extend`][]."""
-        return self._extend(self._held(), self._new_ttl(self._held(), self.timeout or 0, True))
+        held = self._held()
+        return self._extend(held, self._new_ttl(held, self._client, self.timeout or 0, True))
 
     def _extend(self, held: Lock, ttl: float) -> bool:
-        with self._translated():
+        with self._translated(bad_ttl=True):
             held.extend(ttl, confirm=True)
         return True
 
     def locked(self) -> bool:
         """Ask the masters whether the lock has a holder. Raises ConnectionError."""
         with self._translated():
-            return self._client.locked(self.name)
+            return self._client.locked(self._resource)
 
     def owned(self) -> bool:
         """Whether this object holds the lock; in this thread, if it is ``thread_local``. No I/O."""
-        held = getattr(self._local, "lock", None)
-        return held is not None and held.locked()
+        return self.local.token is not None and self._held().locked()
 
     def _held(self) -> Lock:
-        held: Lock | None = getattr(self._local, "lock", None)
-        if held is None:
-            raise self._unlocked()
-        return held
+        lock: Lock = self._lock_of(self.local, self._client)
+        return lock
 
     def __enter__(self) -> QuorumLock:
         if not self.acquire():
-            raise self._error("LockError", f"{quoted(self.name)}: not acquired within the time specified")
+            raise self._not_acquired()
         return self
 
     def __exit__(
@@ -170,76 +263,97 @@ class QuorumLock(_Settings):
         try:
             self.release()
         except self._errors.LockError as trouble:
-            if self.raise_on_release_error and error is None:
-                raise
-            logger.warning("release-error: %s", trouble, extra={"event": "release-error"})
+            self._left(trouble, error)
 
 
 class AsyncQuorumLock(_Settings):
     """A lock class that [`async_lock_class`][] makes, like ``redis.asyncio.lock.Lock``.
 
-    With ``thread_local``, the default, only the task that acquired the lock can release it.
+    Any task may release the lock, as in redis-py. But with ``thread_local``, the default, a task that called
+    ``acquire()`` only releases what it acquired. So a task whose lease has ended cannot release the lock of
+    the next task that uses the same object. ``local.token``: see [`QuorumLock`][].
     """
 
-    def __init__(self, redis: Any, name: str | bytes, *args: Any, **settings: Any) -> None:
+    def __init__(self, redis: Any, name: str | bytes | memoryview | int, *args: Any, **settings: Any) -> None:
         super().__init__(redis, name, *args, **settings)
-        self._locks: weakref.WeakKeyDictionary[object, AsyncLock] = weakref.WeakKeyDictionary()
+        self.local = TaskHolds(self.thread_local)
 
-    async def acquire(
-        self, blocking: bool | None = None, blocking_timeout: float | None = None, token: None = None
-    ) -> bool:
+    @_coroutine_function
+    def acquire(
+        self,
+        blocking: bool | None = None,
+        blocking_timeout: float | None = None,
+        token: None = None,
+    ) -> Coroutine[Any, Any, bool]:
         """See [`QuorumLock.acquire`][]. A cancelled acquire leaves no key on the masters."""
+        return self._acquire(current_task(), blocking, blocking_timeout, token)
+
+    async def _acquire(
+        self,
+        task: asyncio.Task[Any] | None,
+        blocking: bool | None,
+        blocking_timeout: float | None,
+        token: Any,
+    ) -> bool:
         acquire_args = self._acquire_args(blocking, blocking_timeout, token)
-        lock = shared_aio(self.masters, self.options).lock(self.name, **self._lock_options())
+        lock = self._client.lock(self._resource, **self._lock_options())
         with self._translated():
             granted = await lock.acquire(*acquire_args)
         if granted:
-            self._locks[self._owner()] = lock
+            self.local.begin(task).grant(lock, lock.token)
         return granted
 
-    async def release(self) -> None:
-        """See [`QuorumLock.release`][]."""
-        held = self._held()
-        del self._locks[self._owner()]
-        if not await held.release():
+    @_coroutine_function
+    def release(self) -> Coroutine[Any, Any, None]:
+        """See [`QuorumLock.release`][]. A cancelled release still releases, and may be repeated."""
+        return self._release(self.local.of(current_task()))
+
+    async def _release(self, hold: Hold) -> None:
+        held: AsyncLock = self._lock_of(hold, self._client)
+        try:
+            alive = hold.released or await held.release()
+        except asyncio.CancelledError:
+            hold.released = True
+            raise
+        hold.token = None
+        if not alive:
             raise self._lost()
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Awaitable[bool]:
         """See [`QuorumLock.extend`][]."""
         held = self._held()
-        return self._extend(held, self._new_ttl(held, additional_time, replace_ttl))
+        return self._extend(held, self._new_ttl(held, self._client, additional_time, replace_ttl))
 
     def reacquire(self) -> Awaitable[bool]:
         """See [`QuorumLock.reacquire`][]."""
-        return self._extend(self._held(), self._new_ttl(self._held(), self.timeout or 0, True))
+        held = self._held()
+        return self._extend(held, self._new_ttl(held, self._client, self.timeout or 0, True))
 
     async def _extend(self, held: AsyncLock, ttl: float) -> bool:
-        with self._translated():
+        with self._translated(bad_ttl=True):
             await held.extend(ttl, confirm=True)
         return True
 
     async def locked(self) -> bool:
         """See [`QuorumLock.locked`][]."""
         with self._translated():
-            return await shared_aio(self.masters, self.options).locked(self.name)
+            return await self._client.locked(self._resource)
 
     async def owned(self) -> bool:
         """See [`QuorumLock.owned`][]."""
-        held = self._locks.get(self._owner())
-        return held is not None and held.locked()
+        return self.local.token is not None and self._held().locked()
 
-    def _owner(self) -> object:
-        return asyncio.current_task() if self.thread_local else self
+    @property
+    def _client(self) -> AsyncFastRedlock:
+        return shared_aio(self.masters, self.options)
 
     def _held(self) -> AsyncLock:
-        held = self._locks.get(self._owner())
-        if held is None:
-            raise self._unlocked()
-        return held
+        lock: AsyncLock = self._lock_of(self.local.of(current_task()), self._client)
+        return lock
 
     async def __aenter__(self) -> AsyncQuorumLock:
         if not await self.acquire():
-            raise self._error("LockError", f"{quoted(self.name)}: not acquired within the time specified")
+            raise self._not_acquired()
         return self
 
     async def __aexit__(
@@ -248,9 +362,7 @@ class AsyncQuorumLock(_Settings):
         try:
             await self.release()
         except self._errors.LockError as trouble:
-            if self.raise_on_release_error and error is None:
-                raise
-            logger.warning("release-error: %s", trouble, extra={"event": "release-error"})
+            self._left(trouble, error)
 
 
 def lock_class(masters: Iterable[Any], **options: Any) -> type[QuorumLock]:
@@ -269,6 +381,55 @@ def lock_class(masters: Iterable[Any], **options: Any) -> type[QuorumLock]:
 def async_lock_class(masters: Iterable[Any], **options: Any) -> type[AsyncQuorumLock]:
     """[`lock_class`][] for ``redis.asyncio.Redis.lock`` and ``valkey.asyncio.Valkey.lock``."""
     return type("AsyncQuorumLock", (AsyncQuorumLock,), _checked(masters, options))
+
+
+def client_class(masters: Iterable[Any], base: type[Any] | None = None, **options: Any) -> type[Any]:
+    """A subclass of ``base`` (None: ``redis.Redis``) whose ``lock()`` is over a quorum of ``masters``.
+
+    For programs that call ``client.lock()`` without a ``lock_class``, or with that of redis-py. All other
+    commands go to the client's own server. ``options``: options of FastRedlock. Raises ConfigError; no I/O.
+
+    Examples:
+        >>> QuorumRedis = client_class(["redis://a", "redis://b", "redis://c"])
+        >>> with QuorumRedis("cache").lock("orders:42", timeout=10):
+        ...     ship("orders:42")
+    """
+    return _client_class("redis", base, lock_class(masters, **options))
+
+
+def async_client_class(masters: Iterable[Any], base: type[Any] | None = None, **options: Any) -> type[Any]:
+    """[`client_class`][] for ``redis.asyncio.Redis``, or another ``base``."""
+    return _client_class("redis.asyncio", base, async_lock_class(masters, **options))
+
+
+def _client_class(library: str, base: type[Any] | None, kind: type[Any]) -> type[Any]:
+    base = importlib.import_module(library).Redis if base is None else base
+    modules = (f"{_library_of(base)}.lock", f"{_library_of(base)}.asyncio.lock")
+    originals = tuple(importlib.import_module(module).Lock for module in modules)
+
+    class QuorumRedis(base):  # type: ignore[misc,valid-type]
+        """A client whose ``lock()`` makes locks over a quorum of masters."""
+
+        def lock(
+            self,
+            name: str | bytes | memoryview | int,
+            timeout: float | None = None,
+            sleep: float = 0.1,
+            blocking: bool = True,
+            blocking_timeout: float | None = None,
+            lock_class: type[Any] | None = None,
+            thread_local: bool = True,
+            raise_on_release_error: bool = True,
+        ) -> Any:
+            """A lock over the quorum, or one of ``lock_class``, if that is not the class of the library."""
+            chosen = kind if lock_class is None or lock_class in originals else lock_class
+            return chosen(
+                self, name, timeout=timeout, sleep=sleep, blocking=blocking,
+                blocking_timeout=blocking_timeout, thread_local=thread_local,
+                raise_on_release_error=raise_on_release_error,
+            )  # fmt: skip
+
+    return QuorumRedis
 
 
 def _checked(masters: Iterable[Any], options: dict[str, Any]) -> dict[str, Any]:

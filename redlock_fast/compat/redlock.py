@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 from .. import Lock
@@ -11,6 +12,8 @@ from ..algorithm.quorum import Retry
 from ..errors import LockLost, QuorumUnavailable
 from ..wire.text import quoted
 from ._clients import shared
+from ._masters import clients_of
+from ._names import encodable
 
 LOCALHOST = ({"host": "localhost", "port": 6379, "db": 0},)
 
@@ -30,6 +33,9 @@ class RedLock:
         ...     ship("orders:42")
     """
 
+    #: The factory that made the lock.
+    factory: RedLockFactory | None = None
+
     def __init__(
         self,
         resource: str,
@@ -44,13 +50,20 @@ class RedLock:
         self.retry_delay = retry_delay
         self.ttl = ttl
         retry = Retry(retry_delay / 2000, retry_delay / 1000, retry_times)
-        self._client = shared(connection_details or LOCALHOST, {"retry": retry, **options})
+        self._masters = tuple(connection_details or LOCALHOST)
+        self._client = shared(self._masters, {"retry": retry, **options})
         self.quorum = self._client.policy.need
         self._lock: Lock | None = None
 
+    @cached_property
+    def redis_nodes(self) -> list[Any]:
+        """A redis.Redis client for each master, to send other commands. Locks do not use these clients."""
+        return clients_of(self._masters) if self.factory is None else self.factory.redis_nodes
+
     def acquire(self) -> bool:
         """True: acquired. False: another holder had it. Raises RedLockError if too few masters answer."""
-        lock = self._client.lock(self.resource, self.ttl / 1000)  # an object for each hold: no token is lost
+        # An object for each hold: no token is lost.
+        lock = self._client.lock(encodable(self.resource), self.ttl / 1000)
         try:
             granted = lock.acquire()
         except QuorumUnavailable as error:
@@ -85,8 +98,11 @@ class ReentrantRedLock(RedLock):
         self._depth = 0
 
     def acquire(self) -> bool:
+        """As ``RedLock.acquire``. Raises RedLockError if this thread lost the lock that it acquires again."""
         me = threading.get_ident()
-        if self._owner == me and self._lock is not None and self._lock.locked():
+        if self._owner == me and self._lock is not None:
+            if not self._lock.locked():
+                raise RedLockError(f"{quoted(self.resource)}: the lease ended before it was acquired again")
             self._depth += 1
             return True
         if not super().acquire():
@@ -110,7 +126,15 @@ class RedLockFactory:
     def __init__(self, connection_details: Iterable[Any], **options: Any) -> None:
         self._masters = list(connection_details)
         self._options = options
+        self.quorum = len(self._masters) // 2 + 1
+
+    @cached_property
+    def redis_nodes(self) -> list[Any]:
+        """See [`RedLock.redis_nodes`][]."""
+        return clients_of(self._masters)
 
     def create_lock(self, resource: str, **settings: Any) -> RedLock:
         """A lock on ``resource``. ``settings``: arguments of RedLock."""
-        return RedLock(resource, self._masters, **{**self._options, **settings})
+        lock = RedLock(resource, self._masters, **{**self._options, **settings})
+        lock.factory = self
+        return lock

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from .. import Lock as OurLock
 from ..algorithm.quorum import Retry
 from ..errors import LockLost, QuorumUnavailable
+from ..locks.batch_state import stop_auto_extension
 from ..wire.text import quoted
 from ._clients import shared
+from ._masters import clients_of
+from ._names import encodable
 
 
 class RedlockError(Exception):
@@ -55,8 +59,15 @@ class Lock:
         self.retry_delay = retry_delay
         self.ttl = ttl
         retry = Retry(retry_delay / 2000, retry_delay / 1000)
-        self._client = shared(masters, {"retry": retry, **options})
+        self._masters = tuple(masters)
+        self._client = shared(self._masters, {"retry": retry, **options})
+        self.quorum = self._client.policy.need
         self._lock: OurLock | None = None
+
+    @cached_property
+    def redis_nodes(self) -> list[Any]:
+        """A redis.Redis client for each master, to send other commands. Locks do not use these clients."""
+        return clients_of(self._masters)
 
     def acquire(
         self,
@@ -67,12 +78,14 @@ class Lock:
     ) -> float | Literal[False]:
         """The validity in milliseconds, or False: another holder has the lock.
 
-        ``timeout``: seconds. ``autoextend``: extend the lease in the background while the lock is held, for
-        at most ``autoextend_timeout`` seconds. Raises RedlockError if too few masters answer, and ValueError
-        for an invalid timeout.
+        ``timeout``: seconds; 0 or less: no end. ``autoextend``: extend the lease in the background while the
+        lock is held, for at most ``autoextend_timeout`` seconds. Raises RedlockError if too few masters
+        answer, and ValueError for an invalid timeout.
         """
         kept: dict[str, Any] = {"auto_extend": True, "max_hold": autoextend_timeout} if autoextend else {}
-        lock = self._client.lock(self.resource_name, self.ttl / 1000, **kept)
+        lock = self._client.lock(encodable(self.resource_name), self.ttl / 1000, **kept)
+        if blocking and timeout <= 0:
+            timeout = -1
         try:
             granted = lock.acquire(blocking, timeout)
         except QuorumUnavailable as error:
@@ -88,6 +101,15 @@ class Lock:
             return self._acquired().extend() * 1000
         except (LockLost, QuorumUnavailable):
             return False
+
+    def acquire_or_extend(self, *args: Any, **settings: Any) -> float | Literal[False]:
+        """Extend the lock if this object holds it, or else acquire it. Arguments are those of ``acquire``."""
+        return (self.locked() and self.extend()) or self.acquire(*args, **settings)
+
+    def stop_autoextend(self) -> None:
+        """Stop the extension in the background. The lease then ends by itself, or with ``release()``."""
+        if self._lock is not None:
+            stop_auto_extension([self._lock])
 
     def locked(self) -> bool:
         """Whether this object holds the lock now."""
@@ -128,11 +150,17 @@ class RLock(Lock):
         autoextend: bool = False,
         autoextend_timeout: float | None = None,
     ) -> float | Literal[False]:
-        """As ``Lock.acquire``, but ``autoextend`` is off by default."""
+        """As ``Lock.acquire``, but ``autoextend`` is off by default.
+
+        Raises RedlockError if this thread lost the lock that it acquires again.
+        """
         me = threading.get_ident()
-        if self._owner == me and self._lock is not None and self._lock.locked():
+        if self._owner == me and self._lock is not None:
+            left = self._lock.remaining()
+            if not left:
+                raise RedlockError(f"{quoted(self.resource_name)}: lost before it was acquired again")
             self._depth += 1
-            return self._lock.remaining() * 1000
+            return left * 1000
         validity = super().acquire(blocking, timeout, autoextend, autoextend_timeout)
         if validity is not False:
             self._owner, self._depth = me, 1

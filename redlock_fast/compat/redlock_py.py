@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from .. import Lock as OurLock
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError, MasterError, QuorumUnavailable, reduced
-from ._clients import adopt_lock, shared
+from ._clients import shared
+from ._masters import clients_of
+from ._names import encodable
 
 
 class Lock(NamedTuple):
@@ -19,8 +21,8 @@ class Lock(NamedTuple):
     key: bytes
 
 
-class CannotObtainLock(Exception):
-    """Bad masters or settings: no masters, a master twice, an invalid option."""
+class CannotObtainLock(Warning):
+    """Bad masters or settings. It is a Warning, because redlock-py raises Warning for bad settings."""
 
 
 class MultipleRedlockException(Exception):
@@ -33,7 +35,7 @@ class MultipleRedlockException(Exception):
         self.errors = list(errors)
 
     def __str__(self) -> str:
-        return "; ".join(map(str, self.errors)) or super().__str__()
+        return " :: ".join(map(str, self.errors)) or super().__str__()
 
 
 class Redlock:
@@ -63,11 +65,17 @@ class Redlock:
         self.retry_delay = retry_delay or self.default_retry_delay
         retry = Retry(self.retry_delay / 2, self.retry_delay, self.retry_count)
         drift_factor = self.clock_drift_factor
+        self._masters = tuple(connection_list)
         try:
-            self._client = shared(connection_list, {"retry": retry, "drift_factor": drift_factor, **options})
+            self._client = shared(self._masters, {"retry": retry, "drift_factor": drift_factor, **options})
         except ConfigError as error:
             raise CannotObtainLock(str(error)) from error
         self.quorum = self._client.policy.need
+
+    @cached_property
+    def servers(self) -> list[Any]:
+        """A redis.Redis client for each master, to send other commands. Locks do not use these clients."""
+        return clients_of(self._masters)
 
     def lock(self, resource: str, ttl: int) -> Lock | Literal[False]:
         """Acquire a lock with a lease of ``ttl`` milliseconds. False: another holder has it.
@@ -76,7 +84,7 @@ class Redlock:
         """
         if isinstance(ttl, bool) or not isinstance(ttl, int):
             raise ConfigError(f"ttl must be whole milliseconds, not {ttl!r}")
-        lock = self._client.lock(resource, ttl / 1000)
+        lock = self._client.lock(encodable(resource), ttl / 1000)
         try:
             granted = lock.acquire()
         except QuorumUnavailable as error:
@@ -91,6 +99,4 @@ class Redlock:
         """Release a lock that this or another process acquired. Never raises because of masters."""
         _, resource, key = lock
         token = key.encode() if isinstance(key, str) else key
-        if not self._client.client_state.ready:
-            self._client.connect()
-        adopt_lock(OurLock, self._client, resource, token, self._client.max_ttl).release()
+        self._client.lock(encodable(resource), token=token).release()

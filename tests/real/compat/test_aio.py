@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import redis
 import redis.asyncio
 from support.event_loops import clean, on_loops, until
 from support.keys import SOMEBODY, occupy, wipe
+from support.waiting import DEADLINE
 
 from redlock_fast import ConfigError
 from redlock_fast.compat import aclose_all, pottery, redis_py
@@ -93,8 +95,17 @@ async def test_aioredlock_hands_a_lock_over(valkey: Masters, options: Options) -
     first, second = Aioredlock(valkey.urls, **options), Aioredlock(valkey.urls, **options)
     lock = await first.lock("r", lock_timeout=60)
     copy = await second.get_lock("r", lock.id)
+    assert (copy.valid, copy.lock_timeout, copy.id) == (True, 10.0, lock.id)
+    assert await second.is_locked(copy)
+    await copy.extend()
+    await second.extend(copy, 90)
+    assert 60 < copy.held.remaining() < 90
     await copy.release()
     assert not await first.is_locked("r")
+    assert not await first.is_locked(lock), "the masters are asked"
+    for identifier in (lock.id, "wrong"):
+        with pytest.raises(LockAcquiringError, match="identifier"):
+            await second.get_lock("r", identifier)
     with pytest.raises(ConfigError, match="lock_identifier"):
         await first.lock("r", lock_identifier="mine")  # type: ignore[arg-type]
     await first.destroy()
@@ -125,7 +136,7 @@ async def test_aioredlock_never_acquires_anew(valkey: Masters, options: Options,
 @on_loops
 async def test_aioredlock_says_when_masters_are_down(options: Options) -> None:
     manager = Aioredlock(DEAD, **{**options, "connect_timeout": 0.2})
-    for attempt in (manager.lock("r"), manager.is_locked("r")):
+    for attempt in (manager.lock("r"), manager.is_locked("r"), manager.get_lock("r", "id")):
         with pytest.raises(LockRuntimeError, match=":1/0"):
             await attempt
     await manager.destroy()
@@ -197,6 +208,10 @@ async def test_aio_pottery(valkey: Masters, options: Options) -> None:
     assert await down.acquire() is False
     with pytest.raises(pottery.QuorumIsImpossible):
         await down.acquire(raise_on_redis_errors=True)
+    for loud, error in ((False, pottery.ReleaseUnlockedLock), (True, pottery.QuorumIsImpossible)):
+        with pytest.raises(error) as caught:
+            await down.release(raise_on_redis_errors=loud)
+        assert caught.value.redis_errors
     await aclose_all()
     await clean(valkey)
 
@@ -252,16 +267,97 @@ async def test_async_lock_class(valkey: Masters, options: Options) -> None:
 
 
 @on_loops
-async def test_async_lock_class_belongs_to_a_task(valkey: Masters, options: Options) -> None:
-    """Another task of the same thread does not release it: the original's token is the thread's."""
+async def test_async_lock_class_in_tasks_of_its_own(valkey: Masters, options: Options) -> None:
+    """What makes tasks of coroutines works as with redis-py."""
     kind = redis_py.async_lock_class(valkey.urls, **options)
-    own = kind(redis.Redis, "own", timeout=60)
-    free = kind(redis.Redis, "free", timeout=60, thread_local=False)
-    await own.acquire()
-    await free.acquire()
-    with pytest.raises(redis.exceptions.LockError):
-        await asyncio.create_task(own.release())
-    await asyncio.create_task(free.release())
-    await own.release()
+
+    def lock_on(name: str, thread_local: bool = True) -> redis_py.AsyncQuorumLock:
+        return kind(redis.Redis, name, timeout=60, thread_local=thread_local)
+
+    async def take(lock: redis_py.AsyncQuorumLock) -> bool:
+        return await lock.acquire()
+
+    async def give(lock: redis_py.AsyncQuorumLock) -> None:
+        await lock.release()
+
+    for thread_local in (True, False):
+        lock, other = lock_on("a", thread_local), lock_on("b", thread_local)
+        assert await asyncio.wait_for(lock.acquire(), DEADLINE)
+        assert lock.local.token
+        await asyncio.shield(lock.release())
+        assert await asyncio.gather(lock.acquire(), other.acquire()) == [True, True]
+        assert await asyncio.gather(lock.owned(), other.owned()) == [True, True]
+        await asyncio.gather(lock.extend(60), other.reacquire())
+        await asyncio.gather(lock.release(), other.release())
+        assert await asyncio.create_task(take(lock))
+        await asyncio.create_task(give(lock))
+        assert await asyncio.wait_for(take(lock), DEADLINE)
+        await lock.release()
+        assert lock.local.token is None
+        with pytest.raises(redis.exceptions.LockError):
+            await asyncio.create_task(give(lock))
+        pending = lock.acquire()
+        assert asyncio.iscoroutine(pending)
+        pending.close()
+    await aclose_all()
+    await clean(valkey)
+
+
+@on_loops
+async def test_async_lock_class_keeps_late_tasks_off(valkey: Masters, options: Options) -> None:
+    """A task whose lease ended does not release the lock of the next task on the same object."""
+    lock = redis_py.async_lock_class(valkey.urls, **options)(redis.Redis, "r", timeout=60)
+    assert await asyncio.wait_for(lock.acquire(), DEADLINE)
+    forget(valkey)
+    taken, end = asyncio.Event(), asyncio.Event()
+
+    async def next_task() -> None:
+        assert await asyncio.wait_for(lock.acquire(), DEADLINE)
+        taken.set()
+        await end.wait()
+        await asyncio.shield(lock.release())
+
+    following = asyncio.create_task(next_task())
+    await taken.wait()
+    with pytest.raises(redis.exceptions.LockNotOwnedError):
+        await asyncio.shield(lock.release())
+    with pytest.raises(redis.exceptions.LockError, match="not locked"):
+        await lock.release()
+    assert await lock.locked()
+    end.set()
+    await following
+    await aclose_all()
+    await clean(valkey)
+
+
+@on_loops
+async def test_async_lock_class_repeats_a_cancelled_release(valkey: Masters, options: Options) -> None:
+    lock = redis_py.async_lock_class(valkey.urls, **options)(redis.Redis, "r", timeout=60)
+    for steps in range(3):
+        assert await lock.acquire()
+        releasing = asyncio.ensure_future(lock.release())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        releasing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await releasing
+        if lock.local.token is not None:
+            await lock.release()
+        assert lock.local.token is None
+        await clean(valkey)
+    await aclose_all()
+
+
+@on_loops
+async def test_async_lock_class_has_the_token(valkey: Masters, options: Options, raw: Raw) -> None:
+    kind = redis_py.async_lock_class(valkey.urls, **options)
+    lock, other = kind(redis.Redis, 5, timeout=60), kind(redis.Redis, 5, timeout=60)
+    assert await lock.acquire()
+    assert sum(node.get("5") == lock.local.token for node in raw(valkey)) >= 3
+    assert await other.acquire(blocking_timeout=-1) is False
+    with pytest.raises(ConfigError, match="token"):
+        await other.acquire(token="mine")
+    other.local.token = lock.local.token
+    await other.release()
     await aclose_all()
     await clean(valkey)

@@ -240,6 +240,8 @@ def test_each_loop_has_its_own_and_leaves_nothing(valkey: Masters) -> None:
         [5],
         [None],
         ["redis://a", "redis://a"],
+        ["redis://a/0", "redis://a/1", "redis://a/2"],
+        [{"host": "a", "db": 0}, {"host": "a", "db": 1}],
     ],
 )
 def test_bad_masters_show_where_they_are_given(masters: list[Any]) -> None:
@@ -253,6 +255,24 @@ def test_bad_masters_show_where_they_are_given(masters: list[Any]) -> None:
         assert "secret" not in str(caught.value)
     with pytest.raises(redlock_py_.CannotObtainLock, match="masters"):
         redlock_py_.Redlock(masters)
+
+
+TAKES_AND_EXITS = """
+import sys
+from redlock_fast.compat import pottery
+engine, release, *urls = sys.argv[1:]
+options = {"release_at_exit": True} if release == "yes" else {}
+assert pottery.Redlock(key="r", masters=urls, auto_release_time=60, engine=engine, **options).acquire()
+"""
+
+
+@pytest.mark.parametrize("release", ["yes", "no"])
+def test_a_lock_outlives_its_process(valkey: Masters, engine_name: str, raw: Raw, release: str) -> None:
+    """As with the originals: jobs that run once in N seconds rely on it."""
+    command = [sys.executable, "-c", TAKES_AND_EXITS, engine_name, release, *valkey.urls]
+    subprocess.run(command, check=True, timeout=60)
+    left = sum(node.exists("redlock:r") for node in raw(valkey))
+    assert left == 0 if release == "yes" else left >= 3
 
 
 def test_a_lease_longer_than_the_fleet_promises_is_refused(valkey: Masters, options: dict[str, Any]) -> None:

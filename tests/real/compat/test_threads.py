@@ -159,6 +159,41 @@ def test_reentrant_locks(valkey: Masters, options: Options, library: str) -> Non
     nothing_left(valkey)
 
 
+@pytest.mark.parametrize("library", ["redlock", "redlock-plus"])
+def test_a_nested_acquire_of_a_lost_lock_raises(valkey: Masters, options: Options, library: str) -> None:
+    """An acquire in its place would hide the loss from the outer block."""
+    kind: Any = redlock.ReentrantRedLock if library == "redlock" else redlock_plus.RLock
+    error = redlock.RedLockError if library == "redlock" else redlock_plus.RedlockError
+    lock = kind("r", valkey.urls, ttl=300, **options)
+    assert lock.acquire()
+    assert lock.acquire()
+    eventually(lambda: not lock._lock.locked(), "the lease ends")
+    with pytest.raises(error, match="acquired again"):
+        lock.acquire()
+    lock.release()
+    lock.release()
+    assert lock.acquire()
+    lock.release()
+    nothing_left(valkey)
+
+
+def test_the_masters_are_there_as_clients(valkey: Masters, options: Options) -> None:
+    """Programs send other commands to them, or close them."""
+    factory = redlock.RedLockFactory([{"url": url} for url in valkey.urls], **options)
+    lock = factory.create_lock("r")
+    assert lock.factory is factory
+    assert lock.redis_nodes is factory.redis_nodes
+    assert (lock.quorum, factory.quorum) == (3, 3)
+    alone = redlock.RedLock("r", valkey.urls, **options)
+    plus = redlock_plus.Lock("r", valkey.urls, **options)
+    locks = redlock_py_.Redlock([*valkey.urls[:4], redis.Redis.from_url(valkey.urls[4])], **options)
+    assert locks.servers is locks.servers
+    for nodes in (factory.redis_nodes, alone.redis_nodes, plus.redis_nodes, locks.servers):
+        assert [node.ping() for node in nodes] == [True] * 5
+        for node in nodes:
+            node.close()
+
+
 # --- redlock-plus -------------------------------------------------------------------------------------
 
 
@@ -199,6 +234,16 @@ def test_redlock_plus_extends_by_itself(valkey: Masters, options: Options) -> No
     with pytest.raises(AttributeError):
         assert lock._lock.lost
     assert lock.release() is True
+
+
+def test_redlock_plus_stops_extending(valkey: Masters, options: Options) -> None:
+    lock = redlock_plus.Lock("r", valkey.urls, ttl=500, **options)
+    lock.stop_autoextend()
+    assert lock.acquire_or_extend(timeout=0)
+    lock.stop_autoextend()
+    assert lock.acquire_or_extend() > 400
+    eventually(lambda: not lock.locked(), "the lease ends")
+    lock.release()
 
 
 def test_redlock_plus_says_what_went_wrong(valkey: Masters, options: Options) -> None:
@@ -286,6 +331,26 @@ def test_pottery_says_that_masters_are_down_if_asked(options: Options) -> None:
         raise AssertionError("the body runs unlocked")
 
 
+def test_pottery_says_so_in_extend_and_release_too(options: Options) -> None:
+    """Its own errors: what the caller of the original catches."""
+    for loud in (False, True):
+        with Masters(1, server="valkey") as masters:
+            settings = {"auto_release_time": 60, **impatient(options), "raise_on_redis_errors": loud}
+            lock = pottery.Redlock(key="r", masters=set(masters.urls), **settings)
+            assert lock.acquire()
+            lock.release()
+            with pytest.raises(pottery.ReleaseUnlockedLock):
+                lock.release()
+            assert lock.acquire()
+        for attempt, quiet in (
+            (lock.extend, pottery.ExtendUnlockedLock),
+            (lock.release, pottery.ReleaseUnlockedLock),
+        ):
+            with pytest.raises(pottery.QuorumIsImpossible if loud else quiet) as caught:
+                attempt()
+            assert caught.value.redis_errors
+
+
 def test_pottery_synchronize(valkey: Masters, options: Options) -> None:
     inside, most = 0, []
     counting = threading.Lock()
@@ -363,6 +428,87 @@ def test_lock_class(valkey: Masters, options: Options, library: Any) -> None:
         nothing_left(valkey)
 
 
+@pytest.mark.parametrize("thread_local", [True, False])
+def test_lock_class_has_the_token(valkey: Masters, options: Options, raw: Raw, thread_local: bool) -> None:
+    """``local.token`` is what the masters have. With it another object may extend and release."""
+    kind = redis_py.lock_class(valkey.urls, **options)
+    lock = kind(redis.Redis, "r", timeout=60, thread_local=thread_local)
+    other = kind(redis.Redis, "r", timeout=60, thread_local=thread_local)
+    assert lock.local.token is None
+    assert lock.acquire()
+    assert [node.get("r") for node in raw(valkey)].count(lock.local.token) >= 3
+    assert start(lambda: lock.local.token).result(DEADLINE) == (None if thread_local else lock.local.token)
+    other.local.token = "wrong"
+    with pytest.raises(redis.exceptions.LockNotOwnedError):
+        other.extend(100, replace_ttl=True)
+    other.local.token = lock.local.token.decode()
+    assert other.extend(100, replace_ttl=True)
+    assert sum(int(node.pttl("r")) > 60_000 for node in raw(valkey)) >= 3
+    assert other.owned()
+    other.release()
+    assert other.local.token is None
+    nothing_left(valkey)
+    with pytest.raises(redis.exceptions.LockNotOwnedError):
+        lock.release()
+
+
+def test_lock_class_takes_no_token(valkey: Masters, options: Options) -> None:
+    """A failed acquire takes its token back: with the token of the holder it would free the lock."""
+    lock = redis_py.lock_class(valkey.urls, **options)(redis.Redis, "r", timeout=60)
+    with pytest.raises(ValueError, match="token"):
+        lock.acquire(token="mine")
+    lock.local.token = []
+    with pytest.raises(ValueError, match="token"):
+        lock.release()
+
+
+def test_lock_class_has_the_names_of_redis_py(valkey: Masters, options: Options, raw: Raw) -> None:
+    kind = redis_py.lock_class(valkey.urls, **options)
+    for name, key in ((5, b"5"), (2.5, b"2.5"), (memoryview(b"view"), b"view"), (bytearray(b"a"), b"a")):
+        lock = kind(redis.Redis, name, timeout=60)
+        with lock:
+            assert lock.name is name
+            assert lock.locked()
+            assert sum(node.exists(key) for node in raw(valkey)) >= 3
+    nothing_left(valkey)
+
+
+def test_lock_class_counts_as_redis_py_does(valkey: Masters, options: Options, raw: Raw) -> None:
+    """No time left is one attempt, ``timeout=0`` is none, and no lease is longer than all clients promise."""
+    kind = redis_py.lock_class(valkey.urls, ttl=2.0, **options)
+    lock, late = kind(redis.Redis, "r", timeout=60), kind(redis.Redis, "r", blocking_timeout=-3)
+    assert late.acquire()
+    late.release()
+    assert lock.acquire()
+    assert late.acquire() is False
+    assert late.acquire(blocking_timeout=-1) is False
+    assert lock.extend(100)
+    assert sum(119_000 < int(node.pttl("r")) <= 120_000 for node in raw(valkey)) >= 3
+    for attempt in (lambda: lock.extend(121, replace_ttl=True), lambda: lock.extend(-1000)):
+        with pytest.raises(redis.exceptions.LockError, match="ttl"):
+            attempt()
+    lock.release()
+    endless = kind(redis.Redis, "r", timeout=0)
+    with endless:
+        assert endless._held().ttl == 2.0
+        with pytest.raises(redis.exceptions.LockError, match="no timeout"):
+            endless.extend(1)
+        with pytest.raises(redis.exceptions.LockError, match="no timeout"):
+            endless.reacquire()
+    nothing_left(valkey)
+
+
+def test_lock_class_takes_no_scripts_but_those_that_it_can_honour(valkey: Masters, options: Options) -> None:
+    lock = redis_py.lock_class(valkey.urls, **options)(redis.Redis, "r", timeout=60)
+    assert (lock.lua_extend, lock.lua_release, lock.lua_reacquire) == (None, None, None)
+    for script in (redis.lock.Lock.LUA_EXTEND_SCRIPT, "return 1", None):
+        with pytest.raises(ValueError, match="lua_extend"):
+            lock.lua_extend = script
+    for name in ("lua_release", "lua_reacquire"):
+        with pytest.raises(AttributeError):
+            setattr(lock, name, "return 1")
+
+
 def test_lock_class_extends_by_what_is_added(valkey: Masters, options: Options, raw: Raw) -> None:
     kind = redis_py.lock_class(valkey.urls, **options)
     lock = kind(redis.Redis, "r", timeout=20)
@@ -415,5 +561,8 @@ def test_lock_class_says_what_went_wrong(valkey: Masters, options: Options, libr
         forget(valkey)
     with pytest.raises(errors.LockNotOwnedError), kind(client(port=1), "r", timeout=60):
         forget(valkey)
-    with pytest.raises(ValueError, match="token"):
-        quiet.acquire(token="mine")
+    assert quiet.acquire()
+    forget(valkey)
+    with pytest.raises(errors.LockError) as caught:
+        quiet.extend(1)
+    assert caught.value.lock_name == "r"
