@@ -205,9 +205,9 @@ def test_sockets_are_left_in_no_other_hands(fleet: MakeFleet) -> None:
     with server:
         f.engine.attach(0, client, NATIVE)
         del client
-        f.ask(acquire(b"k", 1), need=0)
+        f.ask(acquire(b"k", 1), need=1, timeout=0.0)
         server.settimeout(DEADLINE)
         assert server.recv(100).startswith(b"*6\r\n$3\r\nSET\r\n")
         f.engine.close()
-        assert server.recv(100).startswith(b"*3\r\n$7\r\nDELIFEQ\r\n"), "what is owed is taken back"
+        assert server.recv(100).startswith(b"*3\r\n$7\r\nDELIFEQ\r\n"), "the failed request is rolled back"
         assert server.recv(100) == b"", "and the connection is at its end"
