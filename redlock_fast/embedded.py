@@ -133,7 +133,8 @@ class Master:
     def ask(self, line: str, timeout: float = 5.0) -> str:
         """Send one command over the unix socket; returns the first line of the reply. ``timeout``: seconds.
 
-        Raises OSError if no answer comes.
+        Raises:
+            OSError: No answer comes.
         """
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(timeout)
@@ -146,19 +147,22 @@ class Master:
                 return reply.readline().decode(errors="replace").rstrip()
 
     def pause(self) -> None:
-        """Stop the process (SIGSTOP): the system still accepts connections, but no reply comes."""
+        """Stop the process (SIGSTOP): the system still accepts connections, but no reply comes.
+
+        Never raises.
+        """
         if self._process and self.pid:
             self._process.send_signal(signal.SIGSTOP)
             if hasattr(os, "waitid"):  # the signal takes effect a moment after it was sent
                 os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
-        """Resume a paused process (SIGCONT)."""
+        """Resume a paused process (SIGCONT). Never raises."""
         if self._process:
             self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill the process (SIGKILL), as a crash would; its memory is lost."""
+        """Kill the process (SIGKILL), as a crash would; its memory is lost. Never raises."""
         if self._process:
             self._process.kill()
             self._process.wait()
@@ -167,7 +171,8 @@ class Master:
     def restart(self) -> None:
         """Kill the process if it runs, start a new one without data on the same port, and wait for it.
 
-        Raises MasterError if it does not start.
+        Raises:
+            MasterError: It does not start; the text has the end of its log.
         """
         self.kill()
         self.launch(self.port)
@@ -280,7 +285,12 @@ class Masters:
         self.stop()
 
     def start(self) -> Self:
-        """Start all servers and wait until they answer."""
+        """Start all servers and wait until they answer. Returns this object.
+
+        Raises:
+            ConfigError: They are started already.
+            MasterError: A server does not start; the text has the end of its log.
+        """
         if self._folder is not None:
             raise ConfigError("these masters are started already")
         self._owner = os.getpid()
@@ -306,7 +316,7 @@ class Masters:
         return self
 
     def stop(self) -> None:
-        """End all servers and remove their folder. Later calls do nothing."""
+        """End all servers and remove their folder. Later calls do nothing. Never raises."""
         if self._folder is None or os.getpid() != self._owner:  # the exit of a forked child must not end them
             return
         for master in self._masters:

@@ -1,10 +1,17 @@
-"""All exceptions. Each says what is at fault and what the caller can do."""
+"""All exceptions. Each says what is at fault and what the caller can do.
+
+The fields of an exception survive pickle and copy, and so the way back from another process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copyreg import __newobj__  # type: ignore[attr-defined]
 from typing import Any
+
+#: The name of a lock as the caller passed it. A multilock has several names.
+Resource = str | bytes | tuple[str | bytes, ...]
 
 
 def reduced(error: BaseException) -> tuple[Any, ...]:
@@ -12,11 +19,21 @@ def reduced(error: BaseException) -> tuple[Any, ...]:
 
     Pickle and copy then restore ``args`` and all attributes, and do not call ``__init__``.
     """
-    return __newobj__, (type(error), *error.args), vars(error)
+    # ``args`` are an attribute here, because OSError.__new__ leaves them empty for a subclass with __init__.
+    return __newobj__, (type(error),), {**vars(error), "args": error.args}
 
 
 class RedlockError(Exception):
-    """Base of everything that this package raises on purpose. It can be pickled and copied."""
+    """Base of everything that this package raises on purpose. It can be pickled and copied.
+
+    Attributes:
+        resource: The name of the lock as the caller passed it: text stays text. A tuple of the names for a
+            multilock. None if the error is not about one lock.
+    """
+
+    def __init__(self, *args: object, resource: Resource | None = None) -> None:
+        super().__init__(*args)
+        self.resource = resource
 
     __reduce__ = reduced
 
@@ -41,26 +58,13 @@ class LockAlreadyHeld(RedlockError, RuntimeError):
     """
 
 
-class LockNotAcquired(RedlockError):
-    """The lock was not obtained within the time or the attempts allowed.
-
-    It is raised as [`Contended`][] or [`QuorumUnavailable`][]. Nothing of the attempt is left on the masters.
-    """
-
-
-class Contended(LockNotAcquired):
-    """Another holder has the lock; the masters work. Try again later, or with a longer ``timeout``.
-
-    ``masters`` has the names of the masters that refused.
-    """
-
-    def __init__(self, message: str, masters: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.masters = tuple(masters)
-
-
 class MasterError(RedlockError):
-    """The failure of one master. ``master`` is its name, ``cause`` the reason."""
+    """The failure of one master.
+
+    Attributes:
+        master: The name of the master, as in ``health()``.
+        cause: Why it cast no vote. A refusal of this user begins with WRONGPASS, NOAUTH or NOPERM.
+    """
 
     def __init__(self, master: str, cause: str) -> None:
         super().__init__(f"{master}: {cause}")
@@ -68,16 +72,70 @@ class MasterError(RedlockError):
         self.cause = cause
 
 
+class LockNotAcquired(RedlockError):
+    """The lock was not obtained within the time or the attempts allowed.
+
+    It is raised as [`Contended`][] or [`QuorumUnavailable`][]. Nothing of the attempt is left on the masters.
+    If the ``timeout`` of the caller ended the acquire, the exception is also a ``TimeoutError``.
+
+    Examples:
+        >>> try:
+        ...     with client.lock("orders:42", timeout=2.0):
+        ...         ship("orders:42")
+        ... except LockNotAcquired as error:
+        ...     answer(503, retry_after=error.retry_after or 1.0, why=error.reason)
+
+    Attributes:
+        reason: One word for a program. "held": another holder has the lock. "queue": other callers of this
+            client waited for it and were first, so no master was asked. "unavailable": too few masters
+            answered. "guarded": a quorum is connected, and the restart guard keeps too many of its masters
+            out of votes. "late": a quorum granted the lease, and no validity was left.
+        masters: The names of the masters that refused ([`Contended`][]) or failed ([`QuorumUnavailable`][]).
+        causes: One [`MasterError`][] per master that failed; with [`Contended`][] a minority.
+        retry_after: Seconds after which another try may succeed; None if that is unknown. It is known for
+            "guarded" only: the time until the restart guards of enough connected masters end. It is None for
+            [`Contended`][], because a master that refuses does not report the rest of the other lease.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        resource: Resource | None = None,
+        reason: str = "",
+        masters: Sequence[str] = (),
+        causes: Sequence[MasterError] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, resource=resource)
+        self.reason = reason
+        self.masters = tuple(masters)
+        self.causes = tuple(causes)
+        self.retry_after = retry_after
+
+
+class Contended(LockNotAcquired):
+    """Another holder has the lock; the masters work. Try again later, or with a longer ``timeout``."""
+
+
 class QuorumUnavailable(LockNotAcquired):
     """Too many masters are down, silent or answer with errors to form a quorum.
 
-    ``causes`` has one [`MasterError`][] per failing master, for an operator to look into. When ``extend()``
-    raises it, the lease is unchanged: the lock is held until its previous deadline.
+    ``causes`` is for an operator to look into. When ``extend()`` raises this, the lease is unchanged: the
+    lock is held until its previous deadline.
     """
 
-    def __init__(self, message: str, causes: Sequence[MasterError] = ()) -> None:
-        super().__init__("; ".join([message, *map(str, causes)]))
-        self.causes = tuple(causes)
+    def __init__(self, message: str, causes: Sequence[MasterError] = (), **fields: Any) -> None:
+        masters = [cause.master for cause in causes]
+        super().__init__("; ".join([message, *map(str, causes)]), masters=masters, causes=causes, **fields)
+
+
+class ContendedTimeout(Contended, TimeoutError):
+    """[`Contended`][] at the end of the caller's ``timeout``."""
+
+
+class QuorumTimeout(QuorumUnavailable, TimeoutError):
+    """[`QuorumUnavailable`][] at the end of the caller's ``timeout``."""
 
 
 class LockLost(RedlockError):
@@ -89,3 +147,17 @@ class LockLost(RedlockError):
 
 class TooManyExtensions(RedlockError):
     """The lock was extended ``max_extensions`` times; it stays held until its deadline."""
+
+
+@contextmanager
+def needs(package: str, requirement: str) -> Iterator[None]:
+    """Add the pip command to the ImportError of a block that imports from ``package``.
+
+    ``requirement``: what pip installs.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise type(error)(f"{error}: pip install '{requirement}'", name=error.name) from error

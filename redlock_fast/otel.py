@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from opentelemetry import metrics as api
-from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider, get_tracer
-
-from .errors import Contended, LockAlreadyHeld
+from .errors import Contended, LockAlreadyHeld, needs
 from .exporters.instrument import instrument
 from .exporters.metrics import BOUNDS, COMMON, METRICS, Client, Clients, Metric
 from .sharded.placement import Sharding
+
+with needs("opentelemetry", "redlock-fast[otel]"):
+    from opentelemetry import metrics as api
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider, get_tracer
 
 SCOPE = "redlock_fast"
 

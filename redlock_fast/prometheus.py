@@ -14,10 +14,12 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
-
+from .errors import needs
 from .exporters.metrics import BOUNDS, COMMON, METRICS, Clients, Metric
+
+with needs("prometheus_client", "redlock-fast[prometheus]"):
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
 
 FAMILIES: dict[str, Any] = {
     "counter": CounterMetricFamily,
@@ -40,11 +42,11 @@ class RedlockCollector(Clients, Collector):
             registry.register(self)
 
     def describe(self) -> Iterable[Any]:
-        """All metrics without values. The registry uses it to find duplicate names."""
+        """All metrics without values. The registry uses it to find duplicate names. Never raises."""
         return [family(metric) for metric in METRICS]
 
     def collect(self) -> Iterable[Any]:
-        """All metrics with their present values, for a scrape."""
+        """All metrics with their present values, for a scrape. Never raises."""
         families = {metric.name: family(metric) for metric in METRICS}
         for point in self.points():
             families[point.metric].add_metric(point.labels, point.value)

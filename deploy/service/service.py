@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Mapping
@@ -185,7 +186,7 @@ async def contended(_: Request, error: Contended) -> JSONResponse:
 async def unavailable(_: Request, error: LockNotAcquired) -> JSONResponse:
     """Too few masters answered. Nothing was done."""
     log.warning("no lock: %s", error)
-    return refusal(503, "cannot be locked at the moment; try again")
+    return refusal(503, "cannot be locked at the moment; try again", error.retry_after)
 
 
 @app.exception_handler(LockLost)
@@ -195,5 +196,5 @@ async def lost(_: Request, error: LockLost) -> JSONResponse:
     return JSONResponse({"detail": "it is not known whether this was done"}, 500)
 
 
-def refusal(status: int, detail: str) -> JSONResponse:
-    return JSONResponse({"detail": detail}, status, {"Retry-After": "1"})
+def refusal(status: int, detail: str, retry_after: float | None = None) -> JSONResponse:
+    return JSONResponse({"detail": detail}, status, {"Retry-After": str(math.ceil(retry_after or 1))})

@@ -396,7 +396,7 @@ class AsyncFastRedlock(BaseClient):
         key = self.check_key(resource)
         if not self.client_state.ready:
             await self.connect()
-        return self.is_locked(key, await drive(procedures.exists(self.policy, key), self.loop_binding()))
+        return self.is_locked(resource, await drive(procedures.exists(self.policy, key), self.loop_binding()))
 
     async def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected; see [`FastRedlock.connect`][].

@@ -183,5 +183,7 @@ class AsyncRLock(Reentrant):
 
     def _lock(self, ttl: float | None) -> Any:
         if isinstance(self._owner, TaskOwner) and _task() is None:
-            raise RuntimeError(f"{quoted(self.key)}: no task is running that could own it; see owned_by()")
+            raise RuntimeError(
+                f"{quoted(self.resource)}: no task is running that could own it; see owned_by()"
+            )
         return super()._lock(ttl)

@@ -47,10 +47,11 @@ def parts(keys: Sequence[bytes]) -> Iterator[slice]:
 
 def acquire(
     policy: Policy, keys: list[bytes], ttl: float, held: list[Lease | None]
-) -> Generator[Effect, BatchVotes, Votes | None]:
+) -> Generator[Effect, BatchVotes, tuple[int, Votes] | None]:
     """Make one attempt for each key, and append its lease or None to ``held``.
 
-    Attempts without a lease are undone. Returns the votes of the first key that masters did not decide.
+    Attempts without a lease are undone. Returns the first key that masters did not decide, by its position,
+    and its votes.
     """
     attempt = start_attempts(policy, keys, ttl)
     tokens: list[bytes] = attempt.token
@@ -66,8 +67,10 @@ def acquire(
     failed = [number for number, lease in enumerate(leases) if lease is None]
     sent = [tally.sent[number] for number in failed]
     yield from undo([keys[n] for n in failed], [tokens[n] for n in failed], sent, ttl)
-    votes = (tally.votes[number] for number in failed)
-    return why or next((one for one in votes if unavailable(policy, one)), None)
+    if why is not None:
+        return failed[0], why
+    votes = ((number, tally.votes[number]) for number in failed)
+    return next(((number, one) for number, one in votes if unavailable(policy, one)), None)
 
 
 def undo(

@@ -186,11 +186,13 @@ class AcquireFailure:
     """Why an acquire got no lease.
 
     ``votes``: those of the last round. ``unavailable``: masters failed. Otherwise another holder has it.
+    ``timed_out``: the caller's timeout ended it.
     """
 
     votes: Votes
     unavailable: bool
     rounds: int
+    timed_out: bool = False
 
 
 class ExtendOutcome(Enum):

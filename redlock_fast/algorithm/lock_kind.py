@@ -76,6 +76,10 @@ class LockKind:
         Called before ``rollback_requests`` or ``release_requests`` of that round.
         """
 
+    def refused_key(self, votes: Votes) -> bytes:
+        """The key that another holder has, by the ``votes`` of a round that was refused."""
+        return self.key
+
     def held_kind(self) -> LockKind:
         """The kind that extends and releases the lease."""
         return self

@@ -72,7 +72,10 @@ class Retry:
     max_attempts: int | None = None
 
     def delay(self, attempt: int, round_time: float, chance: float) -> float:
-        """Seconds to pause after attempt number ``attempt`` (from 1). ``chance`` is in [0, 1)."""
+        """Seconds to pause after attempt number ``attempt`` (from 1). Never raises.
+
+        ``chance``: a random number in [0, 1).
+        """
         low = min(max(self.min_delay, round_time), self.max_delay)
         high = min(self.max_delay, self.min_delay * 2.0 ** min(attempt, 30))
         return low + max(0.0, high - low) * chance

@@ -16,14 +16,32 @@ from ..algorithm.policy import Clock, Policy, VotingMasters, lease_clock
 from ..algorithm.quorum import Retry, drift, impossible, quorum
 from ..engine import load
 from ..engine.contract import FAULT, NO_REPLY, Votes, Wait
-from ..errors import ConfigError, Contended, LockNotAcquired, MasterError, QuorumUnavailable
+from ..errors import (
+    ConfigError,
+    Contended,
+    ContendedTimeout,
+    LockNotAcquired,
+    MasterError,
+    QuorumTimeout,
+    QuorumUnavailable,
+    Resource,
+)
 from ..masters.connector import ConnectorSettings
 from ..masters.health import MasterHealth
 from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
 from ..masters.stats import Stats
 from ..wire.text import quoted
-from .config import check_flag, check_hold, check_masters, check_retry, check_timeout, number, refuse_unknown
+from .config import (
+    check_flag,
+    check_hold,
+    check_masters,
+    check_retry,
+    check_timeout,
+    number,
+    refuse_unknown,
+    takes_only,
+)
 
 L = TypeVar("L")
 
@@ -60,6 +78,7 @@ class Observer:
 class BaseClient:
     """Settings and state of a client. Times in seconds. FastRedlock describes the settings."""
 
+    @takes_only("masters", "a list of URLs or clients")
     def __init__(
         self,
         masters: Sequence[Any],
@@ -111,11 +130,16 @@ class BaseClient:
         #: Whether a lock without options has no timeout and no renewal.
         self.plain_locks = self.timeout is None and not self.auto_extend
         self.drift_factor = number("drift_factor", drift_factor, low=0.0, high=0.5)
-        self.max_ttl = number("max_ttl", max_ttl, above=0.0)
+        retention = number("fencing_retention", fencing_retention, above=0.0, high=MAX_RETENTION)
+        self.max_ttl = number("max_ttl", max_ttl, above=0.0, high=MAX_RETENTION)
+        if self.max_ttl > retention:
+            raise ConfigError(
+                f"max_ttl must be more than 0 and at most fencing_retention ({retention:g} s), "
+                f"not {self.max_ttl:g} s: a fencing counter must outlive every lease"
+            )
         ttl = self.check_ttl(ttl)
         self.key_prefix = encoded("key_prefix", key_prefix)
         self.connect_timeout = number("connect_timeout", connect_timeout, above=0.0)
-        retention = number("fencing_retention", fencing_retention, low=self.max_ttl, high=MAX_RETENTION)
         self.policy = Policy(
             masters=len(targets),
             need=quorum(len(targets)),
@@ -173,29 +197,53 @@ class BaseClient:
 
     # --- outcomes as exceptions ---
 
-    def acquire_error(self, key: bytes, failure: AcquireFailure) -> LockNotAcquired:
+    def acquire_error(
+        self, resource: Resource, lock_kind: LockKind, failure: AcquireFailure
+    ) -> LockNotAcquired:
         """The exception for an acquire that ended without a lease."""
         votes, policy, names = failure.votes, self.policy, self.masters.connector.names()
         rounds = f"{failure.rounds} attempt{'s' * (failure.rounds > 1)}"
+        unavailable = QuorumTimeout if failure.timed_out else QuorumUnavailable
         if votes.granted >= policy.need:
-            return QuorumUnavailable(
-                f"{quoted(key)}: a quorum granted the lease too late: nothing of it was left; "
-                "use a longer ttl, or find out what delays the masters or this process"
+            return unavailable(
+                f"{quoted(resource)}: a quorum granted the lease too late: nothing of it was left; "
+                "use a longer ttl, or find out what delays the masters or this process",
+                resource=resource,
+                reason="late",
             )
         if failure.unavailable:
             self.masters.connector.connect_urgently(BLIP)  # the caller usually tries again
-            return QuorumUnavailable(
-                f"{quoted(key)}: no quorum of {policy.need} of {policy.masters} masters after {rounds}: "
+            return unavailable(
+                f"{quoted(resource)}: no quorum of {policy.need} of {policy.masters} masters after {rounds}: "
                 "check that they can be reached",
                 self.causes(votes),
+                resource=resource,
+                **self.outage(),
             )
+        contended = ContendedTimeout if failure.timed_out else Contended
         holders = [name for name, vote in zip(names, votes.values, strict=True) if FAULT < vote <= 0]
         if not holders:
-            return Contended(f"{quoted(key)}: other callers of this client waited for it and were first", [])
-        return Contended(
-            f"{quoted(key)} is already held on {len(holders)} of {policy.masters} masters, after {rounds}",
-            holders,
+            return contended(
+                f"{quoted(resource)}: other callers of this client waited for it and were first",
+                resource=resource,
+                reason="queue",
+            )
+        held = quoted(resource)
+        if isinstance(resource, tuple):
+            taken = lock_kind.refused_key(votes).removeprefix(self.key_prefix)
+            held = f"{quoted(taken or resource)}, of {len(resource)} resources,"
+        return contended(
+            f"{held} is already held on {len(holders)} of {policy.masters} masters, after {rounds}",
+            resource=resource,
+            reason="held",
+            masters=holders,
+            causes=self.causes(votes),
         )
+
+    def outage(self) -> dict[str, Any]:
+        """``reason`` and ``retry_after`` for an error about too few masters."""
+        guarded = self.masters.guarded_for()
+        return {"reason": "guarded", "retry_after": guarded} if guarded else {"reason": "unavailable"}
 
     def causes(self, votes: Votes) -> list[MasterError]:
         """An error for each master that failed. Silent masters count only if the failures did not decide."""
@@ -220,13 +268,18 @@ class BaseClient:
         observer = self.client_state.observer
         return own if observer is None else observer.lock_class or own
 
-    def is_locked(self, key: bytes, votes: Votes) -> bool:
-        """Whether a quorum of masters has ``key``. Raises QuorumUnavailable if too few masters answered."""
+    def is_locked(self, resource: str | bytes, votes: Votes) -> bool:
+        """Whether a quorum of masters has the key. Raises QuorumUnavailable if too few masters answered."""
         if votes.granted >= self.policy.need:
             return True
         if self.policy.refused_by_quorum(votes):
             return False
-        raise QuorumUnavailable(f"{quoted(key)}: too few masters answered", self.causes(votes))
+        raise QuorumUnavailable(
+            f"{quoted(resource)}: too few masters answered",
+            self.causes(votes),
+            resource=resource,
+            **self.outage(),
+        )
 
     # --- public ---
 
@@ -237,6 +290,16 @@ class BaseClient:
             >>> [master.name for master in client.health() if master.state == "down"]
         """
         return self.masters.health()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.states()}>"
+
+    def states(self) -> str:
+        """The masters with their states, or "closed", as text. Never raises, never shows a password."""
+        masters = vars(self).get("masters")  # missing after a ConfigError of the constructor
+        if masters is None or masters.client_state.closed:
+            return "no masters" if masters is None else "closed"
+        return ", ".join(f"{master.name} {master.state}" for master in masters.health())
 
     def stats(self) -> Stats:
         """A copy of the counters of this client. No I/O, never raises.

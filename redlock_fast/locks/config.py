@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, ParamSpec
 
 from ..algorithm.quorum import Retry
 from ..engine.contract import MAX_MASTERS
 from ..errors import ConfigError
 from ..masters.address import target
+
+P = ParamSpec("P")
 
 
 class ClientDefault(Enum):
@@ -83,6 +86,28 @@ def check_masters(masters: Any) -> list[Any]:
             raise ConfigError(f"masters: {one.name} and {seen[one.address]} are one server with one vote")
         seen[one.address] = one.name
     return targets
+
+
+def takes_only(argument: str, what: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Decorator of an ``__init__`` that takes one argument by position, ``argument``.
+
+    For a call without it, or with more arguments by position, it raises a ConfigError. Python's TypeError
+    would name the ``__init__`` of a base class.
+    """
+
+    def decorate(init: Callable[P, None]) -> Callable[P, None]:
+        @functools.wraps(init)
+        def checked(*args: P.args, **options: P.kwargs) -> None:
+            name, given = type(args[0]).__name__, len(args) - 1 + (argument in options)
+            if not given:
+                raise ConfigError(f"{name}() needs the argument {argument}: {what}")
+            if given > 1:
+                raise ConfigError(f"{name}() takes one argument {argument}, {what}, and not {given}")
+            init(*args, **options)
+
+        return checked
+
+    return decorate
 
 
 def refuse_unknown(what: str, unknown: dict[str, object], known: Callable[..., object]) -> None:

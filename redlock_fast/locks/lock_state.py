@@ -143,7 +143,10 @@ class LockState:
             LockLost: The lease has ended, or was never granted.
         """
         if not self.locked():
-            raise LockLost(f"{quoted(self.key)} is not held: the lease has ended, or was never granted")
+            raise LockLost(
+                f"{quoted(self.resource)} is not held: the lease has ended, or was never granted",
+                resource=self.resource,
+            )
 
     def _own_lease(self) -> Lease | None:
         # In a child of fork this object is a copy: the parent has the lease.
@@ -209,8 +212,9 @@ class LockState:
         lease = self._lease
         if self._acquiring is not None or (lease is not None and self._policy.clock() < lease.deadline):
             raise LockAlreadyHeld(
-                f"{quoted(self.key)}: this lock object holds the lock, or is acquiring it; "
-                "use one object for each holder"
+                f"{quoted(self.resource)}: this lock object holds the lock, or is acquiring it; "
+                "use one object for each holder",
+                resource=self.resource,
             )
         self._acquiring = me
         return lease
@@ -237,13 +241,13 @@ class LockState:
         if isinstance(outcome, Lease):
             return True
         if outcome.unavailable:
-            raise self._core.acquire_error(self.key, outcome)
+            raise self._core.acquire_error(self.resource, self._lock_kind, outcome)
         return False
 
     def _entered(self, outcome: Lease | AcquireFailure) -> None:
         """Check the outcome for ``with``: raise without a lease, so the body never runs unlocked."""
         if isinstance(outcome, AcquireFailure):
-            raise self._core.acquire_error(self.key, outcome)
+            raise self._core.acquire_error(self.resource, self._lock_kind, outcome)
 
     def _waiting_time(self, blocking: bool, timeout: float | None) -> float | None:
         """Seconds to try, from the arguments of ``acquire``. None: no end, or a single attempt."""
@@ -289,7 +293,9 @@ class LockState:
         """
         lease = self._own_lease()
         if lease is None or lease.released or not self.locked():
-            raise LockLost(f"{quoted(self.key)}: nothing to detach: the lock is not held")
+            raise LockLost(
+                f"{quoted(self.resource)}: nothing to detach: the lock is not held", resource=self.resource
+            )
         detached = HandoverKind(self._lock_kind)
         if self._auto_extension is not None:
             self._auto_extension.stop()
@@ -323,8 +329,9 @@ class LockState:
         """Check the end of ``with``: raise LockLost if the lease ended before, unless ``failing``."""
         if not alive and not failing and type(self._lock_kind) is not HandoverKind:
             raise LockLost(
-                f"{quoted(self.key)}: the lease ended before the body did; "
-                "another client may have held the lock"
+                f"{quoted(self.resource)}: the lease ended before the body did; "
+                "another client may have held the lock",
+                resource=self.resource,
             )
 
     # --- extend ---
@@ -352,10 +359,16 @@ class LockState:
         if self.note_extension(lease, outcome):
             return lease.validity
         if outcome is ExtendOutcome.LOST:
-            raise LockLost(f"{quoted(self.key)}: lost before it was extended; another client may hold it")
+            raise LockLost(
+                f"{quoted(self.resource)}: lost before it was extended; another client may hold it",
+                resource=self.resource,
+            )
         raise QuorumUnavailable(
-            f"{quoted(self.key)}: too few masters answered to extend; held for {self.remaining():.3f} s more",
+            f"{quoted(self.resource)}: too few masters answered to extend; "
+            f"held for {self.remaining():.3f} s more",
             self._core.causes(votes) if votes else (),
+            resource=self.resource,
+            reason="unavailable",
         )
 
 

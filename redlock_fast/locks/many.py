@@ -11,8 +11,10 @@ from ..algorithm import batch as batches
 from ..algorithm.effects import Effect, WaitForQuorum, undo_after
 from ..algorithm.keys import many_keys
 from ..algorithm.lease import AcquireFailure, ExtendOutcome, Lease
+from ..algorithm.lock_kind import LockKind
 from ..algorithm.policy import Policy
 from ..errors import ConfigError, QuorumUnavailable
+from ..wire.text import quoted
 from .batch_state import foreign_locks, held_by, locks_of, remove_leases, stop_auto_extension
 from .client_base import BaseClient
 from .lock_state import LockState
@@ -37,10 +39,12 @@ def acquire_many(
     held: list[Lease | None] = []
     try:
         for part in batches.parts(keys):
-            votes = yield from batches.acquire(core.policy, keys[part], ttl, held)
-            if votes is not None:
+            undecided = yield from batches.acquire(core.policy, keys[part], ttl, held)
+            if undecided is not None:
                 core.client_state.counts.unavailable += 1
-                raise core.acquire_error(keys[part][0], AcquireFailure(votes, True, 1))
+                number, votes = undecided
+                resource = resources[part.start + number]
+                raise core.acquire_error(resource, LockKind(keys[0]), AcquireFailure(votes, True, 1))
         _check_time(core, held)
         refused = held.count(None)
         if core.plain_locks:
@@ -74,7 +78,8 @@ def _check_time(core: BaseClient, held: list[Lease | None]) -> None:
         core.client_state.counts.unavailable += 1
         raise QuorumUnavailable(
             f"the first of {len(held)} leases ended before the last was granted: "
-            "use a longer ttl, or fewer locks at once"
+            "use a longer ttl, or fewer locks at once",
+            reason="late",
         )
 
 
@@ -154,7 +159,7 @@ def check_resources(core: BaseClient, resources: Sequence[str | bytes]) -> list[
     keys = many_keys(core.key_prefix, resources)
     if len(set(keys)) < len(keys):
         twice = next(one for one, other in pairwise(sorted(keys)) if one == other)
-        raise ConfigError(f"resources: {twice!r} is there twice")
+        raise ConfigError(f"resources: {quoted(twice)} is there twice")
     return keys
 
 

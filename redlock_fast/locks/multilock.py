@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from ..algorithm.lock_kind import EXTEND, RELEASE, WATCH, LockKind, wire_ttl
-from ..engine.contract import FAULT, Request, Votes
+from ..engine.contract import Request, Votes
 from ..errors import ConfigError
 from ..wire.commands import Verb, bulk
 from .client_base import BaseClient
@@ -49,7 +49,7 @@ class MultiLockKind(LockKind):
         super().__init__(keys[0] if len(keys) == 1 else b"%b and %d more" % (keys[0], len(keys) - 1))
         count = len(keys)
         self.keys = keys
-        self._taken = 0  # the index of a key that another holder has
+        self._taken = keys[0]  # a key that another holder has
         self._words = (
             b"*%d\r\n" % (WORDS + count),
             b"*%d\r\n" % (MARKED_WORDS + count),
@@ -70,10 +70,16 @@ class MultiLockKind(LockKind):
         return Request(ACQUIRE_ALL, (*self._words, token, ttl), masters)
 
     def observe(self, votes: Votes) -> None:
-        """Choose the key to watch: each refusal contains the index of the first key that was taken."""
-        refused = Counter(-value - 1 for value in votes.values if FAULT < value < 0)
-        if refused:
-            self._taken = refused.most_common(1)[0][0]
+        """Choose the key to watch."""
+        self._taken = self.refused_key(votes) or self._taken
+
+    def refused_key(self, votes: Votes) -> bytes:
+        """The key that most masters refused; b"" if none did.
+
+        A refusal has the index of the first key that is taken. A master may say any number.
+        """
+        refused = Counter(-value - 1 for value in votes.values if -len(self.keys) <= value < 0)
+        return self.keys[refused.most_common(1)[0][0]] if refused else b""
 
     def held_kind(self) -> LockKind:
         return MultiLeaseKind(self.key, self.keys)
@@ -82,7 +88,7 @@ class MultiLockKind(LockKind):
         return [Request(RELEASE_ALL, (*self._words, token, wire_ttl(resend_for)), masters, resend_for)]
 
     def watch_request(self, masters: int) -> Request:
-        return Request(WATCH, (self.keys[self._taken],), masters)
+        return Request(WATCH, (self._taken,), masters)
 
 
 class MultiLeaseKind(LockKind):

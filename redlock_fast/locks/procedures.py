@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 from ..algorithm import procedures
@@ -57,6 +58,8 @@ def acquire_lock(
         if isinstance(outcome, AcquireFailure):
             core.client_state.counts.unavailable += outcome.unavailable
             core.client_state.counts.contended += not outcome.unavailable
+            if give_up_at is not None and (rounds is None or outcome.rounds < rounds):
+                return replace(outcome, timed_out=True)
         return outcome
     except BaseException as error:
         if lock._acquiring is me:  # otherwise a lease may belong to another acquire
@@ -109,11 +112,14 @@ def extend_lock(lock: LockState, ttl: float | None, confirm: bool = False) -> Ge
         handover = lock._lock_kind
         if isinstance(handover, HandoverKind) and handover.token:
             return (yield from take_over(lock, handover, ttl)).validity
-        raise LockLost(f"{quoted(lock.key)}: nothing to extend: the lock is not held")
+        raise LockLost(
+            f"{quoted(lock.resource)}: nothing to extend: the lock is not held", resource=lock.resource
+        )
     if not lock.may_be_extended(lease):
         raise TooManyExtensions(
-            f"{quoted(lock.key)} was extended {lease.extensions} times, max_extensions allows no more; "
-            f"held for {lock.remaining():.3f} s more"
+            f"{quoted(lock.resource)} was extended {lease.extensions} times, max_extensions allows no more; "
+            f"held for {lock.remaining():.3f} s more",
+            resource=lock.resource,
         )
     outcome, votes = yield from procedures.extend(core.policy, lease, ttl, confirm)
     return lock.validity_or_raise(lease, outcome, votes)
@@ -126,9 +132,12 @@ def take_over(lock: LockState, handover: HandoverKind, ttl: float) -> Generator[
     Nothing is undone then: the other process may still hold the lock.
     """
     core, policy, me = lock._core, lock._core.policy, object()
-    lost = f"{quoted(lock.key)}: a quorum does not have this token; another client may hold the lock"
+    name = quoted(lock.resource)
+    lost = LockLost(
+        f"{name}: a quorum does not have this token; another client may hold the lock", resource=lock.resource
+    )
     if handover.lost:
-        raise LockLost(lost)
+        raise lost
     try:
         lock._mark_acquiring(me)
         if not core.client_state.ready:
@@ -149,9 +158,12 @@ def take_over(lock: LockState, handover: HandoverKind, ttl: float) -> Generator[
     if policy.refused_by_quorum(votes):
         handover.lost = True
         core.client_state.counts.lost += 1
-        raise LockLost(lost)
+        raise lost
     raise QuorumUnavailable(
-        f"{quoted(lock.key)}: too few masters confirmed the token in time; try again", core.causes(votes)
+        f"{name}: too few masters confirmed the token in time; try again",
+        core.causes(votes),
+        resource=lock.resource,
+        **core.outage(),
     )
 
 

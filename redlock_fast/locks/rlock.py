@@ -157,13 +157,15 @@ class Reentrant:
     def _require_owned(self) -> Ownership:
         ownership = self._ownership()
         if ownership is None:
-            raise RuntimeError(f"{quoted(self.key)}: the caller has not acquired it; a fork keeps no lock")
+            raise RuntimeError(
+                f"{quoted(self.resource)}: the caller has not acquired it; a fork keeps no lock"
+            )
         return ownership
 
     def _require_held(self) -> Ownership:
         ownership = self._ownership()
         if ownership is None:
-            raise LockLost(f"{quoted(self.key)}: the lock is not held here")
+            raise LockLost(f"{quoted(self.resource)}: the lock is not held here", resource=self.resource)
         return ownership
 
     def _lock(self, ttl: float | None) -> Any:
@@ -183,7 +185,9 @@ class Reentrant:
         lease.
         """
         if ownership.depth >= MAX_DEPTH:
-            raise RecursionError(f"{quoted(self.key)} was entered {ownership.depth} times without leaving")
+            raise RecursionError(
+                f"{quoted(self.resource)} was entered {ownership.depth} times without leaving"
+            )
         ownership.lock.check()
         left: float = ownership.lock.remaining()
         if ttl is None:
@@ -194,7 +198,10 @@ class Reentrant:
     def _increment(self, ownership: Ownership) -> None:
         with self._core.client_state.mutex:  # a named owner may be several threads
             if not ownership.depth:
-                raise LockLost(f"{quoted(self.key)} was released by another thread or task of its owner")
+                raise LockLost(
+                    f"{quoted(self.resource)} was released by another thread or task of its owner",
+                    resource=self.resource,
+                )
             ownership.depth += 1
 
     def _decrement(self, ownership: Ownership) -> bool:

@@ -122,10 +122,15 @@ def downgrade(core: BaseClient, lock: LockState) -> Generator[Effect, Any, float
     core.check_open()
     lease = lock.lease
     if lease is None:
-        raise LockLost(f"{quoted(lock.key)}: nothing to downgrade: the lock is not held")
+        raise LockLost(
+            f"{quoted(lock.resource)}: nothing to downgrade: the lock is not held", resource=lock.resource
+        )
     writer = lease.lock_kind
     if not isinstance(lease, KindLease) or not isinstance(writer, Writer):
-        raise ConfigError(f"{quoted(lock.key)}: only a write lock (rwlock(...).write()) can be downgraded")
+        raise ConfigError(
+            f"{quoted(lock.resource)}: only a write lock (rwlock(...).write()) can be downgraded",
+            resource=lock.resource,
+        )
     outcome, votes = yield from _exchange(core.policy, lease, writer, lease.ttl)
     return lock.validity_or_raise(lease, outcome, votes)
 

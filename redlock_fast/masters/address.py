@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..errors import ConfigError
+from ..errors import ConfigError, needs
 from ..wire.text import redacted
 from .sentinel import SENTINEL_SCHEMES, Discovery, Service, parse_sentinel_url
 
@@ -95,7 +95,8 @@ def target(master: Any) -> Target:
 
 
 def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
-    from redis.connection import Connection, SSLConnection, parse_url
+    with needs("redis", "redis>=5.1"):
+        from redis.connection import Connection, SSLConnection, parse_url
 
     for scheme, same in _SCHEMES.items():
         if url.startswith(scheme):

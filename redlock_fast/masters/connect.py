@@ -18,11 +18,13 @@ from ..wire.resp import ProtocolError, without_arguments
 from ..wire.text import clean
 from .address import Target
 from .bounded_socket import Pushed, connect_bounded
-from .probe import ConnectError, Flushed, Server, probe, send_commands, with_witness
+from .probe import ConnectError, Flushed, Refused, Server, probe, send_commands, with_witness
 from .restart_guard import Guard
 
 #: Characters of an error.
 MAX_TEXT = 500
+#: Parts of the texts of servers that refuse a login, and the codes of these replies.
+REFUSALS = {"authentica": "NOAUTH", "username-password": "WRONGPASS", "username or password": "WRONGPASS"}
 
 
 class ProbedConnection:
@@ -75,7 +77,14 @@ def _connect_errors() -> Iterator[None]:
     except ProtocolError as error:
         raise ConnectError(f"{PROTOCOL_ERROR}: {error}") from None
     except Exception as error:
-        raise ConnectError(error_text(error)) from None
+        raise _connect_error(error) from None
+
+
+def _connect_error(error: Exception, where: str = "") -> ConnectError:
+    from redis.exceptions import AuthenticationError, NoPermissionError
+
+    refused = isinstance(error, (AuthenticationError, NoPermissionError))
+    return (Refused if refused else ConnectError)(error_text(error) + where)
 
 
 def connect(
@@ -106,8 +115,22 @@ def connect(
 
 
 def error_text(error: Exception) -> str:
-    """The text of an exception of redis-py, without secrets."""
-    return clean(without_arguments(str(error)), MAX_TEXT) or type(error).__name__
+    """The text of an exception of redis-py, without secrets. A refusal of this user begins with its code."""
+    text = clean(without_arguments(str(error)), MAX_TEXT) or type(error).__name__
+    code = _refusal_code(error, text)
+    return text if text.startswith(code) else f"{code} {text}"
+
+
+def _refusal_code(error: Exception, text: str) -> str:
+    """The code that redis-py cuts off the text of a refusal; "" for other errors."""
+    from redis.exceptions import AuthenticationError, NoPermissionError
+
+    if isinstance(error, NoPermissionError):
+        return "NOPERM"
+    if not isinstance(error, AuthenticationError):
+        return ""
+    # Only newer versions of redis-py keep the code. The texts are those of Redis and Valkey.
+    return next((code for part, code in REFUSALS.items() if part in text.lower()), "")
 
 
 def _connected(to: Target, timeout: float) -> tuple[Any, int]:
@@ -149,6 +172,5 @@ def _prepared(connection: Any, server: Server, marker: RestartMarker | None, fre
         return server
     left = replies[-1]
     if isinstance(left, Exception):
-        why = error_text(left)
-        raise ConnectError(f"restart_guard='marker' cannot use its key {MARKER.decode()!r} there: {why}")
+        raise _connect_error(left, f" (restart_guard='marker' needs its key {MARKER.decode()!r})")
     return replace(server, guarded=left / 1000)

@@ -27,7 +27,7 @@ from .client_state import ClientState
 from .connect import ProbedConnection, connect, error_text
 from .identity import is_same_server
 from .lingering_close import LingeringSockets
-from .probe import ConnectError, Flushed, Server
+from .probe import ConnectError, Flushed, Refused, Server
 from .restart_guard import Guard
 from .sentinel import Unknown
 from .state import MasterState
@@ -307,7 +307,7 @@ class Connector:
             why = error_text(error)
             with self.changed:
                 state.flushed |= isinstance(error, Flushed)
-                state.fail(why, state.failures + 1)
+                state.fail(why, state.failures + 1, access_refused=isinstance(error, Refused))
                 state.connecting = False
                 self._check_configuration()
                 self._notify_change()

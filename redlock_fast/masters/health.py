@@ -14,7 +14,8 @@ class MasterHealth:
 
     Attributes:
         name: Its address with the database, never a user or a password.
-        state: "connected", "lagging" (replies are overdue), "connecting" or "down".
+        state: "connected", "lagging" (replies are overdue), "connecting", "refused" (it refuses this user:
+            ``error`` begins with WRONGPASS, NOAUTH or NOPERM) or "down".
         server: The name of the server software: "valkey" or "redis".
         version: The version of the server.
         role: "master", or "" where this user may not ask.
@@ -70,8 +71,10 @@ def health_of(state: MasterState, connection: ConnectionState) -> MasterHealth:
     server = state.server
     if state.attached and connection.attached:
         word = "lagging" if connection.lag else "connected"
+    elif state.failures:
+        word = "refused" if state.access_refused else "down"
     else:
-        word = "down" if state.failures else "connecting"
+        word = "connecting"
     return MasterHealth(
         name=state.target.name,
         state=word,

@@ -152,7 +152,14 @@ class Masters:
         if text == NOT_ASKED and state.guard():
             return f"it may have forgotten locks: no vote for {state.guard():.1f} s more (restart_guard)"
         error = state.error
-        return f"{text}: {error}" if text == "not connected" and error else text
+        if text != "not connected" or not error:
+            return text
+        return error if state.access_refused else f"{text}: {error}"
+
+    def guarded_for(self) -> float:
+        """Seconds until the restart guards leave a quorum of connected masters; 0.0: guards do not matter."""
+        guards = sorted(state.guard() for state in self.connector.states if state.attached)
+        return guards[self.policy.need - 1] if len(guards) >= self.policy.need else 0.0
 
     def health(self) -> list[MasterHealth]:
         connector = self.connector

@@ -20,6 +20,10 @@ class ConnectError(Exception):
     """A master cannot be used now. The text appears in health() and QuorumUnavailable."""
 
 
+class Refused(ConnectError):
+    """The server refused this user. The text begins with the code: WRONGPASS, NOAUTH or NOPERM."""
+
+
 class Flushed(ConnectError):
     """The keys of a master were flushed while it was probed."""
 
@@ -87,10 +91,11 @@ def send_commands(connection: Any, commands: list[tuple[bytes | str, ...]]) -> l
 def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
     """Ask a server what it is, and try out commands. Raises ConnectError if it cannot be a master.
 
+    Raises redis-py's NoPermissionError if this user may not execute SET, because then it can acquire no lock.
     With RESP3, the server notifies of changed watched keys and of flushes from now on.
     """
     key, value = key_prefix + b"redlock-fast:" + os.urandom(16).hex().encode(), b"probe"
-    tracking, facts, replication, role, keyspace, append, memory, replicas, *probes = send_commands(
+    tracking, facts, replication, role, keyspace, append, memory, replicas, set_key, *probes = send_commands(
         connection,
         [
             # First, so that a flush after any of the other replies is reported.
@@ -102,12 +107,15 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
             ("CONFIG", "GET", "*append*"),
             ("CONFIG", "GET", "maxmemory*"),
             ("CONFIG", "GET", "min-replicas*"),
-            # Tried out on a random key.
+            # Tried out on a random key. XX: it is not set.
+            (b"SET", key, value, b"XX", b"PX", b"1"),
             (b"DELIFEQ", key, value),
             (b"DELEX", key, b"IFEQ", value),
             (b"PEXPIRE", key, b"1", b"GT"),
         ],
     )
+    if _command_refused(set_key):
+        raise set_key
     facts, replication, memory, replicas = _info(facts), _info(replication), _pairs(memory), _pairs(replicas)
     if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")):
         raise ConnectError(
@@ -199,9 +207,13 @@ def _supports(reply: Any, otherwise: bool) -> bool:
     if not isinstance(reply, Exception):
         return True
     text = str(reply).lower()
-    # The last of these: the command itself is forbidden to this user.
-    no = ("unknown", "syntax", "number of arguments", "no permissions to run")
-    return False if any(words in text for words in no) else otherwise
+    no = ("unknown", "syntax", "number of arguments")
+    return False if _command_refused(reply) or any(words in text for words in no) else otherwise
+
+
+def _command_refused(reply: Any) -> bool:
+    """Whether this user may not execute the command at all."""
+    return isinstance(reply, Exception) and "no permissions to run" in str(reply).lower()
 
 
 def _key_refused(reply: Any) -> bool:

@@ -37,6 +37,7 @@ class MasterState:
     attached: bool = False  # the engine has a connection to it
     connecting: bool = False  # a thread connects it
     failures: int = 0  # failed attempts in a row
+    access_refused: bool = False  # the last attempt failed because its server refused this user
     failed_at: float = 0.0
     next_try: float = 0.0
     server: Server = field(default_factory=Server)  # at the last connection
@@ -115,9 +116,10 @@ class MasterState:
         self.attached = False
         self.fail(why, max(1, self.short_connections, self.violations))
 
-    def fail(self, why: str, failures: int) -> None:
+    def fail(self, why: str, failures: int, access_refused: bool = False) -> None:
         """Record that it is not connected after ``failures`` attempts, and set the time of the next."""
         self.error = why
+        self.access_refused = access_refused
         self.failures = failures
         self.failed_at = time.monotonic()
         self.next_try = self.failed_at + _backoff(failures)

@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from ..aio.client import AsyncFastRedlock, AsyncLock
 from ..aio.rlock import AsyncRLock
+from ..locks.config import takes_only
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock
 from ..threads.client import FastRedlock, Lock
@@ -46,6 +47,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
         **options: The options of [`FastRedlock`][], the same for every group.
     """
 
+    @takes_only("groups", "lists of masters")
     def __init__(self, groups: Groups, **options: Any) -> None:
         super().__init__(groups, FastRedlock, options)
 
@@ -143,7 +145,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
         return all(client.connect(left) for client, left in self._connecting(timeout))
 
     def close(self) -> None:
-        """Close all connections. Held locks stay held until their leases end."""
+        """Close all connections. Held locks stay held until their leases end. Never raises."""
         with ExitStack() as stack:
             for client in self._clients.values():
                 stack.callback(client.close)
@@ -158,6 +160,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
 class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     """[`ShardedRedlock`][] for asyncio, with the same arguments, warnings and methods."""
 
+    @takes_only("groups", "lists of masters")
     def __init__(self, groups: Groups, **options: Any) -> None:
         super().__init__(groups, AsyncFastRedlock, options)
 
@@ -246,7 +249,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     def synchronized(
         self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
-        """Decorator: the async function runs only while it holds the lock."""
+        """Decorator for async functions. As [`AsyncFastRedlock.synchronized`][]."""
         return AsyncFastRedlock.synchronized(cast(AsyncFastRedlock, self), resource, ttl, **options)
 
     async def locked(self, resource: str | bytes) -> bool:
@@ -264,7 +267,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         return True
 
     async def close(self) -> None:
-        """Close all connections. Held locks stay held until their leases end."""
+        """Close all connections. Held locks stay held until their leases end. Never raises."""
         async with AsyncExitStack() as stack:
             for client in self._clients.values():
                 stack.push_async_callback(client.close)

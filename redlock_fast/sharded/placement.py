@@ -52,6 +52,10 @@ class Sharding(Generic[Client]):
         """The state of the masters as this client sees it, by the name of the group. No I/O, never raises."""
         return {name: client.health() for name, client in self._clients.items()}
 
+    def __repr__(self) -> str:
+        groups = [f"{name} ({client.states()})" for name, client in vars(self).get("_clients", {}).items()]
+        return f"<{type(self).__name__}: {', '.join(groups)}>"
+
     def stats(self) -> Stats:
         """The counters of this client, summed over all groups. No I/O, never raises."""
         every = [client.stats() for client in self._clients.values()]
@@ -182,5 +186,6 @@ def check_alive(locks: Sequence[LockState | None]) -> None:
     """Raise QuorumUnavailable if a lease ended while the other groups were asked."""
     if not all(lock.locked() for lock in locks if lock):
         raise QuorumUnavailable(
-            "the first leases ended before the last were granted: use a longer ttl or fewer locks"
+            "the first leases ended before the last were granted: use a longer ttl or fewer locks",
+            reason="late",
         )

@@ -207,8 +207,8 @@ class FastRedlock(BaseClient):
             each lease on the client's side.
         key_prefix: Prefix of each resource's key on the masters.
         decide: "quorum" returns as soon as the outcome is certain, "all" waits for every master.
-        max_ttl: The longest lease that any client of these masters requests. The restart guard keeps a master
-            out of votes for this time.
+        max_ttl: The longest lease that any client of these masters requests; at most ``fencing_retention``.
+            The restart guard keeps a master out of votes for this time.
         wait: How to wait for a lock that another holder has. "push": the masters report when it is free
             (RESP3 client tracking), without requests in between. "poll": try again after random pauses, see
             ``retry``. "auto": "push" on the masters that support it. See docs/waiting.md.
@@ -223,7 +223,8 @@ class FastRedlock(BaseClient):
             may then lead to two holders. See docs/migration.md.
         refill: Whether extensions put the key back on masters that lost it. None: yes, unless the restart
             guard is off. See docs/renewal.md.
-        fencing_retention: How long a fencing counter outlives its last use; at least ``max_ttl``.
+        fencing_retention: How long a fencing counter outlives its last use; at least ``max_ttl``, because it
+            must outlive every lease, and at most ten years.
         release_at_exit: Whether held locks are released when the interpreter exits. (A killed process
             releases no locks.)
         timeout: How long ``with`` and ``acquire()`` try by default; None: no end while another holder has the
@@ -537,7 +538,7 @@ class FastRedlock(BaseClient):
         key = self.check_key(resource)
         if not self.client_state.ready:
             self.connect()
-        return self.is_locked(key, drive(procedures.exists(self.policy, key), self.masters))
+        return self.is_locked(resource, drive(procedures.exists(self.policy, key), self.masters))
 
     def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected. False: ``timeout`` seconds passed before.

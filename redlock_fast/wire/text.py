@@ -26,9 +26,16 @@ def clean(said: str | bytes, limit: int = MAX_SAID) -> str:
 
 
 def quoted(name: str | bytes | tuple[str | bytes, ...]) -> str:
-    """The repr of a lock's name or names, with at most ``MAX_NAME`` characters."""
-    shown = repr(name[:MAX_NAME])
-    return shown if len(name) <= MAX_NAME >= len(shown) else shown[: MAX_NAME - 3] + "..."
+    """A lock's name or names in quotes, with at most ``MAX_NAME`` characters. Bytes look like text."""
+    shown = f"({', '.join(map(_quoted, name[:MAX_NAME]))})" if isinstance(name, tuple) else _quoted(name)
+    return shown if len(shown) <= MAX_NAME else shown[: MAX_NAME - 3] + "..."
+
+
+def _quoted(name: str | bytes) -> str:
+    try:
+        return repr(name if isinstance(name, str) else name.decode())
+    except UnicodeDecodeError:
+        return repr(name)[1:]
 
 
 _SCHEME = re.compile(r"\w[\w+]*:/+")

@@ -289,7 +289,7 @@ KINDS = [
             "keys = list(check_resources(core, resources))",
         ),
         ("waits-for-the-next-resource", "refused = Counter(-value - 1 for", "refused = Counter(-value for"),
-        ("faults-pass-for-resources", "if FAULT < value < 0)", "if value < 0)"),
+        ("faults-pass-for-resources", "if -len(self.keys) <= value < 0)", "if value < 0)"),
     ),
     *of(
         "redlock_fast/locks/rwlock.py",

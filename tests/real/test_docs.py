@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from .conftest import PATIENT
 @pytest.fixture(autouse=True)
 def settings_of_a_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Pages say nothing of patience, which a busy machine needs, and name ports, which may be taken."""
+    defaults = inspect.unwrap(BaseClient.__init__).__kwdefaults__
+    assert defaults is not None
     for option, value in PATIENT.items():
-        assert BaseClient.__init__.__kwdefaults__ is not None
-        monkeypatch.setitem(BaseClient.__init__.__kwdefaults__, option, value)
+        monkeypatch.setitem(defaults, option, value)
     served = []
 
     def serve(port: int) -> None:

@@ -78,6 +78,16 @@ def test_status_without_a_quorum(valkey: Masters, raw: Raw) -> None:
     nothing_left(valkey)
 
 
+def test_status_of_masters_that_refuse_the_user(valkey: Masters) -> None:
+    """They are up: the word for them is not "down", and the first word of the cause says why."""
+    where = [f"redis://wrong:secret@127.0.0.1:{master.port}" for master in valkey]
+    code, status = result(Command(None), "status", *(f"--masters={url}" for url in where))
+    assert (code, status["usable"]) == (69, False)
+    assert {one["state"] for one in status["masters"]} == {"refused"}
+    assert all(one["error"].startswith("WRONGPASS ") for one in status["masters"])
+    assert "secret" not in json.dumps(status)
+
+
 def test_status_of_guarded_masters(valkey: Masters, tmp_path: Path) -> None:
     """They are well, but give no vote yet."""
     file = tmp_path / "locks.toml"

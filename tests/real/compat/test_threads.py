@@ -552,7 +552,7 @@ def test_lock_class_says_what_went_wrong(valkey: Masters, options: Options, libr
     errors = library.exceptions
     client = getattr(library, library.__name__.title())
     down = redis_py.lock_class(DEAD, **impatient(options))(client(port=1), "r", timeout=60)
-    for attempt in (down.acquire, down.locked):
+    for attempt in (down.acquire, down.locked, lambda: down.acquire(blocking_timeout=0.05)):
         with pytest.raises(errors.ConnectionError, match=":1/0"):
             attempt()
     kind = redis_py.lock_class(valkey.urls, **options)

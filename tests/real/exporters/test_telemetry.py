@@ -413,7 +413,7 @@ def test_spans_with_exceptions_and_with_metrics(
     with pytest.raises(QuorumUnavailable):
         client.lock("r").acquire(timeout=0.1)
     errors = [span.attributes.get("error.type") for span in exporter.get_finished_spans()]
-    assert errors == [None, None, "QuorumUnavailable"]
+    assert errors == [None, None, "QuorumTimeout"]
     assert page("grant_seconds_count") == 1
 
 

@@ -66,11 +66,11 @@ def check_life(client: FastRedlock, resource: str = "r") -> None:
     assert client.locked(resource) is False
 
 
-def until_down(client: FastRedlock, masters: int) -> None:
+def until_down(client: FastRedlock, masters: int, state: str = "down") -> None:
     """The first ``masters`` masters were dialled in vain, and it is known why."""
     client.connect(0.01)
     first = slice(masters)
-    eventually(lambda: {m.state for m in client.health()[first]} == {"down"}, f"{masters} masters are down")
+    eventually(lambda: {m.state for m in client.health()[first]} == {state}, f"{masters} masters are {state}")
 
 
 def paths(client: FastRedlock) -> list[str]:
@@ -224,20 +224,25 @@ def test_credential_provider(guarded: Masters, connected: MakeClient) -> None:
 
 @pytest.mark.parametrize(
     ("user", "said"),
-    [(":wrong", "WRONGPASS|invalid"), ("nobody:secret", "WRONGPASS|invalid"), ("", "NOAUTH|uth")],
+    [(":wrong", "WRONGPASS"), ("nobody:secret", "WRONGPASS"), ("", "NOAUTH"), ("reader:secret", "NOPERM")],
 )
-def test_wrong_password(guarded: Masters, client: MakeClient, user: str, said: str) -> None:
+def test_refused_user(guarded: Masters, client: MakeClient, user: str, said: str) -> None:
+    """The code is the first word of the cause, and the master is not "down"."""
     where = urls(guarded, user) if user else guarded.urls
+    for master in guarded if "reader" in user else ():
+        with redis.Redis(port=master.port, password="secret") as node:
+            node.execute_command("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@all", "-set")
     one = client(where)
-    until_down(one, 3)
+    until_down(one, 3, "refused")
     with pytest.raises(QuorumUnavailable, match=said) as error:
         one.lock("r").acquire(blocking=False)
     causes = {cause.master: cause.cause for cause in error.value.causes}
     assert set(causes) == {f"127.0.0.1:{master.port}/0" for master in guarded}
     assert "secret" not in str(error.value)
-    for health in one.health():
-        assert health.state == "down"
-        assert health.error in causes[health.name]
+    assert all(cause.startswith(f"{said} ") for cause in causes.values())
+    assert causes == {health.name: health.error for health in one.health()}
+    assert repr(one).count(" refused") == 3
+    assert "secret" not in repr(one)
 
 
 #: No INFO, ROLE, CONFIG, COMMAND or SCRIPT; and only what lies under its prefix.
@@ -614,8 +619,8 @@ def test_replicas_are_no_quorum(redis7: Masters, client: MakeClient, raw: Raw) -
 def test_guarded_minority_without_the_password(guarded: Masters, valkey: Masters, client: MakeClient) -> None:
     one = client(guarded.urls[:2] + valkey.urls[:3])
     check_life(one)
-    until_down(one, 2)
-    assert all("uth" in health.error for health in one.health()[:2])
+    until_down(one, 2, "refused")
+    assert all(health.error.startswith("NOAUTH ") for health in one.health()[:2])
 
 
 # --- servers that only pretend ------------------------------------------------------------------

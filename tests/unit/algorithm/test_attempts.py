@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from redlock_fast import Contended, FastRedlock, QuorumUnavailable, Retry
+from redlock_fast import (
+    Contended,
+    ContendedTimeout,
+    FastRedlock,
+    QuorumTimeout,
+    QuorumUnavailable,
+    Retry,
+)
 from redlock_fast.algorithm.attempts import MAX_POLL_INTERVAL, POLL_INTERVAL, REARM, RetryLoop
 from redlock_fast.algorithm.effects import (
     Effect,
@@ -430,7 +437,11 @@ def client() -> FastRedlock:
 @pytest.mark.parametrize(
     ("refusal", "kind", "text"),
     [
-        (AcquireFailure(HELD, False, 1), Contended, "already held on 5 of 5 masters, after 1 attempt$"),
+        (
+            AcquireFailure(HELD, False, 1),
+            Contended,
+            "^'key' is already held on 5 of 5 masters, after 1 attempt$",
+        ),
         (AcquireFailure(SPLIT, False, 3), Contended, "already held on 2 of 5 masters, after 3 attempts$"),
         (
             AcquireFailure(OPEN, False, 0),
@@ -439,10 +450,15 @@ def client() -> FastRedlock:
         ),
         (AcquireFailure(DOWN, True, 2), QuorumUnavailable, "no quorum of 3 of 5 masters after 2 attempts"),
         (AcquireFailure(GRANTED, True, 1), QuorumUnavailable, "granted the lease too late"),
+        (AcquireFailure(SPLIT, False, 3, timed_out=True), ContendedTimeout, "held on 2 of 5 masters"),
+        (AcquireFailure(DOWN, True, 2, timed_out=True), QuorumTimeout, "no quorum of 3 of 5 masters"),
+        (AcquireFailure(GRANTED, True, 1, timed_out=True), QuorumTimeout, "too late"),
     ],
 )
 def test_what_a_refusal_says(client: FastRedlock, refusal: AcquireFailure, kind: type, text: str) -> None:
-    error = client.acquire_error(KEY, refusal)
+    error = client.acquire_error(KEY.decode(), LockKind(KEY), refusal)
     assert type(error) is kind
+    assert error.resource == KEY.decode()
+    assert isinstance(error, TimeoutError) is refusal.timed_out
     with pytest.raises(kind, match=text):
         raise error

@@ -44,7 +44,7 @@ class Acquiring:
                 self.undone += effect.requests.args[0]
                 answer = None
         except StopIteration as end:
-            self.votes: Votes | None = end.value
+            self.undecided: tuple[int, Votes] | None = end.value
 
     def granted(self) -> list[bool]:
         return [lease is not None for lease in self.held]
@@ -55,14 +55,14 @@ def test_each_resource_needs_a_quorum_of_its_own() -> None:
     world = Acquiring(3, 2, 5, 0)
     assert world.granted() == [True, False, True, False]
     assert world.undone == [b"1", b"3"]
-    assert world.votes is None, "others hold them"
+    assert world.undecided is None, "others hold them"
 
 
 def test_a_batch_that_is_answered_after_its_leases_have_ended_is_not_granted() -> None:
     world = Acquiring(5, 3, takes=TTL)
     assert world.granted() == [False, False]
     assert world.undone == world.keys
-    assert world.votes is not None
+    assert world.undecided is not None
 
 
 def test_no_master_of_a_batch_may_restart_between_question_and_answer() -> None:
@@ -70,8 +70,9 @@ def test_no_master_of_a_batch_may_restart_between_question_and_answer() -> None:
     world = Acquiring(5, 3, forgetful=0b00010)
     assert world.granted() == [False, False]
     assert world.undone == world.keys
-    assert world.votes is not None
-    assert world.votes.values == (0, FAULT, 0, 0, 0)
+    assert world.undecided is not None
+    number, votes = world.undecided
+    assert (number, votes.values) == (0, (0, FAULT, 0, 0, 0))
 
 
 LONG = b"x" * (MOST_BYTES // 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import socket
 import threading
@@ -23,6 +24,8 @@ from redlock_fast import (
     ShardedRedlock,
 )
 from redlock_fast.engine.contract import MAX_MASTERS
+from redlock_fast.locks.client_base import MAX_RETENTION
+from redlock_fast.sharded.placement import Sharding
 
 URLS = [f"redis://10.0.0.{number}" for number in range(1, 4)]
 NAN = math.nan
@@ -72,6 +75,30 @@ def lock(client: FastRedlock) -> Lock:
 @pytest.mark.parametrize("masters", [[], (), [f"redis://10.0.1.{number}" for number in range(64)]])
 def test_number_of_masters(masters: Any) -> None:
     refused(lambda: FastRedlock(masters), "masters", f"1 to {MAX_MASTERS}", f"not {len(masters)}")
+
+
+CLIENTS: list[Any] = [FastRedlock, AsyncFastRedlock, ShardedRedlock, AsyncShardedRedlock]
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_missing_masters(kind: Any) -> None:
+    """The error speaks of the class and of its argument, not of a base class."""
+    argument = "groups" if issubclass(kind, Sharding) else "masters"
+    refused(kind, f"{kind.__name__}() needs the argument {argument}:")
+    refused(lambda: kind(ttl=5.0), f"{kind.__name__}() needs the argument {argument}:")
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_client_whose_settings_were_refused_has_a_repr(kind: Any) -> None:
+    """A debugger, or a traceback with local variables, shows it."""
+    assert repr(kind.__new__(kind)).startswith(f"<{kind.__name__}: ")
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_masters_that_are_several_arguments(kind: Any) -> None:
+    refused(lambda: kind(*URLS), f"{kind.__name__}() takes one argument", "and not 3")
+    name = next(iter(inspect.signature(kind).parameters))
+    refused(lambda: kind(URLS, **{name: URLS}), f"one argument {name}", "and not 2")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +186,18 @@ def test_range_of_the_ttl() -> None:
     assert FastRedlock(URLS, ttl=20, max_ttl=20).lock("r").ttl == 20
     assert FastRedlock(URLS, ttl=0.0021, drift_factor=0).lock("r").ttl == 0.0021
     assert FastRedlock(URLS, max_ttl=3600).lock("r", ttl=3600).ttl == 3600
+
+
+def test_max_ttl_and_fencing_retention() -> None:
+    """A fencing counter must outlive every lease: its retention is the bound of max_ttl."""
+    text = refused(lambda: FastRedlock(URLS, max_ttl=172_800), "at most fencing_retention (86400 s)")
+    assert text.startswith("max_ttl must be ")
+    assert "not 172800 s" in text
+    refused(lambda: FastRedlock(URLS, fencing_retention=30), "max_ttl", "fencing_retention (30 s)", "60 s")
+    refused(lambda: FastRedlock(URLS, max_ttl=2 * MAX_RETENTION), "max_ttl", f"at most {MAX_RETENTION:g}")
+    refused(lambda: FastRedlock(URLS, fencing_retention=0), "fencing_retention", "more than 0")
+    assert FastRedlock(URLS, max_ttl=86_400).max_ttl == 86_400
+    assert FastRedlock(URLS, max_ttl=172_800, fencing_retention=172_800).max_ttl == 172_800
 
 
 @pytest.mark.parametrize("value", [*NO_NUMBERS, 0, 0.0, -1], ids=short)

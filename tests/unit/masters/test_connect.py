@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from redis.exceptions import AuthenticationError, ResponseError
+from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 
 from redlock_fast.masters import connect as module
 from redlock_fast.masters.address import Target
 from redlock_fast.masters.bounded_socket import Pushed
 from redlock_fast.masters.connect import MAX_TEXT, connect, error_text
-from redlock_fast.masters.probe import ConnectError, Flushed, Server
+from redlock_fast.masters.probe import ConnectError, Flushed, Refused, Server
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.wire.resp import ProtocolError
 
@@ -104,7 +104,12 @@ def test_resp2_where_there_is_no_hello(world: World) -> None:
 @pytest.mark.parametrize(
     ("raised", "kind", "text"),
     [
-        (AuthenticationError("wrong password"), ConnectError, "wrong password"),
+        (AuthenticationError("invalid password"), Refused, "^invalid password$"),
+        (AuthenticationError("Authentication required."), Refused, "^NOAUTH Authentication req"),
+        (AuthenticationError("HELLO needs a client already authenticated"), Refused, "^NOAUTH HELLO"),
+        (AuthenticationError("invalid username-password pair or user"), Refused, "^WRONGPASS invalid"),
+        (AuthenticationError("Invalid Username or Password"), Refused, "^WRONGPASS Invalid"),
+        (NoPermissionError("User a has no permissions to run 'set'"), Refused, "^NOPERM User a has no"),
         (Pushed("a push"), Flushed, "flushed while it was probed"),
         (ProtocolError("an unrequested reply"), ConnectError, "an unrequested reply"),
         (ConnectError("it is a replica"), ConnectError, "it is a replica"),
@@ -126,8 +131,8 @@ def test_the_marker_is_checked(world: World) -> None:
     scripts = len([words for words in world.made[0].sent if words[0] == "SCRIPT"])
     world.replies[:] = [b"sha"] * scripts + [1500]
     assert world.connect(MARKER).server.guarded == 1.5
-    world.replies[:] = [b"sha"] * scripts + [ResponseError("NOPERM no")]
-    with pytest.raises(ConnectError, match="restart_guard='marker' cannot use its key"):
+    world.replies[:] = [b"sha"] * scripts + [NoPermissionError("no")]
+    with pytest.raises(Refused, match=r"^NOPERM no \(restart_guard='marker' needs its key"):
         world.connect(MARKER)
 
 

@@ -15,6 +15,16 @@ def connection(attached: bool = False, broken: str = "", lag: float = 0.0) -> Co
     return ConnectionState(attached, broken, 0, lag, 0.0, 0, 0, 0, 0, 0)
 
 
+def test_refused() -> None:
+    """A master that refuses this user is not down: it is up, and its operator must act."""
+    master = MasterState(target("redis://host:1/2"))
+    master.fail("WRONGPASS invalid username-password pair", 1, access_refused=True)
+    health = health_of(master, connection())
+    assert (health.state, health.error) == ("refused", "WRONGPASS invalid username-password pair")
+    master.fail("Connection refused", 2)
+    assert health_of(master, connection()).state == "down"
+
+
 @pytest.mark.parametrize(
     ("attached", "failures", "link", "state"),
     [

@@ -56,6 +56,9 @@ def test_golden_values() -> None:
     )
     names = ["10.0.0.1:6379,10.0.0.2:7000,10.0.0.3:6379", "/run/a.sock,10.0.1.1:6379", "::1:6379"]
     assert sorted(client.health()) == sorted(names)
+    shown = repr(client)
+    assert shown.startswith("<ShardedRedlock: ")
+    assert f"{names[1]} (10.0.1.1:6379/3 connecting, unix:/run/a.sock/0 connecting)" in shown
     found = "".join(str(names.index(client.group_of(f"orders:{number}"))) for number in range(24))
     assert found == "121222201102211100222111"
 
@@ -113,6 +116,7 @@ def test_what_is_not_the_address_does_not_matter(like: Callable[[str], Any]) -> 
     client = ShardedRedlock([[like(url) for url in group] for group in GROUPS])
     assert places(client) == places(ShardedRedlock(GROUPS))
     assert not any("secret" in name for name in client.health())
+    assert "secret" not in repr(client)
 
 
 def test_options_do_not_matter() -> None:

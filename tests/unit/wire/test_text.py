@@ -38,7 +38,12 @@ def test_clean_text_is_printable_and_short(said: str | bytes, limit: int) -> Non
 
 def test_quoted_names() -> None:
     assert quoted("orders:42") == "'orders:42'"
-    assert quoted(b"\x1b") == r"b'\x1b'"
+    assert quoted(b"orders:42") == "'orders:42'"
+    assert quoted("größe".encode()) == "'größe'"
+    assert quoted(b"\x1b") == r"'\x1b'"
+    assert quoted(b"\xff'") == r'''"\xff'"'''
+    assert quoted(("a", b"b")) == "('a', 'b')"
+    assert len(quoted(("n" * 50,) * 1000)) == MAX_NAME
     for name in ("n" * 65_536, b"\xff" * 65_536):
         assert len(quoted(name)) <= MAX_NAME
         assert quoted(name).endswith("...")
