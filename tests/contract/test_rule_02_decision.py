@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.fleet import LONG, SOON, MakeFleet, Stopwatch, acquire, set_words
+from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch, acquire, set_words
 from support.scripted import Answer, always, failing, granting, refusing, silent
 
-from redlock_fast.engine.contract import FAULT, NO_REPLY, Wait
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Votes, Wait
 
 ANSWERS: dict[str, Answer] = {"g": granting, "r": refusing, "f": failing, "-": silent}
 VALUES = {"g": 1, "r": 0, "f": FAULT, "-": NO_REPLY}
@@ -15,6 +15,17 @@ VALUES = {"g": 1, "r": 0, "f": FAULT, "-": NO_REPLY}
 def kinds(values: tuple[int, ...]) -> str:
     """The votes as letters."""
     return "".join("-" if v == NO_REPLY else "f" if v == FAULT else "g" if v > 0 else "r" for v in values)
+
+
+def votes_at_timeout(f: Fleet, masters: str, need: int, wait: Wait) -> Votes:
+    """The votes of a request that only its timeout ends. A busy machine needs a longer one for all votes."""
+    for timeout in (0.1, 1.0, 8.0):
+        with Stopwatch() as watch:
+            votes = f.ask(acquire(b"k", f.all), need, timeout, wait)
+        assert timeout <= watch.seconds < timeout + SOON
+        if kinds(votes.values) == masters:
+            break
+    return votes
 
 
 @pytest.mark.parametrize(
@@ -61,9 +72,7 @@ def test_refusals_and_faults_decide_while_others_are_silent(
 )  # fmt: skip
 def test_what_is_open_waits_for_its_timeout_and_not_longer(fleet: MakeFleet, masters: str, need: int) -> None:
     f = fleet(*[ANSWERS[kind] for kind in masters])
-    with Stopwatch() as watch:
-        votes = f.ask(acquire(b"k", f.all), need, timeout=0.12)
-    assert 0.12 <= watch.seconds < SOON
+    votes = votes_at_timeout(f, masters, need, Wait.EARLY)
     assert kinds(votes.values) == masters, "silence is SILENT, not a fault"
     assert votes.sent == f.all
 
@@ -101,10 +110,7 @@ def test_certain_is_decided_by_grants_or_refusals_or_all_replies(
 )
 def test_certain_does_not_count_faults_as_refusals(fleet: MakeFleet, masters: str, need: int) -> None:
     f = fleet(*[ANSWERS[kind] for kind in masters])
-    with Stopwatch() as watch:
-        votes = f.ask(acquire(b"k", f.all), need, timeout=0.1, wait=Wait.CERTAIN)
-    assert 0.1 <= watch.seconds < SOON
-    assert kinds(votes.values) == masters
+    assert kinds(votes_at_timeout(f, masters, need, Wait.CERTAIN).values) == masters
 
 
 def test_certain_ends_when_the_last_master_has_failed(fleet: MakeFleet) -> None:
