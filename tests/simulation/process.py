@@ -88,6 +88,7 @@ class SimulatedClient(BaseClient):
         self.max_ttl = max_ttl
         self.key_prefix = b""
         self.connect_timeout = policy.outage_timeout
+        self.timeout, self.auto_extend, self.max_hold, self.plain_locks = None, False, inf, True
         self.masters = SimulatedMasters(policy.masters)  # type: ignore[assignment]
         self.client_state = SimulatedClientState()
 
