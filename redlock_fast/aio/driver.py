@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from ..algorithm.effects import Effect, Exchange, Sleep, WaitForChange, WaitForReconnect, WaitForTurn
 from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.redlock import Attempt, finish_release, start_release
+from ..locks.handover import HandoverKind
 from ..locks.lock_state import LockState
 from ..locks.procedures import acquire_lock, release_lock
 from .future import ExchangeFuture
@@ -64,7 +65,7 @@ async def release(lock: LockState, binding: LoopBinding) -> bool:
     try:
         lease = lock._start_release()
         if lease is None:
-            return await drive(release_lock(lock), binding)  # perhaps by the token of another process
+            return type(lock._lock_kind) is HandoverKind and await drive(release_lock(lock), binding)
         future = submit_release(lock, lease, binding)
         await future
         return complete_release(lock, lease, future)

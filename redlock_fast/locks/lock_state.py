@@ -400,7 +400,7 @@ def lock_of(
     one._lease = lease
     one._acquiring = None
     one._generation = client_state.generation
-    one._at_exit = AS_CLIENT
+    one._at_exit = 0  # AS_CLIENT
     return one
 
 

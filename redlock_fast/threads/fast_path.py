@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.redlock import finish_release, start_release
+from ..locks.handover import HandoverKind
 from ..locks.lock_state import LockState
 from ..locks.procedures import acquire_lock, release_lock
 from ..masters.faults import has_faults, note_faults
@@ -55,7 +56,7 @@ def release(lock: LockState, masters: Masters) -> bool:
     try:
         lease = lock._start_release()
         if lease is None:
-            return drive(release_lock(lock), masters)  # perhaps by the token of another process
+            return type(lock._lock_kind) is HandoverKind and drive(release_lock(lock), masters)
         policy = lock._policy
         requests = start_release(lease)
         answers = masters.engine.exchange(requests, policy.need, policy.node_timeout, policy.certain)

@@ -591,9 +591,9 @@ RULE = [
     *of(
         "redlock_fast/engine/pure/connection.py",
         judges("contract/detach", "real/algorithm/votes"),
-        ("undo-of-what-is-held", "template is not None and request.fails(closing)", "template is not None"),
-        ("closed-without-undo", "request.fails(closing)", "request.fails(False)"),
-        ("failed-without-undo", "request.fails(closing)", "closing and request.fails(True)"),
+        ("undo-of-what-is-held", "is not None and request.has_failed(closing)", "is not None"),
+        ("closed-without-undo", "request.has_failed(closing)", "request.has_failed()"),
+        ("failed-without-undo", "request.has_failed(closing)", "closing and request.has_failed(True)"),
     ),
     *of(
         "src/hub.c",

@@ -13,6 +13,7 @@ from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.errors import LockLost, QuorumUnavailable
 from redlock_fast.locks.auto_extend import AutoExtension
 from redlock_fast.locks.fair import fair_kind
+from redlock_fast.locks.handover import handed_over
 from redlock_fast.locks.lock_state import LockState
 from redlock_fast.locks.many import acquire_many, extend_many, release_many
 from redlock_fast.locks.multilock import multi_lock_kind
@@ -122,7 +123,13 @@ class User:
                 if hold is not None:
                     yield self.hold_time(lock)
                     for _ in range(extensions):
-                        yield from self.extend(lock, hold)
+                        if self.kind == "extending" and lock.locked() and world.draw(4) == 3:
+                            self.witness.gives_up(hold)
+                            lock, hold = yield from self.hand_over(lock)
+                            if hold is None:
+                                break
+                        else:
+                            yield from self.extend(lock, hold)
                         yield self.hold_time(lock)
             except Interrupted:
                 world.counts["interrupted"] += 1
@@ -167,6 +174,20 @@ class User:
             world.counts["downgrades"] += 1
             more = downgrade(self.process.core, lock)
         yield from self._extend(lock, lease, hold, more)
+
+    def hand_over(self, lock: LockState) -> Generator[Any, Any, tuple[LockState, Hold | None]]:
+        """Another object takes the lock over by its token, after a while."""
+        kind = handed_over(self.process.core.lock_kind(lock.key), lock.detach())
+        taken = LockState(self.process.core, lock.resource, kind, lock.ttl)
+        yield self.short_while()
+        try:
+            yield from extend_lock(taken, None)
+        except (LockLost, QuorumUnavailable):
+            self.world.counts["not taken over"] += 1
+            return taken, None
+        assert taken.lease is not None
+        self.world.counts["taken over"] += 1
+        return taken, self._holds(taken, taken.lease)
 
     def _extend(self, lock: LockState, lease: Lease, hold: Hold, more: Script) -> Script:
         process, world = self.process, self.world

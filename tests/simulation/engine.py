@@ -312,7 +312,7 @@ class Engine:
         self.world.counts["masters hung up on"] += 1
         for op, _ in list(connection.owed):
             undo = connection.commands[op.request.verb][1]
-            if undo is not None and op.fails(closing=False):
+            if undo is not None and op.has_failed():
                 self.world.counts["undone at giving up"] += 1
                 request = Request(undo, op.request.args, 0)
                 now = self.world.now

@@ -204,7 +204,7 @@ def release_on_a_new_connection() -> list[Change]:
 
 def undo_of_all_that_is_owed() -> list[Change]:
     """A connection that is given up carries the undo of requests that leases count on."""
-    return [(PendingRequest, "fails", lambda op, closing: True)]
+    return [(PendingRequest, "has_failed", lambda op, closing=False: True)]
 
 
 def extensions_set() -> list[Change]:

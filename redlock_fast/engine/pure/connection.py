@@ -146,7 +146,7 @@ class Connection:
         next connection or by another process that has the token.
         """
         for request, template, _ in self.pending:
-            if template is not None and request.fails(closing):
+            if template is not None and request.has_failed(closing):
                 self.roll_back(request)
 
     def roll_back(self, request: PendingRequest) -> None:

@@ -137,7 +137,7 @@ class PendingRequest:
             if not waiter.undecided:
                 waiter.notify()
 
-    def fails(self, closing: bool) -> bool:
+    def has_failed(self, closing: bool = False) -> bool:
         """Whether it has too few grants and gets no more: it is decided, or the engine is ``closing``."""
         return self.granted < self.need and (closing or self.decided)
 

@@ -79,14 +79,17 @@ def no_orphans(node: redis.Redis) -> None:
 def test_closed_while_a_reply_is_owed(
     masters: Masters, silent: Silent, connected: MakeClient, raw: Raw
 ) -> None:
-    """Catches: a connection that is closed with its SET on the way, and no release behind it."""
+    """A lock that is held stays on the master that owed its reply: another process may have its token.
+
+    Catches: a release behind a SET that was granted, which takes back a vote that the other process counted.
+    """
     nodes = raw(masters)
     clients, _ = acquired(masters, silent, connected, nodes[-1], NEVER)
     for closing in [start(c.close) for c in clients]:
         closing.result(DEADLINE)
     silent.end()
-    no_orphans(nodes[-1])
-    assert sum(node.dbsize() for node in nodes[:-1]) >= 3 * TRIALS, "who granted it keeps it, as documented"
+    eventually(lambda: nodes[-1].dbsize() == TRIALS, "it executes every acquire, and keeps it")
+    assert sum(node.dbsize() for node in nodes[:-1]) >= 3 * TRIALS
 
 
 def test_closed_while_much_is_owed(masters: Masters, connected: MakeClient) -> None:
