@@ -16,7 +16,7 @@ STEPS ?= 50
 .PHONY: build test test-full lint docs coverage coverage-native simulate proof mutants chaos soak fuzz fuzz-guided asan tsan thread-safety bench bench-quick wheel others clean
 
 build:  ## the native engine, in place
-	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
+	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test,types]'
 
 test:  ## every test, on every engine that is built
 	$(PYTHON) -m pytest -n $(WORKERS)

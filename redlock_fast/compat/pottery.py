@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar, Unpack
 
 from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
 from .. import TooManyExtensions as OurTooManyExtensions
 from ..errors import ConfigError, reduced
 from ..locks.client_base import BaseClient
 from ..locks.decorated import check_plain
+from ..options import ClientOptions
 from ._clients import shared, shared_aio
 from ._errors import translated
 
@@ -81,7 +82,7 @@ class _Settings:
         num_extensions: int = _NUM_EXTENSIONS,
         context_manager_blocking: bool = True,
         context_manager_timeout: float = -1,
-        **options: Any,
+        **options: Unpack[ClientOptions],
     ) -> None:
         if not context_manager_blocking and context_manager_timeout != -1:
             raise ConfigError("context_manager_timeout must be -1 where context_manager_blocking is False")
@@ -92,7 +93,7 @@ class _Settings:
         self.num_extensions = num_extensions
         self.context_manager_blocking = context_manager_blocking
         self.context_manager_timeout = context_manager_timeout
-        self._options = options
+        self._options: dict[str, Any] = {**options}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} key={self.key}>"

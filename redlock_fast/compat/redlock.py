@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 from .. import Lock
 from ..algorithm.quorum import Retry
 from ..errors import LockLost, QuorumUnavailable
+from ..options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
 from ._masters import clients_of
@@ -43,7 +44,7 @@ class RedLock:
         retry_times: int = 3,
         retry_delay: float = 200,
         ttl: float = 100_000,
-        **options: Any,
+        **options: Unpack[DropInOptions],
     ) -> None:
         self.resource = resource
         self.retry_times = retry_times

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 from .. import Lock as OurLock
 from ..algorithm.quorum import Retry
 from ..errors import LockLost, QuorumUnavailable
 from ..locks.batch_state import stop_auto_extension
+from ..options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
 from ._masters import clients_of
@@ -49,7 +50,7 @@ class Lock:
         retry_times: int = 3,
         retry_delay: float = 200,
         ttl: float = 120_000,
-        **options: Any,
+        **options: Unpack[DropInOptions],
     ) -> None:
         masters = connection_details or nodes
         if not masters:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError, MasterError, QuorumUnavailable, reduced
+from ..options import ClientOptions
 from ._clients import shared
 from ._masters import clients_of
 from ._names import encodable
@@ -59,7 +60,7 @@ class Redlock:
         connection_list: Iterable[Any],
         retry_count: int | None = None,
         retry_delay: float | None = None,
-        **options: Any,
+        **options: Unpack[ClientOptions],
     ) -> None:
         self.retry_count = retry_count or self.default_retry_count
         self.retry_delay = retry_delay or self.default_retry_delay

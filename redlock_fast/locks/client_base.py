@@ -5,8 +5,7 @@ The clients for threads and for asyncio add the driver that runs procedures.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, Unpack, cast, get_args
 
 from ..algorithm.attempts import BLIP
 from ..algorithm.keys import encoded, key_of
@@ -31,6 +30,7 @@ from ..masters.health import MasterHealth
 from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
 from ..masters.stats import Stats
+from ..options import Decide, EngineName, ListOf, Master, NoOptions, RestartGuard, WaitMode
 from ..wire.text import quoted
 from .config import (
     check_flag,
@@ -45,8 +45,6 @@ from .config import (
 
 L = TypeVar("L")
 
-#: The ways to wait for a lock that is held.
-WAITS = ("auto", "push", "poll")
 #: Seconds; ten years.
 MAX_RETENTION = 3.2e8
 
@@ -81,7 +79,7 @@ class BaseClient:
     @takes_only("masters", "a list of URLs or clients")
     def __init__(
         self,
-        masters: Sequence[Any],
+        masters: ListOf[Master],
         *,
         ttl: float = 10.0,
         node_timeout: float = 0.05,
@@ -90,10 +88,10 @@ class BaseClient:
         retry: Retry | None = None,
         drift_factor: float = 0.01,
         key_prefix: str | bytes = "",
-        decide: str = "quorum",
+        decide: Decide = "quorum",
         max_ttl: float = 60.0,
-        wait: str = "auto",
-        restart_guard: str = "auto",
+        wait: WaitMode = "auto",
+        restart_guard: RestartGuard = "auto",
         assume_fresh: bool = False,
         allow_split: bool = False,
         refill: bool | None = None,
@@ -102,16 +100,16 @@ class BaseClient:
         timeout: float | None = None,
         auto_extend: bool = False,
         max_hold: float | None = 3600.0,
-        engine: str = "auto",
+        engine: EngineName = "auto",
         clock: Clock = lease_clock,
-        **unknown: object,
+        **unknown: Unpack[NoOptions],
     ) -> None:
         refuse_unknown(type(self).__name__, unknown, BaseClient.__init__)
         retry = check_retry(Retry() if retry is None else retry)
         if decide not in ("quorum", "all"):
             raise ConfigError(f"decide must be 'quorum' or 'all', not {decide!r}")
-        if wait not in WAITS:
-            raise ConfigError(f"wait must be one of {', '.join(WAITS)}, not {wait!r}")
+        if wait not in get_args(WaitMode):
+            raise ConfigError(f"wait must be one of {', '.join(get_args(WaitMode))}, not {wait!r}")
         if restart_guard not in MODES:
             raise ConfigError(f"restart_guard must be one of {', '.join(MODES)}, not {restart_guard!r}")
         if assume_fresh and restart_guard != "marker":

@@ -8,12 +8,12 @@ quorums may differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Self
 
 from ..algorithm.lock_kind import EXTEND, RELEASE, WATCH, LockKind, wire_ttl
 from ..engine.contract import Request, Votes
 from ..errors import ConfigError
+from ..options import ListOf, Resource
 from ..wire.commands import Verb, bulk
 from .client_base import BaseClient
 from .many import check_resources
@@ -27,7 +27,7 @@ ACQUIRE_ALL, RELEASE_ALL = map(int, (Verb.ACQUIRE_ALL, Verb.RELEASE_ALL))
 WORDS, MARKED_WORDS = 5, 8
 
 
-def multi_lock_kind(core: BaseClient, resources: Sequence[str | bytes]) -> MultiLockKind:
+def multi_lock_kind(core: BaseClient, resources: ListOf[Resource]) -> MultiLockKind:
     """The kind of a lock on all ``resources``. Raises ConfigError."""
     keys = sorted(check_resources(core, resources))
     size = sum(map(len, keys))
