@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
@@ -108,7 +108,7 @@ class AsyncLock(LockState):
         """
         return await drive(downgrade(self._core, self), self._core.loop_binding())
 
-    async def __aenter__(self) -> AsyncLock:
+    async def __aenter__(self) -> Self:
         self._entered(await acquire(self, True, None, self._core.loop_binding()))
         if self._auto_extension is not None and self._auto_extension.cancels:
             self._auto_extension.body = Body()
@@ -474,7 +474,7 @@ class AsyncFastRedlock(BaseClient):
                 self._renewal.rebind(binding)
         return binding
 
-    async def __aenter__(self) -> AsyncFastRedlock:
+    async def __aenter__(self) -> Self:
         self.loop_binding()
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from typing import Any, ParamSpec, TypeVar, Unpack, cast
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from ..aio.client import AsyncFastRedlock, AsyncLock
 from ..aio.rlock import AsyncRLock
@@ -173,7 +173,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
             for client in self._clients.values():
                 stack.callback(client.close)
 
-    def __enter__(self, /) -> ShardedRedlock:
+    def __enter__(self, /) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -309,7 +309,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
             for client in self._clients.values():
                 stack.push_async_callback(client.close)
 
-    async def __aenter__(self, /) -> AsyncShardedRedlock:
+    async def __aenter__(self, /) -> Self:
         for client in self._clients.values():
             client.loop_binding()  # binds the client to this loop
         return self

@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
@@ -158,7 +158,7 @@ class Lock(LockState):
         """
         return drive(downgrade(self._core, self), self._core.masters)
 
-    def __enter__(self) -> Lock:
+    def __enter__(self) -> Self:
         try:
             self._entered(acquire(self, True, None, self._core.masters))
             return self
@@ -584,7 +584,7 @@ class FastRedlock(BaseClient):
                 self._renewal = ThreadRenewal(self)
             return self._renewal
 
-    def __enter__(self, /) -> FastRedlock:
+    def __enter__(self, /) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -95,6 +95,15 @@ assert_type(sharded.health(), dict[str, list[MasterHealth]])
 with client.rlock("r") as rlock, rlock.owned_by("owner"):
     assert_type(rlock, RLock)
 
+
+
+class OurClient(FastRedlock):
+    """A subclass keeps its type."""
+
+
+with OurClient(urls, ttl=5) as ours:
+    assert_type(ours, OurClient)
+
 try:
     lock.acquire(timeout=1)
 except Contended as contended:

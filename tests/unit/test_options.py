@@ -41,7 +41,7 @@ Reports = set[tuple[str, int]]
 )
 def test_options_are_the_arguments_of_the_method(method: Callable[..., Any], options: Any, lock: str) -> None:
     arguments = {
-        name: argument.annotation
+        name: argument.annotation.replace(" | ClientDefault", "")
         for name, argument in inspect.signature(method).parameters.items()
         if argument.kind is argument.KEYWORD_ONLY
     }
