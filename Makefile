@@ -28,6 +28,10 @@ lint:
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	$(PYTHON) -m mypy.stubtest redlock_fast.engine._native
+	@if $(PYTHON) -c 'import pyright' 2>/dev/null; then \
+	    found=$$(PYTHONPATH=. $(PYTHON) -m pyright --verifytypes redlock_fast --ignoreexternal) \
+	        && echo "pyright: every public type is known" || { echo "$$found"; exit 1; }; \
+	else echo "pyright is not installed: pip install -e '.[types]'"; fi
 
 docs:  ## the site, in site/: a link, a name or a reference that leads nowhere fails (not so with --quiet)
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict

@@ -16,7 +16,7 @@ from ..wire.text import quoted
 from ._clients import client_of
 from ._names import encodable
 
-LOCALHOST = ({"host": "localhost", "port": 6379},)
+LOCALHOST: tuple[dict[str, Any], ...] = ({"host": "localhost", "port": 6379},)
 
 
 class AioredlockError(Exception):
@@ -49,9 +49,9 @@ class Lock:
         self.lock_manager = lock_manager
         self.resource = resource
         self.lock_timeout = lock_timeout
-        self.id = adopted or (held.token or b"").decode()
+        self.id: str = adopted or (held.token or b"").decode()
         self.held = held
-        self.adopted = bool(adopted)  # the token of a lock that another object acquired
+        self.adopted: bool = bool(adopted)  # the token of a lock that another object acquired
         self.released = False
 
     @property

@@ -36,7 +36,7 @@ class PrimitiveError(Exception):
         super().__init__(key)
         self.key = key
         self.masters = masters
-        self.redis_errors = list(redis_errors)
+        self.redis_errors: list[Exception] = list(redis_errors)
 
     def __str__(self) -> str:
         return "; ".join([self.key, *map(str, self.redis_errors)])
@@ -86,8 +86,8 @@ class _Settings:
     ) -> None:
         if not context_manager_blocking and context_manager_timeout != -1:
             raise ConfigError("context_manager_timeout must be -1 where context_manager_blocking is False")
-        self.key = f"{PREFIX}:{key}"
-        self.masters = frozenset(masters) or LOCALHOST
+        self.key: str = f"{PREFIX}:{key}"
+        self.masters: Iterable[Any] = frozenset(masters) or LOCALHOST
         self.raise_on_redis_errors = raise_on_redis_errors
         self.auto_release_time = auto_release_time
         self.num_extensions = num_extensions

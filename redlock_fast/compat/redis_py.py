@@ -33,7 +33,7 @@ from ._names import encodable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-logger = logging.getLogger("redlock_fast")
+logger: logging.Logger = logging.getLogger("redlock_fast")
 
 #: Matches a script that makes a lease last ARGV[2] milliseconds from now, as that of RedBeat does.
 _EXTENDS_FROM_NOW = re.compile(r"[^+]*'pexpire'\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\s*\)[^+]*")
@@ -71,7 +71,7 @@ class _Settings:
         self.sleep = sleep  # unused: the masters report when the lock is free
         self.blocking = blocking
         self.blocking_timeout = blocking_timeout
-        self.thread_local = bool(thread_local)
+        self.thread_local: bool = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self._resource: str | bytes = encodable(name)
         self._extends_from_now = False
@@ -277,7 +277,7 @@ class AsyncQuorumLock(_Settings):
 
     def __init__(self, redis: Any, name: str | bytes | memoryview | int, *args: Any, **settings: Any) -> None:
         super().__init__(redis, name, *args, **settings)
-        self.local = TaskHolds(self.thread_local)
+        self.local: TaskHolds = TaskHolds(self.thread_local)
 
     @_coroutine_function
     def acquire(

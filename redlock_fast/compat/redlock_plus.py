@@ -62,7 +62,7 @@ class Lock:
         retry = Retry(retry_delay / 2000, retry_delay / 1000)
         self._masters = tuple(masters)
         self._client = shared(self._masters, {"retry": retry, **options})
-        self.quorum = self._client.policy.need
+        self.quorum: int = self._client.policy.need
         self._lock: OurLock | None = None
 
     @cached_property
@@ -197,4 +197,4 @@ class LockFactory:
 class RLockFactory(LockFactory):
     """A LockFactory that makes RLock objects."""
 
-    lock_class = RLock
+    lock_class: ClassVar[type[Lock]] = RLock

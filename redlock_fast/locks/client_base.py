@@ -25,6 +25,7 @@ from ..errors import (
     QuorumUnavailable,
     Resource,
 )
+from ..masters.client_state import ClientState
 from ..masters.connector import ConnectorSettings
 from ..masters.health import MasterHealth
 from ..masters.masters import Masters
@@ -122,23 +123,23 @@ class BaseClient:
                 "grants it to another client before the key can be put back"
             )
         targets = check_masters(masters)
-        self.timeout = check_timeout(timeout)
-        self.auto_extend = check_flag("auto_extend", auto_extend)
-        self.max_hold = check_hold(max_hold)
+        self.timeout: float | None = check_timeout(timeout)
+        self.auto_extend: bool = check_flag("auto_extend", auto_extend)
+        self.max_hold: float = check_hold(max_hold)
         #: Whether a lock without options has no timeout and no renewal.
-        self.plain_locks = self.timeout is None and not self.auto_extend
-        self.drift_factor = number("drift_factor", drift_factor, low=0.0, high=0.5)
+        self.plain_locks: bool = self.timeout is None and not self.auto_extend
+        self.drift_factor: float = number("drift_factor", drift_factor, low=0.0, high=0.5)
         retention = number("fencing_retention", fencing_retention, above=0.0, high=MAX_RETENTION)
-        self.max_ttl = number("max_ttl", max_ttl, above=0.0, high=MAX_RETENTION)
+        self.max_ttl: float = number("max_ttl", max_ttl, above=0.0, high=MAX_RETENTION)
         if self.max_ttl > retention:
             raise ConfigError(
                 f"max_ttl must be more than 0 and at most fencing_retention ({retention:g} s), "
                 f"not {self.max_ttl:g} s: a fencing counter must outlive every lease"
             )
         ttl = self.check_ttl(ttl)
-        self.key_prefix = encoded("key_prefix", key_prefix)
-        self.connect_timeout = number("connect_timeout", connect_timeout, above=0.0)
-        self.policy = Policy(
+        self.key_prefix: bytes = encoded("key_prefix", key_prefix)
+        self.connect_timeout: float = number("connect_timeout", connect_timeout, above=0.0)
+        self.policy: Policy = Policy(
             masters=len(targets),
             need=quorum(len(targets)),
             node_timeout=number("node_timeout", node_timeout, above=0.0),
@@ -163,8 +164,8 @@ class BaseClient:
             wait=wait,
             allow_split=bool(allow_split),
         )
-        self.masters = Masters(targets, self.policy, settings, bool(release_at_exit))
-        self.client_state = self.masters.client_state
+        self.masters: Masters = Masters(targets, self.policy, settings, bool(release_at_exit))
+        self.client_state: ClientState = self.masters.client_state
 
     # --- arguments ---
 

@@ -48,7 +48,7 @@ class MultiLockKind(LockKind):
     def __init__(self, keys: tuple[bytes, ...]) -> None:
         super().__init__(keys[0] if len(keys) == 1 else b"%b and %d more" % (keys[0], len(keys) - 1))
         count = len(keys)
-        self.keys = keys
+        self.keys: tuple[bytes, ...] = keys
         self._taken = keys[0]  # a key that another holder has
         self._words = (
             b"*%d\r\n" % (WORDS + count),
@@ -100,8 +100,8 @@ class MultiLeaseKind(LockKind):
 
     def __init__(self, key: bytes, keys: tuple[bytes, ...]) -> None:
         super().__init__(key)
-        self.keys = keys
-        self.request_count = len(keys)
+        self.keys: tuple[bytes, ...] = keys
+        self.request_count: int = len(keys)
 
     @property
     def key_bytes(self) -> int:
