@@ -16,7 +16,7 @@ STEPS ?= 50
 .PHONY: build test test-full lint docs coverage coverage-native simulate proof mutants chaos soak fuzz fuzz-guided asan tsan thread-safety bench bench-quick wheel others clean
 
 build:  ## the native engine, in place
-	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test]'
+	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test,types]'
 
 test:  ## every test, on every engine that is built
 	$(PYTHON) -m pytest -n $(WORKERS)
@@ -28,6 +28,10 @@ lint:
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m mypy
 	$(PYTHON) -m mypy.stubtest redlock_fast.engine._native
+	@if $(PYTHON) -c 'import pyright' 2>/dev/null; then \
+	    found=$$(PYTHONPATH=. $(PYTHON) -m pyright --verifytypes redlock_fast --ignoreexternal) \
+	        && echo "pyright: every public type is known" || { echo "$$found"; exit 1; }; \
+	else echo "pyright is not installed: pip install -e '.[types]'"; fi
 
 docs:  ## the site, in site/: a link, a name or a reference that leads nowhere fails (not so with --quiet)
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict

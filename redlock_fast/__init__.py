@@ -1,7 +1,7 @@
 """redlock-fast: a fast distributed lock (Redlock) over N independent Redis or Valkey masters."""
 
+import typing as _typing
 from importlib import import_module as _import_module
-from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .algorithm.quorum import Retry
 from .errors import (
@@ -24,7 +24,7 @@ from .masters.health import MasterHealth
 from .masters.stats import Stats
 from .threads.client import FastRedlock, Lock
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from .aio.client import AsyncFastRedlock, AsyncLock
     from .aio.rlock import AsyncRLock
     from .sharded.clients import AsyncShardedRedlock, ShardedRedlock
@@ -39,14 +39,21 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name == "ENGINE":  # not at the import: gevent may patch later, and a bad variable is no import error
-        from .engine import load
+if not _typing.TYPE_CHECKING:  # a checker would believe in every name
 
-        return "native" if load().__name__ == "NativeEngine" else "python"
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(_import_module(f".{_LATER[name]}", __name__), name)
+    def __getattr__(name: str) -> object:
+        # Not at the import: gevent may patch later, and a bad variable is no import error.
+        if name == "ENGINE":
+            from .engine import load
+
+            return "native" if load().__name__ == "NativeEngine" else "python"
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(_import_module(f".{_LATER[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 __version__ = "0.1.0"

@@ -92,7 +92,7 @@ class Master:
     def __init__(
         self, binary: str, folder: Path, options: Sequence[str], password: str, changed: Callable[[], None]
     ) -> None:
-        self.port = 0
+        self.port: int = 0
         self._password = password
         self._binary = binary
         self._folder = folder
@@ -248,7 +248,7 @@ class Masters:
     ) -> None:
         if not 1 <= n <= MAX_MASTERS:
             raise ConfigError(f"n must be from 1 to {MAX_MASTERS}, not {n!r}")
-        self.binary = find_server(server)
+        self.binary: str = find_server(server)
         self._n = n
         self._options = tuple(options)
         if not {"--requirepass", "--user", "--aclfile"}.isdisjoint(self._options):

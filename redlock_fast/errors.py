@@ -109,8 +109,8 @@ class LockNotAcquired(RedlockError):
     ) -> None:
         super().__init__(message, resource=resource)
         self.reason = reason
-        self.masters = tuple(masters)
-        self.causes = tuple(causes)
+        self.masters: tuple[str, ...] = tuple(masters)
+        self.causes: tuple[MasterError, ...] = tuple(causes)
         self.retry_after = retry_after
 
 

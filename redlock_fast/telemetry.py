@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 
-logger = logging.getLogger("redlock_fast")
+logger: logging.Logger = logging.getLogger("redlock_fast")
 
 #: At most one line per master and event in this many seconds.
 LOG_INTERVAL = 10.0

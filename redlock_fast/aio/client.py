@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
@@ -22,12 +22,14 @@ from ..locks.multilock import multi_lock_kind
 from ..locks.procedures import drop_lock, extend_lock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
+from ..options import AsyncKindOptions, AsyncLockOptions, ListOf, NoOptions, Resource, ResourceOf
 from .driver import acquire, drive, drive_now, release
 from .loop import LoopBinding
 from .renewal import Body, LoopRenewal, loop_auto_extension
 from .rlock import AsyncRLock, TaskOwner
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 
 
@@ -106,7 +108,7 @@ class AsyncLock(LockState):
         """
         return await drive(downgrade(self._core, self), self._core.loop_binding())
 
-    async def __aenter__(self) -> AsyncLock:
+    async def __aenter__(self) -> Self:
         self._entered(await acquire(self, True, None, self._core.loop_binding()))
         if self._auto_extension is not None and self._auto_extension.cancels:
             self._auto_extension.body = Body()
@@ -153,7 +155,7 @@ class AsyncFastRedlock(BaseClient):
 
     def lock(
         self,
-        resource: str | bytes,
+        resource: Resource,
         ttl: float | None = None,
         *,
         timeout: float | ClientDefault | None = CLIENT_DEFAULT,
@@ -166,7 +168,7 @@ class AsyncFastRedlock(BaseClient):
         cancel_on_loss: bool = True,
         release_at_exit: bool | None = None,
         token: bytes | None = None,
-        **unknown: Any,
+        **unknown: Unpack[NoOptions],
     ) -> AsyncLock:
         """A lock on ``resource``, not acquired yet; no I/O. See [`FastRedlock.lock`][].
 
@@ -192,7 +194,7 @@ class AsyncFastRedlock(BaseClient):
         return kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit)
 
     def rwlock(
-        self, resource: str | bytes, ttl: float | None = None, **options: Any
+        self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncKindOptions[AsyncLock]]
     ) -> ReadWriteLock[AsyncLock]:
         """A read-write lock on ``resource``; see [`FastRedlock.rwlock`][].
 
@@ -207,7 +209,11 @@ class AsyncFastRedlock(BaseClient):
         return ReadWriteLock(self.check_key(resource), self.policy, make)
 
     def semaphore(
-        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+        self,
+        resource: Resource,
+        permits: int,
+        ttl: float | None = None,
+        **options: Unpack[AsyncKindOptions[AsyncLock]],
     ) -> AsyncLock:
         """A lock that up to ``permits`` holders have at the same time; see [`FastRedlock.semaphore`][].
 
@@ -222,13 +228,13 @@ class AsyncFastRedlock(BaseClient):
         return self._of_kind(resource, ttl, options, lock_kind)
 
     def _of_kind(
-        self, resource: str | bytes, ttl: float | None, options: dict[str, Any], lock_kind: LockKind
+        self, resource: Resource, ttl: float | None, options: AsyncKindOptions[AsyncLock], lock_kind: LockKind
     ) -> AsyncLock:
         return self.lock(resource, ttl, **check_options(options)).with_kind(lock_kind)
 
     def rlock(
         self,
-        resource: str | bytes,
+        resource: Resource,
         ttl: float | None = None,
         *,
         min_validity: float = 0.0,
@@ -240,7 +246,7 @@ class AsyncFastRedlock(BaseClient):
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
         release_at_exit: bool | None = None,
-        **unknown: Any,
+        **unknown: Unpack[NoOptions],
     ) -> AsyncRLock:
         """A reentrant lock on ``resource``, one object for all tasks; see [`FastRedlock.rlock`][].
 
@@ -266,7 +272,7 @@ class AsyncFastRedlock(BaseClient):
 
     def multilock(
         self,
-        resources: Sequence[str | bytes],
+        resources: ListOf[Resource],
         ttl: float | None = None,
         *,
         timeout: float | ClientDefault | None = CLIENT_DEFAULT,
@@ -276,7 +282,7 @@ class AsyncFastRedlock(BaseClient):
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
         release_at_exit: bool | None = None,
-        **unknown: Any,
+        **unknown: Unpack[NoOptions],
     ) -> AsyncLock:
         """One lock on all of ``resources``, or on none; see [`FastRedlock.multilock`][].
 
@@ -297,7 +303,7 @@ class AsyncFastRedlock(BaseClient):
         )
 
     async def acquire(
-        self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
+        self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> AsyncLock | None:
         """An acquired lock, or None if another holder has it; see [`FastRedlock.acquire`][].
 
@@ -315,7 +321,7 @@ class AsyncFastRedlock(BaseClient):
         return lock if lock._acquired(await acquire(lock, blocking, timeout, self.loop_binding())) else None
 
     async def acquire_many(
-        self, resources: Sequence[str | bytes], ttl: float | None = None
+        self, resources: ListOf[Resource], ttl: float | None = None
     ) -> list[AsyncLock | None]:
         """One attempt for each of many resources; see [`FastRedlock.acquire_many`][].
 
@@ -353,7 +359,10 @@ class AsyncFastRedlock(BaseClient):
         return await drive(extend_many(self, locks, ttl), self.loop_binding())
 
     def synchronized(
-        self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
+        self,
+        resource: Resource | ResourceOf[Q],
+        ttl: float | None = None,
+        **options: Unpack[AsyncLockOptions[AsyncLock]],
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """Decorator for async functions only; see [`FastRedlock.synchronized`][].
 
@@ -366,6 +375,7 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: A call of the function: as [`FastRedlock.synchronized`][].
             WrongLoop: A call of the function in another event loop than the client's.
         """
+        named: Any = resource  # no type relates its parameters to those of the function
         if not callable(resource):
             self.lock(resource, ttl, **options)  # raises ConfigError at the decorator, not at the first call
 
@@ -374,7 +384,7 @@ class AsyncFastRedlock(BaseClient):
 
             @functools.wraps(function)
             async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-                name = resource(*args, **kwargs) if callable(resource) else resource
+                name = named(*args, **kwargs) if callable(resource) else resource
                 async with self.lock(name, ttl, **options):
                     return await function(*args, **kwargs)
 
@@ -382,7 +392,7 @@ class AsyncFastRedlock(BaseClient):
 
         return decorate
 
-    async def locked(self, resource: str | bytes) -> bool:
+    async def locked(self, resource: Resource) -> bool:
         """Ask the masters whether ``resource`` is locked now; see [`FastRedlock.locked`][].
 
         Examples:
@@ -464,7 +474,7 @@ class AsyncFastRedlock(BaseClient):
                 self._renewal.rebind(binding)
         return binding
 
-    async def __aenter__(self) -> AsyncFastRedlock:
+    async def __aenter__(self) -> Self:
         self.loop_binding()
         return self
 

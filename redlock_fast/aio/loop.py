@@ -14,7 +14,9 @@ from typing import Any
 
 from ..algorithm.effects import Exchange, WaitForChange
 from ..algorithm.local_queue import QueueEntry
+from ..engine.contract import Engine
 from ..engine.messages import Batch, Request
+from ..masters.client_state import ClientState
 from ..masters.connector import do_nothing
 from ..masters.faults import has_faults, note_faults
 from ..masters.masters import Masters
@@ -34,10 +36,10 @@ class LoopBinding:
 
     def __init__(self, masters: Masters, loop: asyncio.AbstractEventLoop) -> None:
         self.masters = masters
-        self.client_state = masters.client_state
+        self.client_state: ClientState = masters.client_state
         self.loop = loop
-        self.engine = masters.engine
-        self.generation = self.client_state.generation
+        self.engine: Engine = masters.engine
+        self.generation: int = self.client_state.generation
         self._pending = 0  # exchanges that are submitted and not decided
         self._single = True  # the last flush sent one exchange
         self._submitted = 0  # exchanges since the last flush

@@ -39,12 +39,12 @@ class RetryLoop:
     """
 
     # Defaults in the class, because most acquires end with their first round.
-    sent = 0
-    failed = 0
+    sent: int = 0
+    failed: int = 0
     outage: float | None = None
     began: float | None = None  # the start of the first round
-    took = 0.0  # seconds that the last round took
-    spare = math.inf  # seconds until the last round must begin
+    took: float = 0.0  # seconds that the last round took
+    spare: float = math.inf  # seconds until the last round must begin
     entry: QueueEntry | None = None
     _refusal: AcquireFailure | None = None
 
@@ -62,7 +62,7 @@ class RetryLoop:
         self.give_up_at = give_up_at
         self.rounds = rounds
         self.ttl = ttl
-        self.token = token
+        self.token: bytes = token
 
     # --- whether another round follows ---
 

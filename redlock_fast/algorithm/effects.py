@@ -22,11 +22,11 @@ class Exchange:
         wait: Wait = Wait.EARLY,
         stall: float = 0.0,
     ) -> None:
-        self.requests = requests
-        self.need = need
-        self.timeout = timeout
-        self.wait = wait
-        self.stall = stall
+        self.requests: list[Request] | Batch = requests
+        self.need: int = need
+        self.timeout: float = timeout
+        self.wait: Wait = wait
+        self.stall: float = stall
 
 
 class WaitForChange(Exchange):
@@ -41,7 +41,7 @@ class Sleep:
     __slots__ = ("seconds",)
 
     def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+        self.seconds: float = seconds
 
 
 class WaitForReconnect(Sleep):
@@ -51,7 +51,7 @@ class WaitForReconnect(Sleep):
 
     def __init__(self, seconds: float, disconnected: list[int]) -> None:
         super().__init__(seconds)
-        self.disconnected = disconnected
+        self.disconnected: list[int] = disconnected
 
 
 class WaitForQuorum:
@@ -60,7 +60,7 @@ class WaitForQuorum:
     __slots__ = ("timeout",)
 
     def __init__(self, timeout: float) -> None:
-        self.timeout = timeout
+        self.timeout: float = timeout
 
 
 class WaitForTurn:
@@ -69,8 +69,8 @@ class WaitForTurn:
     __slots__ = ("entry", "seconds")
 
     def __init__(self, entry: QueueEntry, seconds: float) -> None:
-        self.entry = entry
-        self.seconds = seconds
+        self.entry: QueueEntry = entry
+        self.seconds: float = seconds
 
 
 Effect = Exchange | Sleep | WaitForQuorum | WaitForTurn

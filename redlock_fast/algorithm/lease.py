@@ -37,16 +37,16 @@ class Lease:
     fencing: int | None = None
 
     def __init__(self, key: bytes, token: bytes, sent: int, ttl: float, end: float, validity: float) -> None:
-        self.key = key
-        self.token = token
-        self.sent = sent
-        self.ttl = ttl
-        self.deadline = end
-        self.validity = validity
-        self.extensions = 0
-        self.lost = False  # never reset, whatever a master replies later
-        self.released = False  # set before the first release is sent
-        self.at_exit = AS_CLIENT
+        self.key: bytes = key
+        self.token: bytes = token
+        self.sent: int = sent
+        self.ttl: float = ttl
+        self.deadline: float = end
+        self.validity: float = validity
+        self.extensions: int = 0
+        self.lost: bool = False  # never reset, whatever a master replies later
+        self.released: bool = False  # set before the first release is sent
+        self.at_exit: int = AS_CLIENT
 
     @property
     def lock_kind(self) -> LockKind:
@@ -87,7 +87,7 @@ class KindLease(Lease):
     ) -> None:
         super().__init__(lock_kind.key, token, sent, ttl, end, validity)
         self.lock_kind = lock_kind
-        self.fencing = fencing
+        self.fencing: int | None = fencing
 
     @property
     def batchable(self) -> bool:

@@ -29,8 +29,8 @@ class QueueEntry:
 
     def __init__(self, queue: LocalQueue, key: bytes) -> None:
         self._queue = queue
-        self.key = key
-        self.slot = _Slot()
+        self.key: bytes = key
+        self.slot: _Slot = _Slot()
 
     @property
     def is_first(self) -> bool:

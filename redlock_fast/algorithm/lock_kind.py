@@ -50,7 +50,7 @@ class LockKind:
     request_count: int = 1
 
     def __init__(self, key: bytes) -> None:
-        self.key = key
+        self.key: bytes = key
 
     @property
     def key_bytes(self) -> int:
@@ -117,8 +117,8 @@ class FencedKind(LockKind):
     def __init__(self, key: bytes, retention: bytes, step: bytes) -> None:
         super().__init__(key)
         self.counter: bytes = b"{%b}:f" % key
-        self.retention = retention
-        self.step = step
+        self.retention: bytes = retention
+        self.step: bytes = step
 
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         args = (self.key, token, ttl, self.counter, self.retention, self.step)

@@ -34,8 +34,8 @@ class VotingMasters:
     __slots__ = ("all_push", "mask")
 
     def __init__(self, masters: int) -> None:
-        self.mask = (1 << masters) - 1
-        self.all_push = True
+        self.mask: int = (1 << masters) - 1
+        self.all_push: bool = True
 
     def filter(self, values: Sequence[int]) -> tuple[int, ...]:
         """``values`` with FAULT for each master that no longer votes. The mask changed after the request."""

@@ -94,7 +94,7 @@ class WakeJitter:
     __slots__ = ("window",)
 
     def __init__(self) -> None:
-        self.window = 0.0
+        self.window: float = 0.0
 
     def delay(self, split: bool, round_time: float, chance: float) -> float:
         """Seconds to wait. The last round took ``round_time``; ``split``: whether its votes were split."""

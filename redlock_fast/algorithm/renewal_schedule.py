@@ -66,15 +66,15 @@ class RenewedLease:
         self, lock: Renewable, lease: Lease, until: float = math.inf, warn_at: float = math.inf
     ) -> None:
         self._lock = weakref.ref(lock)
-        self.key = lock.key
-        self.ttl = lock.ttl
-        self.lease = lease
-        self.until = until
-        self.warn_at = warn_at
-        self.failures = 0  # since the last extension
-        self.stopped = ""  # the reason why it is no longer extended
-        self.over = True  # released, lost or abandoned; or not in the schedule yet
-        self.notified = False  # whether the loss was reported
+        self.key: bytes = lock.key
+        self.ttl: float = lock.ttl
+        self.lease: Lease = lease
+        self.until: float = until
+        self.warn_at: float = warn_at
+        self.failures: int = 0  # since the last extension
+        self.stopped: str = ""  # the reason why it is no longer extended
+        self.over: bool = True  # released, lost or abandoned; or not in the schedule yet
+        self.notified: bool = False  # whether the loss was reported
 
     def lock(self) -> Renewable | None:
         """The lock, while it has this lease; otherwise None."""
@@ -109,7 +109,7 @@ class Schedule:
     """
 
     def __init__(self, drift_factor: float) -> None:
-        self.took = 0.0
+        self.took: float = 0.0
         self._drift_factor = drift_factor
         self._dues: Heap = []
         self._ends: Heap = []

@@ -118,10 +118,10 @@ class Server:
     """One master. ``error``: why it failed. ``end``: the deadline of the call, in monotonic seconds."""
 
     def __init__(self, target: Target, timeout: float) -> None:
-        self.name = target.name
+        self.name: str = target.name
         self.error = ""
-        self.complete = True  # SCAN has returned all names
-        self.end = 0.0
+        self.complete: bool = True  # SCAN has returned all names
+        self.end: float = 0.0
         self._target = target
         self._timeout = timeout
         self._connection: Any = None
@@ -193,7 +193,7 @@ class Servers:
     """Calls all masters at the same time, those that failed no more. A context manager."""
 
     def __init__(self, targets: Sequence[Target], timeout: float) -> None:
-        self.all = [Server(target, timeout) for target in targets]
+        self.all: list[Server] = [Server(target, timeout) for target in targets]
         self._pool = ThreadPoolExecutor(len(targets))
 
     def __enter__(self) -> Servers:

@@ -27,7 +27,7 @@ CONNECT_TIMEOUT = 2.0
 SHOWN = 8
 #: Characters of a key in JSON: a byte may need four.
 MAX_SHOWN = 4 * MAX_RESOURCE
-QUORUM = {True: "yes", False: "NO", None: "?"}
+QUORUM: dict[bool | None, str] = {True: "yes", False: "NO", None: "?"}
 
 
 @dataclass(frozen=True, slots=True)

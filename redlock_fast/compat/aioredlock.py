@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from .. import AsyncFastRedlock, AsyncLock, LockLost, QuorumUnavailable
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError
+from ..options import ClientOptions
 from ..wire.text import quoted
 from ._clients import client_of
 from ._names import encodable
 
-LOCALHOST = ({"host": "localhost", "port": 6379},)
+LOCALHOST: tuple[dict[str, Any], ...] = ({"host": "localhost", "port": 6379},)
 
 
 class AioredlockError(Exception):
@@ -48,9 +49,9 @@ class Lock:
         self.lock_manager = lock_manager
         self.resource = resource
         self.lock_timeout = lock_timeout
-        self.id = adopted or (held.token or b"").decode()
+        self.id: str = adopted or (held.token or b"").decode()
         self.held = held
-        self.adopted = bool(adopted)  # the token of a lock that another object acquired
+        self.adopted: bool = bool(adopted)  # the token of a lock that another object acquired
         self.released = False
 
     @property
@@ -107,7 +108,7 @@ class Aioredlock:
         retry_delay_min: float = 0.1,
         retry_delay_max: float = 0.3,
         internal_lock_timeout: float = 10.0,
-        **options: Any,
+        **options: Unpack[ClientOptions],
     ) -> None:
         retry = Retry(retry_delay_min, retry_delay_max, retry_count)
         self.internal_lock_timeout = internal_lock_timeout

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar, Unpack
 
 from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
 from .. import TooManyExtensions as OurTooManyExtensions
 from ..errors import ConfigError, reduced
 from ..locks.client_base import BaseClient
 from ..locks.decorated import check_plain
+from ..options import ClientOptions
 from ._clients import shared, shared_aio
 from ._errors import translated
 
@@ -35,7 +36,7 @@ class PrimitiveError(Exception):
         super().__init__(key)
         self.key = key
         self.masters = masters
-        self.redis_errors = list(redis_errors)
+        self.redis_errors: list[Exception] = list(redis_errors)
 
     def __str__(self) -> str:
         return "; ".join([self.key, *map(str, self.redis_errors)])
@@ -81,18 +82,18 @@ class _Settings:
         num_extensions: int = _NUM_EXTENSIONS,
         context_manager_blocking: bool = True,
         context_manager_timeout: float = -1,
-        **options: Any,
+        **options: Unpack[ClientOptions],
     ) -> None:
         if not context_manager_blocking and context_manager_timeout != -1:
             raise ConfigError("context_manager_timeout must be -1 where context_manager_blocking is False")
-        self.key = f"{PREFIX}:{key}"
-        self.masters = frozenset(masters) or LOCALHOST
+        self.key: str = f"{PREFIX}:{key}"
+        self.masters: Iterable[Any] = frozenset(masters) or LOCALHOST
         self.raise_on_redis_errors = raise_on_redis_errors
         self.auto_release_time = auto_release_time
         self.num_extensions = num_extensions
         self.context_manager_blocking = context_manager_blocking
         self.context_manager_timeout = context_manager_timeout
-        self._options = options
+        self._options: dict[str, Any] = {**options}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} key={self.key}>"

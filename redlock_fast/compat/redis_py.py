@@ -15,7 +15,7 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, Unpack
 
 from .. import AsyncFastRedlock, AsyncLock, Lock, LockLost, QuorumUnavailable
 from ..algorithm.keys import encoded
@@ -23,6 +23,7 @@ from ..errors import ConfigError
 from ..locks.client_base import BaseClient
 from ..locks.config import check_masters
 from ..locks.lock_state import LockState
+from ..options import ClientOptions
 from ..wire.text import quoted
 from ._clients import shared, shared_aio
 from ._errors import Dictionary, translated
@@ -32,7 +33,7 @@ from ._names import encodable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-logger = logging.getLogger("redlock_fast")
+logger: logging.Logger = logging.getLogger("redlock_fast")
 
 #: Matches a script that makes a lease last ARGV[2] milliseconds from now, as that of RedBeat does.
 _EXTENDS_FROM_NOW = re.compile(r"[^+]*'pexpire'\s*,\s*KEYS\[1\]\s*,\s*ARGV\[2\]\s*\)[^+]*")
@@ -70,7 +71,7 @@ class _Settings:
         self.sleep = sleep  # unused: the masters report when the lock is free
         self.blocking = blocking
         self.blocking_timeout = blocking_timeout
-        self.thread_local = bool(thread_local)
+        self.thread_local: bool = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
         self._resource: str | bytes = encodable(name)
         self._extends_from_now = False
@@ -276,7 +277,7 @@ class AsyncQuorumLock(_Settings):
 
     def __init__(self, redis: Any, name: str | bytes | memoryview | int, *args: Any, **settings: Any) -> None:
         super().__init__(redis, name, *args, **settings)
-        self.local = TaskHolds(self.thread_local)
+        self.local: TaskHolds = TaskHolds(self.thread_local)
 
     @_coroutine_function
     def acquire(
@@ -365,7 +366,7 @@ class AsyncQuorumLock(_Settings):
             self._left(trouble, error)
 
 
-def lock_class(masters: Iterable[Any], **options: Any) -> type[QuorumLock]:
+def lock_class(masters: Iterable[Any], **options: Unpack[ClientOptions]) -> type[QuorumLock]:
     """A class for ``lock_class=`` of ``redis.Redis.lock`` and ``valkey.Valkey.lock``.
 
     ``masters``: URLs or clients. ``options``: options of FastRedlock. Raises ConfigError; no I/O.
@@ -378,12 +379,14 @@ def lock_class(masters: Iterable[Any], **options: Any) -> type[QuorumLock]:
     return type("QuorumLock", (QuorumLock,), _checked(masters, options))
 
 
-def async_lock_class(masters: Iterable[Any], **options: Any) -> type[AsyncQuorumLock]:
+def async_lock_class(masters: Iterable[Any], **options: Unpack[ClientOptions]) -> type[AsyncQuorumLock]:
     """[`lock_class`][] for ``redis.asyncio.Redis.lock`` and ``valkey.asyncio.Valkey.lock``."""
     return type("AsyncQuorumLock", (AsyncQuorumLock,), _checked(masters, options))
 
 
-def client_class(masters: Iterable[Any], base: type[Any] | None = None, **options: Any) -> type[Any]:
+def client_class(
+    masters: Iterable[Any], base: type[Any] | None = None, **options: Unpack[ClientOptions]
+) -> type[Any]:
     """A subclass of ``base`` (None: ``redis.Redis``) whose ``lock()`` is over a quorum of ``masters``.
 
     For programs that call ``client.lock()`` without a ``lock_class``, or with that of redis-py. All other
@@ -397,7 +400,9 @@ def client_class(masters: Iterable[Any], base: type[Any] | None = None, **option
     return _client_class("redis", base, lock_class(masters, **options))
 
 
-def async_client_class(masters: Iterable[Any], base: type[Any] | None = None, **options: Any) -> type[Any]:
+def async_client_class(
+    masters: Iterable[Any], base: type[Any] | None = None, **options: Unpack[ClientOptions]
+) -> type[Any]:
     """[`client_class`][] for ``redis.asyncio.Redis``, or another ``base``."""
     return _client_class("redis.asyncio", base, async_lock_class(masters, **options))
 
@@ -432,7 +437,7 @@ def _client_class(library: str, base: type[Any] | None, kind: type[Any]) -> type
     return QuorumRedis
 
 
-def _checked(masters: Iterable[Any], options: dict[str, Any]) -> dict[str, Any]:
+def _checked(masters: Iterable[Any], options: ClientOptions) -> dict[str, Any]:
     masters = tuple(masters)
     check_masters([spec.master for spec in master_specs(masters)])  # raises ConfigError early
     return {"masters": masters, "options": options, "__doc__": "A lock over a quorum of masters."}

@@ -5,17 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 from .. import Lock
 from ..algorithm.quorum import Retry
 from ..errors import LockLost, QuorumUnavailable
+from ..options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
 from ._masters import clients_of
 from ._names import encodable
 
-LOCALHOST = ({"host": "localhost", "port": 6379, "db": 0},)
+LOCALHOST: tuple[dict[str, Any], ...] = ({"host": "localhost", "port": 6379, "db": 0},)
 
 
 class RedLockError(Exception):
@@ -43,7 +44,7 @@ class RedLock:
         retry_times: int = 3,
         retry_delay: float = 200,
         ttl: float = 100_000,
-        **options: Any,
+        **options: Unpack[DropInOptions],
     ) -> None:
         self.resource = resource
         self.retry_times = retry_times
@@ -52,7 +53,7 @@ class RedLock:
         retry = Retry(retry_delay / 2000, retry_delay / 1000, retry_times)
         self._masters = tuple(connection_details or LOCALHOST)
         self._client = shared(self._masters, {"retry": retry, **options})
-        self.quorum = self._client.policy.need
+        self.quorum: int = self._client.policy.need
         self._lock: Lock | None = None
 
     @cached_property
@@ -126,7 +127,7 @@ class RedLockFactory:
     def __init__(self, connection_details: Iterable[Any], **options: Any) -> None:
         self._masters = list(connection_details)
         self._options = options
-        self.quorum = len(self._masters) // 2 + 1
+        self.quorum: int = len(self._masters) // 2 + 1
 
     @cached_property
     def redis_nodes(self) -> list[Any]:

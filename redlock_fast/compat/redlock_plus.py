@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 from .. import Lock as OurLock
 from ..algorithm.quorum import Retry
 from ..errors import LockLost, QuorumUnavailable
 from ..locks.batch_state import stop_auto_extension
+from ..options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
 from ._masters import clients_of
@@ -49,7 +50,7 @@ class Lock:
         retry_times: int = 3,
         retry_delay: float = 200,
         ttl: float = 120_000,
-        **options: Any,
+        **options: Unpack[DropInOptions],
     ) -> None:
         masters = connection_details or nodes
         if not masters:
@@ -61,7 +62,7 @@ class Lock:
         retry = Retry(retry_delay / 2000, retry_delay / 1000)
         self._masters = tuple(masters)
         self._client = shared(self._masters, {"retry": retry, **options})
-        self.quorum = self._client.policy.need
+        self.quorum: int = self._client.policy.need
         self._lock: OurLock | None = None
 
     @cached_property
@@ -196,4 +197,4 @@ class LockFactory:
 class RLockFactory(LockFactory):
     """A LockFactory that makes RLock objects."""
 
-    lock_class = RLock
+    lock_class: ClassVar[type[Lock]] = RLock

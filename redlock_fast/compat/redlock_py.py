@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError, MasterError, QuorumUnavailable, reduced
+from ..options import ClientOptions
 from ._clients import shared
 from ._masters import clients_of
 from ._names import encodable
@@ -32,7 +33,7 @@ class MultipleRedlockException(Exception):
 
     def __init__(self, errors: Sequence[MasterError], *args: object) -> None:
         super().__init__(*args)
-        self.errors = list(errors)
+        self.errors: list[MasterError] = list(errors)
 
     def __str__(self) -> str:
         return " :: ".join(map(str, self.errors)) or super().__str__()
@@ -59,10 +60,10 @@ class Redlock:
         connection_list: Iterable[Any],
         retry_count: int | None = None,
         retry_delay: float | None = None,
-        **options: Any,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        self.retry_count = retry_count or self.default_retry_count
-        self.retry_delay = retry_delay or self.default_retry_delay
+        self.retry_count: int = retry_count or self.default_retry_count
+        self.retry_delay: float = retry_delay or self.default_retry_delay
         retry = Retry(self.retry_delay / 2, self.retry_delay, self.retry_count)
         drift_factor = self.clock_drift_factor
         self._masters = tuple(connection_list)
@@ -70,7 +71,7 @@ class Redlock:
             self._client = shared(self._masters, {"retry": retry, "drift_factor": drift_factor, **options})
         except ConfigError as error:
             raise CannotObtainLock(str(error)) from error
-        self.quorum = self._client.policy.need
+        self.quorum: int = self._client.policy.need
 
     @cached_property
     def servers(self) -> list[Any]:

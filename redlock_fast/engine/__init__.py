@@ -6,12 +6,16 @@ Knows nothing of locks.
 from __future__ import annotations
 
 import os
+from typing import Literal, get_args
 
 from ..errors import ConfigError
 from .contract import Engine
 from .greenlets import check_patches, patched_by
 
 VARIABLE = "REDLOCK_FAST_ENGINE"
+
+EngineName = Literal["auto", "native", "python"]
+"""An engine by name; "auto": native where it was built."""
 
 
 def load(engine: str = "auto") -> type[Engine]:
@@ -24,7 +28,7 @@ def load(engine: str = "auto") -> type[Engine]:
     name, setting = engine, "engine"
     if engine == "auto":
         name, setting = os.environ.get(VARIABLE, "auto"), VARIABLE
-    if name not in ("auto", "native", "python"):
+    if name not in get_args(EngineName):
         raise ConfigError(f"{setting} must be 'auto', 'native' or 'python', not {name!r}")
     library = patched_by()
     if library:

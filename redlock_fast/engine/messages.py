@@ -14,10 +14,10 @@ class Request:
     __slots__ = ("args", "masters", "resend_for", "verb")
 
     def __init__(self, verb: int, args: tuple[bytes, ...], masters: int, resend_for: float = 0.0) -> None:
-        self.verb = verb
-        self.args = args
-        self.masters = masters
-        self.resend_for = resend_for
+        self.verb: int = verb
+        self.args: tuple[bytes, ...] = args
+        self.masters: int = masters
+        self.resend_for: float = resend_for
 
 
 class Batch:
@@ -38,11 +38,11 @@ class Batch:
         masters: int | list[int],
         resend_for: float | list[float] = 0.0,
     ) -> None:
-        self.verb = verb
-        self.args = args
-        self.count = count
-        self.masters = masters
-        self.resend_for = resend_for
+        self.verb: int = verb
+        self.args: tuple[bytes | list[bytes], ...] = args
+        self.count: int = count
+        self.masters: int | list[int] = masters
+        self.resend_for: float | list[float] = resend_for
 
     def requests(self) -> list[Request]:
         """The batch as single requests. Raises ValueError or TypeError if a column does not fit."""
@@ -84,12 +84,12 @@ class Votes:
         faulty: int,
         details: dict[int, str | bytes],
     ) -> None:
-        self.values = values
-        self.sent = sent
-        self.granted = granted
-        self.refused = refused
-        self.faulty = faulty
-        self.details = details
+        self.values: tuple[int, ...] = values
+        self.sent: int = sent
+        self.granted: int = granted
+        self.refused: int = refused
+        self.faulty: int = faulty
+        self.details: dict[int, str | bytes] = details
 
 
 class BatchVotes:
@@ -103,6 +103,6 @@ class BatchVotes:
     __slots__ = ("granted", "sent", "votes")
 
     def __init__(self, granted: list[int], sent: list[int], votes: dict[int, Votes]) -> None:
-        self.granted = granted
-        self.sent = sent
-        self.votes = votes
+        self.granted: list[int] = granted
+        self.sent: list[int] = sent
+        self.votes: dict[int, Votes] = votes

@@ -99,9 +99,9 @@ class Buckets:
     __slots__ = ("counts", "left", "total")
 
     def __init__(self, left: float) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        self.total = 0.0
-        self.left = left
+        self.counts: list[int] = [0] * (len(BOUNDS) + 1)
+        self.total: float = 0.0
+        self.left: float = left
 
     def add(self, lease: Lease) -> None:
         # Inline, because every grant runs it: ttl - drift(ttl, factor) - validity.

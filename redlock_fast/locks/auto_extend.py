@@ -12,8 +12,12 @@ from typing import Any, Protocol
 from ..algorithm import batch as batches
 from ..algorithm.effects import Effect
 from ..algorithm.lease import ExtendOutcome, Lease
+from ..algorithm.policy import Policy
 from ..algorithm.renewal_schedule import GONE, LONG_HOLD_SHARE, UNCONFIRMED, Renewable, RenewedLease, Schedule
 from ..errors import ConfigError
+from ..masters.client_state import ClientState
+from ..masters.masters import Masters
+from ..masters.stats import Stats
 from ..wire.text import quoted
 from .client_base import BaseClient
 from .config import CLIENT_DEFAULT, check_flag, check_hold
@@ -55,9 +59,9 @@ class AutoExtension:
         max_hold: float,
         cancels: bool = False,
     ) -> None:
-        self.on_lost = on_lost
-        self.max_hold = max_hold
-        self.cancels = cancels
+        self.on_lost: OnLost | None = on_lost
+        self.max_hold: float = max_hold
+        self.cancels: bool = cancels
         self.body: Any = None
         self.lost: Any = event()
         self._renewal_of = renewal_of
@@ -92,14 +96,14 @@ class Renewal:
 
     def __init__(self, core: BaseClient) -> None:
         # No reference to the client: it refers to this, and must be collected without a cycle.
-        self.masters = core.masters
-        self.client_state = core.client_state
-        self.policy = core.policy
-        self.counts = core.client_state.counts
-        self.generation = core.client_state.generation
-        self.schedule = Schedule(core.policy.drift_factor)
+        self.masters: Masters = core.masters
+        self.client_state: ClientState = core.client_state
+        self.policy: Policy = core.policy
+        self.counts: Stats = core.client_state.counts
+        self.generation: int = core.client_state.generation
+        self.schedule: Schedule = Schedule(core.policy.drift_factor)
         #: Guards the schedule. Lock order: the mutex of the masters may be taken inside, not around it.
-        self.mutex = threading.RLock()
+        self.mutex: threading.RLock = threading.RLock()
 
     # --- implemented for threads and for asyncio ---
 

@@ -13,7 +13,7 @@ from .lock_state import H, LockState, lock_of
 
 
 def locks_of(
-    kind: type[H], core: BaseClient, resources: Sequence[str | bytes], leases: Sequence[Lease | None]
+    kind: type[H], core: BaseClient, resources: Iterable[str | bytes], leases: Sequence[Lease | None]
 ) -> list[H | None]:
     """A held lock of class ``kind`` for each lease, and None for each None."""
     made: list[H | None] = []

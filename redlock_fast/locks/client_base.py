@@ -5,8 +5,7 @@ The clients for threads and for asyncio add the driver that runs procedures.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, Unpack, cast, get_args
 
 from ..algorithm.attempts import BLIP
 from ..algorithm.keys import encoded, key_of
@@ -26,11 +25,13 @@ from ..errors import (
     QuorumUnavailable,
     Resource,
 )
+from ..masters.client_state import ClientState
 from ..masters.connector import ConnectorSettings
 from ..masters.health import MasterHealth
 from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
 from ..masters.stats import Stats
+from ..options import Decide, EngineName, ListOf, Master, NoOptions, RestartGuard, WaitMode
 from ..wire.text import quoted
 from .config import (
     check_flag,
@@ -45,8 +46,6 @@ from .config import (
 
 L = TypeVar("L")
 
-#: The ways to wait for a lock that is held.
-WAITS = ("auto", "push", "poll")
 #: Seconds; ten years.
 MAX_RETENTION = 3.2e8
 
@@ -81,7 +80,7 @@ class BaseClient:
     @takes_only("masters", "a list of URLs or clients")
     def __init__(
         self,
-        masters: Sequence[Any],
+        masters: ListOf[Master],
         *,
         ttl: float = 10.0,
         node_timeout: float = 0.05,
@@ -90,10 +89,10 @@ class BaseClient:
         retry: Retry | None = None,
         drift_factor: float = 0.01,
         key_prefix: str | bytes = "",
-        decide: str = "quorum",
+        decide: Decide = "quorum",
         max_ttl: float = 60.0,
-        wait: str = "auto",
-        restart_guard: str = "auto",
+        wait: WaitMode = "auto",
+        restart_guard: RestartGuard = "auto",
         assume_fresh: bool = False,
         allow_split: bool = False,
         refill: bool | None = None,
@@ -102,16 +101,16 @@ class BaseClient:
         timeout: float | None = None,
         auto_extend: bool = False,
         max_hold: float | None = 3600.0,
-        engine: str = "auto",
+        engine: EngineName = "auto",
         clock: Clock = lease_clock,
-        **unknown: object,
+        **unknown: Unpack[NoOptions],
     ) -> None:
         refuse_unknown(type(self).__name__, unknown, BaseClient.__init__)
         retry = check_retry(Retry() if retry is None else retry)
         if decide not in ("quorum", "all"):
             raise ConfigError(f"decide must be 'quorum' or 'all', not {decide!r}")
-        if wait not in WAITS:
-            raise ConfigError(f"wait must be one of {', '.join(WAITS)}, not {wait!r}")
+        if wait not in get_args(WaitMode):
+            raise ConfigError(f"wait must be one of {', '.join(get_args(WaitMode))}, not {wait!r}")
         if restart_guard not in MODES:
             raise ConfigError(f"restart_guard must be one of {', '.join(MODES)}, not {restart_guard!r}")
         if assume_fresh and restart_guard != "marker":
@@ -124,23 +123,23 @@ class BaseClient:
                 "grants it to another client before the key can be put back"
             )
         targets = check_masters(masters)
-        self.timeout = check_timeout(timeout)
-        self.auto_extend = check_flag("auto_extend", auto_extend)
-        self.max_hold = check_hold(max_hold)
+        self.timeout: float | None = check_timeout(timeout)
+        self.auto_extend: bool = check_flag("auto_extend", auto_extend)
+        self.max_hold: float = check_hold(max_hold)
         #: Whether a lock without options has no timeout and no renewal.
-        self.plain_locks = self.timeout is None and not self.auto_extend
-        self.drift_factor = number("drift_factor", drift_factor, low=0.0, high=0.5)
+        self.plain_locks: bool = self.timeout is None and not self.auto_extend
+        self.drift_factor: float = number("drift_factor", drift_factor, low=0.0, high=0.5)
         retention = number("fencing_retention", fencing_retention, above=0.0, high=MAX_RETENTION)
-        self.max_ttl = number("max_ttl", max_ttl, above=0.0, high=MAX_RETENTION)
+        self.max_ttl: float = number("max_ttl", max_ttl, above=0.0, high=MAX_RETENTION)
         if self.max_ttl > retention:
             raise ConfigError(
                 f"max_ttl must be more than 0 and at most fencing_retention ({retention:g} s), "
                 f"not {self.max_ttl:g} s: a fencing counter must outlive every lease"
             )
         ttl = self.check_ttl(ttl)
-        self.key_prefix = encoded("key_prefix", key_prefix)
-        self.connect_timeout = number("connect_timeout", connect_timeout, above=0.0)
-        self.policy = Policy(
+        self.key_prefix: bytes = encoded("key_prefix", key_prefix)
+        self.connect_timeout: float = number("connect_timeout", connect_timeout, above=0.0)
+        self.policy: Policy = Policy(
             masters=len(targets),
             need=quorum(len(targets)),
             node_timeout=number("node_timeout", node_timeout, above=0.0),
@@ -165,8 +164,8 @@ class BaseClient:
             wait=wait,
             allow_split=bool(allow_split),
         )
-        self.masters = Masters(targets, self.policy, settings, bool(release_at_exit))
-        self.client_state = self.masters.client_state
+        self.masters: Masters = Masters(targets, self.policy, settings, bool(release_at_exit))
+        self.client_state: ClientState = self.masters.client_state
 
     # --- arguments ---
 

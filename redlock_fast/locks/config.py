@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, ParamSpec
+from typing import Any, Final, ParamSpec, TypeVar
 
 from ..algorithm.quorum import Retry
 from ..engine.contract import MAX_MASTERS
@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from ..masters.address import target
 
 P = ParamSpec("P")
+Options = TypeVar("Options", bound=Mapping[str, object])
 
 
 class ClientDefault(Enum):
@@ -110,7 +111,7 @@ def takes_only(argument: str, what: str) -> Callable[[Callable[P, None]], Callab
     return decorate
 
 
-def refuse_unknown(what: str, unknown: dict[str, object], known: Callable[..., object]) -> None:
+def refuse_unknown(what: str, unknown: Mapping[str, object], known: Callable[..., object]) -> None:
     if unknown:
         internal = ("return", "unknown", "core")
         options = [name for name in known.__annotations__ if name not in internal]
@@ -119,7 +120,7 @@ def refuse_unknown(what: str, unknown: dict[str, object], known: Callable[..., o
         )
 
 
-def check_options(options: dict[str, Any]) -> dict[str, Any]:
+def check_options(options: Options) -> Options:
     """``options`` of a kind of lock. Raises ConfigError for options of the plain lock only."""
     if "fencing" in options:
         raise ConfigError("fencing is an option of lock() only: on other kinds no single key decides")

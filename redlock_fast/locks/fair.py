@@ -49,8 +49,8 @@ class FairKind(LockKind):
         super().__init__(key)
         self._queue = b"{%b}:q" % key
         self._entries = b"{%b}:e" % key
-        self.entry_token = b""  # identifies the place in the queues: the first token
-        self.ticket = b""
+        self.entry_token: bytes = b""  # identifies the place in the queues: the first token
+        self.ticket: bytes = b""
         self.rank: int | None = None
         self._queued = False
         self._seen: dict[int, int] = {}  # by master, the largest ticket that it reported

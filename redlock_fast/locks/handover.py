@@ -33,9 +33,9 @@ class HandoverKind(LockKind):
                 "detach() and token= are for plain locks: a fair lock, a read-write lock, a semaphore and "
                 "a multilock keep more than a token on the masters"
             )
-        self.lock_kind = lock_kind
-        self.token = token
-        self.lost = False
+        self.lock_kind: LockKind = lock_kind
+        self.token: bytes = token
+        self.lost: bool = False
 
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         return self.lock_kind.extend_requests(token, ttl, masters)[0]

@@ -63,7 +63,7 @@ class LockState:
         auto_extension: AutoExtension | None = None,
         release_at_exit: bool | None = None,
     ) -> None:
-        self.resource = resource
+        self.resource: str | bytes | tuple[str | bytes, ...] = resource
         self._core = core
         self._policy = core.policy  # a field of C; an attribute of a core is a dictionary lookup
         self._client_state: ClientState = core.client_state

@@ -14,6 +14,7 @@ from ..algorithm.lease import AcquireFailure, ExtendOutcome, Lease
 from ..algorithm.lock_kind import LockKind
 from ..algorithm.policy import Policy
 from ..errors import ConfigError, QuorumUnavailable
+from ..options import ListOf
 from ..wire.text import quoted
 from .batch_state import foreign_locks, held_by, locks_of, remove_leases, stop_auto_extension
 from .client_base import BaseClient
@@ -24,7 +25,7 @@ Outcome = TypeVar("Outcome")
 
 
 def acquire_many(
-    core: BaseClient, kind: type[L], resources: Sequence[str | bytes], ttl: float | None
+    core: BaseClient, kind: type[L], resources: ListOf[str | bytes], ttl: float | None
 ) -> Generator[Effect, Any, list[L | None]]:
     """Make one attempt for each resource. Returns locks, with None for each resource that is held elsewhere.
 
@@ -60,7 +61,7 @@ def acquire_many(
 
 
 def _locks_with_options(
-    core: Any, resources: Sequence[str | bytes], ttl: float, leases: Sequence[Lease | None]
+    core: Any, resources: ListOf[str | bytes], ttl: float, leases: Sequence[Lease | None]
 ) -> list[Any]:
     """As ``locks_of``, with the client's defaults: a timeout, auto-extension. Counts the locks."""
     locks: list[Any] = []
@@ -152,7 +153,7 @@ def _for_each(locks: Sequence[LockState], held: dict[LockState, Lease], done: li
 # --- checks, all before any I/O ------------------------------------------------------------------
 
 
-def check_resources(core: BaseClient, resources: Sequence[str | bytes]) -> list[bytes]:
+def check_resources(core: BaseClient, resources: ListOf[str | bytes]) -> list[bytes]:
     """The keys of ``resources``. Raises ConfigError for a wrong type and for duplicates."""
     if isinstance(resources, (str, bytes)) or not isinstance(resources, Sequence):
         raise ConfigError(f"resources must be a list of str or bytes, not {type(resources).__name__}")

@@ -8,12 +8,12 @@ quorums may differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Self
 
 from ..algorithm.lock_kind import EXTEND, RELEASE, WATCH, LockKind, wire_ttl
 from ..engine.contract import Request, Votes
 from ..errors import ConfigError
+from ..options import ListOf, Resource
 from ..wire.commands import Verb, bulk
 from .client_base import BaseClient
 from .many import check_resources
@@ -27,7 +27,7 @@ ACQUIRE_ALL, RELEASE_ALL = map(int, (Verb.ACQUIRE_ALL, Verb.RELEASE_ALL))
 WORDS, MARKED_WORDS = 5, 8
 
 
-def multi_lock_kind(core: BaseClient, resources: Sequence[str | bytes]) -> MultiLockKind:
+def multi_lock_kind(core: BaseClient, resources: ListOf[Resource]) -> MultiLockKind:
     """The kind of a lock on all ``resources``. Raises ConfigError."""
     keys = sorted(check_resources(core, resources))
     size = sum(map(len, keys))
@@ -48,7 +48,7 @@ class MultiLockKind(LockKind):
     def __init__(self, keys: tuple[bytes, ...]) -> None:
         super().__init__(keys[0] if len(keys) == 1 else b"%b and %d more" % (keys[0], len(keys) - 1))
         count = len(keys)
-        self.keys = keys
+        self.keys: tuple[bytes, ...] = keys
         self._taken = keys[0]  # a key that another holder has
         self._words = (
             b"*%d\r\n" % (WORDS + count),
@@ -100,8 +100,8 @@ class MultiLeaseKind(LockKind):
 
     def __init__(self, key: bytes, keys: tuple[bytes, ...]) -> None:
         super().__init__(key)
-        self.keys = keys
-        self.request_count = len(keys)
+        self.keys: tuple[bytes, ...] = keys
+        self.request_count: int = len(keys)
 
     @property
     def key_bytes(self) -> int:

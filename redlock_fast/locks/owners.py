@@ -13,9 +13,9 @@ class Ownership:
     __slots__ = ("depth", "generation", "lock")
 
     def __init__(self, lock: Any, generation: int) -> None:
-        self.lock = lock
-        self.depth = 1
-        self.generation = generation  # of the process: in a child of fork an owner holds nothing
+        self.lock: Any = lock
+        self.depth: int = 1
+        self.generation: int = generation  # of the process: in a child of fork an owner holds nothing
 
 
 class Owner(Protocol):

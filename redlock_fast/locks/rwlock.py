@@ -38,8 +38,8 @@ class Reader(LockKind):
 
     def __init__(self, key: bytes, suffix: bytes = b"") -> None:
         super().__init__(key)
-        self.keys = (b"{%b}:w" % key, b"{%b}:r" % key, b"{%b}:i" % key)
-        self.suffix = suffix
+        self.keys: tuple[bytes, bytes, bytes] = (b"{%b}:w" % key, b"{%b}:r" % key, b"{%b}:i" % key)
+        self.suffix: bytes = suffix
 
     @property
     def queue_key(self) -> bytes | None:
@@ -76,8 +76,8 @@ class Writer(Reader):
 
     def __init__(self, key: bytes, intent: bytes) -> None:
         super().__init__(key)
-        self.intent = intent
-        self.round = 0
+        self.intent: bytes = intent
+        self.round: int = 0
 
     @property
     def queue_key(self) -> bytes:
@@ -88,7 +88,7 @@ class Writer(Reader):
 
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         self.round += 1
-        self.suffix = b"%d" % self.round
+        self.suffix: bytes = b"%d" % self.round
         return Request(Verb.RW_WRITE, (*self.names(token), ttl), masters)
 
     def rollback_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:

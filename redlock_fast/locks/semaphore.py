@@ -49,10 +49,10 @@ class SemaphoreKind(LockKind):
     def __init__(self, key: bytes, permits: int, need: int, chance: Callable[[], float]) -> None:
         super().__init__(key)
         self.prefix: bytes = b"{%b}:" % key
-        self.permits = permits
-        self.retry_at_once = False
+        self.permits: int = permits
+        self.retry_at_once: bool = False
         #: The key of the slot of the last attempt.
-        self.slot = b""
+        self.slot: bytes = b""
         self._need = need
         self._chance = chance
         self._next = self._random(permits)

@@ -24,13 +24,13 @@ class ClientState:
     def __init__(self, masters: Callable[[], Any]) -> None:
         self._masters = masters
         #: The number of forks since the client was made. A lease of another generation belongs to a parent.
-        self.generation = 0
+        self.generation: int = 0
         #: Set by close(), and never reset.
         self.closed = False
         #: The interpreter ends: a lease that is lost from now on is not reported.
         self.ending = False
-        self.counts = Stats()
-        self.events = EventLog()
+        self.counts: Stats = Stats()
+        self.events: EventLog = EventLog()
         #: Receives each grant; None unless metrics or traces were asked for.
         self.observer: Any = None
         self._reset()
@@ -42,7 +42,7 @@ class ClientState:
         self.held: set[Lease] = set()
         #: Guards the state of lock objects and the choice of the renewal, for a few instructions without I/O.
         #: Reentrant: a signal handler may use the client while its own thread is inside.
-        self.mutex = threading.RLock()
+        self.mutex: threading.RLock = threading.RLock()
 
     def after_fork_in_child(self) -> None:
         """Forget the leases of the parent."""

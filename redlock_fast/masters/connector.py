@@ -66,11 +66,11 @@ class Connector:
         self.settings = settings
         self.states = states
         self.client_state = client_state
-        self.generation = client_state.generation
+        self.generation: int = client_state.generation
         #: Why the configuration cannot work, or "".
-        self.misconfigured = ""
+        self.misconfigured: str = ""
         #: Guards ``states`` and attach(). Notified when a connection attempt finishes, and on close().
-        self.changed = threading.Condition()
+        self.changed: threading.Condition = threading.Condition()
         #: Event-loop callback. Called from any thread when a connection attempt finishes, on close(), and
         #: periodically while leases are held.
         self.on_change: Callable[[], None] = do_nothing
@@ -84,7 +84,7 @@ class Connector:
         self._signal_mask: Any = None  # the signals that the connector thread blocked before it blocked all
         self._lingering_sockets = LingeringSockets(len(states))
         # The engine must not keep the connector alive: its callback has only the queue.
-        self.engine = settings.engine_class(len(states), functools.partial(self._wake.put, None))
+        self.engine: Engine = settings.engine_class(len(states), functools.partial(self._wake.put, None))
         # The thread has only a weak reference: wake it when the client was dropped without close().
         weakref.finalize(self, self._wake.put, None).atexit = False
 

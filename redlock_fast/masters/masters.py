@@ -15,7 +15,7 @@ from ..algorithm.batch import undo_leases
 from ..algorithm.lease import KEEP_AT_EXIT, RELEASE_AT_EXIT
 from ..algorithm.local_queue import QueueEntry
 from ..algorithm.policy import Policy
-from ..engine.contract import FAULT, NOT_ASKED, Votes
+from ..engine.contract import FAULT, NOT_ASKED, Engine, Votes
 from ..errors import ClientClosed, ConfigError
 from ..telemetry import log_error
 from .address import Target
@@ -41,7 +41,7 @@ class Masters:
         settings: ConnectorSettings,
         release_at_exit: bool,
     ) -> None:
-        self.client_state = ClientState(weakref.ref(self))
+        self.client_state: ClientState = ClientState(weakref.ref(self))
         self.policy = policy
         self.release_at_exit = release_at_exit
         states = [MasterState(target) for target in targets]
@@ -50,7 +50,7 @@ class Masters:
 
     def _use(self, connector: Connector) -> None:
         self.connector = connector
-        self.engine = connector.engine  # bound here: the fast path looks up one attribute less
+        self.engine: Engine = connector.engine  # bound here: the fast path looks up one attribute less
 
     # --- waiting (an event loop waits for the same conditions without blocking) ---
 

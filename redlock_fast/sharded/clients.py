@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from ..aio.client import AsyncFastRedlock, AsyncLock
 from ..aio.rlock import AsyncRLock
 from ..locks.config import takes_only
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock
+from ..options import (
+    AsyncKindOptions,
+    AsyncLockOptions,
+    AsyncRLockOptions,
+    ClientOptions,
+    Groups,
+    KindOptions,
+    ListOf,
+    LockOptions,
+    Resource,
+    ResourceOf,
+    RLockOptions,
+)
 from ..threads.client import FastRedlock, Lock
 from .placement import Sharding, check_alive, restore_order
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
-
-Groups = Mapping[str, Sequence[Any]] | Sequence[Sequence[Any]]
 
 
 class ShardedRedlock(Sharding[FastRedlock]):
@@ -33,8 +45,9 @@ class ShardedRedlock(Sharding[FastRedlock]):
     map. Stop all processes that use the old map, wait ``max_ttl`` seconds (or until all locks are released),
     then start the new processes. docs/scaling.md has a procedure without a stop.
 
-    All times are in seconds. Raises ConfigError for bad settings, before any I/O. Source: rendezvous hashing,
-    Thaler and Ravishankar, 1998; why by group and not by master: docs/scaling.md.
+    Options are those of [`FastRedlock`][], the same for every group. All times are in seconds. Raises
+    ConfigError for bad settings, before any I/O. Source: rendezvous hashing, Thaler and Ravishankar, 1998;
+    why by group and not by master: docs/scaling.md.
 
     Examples:
         >>> client = ShardedRedlock({"one": ["redis://a"], "two": ["redis://b"]})
@@ -44,32 +57,39 @@ class ShardedRedlock(Sharding[FastRedlock]):
     Args:
         groups: A dict of groups by name, each a list of masters as for [`FastRedlock`][]; or a list of such
             lists.
-        **options: The options of [`FastRedlock`][], the same for every group.
     """
 
     @takes_only("groups", "lists of masters")
-    def __init__(self, groups: Groups, **options: Any) -> None:
+    def __init__(self, groups: Groups, **options: Unpack[ClientOptions]) -> None:
         super().__init__(groups, FastRedlock, options)
 
-    def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> Lock:
+    def lock(
+        self, resource: Resource, ttl: float | None = None, **options: Unpack[LockOptions[Lock]]
+    ) -> Lock:
         """A lock on ``resource``, not acquired yet; no I/O. As [`FastRedlock.lock`][]."""
         return self._client(resource).lock(resource, ttl, **options)
 
-    def rwlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> ReadWriteLock[Lock]:
+    def rwlock(
+        self, resource: Resource, ttl: float | None = None, **options: Unpack[KindOptions[Lock]]
+    ) -> ReadWriteLock[Lock]:
         """A read-write lock on ``resource``; no I/O. As [`FastRedlock.rwlock`][]."""
         return self._client(resource).rwlock(resource, ttl, **options)
 
     def semaphore(
-        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+        self, resource: Resource, permits: int, ttl: float | None = None, **options: Unpack[KindOptions[Lock]]
     ) -> Lock:
         """A lock that up to ``permits`` holders have; no I/O. As [`FastRedlock.semaphore`][]."""
         return self._client(resource).semaphore(resource, permits, ttl, **options)
 
-    def rlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> RLock:
+    def rlock(
+        self, resource: Resource, ttl: float | None = None, **options: Unpack[RLockOptions[RLock]]
+    ) -> RLock:
         """A reentrant lock on ``resource``. As [`FastRedlock.rlock`][]."""
         return self._client(resource).rlock(resource, ttl, **options)
 
-    def multilock(self, resources: Sequence[str | bytes], ttl: float | None = None, **options: Any) -> Lock:
+    def multilock(
+        self, resources: ListOf[Resource], ttl: float | None = None, **options: Unpack[KindOptions[Lock]]
+    ) -> Lock:
         """One lock on all of ``resources``; ConfigError if they belong to several groups. No I/O.
 
         As [`FastRedlock.multilock`][]. [`ShardedRedlock.group_of`][] returns the group of a resource.
@@ -77,12 +97,12 @@ class ShardedRedlock(Sharding[FastRedlock]):
         return self._common(resources).multilock(resources, ttl, **options)
 
     def acquire(
-        self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
+        self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> Lock | None:
         """An acquired lock, or None if another holder has it. As [`FastRedlock.acquire`][]."""
         return self._client(resource).acquire(resource, ttl, blocking, timeout)
 
-    def acquire_many(self, resources: Sequence[str | bytes], ttl: float | None = None) -> list[Lock | None]:
+    def acquire_many(self, resources: ListOf[Resource], ttl: float | None = None) -> list[Lock | None]:
         """As [`FastRedlock.acquire_many`][], one group after the other.
 
         The result is in the order of ``resources``. If a group raises QuorumUnavailable, the locks of the
@@ -127,13 +147,16 @@ class ShardedRedlock(Sharding[FastRedlock]):
         return extended
 
     def synchronized(
-        self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
+        self,
+        resource: Resource | ResourceOf[Q],
+        ttl: float | None = None,
+        **options: Unpack[LockOptions[Lock]],
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Decorator: the function runs only while it holds the lock. As [`FastRedlock.synchronized`][]."""
         # It only calls lock(), which finds the group for each call.
         return FastRedlock.synchronized(cast(FastRedlock, self), resource, ttl, **options)
 
-    def locked(self, resource: str | bytes) -> bool:
+    def locked(self, resource: Resource) -> bool:
         """Ask the group of ``resource`` whether it is locked now. As [`FastRedlock.locked`][]."""
         return self._client(resource).locked(resource)
 
@@ -150,7 +173,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
             for client in self._clients.values():
                 stack.callback(client.close)
 
-    def __enter__(self, /) -> ShardedRedlock:
+    def __enter__(self, /) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -161,31 +184,42 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     """[`ShardedRedlock`][] for asyncio, with the same arguments, warnings and methods."""
 
     @takes_only("groups", "lists of masters")
-    def __init__(self, groups: Groups, **options: Any) -> None:
+    def __init__(self, groups: Groups, **options: Unpack[ClientOptions]) -> None:
         super().__init__(groups, AsyncFastRedlock, options)
 
-    def lock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncLock:
+    def lock(
+        self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncLockOptions[AsyncLock]]
+    ) -> AsyncLock:
         """A lock on ``resource``, not acquired yet; no I/O. As [`AsyncFastRedlock.lock`][]."""
         return self._client(resource).lock(resource, ttl, **options)
 
     def rwlock(
-        self, resource: str | bytes, ttl: float | None = None, **options: Any
+        self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncKindOptions[AsyncLock]]
     ) -> ReadWriteLock[AsyncLock]:
         """A read-write lock on ``resource``; no I/O. As [`AsyncFastRedlock.rwlock`][]."""
         return self._client(resource).rwlock(resource, ttl, **options)
 
     def semaphore(
-        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+        self,
+        resource: Resource,
+        permits: int,
+        ttl: float | None = None,
+        **options: Unpack[AsyncKindOptions[AsyncLock]],
     ) -> AsyncLock:
         """A lock that up to ``permits`` holders have; no I/O. As [`AsyncFastRedlock.semaphore`][]."""
         return self._client(resource).semaphore(resource, permits, ttl, **options)
 
-    def rlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> AsyncRLock:
+    def rlock(
+        self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncRLockOptions[AsyncRLock]]
+    ) -> AsyncRLock:
         """A reentrant lock on ``resource``. As [`AsyncFastRedlock.rlock`][]."""
         return self._client(resource).rlock(resource, ttl, **options)
 
     def multilock(
-        self, resources: Sequence[str | bytes], ttl: float | None = None, **options: Any
+        self,
+        resources: ListOf[Resource],
+        ttl: float | None = None,
+        **options: Unpack[AsyncKindOptions[AsyncLock]],
     ) -> AsyncLock:
         """One lock on all of ``resources``; ConfigError if they belong to several groups. No I/O.
 
@@ -194,13 +228,13 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         return self._common(resources).multilock(resources, ttl, **options)
 
     async def acquire(
-        self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
+        self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> AsyncLock | None:
         """An acquired lock, or None if another holder has it. As [`AsyncFastRedlock.acquire`][]."""
         return await self._client(resource).acquire(resource, ttl, blocking, timeout)
 
     async def acquire_many(
-        self, resources: Sequence[str | bytes], ttl: float | None = None
+        self, resources: ListOf[Resource], ttl: float | None = None
     ) -> list[AsyncLock | None]:
         """As [`ShardedRedlock.acquire_many`][]. A cancelled call releases the locks that it was granted."""
         parts = self._partition_resources(resources, ttl)
@@ -247,12 +281,15 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         return extended
 
     def synchronized(
-        self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
+        self,
+        resource: Resource | ResourceOf[Q],
+        ttl: float | None = None,
+        **options: Unpack[AsyncLockOptions[AsyncLock]],
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """Decorator for async functions. As [`AsyncFastRedlock.synchronized`][]."""
         return AsyncFastRedlock.synchronized(cast(AsyncFastRedlock, self), resource, ttl, **options)
 
-    async def locked(self, resource: str | bytes) -> bool:
+    async def locked(self, resource: Resource) -> bool:
         """Ask the group of ``resource`` whether it is locked now. As [`AsyncFastRedlock.locked`][]."""
         return await self._client(resource).locked(resource)
 
@@ -272,7 +309,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
             for client in self._clients.values():
                 stack.push_async_callback(client.close)
 
-    async def __aenter__(self, /) -> AsyncShardedRedlock:
+    async def __aenter__(self, /) -> Self:
         for client in self._clients.values():
             client.loop_binding()  # binds the client to this loop
         return self

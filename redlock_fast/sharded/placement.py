@@ -21,6 +21,7 @@ from ..locks.many import check_resources
 from ..masters.address import Target
 from ..masters.health import MasterHealth
 from ..masters.stats import Stats
+from ..options import ClientOptions, Groups, ListOf, Resource
 from ..wire.text import quoted
 
 Client = TypeVar("Client", bound=BaseClient)
@@ -29,7 +30,7 @@ Client = TypeVar("Client", bound=BaseClient)
 class Sharding(Generic[Client]):
     """Base of the sharded clients: the groups, and the methods that need no waiting."""
 
-    def __init__(self, groups: Any, client: Callable[..., Client], options: dict[str, Any]) -> None:
+    def __init__(self, groups: Groups, client: Callable[..., Client], options: ClientOptions) -> None:
         checked = check_groups(groups)
         self._clients = {name: client(masters, **options) for name, masters in checked.items()}
         self._hashes = {name: hash_of(name) for name in checked}
@@ -64,7 +65,7 @@ class Sharding(Generic[Client]):
     def _client(self, resource: str | bytes) -> Client:
         return self._clients[self.group_of(resource)]
 
-    def _common(self, resources: Sequence[str | bytes]) -> Client:
+    def _common(self, resources: ListOf[Resource]) -> Client:
         """The client of the group of all ``resources``. ConfigError if there are several groups."""
         client = self._checked(None)
         check_resources(client, resources)
@@ -78,9 +79,7 @@ class Sharding(Generic[Client]):
             )
         return self._clients[next(iter(groups))] if groups else client
 
-    def _partition_resources(
-        self, resources: Sequence[str | bytes], ttl: float | None
-    ) -> dict[Client, list[int]]:
+    def _partition_resources(self, resources: ListOf[Resource], ttl: float | None) -> dict[Client, list[int]]:
         """The positions in ``resources`` of each group's client. Raises ConfigError and ClientClosed."""
         client = self._checked(ttl)
         check_resources(client, resources)

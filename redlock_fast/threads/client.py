@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
@@ -24,11 +24,13 @@ from ..locks.procedures import extend_lock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
+from ..options import KindOptions, ListOf, LockOptions, NoOptions, Resource, ResourceOf
 from .driver import drive
 from .fast_path import acquire, release
 from .renewal import ThreadRenewal, thread_auto_extension
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 
 
@@ -156,7 +158,7 @@ class Lock(LockState):
         """
         return drive(downgrade(self._core, self), self._core.masters)
 
-    def __enter__(self) -> Lock:
+    def __enter__(self) -> Self:
         try:
             self._entered(acquire(self, True, None, self._core.masters))
             return self
@@ -247,7 +249,7 @@ class FastRedlock(BaseClient):
 
     def lock(
         self,
-        resource: str | bytes,
+        resource: Resource,
         ttl: float | None = None,
         *,
         timeout: float | ClientDefault | None = CLIENT_DEFAULT,
@@ -259,7 +261,7 @@ class FastRedlock(BaseClient):
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         release_at_exit: bool | None = None,
         token: bytes | None = None,
-        **unknown: Any,
+        **unknown: Unpack[NoOptions],
     ) -> Lock:
         """A lock on ``resource``, not acquired yet; no I/O.
 
@@ -306,7 +308,9 @@ class FastRedlock(BaseClient):
         kind = self._class_of(Lock)
         return kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit)
 
-    def rwlock(self, resource: str | bytes, ttl: float | None = None, **options: Any) -> ReadWriteLock[Lock]:
+    def rwlock(
+        self, resource: Resource, ttl: float | None = None, **options: Unpack[KindOptions[Lock]]
+    ) -> ReadWriteLock[Lock]:
         """A read-write lock on ``resource``: ``.read()`` and ``.write()`` make a new lock for each holder.
 
         Any number of readers hold the lock together, or one writer alone. A waiting writer goes before
@@ -324,7 +328,7 @@ class FastRedlock(BaseClient):
         return ReadWriteLock(self.check_key(resource), self.policy, make)
 
     def semaphore(
-        self, resource: str | bytes, permits: int, ttl: float | None = None, **options: Any
+        self, resource: Resource, permits: int, ttl: float | None = None, **options: Unpack[KindOptions[Lock]]
     ) -> Lock:
         """A lock that up to ``permits`` (1 to 1024) holders have at the same time; not acquired yet, no I/O.
 
@@ -343,13 +347,13 @@ class FastRedlock(BaseClient):
         return self._of_kind(resource, ttl, options, lock_kind)
 
     def _of_kind(
-        self, resource: str | bytes, ttl: float | None, options: dict[str, Any], lock_kind: LockKind
+        self, resource: Resource, ttl: float | None, options: KindOptions[Lock], lock_kind: LockKind
     ) -> Lock:
         return self.lock(resource, ttl, **check_options(options)).with_kind(lock_kind)
 
     def rlock(
         self,
-        resource: str | bytes,
+        resource: Resource,
         ttl: float | None = None,
         *,
         min_validity: float = 0.0,
@@ -360,7 +364,7 @@ class FastRedlock(BaseClient):
         on_lost: Callable[[RLock, str], Any] | None = None,
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         release_at_exit: bool | None = None,
-        **unknown: Any,
+        **unknown: Unpack[NoOptions],
     ) -> RLock:
         """A reentrant lock on ``resource``: one object for all threads; its holder may enter it again.
 
@@ -388,7 +392,7 @@ class FastRedlock(BaseClient):
 
     def multilock(
         self,
-        resources: Sequence[str | bytes],
+        resources: ListOf[Resource],
         ttl: float | None = None,
         *,
         timeout: float | ClientDefault | None = CLIENT_DEFAULT,
@@ -397,7 +401,7 @@ class FastRedlock(BaseClient):
         on_lost: Callable[[Lock, str], Any] | None = None,
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         release_at_exit: bool | None = None,
-        **unknown: Any,
+        **unknown: Unpack[NoOptions],
     ) -> Lock:
         """One lock on all of ``resources`` (1 to 1,000, no two the same), or on none, in one round trip.
 
@@ -423,7 +427,7 @@ class FastRedlock(BaseClient):
         )
 
     def acquire(
-        self, resource: str | bytes, ttl: float | None = None, blocking: bool = True, timeout: float = -1
+        self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> Lock | None:
         """An acquired lock, or None if another holder has it: ``lock()`` and ``acquire()`` in one call.
 
@@ -441,7 +445,7 @@ class FastRedlock(BaseClient):
         lock = plain_lock(self._class_of(Lock), self, resource, ttl) if plain else self.lock(resource, ttl)
         return lock if lock.acquire(blocking, timeout) else None
 
-    def acquire_many(self, resources: Sequence[str | bytes], ttl: float | None = None) -> list[Lock | None]:
+    def acquire_many(self, resources: ListOf[Resource], ttl: float | None = None) -> list[Lock | None]:
         """One attempt for each of many resources. One exchange with the masters carries some thousands.
 
         ``ttl``: the lease of each lock in seconds. Returns, in the same order, a held lock for each
@@ -487,7 +491,10 @@ class FastRedlock(BaseClient):
         return drive(extend_many(self, locks, ttl), self.masters)
 
     def synchronized(
-        self, resource: str | bytes | Callable[..., str | bytes], ttl: float | None = None, **options: Any
+        self,
+        resource: Resource | ResourceOf[Q],
+        ttl: float | None = None,
+        **options: Unpack[LockOptions[Lock]],
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Decorator: the function runs only while it holds the lock on ``resource``.
 
@@ -504,6 +511,7 @@ class FastRedlock(BaseClient):
             QuorumUnavailable: A call of the function: too few masters can be reached.
             LockLost: A call of the function: the lease ended before the function returned.
         """
+        named: Any = resource  # no type relates its parameters to those of the function
         if not callable(resource):
             self.lock(resource, ttl, **options)  # raises ConfigError at the decorator, not at the first call
 
@@ -512,7 +520,7 @@ class FastRedlock(BaseClient):
 
             @functools.wraps(function)
             def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-                name = resource(*args, **kwargs) if callable(resource) else resource
+                name = named(*args, **kwargs) if callable(resource) else resource
                 with self.lock(name, ttl, **options):
                     return function(*args, **kwargs)
 
@@ -520,7 +528,7 @@ class FastRedlock(BaseClient):
 
         return decorate
 
-    def locked(self, resource: str | bytes) -> bool:
+    def locked(self, resource: Resource) -> bool:
         """Ask the masters whether ``resource`` is locked now. True: a quorum has the key.
 
         The answer may be outdated when it arrives: use it for display, not for decisions. Read-write locks
@@ -576,7 +584,7 @@ class FastRedlock(BaseClient):
                 self._renewal = ThreadRenewal(self)
             return self._renewal
 
-    def __enter__(self, /) -> FastRedlock:
+    def __enter__(self, /) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:

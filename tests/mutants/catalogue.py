@@ -483,8 +483,8 @@ PURE = [
         ),
         (
             "decided-one-refusal-late",
-            "self.most_against = masters - need",
-            "self.most_against = masters - need + 1",
+            "self.most_against: int = masters - need",
+            "self.most_against: int = masters - need + 1",
         ),
         ("all-is-not-waited-for", "return self.wait != ALL and (", "return ("),
         (

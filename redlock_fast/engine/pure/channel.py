@@ -37,15 +37,20 @@ class MasterChannel:
     def __init__(
         self, index: int, bounds: tuple[int, int, int], lag_after: float, subscriptions: Subscriptions
     ) -> None:
-        self.index = index
+        self.index: int = index
+        self.max_owed: int
+        self.max_buffer: int
         self.max_owed, self.max_buffer, most_resent = bounds
-        self.lag_after = lag_after
-        self.subscriptions = subscriptions  # of all masters
-        self.resend = ResendQueue(most_resent)
+        self.lag_after: float = lag_after
+        self.subscriptions: Subscriptions = subscriptions  # of all masters
+        self.resend: ResendQueue = ResendQueue(most_resent)
         self.connection: Connection | None = None
         self.remains: Connection | None = None
-        self.broken = ""
-        self.late = self.resent = self.pushes = self.scanned = 0
+        self.broken: str = ""
+        self.late: int = 0
+        self.resent: int = 0
+        self.pushes: int = 0
+        self.scanned: int = 0
 
     def resend_all(self, now: float, most: float = inf) -> None:
         """Submits requests of the resend queue again, ``most`` at most, as far as there is room."""

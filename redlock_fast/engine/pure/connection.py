@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from ...wire.commands import Dialect, checked
-from ...wire.resp import MAX_PUSH, MAX_REPLY, NEW, PARTIAL, ProtocolError, error_code, resume
+from ...wire.resp import MAX_PUSH, MAX_REPLY, NEW, PARTIAL, ProtocolError, Scan, error_code, resume
 from ...wire.text import clean
 from ..contract import (
     FAULT,
@@ -87,23 +87,24 @@ class Connection:
 
     def __init__(self, channel: MasterChannel, sock: socket.socket, dialect: Dialect) -> None:
         sock.setblocking(False)
-        self.channel = channel
-        self.sock = sock
-        self.fd = sock.fileno()
-        self.codec = tuple(map(compiled, checked(dialect)))
-        self.out = bytearray()
+        self.channel: MasterChannel = channel
+        self.sock: socket.socket = sock
+        self.fd: int = sock.fileno()
+        self.codec: tuple[Template, ...] = tuple(map(compiled, checked(dialect)))
+        self.out: bytearray = bytearray()
         self.pending: deque[Slot] = deque()
-        self.flushed = 0
-        self.sending = bytearray()
-        self.incoming = bytearray()
-        self.scan = NEW  # of the first reply in `incoming`
-        self.blocked = False  # the socket takes no more output for now
-        self.polls_output = False  # the event loop watches for room to write
-        self.received = False
-        self.lagging_since = self.round_trip = 0.0
-        self.push_credit = UNSOLICITED
-        self.in_change = False
-        self.failure = ""
+        self.flushed: int = 0
+        self.sending: bytearray = bytearray()
+        self.incoming: bytearray = bytearray()
+        self.scan: Scan = NEW  # of the first reply in `incoming`
+        self.blocked: bool = False  # the socket takes no more output for now
+        self.polls_output: bool = False  # the event loop watches for room to write
+        self.received: bool = False
+        self.lagging_since: float = 0.0
+        self.round_trip: float = 0.0
+        self.push_credit: int = UNSOLICITED
+        self.in_change: bool = False
+        self.failure: str = ""
 
     # --- submitting, with the mutex ------------------------------------------------------------
 

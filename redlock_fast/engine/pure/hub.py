@@ -52,36 +52,36 @@ class Hub:
 
     def __init__(self, masters: int, bounds: tuple[int, int, int], lag_after: float) -> None:
         self._masters, self._bounds, self._lag_after = masters, bounds, lag_after
-        self.generation = -1
+        self.generation: int = -1
         self.reset()
 
     def reset(self) -> None:
         """Begins again without connections: a child of fork does."""
         self.generation += 1
-        self.mutex = threading.RLock()
-        self.safe_points = SafePoints()
-        self.torn = False
-        self.subscriptions = Subscriptions()
-        self.channels = tuple(
+        self.mutex: threading.RLock = threading.RLock()
+        self.safe_points: SafePoints = SafePoints()
+        self.torn: bool = False
+        self.subscriptions: Subscriptions = Subscriptions()
+        self.channels: tuple[MasterChannel, ...] = tuple(
             MasterChannel(index, self._bounds, self._lag_after, self.subscriptions)
             for index in range(self._masters)
         )
         self.by_fd: dict[int, Connection] = {}
         self.leader: Waiter | None = None
-        self.epoch = 0
-        self.expects_replies = False
+        self.epoch: int = 0
+        self.expects_replies: bool = False
         self.waiting: dict[Waiter, None] = {}
         self.subscribed: dict[Waiter, None] = {}
         self.exclusive: dict[Waiter, None] = {}
         self.watch_poller: Waiter | None = None
         self.tickets: dict[Ticket, None] = {}
-        self.loop = LoopSide()
+        self.loop: LoopSide = LoopSide()
         self.kick_pair: tuple[socket.socket, socket.socket] | None = None
-        self.kicked = False
-        self.poller = select.poll()
-        self.output_pending = False
-        self.breaks = 0
-        self.last_poll = 0.0
+        self.kicked: bool = False
+        self.poller: select.poll = select.poll()
+        self.output_pending: bool = False
+        self.breaks: int = 0
+        self.last_poll: float = 0.0
 
     def locked(self, step: Callable[..., T], *args: object) -> T:
         """Calls ``step`` with the mutex."""

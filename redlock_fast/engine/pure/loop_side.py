@@ -24,8 +24,9 @@ class LoopSide:
     def __init__(self) -> None:
         self.fd: LoopFd | None = None
         self.decided: deque[Ticket] = deque()
-        self.deadline = inf
-        self.collecting = self.notified = False
+        self.deadline: float = inf
+        self.collecting: bool = False
+        self.notified: bool = False
 
     def add_decided(self, ticket: Ticket) -> None:
         self.decided.append(ticket)

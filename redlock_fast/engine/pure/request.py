@@ -48,18 +48,21 @@ class PendingRequest:
     def __init__(
         self, request: Request, masters: int, need: int, wait: int, waiter: Waiter | None, resend_until: float
     ) -> None:
-        self.request = request
-        self.values = [NO_REPLY] * masters
+        self.request: Request = request
+        self.values: list[int] = [NO_REPLY] * masters
         self.details: dict[int, str | bytes] = {}
-        self.granted = self.refused = self.faulty = 0
-        self.need = need
-        self.most_against = masters - need
-        self.wait = wait
-        self.pending = self.sent = 0
+        self.granted: int = 0
+        self.refused: int = 0
+        self.faulty: int = 0
+        self.need: int = need
+        self.most_against: int = masters - need
+        self.wait: int = wait
+        self.pending: int = 0
+        self.sent: int = 0
         self.subscription: Subscription | None = None
-        self.waiter = waiter
-        self.resend_until = resend_until
-        self.decided = waiter is None
+        self.waiter: Waiter | None = waiter
+        self.resend_until: float = resend_until
+        self.decided: bool = waiter is None
 
     def forget(self) -> None:
         """Decides the request in a child of fork as if it had not been sent: the parent sent it."""
@@ -155,11 +158,11 @@ class Subscription:
     __slots__ = ("deadline", "expires", "masters", "registry", "watch")
 
     def __init__(self, watch: int, masters: int, registry: Subscriptions) -> None:
-        self.watch = watch
-        self.masters = 0
-        self.expires = [inf] * masters
-        self.deadline = inf
-        self.registry = registry
+        self.watch: int = watch
+        self.masters: int = 0
+        self.expires: list[float] = [inf] * masters
+        self.deadline: float = inf
+        self.registry: Subscriptions = registry
 
     def move_deadline(self, request: PendingRequest) -> bool:
         """Sets the deadline: when the first ``need`` masters have granted or expired.

@@ -22,7 +22,7 @@ class ResendQueue:
         self._requests: deque[PendingRequest] = deque()
         self._purge_at = 0.0  # no entry expires before
         self._retry_at = 0.0  # no retry of a transient error before
-        self.dropped = 0
+        self.dropped: int = 0
 
     def __len__(self) -> int:
         return len(self._requests)

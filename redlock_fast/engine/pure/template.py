@@ -20,14 +20,14 @@ class Template:
     __slots__ = ("args", "fallback", "leading_replies", "pattern", "reply", "rollback_verb", "slots", "watch")
 
     def __init__(self, command: Command) -> None:
-        self.pattern = b"".join(map(_pattern, command.parts))
-        self.slots = tuple(part for part in command.parts if isinstance(part, int))
-        self.args = max((slot if slot >= 0 else ~slot for slot in self.slots), default=-1) + 1
-        self.fallback = Template(command.fallback) if command.fallback else None
-        self.rollback_verb = command.rollback_verb
-        self.leading_replies = command.leading_replies
-        self.watch = command.watch
-        self.reply = FIRST_BYTES.get(command.reply, b"")
+        self.pattern: bytes = b"".join(map(_pattern, command.parts))
+        self.slots: tuple[int, ...] = tuple(part for part in command.parts if isinstance(part, int))
+        self.args: int = max((slot if slot >= 0 else ~slot for slot in self.slots), default=-1) + 1
+        self.fallback: Template | None = Template(command.fallback) if command.fallback else None
+        self.rollback_verb: int | None = command.rollback_verb
+        self.leading_replies: int = command.leading_replies
+        self.watch: int = command.watch
+        self.reply: bytes = FIRST_BYTES.get(command.reply, b"")
         if self.watch:
             self.args = max(self.args, 1)  # the name to watch
 

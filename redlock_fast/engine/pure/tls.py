@@ -17,9 +17,10 @@ class TlsConnection(Connection):
     __slots__ = ()
 
     sock: ssl.SSLSocket
-    would_block = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
-    wants_input = (ssl.SSLWantReadError,)
-    wants_output = (ssl.SSLWantWriteError,)
+    would_block: tuple[type[OSError], ...] = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+    wants_input: tuple[type[OSError], ...] = (ssl.SSLWantReadError,)
+    wants_output: tuple[type[OSError], ...] = (ssl.SSLWantWriteError,)
+    in_change: bool
 
     def send(self) -> None:
         self.in_change = True

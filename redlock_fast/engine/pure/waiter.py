@@ -45,14 +45,16 @@ class Waiter:
 
     def __init__(self, generation: int = 0) -> None:
         self.requests: list[PendingRequest] = []
-        self.undecided = self.subscribed = 0
-        self.generation = generation
-        self.limit = inf
-        self.last_reply = self.idle_timeout = 0.0
-        self.thread = threading.get_ident()
+        self.undecided: int = 0
+        self.subscribed: int = 0
+        self.generation: int = generation
+        self.limit: float = inf
+        self.last_reply: float = 0.0
+        self.idle_timeout: float = 0.0
+        self.thread: int = threading.get_ident()
         self.wake: threading.Lock | None = None
         self.kick: socket.socket | None = None
-        self.seen_epoch = -1
+        self.seen_epoch: int = -1
         self.outer: Waiter | None = None
 
     def begin(self, now: float, timeout: float, idle_timeout: float) -> None:
@@ -111,9 +113,9 @@ class Ticket(Waiter):
 
     def __init__(self, submitted: Sequence[Request] | Batch, context: object, loop: LoopSide) -> None:
         super().__init__()
-        self.submitted = submitted
-        self.context = context
-        self.loop = weakref.ref(loop)  # its queue refers to the ticket
+        self.submitted: Sequence[Request] | Batch = submitted
+        self.context: object = context
+        self.loop: weakref.ref[LoopSide] = weakref.ref(loop)  # its queue refers to the ticket
 
     def notify(self) -> None:
         if (loop := self.loop()) is not None:

@@ -16,6 +16,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("wire",),
     ("engine",),
     ("algorithm",),
+    ("options",),
     ("masters",),
     ("locks",),
     ("threads", "aio"),
