@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from .. import AsyncFastRedlock, AsyncLock, LockLost, QuorumUnavailable
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError
-from ..options import ClientOptions
+from ..locks.options import ClientOptions
 from ..wire.text import quoted
 from ._clients import client_of
 from ._names import encodable

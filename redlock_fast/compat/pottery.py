@@ -13,7 +13,7 @@ from .. import TooManyExtensions as OurTooManyExtensions
 from ..errors import ConfigError, reduced
 from ..locks.client_base import BaseClient
 from ..locks.decorated import check_plain
-from ..options import ClientOptions
+from ..locks.options import ClientOptions
 from ._clients import shared, shared_aio
 from ._errors import translated
 

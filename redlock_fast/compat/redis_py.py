@@ -23,7 +23,7 @@ from ..errors import ConfigError
 from ..locks.client_base import BaseClient
 from ..locks.config import check_masters
 from ..locks.lock_state import LockState
-from ..options import ClientOptions
+from ..locks.options import ClientOptions
 from ..wire.text import quoted
 from ._clients import shared, shared_aio
 from ._errors import Dictionary, translated

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from .. import Lock
 from ..algorithm.quorum import Retry
 from ..errors import LockLost, QuorumUnavailable
-from ..options import DropInOptions
+from ..locks.options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
 from ._masters import clients_of

@@ -11,7 +11,7 @@ from .. import Lock as OurLock
 from ..algorithm.quorum import Retry
 from ..errors import LockLost, QuorumUnavailable
 from ..locks.batch_state import stop_auto_extension
-from ..options import DropInOptions
+from ..locks.options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
 from ._masters import clients_of

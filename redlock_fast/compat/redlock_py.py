@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError, MasterError, QuorumUnavailable, reduced
-from ..options import ClientOptions
+from ..locks.options import ClientOptions
 from ._clients import shared
 from ._masters import clients_of
 from ._names import encodable

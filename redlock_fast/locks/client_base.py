@@ -31,7 +31,6 @@ from ..masters.health import MasterHealth
 from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
 from ..masters.stats import Stats
-from ..options import Decide, EngineName, ListOf, Master, NoOptions, RestartGuard, WaitMode
 from ..wire.text import quoted
 from .config import (
     check_flag,
@@ -43,6 +42,7 @@ from .config import (
     refuse_unknown,
     takes_only,
 )
+from .options import Decide, EngineName, ListOf, Master, NoOptions, RestartGuard, WaitMode
 
 L = TypeVar("L")
 

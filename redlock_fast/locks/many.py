@@ -14,11 +14,11 @@ from ..algorithm.lease import AcquireFailure, ExtendOutcome, Lease
 from ..algorithm.lock_kind import LockKind
 from ..algorithm.policy import Policy
 from ..errors import ConfigError, QuorumUnavailable
-from ..options import ListOf
 from ..wire.text import quoted
 from .batch_state import foreign_locks, held_by, locks_of, remove_leases, stop_auto_extension
 from .client_base import BaseClient
 from .lock_state import LockState
+from .options import ListOf
 
 L = TypeVar("L", bound=LockState)
 Outcome = TypeVar("Outcome")

@@ -13,10 +13,10 @@ from typing import Self
 from ..algorithm.lock_kind import EXTEND, RELEASE, WATCH, LockKind, wire_ttl
 from ..engine.contract import Request, Votes
 from ..errors import ConfigError
-from ..options import ListOf, Resource
 from ..wire.commands import Verb, bulk
 from .client_base import BaseClient
 from .many import check_resources
+from .options import ListOf, Resource
 
 #: The maximum number of resources, and of bytes of their keys: a script blocks its master.
 MOST_RESOURCES, MOST_BYTES = 1_000, 1 << 20

@@ -8,10 +8,12 @@ with Redis", the section on crash recovery.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
-from ..options import RestartGuard
 from ..wire.dialect import Identity, RestartMarker
+
+RestartGuard = Literal["auto", "durable", "strict", "marker", "off"]
+"""What a client does about masters that may have forgotten locks."""
 
 MODES: tuple[str, ...] = get_args(RestartGuard)
 #: The modes in which the client decides by what it sees of a master when it connects.

@@ -9,9 +9,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 from ..aio.client import AsyncFastRedlock, AsyncLock
 from ..aio.rlock import AsyncRLock
 from ..locks.config import takes_only
-from ..locks.rlock import RLock
-from ..locks.rwlock import ReadWriteLock
-from ..options import (
+from ..locks.options import (
     AsyncKindOptions,
     AsyncLockOptions,
     AsyncRLockOptions,
@@ -24,6 +22,8 @@ from ..options import (
     ResourceOf,
     RLockOptions,
 )
+from ..locks.rlock import RLock
+from ..locks.rwlock import ReadWriteLock
 from ..threads.client import FastRedlock, Lock
 from .placement import Sharding, check_alive, restore_order
 

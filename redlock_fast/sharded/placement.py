@@ -18,10 +18,10 @@ from ..locks.client_base import BaseClient
 from ..locks.config import check_masters
 from ..locks.lock_state import LockState
 from ..locks.many import check_resources
+from ..locks.options import ClientOptions, Groups, ListOf, Resource
 from ..masters.address import Target
 from ..masters.health import MasterHealth
 from ..masters.stats import Stats
-from ..options import ClientOptions, Groups, ListOf, Resource
 from ..wire.text import quoted
 
 Client = TypeVar("Client", bound=BaseClient)

@@ -19,12 +19,12 @@ from ..locks.handover import handed_over
 from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
+from ..locks.options import KindOptions, ListOf, LockOptions, NoOptions, Resource, ResourceOf
 from ..locks.owners import ThreadOwner
 from ..locks.procedures import extend_lock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
-from ..options import KindOptions, ListOf, LockOptions, NoOptions, Resource, ResourceOf
 from .driver import drive
 from .fast_path import acquire, release
 from .renewal import ThreadRenewal, thread_auto_extension

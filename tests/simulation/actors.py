@@ -176,15 +176,18 @@ class User:
         yield from self._extend(lock, lease, hold, more)
 
     def hand_over(self, lock: LockState) -> Generator[Any, Any, tuple[LockState, Hold | None]]:
-        """Another object takes the lock over by its token, after a while."""
+        """Another object takes the lock over by its token, after a while; if interrupted, it releases it."""
         kind = handed_over(self.process.core.lock_kind(lock.key), lock.detach())
         taken = LockState(self.process.core, lock.resource, kind, lock.ttl)
-        yield self.short_while()
         try:
+            yield self.short_while()
             yield from extend_lock(taken, None)
         except (LockLost, QuorumUnavailable):
             self.world.counts["not taken over"] += 1
             return taken, None
+        except Interrupted:
+            yield from self.release(taken, None)
+            raise
         assert taken.lease is not None
         self.world.counts["taken over"] += 1
         return taken, self._holds(taken, taken.lease)

@@ -72,6 +72,9 @@ class SimulatedMasters:
     def cause(self, master: int, votes: Votes) -> str:
         return str(votes.details.get(master, "no reply in time"))
 
+    def guarded_for(self) -> float:
+        return 0.0
+
     def check_open(self) -> None:
         pass
 

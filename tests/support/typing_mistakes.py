@@ -20,7 +20,7 @@ from redlock_fast import (
 )
 from redlock_fast.compat import pottery, redis_py, redlock, redlock_plus, redlock_py
 from redlock_fast.embedded import Masters
-from redlock_fast.options import ClientOptions, LockOptions
+from redlock_fast.locks.options import ClientOptions, LockOptions
 from redlock_fast.prometheus import RedlockCollector
 
 urls = ["redis://a", "redis://b", "redis://c"]
@@ -49,7 +49,7 @@ def lost_in_a_task(lock: AsyncLock, reason: str) -> None: ...
 
 # Names.
 from redlock_fast import FastRedlok
-from redlock_fast.options import LockOption
+from redlock_fast.locks.options import LockOption
 print(redlock_fast.FastRedlok)
 print(redlock_fast.aio.client.AsyncFastRedlok)
 

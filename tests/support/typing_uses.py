@@ -32,8 +32,8 @@ from redlock_fast import (
 )
 from redlock_fast.compat import pottery, redis_py, redlock, redlock_plus, redlock_py
 from redlock_fast.embedded import Masters
+from redlock_fast.locks.options import AsyncLockOptions, ClientOptions, LockOptions, WaitMode
 from redlock_fast.locks.rwlock import ReadWriteLock
-from redlock_fast.options import AsyncLockOptions, ClientOptions, LockOptions, WaitMode
 from redlock_fast.prometheus import RedlockCollector
 
 # --- clients --------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("wire",),
     ("engine",),
     ("algorithm",),
-    ("options",),
     ("masters",),
     ("locks",),
     ("threads", "aio"),

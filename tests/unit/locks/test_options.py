@@ -16,9 +16,9 @@ import pytest
 
 import redlock_fast
 from redlock_fast import AsyncFastRedlock, FastRedlock
-from redlock_fast import options as types
+from redlock_fast.locks import options as types
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 USES, MISTAKES = "tests/support/typing_uses.py", "tests/support/typing_mistakes.py"
 Reports = set[tuple[str, int]]
 

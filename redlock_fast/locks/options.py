@@ -4,7 +4,7 @@ One ``TypedDict`` has the options of each kind of lock, one the settings of a cl
 program that stores options gives them these types:
 
     from redlock_fast import FastRedlock, Lock
-    from redlock_fast.options import ClientOptions, LockOptions
+    from redlock_fast.locks.options import ClientOptions, LockOptions
 
     settings: ClientOptions = {"ttl": 10.0, "wait": "push"}
     options: LockOptions[Lock] = {"timeout": 5.0, "auto_extend": True}
@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Literal, ParamSpec, Protocol, SupportsIndex, TypeAlias, TypedDict, TypeVar
 
-from .algorithm.policy import Clock
-from .algorithm.quorum import Retry
-from .engine import EngineName
+from ..algorithm.policy import Clock
+from ..algorithm.quorum import Retry
+from ..engine import EngineName
+from ..masters.restart_guard import RestartGuard
 
 T_co = TypeVar("T_co", covariant=True)
 L = TypeVar("L")
@@ -32,9 +33,6 @@ Decide = Literal["quorum", "all"]
 
 WaitMode = Literal["auto", "push", "poll"]
 """How a caller waits for a lock that another holder has."""
-
-RestartGuard = Literal["auto", "durable", "strict", "marker", "off"]
-"""What a client does about masters that may have forgotten locks."""
 
 
 # --- masters and names ----------------------------------------------------------------------------
