@@ -74,7 +74,7 @@ def acquire(
 def ask(
     attempt: Attempt, retry_loop: RetryLoop
 ) -> Generator[Effect, list[Votes], tuple[Votes, Lease | None]]:
-    """Make one attempt. Returns its votes, and its lease or None."""
+    """Make one attempt. Returns the votes that count, and the lease or None."""
     policy, lock_kind, sent = retry_loop.policy, retry_loop.lock_kind, retry_loop.sent
     timeout = policy.node_timeout
     if retry_loop.give_up_at is not None:
@@ -83,11 +83,11 @@ def ask(
     wait = policy.certain if lock_kind.needs_certain else policy.wait
     votes = (yield Exchange(attempt.requests, policy.need, timeout, wait))[0]
     retry_loop.sent = sent | votes.sent
-    trusted, fencing = trusted_votes(attempt, votes), None
-    granted = trusted.granted
+    votes, fencing = trusted_votes(attempt, votes), None
+    granted = votes.granted
     if type(lock_kind) is FencedKind and granted >= policy.need:
         left = attempt.start + timeout - policy.clock()
-        fencing, granted = yield from fence(policy, lock_kind, attempt.token, trusted.values, left)
+        fencing, granted = yield from fence(policy, lock_kind, attempt.token, votes.values, left)
     lease = finish_attempt(attempt, granted, retry_loop.sent, fencing)
     if lease is None:
         lock_kind.observe(votes)

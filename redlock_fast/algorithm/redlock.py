@@ -78,12 +78,16 @@ def restarted(attempt: Attempt) -> int:
 
 
 def trusted_votes(attempt: Attempt, votes: Votes) -> Votes:
-    """``votes`` without the grants of ``restarted`` masters."""
-    if not restarted(attempt):
+    """``votes`` with a fault in place of each vote of a ``restarted`` master."""
+    mask = restarted(attempt)
+    if not mask:
         return votes
     values = attempt.policy.voters.filter(votes.values)
     granted = sum([value > 0 for value in values])
-    return Votes(values, votes.sent, granted, votes.refused, votes.faulty, votes.details)
+    refused = sum([FAULT < value <= 0 for value in values])
+    faulty = sum([value == FAULT for value in values])
+    details = {**_forgotten(attempt.policy.masters, mask).details, **votes.details}
+    return Votes(values, votes.sent, granted, refused, faulty, details)
 
 
 def finish_attempt(attempt: Attempt, granted: int, sent: int, fencing: int | None = None) -> Lease | None:

@@ -275,7 +275,7 @@ async def test_all_masters_down_and_back(masters: Masters, aclient: MakeAio) -> 
         results = await asyncio.gather(
             *(c.acquire(f"down:{number}", TTL, timeout=0.2) for number in range(10)), return_exceptions=True
         )
-        assert {type(result) for result in results} == {QuorumUnavailable}
+        assert all(isinstance(result, QuorumUnavailable) for result in results)
         patient = [asyncio.create_task(insist(c, number)) for number in range(10)]
         for master in masters:
             master.restart()
@@ -306,7 +306,7 @@ async def test_majority_hung_is_told_and_leaves_nothing(masters: Masters, aclien
                 *(c.acquire(f"hung:{number}", TTL, blocking=False) for number in range(50)),
                 return_exceptions=True,
             )
-            assert {type(result) for result in results} == {QuorumUnavailable}
+            assert all(isinstance(result, QuorumUnavailable) for result in results)
             for result in results:
                 assert isinstance(result, QuorumUnavailable)
                 assert len(result.causes) >= 3

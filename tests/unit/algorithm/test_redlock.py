@@ -68,7 +68,11 @@ def test_a_master_that_restarted_after_it_was_asked_does_not_count() -> None:
     assert trusted_votes(attempt, GRANTED) is GRANTED
     rules.voters.mask = 0b00011
     votes = trusted_votes(attempt, GRANTED)
-    assert (votes.granted, votes.values) == (2, (1, 1, FAULT, FAULT, FAULT))
+    assert (votes.granted, votes.refused, votes.faulty) == (2, 0, 3)
+    assert votes.values == (1, 1, FAULT, FAULT, FAULT)
+    assert votes.details == dict.fromkeys((2, 3, 4), "it restarted after it was asked")
+    mixed = trusted_votes(attempt, Votes((1, 0, 0, 1, FAULT), ALL, 2, 2, 1, {4: b"-ERR"}))
+    assert (mixed.granted, mixed.refused, mixed.faulty, mixed.details[4]) == (1, 1, 3, b"-ERR")
 
 
 def test_a_batch_has_no_lease_after_a_restart_and_says_why() -> None:
