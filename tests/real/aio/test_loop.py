@@ -112,6 +112,28 @@ def test_loops_one_after_the_other(valkey: Masters, aclient: MakeAio, make_loop:
     run(last, make_loop)
 
 
+@pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
+def test_the_client_of_an_application_serves_each_test_client(valkey: Masters, aclient: MakeAio) -> None:
+    """Each TestClient of Starlette has an event loop of its own."""
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Route
+    from starlette.testclient import TestClient
+
+    c = aclient(valkey)
+
+    async def page(_: Request) -> PlainTextResponse:
+        async with c.lock("page", TTL) as lock:
+            return PlainTextResponse(str(lock.locked()))
+
+    for _ in range(2):
+        with TestClient(Starlette(routes=[Route("/", page)])) as tests:
+            assert tests.get("/").text == "True"
+    asyncio.run(clean(valkey))
+    asyncio.run(c.close())
+
+
 @each_loop
 def test_leases_outlive_their_loop(valkey: Masters, aclient: MakeAio, make_loop: MakeLoop) -> None:
     c = aclient(valkey)
