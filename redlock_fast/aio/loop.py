@@ -51,7 +51,7 @@ class LoopBinding:
         self._waiting: set[asyncio.Future[None]] = set()  # tasks that wait for a change of the masters
         self._done: asyncio.Future[None] = loop.create_future()  # what ExchangeFuture.wake passes to tasks
         self._done.set_result(None)
-        with masters.connector.changed:  # unbind() of an earlier binding must not undo this
+        with masters.connector.mutex:  # unbind() of an earlier binding must not undo this
             self._fd = self.engine.fileno()
             loop.add_reader(self._fd, self._on_ready)
             masters.connector.on_change = self._on_change
@@ -241,7 +241,7 @@ class LoopBinding:
 
     def unbind(self) -> None:
         """Release what refers to the tasks of the loop, which is closed. Any thread may call it."""
-        with self.masters.connector.changed:
+        with self.masters.connector.mutex:
             if self._fd >= 0:
                 self._fd = -1
                 self.masters.connector.on_change = do_nothing

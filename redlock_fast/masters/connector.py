@@ -69,8 +69,11 @@ class Connector:
         self.generation: int = client_state.generation
         #: Why the configuration cannot work, or "".
         self.misconfigured: str = ""
-        #: Guards ``states`` and attach(). Notified when a connection attempt finishes, and on close().
-        self.changed: threading.Condition = threading.Condition()
+        #: Guards ``states`` and attach(). Taken by itself, not through ``changed``: a signal handler that
+        #: raises in Condition.__enter__ would leave it locked.
+        self.mutex: threading.RLock = threading.RLock()
+        #: Notified when a connection attempt finishes, and on close().
+        self.changed: threading.Condition = threading.Condition(self.mutex)
         #: Event-loop callback. Called from any thread when a connection attempt finishes, on close(), and
         #: periodically while leases are held.
         self.on_change: Callable[[], None] = do_nothing
@@ -112,7 +115,7 @@ class Connector:
             raise ConfigError(
                 f"{patched_by()} patched threads after this client was made: patch before the first client"
             )
-        with self.changed:
+        with self.mutex:
             # is_alive: a signal handler that raised may have interrupted start() before the thread began.
             if (self._thread is None or not self._thread.is_alive()) and not self.ended():
                 self._thread = threading.Thread(
@@ -149,7 +152,7 @@ class Connector:
 
     def stop(self) -> bool:
         """Close the client for new calls, and let the thread end. False if that was done before."""
-        with self.changed:
+        with self.mutex:
             if self.client_state.closed:
                 return False
             self.client_state.closed = True
@@ -223,14 +226,14 @@ class Connector:
         sock = self.engine.detach(master)
         if sock is not None:
             self._lingering_sockets.add(sock)
-        with self.changed:
+        with self.mutex:
             self.states[master].on_disconnected(why)
 
     def _end_guard(self, state: MasterState, now: float) -> float:
         """When the restart guard of a master ends, or ended."""
         end = state.guarded_until
         if end <= now:
-            with self.changed:
+            with self.mutex:
                 if state.guarded_until > now:  # another thread connected it since, after another restart
                     return state.guarded_until
                 state.guarded_until = 0.0
@@ -256,7 +259,7 @@ class Connector:
         connections = state.connections
         try:
             host, port = state.target.ask_sentinels(self.settings.connect_timeout)
-            with self.changed:
+            with self.mutex:
                 same = state.attached and state.connections == connections and not self.ended()
                 if same and state.server.where != (host, port):
                     self._fail(master, f"the Sentinels name another master: {host}:{port}")
@@ -305,7 +308,7 @@ class Connector:
                 probed.close()
         except Exception as error:  # ConnectError; or memory is short
             why = error_text(error)
-            with self.changed:
+            with self.mutex:
                 state.flushed |= isinstance(error, Flushed)
                 state.fail(why, state.failures + 1, access_refused=isinstance(error, Refused))
                 state.connecting = False
@@ -338,7 +341,7 @@ class Connector:
         If another connected master has the same run_id, attach nothing and return the number of that master.
         """
         state = self.states[master]
-        with self.changed:
+        with self.mutex:
             if self.ended():
                 return None
             for number, other in enumerate(self.states):
@@ -374,7 +377,7 @@ class Connector:
             state.duplicate_error = "" if state.known else f"masters: {state.target.name}: {why}"
             raise ConnectError(why)
         if same is None:
-            with self.changed:
+            with self.mutex:
                 if other.attached and other.connections == connections:
                     self._fail(
                         duplicate, "another master has its run_id, and it did not answer which of them it is"

@@ -112,9 +112,15 @@ class Masters:
         return reconnected, seconds
 
     def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
-        changed = self.connector.changed
-        with changed:
-            changed.wait_for(condition, seconds)
+        connector = self.connector
+        try:
+            with connector.mutex:
+                connector.changed.wait_for(condition, seconds)
+        except RuntimeError as error:
+            if error.__context__ is None:
+                raise
+            # A signal handler raised where Condition.wait has released the mutex: ``with`` cannot release it.
+            raise error.__context__ from None
 
     def wait_for_turn(self, entry: QueueEntry, seconds: float) -> None:
         """Wait up to ``seconds`` until ``entry`` is the first of its queue.

@@ -6,14 +6,13 @@ handled, at each place where Python may run a handler.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
+import support.moments
 from support.fleet import LONG, SOON, Fleet, MakeFleet, acquire, numbering
+from support.signalling import interrupt
 from support.waiting import start
 
 import redlock_fast.engine.pure
@@ -23,40 +22,17 @@ from redlock_fast.engine.pure.engine import PureEngine
 PURE = Path(redlock_fast.engine.pure.__file__).parent
 
 
+def inside(filename: str) -> bool:
+    return PURE in Path(filename).parents
+
+
+at_moment = partial(support.moments.at_moment, inside=inside)
+moments = partial(support.moments.moments, inside=inside)
+
+
 @pytest.fixture
 def engine_class() -> type[Engine]:
     return PureEngine
-
-
-def at_moment(number: int, action: Callable[[], object], handler: Callable[[], object]) -> bool:
-    """Does ``action``, and ``handler`` at its moment ``number``. Returns whether it has that many.
-
-    A moment is the begin of a function of the pure engine, and the end of each call that such a function
-    makes into C.
-    """
-    left, handled = number, False
-
-    def profile(frame: FrameType, event: str, _: Any) -> None:
-        nonlocal left, handled
-        if not handled and event in ("call", "c_return") and PURE in Path(frame.f_code.co_filename).parents:
-            if left == 0:
-                handled = True
-                sys.setprofile(None)
-                handler()
-            left -= 1
-
-    sys.setprofile(profile)
-    try:
-        action()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.setprofile(None)
-    return handled
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 def mend(f: Fleet) -> None:
@@ -65,14 +41,6 @@ def mend(f: Fleet) -> None:
     for master in range(f.size):
         if not f.connection_state(master).attached:
             f.reattach(master)
-
-
-def moments(action: Callable[[], object], handler: Callable[[], object], after: Callable[[], object]) -> int:
-    number = 0
-    while at_moment(number, action, handler):
-        after()
-        number += 1
-    return number
 
 
 def test_an_exchange_that_is_interrupted_anywhere(fleet: MakeFleet) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -375,18 +376,22 @@ def test_a_guard_that_began_anew_is_not_ended(valkey: Masters, connected: MakeCl
     master_state = connector.states[0]
     now, me = time.monotonic(), threading.get_ident()
 
-    class Change(threading.Condition):
+    class Mutex(contextlib.AbstractContextManager[None]):
         """Before the connector has it, the master is admitted once more."""
 
-        def __enter__(self) -> bool:
-            entered = super().__enter__()
+        def __enter__(self) -> None:
+            mutex.acquire()
             if threading.get_ident() == me:
                 master_state.guarded_until = now + 60.0
                 connector._update_voters()
-            return entered
+
+        def __exit__(self, *_: object) -> None:
+            mutex.release()
+
+    mutex = connector.mutex
 
     master_state.guarded_until = now
-    connector.changed = Change()
+    connector.mutex = Mutex()  # type: ignore[assignment]
     connector._end_guard(master_state, now)
     assert master_state.guarded_until == now + 60.0
     assert not connector.policy.voters.mask & 1

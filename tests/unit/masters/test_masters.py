@@ -11,7 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.moments import at_moment
+from support.signalling import interrupt
+from support.waiting import start
 
+import redlock_fast.masters.masters
 from redlock_fast import ClientClosed, ConfigError, FastRedlock
 from redlock_fast.algorithm.lease import Lease
 from redlock_fast.engine.contract import FAULT, NO_REPLY, NOT_ASKED, Batch, Votes
@@ -20,6 +24,7 @@ from redlock_fast.masters.masters import GRACE, Masters, release_held
 from redlock_fast.wire.commands import Verb
 
 N = 3
+INTERRUPTED = threading.__file__, redlock_fast.masters.masters.__file__
 
 
 def make(**options: Any) -> FastRedlock:
@@ -181,3 +186,26 @@ def test_masters_of_all_clients_are_known_to_fork() -> None:
     with make() as client:
         assert client.masters in _all_masters
         assert isinstance(client.masters, Masters)
+
+
+def test_a_handler_that_raises_anywhere_in_a_wait(client: FastRedlock) -> None:
+    """The exception of the handler reaches the caller, and the mutex is free."""
+    masters, number = client.masters, 0
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            masters._wait_for(lambda: False, 0.001)
+        except BaseException as error:
+            raised.append(error)
+
+    def entered() -> bool:
+        with masters.connector.changed:
+            return True
+
+    while at_moment(number, wait, interrupt, INTERRUPTED.__contains__):
+        assert [type(error) for error in raised] in ([], [KeyboardInterrupt])
+        assert start(entered).result(5.0)
+        raised.clear()
+        number += 1
+    assert number > 10
