@@ -11,4 +11,6 @@ from ..wire.text import without_logins
 def print_error(text: str) -> None:
     """Print a line to stderr. A closed stderr is ignored, because the caller has to go on."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"redlock-fast: {without_logins(text)}", file=sys.stderr, flush=True)
+        # One write: print() writes the end of the line apart, and a line of the log may come between.
+        sys.stderr.write(f"redlock-fast: {without_logins(text)}\n")
+        sys.stderr.flush()
