@@ -32,7 +32,11 @@ class Command:
     def __init__(self, masters: Masters | None, engine: str = "auto") -> None:
         ours = "REDLOCK_FAST_", "COLUMNS"
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-        self.environment |= {"REDLOCK_FAST_ENGINE": engine, "PYTHONPATH": str(ROOT)}
+        self.environment |= {
+            "REDLOCK_FAST_ENGINE": engine,
+            "PYTHONFAULTHANDLER": "1",
+            "PYTHONPATH": str(ROOT),
+        }
         if masters is not None:
             self.environment["REDLOCK_FAST_MASTERS"] = " ".join(masters.urls)
 
@@ -55,10 +59,15 @@ class Command:
 
 @contextlib.contextmanager
 def running(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
-    """It is gone afterwards."""
+    """It is gone afterwards. If it does not end in time, the stacks of its threads are printed."""
     with process:
         try:
             yield process
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)
+            with contextlib.suppress(subprocess.TimeoutExpired, ValueError):
+                print(process.communicate(timeout=DEADLINE)[1])
+            raise
         finally:
             process.kill()
 
