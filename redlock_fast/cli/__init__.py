@@ -18,7 +18,7 @@ MODULES = {
     "status": ".status",
     "locks": ".locks",
     "bench": ".bench",
-    "demo": "..demo.run",
+    "demo": ".demo.run",
 }
 
 

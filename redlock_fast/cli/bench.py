@@ -19,12 +19,12 @@ from typing import Any
 from .. import ENGINE
 from ..aio.client import AsyncFastRedlock
 from ..algorithm.keys import encoded
-from ..demo.progress_bar import ProgressBar
-from ..demo.worker import percentiles
 from ..errors import QuorumUnavailable
 from ..locks.config import check_masters
 from ..threads.client import FastRedlock
 from . import exit_codes
+from .demo.progress_bar import ProgressBar
+from .demo.worker import percentiles
 from .key_scan import Servers, escape_pattern
 from .settings import Settings, load
 from .tables import show

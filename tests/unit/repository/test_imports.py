@@ -24,13 +24,13 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("prometheus", "otel"),
     ("redlock_fast",),
     ("compat", "embedded"),
-    ("demo",),
+    ("integrations",),
     ("cli",),
     ("__main__",),
 )
 FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor}
 #: Of the standard library: what only these may import.
-RESERVED = {"asyncio": {"aio", "compat", "cli", "demo", "exporters", "sharded"}}
+RESERVED = {"asyncio": {"aio", "compat", "cli", "exporters", "integrations", "sharded"}}
 
 
 def modules(package: Path) -> dict[str, Path]:

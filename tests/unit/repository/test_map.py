@@ -36,7 +36,7 @@ ELSEWHERE = {
     # drop-ins, by the behaviour that their originals publish
     "real/compat": ("compat",),
     # commands, as users run them
-    "real/demo/test_run.py": ("demo",),
+    "real/cli/demo/test_run.py": ("cli/demo",),
     "real/cli/test_status.py": ("cli",),
 }
 

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .. import embedded
-from ..algorithm.quorum import quorum
-from ..engine import load
+from ... import embedded
+from ...algorithm.quorum import quorum
+from ...engine import load
 from .progress_bar import ProgressBar
 from .worker_pool import WorkerPool
 

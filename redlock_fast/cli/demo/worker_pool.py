@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Self
 
-from ..errors import RedlockError
+from ...errors import RedlockError
 
 START_TIMEOUT = 60.0
 END_TIMEOUT = 30.0

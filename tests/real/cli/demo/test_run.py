@@ -21,9 +21,9 @@ from support.commands import command_lines
 from support.waiting import eventually
 
 from redlock_fast import cli
-from redlock_fast.demo import run as _demo
-from redlock_fast.demo import worker as _demo_worker
-from redlock_fast.demo import worker_pool as _demo_pool
+from redlock_fast.cli.demo import run as _demo
+from redlock_fast.cli.demo import worker as _demo_worker
+from redlock_fast.cli.demo import worker_pool as _demo_pool
 from redlock_fast.embedded import Masters
 from redlock_fast.errors import ConfigError, RedlockError
 
@@ -51,7 +51,7 @@ def working(folder: Path) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
                 return any(counter.read_text() > "0" for counter in folder.rglob("counter"))
 
             eventually(begun, "the workers count")
-            workers = [line for line in processes(str(folder)) if "redlock_fast.demo.worker" in line]
+            workers = [line for line in processes(str(folder)) if "redlock_fast.cli.demo.worker" in line]
             assert len(workers) == 2
             yield demo, workers
         finally:
@@ -310,5 +310,5 @@ def test_an_engine_that_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> type:
         raise ConfigError("engine 'native' is not built here")
 
-    monkeypatch.setattr("redlock_fast.demo.run.load", missing)
+    monkeypatch.setattr("redlock_fast.cli.demo.run.load", missing)
     assert cli.main(["demo", "--engine", "native"]) == 64
