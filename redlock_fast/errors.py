@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from copyreg import __newobj__  # type: ignore[attr-defined]
 from typing import Any
 
-#: The name of a lock as the caller passed it. A multilock has several names.
-Resource = str | bytes | tuple[str | bytes, ...]
+#: The name of a lock as the caller passed it, or the names of a multilock.
+ResourceNames = str | bytes | tuple[str | bytes, ...]
 
 
 def reduced(error: BaseException) -> tuple[Any, ...]:
@@ -31,7 +31,7 @@ class RedlockError(Exception):
             multilock. None if the error is not about one lock.
     """
 
-    def __init__(self, *args: object, resource: Resource | None = None) -> None:
+    def __init__(self, *args: object, resource: ResourceNames | None = None) -> None:
         super().__init__(*args)
         self.resource = resource
 
@@ -101,7 +101,7 @@ class LockNotAcquired(RedlockError):
         self,
         message: str,
         *,
-        resource: Resource | None = None,
+        resource: ResourceNames | None = None,
         reason: str = "",
         masters: Sequence[str] = (),
         causes: Sequence[MasterError] = (),

@@ -50,16 +50,21 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     unlock_exclusive(h);
 }
 
-/* Appends the rollbacks of requests that failed and whose replies are pending. `closing`: an undecided request fails,
- * too. A request that was granted must not be rolled back: the next connection, or another process that has the
- * token, may have a vote of it counted before this one delivers. */
+/* Whether the request has too few grants and gets no more: it is decided, or the hub is closing. */
+static int has_failed(const hub_op *op, int closing) {
+    return op->granted < op->need && (closing || op->decided);
+}
+
+/* Appends the rollbacks of requests that failed and whose replies are pending. A request that was granted must not be
+ * rolled back: the next connection, or another process that has the token, may have a vote of it counted before this
+ * one delivers. */
 static void append_rollbacks(hub_link *l, int closing) {
     for (size_t i = 0; i < l->pending_size; i++) {
         link_slot *slot = &l->pending[(l->pending_head + i) & (l->pending_capacity - 1)];
         hub_op *op = slot->op;
         int verb = l->dialect[op->verb]->rollback_verb;
         if (slot->kind == SLOT_LEADING || verb < 0 || verb >= l->verbs) continue;
-        if (op->granted < op->need && (closing || op->decided)) link_encode(l, l->dialect[verb], op);
+        if (has_failed(op, closing)) link_encode(l, l->dialect[verb], op);
     }
 }
 

@@ -86,7 +86,7 @@ def trusted_votes(attempt: Attempt, votes: Votes) -> Votes:
     granted = sum([value > 0 for value in values])
     refused = sum([FAULT < value <= 0 for value in values])
     faulty = sum([value == FAULT for value in values])
-    details = {**_forgotten(attempt.policy.masters, mask).details, **votes.details}
+    details = {**_restart_faults(attempt.policy.masters, mask), **votes.details}
     return Votes(values, votes.sent, granted, refused, faulty, details)
 
 
@@ -114,7 +114,9 @@ def finish_attempts(
     if validity <= 0:
         why = Votes((), 0, policy.need, 0, 0, {})
     elif forgetful:
-        why = _forgotten(policy.masters, forgetful)
+        details = _restart_faults(policy.masters, forgetful)
+        values = tuple([FAULT if n in details else 0 for n in range(policy.masters)])
+        why = Votes(values, 0, 0, 0, len(details), details)
     need = policy.need if why is None else policy.masters + 1
     leases = granted_leases(
         keys, attempt.token, tally.granted, tally.sent, need, attempt.ttl, attempt.end, validity
@@ -122,12 +124,9 @@ def finish_attempts(
     return leases, why
 
 
-def _forgotten(masters: int, mask: int) -> Votes:
-    """Votes in which each master of ``mask`` failed: it restarted after it was asked."""
-    why = "it restarted after it was asked"
-    details: dict[int, str | bytes] = {n: why for n in range(masters) if mask >> n & 1}
-    values = tuple([FAULT if n in details else 0 for n in range(masters)])
-    return Votes(values, 0, 0, 0, len(details), details)
+def _restart_faults(masters: int, mask: int) -> dict[int, str | bytes]:
+    """The fault of each master of ``mask``, by its number."""
+    return {n: "it restarted after it was asked" for n in range(masters) if mask >> n & 1}
 
 
 def start_release(lease: Lease) -> list[Request]:

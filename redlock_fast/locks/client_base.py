@@ -23,7 +23,7 @@ from ..errors import (
     MasterError,
     QuorumTimeout,
     QuorumUnavailable,
-    Resource,
+    ResourceNames,
 )
 from ..masters.client_state import ClientState
 from ..masters.connector import ConnectorSettings
@@ -197,7 +197,7 @@ class BaseClient:
     # --- outcomes as exceptions ---
 
     def acquire_error(
-        self, resource: Resource, lock_kind: LockKind, failure: AcquireFailure
+        self, resource: ResourceNames, lock_kind: LockKind, failure: AcquireFailure
     ) -> LockNotAcquired:
         """The exception for an acquire that ended without a lease."""
         votes, policy, names = failure.votes, self.policy, self.masters.connector.names()

@@ -21,7 +21,7 @@ from ..algorithm.lock_kind import LockKind
 from ..algorithm.policy import Policy
 from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
 from ..engine.messages import Votes
-from ..errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable
+from ..errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable, ResourceNames
 from ..masters.client_state import ClientState
 from ..wire.text import quoted
 from .auto_extend import AutoExtension
@@ -55,7 +55,7 @@ class LockState:
     def __init__(
         self,
         core: BaseClient,
-        resource: str | bytes | tuple[str | bytes, ...],
+        resource: ResourceNames,
         lock_kind: LockKind,
         ttl: float | None = None,
         timeout: float | ClientDefault | None = CLIENT_DEFAULT,
@@ -63,7 +63,7 @@ class LockState:
         auto_extension: AutoExtension | None = None,
         release_at_exit: bool | None = None,
     ) -> None:
-        self.resource: str | bytes | tuple[str | bytes, ...] = resource
+        self.resource: ResourceNames = resource
         self._core = core
         self._policy = core.policy  # a field of C; an attribute of a core is a dictionary lookup
         self._client_state: ClientState = core.client_state

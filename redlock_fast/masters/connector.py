@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..algorithm.condition import Condition
 from ..algorithm.policy import Policy
 from ..engine.contract import FLUSHED, Engine
 from ..engine.greenlets import patched_by
@@ -69,11 +70,10 @@ class Connector:
         self.generation: int = client_state.generation
         #: Why the configuration cannot work, or "".
         self.misconfigured: str = ""
-        #: Guards ``states`` and attach(). Taken by itself, not through ``changed``: a signal handler that
-        #: raises in Condition.__enter__ would leave it locked.
+        #: Guards ``states`` and attach().
         self.mutex: threading.RLock = threading.RLock()
         #: Notified when a connection attempt finishes, and on close().
-        self.changed: threading.Condition = threading.Condition(self.mutex)
+        self.changed: Condition = Condition(self.mutex)
         #: Event-loop callback. Called from any thread when a connection attempt finishes, on close(), and
         #: periodically while leases are held.
         self.on_change: Callable[[], None] = do_nothing

@@ -58,7 +58,7 @@ class Masters:
         """Wait up to ``timeout`` seconds for a quorum of connections. Returns whether there is one."""
         self.connector.start()
         for condition, seconds in self.quorum_conditions(timeout):
-            self._wait_for(condition, seconds)
+            self.connector.changed.wait_for(condition, seconds)
         return self.end_quorum_wait()
 
     def quorum_conditions(self, timeout: float) -> Sequence[tuple[Callable[[], bool], float]]:
@@ -85,7 +85,7 @@ class Masters:
 
     def pause(self, seconds: float) -> None:
         """Sleep for ``seconds``. Raises ClientClosed as soon as the client is closed."""
-        self._wait_for(lambda: self.client_state.closed, seconds)
+        self.connector.changed.wait_for(lambda: self.client_state.closed, seconds)
         self.check_open()
 
     def reconnect(self, seconds: float, disconnected: Sequence[int]) -> None:
@@ -93,7 +93,7 @@ class Masters:
 
         Raises ClientClosed as soon as the client is closed.
         """
-        self._wait_for(*self.reconnect_condition(seconds, disconnected))
+        self.connector.changed.wait_for(*self.reconnect_condition(seconds, disconnected))
         self.check_open()
 
     def reconnect_condition(
@@ -111,26 +111,21 @@ class Masters:
         self.connector.connect_urgently(seconds)
         return reconnected, seconds
 
-    def _wait_for(self, condition: Callable[[], bool], seconds: float) -> None:
-        connector = self.connector
-        try:
-            with connector.mutex:
-                connector.changed.wait_for(condition, seconds)
-        except RuntimeError as error:
-            if error.__context__ is None:
-                raise
-            # A signal handler raised where Condition.wait has released the mutex: ``with`` cannot release it.
-            raise error.__context__ from None
-
     def wait_for_turn(self, entry: QueueEntry, seconds: float) -> None:
         """Wait up to ``seconds`` until ``entry`` is the first of its queue.
 
         Raises ClientClosed as soon as the client is closed.
         """
-        turn = threading.Event()
-        entry.slot.wake = turn.set
+        sleep = threading.Lock()  # not an Event: a handler that raises in its methods leaves a mutex locked
+        sleep.acquire()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # it is awake already
+                sleep.release()
+
+        entry.slot.wake = wake
         if not entry.is_first and not self.client_state.closed:
-            turn.wait(min(seconds, threading.TIMEOUT_MAX))
+            sleep.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
         self.check_open()
 
     def forget_callers(self) -> None:

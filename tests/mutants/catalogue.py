@@ -598,7 +598,7 @@ RULE = [
     *of(
         "src/hub.c",
         judges("contract/detach", "real/algorithm/votes"),
-        ("c-undo-of-what-is-held", "if (op->granted < op->need && (closing || op->decided))", "if (1)"),
+        ("c-undo-of-what-is-held", "if (has_failed(op, closing))", "if (1)"),
         ("c-undo-of-what-is-handed-over", "op->granted < op->need && (closing || op->decided)",
          "closing || (op->decided && op->granted < op->need)"),
         ("c-closed-without-undo", "(closing || op->decided)", "op->decided"),

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
+from support.moments import moments
+from support.signalling import interrupt
 from support.waiting import DEADLINE, eventually, start
 
+import redlock_fast.algorithm.condition
+import redlock_fast.algorithm.server_queue
 from redlock_fast.algorithm.server_queue import ServerQueueEntries
 from redlock_fast.engine.contract import Request
 from redlock_fast.errors import ClientClosed
@@ -36,7 +42,7 @@ def test_who_is_busy_is_waited_for() -> None:
     assert places.close() == []
     assert not places.wait_for_rounds(0.0)
     waiting = start(lambda: places.wait_for_rounds(DEADLINE))
-    eventually(lambda: places._change._waiters, "it waits")
+    eventually(lambda: places._change._condition._waiters, "it waits")
     assert not waiting.done()
     places.remove(ONE)
     assert waiting.result(DEADLINE) is True
@@ -70,3 +76,23 @@ def test_a_child_of_fork_has_none() -> None:
     places.after_fork_in_child()
     assert places.close() == []
     assert places.wait_for_rounds(0.0)
+
+
+def test_a_handler_that_raises_anywhere_leaves_no_mutex_locked() -> None:
+    places = ServerQueueEntries()
+    files = (
+        threading.__file__,
+        redlock_fast.algorithm.condition.__file__,
+        redlock_fast.algorithm.server_queue.__file__,
+    )
+
+    def use() -> None:
+        places.begin_round(ONE)
+        places.end_round(ONE, UNDO)
+        places.remove(ONE)
+        places.wait_for_rounds(0.001)
+
+    def another_thread() -> None:
+        start(lambda: places.end_round(OTHER, UNDO)).result(DEADLINE)
+
+    assert moments(use, interrupt, another_thread, files.__contains__) > 5

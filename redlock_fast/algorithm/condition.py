@@ -1,0 +1,37 @@
+"""A condition variable that signal handlers may interrupt anywhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class Condition:
+    """A condition variable whose mutex is free after a signal handler raised at any moment of a wait.
+
+    ``mutex``: a thread takes it by itself, ``with condition.mutex``. A handler that raises in
+    ``threading.Condition.__enter__``, which is Python code, would leave it locked.
+    """
+
+    #: Reentrant: a signal handler may take it, too.
+    def __init__(self, mutex: threading.RLock | None = None) -> None:
+        self.mutex: threading.RLock = mutex or threading.RLock()
+        self._condition = threading.Condition(self.mutex)
+
+    def notify_all(self) -> None:
+        """Wake all threads that wait. The caller has the mutex."""
+        self._condition.notify_all()
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float) -> bool:
+        """Wait until ``predicate`` is true, at most ``timeout`` seconds. Returns its last value.
+
+        Raises what a signal handler raises, also if its thread has the mutex no longer at that moment.
+        """
+        try:
+            with self.mutex:
+                return self._condition.wait_for(predicate, timeout)
+        except RuntimeError as error:
+            if error.__context__ is None:
+                raise
+            # The handler raised while Condition.wait had released the mutex, which ``with`` cannot release.
+            raise error.__context__ from None
