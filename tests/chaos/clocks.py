@@ -45,7 +45,7 @@ def wrapped_server(server: str, shim: Path, folder: Path) -> str:
     program = folder / f"{server}-with-clock"
     program.write_text(
         "#!/bin/sh\n"
-        "[ -s clock ] || head -c 8 /dev/zero > clock\n"
+        "[ -s clock ] || printf '\\0\\0\\0\\0\\0\\0\\0\\0' > clock\n"
         f'LD_PRELOAD="{shim}" CHAOS_CLOCK="$PWD/clock" exec "{find_server(server)}" "$@"\n'
     )
     os.chmod(program, 0o755)

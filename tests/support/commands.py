@@ -36,6 +36,8 @@ class Command:
             "REDLOCK_FAST_ENGINE": engine,
             "PYTHONFAULTHANDLER": "1",
             "PYTHONPATH": str(ROOT),
+            # The scripts that tests run need sh and sleep, which no test may expect on the PATH of the tests.
+            "PATH": os.pathsep.join([os.environ["PATH"], os.defpath]),
         }
         if masters is not None:
             self.environment["REDLOCK_FAST_MASTERS"] = " ".join(masters.urls)

@@ -279,6 +279,6 @@ def test_a_reader_that_has_enough(valkey: Masters) -> None:
     locks = " ".join([sys.executable, "-m", "redlock_fast", "locks"])
     script = f"{{ {locks}; echo $? >&2; }} | true"
     done = subprocess.run(
-        ["sh", "-c", script], env=Command(valkey).environment, capture_output=True, text=True
+        ["/bin/sh", "-c", script], env=Command(valkey).environment, capture_output=True, text=True
     )
     assert done.stderr == "141\n"
