@@ -23,10 +23,12 @@ from ..locks.options import AsyncKindOptions, AsyncLockOptions, ListOf, NoOption
 from ..locks.procedures import drop_lock, extend_lock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
+from ..locks.single_run import IfTaken
 from .driver import acquire, drive, drive_now, release
 from .loop import LoopBinding
 from .renewal import Body, LoopRenewal, loop_auto_extension
 from .rlock import AsyncRLock, TaskOwner
+from .single_run import AsyncSingleRun
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -110,9 +112,13 @@ class AsyncLock(LockState):
 
     async def __aenter__(self) -> Self:
         self._entered(await acquire(self, True, None, self._core.loop_binding()))
+        self._enter_body()
+        return self
+
+    def _enter_body(self) -> None:
+        """From now on a loss cancels the task that calls this, until ``__aexit__``."""
         if self._auto_extension is not None and self._auto_extension.cancels:
             self._auto_extension.body = Body()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -380,7 +386,7 @@ class AsyncFastRedlock(BaseClient):
             self.lock(resource, ttl, **options)  # raises ConfigError at the decorator, not at the first call
 
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-            check_async(function)
+            check_async(function, "synchronized")
 
             @functools.wraps(function)
             async def locked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -391,6 +397,30 @@ class AsyncFastRedlock(BaseClient):
             return locked
 
         return decorate
+
+    def single_run(
+        self,
+        resource: Resource | ResourceOf[Q],
+        ttl: float | None = None,
+        *,
+        if_taken: IfTaken = "skip",
+        once_per: float | None = None,
+        **options: Unpack[AsyncLockOptions[AsyncLock]],
+    ) -> AsyncSingleRun:
+        """A job that runs once in the fleet; see [`FastRedlock.single_run`][].
+
+        A loss of the lock cancels the body, unless ``cancel_on_loss`` is False.
+
+        Examples:
+            >>> @client.single_run("cleanup", once_per=50)
+            ... async def clean_up() -> None: ...
+
+        Raises:
+            ConfigError: A function that is not async, or as [`FastRedlock.single_run`][].
+            RedlockError: The run: as [`FastRedlock.single_run`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
+        return AsyncSingleRun(self.lock, resource, ttl, if_taken, once_per, {**options})
 
     async def locked(self, resource: Resource) -> bool:
         """Ask the masters whether ``resource`` is locked now; see [`FastRedlock.locked`][].

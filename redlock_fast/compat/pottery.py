@@ -276,7 +276,7 @@ def synchronize(
     made = partial(Redlock, key=key, masters=frozenset(masters), **settings)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        check_plain(function)
+        check_plain(function, "synchronize")
 
         @wraps(function)
         def locked(*args: P.args, **kwargs: P.kwargs) -> R:

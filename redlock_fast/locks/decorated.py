@@ -1,4 +1,4 @@
-"""Checks of what ``synchronized`` decorates: the body must end before the call, or the await, ends."""
+"""Checks of what a decorator is applied to: the body must end before the call, or the await, ends."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 from ..errors import ConfigError
 
 
-def check_plain(function: object) -> None:
+def check_plain(function: object, decorator: str) -> None:
     """Raise ConfigError for a function whose body runs after the call, and so without the lock."""
-    code = _checked(function)
+    code = _checked(function, decorator)
     if inspect.iscoroutinefunction(code):
         raise ConfigError(
-            f"synchronized: {_name(function)} is an async function, its body would run without the lock: "
-            "use synchronized() of AsyncFastRedlock or AsyncShardedRedlock"
+            f"{decorator}: {_name(function)} is an async function, its body would run without the lock: "
+            f"use {decorator}() of AsyncFastRedlock or AsyncShardedRedlock"
         )
 
 
-def check_async(function: object) -> None:
+def check_async(function: object, decorator: str) -> None:
     """Raise ConfigError for a function that cannot be awaited under the lock."""
-    code = _checked(function)
+    code = _checked(function, decorator)
     if inspect.isfunction(code) and not inspect.iscoroutinefunction(code):
         raise ConfigError(
-            f"synchronized: {_name(function)} is no async function: use synchronized() of FastRedlock or "
+            f"{decorator}: {_name(function)} is no async function: use {decorator}() of FastRedlock or "
             "ShardedRedlock, or an `async def` that awaits it"
         )
 
 
-def _checked(function: object) -> Any:
+def _checked(function: object, decorator: str) -> Any:
     """The code that a call of ``function`` runs.
 
     Raises ConfigError for generator functions, classes and objects that cannot be called.
@@ -38,13 +38,13 @@ def _checked(function: object) -> Any:
     while isinstance(code, functools.partial):
         code = code.func
     if isinstance(code, type) or not callable(code):
-        raise ConfigError(f"synchronized: {_name(function)} is no function: decorate a function or a method")
+        raise ConfigError(f"{decorator}: {_name(function)} is no function: decorate a function or a method")
     if not inspect.isroutine(code):
         code = type(code).__call__
     code = getattr(code, "__func__", code)  # of a bound method, of a staticmethod
     if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         raise ConfigError(
-            f"synchronized: {_name(function)} is a generator function, its body would run without the lock: "
+            f"{decorator}: {_name(function)} is a generator function, its body would run without the lock: "
             "use `with client.lock(...)` or `async with client.lock(...)` inside it"
         )
     return code

@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from ..aio.client import AsyncFastRedlock, AsyncLock
 from ..aio.rlock import AsyncRLock
+from ..aio.single_run import AsyncSingleRun
 from ..locks.config import takes_only
 from ..locks.options import (
     AsyncKindOptions,
@@ -24,7 +25,9 @@ from ..locks.options import (
 )
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock
+from ..locks.single_run import IfTaken
 from ..threads.client import FastRedlock, Lock
+from ..threads.single_run import SingleRun
 from .placement import Sharding, check_alive, restore_order
 
 P = ParamSpec("P")
@@ -155,6 +158,18 @@ class ShardedRedlock(Sharding[FastRedlock]):
         """Decorator: the function runs only while it holds the lock. As [`FastRedlock.synchronized`][]."""
         # It only calls lock(), which finds the group for each call.
         return FastRedlock.synchronized(cast(FastRedlock, self), resource, ttl, **options)
+
+    def single_run(
+        self,
+        resource: Resource | ResourceOf[Q],
+        ttl: float | None = None,
+        *,
+        if_taken: IfTaken = "skip",
+        once_per: float | None = None,
+        **options: Unpack[LockOptions[Lock]],
+    ) -> SingleRun:
+        """A job that runs once in the fleet. As [`FastRedlock.single_run`][]."""
+        return SingleRun(self.lock, resource, ttl, if_taken, once_per, {**options})
 
     def locked(self, resource: Resource) -> bool:
         """Ask the group of ``resource`` whether it is locked now. As [`FastRedlock.locked`][]."""
@@ -288,6 +303,18 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """Decorator for async functions. As [`AsyncFastRedlock.synchronized`][]."""
         return AsyncFastRedlock.synchronized(cast(AsyncFastRedlock, self), resource, ttl, **options)
+
+    def single_run(
+        self,
+        resource: Resource | ResourceOf[Q],
+        ttl: float | None = None,
+        *,
+        if_taken: IfTaken = "skip",
+        once_per: float | None = None,
+        **options: Unpack[AsyncLockOptions[AsyncLock]],
+    ) -> AsyncSingleRun:
+        """A job that runs once in the fleet. As [`AsyncFastRedlock.single_run`][]."""
+        return AsyncSingleRun(self.lock, resource, ttl, if_taken, once_per, {**options})
 
     async def locked(self, resource: Resource) -> bool:
         """Ask the group of ``resource`` whether it is locked now. As [`AsyncFastRedlock.locked`][]."""

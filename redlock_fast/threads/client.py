@@ -25,9 +25,11 @@ from ..locks.procedures import extend_lock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
+from ..locks.single_run import IfTaken
 from .driver import drive
 from .fast_path import acquire, release
 from .renewal import ThreadRenewal, thread_auto_extension
+from .single_run import SingleRun
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -516,7 +518,7 @@ class FastRedlock(BaseClient):
             self.lock(resource, ttl, **options)  # raises ConfigError at the decorator, not at the first call
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
-            check_plain(function)
+            check_plain(function, "synchronized")
 
             @functools.wraps(function)
             def locked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -527,6 +529,48 @@ class FastRedlock(BaseClient):
             return locked
 
         return decorate
+
+    def single_run(
+        self,
+        resource: Resource | ResourceOf[Q],
+        ttl: float | None = None,
+        *,
+        if_taken: IfTaken = "skip",
+        once_per: float | None = None,
+        **options: Unpack[LockOptions[Lock]],
+    ) -> SingleRun:
+        """A job that runs once in the fleet: a decorator, and a context manager; no I/O.
+
+        The lock on ``resource`` is extended in the background while the job runs, unless ``auto_extend`` is
+        False. A job that raises releases the lock, so another process may run it again. If the process dies,
+        the lock is free when its lease ends.
+
+        Args:
+            resource: The name of the job, or for a decorator a function of the call's arguments.
+            ttl: The lease in seconds; None: the client's.
+            if_taken: While another process runs the job. "skip": the job does not run; a decorated function
+                returns None, ``with`` gives None. "wait": the job runs afterwards; ``timeout`` bounds the
+                wait. "raise": Contended.
+            once_per: After a success the lock stays until this many seconds after the grant, at most the
+                client's ``max_ttl``. The lease is at most this long. The lock may stay up to a lease longer
+                if the job ends shortly before that. Choose less than the period of a schedule, for example 50 s for a job of each minute.
+            options: Those of [`lock`][] without ``fair`` and ``token``; ``timeout`` only with "wait".
+
+        Examples:
+            >>> @client.single_run("cleanup", once_per=50)
+            ... def clean_up() -> None: ...
+            >>> with client.single_run("report") as lock:
+            ...     if lock is not None:
+            ...         report()
+
+        Raises:
+            ConfigError: An invalid name or option; or a function whose body runs after the call.
+            Contended: The run, with "raise", or with "wait" after ``timeout``.
+            QuorumUnavailable: The run: too few masters can be reached.
+            LockLost: The run: the lease ended before the job did.
+            LockAlreadyHeld: ``with`` of an object that is entered already.
+        """
+        return SingleRun(self.lock, resource, ttl, if_taken, once_per, {**options})
 
     def locked(self, resource: Resource) -> bool:
         """Ask the masters whether ``resource`` is locked now. True: a quorum has the key.

@@ -1,0 +1,66 @@
+"""AsyncSingleRun: a job that runs once in a fleet, for asyncio."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from ..locks.decorated import check_async
+from ..locks.single_run import SingleRunState, keep_until
+from .driver import drive
+
+if TYPE_CHECKING:
+    from .client import AsyncLock
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AsyncSingleRun(SingleRunState["AsyncLock"]):
+    """A job that runs once in a fleet: a decorator of async functions, and a context manager.
+
+    ``async with`` gives the held lock, or None where the run is skipped. Use one object for each
+    ``async with``. See [`AsyncFastRedlock.single_run`][].
+    """
+
+    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R | None]]:
+        check_async(function, "single_run")
+
+        @functools.wraps(function)
+        async def run(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            async with self._for_call(args, kwargs) as lock:
+                return None if lock is None else await function(*args, **kwargs)
+
+        return run
+
+    async def __aenter__(self) -> AsyncLock | None:
+        lock = self._enter()
+        try:
+            if self._if_taken != "skip":
+                await lock.__aenter__()
+            elif await lock.acquire(blocking=False):
+                lock._enter_body()
+            else:
+                self._lock = None
+                return None
+        except BaseException:
+            self._lock = None
+            raise
+        self._granted(lock)
+        return lock
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        try:
+            if kind is None and self._once_per is not None:
+                await drive(keep_until(lock, self._keep_until), lock._core.loop_binding())
+        except BaseException as raised:
+            await lock.__aexit__(type(raised), raised, None)
+            raise
+        await lock.__aexit__(kind, error, trace)
