@@ -23,10 +23,12 @@ from .locks.rlock import RLock
 from .masters.health import MasterHealth
 from .masters.stats import Stats
 from .threads.client import FastRedlock, Lock
+from .threads.single_run import SingleRun
 
 if _typing.TYPE_CHECKING:
     from .aio.client import AsyncFastRedlock, AsyncLock
     from .aio.rlock import AsyncRLock
+    from .aio.single_run import AsyncSingleRun
     from .sharded.clients import AsyncShardedRedlock, ShardedRedlock
 
 #: Imported at their first use: they import asyncio and hashlib, which take most of the import time.
@@ -35,6 +37,7 @@ _LATER = {
     "AsyncLock": "aio",
     "AsyncRLock": "aio.rlock",
     "AsyncShardedRedlock": "sharded",
+    "AsyncSingleRun": "aio.single_run",
     "ShardedRedlock": "sharded",
 }
 
@@ -70,6 +73,7 @@ __all__ = [
     "AsyncLock",
     "AsyncRLock",
     "AsyncShardedRedlock",
+    "AsyncSingleRun",
     "ClientClosed",
     "ConfigError",
     "Contended",
@@ -87,6 +91,7 @@ __all__ = [
     "RedlockError",
     "Retry",
     "ShardedRedlock",
+    "SingleRun",
     "Stats",
     "TooManyExtensions",
     "WrongLoop",

@@ -25,6 +25,7 @@ EVENTS = (
     "master-unreachable",
     "lock-lost",
     "lock-held-long",
+    "once-per-shortened",
     "connector-error",
     "fork-error",
     "on-lost-error",

@@ -19,11 +19,18 @@ from ..locks.handover import handed_over
 from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
-from ..locks.options import AsyncKindOptions, AsyncLockOptions, ListOf, NoOptions, Resource, ResourceOf
+from ..locks.options import (
+    AsyncKindOptions,
+    AsyncLockOptions,
+    IfTaken,
+    ListOf,
+    NoOptions,
+    Resource,
+    ResourceOf,
+)
 from ..locks.procedures import drop_lock, extend_lock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
-from ..locks.single_run import IfTaken
 from .driver import acquire, drive, drive_now, release
 from .loop import LoopBinding
 from .renewal import Body, LoopRenewal, loop_auto_extension

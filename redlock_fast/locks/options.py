@@ -34,6 +34,9 @@ Decide = Literal["quorum", "all"]
 WaitMode = Literal["auto", "push", "poll"]
 """How a caller waits for a lock that another holder has."""
 
+IfTaken = Literal["skip", "wait", "raise"]
+"""What a single run does while another process runs the job."""
+
 
 # --- masters and names ----------------------------------------------------------------------------
 
@@ -184,6 +187,7 @@ __all__ = [
     "DropInOptions",
     "EngineName",
     "Groups",
+    "IfTaken",
     "KindOptions",
     "ListOf",
     "LockOptions",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..algorithm import procedures
 from ..algorithm.effects import Effect
@@ -12,12 +12,9 @@ from ..errors import ConfigError, LockAlreadyHeld
 from ..wire.text import quoted
 from .config import number
 from .lock_state import LockState
+from .options import IfTaken
 
 L = TypeVar("L", bound=LockState)
-
-IfTaken = Literal["skip", "wait", "raise"]
-"""What a single run does while another process has its lock."""
-
 
 class SingleRunState(Generic[L]):
     """The settings of a single run, and the lock of the run that this object has entered.

@@ -16,6 +16,7 @@ from ..locks.options import (
     AsyncRLockOptions,
     ClientOptions,
     Groups,
+    IfTaken,
     KindOptions,
     ListOf,
     LockOptions,
@@ -25,7 +26,6 @@ from ..locks.options import (
 )
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock
-from ..locks.single_run import IfTaken
 from ..threads.client import FastRedlock, Lock
 from ..threads.single_run import SingleRun
 from .placement import Sharding, check_alive, restore_order

@@ -19,13 +19,12 @@ from ..locks.handover import handed_over
 from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
-from ..locks.options import KindOptions, ListOf, LockOptions, NoOptions, Resource, ResourceOf
+from ..locks.options import IfTaken, KindOptions, ListOf, LockOptions, NoOptions, Resource, ResourceOf
 from ..locks.owners import ThreadOwner
 from ..locks.procedures import extend_lock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
-from ..locks.single_run import IfTaken
 from .driver import drive
 from .fast_path import acquire, release
 from .renewal import ThreadRenewal, thread_auto_extension
@@ -553,7 +552,8 @@ class FastRedlock(BaseClient):
                 wait. "raise": Contended.
             once_per: After a success the lock stays until this many seconds after the grant, at most the
                 client's ``max_ttl``. The lease is at most this long. The lock may stay up to a lease longer
-                if the job ends shortly before that. Choose less than the period of a schedule, for example 50 s for a job of each minute.
+                if the job ends shortly before that. Choose less than the period of a schedule, for example
+                50 s for a job of each minute.
             options: Those of [`lock`][] without ``fair`` and ``token``; ``timeout`` only with "wait".
 
         Examples:

@@ -13,6 +13,7 @@ import pytest
 from support.event_loops import LOOPS, MakeLoop
 
 from redlock_fast import AsyncFastRedlock, AsyncLock
+from redlock_fast.aio.single_run import AsyncSingleRun
 
 #: Seconds. More than any call takes.
 LONGEST = 100.0
@@ -85,26 +86,46 @@ class Blocking:
         return hash(self.target)
 
     def synchronized(self, *args: Any, **options: Any) -> Callable[..., Any]:
-        """Of a plain function: it is run by another thread, which may use the client."""
         assert isinstance(self.target, AsyncFastRedlock)
-        decorator = self.target.synchronized(*args, **options)
+        return functools.partial(_decorated, self._loop, self.target.synchronized(*args, **options))
 
-        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-            @decorator
-            @functools.wraps(function)
-            async def decorated(*args: Any, **options: Any) -> Any:
-                return await asyncio.to_thread(function, *args, **options)
-
-            return functools.wraps(decorated)(
-                lambda *args, **options: self._loop.call(decorated, *args, **options)
-            )
-
-        return decorate
+    def single_run(self, *args: Any, **options: Any) -> BlockingRun:
+        assert isinstance(self.target, AsyncFastRedlock)
+        return BlockingRun(self.target.single_run(*args, **options), self._loop)
 
     def _result(self, result: Any) -> Any:
         if isinstance(result, list):
             return list(map(self._result, result))
         return Blocking(result, self._loop) if isinstance(result, AsyncLock) else result
+
+
+class BlockingRun:
+    """A single run for asyncio, to be used as one for threads."""
+
+    def __init__(self, target: AsyncSingleRun, loop: LoopThread) -> None:
+        self.target = target
+        self._loop = loop
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return _decorated(self._loop, self.target, function)
+
+    def __enter__(self) -> Blocking | None:
+        lock = self._loop.call(self.target.__aenter__)
+        return lock and Blocking(lock, self._loop)
+
+    def __exit__(self, *error: Any) -> Any:
+        return self._loop.call(self.target.__aexit__, *error)
+
+
+def _decorated(loop: LoopThread, decorator: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A plain function, decorated for asyncio. It is run by another thread, which may use the client."""
+
+    @decorator
+    @functools.wraps(function)
+    async def decorated(*args: Any, **options: Any) -> Any:
+        return await asyncio.to_thread(function, *args, **options)
+
+    return functools.wraps(decorated)(lambda *args, **options: loop.call(decorated, *args, **options))
 
 
 def _bare(value: Any) -> Any:

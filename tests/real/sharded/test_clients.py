@@ -156,6 +156,7 @@ def test_synchronized(sharded: MakeSharded) -> None:
     for decorate in (c.client.synchronized(NAMES[0], TTL), c.client.synchronized(lambda name: name)):
         assert c.wait(decorate(body)(NAMES[0])) is True
     assert [c.wait(c.client.synchronized(lambda name: name)(body)(name)) for name in NAMES] == [True] * 24
+    assert [c.wait(c.client.single_run(lambda name: name)(body)(name)) for name in NAMES] == [True] * 24
     assert c.wait(body(NAMES[0])) is False
 
 

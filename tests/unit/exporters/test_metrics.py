@@ -30,7 +30,7 @@ def test_events_are_these_and_stay() -> None:
     assert set(EVENTS) == {
         "connector-error", "fork-error", "lock-held-long", "lock-lost", "master-anonymous",
         "master-connected", "master-fault", "master-guarded", "master-lost", "master-may-forget",
-        "master-trusted", "master-unreachable", "on-lost-error", "renewal-error",
+        "master-trusted", "master-unreachable", "on-lost-error", "once-per-shortened", "renewal-error",
     }  # fmt: skip
 
 

@@ -1,0 +1,248 @@
+"""Jobs that run once in a fleet, with both clients, on real masters."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import redis
+from support.clients import both_clients
+from support.clocks import Jumping
+from support.keys import TTL, nothing_left, paused, values, wipe
+from support.renewing import THIRD, MakeClient, renewed
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast import ConfigError, Contended, LockAlreadyHeld, LockLost
+from redlock_fast.embedded import Masters
+from redlock_fast.masters.masters import release_held
+
+pytestmark = pytest.mark.usefixtures("all_masters")
+
+Raw = Callable[[Masters], list[redis.Redis]]
+WORKER = Path(__file__).parents[2] / "support" / "worker_single_run.py"
+
+
+# --- when the lock is taken -----------------------------------------------------------------------
+
+
+@both_clients
+def test_a_job_that_runs_elsewhere_is_skipped(masters: Masters, connected: MakeClient) -> None:
+    one, two, ran = connected(masters), connected(masters), []
+
+    @two.single_run(lambda number: f"job:{number}")
+    def job(number: int) -> int:
+        ran.append(number)
+        return number
+
+    with one.single_run("job:1") as lock:
+        assert lock is not None
+        assert lock.locked()
+        assert lock.lost.is_set() is False, "it is extended in the background"
+        assert job(1) is None
+        assert job(2) == 2
+        with two.single_run("job:1") as skipped:
+            assert skipped is None
+    assert job(1) == 1
+    assert ran == [2, 1]
+    nothing_left(masters)
+
+
+@both_clients
+@pytest.mark.parametrize("options", [{"if_taken": "raise"}, {"if_taken": "wait", "timeout": 0.01}])
+def test_a_job_that_runs_elsewhere_raises(
+    masters: Masters, connected: MakeClient, options: dict[str, Any]
+) -> None:
+    one, two = connected(masters), connected(masters)
+    run = two.single_run("job", **options)
+    with one.single_run("job"), pytest.raises(Contended), run:
+        raise AssertionError("it runs twice")
+    with run as lock:
+        assert lock is not None
+    nothing_left(masters)
+
+
+@both_clients
+def test_a_job_raises(masters: Masters, connected: MakeClient) -> None:
+    """Another process may run it at once, also with ``once_per``."""
+    c = connected(masters)
+
+    @c.single_run("job", once_per=TTL)
+    def job() -> None:
+        raise ValueError("a job that fails")
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="a job that fails"):
+            job()
+    nothing_left(masters)
+
+
+# --- once per period ------------------------------------------------------------------------------
+
+
+@both_clients
+@pytest.mark.parametrize("fencing", [False, True])
+def test_the_lock_stays_for_the_period(
+    masters: Masters, connected: MakeClient, raw: Raw, fencing: bool
+) -> None:
+    c = connected(masters, ttl=TTL / 4)
+    with c.single_run("job", once_per=TTL, fencing=fencing) as lock:
+        assert lock is not None
+        token = lock.token
+    assert not lock.locked()
+    release_held()
+    nodes = raw(masters)
+    eventually(lambda: all(TTL / 2 < node.pttl("job") / 1000 <= TTL for node in nodes), "each has the key")
+    c.close()
+    assert values(nodes, "job") == [token] * len(nodes)
+    with connected(masters).single_run("job") as skipped:
+        assert skipped is None
+    assert c.stats().released == 0
+
+
+@both_clients
+def test_a_lease_is_no_longer_than_the_period(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    with connected(masters).single_run("job", TTL, once_per=TTL / 2):
+        assert all(node.pttl("job") / 1000 <= TTL / 2 for node in raw(masters))
+
+
+@both_clients
+def test_a_job_takes_longer_than_the_period(
+    masters: Masters, connected: MakeClient, clock: Jumping
+) -> None:
+    c = connected(masters, ttl=TTL, clock=clock)
+    with c.single_run("job", once_per=TTL) as lock:
+        assert lock is not None
+        for count in range(1, 5):
+            clock.jump(THIRD)
+            renewed(c, count)
+    nothing_left(masters)
+    assert c.stats().released == 1
+
+
+@both_clients
+@pytest.mark.parametrize("once_per", [None, TTL])
+def test_a_lost_lock_is_reported(masters: Masters, connected: MakeClient, once_per: float | None) -> None:
+    c = connected(masters)
+
+    @c.single_run("job", once_per=once_per, auto_extend=False)
+    def job() -> None:
+        for master in masters:
+            wipe(master)
+
+    with pytest.raises(LockLost):
+        job()
+    nothing_left(masters)
+
+
+@both_clients
+def test_too_few_masters_answer_at_the_end(
+    masters: Masters, connected: MakeClient, raw: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job has run, so the lock stays for the rest of its lease."""
+    c, nodes = connected(masters), raw(masters)
+    with contextlib.ExitStack() as stack:
+        with c.single_run("job", TTL / 4, once_per=TTL, auto_extend=False) as lock:
+            assert lock is not None
+            c.policy.node_timeout = 0.1
+            stack.enter_context(paused(masters, 0, 1, 2))
+        assert not lock.locked()
+    assert "once-per-shortened" in caplog.text
+    assert None not in values(nodes, "job")
+
+
+# --- bad use --------------------------------------------------------------------------------------
+
+
+@both_clients
+def test_an_object_is_for_one_run_at_a_time(masters: Masters, connected: MakeClient) -> None:
+    run = connected(masters).single_run("job")
+    with run, pytest.raises(LockAlreadyHeld), run:
+        raise AssertionError("it is entered twice")
+    with run as lock:
+        assert lock is not None
+    nothing_left(masters)
+
+
+@both_clients
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"if_taken": "jump"}, 'if_taken must be "skip", "wait" or "raise"'),
+        ({"timeout": 1.0}, 'if_taken="skip" does not wait'),
+        ({"once_per": 0.0}, "once_per must be more than 0"),
+        ({"once_per": 61.0}, "max_ttl"),
+        ({"fair": True}, "fair"),
+        ({"token": b"x"}, "token"),
+        ({"ttl": -1.0}, "ttl"),
+        ({"colour": 1}, "colour"),
+    ],
+)
+def test_bad_settings(client: MakeClient, options: dict[str, Any], complaint: str) -> None:
+    c = client(["redis://127.0.0.1:1"])
+    with pytest.raises(ConfigError, match=complaint):
+        c.single_run("job", **options)
+
+
+@both_clients
+def test_a_name_for_calls_is_for_decorators(client: MakeClient) -> None:
+    c = client(["redis://127.0.0.1:1"])
+    with pytest.raises(ConfigError, match="is a decorator only"), c.single_run(lambda: "job"):
+        pass
+
+
+# --- a fleet --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def fleet(count: int, engine: str, log: Path, period: str, masters: Masters) -> Iterator[list[Any]]:
+    log.touch()
+    with contextlib.ExitStack() as stack:
+        arguments = [sys.executable, str(WORKER), engine, str(log), period, *masters.urls]
+        yield [
+            stack.enter_context(subprocess.Popen(arguments, stdin=subprocess.PIPE)) for _ in range(count)
+        ]
+
+
+def runs(log: Path) -> list[Run]:
+    """The runs that have begun, in their order."""
+    lines = (line.split() for line in log.read_text().splitlines())
+    return sorted(Run(*map(float, line)) for line in lines)
+
+
+class Run(NamedTuple):
+    """One line of the log: when the job began, the begin of its acquire, its process."""
+
+    began: float
+    asked: float
+    pid: float
+
+
+def test_a_fleet_runs_a_job_once_in_each_period(valkey: Masters, engine_name: str, tmp_path: Path) -> None:
+    """A master dies after the first run."""
+    log, period = tmp_path / "log", 0.8
+    with fleet(4, engine_name, log, str(period), valkey):
+        eventually(lambda: runs(log), "a first run", deadline=3 * DEADLINE)
+        valkey[0].kill()
+        eventually(lambda: len(runs(log)) >= 4, "a run in each of four periods", deadline=3 * DEADLINE)
+    # A master's clock may be faster by the drift that leases allow.
+    assert all(
+        later.began - earlier.asked > period * 0.98 for earlier, later in itertools.pairwise(runs(log))
+    ), runs(log)
+
+
+def test_a_process_dies_in_the_job(valkey: Masters, engine_name: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with fleet(3, engine_name, log, "", valkey) as processes:
+        eventually(lambda: runs(log), "a first run", deadline=3 * DEADLINE)
+        [first] = runs(log)
+        next(process for process in processes if process.pid == first.pid).kill()
+        eventually(lambda: len(runs(log)) > 1, "another process runs it", deadline=3 * DEADLINE)
+        for process in processes:
+            process.stdin.close()
+    assert first.pid not in [run.pid for run in runs(log)[1:]]
