@@ -17,6 +17,7 @@ MODULES = {
     "exec": ".execute",
     "status": ".status",
     "locks": ".locks",
+    "top": ".top",
     "bench": ".bench",
     "demo": ".demo.run",
 }

@@ -60,6 +60,13 @@ exit codes: that of COMMAND, or
         "list the held locks, with the time left on each master",
         _epilog("locks\nlocks 'orders:*' --json", "a quorum of masters answered"),
     ),
+    "top": (
+        "show masters and locks live in the terminal; q ends it",
+        _epilog(
+            "top\ntop 'orders:*' --interval 0.5\ntop --once --json",
+            "it was ended, or --once: a quorum of masters answered",
+        ),
+    ),
     "bench": (
         "measure how fast locks are with your masters",
         _epilog("bench\nbench --threads 64 --seconds 5", "all locks were granted", "a lock was not granted"),
@@ -128,7 +135,8 @@ def _parser() -> tuple[Parser, dict[str, Parser]]:
 
     add("exec", _masters, _exec)
     add("status", _masters, _json)
-    add("locks", _masters, _json, _locks)
+    add("locks", _masters, _json, _names, _locks)
+    add("top", _masters, _json, _names, _top)
     add("bench", _masters, _json, _bench)
     add("demo", _json, _demo)
     return parser, commands.choices
@@ -178,11 +186,22 @@ def _exec(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help=verbose)
 
 
-def _locks(parser: argparse.ArgumentParser) -> None:
+def _names(parser: argparse.ArgumentParser) -> None:
     names = "lock names to list; * stands for any text (default: *)"
     parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help=names)
     _number(parser, "--limit", type=_count, default=1000, metavar="N", help="list at most N names")
+
+
+def _locks(parser: argparse.ArgumentParser) -> None:
     _number(parser, "--timeout", type=_seconds, default=10.0, metavar="SECONDS", help="limit for the scan")
+    again = "list them again and again in the terminal, after so many seconds (default: 2); q ends it"
+    parser.add_argument("--watch", type=_seconds, nargs="?", const=2.0, metavar="SECONDS", help=again)
+
+
+def _top(parser: argparse.ArgumentParser) -> None:
+    pause = "time between two frames; each scans all keys of each master"
+    _number(parser, "--interval", type=_seconds, default=2.0, metavar="SECONDS", help=pause)
+    parser.add_argument("--once", action="store_true", help="print one frame and end; needs no terminal")
 
 
 def _bench(parser: argparse.ArgumentParser) -> None:

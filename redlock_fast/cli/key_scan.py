@@ -27,7 +27,7 @@ MAX_TOKEN = 64
 COUNTER = re.compile(rb"\{.*\}:f", re.DOTALL)
 COUNT = re.compile(rb"-?\d+")
 
-#: Limits for one master: bytes in all, bytes of a name, items of an array, bytes of a line.
+#: Limits for one master: bytes until ``begin_again``, bytes of a name, items of an array, bytes of a line.
 MAX_BYTES = 64 << 20
 MAX_STRING = 1 << 20
 MAX_ITEMS = 100_000
@@ -50,6 +50,9 @@ class Replies:
         self._received = bytearray()
         self._left = MAX_BYTES
         self._end = 0.0
+
+    def begin_again(self) -> None:
+        self._left = MAX_BYTES
 
     def send(self, data: bytes, end: float) -> None:
         """Send commands; ``end``: the deadline of the last reply, in monotonic seconds."""
@@ -132,7 +135,7 @@ class Server:
         found: set[bytes] = set()
         cursor = b"0"
         while True:
-            (reply,) = self._ask([(b"SCAN", cursor, b"MATCH", pattern, *OF_STRINGS)])
+            (reply,) = self.ask([(b"SCAN", cursor, b"MATCH", pattern, *OF_STRINGS)])
             cursor = _add_names(found, reply)
             if cursor == b"0":
                 return found
@@ -145,16 +148,28 @@ class Server:
         found: Found = []
         for at in range(0, len(names), ASKED_AT_ONCE):
             part = names[at : at + ASKED_AT_ONCE]
-            values = self._ask([(b"GETRANGE", name, b"0", b"%d" % MAX_TOKEN) for name in part], errors=True)
-            left = self._ask([(b"PTTL", name) for name in part], errors=True)
+            values = self.ask([(b"GETRANGE", name, b"0", b"%d" % MAX_TOKEN) for name in part], errors=True)
+            left = self.ask([(b"PTTL", name) for name in part], errors=True)
             found += map(_lock, part, values, left)
         return found
 
     def delete(self, names: Sequence[bytes]) -> int:
         """Delete the keys; returns how many existed."""
-        return int(self._ask([(b"UNLINK", *names)])[0]) if names else 0
+        return int(self.ask([(b"UNLINK", *names)])[0]) if names else 0
 
-    def _ask(self, commands: list[tuple[bytes | str, ...]], errors: bool = False) -> list[Any]:
+    def begin_again(self) -> None:
+        """Forget an error: the next call connects again. The limits hold from here on."""
+        self.complete = True
+        if self.error:
+            self.error = ""
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.disconnect()
+        elif self._connection is not None:
+            self._replies.begin_again()
+
+    def ask(self, commands: list[tuple[bytes | str, ...]], errors: bool = False) -> list[Any]:
+        """The replies to ``commands``, by ``end``. Without ``errors`` an error reply raises ProtocolError."""
         if self._connection is None:
             self._connection = connection_of(self._target, self._timeout, self._target.protocol or 2)
             self._replies = Replies(self._connection._sock.release())
@@ -204,6 +219,12 @@ class Servers:
         for server in self.all:
             with contextlib.suppress(Exception):
                 server.close()
+
+    def begin_again(self) -> None:
+        """Call all masters again, also those that failed."""
+        for server in self.all:
+            with contextlib.suppress(OSError):
+                server.begin_again()
 
     def each(self, question: Callable[[Server], Any], seconds: float) -> Iterator[Any]:
         """The results, in the order of the masters; None for those that fail or exceed ``seconds``."""

@@ -10,23 +10,27 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..algorithm.keys import MAX_RESOURCE, encoded
 from ..algorithm.quorum import quorum
+from ..errors import ConfigError
 from ..locks.config import check_masters, number
 from ..wire.dialect import MARKER
 from ..wire.text import clean
 from . import exit_codes
 from .key_scan import Found, Servers, escape_pattern
+from .live import watch
 from .output import print_error
 from .settings import load
-from .tables import show
+from .tables import Table, show
 
 CONNECT_TIMEOUT = 2.0
 #: The number of characters of a token that are shown.
 SHOWN = 8
 #: Characters of a key in JSON: a byte may need four.
 MAX_SHOWN = 4 * MAX_RESOURCE
+MORE = "There is more: use a narrower PATTERN, or a higher --limit or --timeout."
 QUORUM: dict[bool | None, str] = {True: "yes", False: "NO", None: "?"}
 
 
@@ -43,31 +47,75 @@ class Held:
     quorum: bool | None
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The locks that the masters have. ``errors``: of each master. ``complete``: no name is missing."""
+
+    locks: list[Held]
+    errors: dict[str, str]
+    complete: bool
+
+    @property
+    def answered(self) -> int:
+        return sum(not error for error in self.errors.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What to read of the masters. ``seconds``: for the names. ``timeout``: for one connection or reply."""
+
+    pattern: bytes
+    limit: int
+    seconds: float
+    timeout: float
+    need: int
+
+    def read(self, servers: Servers) -> Snapshot:
+        names, complete = _names(servers, self.pattern, self.limit, self.seconds, self.timeout)
+        answers = list(servers.each(lambda server: server.values(names), self.seconds + self.timeout))
+        errors = {server.name: server.error for server in servers.all}
+        return Snapshot(held(names, answers, self.need), errors, complete)
+
+
 def run(options: argparse.Namespace) -> int:
     """Print the locks. Returns 0 if a quorum of masters answered, else 69."""
+    if options.json and options.watch is not None:
+        raise ConfigError("--watch draws on a terminal; `top --json` prints an object for each frame")
     settings = load(options)
     targets = check_masters(settings.masters)
     prefix = encoded("key_prefix", settings.options.get("key_prefix", ""))
-    need = quorum(len(targets))
-    timeout = number("connect_timeout", settings.options.get("connect_timeout", CONNECT_TIMEOUT), above=0.0)
-    with Servers(targets, timeout) as servers:
-        pattern = escape_pattern(prefix) + os.fsencode(options.pattern)
-        names, complete = _names(servers, pattern, options.limit, options.timeout, timeout)
-        answers = list(servers.each(lambda server: server.values(names), options.timeout + timeout))
-        found = held(names, answers, need)
-        errors = {server.name: server.error for server in servers.all}
-    answered = sum(not error for error in errors.values())
+    scan = Scan(
+        escape_pattern(prefix) + os.fsencode(options.pattern),
+        options.limit,
+        options.timeout,
+        number("connect_timeout", settings.options.get("connect_timeout", CONNECT_TIMEOUT), above=0.0),
+        quorum(len(targets)),
+    )
+    with Servers(targets, scan.timeout) as servers:
+        if options.watch is not None:
+            return watch(lambda: _again(servers, scan), lambda seen: tables_of(seen, prefix), options.watch)
+        seen = scan.read(servers)
     if options.json:
-        _print_json(found, errors, complete, prefix)
+        print(json.dumps(_as_json(seen, prefix)))
     else:
-        _print_table(found, errors, complete, prefix, answered >= need)
-    if answered >= need:
+        _print_table(seen, prefix, seen.answered >= scan.need)
+    return exit_code(seen, scan.need, quiet=options.json)
+
+
+def _again(servers: Servers, scan: Scan) -> Snapshot:
+    servers.begin_again()
+    return scan.read(servers)
+
+
+def exit_code(seen: Snapshot, need: int, quiet: bool) -> int:
+    """0 if a quorum answered; else 69, with a message unless ``quiet``."""
+    if seen.answered >= need:
         return 0
     sys.stdout.flush()
-    if not options.json:  # the object has the error of each master
-        many = f"only {answered}" if answered else "none"
+    if not quiet:  # the object has the error of each master
+        many = f"only {seen.answered}" if seen.answered else "none"
         print_error(
-            f"{many} of {len(errors)} masters could be asked, a quorum is {need}: any lock may be held"
+            f"{many} of {len(seen.errors)} masters could be asked, a quorum is {need}: any lock may be held"
         )
     return exit_codes.UNAVAILABLE
 
@@ -99,19 +147,27 @@ def held(names: Sequence[bytes], masters: Sequence[Found | None], need: int) -> 
     return sorted(found, key=lambda one: (one.name, not one.quorum, one.token))
 
 
-def _print_table(
-    found: Sequence[Held], errors: dict[str, str], complete: bool, prefix: bytes, quorum: bool
-) -> None:
-    for place, (name, error) in enumerate(errors.items(), 1):
+def _print_table(seen: Snapshot, prefix: bytes, quorum: bool) -> None:
+    for place, (name, error) in enumerate(seen.errors.items(), 1):
         print(f"{place}: {name}" + (f": {error}" if error else ""))
     print()
-    if found:
-        columns = ["lock", "token", "quorum", *(f"ttl {place + 1}" for place in range(len(errors)))]
-        show(columns, [_row(one, prefix) for one in found])
+    if seen.locks:
+        show(*lock_table(seen, prefix))
     elif quorum:
         print("nothing is held")
-    if not complete:
-        print("\nThere is more: use a narrower PATTERN, or a higher --limit or --timeout.")
+    if not seen.complete:
+        print("\n" + MORE)
+
+
+def tables_of(seen: Snapshot, prefix: bytes) -> list[Table]:
+    """The masters and the locks, for a live view."""
+    masters = [[str(place), name, error or "-"] for place, (name, error) in enumerate(seen.errors.items(), 1)]
+    return [(("", "master", "error"), masters), lock_table(seen, prefix)]
+
+
+def lock_table(seen: Snapshot, prefix: bytes) -> Table:
+    columns = ["lock", "token", "quorum", *(f"ttl {place + 1}" for place in range(len(seen.errors)))]
+    return columns, [_row(one, prefix) for one in seen.locks]
 
 
 def _row(one: Held, prefix: bytes) -> list[str]:
@@ -120,19 +176,20 @@ def _row(one: Held, prefix: bytes) -> list[str]:
     return [name, _token(one.token), QUORUM[one.quorum], *ttls]
 
 
-def _print_json(found: Sequence[Held], errors: dict[str, str], complete: bool, prefix: bytes) -> None:
-    locks = [
-        {
-            "lock": clean(one.name.removeprefix(prefix), MAX_SHOWN),
-            "key": clean(one.name, MAX_SHOWN),
-            "token": _token(one.token),
-            "quorum": one.quorum,
-            "ttl": [None if left is None else left / 1000 for left in one.left],
-        }
-        for one in found
-    ]
-    masters = [{"name": name, "error": error} for name, error in errors.items()]
-    print(json.dumps({"masters": masters, "locks": locks, "complete": complete}))
+def _as_json(seen: Snapshot, prefix: bytes) -> dict[str, Any]:
+    masters = [{"name": name, "error": error} for name, error in seen.errors.items()]
+    locks = [as_json(one, prefix) for one in seen.locks]
+    return {"masters": masters, "locks": locks, "complete": seen.complete}
+
+
+def as_json(one: Held, prefix: bytes) -> dict[str, Any]:
+    return {
+        "lock": clean(one.name.removeprefix(prefix), MAX_SHOWN),
+        "key": clean(one.name, MAX_SHOWN),
+        "token": _token(one.token),
+        "quorum": one.quorum,
+        "ttl": [None if left is None else left / 1000 for left in one.left],
+    }
 
 
 def _token(token: bytes) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 Rows = Sequence[Sequence[str]]
+#: The columns, and the rows.
+Table = tuple[Sequence[str], Rows]
 
 NUMBER = re.compile(r"[\d,.]+( \S+)?")
 #: Characters between two columns, and at least of the first column.
@@ -88,16 +90,29 @@ def _right(columns: Sequence[str], rows: Rows) -> list[bool]:
 
 def _with_rich(columns: Sequence[str], rows: Rows) -> bool:
     try:
-        from rich import box
         from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+
+        drawn = _rich_table(columns, rows)
     except ImportError:
         return False
-    table: Any = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    Console(highlight=False).print(drawn)
+    return True
+
+
+def rich_tables(columns: Sequence[str], rows: Rows, width: int) -> list[Any]:
+    """The table as rich draws it; one that is too wide becomes several. Raises ImportError without rich."""
+    return [_rich_table(head, body) for head, body in _parts(columns, rows, width)]
+
+
+def _rich_table(columns: Sequence[str], rows: Rows) -> Any:
+    from rich import box
+    from rich import table as rich
+    from rich.text import Text
+
+    # With the divider of the box, columns are GAP apart, as plain ones are.
+    table: Any = rich.Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for place, (name, flush) in enumerate(zip(columns, _right(columns, rows), strict=True)):
         table.add_column(name, justify="right" if flush else "left", overflow="fold", no_wrap=place > 0)
     for row in rows:
         table.add_row(*map(Text, row))  # no markup: names of locks may have brackets
-    Console(highlight=False).print(table)
-    return True
+    return table

@@ -1,0 +1,80 @@
+"""A live view on the terminal: frames one after another, until q, Ctrl-C or a signal ends it."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from ..errors import ConfigError
+from .exit_codes import SIGNALLED
+from .signals import Signals, Stopped
+from .tables import Table, rich_tables
+
+#: Seconds between two looks at the keys and at the size of the terminal.
+TICK = 0.1
+
+F = TypeVar("F")
+
+
+def watch(read: Callable[[], F], tables: Callable[[F], Sequence[Table]], interval: float) -> int:
+    """Draw what ``read`` returns each ``interval`` seconds. Returns the exit code.
+
+    The terminal is as before at the end, also after an exception. Raises ConfigError without a terminal, and
+    without rich.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigError("a live view needs a terminal; without one use --once or --json")
+    try:
+        from rich.console import Console, Group
+        from rich.live import Live
+    except ImportError:
+        raise ConfigError("a live view needs rich: pip install 'redlock-fast[cli]'") from None
+    console = Console(highlight=False)
+    try:
+        with (
+            Signals(unstoppable=True),
+            _keys() as pressed,
+            Live(console=console, screen=True, auto_refresh=False) as live,
+        ):
+            while True:
+                seen, due, size = read(), time.monotonic() + interval, None
+                while (left := due - time.monotonic()) > 0 or size is None:
+                    if size != console.size:
+                        size = console.size
+                        live.update(Group(*pieces(tables(seen), size.width)), refresh=True)
+                    if pressed(max(0.0, min(left, TICK))) == b"q":
+                        return 0
+    except Stopped as stopped:
+        return SIGNALLED + stopped.number
+
+
+def pieces(tables: Sequence[Table], width: int) -> Iterator[Any]:
+    """The tables as rich draws them in ``width`` columns, with an empty line between two."""
+    for table in tables:
+        for part in rich_tables(*table, width):
+            yield part
+            yield ""
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], bytes]]:
+    """A function that waits so many seconds for a key, and returns it, or nothing."""
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+
+    def pressed(seconds: float) -> bytes:
+        ready, _, _ = select.select([terminal], [], [], seconds)
+        return os.read(terminal, 1) if ready else b""
+
+    tty.setcbreak(terminal)
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)

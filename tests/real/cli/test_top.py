@@ -1,0 +1,142 @@
+"""``redlock-fast top``: what it shows of real masters, and the picture of it in the documents."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import Command, first_line, running
+from support.keys import TTL
+from support.terminal import on_terminal
+from support.waiting import DEADLINE, eventually, start
+
+from redlock_fast import FastRedlock
+from redlock_fast.cli.key_scan import Servers
+from redlock_fast.cli.live import pieces
+from redlock_fast.cli.locks import Scan
+from redlock_fast.cli.top import Monitor, _figures, tables_of
+from redlock_fast.embedded import Masters
+from redlock_fast.masters.address import target
+
+PICTURE = Path(__file__).parents[3] / "docs" / "images" / "top.svg"
+WIDTH = 80
+PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
+
+
+def test_locks_and_masters_come_and_go(valkey: Masters) -> None:
+    with (
+        FastRedlock(valkey.urls, **PATIENT) as client,
+        on_terminal("top", "--interval", "0.1", environment=Command(valkey).environment) as terminal,
+    ):
+        terminal.shows("round trip")
+        assert [line.split()[2] for line in terminal.lines() if "127.0.0.1" in line] == ["up"] * 5
+        with client.lock("orders:42", TTL):
+            terminal.shows("orders:42")
+        terminal.shows_no("orders:42")
+        valkey[1].kill()
+        terminal.shows("Connection refused")
+        valkey[1].restart()
+        terminal.shows_no("Connection refused")
+        assert all(len(line) <= 80 for line in terminal.lines())
+        terminal.press(b"q")
+        assert terminal.ends() == 0
+
+
+def test_frames_as_json(masters: Masters) -> None:
+    """A stopped master has no figures. The others have rates from the second frame on."""
+    command = Command(masters)
+    masters[0].pause()
+    with FastRedlock(masters.urls, **PATIENT) as client, client.lock("orders:42", TTL):
+        code, out, err = command.run("top", "--once", "--json")
+    assert (code, err) == (0, "")
+    frame = json.loads(out)
+    stopped, *others = frame["masters"]
+    assert (stopped["error"] != "", stopped["round_trip"], stopped["faults"]) == (True, None, 1)
+    assert all(one["error"] == "" and one["round_trip"] > 0 and one["attempts"] is None for one in others)
+    [lock] = frame["locks"]
+    assert (lock["lock"], lock["quorum"], lock["queue"], lock["ttl"][0]) == ("orders:42", True, 0, None)
+    masters[0].resume()
+    with running(command.start("top", "--json", "--interval", "0.1")) as process:
+        first_line(process)
+        with FastRedlock(masters.urls, **PATIENT) as client, client.lock("orders:43", TTL):
+            eventually(lambda: _acquired(first_line(process)), "a rate", deadline=3 * DEADLINE)
+        process.terminate()
+
+
+def _acquired(line: str) -> bool:
+    return any(one["attempts"] for one in json.loads(line)["masters"])
+
+
+def test_no_quorum(valkey: Masters) -> None:
+    for n in range(3):
+        valkey[n].kill()
+    code, out, err = Command(valkey).run("top", "--once")
+    assert (code, out.count("Connection refused")) == (69, 3)
+    assert "only 2 of 5 masters could be asked" in err
+
+
+def test_callers_in_the_queue_of_a_fair_lock(valkey: Masters) -> None:
+    one, two = FastRedlock(valkey.urls, **PATIENT), FastRedlock(valkey.urls, **PATIENT)
+    with one, two, one.lock("orders:42", TTL, fair=True):
+        waiting = start(lambda: two.lock("orders:42", TTL, fair=True).acquire())
+        eventually(lambda: _queue(valkey) == 1, "it is in the queue", deadline=3 * DEADLINE)
+    assert waiting.exception(DEADLINE) or waiting.result()
+
+
+def _queue(masters: Masters) -> int:
+    _, out, _ = Command(masters).run("top", "orders:*", "--once", "--json")
+    queue: int = json.loads(out)["locks"][0]["queue"]
+    return queue
+
+
+@pytest.mark.parametrize(
+    "reply", [b"", b"cmdstat_set:calls=x", b"cmdstat_set:calls=" + b"9" * 50, 7, None, [b"x"]]
+)
+def test_a_master_that_reports_nonsense(reply: Any) -> None:
+    class Hostile:
+        def ask(self, commands: list[Any], errors: bool = False) -> list[Any]:
+            return [reply] * len(commands)
+
+    figures = _figures(Hostile())  # type: ignore[arg-type]
+    assert figures.waiting is None
+    assert all(calls < 10**18 for calls in figures.calls.values())
+
+
+def test_the_picture_in_the_documents(valkey: Masters) -> None:
+    """It has the words that the command draws now. REDLOCK_FAST_DRAW=1 draws it again."""
+    from rich.console import Console, Group
+
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), highlight=False)
+    scan = Scan(b"*", 100, 5.0, 20.0, 3)
+    with (
+        FastRedlock(valkey.urls, **PATIENT) as client,
+        Servers([target(url) for url in valkey.urls], scan.timeout) as servers,
+    ):
+        monitor = Monitor(servers, scan)
+        monitor.frame()
+        for number in range(20):
+            with client.lock(f"warm-up:{number}"):
+                pass
+        for number in (17, 42):
+            assert client.lock(f"orders:{number}", TTL).acquire(timeout=DEADLINE)
+        valkey[3].kill()
+        tables = tables_of(monitor.frame(), b"")
+        console.print(Group(*pieces(tables, WIDTH)))
+    drawn = console.export_svg(title="redlock-fast top", unique_id="top")
+    svg = re.sub(r"@font-face \{[^}]*\}", "", drawn)  # of another site
+    if os.environ.get("REDLOCK_FAST_DRAW"):
+        PICTURE.write_text(svg)
+    assert _words(svg) == _words(PICTURE.read_text())
+
+
+def _words(svg: str) -> list[str]:
+    """The words of a picture that are no numbers and no names of masters."""
+    text = " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg)).replace("&#160;", " ")
+    return [
+        word for word in text.split() if not re.search(r"\d", word) and word not in ("-", "no", "NO", "?")
+    ]
