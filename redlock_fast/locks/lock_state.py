@@ -43,6 +43,7 @@ class LockState:
         "_client_state",
         "_core",
         "_generation",
+        "_label",
         "_lease",
         "_lock_kind",
         "_max_extensions",
@@ -62,6 +63,7 @@ class LockState:
         max_extensions: int | None = None,
         auto_extension: AutoExtension | None = None,
         release_at_exit: bool | None = None,
+        label: str | None = None,
     ) -> None:
         self.resource: ResourceNames = resource
         self._core = core
@@ -78,6 +80,7 @@ class LockState:
         self._acquiring: object = None  # identifies the acquire that is under way
         self._generation = self._client_state.generation
         self._at_exit = AS_CLIENT if release_at_exit is None else self._checked_at_exit(release_at_exit)
+        self._label = None if label is None else core.bounded_label(label)  # None: the client's
 
     def _checked_at_exit(self, release_at_exit: bool) -> int:
         return RELEASE_AT_EXIT if check_flag("release_at_exit", release_at_exit) else KEEP_AT_EXIT
@@ -88,6 +91,11 @@ class LockState:
     def ttl(self) -> float:
         """The length of the lease that an acquire requests, in seconds."""
         return self._ttl
+
+    @property
+    def label(self) -> str:
+        """The label of this lock in measurements: its own, or the client's; empty if there is none."""
+        return self._core.label if self._label is None else self._label
 
     @property
     def token(self) -> bytes | None:
@@ -401,6 +409,7 @@ def lock_of(
     one._acquiring = None
     one._generation = client_state.generation
     one._at_exit = 0  # AS_CLIENT
+    one._label = None
     return one
 
 
