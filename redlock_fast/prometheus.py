@@ -58,10 +58,14 @@ class RedlockCollector(Clients, Collector):
 
     def collect(self) -> Iterable[Any]:
         """All metrics with their present values, for a scrape. Never raises."""
+        return self.families()
+
+    def families(self, *, closed: bool = False) -> Collection[Any]:
+        """As ``collect``. ``closed``: also what closed clients have counted."""
         families = {metric.name: family(metric) for metric in METRICS}
-        for point in self.points():
+        for point in self.points(closed=closed):
             families[point.metric].add_metric(point.labels, point.value)
-        exported = {common for common, _ in self.parts()}
+        exported = {common for common, _ in self.parts(closed=closed)}
         for (name, labels), buckets in list(self._buckets.items()):
             if labels[: len(COMMON)] in exported:
                 ends = itertools.accumulate(buckets.counts)

@@ -184,6 +184,7 @@ def with_threads(base: Any, reports: Reports) -> Methods:
             reports.released(self, start, lease, False)
             raise
         except BaseException as failure:
+            base.release(self)  # a signal handler raised, perhaps before the release began
             reports.refused("release", self, start, failure)
             raise
         reports.released(self, start, lease, lease is None or clock() < lease.deadline)

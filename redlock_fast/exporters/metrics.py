@@ -175,6 +175,7 @@ METRICS = (
     ),
 )
 HISTOGRAMS = {metric.name: metric for metric in METRICS if metric.kind == "histogram"}
+GAUGES = {metric.name for metric in METRICS if metric.kind == "gauge"}
 
 
 class Buckets:
@@ -260,26 +261,32 @@ class Clients:
     def _forget(self, alive: Collection[str]) -> None:
         """Drop the histograms of all clients that are not ``alive``."""
 
-    def parts(self) -> Iterator[tuple[tuple[str, str], BaseClient]]:
-        """The open clients, each with the values of COMMON."""
+    def parts(self, *, closed: bool = False) -> Iterator[tuple[tuple[str, str], BaseClient]]:
+        """The open clients, and with ``closed`` all, each with the values of COMMON."""
         for name, ref in self._clients.items():
             client = ref()
             if client is not None:
-                for group, core in open_parts(client):
+                for group, core in all_parts(client) if closed else open_parts(client):
                     yield (name, group), core
 
-    def points(self) -> Iterator[Point]:
-        """The present value of every counter and gauge."""
-        for common, core in self.parts():
+    def points(self, *, closed: bool = False) -> Iterator[Point]:
+        """The present value of every counter and gauge; ``closed``: also what closed clients have counted."""
+        for common, core in self.parts(closed=closed):
+            if core.client_state.closed:
+                yield from (point for point in counts(common, core) if point.metric not in GAUGES)
+                continue
             yield from counts(common, core)
             for master in core.health():
                 yield from master_points((*common, master.name), master)
 
 
+def all_parts(client: Client) -> list[tuple[str, BaseClient]]:
+    """The clients of ``client`` with the names of their groups; "" if ``client`` is not sharded."""
+    return list((client._clients if isinstance(client, Sharding) else {"": client}).items())
+
+
 def open_parts(client: Client) -> list[tuple[str, BaseClient]]:
-    """The open clients of ``client`` with the names of their groups; "" if ``client`` is not sharded."""
-    parts = client._clients if isinstance(client, Sharding) else {"": client}
-    return [(group, core) for group, core in parts.items() if not core.client_state.closed]
+    return [(group, core) for group, core in all_parts(client) if not core.client_state.closed]
 
 
 def counts(common: tuple[str, str], core: BaseClient) -> Iterator[Point]:

@@ -91,7 +91,7 @@ class MultiprocessFiles:
     def _samples(self) -> Iterator[tuple[Any, Key, float]]:
         """The samples of all metrics. A file has the count of each bucket alone, and no sum of counts."""
         collector = self._collector()
-        for family in collector.collect() if collector is not None else ():
+        for family in collector.families(closed=True) if collector is not None else ():
             below = 0.0
             for sample in family.samples:
                 value = sample.value
