@@ -16,7 +16,7 @@ from ..threads.client import FastRedlock, Lock
 Methods = dict[str, Any]
 
 #: Outcomes that are recorded only if the operation was slow.
-GOOD = {"acquired", "released", "not held", "extended"}
+GOOD: set[str] = {"acquired", "released", "not held", "extended"}
 
 
 class Recorder(Protocol):
@@ -42,7 +42,7 @@ class Reports:
     """Passes operations on to the recorders of one client. An error of a recorder is logged, not raised."""
 
     def __init__(self, clock: Clock, events: EventLog) -> None:
-        self.clock = clock
+        self.clock: Clock = clock
         self.slower_than: float = 0.0
         self._events = events
         self._recorders: tuple[Recorder, ...] = ()

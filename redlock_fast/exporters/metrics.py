@@ -174,8 +174,8 @@ METRICS = (
         bounds=HOLD_BOUNDS,
     ),
 )
-HISTOGRAMS = {metric.name: metric for metric in METRICS if metric.kind == "histogram"}
-GAUGES = {metric.name for metric in METRICS if metric.kind == "gauge"}
+HISTOGRAMS: dict[str, Metric] = {metric.name: metric for metric in METRICS if metric.kind == "histogram"}
+GAUGES: set[str] = {metric.name for metric in METRICS if metric.kind == "gauge"}
 
 
 class Buckets:
@@ -184,7 +184,7 @@ class Buckets:
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
+        self.bounds: tuple[float, ...] = bounds
         self.counts: list[int] = [0] * (len(bounds) + 1)
         self.total: float = 0.0
 

@@ -21,7 +21,7 @@ from ..telemetry import EventLog
 from .metrics import METRICS
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-MERGE = {f"redlock_fast_{metric.name}": f"live{metric.merge}" for metric in METRICS}
+MERGE: dict[str, str] = {f"redlock_fast_{metric.name}": f"live{metric.merge}" for metric in METRICS}
 
 Key = tuple[str, str, tuple[tuple[str, str], ...]]
 
