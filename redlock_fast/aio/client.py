@@ -205,17 +205,10 @@ class AsyncFastRedlock(BaseClient):
         if token is not None:
             lock_kind = handed_over(lock_kind, token)
         kind = self._class_of(AsyncLock)
-        return kind(
-            self,
-            resource,
-            lock_kind,
-            ttl,
-            timeout,
-            max_extensions,
-            auto_extension,
-            release_at_exit,
-            label,
-        )
+        made = kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit)
+        if label is not None:
+            made._label = self.bounded_label(label)
+        return made
 
     def rwlock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncKindOptions[AsyncLock]]
@@ -324,17 +317,12 @@ class AsyncFastRedlock(BaseClient):
         auto_extension = loop_auto_extension(self, auto_extend, on_lost, max_hold, cancel_on_loss)
         lock_kind = multi_lock_kind(self, resources)
         kind = self._class_of(AsyncLock)
-        return kind(
-            self,
-            tuple(resources),
-            lock_kind,
-            ttl,
-            timeout,
-            max_extensions,
-            auto_extension,
-            release_at_exit,
-            label,
+        made = kind(
+            self, tuple(resources), lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit
         )
+        if label is not None:
+            made._label = self.bounded_label(label)
+        return made
 
     async def acquire(
         self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1

@@ -63,7 +63,6 @@ class LockState:
         max_extensions: int | None = None,
         auto_extension: AutoExtension | None = None,
         release_at_exit: bool | None = None,
-        label: str | None = None,
     ) -> None:
         self.resource: ResourceNames = resource
         self._core = core
@@ -80,7 +79,6 @@ class LockState:
         self._acquiring: object = None  # identifies the acquire that is under way
         self._generation = self._client_state.generation
         self._at_exit = AS_CLIENT if release_at_exit is None else self._checked_at_exit(release_at_exit)
-        self._label = None if label is None else core.bounded_label(label)  # None: the client's
 
     def _checked_at_exit(self, release_at_exit: bool) -> int:
         return RELEASE_AT_EXIT if check_flag("release_at_exit", release_at_exit) else KEEP_AT_EXIT
@@ -95,7 +93,8 @@ class LockState:
     @property
     def label(self) -> str:
         """The label of this lock in measurements: its own, or the client's; empty if there is none."""
-        return self._core.label if self._label is None else self._label
+        own: str | None = getattr(self, "_label", None)  # set only where a lock has its own
+        return self._core.label if own is None else own
 
     @property
     def token(self) -> bytes | None:
@@ -409,7 +408,6 @@ def lock_of(
     one._acquiring = None
     one._generation = client_state.generation
     one._at_exit = 0  # AS_CLIENT
-    one._label = None
     return one
 
 
