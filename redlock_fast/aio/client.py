@@ -207,7 +207,7 @@ class AsyncFastRedlock(BaseClient):
         kind = self._class_of(AsyncLock)
         made = kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit)
         if label is not None:
-            made._label = self.bounded_label(label)
+            made._set_label(label)
         return made
 
     def rwlock(
@@ -321,7 +321,7 @@ class AsyncFastRedlock(BaseClient):
             self, tuple(resources), lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit
         )
         if label is not None:
-            made._label = self.bounded_label(label)
+            made._set_label(label)
         return made
 
     async def acquire(

@@ -93,8 +93,12 @@ class LockState:
     @property
     def label(self) -> str:
         """The label of this lock in measurements: its own, or the client's; empty if there is none."""
-        own: str | None = getattr(self, "_label", None)  # set only where a lock has its own
+        own: str | None = getattr(self, "_label", None)
         return self._core.label if own is None else own
+
+    def _set_label(self, label: str) -> None:
+        # Not in __init__: a lock without a label of its own pays nothing.
+        self._label: str = self._core.bounded_label(label)
 
     @property
     def token(self) -> bytes | None:

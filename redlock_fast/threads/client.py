@@ -316,7 +316,7 @@ class FastRedlock(BaseClient):
         kind = self._class_of(Lock)
         made = kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit)
         if label is not None:
-            made._label = self.bounded_label(label)
+            made._set_label(label)
         return made
 
     def rwlock(
@@ -439,7 +439,7 @@ class FastRedlock(BaseClient):
             self, tuple(resources), lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit
         )
         if label is not None:
-            made._label = self.bounded_label(label)
+            made._set_label(label)
         return made
 
     def acquire(
