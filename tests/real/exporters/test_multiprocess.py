@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from support.waiting import eventually
+from support.waiting import DEADLINE, eventually, pauses
 
 from redlock_fast.embedded import Masters
 
@@ -74,7 +75,12 @@ def test_gunicorn(server: httpx.Client) -> None:
     eventually(both, "both workers have locked")
 
     def scraped(name: str, **labels: str) -> float | None:
-        return sample(server.get("/metrics").text, name, **labels)
+        for pause in pauses("a scrape", DEADLINE):
+            page = server.get("/metrics")
+            if page.status_code == 200:
+                return sample(page.text, name, **labels)
+            time.sleep(pause)  # prometheus_client cannot read a file that a new worker has just created
+        raise AssertionError("unreachable")
 
     def all_counted() -> bool:
         return scraped("acquires_total", outcome="acquired") == requests + 1
