@@ -177,15 +177,16 @@ def with_threads(base: Any, reports: Reports) -> Methods:
         return done
 
     def leave(self: Any, *error: Any) -> None:
-        lease, start = self.lease, clock()
+        lease, start = None, 0.0
         try:
+            lease, start = self.lease, clock()
             base.__exit__(self, *error)
         except LockLost:
             reports.released(self, start, lease, False)
             raise
         except BaseException as failure:
             base.release(self)  # a signal handler raised, perhaps before the release began
-            reports.refused("release", self, start, failure)
+            reports.refused("release", self, start or clock(), failure)
             raise
         reports.released(self, start, lease, lease is None or clock() < lease.deadline)
 
