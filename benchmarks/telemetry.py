@@ -4,40 +4,58 @@
 
 Three masters on this machine, one client. In each turn it has an observer or none, and does the same work, so
 nothing else differs. Prints the median ratio of CPU times within a round, and the medians of both halves of
-the rounds, which show how exact it is.
+the rounds, which show how exact it is. Then what is added to a lock by itself, without masters, also by
+sampling rate: with locks that do nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import random
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 from prometheus_client import CollectorRegistry, generate_latest
 
-from redlock_fast import AsyncFastRedlock, FastRedlock
+from redlock_fast import AsyncFastRedlock, FastRedlock, Lock
 from redlock_fast.algorithm.lease import Lease
 from redlock_fast.embedded import Masters
-from redlock_fast.exporters.metrics import time_grants
-from redlock_fast.otel import trace
+from redlock_fast.exporters.instrument import reporting
+from redlock_fast.otel import RedlockMetrics, trace
 from redlock_fast.prometheus import RedlockCollector
 
-#: Metrics without the histogram are as "plain again": an acquire does nothing for them.
-KINDS = ("plain", "plain again", "latency", "spans")
-#: Two at a time, in equally many turns: the interpreter is fastest with the code path that it saw most.
-PAIRS = [("plain", kind) for kind in KINDS[1:]]
+#: What each kind asks for. Metrics without histograms are as "plain again": an acquire does nothing for them.
+#: Tracers record, and export nothing.
+KINDS: dict[str, Callable[[Any], object]] = {
+    "plain again": lambda client: None,
+    "latency": lambda client: RedlockCollector(None).add(client, latency=True),
+    "durations": lambda client: RedlockCollector(None).add(client, durations=True),
+    "durations, OpenTelemetry": lambda client: RedlockMetrics(meters()).add(client, durations=True),
+    "spans of the slow": lambda client: trace(client, TracerProvider(), slower_than=0.01),
+    "spans of all": lambda client: trace(client, TracerProvider()),
+}
+
+
+def meters() -> MeterProvider:
+    return MeterProvider([InMemoryMetricReader()])
 
 
 def observers(client: Any) -> dict[str, Any]:
     """The observer of the client for each kind; None where nothing is observed."""
-    time_grants(client)
-    timed, client.client_state.observer = client.client_state.observer, None
-    trace(client, TracerProvider())  # which records, and exports nothing
-    return dict(zip(KINDS, (None, None, timed, client.client_state.observer), strict=True))
+    made = {"plain": None}
+    for kind, observe in KINDS.items():
+        observe(client)
+        made[kind], client.client_state.observer = client.client_state.observer, None
+    return made
 
 
 def threads(client: FastRedlock, args: argparse.Namespace) -> None:
@@ -59,7 +77,7 @@ async def play(client: Any, args: argparse.Namespace) -> dict[str, tuple[list[fl
     """CPU seconds of each turn, without and with telemetry, by kind."""
     kinds = observers(client)
     spent = {}
-    for pair in PAIRS:
+    for pair in (("plain", kind) for kind in KINDS):  # two at a time, in equally many turns
         turns: tuple[list[float], list[float]] = ([], [])
         for _ in range(args.rounds):
             for which in random.sample((0, 1), 2):
@@ -79,10 +97,10 @@ async def work(client: Any, args: argparse.Namespace) -> None:
         threads(client, args)
 
 
-def alone(rounds: int = 200, grants: int = 2_000) -> float:
-    """CPU seconds that the histogram alone adds to a grant."""
+def alone(kind: str, rounds: int = 200, grants: int = 2_000) -> float:
+    """CPU seconds that the histogram of grants alone adds to a grant."""
     with FastRedlock(["redis://127.0.0.1:1"]) as plain, FastRedlock(["redis://127.0.0.1:1"]) as timed:
-        time_grants(timed)
+        KINDS[kind](timed)
         lease = Lease(b"telemetry", b"", 0, 10.0, plain.policy.clock() + 10.0, 9.89)
         extra = []
         for _ in range(rounds):
@@ -98,6 +116,68 @@ def alone(rounds: int = 200, grants: int = 2_000) -> float:
     return statistics.median(extra)
 
 
+class Idle(Lock):
+    """A lock that does nothing: what is left is what its instrumentation costs."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: Any) -> None: ...
+
+
+def enter_and_leave(lock: Lock, rounds: int = 40, turns: int = 1_000) -> float:
+    """CPU seconds of ``with lock``."""
+    seconds = []
+    for _ in range(rounds):
+        start = time.process_time()
+        for _ in range(turns):
+            with lock:
+                pass
+        seconds.append((time.process_time() - start) / turns)
+    return statistics.median(seconds)
+
+
+def instrumentation(observe: Callable[[FastRedlock], object], inside: float | None = None) -> float:
+    """CPU seconds that ``observe`` adds to a lock. ``inside``: in traces of which this share is sampled."""
+    with FastRedlock(["redis://127.0.0.1:1"]) as client:
+        observe(client)
+        observer = client.observe()
+        idle = Idle(client, "telemetry", client.lock_kind("telemetry"))
+        lock: Any = idle
+        if observer.reports is not None:
+            lock = reporting(client, observer.reports, Idle)(
+                client, "telemetry", client.lock_kind("telemetry")
+            )
+        plain = enter_and_leave(idle)
+        if inside is None:
+            return enter_and_leave(lock) - plain
+        spent = 0.0
+        for sampled, share in ((1, inside), (0, 1.0 - inside)):
+            around = NonRecordingSpan(SpanContext(1 << 100, 1 << 50, False, TraceFlags(sampled)))
+            with use_span(around) if share else contextlib.nullcontext():
+                spent += share and share * (enter_and_leave(lock) - plain)
+        return spent
+
+
+def sampled(rate: float) -> TracerProvider:
+    return TracerProvider(sampler=ParentBased(TraceIdRatioBased(rate)))
+
+
+def by_rate() -> None:
+    """Print what spans cost by sampling rate."""
+    print("spans by themselves, us of CPU for acquire and release:")
+    print("  sampled   all, inside of a trace   all, without a trace   slower_than=0.01")
+    for rate in (1.0, 0.1, 0.01, 0.0):
+        inside = instrumentation(lambda client: trace(client, TracerProvider()), inside=rate)
+        roots = instrumentation(lambda client, rate=rate: trace(client, sampled(rate)))  # type: ignore[misc]
+        slow = instrumentation(
+            lambda client, rate=rate: trace(client, sampled(rate), slower_than=0.01)  # type: ignore[misc]
+        )
+        print(f"  {rate:7.0%}   {inside * 1e6:22.2f}   {roots * 1e6:20.2f}   {slow * 1e6:16.2f}")
+
+
 def scrape(client: Any) -> float:
     """CPU seconds of a call."""
     registry = CollectorRegistry()
@@ -111,13 +191,16 @@ def scrape(client: Any) -> float:
 def report(args: argparse.Namespace, spent: dict[str, tuple[list[float], list[float]]]) -> None:
     plain = statistics.median(seconds for turns in spent.values() for seconds in turns[0]) / args.locks
     print(f"{'asyncio' if args.asyncio else 'threads'}, {args.engine} engine, {args.rounds} rounds:")
-    print(f"  {'plain':12} {plain * 1e6:7.1f} us of CPU for acquire and release")
+    print(f"  {'plain':24} {plain * 1e6:7.1f} us of CPU for acquire and release")
     for kind, turns in spent.items():
         ratios = [one / other - 1 for other, one in zip(*turns, strict=True)]
         halves = [statistics.median(half) for half in (ratios[::2], ratios[1::2])]
-        print(f"  {kind:12} {statistics.median(ratios):+7.2%}  (halves {halves[0]:+.2%}, {halves[1]:+.2%})")
-    one = alone()
-    print(f"  the histogram by itself: {one * 1e9:.0f} ns for each grant, {one / plain:.2%}")
+        print(f"  {kind:24} {statistics.median(ratios):+7.2%}  (halves {halves[0]:+.2%}, {halves[1]:+.2%})")
+    one = alone("latency")
+    print(f"  latency by itself: {one * 1e9:.0f} ns for each grant, {one / plain:.2%}")
+    for kind in list(KINDS)[2:]:
+        one = instrumentation(KINDS[kind])
+        print(f"  {kind} by themselves: {one * 1e6:.2f} us for acquire and release, {one / plain:.2%}")
 
 
 async def main(args: argparse.Namespace) -> None:
@@ -126,6 +209,7 @@ async def main(args: argparse.Namespace) -> None:
         client = make(masters.urls, engine=args.engine, node_timeout=5.0, connect_timeout=20.0)
         report(args, await play(client, args))
         print(f"  a scrape: {scrape(client) * 1e3:.2f} ms of CPU")
+        by_rate()
         closed = client.close()
         if args.asyncio:
             await closed

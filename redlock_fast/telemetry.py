@@ -29,7 +29,9 @@ EVENTS = (
     "connector-error",
     "fork-error",
     "on-lost-error",
+    "recorder-error",
     "renewal-error",
+    "too-many-labels",
 )
 
 

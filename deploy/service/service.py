@@ -123,7 +123,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     metrics = CollectorRegistry()
     ProcessCollector(registry=metrics)
     async with AsyncFastRedlock(settings.masters, ttl=settings.ttl) as client:
-        RedlockCollector(metrics).add(client, "service", latency=True)
+        RedlockCollector(metrics).add(client, "service", latency=True, durations=True)
         counters = Counters(settings.database)
         app.state.service = Service(settings, counters, client, metrics)
         await client.connect()

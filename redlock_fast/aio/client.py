@@ -180,6 +180,7 @@ class AsyncFastRedlock(BaseClient):
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
         release_at_exit: bool | None = None,
+        label: str | None = None,
         token: bytes | None = None,
         **unknown: Unpack[NoOptions],
     ) -> AsyncLock:
@@ -204,7 +205,10 @@ class AsyncFastRedlock(BaseClient):
         if token is not None:
             lock_kind = handed_over(lock_kind, token)
         kind = self._class_of(AsyncLock)
-        return kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit)
+        made = kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit)
+        if label is not None:
+            made._set_label(label)
+        return made
 
     def rwlock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncKindOptions[AsyncLock]]
@@ -259,6 +263,7 @@ class AsyncFastRedlock(BaseClient):
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
         release_at_exit: bool | None = None,
+        label: str | None = None,
         **unknown: Unpack[NoOptions],
     ) -> AsyncRLock:
         """A reentrant lock on ``resource``, one object for all tasks; see [`FastRedlock.rlock`][].
@@ -278,7 +283,7 @@ class AsyncFastRedlock(BaseClient):
         options: dict[str, Any] = {
             "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
             "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
-            "release_at_exit": release_at_exit,
+            "release_at_exit": release_at_exit, "label": label,
             "cancel_on_loss": cancel_on_loss,
         }  # fmt: skip
         return AsyncRLock(self, self.lock, resource, ttl, min_validity, options, TaskOwner())
@@ -295,6 +300,7 @@ class AsyncFastRedlock(BaseClient):
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         cancel_on_loss: bool = True,
         release_at_exit: bool | None = None,
+        label: str | None = None,
         **unknown: Unpack[NoOptions],
     ) -> AsyncLock:
         """One lock on all of ``resources``, or on none; see [`FastRedlock.multilock`][].
@@ -311,9 +317,12 @@ class AsyncFastRedlock(BaseClient):
         auto_extension = loop_auto_extension(self, auto_extend, on_lost, max_hold, cancel_on_loss)
         lock_kind = multi_lock_kind(self, resources)
         kind = self._class_of(AsyncLock)
-        return kind(
+        made = kind(
             self, tuple(resources), lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit
         )
+        if label is not None:
+            made._set_label(label)
+        return made
 
     async def acquire(
         self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1

@@ -36,6 +36,8 @@ class LockKind:
 
     __slots__ = ("key",)
 
+    #: The name of the kind in measurements.
+    kind: ClassVar[str] = "plain"
     #: Whether the acquire keeps its place in queues on the masters between rounds, and with it the token.
     keeps_place: ClassVar[bool] = False
     #: With ``keeps_place``: whether each round still gets a new token. Then the kind itself knows its place.
@@ -113,6 +115,8 @@ class FencedKind(LockKind):
     """
 
     __slots__ = ("counter", "retention", "step")
+
+    kind = "fenced"
 
     def __init__(self, key: bytes, retention: bytes, step: bytes) -> None:
         super().__init__(key)

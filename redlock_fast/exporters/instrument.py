@@ -1,35 +1,273 @@
-"""Makes a client create its locks from another class. Locks that it made before do not change."""
+"""Makes a client create locks that report their operations. Locks that it made before do not change.
+
+A client that is not instrumented pays nothing: it creates locks of another class.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+from ..algorithm.policy import Clock
+from ..errors import Contended, LockLost, QuorumUnavailable, RedlockError
 from ..locks.client_base import BaseClient
+from ..telemetry import EventLog
 from ..threads.client import FastRedlock, Lock
 
 Methods = dict[str, Any]
 
+#: Outcomes that are recorded only if the operation was slow.
+GOOD: set[str] = {"acquired", "released", "not held", "extended"}
 
-def instrument(
-    client: BaseClient, threads: Callable[[type[Any]], Methods], tasks: Callable[[type[Any]], Methods]
-) -> None:
-    """Make ``client`` create locks from a subclass of the present class of its locks.
 
-    ``threads``: called for a FastRedlock, ``tasks``: for an AsyncFastRedlock, with the present class. They
-    return the methods of the subclass.
+class Recorder(Protocol):
+    """Receives what the locks of one client do.
+
+    ``slower_than``: seconds; an operation with a good outcome that took less is not recorded.
     """
+
+    slower_than: float
+
+    def record(
+        self, operation: str, lock: Any, seconds: float, outcome: str, error: BaseException | None
+    ) -> None:
+        """``operation`` ("acquire", "release" or "extend") has just ended after ``seconds``."""
+        ...
+
+    def held(self, lock: Any, seconds: float, outcome: str) -> None:
+        """A hold has just ended, or its lease did before: ``seconds`` after the grant."""
+        ...
+
+
+class Reports:
+    """Passes operations on to the recorders of one client. An error of a recorder is logged, not raised."""
+
+    def __init__(self, clock: Clock, events: EventLog) -> None:
+        self.clock: Clock = clock
+        self.slower_than: float = 0.0
+        self._events = events
+        self._recorders: tuple[Recorder, ...] = ()
+
+    def add(self, recorder: Recorder) -> None:
+        self._recorders = (*self._recorders, recorder)
+        self.slower_than = min(one.slower_than for one in self._recorders)
+
+    def granted(self, lock: Any, start: float) -> None:
+        now = self.clock()
+        lock._granted_at = now
+        if now - start >= self.slower_than:
+            self._record("acquire", lock, now - start, "acquired")
+
+    def extended(self, lock: Any, start: float) -> None:
+        now = self.clock()
+        if now - start >= self.slower_than:
+            self._record("extend", lock, now - start, "extended")
+
+    def released(self, lock: Any, start: float, lease: Any, done: bool) -> None:
+        """``lease``: the one that was released, or None. ``done``: whether it had not ended before."""
+        now = self.clock()
+        outcome = "released" if done else "expired"
+        if now - start >= self.slower_than or not done:
+            self._record("release", lock, now - start, outcome if done or lease is not None else "not held")
+        granted_at = getattr(lock, "_granted_at", None)
+        if lease is None or granted_at is None:
+            return
+        seconds = max(0.0, min(now, lease.deadline) - granted_at)
+        lock._granted_at = None
+        for recorder in self._recorders:
+            try:
+                recorder.held(lock, seconds, outcome)
+            except Exception as error:
+                self._failed(error)
+
+    def refused(self, operation: str, lock: Any, start: float, error: BaseException | None = None) -> None:
+        """The operation ended without success: with ``error``, or because another holder has the lock."""
+        self._record(operation, lock, self.clock() - start, outcome_of(error), error)
+
+    def _record(
+        self, operation: str, lock: Any, seconds: float, outcome: str, error: BaseException | None = None
+    ) -> None:
+        for recorder in self._recorders:
+            if outcome not in GOOD or seconds >= recorder.slower_than:
+                try:
+                    recorder.record(operation, lock, seconds, outcome, error)
+                except Exception as failure:
+                    self._failed(failure)
+
+    def _failed(self, error: Exception) -> None:
+        self._events.warn_of("recorder-error", f"a lock was not measured: {type(error).__name__}: {error}")
+
+
+def outcome_of(error: BaseException | None) -> str:
+    if error is None or isinstance(error, Contended):
+        return "contended"
+    if isinstance(error, QuorumUnavailable):
+        return "unavailable"
+    return "expired" if isinstance(error, LockLost) else "failed"
+
+
+def instrument(client: BaseClient, recorder: Recorder) -> None:
+    """Make ``client`` create locks that report to ``recorder``, besides the recorders that it has."""
     observer = client.observe()
-    before = observer.lock_class or lock_class(client)
-    methods = (threads if isinstance(client, FastRedlock) else tasks)(before)
-    names = {"__slots__": (), "__module__": before.__module__, **methods}
-    observer.lock_class = type(before.__name__, (before,), names)
+    with client.client_state.mutex:
+        if observer.reports is None:
+            observer.reports = Reports(client.policy.clock, client.client_state.events)
+            observer.lock_class = reporting(client, observer.reports)
+        observer.reports.add(recorder)
 
 
-def lock_class(client: BaseClient) -> type[Any]:
-    """The class of the locks of a client without an observer."""
+def reporting(client: BaseClient, reports: Reports, base: Any = None) -> type[Any]:
+    """A subclass of ``base``, or of the class of the client's locks, whose locks report to ``reports``."""
     if isinstance(client, FastRedlock):
-        return Lock
-    from ..aio.client import AsyncLock  # late: asyncio is slow to import, and such a client has imported it
+        base = base or Lock
+        methods = with_threads(base, reports)
+    else:
+        from ..aio.client import (
+            AsyncLock,
+        )  # late: asyncio is slow to import, and such a client has imported it
 
-    return AsyncLock
+        base = base or AsyncLock
+        methods = with_tasks(base, reports)
+    names = {"__slots__": ("_granted_at",), "__module__": base.__module__, **methods}
+    return type(base.__name__, (base,), names)
+
+
+def with_threads(base: Any, reports: Reports) -> Methods:
+    """The methods of a lock for threads that report.
+
+    A RedlockError says that the lock was not acquired. After any other exception, such as that of a signal
+    handler, the lease that this call was granted is released: its caller does not get it.
+    """
+    clock = reports.clock
+
+    def acquire(self: Any, blocking: bool = True, timeout: float = -1) -> bool:
+        before, start = self.lease, clock()
+        try:
+            done: bool = base.acquire(self, blocking, timeout)
+            if done:
+                reports.granted(self, start)
+            else:
+                reports.refused("acquire", self, start)
+            return done
+        except BaseException as error:
+            if not isinstance(error, RedlockError) and self.lease not in (None, before):
+                base.release(self)
+            reports.refused("acquire", self, start, error)
+            raise
+
+    def enter(self: Any) -> Any:
+        before, start = self.lease, clock()
+        try:
+            base.__enter__(self)
+            reports.granted(self, start)
+            return self
+        except BaseException as error:
+            if not isinstance(error, RedlockError) and self.lease not in (None, before):
+                base.release(self)
+            reports.refused("acquire", self, start, error)
+            raise
+
+    def release(self: Any) -> bool:
+        lease, start = self.lease, clock()
+        try:
+            done: bool = base.release(self)
+        except BaseException as error:
+            reports.refused("release", self, start, error)
+            raise
+        reports.released(self, start, lease, done)
+        return done
+
+    def leave(self: Any, *error: Any) -> None:
+        lease, start = None, 0.0
+        try:
+            lease, start = self.lease, clock()
+            base.__exit__(self, *error)
+        except LockLost:
+            reports.released(self, start, lease, False)
+            raise
+        except BaseException as failure:
+            base.release(self)  # a signal handler raised, perhaps before the release began
+            reports.refused("release", self, start or clock(), failure)
+            raise
+        reports.released(self, start, lease, lease is None or clock() < lease.deadline)
+
+    def extend(self: Any, ttl: float | None = None, *, confirm: bool = False) -> float:
+        start = clock()
+        try:
+            validity: float = base.extend(self, ttl, confirm=confirm)
+        except BaseException as error:
+            reports.refused("extend", self, start, error)
+            raise
+        reports.extended(self, start)
+        return validity
+
+    return {"acquire": acquire, "release": release, "extend": extend, "__enter__": enter, "__exit__": leave}
+
+
+def with_tasks(base: Any, reports: Reports) -> Methods:
+    """The methods of a lock for asyncio that report; see ``with_threads``."""
+    clock = reports.clock
+
+    async def acquire(self: Any, blocking: bool = True, timeout: float = -1) -> bool:
+        before, start = self.lease, clock()
+        try:
+            done: bool = await base.acquire(self, blocking, timeout)
+            if done:
+                reports.granted(self, start)
+            else:
+                reports.refused("acquire", self, start)
+            return done
+        except GeneratorExit:  # the task is destroyed: nothing can be awaited
+            raise
+        except BaseException as error:
+            if not isinstance(error, RedlockError) and self.lease not in (None, before):
+                await base.release(self)
+            reports.refused("acquire", self, start, error)
+            raise
+
+    async def enter(self: Any) -> Any:
+        before, start = self.lease, clock()
+        try:
+            await base.__aenter__(self)
+            reports.granted(self, start)
+            return self
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if not isinstance(error, RedlockError) and self.lease not in (None, before):
+                await base.release(self)
+            reports.refused("acquire", self, start, error)
+            raise
+
+    async def release(self: Any) -> bool:
+        lease, start = self.lease, clock()
+        try:
+            done: bool = await base.release(self)
+        except BaseException as error:
+            reports.refused("release", self, start, error)
+            raise
+        reports.released(self, start, lease, done)
+        return done
+
+    async def leave(self: Any, *error: Any) -> None:
+        lease, start = self.lease, clock()
+        try:
+            await base.__aexit__(self, *error)
+        except LockLost:
+            reports.released(self, start, lease, False)
+            raise
+        except BaseException as failure:
+            reports.refused("release", self, start, failure)
+            raise
+        reports.released(self, start, lease, lease is None or clock() < lease.deadline)
+
+    async def extend(self: Any, ttl: float | None = None, *, confirm: bool = False) -> float:
+        start = clock()
+        try:
+            validity: float = await base.extend(self, ttl, confirm=confirm)
+        except BaseException as error:
+            reports.refused("extend", self, start, error)
+            raise
+        reports.extended(self, start)
+        return validity
+
+    return {"acquire": acquire, "release": release, "extend": extend, "__aenter__": enter, "__aexit__": leave}

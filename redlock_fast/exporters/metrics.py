@@ -1,15 +1,16 @@
 """The metrics of clients: their names, and their values, which are read from a client on request.
 
-So counters and gauges cost no time per lock. Only the histogram of grant times is updated at each grant, for
-clients that were added with ``latency=True``. ``prometheus`` and ``otel`` export the metrics.
+So counters and gauges cost no time per lock. Only histograms are updated by locks: that of the grant times
+for clients that were added with ``latency=True``, those of waiting and holding times with
+``durations=True``. ``prometheus`` and ``otel`` export the metrics.
 """
 
 from __future__ import annotations
 
 import weakref
 from bisect import bisect_left
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import Any, Literal, NamedTuple
 
 from ..algorithm.lease import Lease
 from ..algorithm.quorum import EXPIRY_GRANULARITY
@@ -17,6 +18,8 @@ from ..errors import ConfigError
 from ..locks.client_base import BaseClient
 from ..masters.health import MasterHealth
 from ..sharded.placement import Sharding
+from .durations import Add, Durations
+from .instrument import instrument
 
 Client = BaseClient | Sharding[Any]
 
@@ -25,13 +28,18 @@ class Metric(NamedTuple):
     """The description of one metric.
 
     ``name``: without the prefix; ends with ``_seconds`` if that is its unit. ``kind``: "counter", "gauge" or
-    "histogram". ``labels``: besides ``client`` and ``group``.
+    "histogram". ``labels``: besides ``client`` and ``group``. ``merge``: the value of several processes of
+    one service. ``unit``: as OpenTelemetry writes it. ``bounds``: the upper bounds of a histogram's buckets
+    in seconds; the last bucket has none.
     """
 
     name: str
-    kind: str
+    kind: Literal["counter", "gauge", "histogram"]
     labels: tuple[str, ...]
     help: str
+    unit: str
+    merge: Literal["sum", "min", "max"] = "sum"
+    bounds: tuple[float, ...] = ()
 
 
 class Point(NamedTuple):
@@ -45,69 +53,162 @@ class Point(NamedTuple):
 #: The labels of every metric. ``group`` is empty except for sharded clients.
 COMMON = ("client", "group")
 
+#: From a grant on the same machine to a slow one.
+GRANT_BOUNDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+#: From a lock without contention to a queue of minutes.
+WAIT_BOUNDS = (
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120),
+)
+#: From a few instructions to the longest hold that renewal allows by default, an hour.
+HOLD_BOUNDS = (
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120, 600, 3600),
+)
+
 METRICS = (
-    Metric("acquires", "counter", ("outcome",), "Acquires that ended: acquired, contended or unavailable."),
-    Metric("releases", "counter", ("outcome",), "Releases: released, or expired when the lease had ended."),
-    Metric("extensions", "counter", ("outcome",), "Extensions that were extended or inconclusive."),
-    Metric("renewals", "counter", (), "Extensions that were made in the background."),
-    Metric("lost", "counter", (), "Locks that were lost while they were held."),
-    Metric("held", "gauge", (), "Leases that are held now."),
-    Metric("waiting", "gauge", (), "Callers in the local queue of a lock."),
-    Metric("quorum", "gauge", (), "How many masters must agree."),
-    Metric("master_up", "gauge", ("master",), "1: connected."),
-    Metric("master_lagging", "gauge", ("master",), "1: replies are overdue, so it is skipped."),
-    Metric("master_round_trip_seconds", "gauge", ("master",), "Smoothed round trip; 0 before the first."),
-    Metric("master_pending", "gauge", ("master",), "Replies that the master owes."),
-    Metric("master_guard_seconds", "gauge", ("master",), "Seconds of the restart guard without its vote."),
-    Metric("master_connections", "counter", ("master",), "How often it was connected."),
-    Metric("master_faults", "counter", ("master", "cause"), "Votes that were failures."),
-    Metric("master_skipped", "counter", ("master", "reason"), "Votes without it: lagging, not connected."),
-    Metric("master_resent", "counter", ("master",), "Releases that were sent again."),
+    Metric(
+        "acquires",
+        "counter",
+        ("outcome",),
+        "Acquires that ended: acquired, contended or unavailable.",
+        "{acquire}",
+    ),
+    Metric(
+        "releases",
+        "counter",
+        ("outcome",),
+        "Releases: released, or expired when the lease had ended.",
+        "{release}",
+    ),
+    Metric(
+        "extensions", "counter", ("outcome",), "Extensions that were extended or inconclusive.", "{extension}"
+    ),
+    Metric("renewals", "counter", (), "Extensions that were made in the background.", "{extension}"),
+    Metric("lost", "counter", (), "Locks that were lost while they were held.", "{lock}"),
+    Metric("held", "gauge", (), "Leases that are held now.", "{lock}"),
+    Metric("waiting", "gauge", (), "Callers in the local queue of a lock.", "{caller}"),
+    Metric("quorum", "gauge", (), "How many masters must agree.", "{master}", "max"),
+    Metric("master_up", "gauge", ("master",), "1: connected.", "1", "min"),
+    Metric("master_lagging", "gauge", ("master",), "1: replies are overdue, so it is skipped.", "1", "max"),
+    Metric(
+        "master_round_trip_seconds",
+        "gauge",
+        ("master",),
+        "Smoothed round trip; 0 before the first.",
+        "s",
+        "max",
+    ),
+    Metric("master_pending", "gauge", ("master",), "Replies that the master owes.", "{reply}"),
+    Metric(
+        "master_guard_seconds",
+        "gauge",
+        ("master",),
+        "Seconds of the restart guard without its vote.",
+        "s",
+        "max",
+    ),
+    Metric("master_connections", "counter", ("master",), "How often it was connected.", "{connection}"),
+    Metric("master_faults", "counter", ("master", "cause"), "Votes that were failures.", "{vote}"),
+    Metric(
+        "master_skipped",
+        "counter",
+        ("master", "reason"),
+        "Votes without it: lagging, not connected.",
+        "{vote}",
+    ),
+    Metric("master_resent", "counter", ("master",), "Releases that were sent again.", "{release}"),
     Metric(
         "master_resend_dropped",
         "counter",
         ("master",),
         "Releases that did not fit into the resend queue.",
+        "{release}",
     ),
     Metric(
         "master_info",
         "gauge",
         ("master", "server", "version", "role", "persistence", "eviction", "release_path"),
         "1; the labels describe the server.",
+        "1",
+        "max",
     ),
     Metric(
-        "grant_seconds", "histogram", (), "From the first byte to the quorum, of attempts that were granted."
+        "grant_seconds",
+        "histogram",
+        (),
+        "From the first byte to the quorum, of attempts that were granted.",
+        "s",
+        bounds=GRANT_BOUNDS,
+    ),
+    Metric(
+        "wait_time_seconds",
+        "histogram",
+        ("kind", "label", "outcome"),
+        "From the call of an acquire to the grant or the failure.",
+        "s",
+        bounds=WAIT_BOUNDS,
+    ),
+    Metric(
+        "hold_time_seconds",
+        "histogram",
+        ("kind", "label", "outcome"),
+        "From the grant to the release, or to the end of the lease.",
+        "s",
+        bounds=HOLD_BOUNDS,
     ),
 )
-
-
-#: Upper bounds of the histogram's buckets, in seconds; the last bucket has none.
-BOUNDS = (
-    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
-    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
-)
+HISTOGRAMS: dict[str, Metric] = {metric.name: metric for metric in METRICS if metric.kind == "histogram"}
+GAUGES: set[str] = {metric.name for metric in METRICS if metric.kind == "gauge"}
 
 
 class Buckets:
-    """The histogram of the grant times of one client.
+    """A histogram that needs no mutex, which a child of fork might find locked. ``total``: in seconds."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds: tuple[float, ...] = bounds
+        self.counts: list[int] = [0] * (len(bounds) + 1)
+        self.total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.total += seconds
+
+
+class GrantTimes:
+    """Adds the time of each grant of one client to a histogram, with ``add_seconds``.
 
     A lease has the time in it: what is missing of the lease when it is granted. So no clock is read, and the
-    same code serves all kinds of locks. ``total``: the sum in seconds. ``left``: the share of a ttl that
-    remains after the drift.
+    same code serves all kinds of locks.
     """
 
-    __slots__ = ("counts", "left", "total")
+    __slots__ = ("_add_seconds", "_left")
 
-    def __init__(self, left: float) -> None:
-        self.counts: list[int] = [0] * (len(BOUNDS) + 1)
-        self.total: float = 0.0
-        self.left: float = left
+    def __init__(self, drift_factor: float, add_seconds: Add) -> None:
+        self._left = 1.0 - drift_factor  # the share of a ttl that remains after the drift
+        self._add_seconds = add_seconds
 
     def add(self, lease: Lease) -> None:
         # Inline, because every grant runs it: ttl - drift(ttl, factor) - validity.
-        seconds = lease.ttl * self.left - EXPIRY_GRANULARITY - lease.validity
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.total += seconds
+        self._add_seconds(lease.ttl * self._left - EXPIRY_GRANULARITY - lease.validity)
 
 
 class Clients:
@@ -116,57 +217,76 @@ class Clients:
     def __init__(self) -> None:
         # Without a mutex, which a child of fork might find locked. Dicts are replaced, never changed.
         self._clients: dict[str, weakref.ref[Client]] = {}
+        self._measured: set[tuple[str, str]] = set()  # the clients by name, and what is measured
 
-    def add(self, client: Client, name: str = "default", *, latency: bool = False) -> None:
+    def add(
+        self, client: Client, name: str = "default", *, latency: bool = False, durations: bool = False
+    ) -> None:
         """Export the metrics of ``client``, with ``name`` as the label ``client``.
 
-        ``client``: a client of any of the four classes. ``latency``: also measure the time of its grants for
-        the histogram; docs/telemetry.md has the cost. Raises ConfigError for a name that another client has.
+        ``client``: a client of any of the four classes. ``latency``: also measure the time of its grants.
+        ``durations``: also measure how long its locks are waited for and held, by kind and label, for the
+        locks that it makes from now on. docs/telemetry.md has the cost of both. Raises ConfigError for a name
+        that another client has.
         """
         if not isinstance(name, str) or not name:
             raise ConfigError(f"name must be a str and not empty, not {name!r}")
         alive = {other: ref for other, ref in self._clients.items() if (one := ref()) and open_parts(one)}
         if name in alive and alive[name]() is not client:
             raise ConfigError(f"name: another client is {name!r}; give each client a name of its own")
-        if latency:
-            for _, core in open_parts(client):
-                time_grants(core)
+        self._measured = {(other, what) for other, what in self._measured if other in alive}
+        self._forget(alive)
         self._clients = {**alive, name: weakref.ref(client)}
+        for what, wanted in (("latency", latency), ("durations", durations)):
+            if wanted and (name, what) not in self._measured:
+                self._measured.add((name, what))
+                for group, core in open_parts(client):
+                    self._measure(what, core, (name, group))
 
-    def parts(self) -> Iterator[tuple[tuple[str, str], BaseClient]]:
-        """The open clients, each with the values of COMMON."""
+    def _measure(self, what: str, core: BaseClient, common: tuple[str, str]) -> None:
+        def histogram(metric: str, labels: tuple[str, ...]) -> Add:
+            return self._histogram(HISTOGRAMS[metric], (*common, *labels))
+
+        if what == "durations":
+            instrument(core, Durations(histogram))
+        else:
+            observer = core.observe()
+            times = GrantTimes(core.drift_factor, histogram("grant_seconds", ()))
+            observer.grants = (*observer.grants, times)
+
+    def _histogram(self, metric: Metric, labels: tuple[str, ...]) -> Add:
+        """A function that adds seconds to the histogram of ``metric`` with the values ``labels``."""
+        raise NotImplementedError
+
+    def _forget(self, alive: Collection[str]) -> None:
+        """Drop the histograms of all clients that are not ``alive``."""
+
+    def parts(self, *, closed: bool = False) -> Iterator[tuple[tuple[str, str], BaseClient]]:
+        """The open clients, and with ``closed`` all, each with the values of COMMON."""
         for name, ref in self._clients.items():
             client = ref()
             if client is not None:
-                for group, core in open_parts(client):
+                for group, core in all_parts(client) if closed else open_parts(client):
                     yield (name, group), core
 
-    def points(self) -> Iterator[Point]:
-        """The present value of every counter and gauge."""
-        for common, core in self.parts():
+    def points(self, *, closed: bool = False) -> Iterator[Point]:
+        """The present value of every counter and gauge; ``closed``: also what closed clients have counted."""
+        for common, core in self.parts(closed=closed):
+            if core.client_state.closed:
+                yield from (point for point in counts(common, core) if point.metric not in GAUGES)
+                continue
             yield from counts(common, core)
             for master in core.health():
                 yield from master_points((*common, master.name), master)
 
-    def timings(self) -> Iterator[tuple[tuple[str, str], Buckets]]:
-        """The histograms of the clients that have one."""
-        for common, core in self.parts():
-            observer = core.client_state.observer
-            if observer is not None and isinstance(observer.grants, Buckets):
-                yield common, observer.grants
 
-
-def time_grants(core: BaseClient) -> None:
-    """Measure the time of grants from now on. A second call has no effect."""
-    observer = core.observe()
-    if observer.grants is None:
-        observer.grants = Buckets(1.0 - core.drift_factor)
+def all_parts(client: Client) -> list[tuple[str, BaseClient]]:
+    """The clients of ``client`` with the names of their groups; "" if ``client`` is not sharded."""
+    return list((client._clients if isinstance(client, Sharding) else {"": client}).items())
 
 
 def open_parts(client: Client) -> list[tuple[str, BaseClient]]:
-    """The open clients of ``client`` with the names of their groups; "" if ``client`` is not sharded."""
-    parts = client._clients if isinstance(client, Sharding) else {"": client}
-    return [(group, core) for group, core in parts.items() if not core.client_state.closed]
+    return [(group, core) for group, core in all_parts(client) if not core.client_state.closed]
 
 
 def counts(common: tuple[str, str], core: BaseClient) -> Iterator[Point]:

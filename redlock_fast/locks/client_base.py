@@ -35,6 +35,7 @@ from ..wire.text import quoted
 from .config import (
     check_flag,
     check_hold,
+    check_label,
     check_masters,
     check_retry,
     check_timeout,
@@ -49,6 +50,10 @@ L = TypeVar("L")
 #: Seconds; ten years.
 MAX_RETENTION = 3.2e8
 
+#: The number of labels of one client, because each makes a time series of every histogram; and the label for
+#: all further ones.
+MAX_LABELS, OTHER_LABEL = 100, "other"
+
 
 class Grants(Protocol):
     """Receives each lease that the client was granted."""
@@ -57,21 +62,22 @@ class Grants(Protocol):
 
 
 class Observer:
-    """Observes one client. Either field may be set without the other.
+    """Observes one client. Each field may be set without the others.
 
-    ``grants``: receives each granted lease. ``lock_class``: the client makes locks of this class instead of
-    its own.
+    ``grants``: each receives each granted lease. ``lock_class``: the client makes locks of this class instead
+    of its own. ``reports``: what these locks call; see exporters/instrument.py.
     """
 
-    __slots__ = ("grants", "lock_class")
+    __slots__ = ("grants", "lock_class", "reports")
 
     def __init__(self) -> None:
-        self.grants: Grants | None = None
+        self.grants: tuple[Grants, ...] = ()
         self.lock_class: type[Any] | None = None
+        self.reports: Any = None
 
     def granted(self, lease: Lease) -> None:
-        if self.grants is not None:
-            self.grants.add(lease)
+        for grants in self.grants:
+            grants.add(lease)
 
 
 class BaseClient:
@@ -101,6 +107,7 @@ class BaseClient:
         timeout: float | None = None,
         auto_extend: bool = False,
         max_hold: float | None = 3600.0,
+        label: str = "",
         engine: EngineName = "auto",
         clock: Clock = lease_clock,
         **unknown: Unpack[NoOptions],
@@ -126,6 +133,10 @@ class BaseClient:
         self.timeout: float | None = check_timeout(timeout)
         self.auto_extend: bool = check_flag("auto_extend", auto_extend)
         self.max_hold: float = check_hold(max_hold)
+        #: The label of locks without one of their own.
+        self.label: str = check_label(label)
+        self._labels: set[str] = {self.label, ""}
+        self._labels_full = False
         #: Whether a lock without options has no timeout and no renewal.
         self.plain_locks: bool = self.timeout is None and not self.auto_extend
         self.drift_factor: float = number("drift_factor", drift_factor, low=0.0, high=0.5)
@@ -178,6 +189,23 @@ class BaseClient:
                 f"and at most max_ttl ({self.max_ttl:g} s), not {ttl:g} s"
             )
         return ttl
+
+    def bounded_label(self, label: str) -> str:
+        """``label`` after a check; OTHER_LABEL once this client has MAX_LABELS others. Raises ConfigError."""
+        if check_label(label) in self._labels:
+            return label
+        with self.client_state.mutex:
+            if len(self._labels) <= MAX_LABELS:
+                self._labels.add(label)
+                return label
+            first, self._labels_full = not self._labels_full, True
+        if first:
+            self.client_state.events.warn_of(
+                "too-many-labels",
+                f"locks of this client have {MAX_LABELS} labels; measurements count further labels, "
+                f"such as {quoted(label)}, as {OTHER_LABEL!r}",
+            )
+        return OTHER_LABEL
 
     def ttl_of(self, ttl: float | None) -> float:
         """``ttl`` after a check; the client's own for None."""

@@ -16,6 +16,9 @@ from ..masters.address import target
 P = ParamSpec("P")
 Options = TypeVar("Options", bound=Mapping[str, object])
 
+#: Characters.
+MAX_LABEL = 64
+
 
 class ClientDefault(Enum):
     """The type of ``CLIENT_DEFAULT``, the value of a lock's option that the caller left to the client."""
@@ -33,6 +36,15 @@ def check_flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{name} must be True or False, not {value!r}")
     return value
+
+
+def check_label(label: Any) -> str:
+    """``label`` of measurements. Raises ConfigError unless it is short, printable text, or empty."""
+    if not isinstance(label, str) or len(label) > MAX_LABEL or not label.isprintable():
+        raise ConfigError(
+            f"label must be a str of at most {MAX_LABEL} printable characters, not {label!r:.100}"
+        )
+    return label
 
 
 def check_hold(max_hold: Any) -> float:

@@ -40,6 +40,7 @@ class FairKind(LockKind):
 
     __slots__ = ("_entries", "_queue", "_queued", "_seen", "_split", "entry_token", "rank", "ticket")
 
+    kind: ClassVar[str] = "fair"
     keeps_place: ClassVar[bool] = True
     #: Each round has its own token for the key, so that a late release cannot undo a later round.
     new_token_per_round: ClassVar[bool] = True

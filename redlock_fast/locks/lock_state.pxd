@@ -25,6 +25,7 @@ cdef class LockState:
     cdef public object _acquiring
     cdef public long _generation
     cdef int _at_exit
+    cdef public object _label
 
     @cython.locals(policy=Policy, client_state=ClientState, lock_kind=LockKind)
     cpdef Attempt _start_attempt(self, bint blocking, object timeout)

@@ -43,6 +43,7 @@ class LockState:
         "_client_state",
         "_core",
         "_generation",
+        "_label",
         "_lease",
         "_lock_kind",
         "_max_extensions",
@@ -88,6 +89,16 @@ class LockState:
     def ttl(self) -> float:
         """The length of the lease that an acquire requests, in seconds."""
         return self._ttl
+
+    @property
+    def label(self) -> str:
+        """The label of this lock in measurements: its own, or the client's; empty if there is none."""
+        own: str | None = getattr(self, "_label", None)
+        return self._core.label if own is None else own
+
+    def _set_label(self, label: str) -> None:
+        # Not in __init__: a lock without a label of its own pays nothing.
+        self._label: str = self._core.bounded_label(label)
 
     @property
     def token(self) -> bytes | None:

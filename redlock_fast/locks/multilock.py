@@ -43,6 +43,7 @@ class MultiLockKind(LockKind):
 
     __slots__ = ("_taken", "_words", "keys")
 
+    kind = "multilock"
     batchable = False
 
     def __init__(self, keys: tuple[bytes, ...]) -> None:

@@ -105,6 +105,7 @@ class DropInOptions(TypedDict, total=False):
     timeout: float | None
     auto_extend: bool
     max_hold: float | None
+    label: str
     engine: EngineName
     clock: Clock
 
@@ -135,6 +136,8 @@ class KindOptions(TypedDict, Generic[L], total=False):
     """With ``auto_extend``: renewal ends the lease this many seconds after the grant; None: no bound."""
     release_at_exit: bool | None
     """Whether the lock is released when the interpreter exits; None: as the client's option says."""
+    label: str | None
+    """The label of the lock in measurements; None: the client's."""
 
 
 class LockOptions(KindOptions[L], total=False):

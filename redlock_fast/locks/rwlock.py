@@ -34,6 +34,7 @@ class Reader(LockKind):
 
     __slots__ = ("keys", "suffix")
 
+    kind = "read"
     batchable = False
 
     def __init__(self, key: bytes, suffix: bytes = b"") -> None:
@@ -72,6 +73,7 @@ class Writer(Reader):
 
     __slots__ = ("intent", "round")
 
+    kind = "write"
     keeps_place = True
 
     def __init__(self, key: bytes, intent: bytes) -> None:

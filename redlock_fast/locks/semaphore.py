@@ -46,6 +46,8 @@ class SemaphoreKind(LockKind):
         "slot",
     )
 
+    kind = "semaphore"
+
     def __init__(self, key: bytes, permits: int, need: int, chance: Callable[[], float]) -> None:
         super().__init__(key)
         self.prefix: bytes = b"{%b}:" % key

@@ -236,6 +236,8 @@ class FastRedlock(BaseClient):
             option overrides it.
         max_hold: How long renewal may hold a lock by default; None: no bound. A lock's own option overrides
             it, also with None.
+        label: The label of locks without one of their own in the histograms of waiting and holding times; at
+            most 64 printable characters. See [`lock`][].
         engine: "native", "python", or "auto": native where it is built, python beside gevent. "native" is a
             ConfigError where it is not built, and beside gevent. See docs/operations.md.
         clock: The lease clock: seconds that also count while the machine sleeps.
@@ -261,6 +263,7 @@ class FastRedlock(BaseClient):
         on_lost: Callable[[Lock, str], Any] | None = None,
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         release_at_exit: bool | None = None,
+        label: str | None = None,
         token: bytes | None = None,
         **unknown: Unpack[NoOptions],
     ) -> Lock:
@@ -285,6 +288,10 @@ class FastRedlock(BaseClient):
                 the log has ``lock-held-long``. An explicit extend() may go beyond it.
             release_at_exit: Whether the lock is released when the interpreter exits; None: as the client's
                 option says.
+            label: Which of a few uses of locks this is, such as ``"checkout"``: a label of the histograms of
+                waiting and holding times. At most 64 printable characters; a client has at most 100
+                labels, and counts further ones as ``other``. None: the client's ``label``. See
+                docs/telemetry.md.
             token: The token of a lock that another process holds or detached; see [`Lock.detach`][]. The
                 lock is not held until ``extend()``, ``acquire()`` or ``with`` has found the token on a quorum
                 of the masters. These raise LockLost if it is gone, and never acquire again. ``release()``
@@ -307,7 +314,10 @@ class FastRedlock(BaseClient):
         if token is not None:
             lock_kind = handed_over(lock_kind, token)
         kind = self._class_of(Lock)
-        return kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit)
+        made = kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit)
+        if label is not None:
+            made._set_label(label)
+        return made
 
     def rwlock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[KindOptions[Lock]]
@@ -365,6 +375,7 @@ class FastRedlock(BaseClient):
         on_lost: Callable[[RLock, str], Any] | None = None,
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         release_at_exit: bool | None = None,
+        label: str | None = None,
         **unknown: Unpack[NoOptions],
     ) -> RLock:
         """A reentrant lock on ``resource``: one object for all threads; its holder may enter it again.
@@ -387,7 +398,7 @@ class FastRedlock(BaseClient):
         options: dict[str, Any] = {
             "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
             "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
-            "release_at_exit": release_at_exit,
+            "release_at_exit": release_at_exit, "label": label,
         }  # fmt: skip
         return RLock(self, self.lock, resource, ttl, min_validity, options, ThreadOwner())
 
@@ -402,6 +413,7 @@ class FastRedlock(BaseClient):
         on_lost: Callable[[Lock, str], Any] | None = None,
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         release_at_exit: bool | None = None,
+        label: str | None = None,
         **unknown: Unpack[NoOptions],
     ) -> Lock:
         """One lock on all of ``resources`` (1 to 1,000, no two the same), or on none, in one round trip.
@@ -423,9 +435,12 @@ class FastRedlock(BaseClient):
         auto_extension = thread_auto_extension(self, auto_extend, on_lost, max_hold)
         lock_kind = multi_lock_kind(self, resources)
         kind = self._class_of(Lock)
-        return kind(
+        made = kind(
             self, tuple(resources), lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit
         )
+        if label is not None:
+            made._set_label(label)
+        return made
 
     def acquire(
         self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1

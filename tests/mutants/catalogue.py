@@ -691,4 +691,44 @@ GREENLETS = [
     ),
 ]
 
-MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C, *GREENLETS]
+MEASURED = [
+    *of(
+        "redlock_fast/exporters/instrument.py",
+        judges("real/exporters/durations", "real/exporters/telemetry"),
+        ("a-hold-outlasts-its-lease", "min(now, lease.deadline) - granted_at", "now - granted_at"),
+        ("a-recorder-breaks-its-lock", "except Exception as failure:", "except LookupError as failure:"),
+        (
+            "a-failed-take-over-releases",
+            """            base.__enter__(self)
+            reports.granted(self, start)
+            return self
+        except BaseException as error:
+            if not isinstance(error, RedlockError) and self.lease not in (None, before):
+""",
+            """            base.__enter__(self)
+            reports.granted(self, start)
+            return self
+        except BaseException as error:
+            if True:
+""",
+        ),
+    ),
+    *of(
+        "redlock_fast/otel.py",
+        judges("real/exporters/telemetry"),
+        ("spans-of-unsampled-traces", "if context.is_valid and not", "if False and not"),
+    ),
+    *of(
+        "redlock_fast/exporters/multiprocess.py",
+        judges("real/exporters/multiprocess"),
+        ("a-child-counts-for-its-parent", "at.get() - self._before.get(key, 0.0)", "at.get()"),
+        ("counts-of-the-exit-are-lost", "atexit.register(_write_last, weakref.ref(self))", "pass"),
+    ),
+    *of(
+        "redlock_fast/locks/client_base.py",
+        judges("unit/exporters/durations"),
+        ("labels-without-bound", "if len(self._labels) <= MAX_LABELS:", "if True:"),
+    ),
+]
+
+MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C, *GREENLETS, *MEASURED]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import gc
 import inspect
@@ -97,7 +98,9 @@ class Plain:
         async def main() -> Any:
             return await result
 
-        return self._runner.run(main()) if self._runner and inspect.isawaitable(result) else result
+        if self._runner is None or not inspect.isawaitable(result):
+            return result
+        return self._runner.run(main(), context=contextvars.copy_context())  # as the caller's
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self.client, name)

@@ -76,7 +76,7 @@ with client.lock("orders:42", timeout=5.0) as lock:
 for each in (client, sharded):
     assert_type(each.lock(b"r", 10, fencing=True, on_lost=lost, auto_extend=True, max_hold=600), Lock)
     assert_type(each.lock("r", on_lost=lambda lock, reason: print(lock.token, reason)), Lock)
-    assert_type(each.lock("r", fair=True, max_extensions=None), Lock)
+    assert_type(each.lock("r", fair=True, max_extensions=None, label="checkout"), Lock)
     assert_type(each.lock("r", 10.0, **options), Lock)
     assert_type(each.lock("r", token=lock.detach(), release_at_exit=False), Lock)
     assert_type(each.rwlock("r", 10, timeout=5, auto_extend=True, on_lost=lost), ReadWriteLock[Lock])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
@@ -14,11 +15,13 @@ import redis
 from prometheus_client import CollectorRegistry, generate_latest
 from support.event_loops import Plain
 from support.forking import exit_code, fork_child
+from support.interruptions import interrupted
 from support.keys import wipe
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import FastRedlock, LockLost, QuorumUnavailable, ShardedRedlock
+from redlock_fast import ConfigError, FastRedlock, LockLost, QuorumUnavailable, ShardedRedlock, __version__
 from redlock_fast.embedded import Masters
+from redlock_fast.exporters.instrument import instrument
 from redlock_fast.prometheus import RedlockCollector
 
 MakeClient = Callable[..., FastRedlock]
@@ -288,7 +291,7 @@ def collected() -> Iterator[tuple[Any, Callable[[], dict[str, Any]]]]:
         scopes = [scope for one in data.resource_metrics for scope in one.scope_metrics] if data else []
         return {
             metric.name: {
-                tuple(sorted((point.attributes or {}).items())): point.value  # type: ignore[union-attr]
+                tuple(sorted((point.attributes or {}).items())): getattr(point, "value", point)
                 for point in metric.data.data_points
             }
             for scope in scopes
@@ -314,13 +317,12 @@ def test_opentelemetry_tells_the_same(
     client.wait(lock.release())
     found = collect()
     assert found["redlock_fast.acquires"][(("client", "orders"), ("outcome", "acquired"))] == 1
-    assert found["redlock_fast.grant_count"] == {(("client", "orders"),): 1}
-    assert found["redlock_fast.grant_bucket"][(("client", "orders"), ("le", "+Inf"))] == 1
+    assert found["redlock_fast.grant"][(("client", "orders"),)].count == 1
     name = client.client.masters.connector.names()[0]
     up = found["redlock_fast.master_up"][(("client", "orders"), ("master", name))]
     assert up == page("master_up", client="orders", master=name) == 1
     client.close()
-    assert not any(collect().values())
+    assert {name for name, points in collect().items() if points} == {"redlock_fast.grant"}
 
 
 @pytest.fixture
@@ -364,37 +366,111 @@ def life(client: Plain) -> None:
 EXPECTED = [
     ("acquire", "acquired"),
     ("acquire", "contended"),
-    ("extend", None),
+    ("extend", "extended"),
     ("release", "released"),
     ("extend", "LockLost"),
     ("acquire", "acquired"),
-    ("release", None),
+    ("release", "released"),
 ]
+#: With ``slower_than``: what another holder refused, and what failed.
+BAD = [EXPECTED[1], EXPECTED[4]]
 
 
-@pytest.mark.parametrize("resources", [False, True])
+def written(exporter: Any) -> list[tuple[str, str | None]]:
+    """The operation and the error or outcome of each span."""
+    return [
+        (
+            span.name.removeprefix("redlock_fast."),
+            span.attributes.get("error.type") or span.attributes.get("redlock_fast.outcome"),
+        )
+        for span in exporter.get_finished_spans()
+    ]
+
+
+@pytest.mark.parametrize(("resources", "slower_than"), [(False, 0.0), (True, 0.0), (False, 3600.0)])
 def test_spans(
-    exporter: Any, provider: Any, valkey: Masters, plain: Callable[..., Plain], resources: bool
+    exporter: Any,
+    provider: Any,
+    valkey: Masters,
+    plain: Callable[..., Plain],
+    resources: bool,
+    slower_than: float,
 ) -> None:
     from redlock_fast.otel import trace
 
-    client = plain(valkey).at_full_strength()
+    client = plain(valkey, label="till").at_full_strength()
     untraced = client.client.lock("before")
     client.wait(untraced.acquire())
-    trace(client.client, provider, resources=resources)
+    trace(client.client, provider, resources=resources, slower_than=slower_than)
     life(client)
+    expected = BAD if slower_than else EXPECTED
     spans = exporter.get_finished_spans()
-    told = [
-        (
-            span.name.removeprefix("redlock_fast."),
-            span.attributes.get("redlock_fast.outcome") or span.attributes.get("error.type"),
-        )
-        for span in spans
-    ]
-    assert told == EXPECTED
-    assert [not span.status.is_ok for span in spans] == [outcome == "LockLost" for _, outcome in EXPECTED]
+    assert written(exporter) == expected
+    assert [not span.status.is_ok for span in spans] == [outcome == "LockLost" for _, outcome in expected]
     assert all(("secret" in span.to_json()) == resources for span in spans), "a name may be personal data"
+    assert {span.attributes["redlock_fast.label"] for span in spans} == {"till"}
+    assert {span.instrumentation_scope.version for span in spans} == {__version__}
     client.wait(untraced.release())
+
+
+def test_span_of_what_was_slow(
+    exporter: Any, provider: Any, valkey: Masters, plain: Callable[..., Plain]
+) -> None:
+    """The span lasts as long as the wait, and is the child of the caller's span."""
+    from opentelemetry.trace import get_tracer
+
+    from redlock_fast.otel import trace
+
+    client = plain(valkey).at_full_strength()
+    trace(client.client, provider, slower_than=0.1)
+    holder, waiter = client.client.lock("r", ttl=0.5), client.client.lock("r")
+    assert client.wait(holder.acquire())
+    with get_tracer("app", tracer_provider=provider).start_as_current_span("request") as request:
+        assert client.wait(waiter.acquire())
+    slow, around = exporter.get_finished_spans()
+    assert slow.name == "redlock_fast.acquire"
+    assert slow.parent.span_id == request.get_span_context().span_id
+    assert around.start_time <= slow.start_time
+    assert slow.end_time <= around.end_time
+    assert slow.end_time - slow.start_time >= 0.1e9
+    client.wait(waiter.release())
+
+
+def test_trace_that_is_not_sampled(valkey: Masters, plain: Callable[..., Plain]) -> None:
+    """Catches: a sampler that is asked, and a span that is made, for what nobody will see."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler
+    from opentelemetry.trace import get_tracer
+
+    from redlock_fast.otel import trace
+
+    class Asked(Sampler):
+        names: list[str] = []  # noqa: RUF012
+
+        def should_sample(
+            self, parent_context: Any, trace_id: int, name: str, *args: Any, **more: Any
+        ) -> Any:
+            self.names.append(name)
+            return ALWAYS_OFF.should_sample(parent_context, trace_id, name, *args, **more)
+
+        def get_description(self) -> str:
+            return "asked"
+
+    provider = TracerProvider(sampler=Asked(), shutdown_on_exit=False)
+    client = plain(valkey).at_full_strength()
+    trace(client.client, provider)
+    with get_tracer("app", tracer_provider=provider).start_as_current_span("request"):
+        life(client)
+    assert Asked.names == ["request"]
+    life(client)
+    assert len(Asked.names) == 1 + len(EXPECTED), "without a span around it the sampler decides"
+
+
+def test_negative_threshold(valkey: Masters) -> None:
+    from redlock_fast.otel import trace
+
+    with FastRedlock(valkey.urls) as client, pytest.raises(ConfigError, match="slower_than"):
+        trace(client, slower_than=-0.01)
 
 
 def test_spans_with_exceptions_and_with_metrics(
@@ -417,34 +493,99 @@ def test_spans_with_exceptions_and_with_metrics(
     assert page("grant_seconds_count") == 1
 
 
-def test_lock_whose_span_breaks_is_not_held(valkey: Masters, plain: Callable[..., Plain]) -> None:
-    """Catches: acquired, and then an exception in place of the body: nobody would release it."""
-    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+class Raises:
+    """A recorder that raises this for each acquire."""
 
-    from redlock_fast.otel import trace
+    slower_than = 0.0
 
-    class Broken(SpanProcessor):
-        def on_end(self, span: Any) -> None:
-            raise OSError("the disk is full")
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
 
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(Broken())
+    def record(self, operation: str, *args: Any) -> None:
+        if operation == "acquire":
+            raise self.error
+
+    def held(self, *args: Any) -> None: ...
+
+
+@pytest.mark.parametrize("scoped", [True, False])
+def test_lock_whose_recorder_breaks(
+    valkey: Masters, plain: Callable[..., Plain], caplog: pytest.LogCaptureFixture, scoped: bool
+) -> None:
+    """An error of telemetry is logged. What a signal handler raises there releases the lock."""
     client = plain(valkey).at_full_strength()
-    trace(client.client, provider)
+    recorder = Raises(OSError("the disk is full"))
+    instrument(client.client, recorder)
     lock = client.client.lock("r")
 
-    async def scoped() -> None:
-        async with lock:
-            pass
+    async def enter() -> None:
+        await lock.__aenter__()
+
+    def acquire() -> Any:
+        if scoped:
+            return client.wait(enter()) if client._runner else lock.__enter__()
+        return client.wait(lock.acquire())
+
+    acquire()
+    assert lock.locked()
+    assert [record.event for record in caplog.records] == ["recorder-error"]
+    client.wait(lock.release())
+    recorder.error = SystemExit()
+    with pytest.raises(SystemExit):
+        acquire()
+    assert not lock.locked()
+    assert client.locked("r") is False
+
+
+def test_interrupted_lock_with_spans_is_not_left(
+    provider: Any, valkey: Masters, connected: MakeClient
+) -> None:
+    """A KeyboardInterrupt at each moment: after ``with`` has raised, the lock is not held."""
+    from redlock_fast.otel import trace
+
+    client = connected(valkey)
+    trace(client, provider)
 
     def enter() -> None:
         with lock:
             pass
 
-    with pytest.raises(OSError, match="disk"):
-        client.wait(scoped()) if client._runner else enter()
-    assert not lock.locked()
+    for number in itertools.count():
+        lock = client.lock("r")
+        moment = interrupted(enter, number, spared=("exporters/instrument.py",))
+        if moment is None:
+            break
+        if lock.locked():
+            assert moment == "call leave", "on the way in, before anything of a release has begun"
+            lock.release()
+    assert number > 5
     assert client.locked("r") is False
+
+
+def test_failed_take_over_keeps_the_key(
+    provider: Any, valkey: Masters, plain: Callable[..., Plain], all_masters: None
+) -> None:
+    """Catches: an acquire of a token that fails, and a wrapper that then releases another process' lock."""
+    from redlock_fast.otel import trace
+
+    owner, client = plain(valkey).at_full_strength(), plain(valkey, node_timeout=0.3).at_full_strength()
+    trace(client.client, provider)
+    lock = owner.client.lock("r", ttl=TTL)
+    owner.wait(lock.acquire())
+    taken = client.client.lock("r", token=lock.token)
+
+    async def enter() -> None:
+        await taken.__aenter__()
+
+    for master in valkey[:3]:
+        master.pause()
+    for attempt in (taken.acquire, enter if client._runner else taken.__enter__):
+        with pytest.raises(QuorumUnavailable):
+            client.wait(attempt())
+    for master in valkey:
+        master.resume()
+    assert client.locked("r") is True
+    owner.wait(lock.release())
 
 
 def test_every_maker_of_locks_is_traced(

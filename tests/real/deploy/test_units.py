@@ -1,0 +1,62 @@
+"""deploy/systemd: by the steps of deploy/README.md, the unit starts a master that locks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from support.deployment import DEPLOY, make_secrets
+from support.waiting import eventually
+
+from redlock_fast import FastRedlock
+from redlock_fast.embedded import find_server
+
+UNIT = (DEPLOY / "systemd" / "redlock-master.service").read_text()
+README = (DEPLOY / "README.md").read_text()
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """The URL of a master that runs the unit's command, with the folders of a test."""
+    make_secrets(tmp_path / "secrets")
+    (command,) = re.findall(r"^ExecStart=/usr/bin/valkey-server (.*)$", UNIT, re.MULTILINE)
+    (state,) = re.findall(r"^StateDirectory=(.*)$", UNIT, re.MULTILINE)
+    (sed,) = re.findall(r"^sed (?:.*\\\n)*.*$", README, re.MULTILINE)
+    data, config, socket = tmp_path / state, tmp_path / "valkey.conf", tmp_path / "socket"
+    data.mkdir()
+    places = {
+        "/etc/redlock/users.acl": tmp_path / "secrets" / "users.acl",
+        f"/var/lib/{state}": data,
+        command: config,
+    }
+    for place, here in places.items():
+        assert place in sed, "the configuration has the folders of the unit"
+        sed = sed.replace(place, str(here))
+    subprocess.run(["sh", "-c", sed], cwd=DEPLOY, check=True)
+    start = [find_server("valkey"), config, "--port", "0", "--unixsocket", socket]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(start, stdout=log)
+    try:
+        eventually(lambda: socket.exists() or process.poll() is not None, "it listens")
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        password = (tmp_path / "secrets" / "redlock-password").read_text().strip()
+        yield f"unix://redlock:{password}@{socket}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_the_command_of_the_unit(address: str, tmp_path: Path) -> None:
+    with redis.Redis.from_url(address) as node:
+        assert node.config_get("append*")["appendfsync"] == "always"  # type: ignore[index]
+        assert node.config_get("dir")["dir"] == str(tmp_path / "redlock-master")  # type: ignore[index]
+    with (
+        FastRedlock([address], node_timeout=5.0, connect_timeout=20.0) as client,
+        client.lock("r", fencing=True, timeout=5.0) as lock,
+    ):
+        assert lock.fencing_token
+    assert any((tmp_path / "redlock-master").rglob("*.aof"))
