@@ -21,6 +21,7 @@ MODELS = (
     "connections",
     "guard",
     "sentinel",
+    "membership",
 )
 
 

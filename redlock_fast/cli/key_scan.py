@@ -122,7 +122,7 @@ class Server:
 
     def __init__(self, target: Target, timeout: float) -> None:
         self.name: str = target.name
-        self.error = ""
+        self.error: str = ""
         self.complete: bool = True  # SCAN has returned all names
         self.end: float = 0.0
         self._target = target
