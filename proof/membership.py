@@ -244,6 +244,7 @@ CHANGES = {
 }
 NAIVE, STALE = ((OLD, NEW),), ((OLD, JOINT), (OLD, JOINT, NEW))
 BUSY = Rules(CHANGES["3 to 5"], extensions=2, forgets=1)
+AS_ACQUIRED = replace(BUSY, extend_by_step=False)
 
 CASES = [
     *(case(f"no joint step, {name}", Rules(one, NAIVE), "two holders") for name, one in CHANGES.items()),
@@ -252,6 +253,6 @@ CASES = [
     case("no guard", replace(BUSY, guard=False), "two holders"),
     case("phase 2 does not wait", replace(BUSY, wait=False), "two holders", quick=False),
     case("a client restarts with the old list", replace(BUSY, steps=STALE), "two holders", quick=False),
-    case("an old lease is extended as it was", replace(BUSY, extend_by_step=False), "two holders", quick=False),
+    case("an old lease is extended as it was", AS_ACQUIRED, "two holders", quick=False),
     case("ours, 3 to 5, extensions, a master forgets", BUSY, quick=False),
 ]
