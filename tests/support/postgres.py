@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -50,5 +51,5 @@ def postgres() -> Iterator[str]:
             eventually(lambda: "ready to accept connections" in log.read_text(), "PostgreSQL starts")
             yield folder
         finally:
-            process.terminate()
+            process.send_signal(signal.SIGINT)  # ends connections, too
             process.wait(DEADLINE)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,32 +50,35 @@ def urls(database: str) -> tuple[str, str]:
     """The URLs for blocking and for asyncio, of a database with one account."""
     kind, _, rest = database.partition(":")
     blocking, loop = DRIVERS[kind]
-    engine = create_engine(f"{blocking}:{rest}")
-    Base.metadata.drop_all(engine)
-    Base.metadata.create_all(engine)
-    with Session(engine) as session, session.begin():
-        session.add(Account(id=7, balance=100))
-    engine.dispose()
+    with opened(f"{blocking}:{rest}") as engine:
+        Base.metadata.drop_all(engine)
+        Base.metadata.create_all(engine)
+        with Session(engine) as session, session.begin():
+            session.add(Account(id=7, balance=100))
     return f"{blocking}:{rest}", f"{loop}:{rest}"
 
 
-def core(url: str, change: Any) -> int:
+@contextmanager
+def opened(url: str) -> Iterator[Any]:
     engine = create_engine(url)
-    with engine.begin() as connection:
-        rows = written(connection.execute(change))
-    engine.dispose()
-    return rows
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def core(url: str, change: Any) -> int:
+    with opened(url) as engine, engine.begin() as connection:
+        return written(connection.execute(change))
 
 
 def orm(url: str, change: Any) -> int:
     """The session has the row, and sees the new values."""
-    engine = create_engine(url)
-    with Session(engine) as session, session.begin():
+    with opened(url) as engine, Session(engine) as session, session.begin():
         account = session.get_one(Account, 7)
         rows = written(session.execute(change))
         assert account.fence == session.scalar(select(Account.fence))
-    engine.dispose()
-    return rows
+        return rows
 
 
 async def aio_core(url: str, change: Any) -> int:
@@ -120,10 +124,8 @@ def test_a_later_token_wins(urls: tuple[str, str], way: str) -> None:
     assert write(new) == 1, "the token alone"
     with pytest.raises(StaleToken, match="later token"):
         write(old, balance=0)
-    engine = create_engine(urls[0])
-    with engine.connect() as connection:
+    with opened(urls[0]) as engine, engine.connect() as connection:
         assert connection.execute(select(Account.balance, Account.fence)).one() == (120, new)
-    engine.dispose()
     with pytest.raises(StaleToken, match="does not exist"):
         run(urls, fenced_update(column, new + 1).where(Account.__table__.c.id == 8))
 
@@ -148,10 +150,8 @@ def test_a_process_that_wakes_up_late_changes_no_row(urls: tuple[str, str], valk
         late.send_signal(signal.SIGCONT)
         assert late.communicate()[0] == "0\n"
     assert (late.returncode, other.returncode) == (0, 0)
-    engine = create_engine(urls[0])
-    with engine.connect() as connection:
+    with opened(urls[0]) as engine, engine.connect() as connection:
         assert connection.execute(select(Account.balance)).scalar() == 1100
-    engine.dispose()
 
 
 def test_bad_arguments() -> None:
