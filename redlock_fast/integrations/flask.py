@@ -100,7 +100,7 @@ class Redlock:
 
         def decorate(view: Callable[P, R]) -> Callable[P, R]:
             if not inspect.iscoroutinefunction(view):
-                check_plain(view)
+                check_plain(view, "synchronized")
 
             @wraps(view)
             def locked(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -44,8 +44,8 @@ def synchronized(
     name = name_of(resource)
 
     def decorate(view: View) -> View:
-        made: Any = _async_view(view) if iscoroutinefunction(view) else _sync_view(view)
-        return made
+        locked: View = _async_view(view) if iscoroutinefunction(view) else _sync_view(view)
+        return locked
 
     def _async_view(view: Any) -> Any:
         @wraps(view)
@@ -56,7 +56,7 @@ def synchronized(
         return locked
 
     def _sync_view(view: Any) -> Any:
-        check_plain(view)
+        check_plain(view, "synchronized")
         inner = _atomic(view)
 
         @wraps(view)
