@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import ParamSpec, TypeVar, Unpack
 
 from .. import FastRedlock, Lock
 from ..errors import ConfigError, needs

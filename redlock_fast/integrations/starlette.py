@@ -52,9 +52,9 @@ def lifespan(
 
     @asynccontextmanager
     async def opened(app: Any) -> AsyncIterator[dict[str, Any]]:
-        async with AsyncFastRedlock(masters, **settings) as client:
-            async with own(app) if own else nullcontext() as state:
-                yield {**(state or {}), STATE: client}
+        inner = own(app) if own else nullcontext()
+        async with AsyncFastRedlock(masters, **settings) as client, inner as state:
+            yield {**(state or {}), STATE: client}
 
     return opened
 
@@ -72,7 +72,7 @@ def client_of(connection: HTTPConnection) -> AsyncFastRedlock:
     client: AsyncFastRedlock | None = getattr(connection.state, STATE, None)
     if client is None:
         raise ConfigError(
-            "no client: the application needs lifespan=lifespan(masters), and its server must run the lifespan"
+            "no client: the application needs lifespan=lifespan(masters), and a server that runs the lifespan"
         )
     return client
 

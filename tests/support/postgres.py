@@ -17,7 +17,13 @@ from support.waiting import DEADLINE, eventually
 
 #: Where Debian has them, beside PATH.
 VERSIONS = Path("/usr/lib/postgresql")
-FAST = ("fsync=off", "full_page_writes=off", "synchronous_commit=off", "shared_buffers=8MB", "max_connections=20")
+FAST = (
+    "fsync=off",
+    "full_page_writes=off",
+    "synchronous_commit=off",
+    "shared_buffers=8MB",
+    "max_connections=20",
+)
 
 
 def find(program: str) -> str:
@@ -34,7 +40,9 @@ def postgres() -> Iterator[str]:
     """The folder of its unix socket. The user and the database are ``postgres``, without a password."""
     initdb, server = find("initdb"), find("postgres")
     # It refuses to run as root.
-    user: dict[str, Any] = {"user": "nobody", "group": "nogroup", "extra_groups": []} if not os.getuid() else {}
+    user: dict[str, Any] = (
+        {"user": "nobody", "group": "nogroup", "extra_groups": []} if not os.getuid() else {}
+    )
     with tempfile.TemporaryDirectory(prefix="redlock-fast-pg-", dir="/tmp") as folder:
         if user:
             shutil.chown(folder, user["user"])
@@ -42,7 +50,19 @@ def postgres() -> Iterator[str]:
         log = Path(folder, "log")
         with log.open("wb") as out:
             options: dict[str, Any] = {"stdout": out, "stderr": out, "cwd": folder, **user}
-            init = [initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
+            init = [
+                initdb,
+                "-D",
+                data,
+                "-U",
+                "postgres",
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--no-locale",
+                "--no-sync",
+            ]
             subprocess.run(init, check=True, **options)
             settings = [word for setting in FAST for word in ("-c", setting)]
             command = [server, "-D", data, "-k", folder, "-h", "", *settings]

@@ -17,8 +17,15 @@ from support.web_apps import TTL
 
 from redlock_fast.embedded import Masters
 
-GUNICORN = "--workers=2 --threads=4 --preload --no-control-socket --bind=fd://{fd} --log-level=warning".split()
-UVICORN = "--workers=2 --factory --fd={fd} --log-level=warning --no-access-log".split()
+GUNICORN = [
+    "--workers=2",
+    "--threads=4",
+    "--preload",
+    "--no-control-socket",
+    "--bind=fd://{fd}",
+    "--log-level=warning",
+]
+UVICORN = ["--workers=2", "--factory", "--fd={fd}", "--log-level=warning", "--no-access-log"]
 TESTS = Path(__file__).parents[1]
 CALLERS = 6
 
@@ -97,7 +104,9 @@ def check_server(command: Sequence[str], masters: Masters, log: Path, paths: Seq
             masters[0].kill()
             before = crowd.count(200)
             eventually(
-                lambda: crowd.count(200) >= before + 10 and crowd.count(409) >= 5 and len(crowd.processes()) == 2,
+                lambda: (
+                    crowd.count(200) >= before + 10 and crowd.count(409) >= 5 and len(crowd.processes()) == 2
+                ),
                 "both processes work after the death of a master, and refuse requests",
                 deadline=40.0,
             )

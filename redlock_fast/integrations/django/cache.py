@@ -1,12 +1,12 @@
 """The client class for django-redis: ``cache.lock()`` is over the quorum of ``settings.REDLOCK_FAST``.
 
-    CACHES = {
-        "default": {
-            "BACKEND": "django_redis.cache.RedisCache",
-            "LOCATION": "redis://cache:6379",
-            "OPTIONS": {"REDIS_CLIENT_CLASS": "redlock_fast.integrations.django.cache.QuorumRedis"},
-        }
+CACHES = {
+    "default": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": "redis://cache:6379",
+        "OPTIONS": {"REDIS_CLIENT_CLASS": "redlock_fast.integrations.django.cache.QuorumRedis"},
     }
+}
 """
 
 import functools

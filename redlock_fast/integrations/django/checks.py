@@ -16,19 +16,19 @@ from .clients import SETTING, client
 
 @register("redlock_fast")
 def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """The settings: E001 an error in them, W001 fewer than three masters, W002 an even number, W003 no timeout."""
+    """The settings: E001 an error, W001 fewer than three masters, W002 an even number, W003 no timeout."""
     try:
         made = client()
     except (ConfigError, TypeError) as error:
-        text = str(error) if isinstance(error, ConfigError) else f"settings.{SETTING} has a key that is no text"
+        known = isinstance(error, ConfigError)
+        text = str(error) if known else f"settings.{SETTING} has a key that is no text"
         return [Error(text, id="redlock_fast.E001")]
     masters = len(made.health())
     found: list[CheckMessage] = []
     if masters < 3:
         hint = "Use three or five masters on different machines."
-        found.append(
-            Warning(f"{masters} of {masters} masters must be up for a lock.", hint=hint, id="redlock_fast.W001")
-        )
+        text = f"{masters} of {masters} masters must be up for a lock."
+        found.append(Warning(text, hint=hint, id="redlock_fast.W001"))
     if masters % 2 == 0:
         hint = "Use an odd number of masters."
         text = f"{masters} masters tolerate no more failures than {masters - 1}."
@@ -50,7 +50,8 @@ def check_masters(app_configs: Any, **_: Any) -> list[CheckMessage]:
     end = time.monotonic() + made.connect_timeout
     found: list[CheckMessage] = []
     if not made.connect():
-        found.append(Error("No quorum of masters can be reached: no lock is granted.", id="redlock_fast.E002"))
+        text = "No quorum of masters can be reached: no lock is granted."
+        found.append(Error(text, id="redlock_fast.E002"))
     while any(one.state == "connecting" for one in made.health()) and time.monotonic() < end:
         time.sleep(0.01)
     for one in made.health():

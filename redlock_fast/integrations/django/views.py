@@ -65,9 +65,7 @@ def synchronized(
                 response = inner(request, *args, **kwargs)
                 if inspect.isawaitable(response):  # its body would run without the lock
                     getattr(response, "close", lambda: None)()
-                    raise ConfigError(
-                        f"synchronized: {view!r} returns a coroutine, and is no async function"
-                    )
+                    raise ConfigError(f"synchronized: {view!r} returns a coroutine, and is no async function")
                 return response
 
         # Django looks here for the databases whose transaction does not go around the view.

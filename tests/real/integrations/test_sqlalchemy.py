@@ -31,7 +31,10 @@ from redlock_fast.integrations.sqlalchemy import fenced_update, written  # noqa:
 
 WORKER = Path(__file__).parents[2] / "support" / "worker_fenced_update.py"
 #: The same database for blocking and for asyncio.
-DRIVERS = {"postgresql": ("postgresql+psycopg", "postgresql+psycopg"), "sqlite": ("sqlite", "sqlite+aiosqlite")}
+DRIVERS = {
+    "postgresql": ("postgresql+psycopg", "postgresql+psycopg"),
+    "sqlite": ("sqlite", "sqlite+aiosqlite"),
+}
 
 
 @pytest.fixture(scope="module", params=DRIVERS)

@@ -22,7 +22,9 @@ with warnings.catch_warnings():
 
 
 def test_requests_in_two_processes(valkey: Masters, tmp_path: Path) -> None:
-    check_server(["uvicorn", "support.web_apps:fastapi_app", *UVICORN], valkey, tmp_path / "log", ["/orders/7"])
+    check_server(
+        ["uvicorn", "support.web_apps:fastapi_app", *UVICORN], valkey, tmp_path / "log", ["/orders/7"]
+    )
 
 
 def test_a_composed_application(valkey: Masters) -> None:
@@ -64,16 +66,16 @@ def test_mistakes(valkey: Masters) -> None:
         lifespan(valkey.urls, ttl=-1.0)
     with pytest.raises(ConfigError, match="'0' is no name"):
         request_lock("orders:{0}")
-    made = FastAPI()
+    made, order_lock = FastAPI(), request_lock("orders:{order}")
 
     @made.get("/orders")
-    async def view(lock: AsyncLock = request_lock("orders:{order}")) -> None: ...
+    async def view(lock: AsyncLock = order_lock) -> None: ...
 
     with TestClient(made) as one, pytest.raises(ConfigError, match="the path has no 'order'"):
         one.get("/orders")
 
     @made.get("/orders/{order}")
-    async def other(lock: AsyncLock = request_lock("orders:{order}")) -> None: ...
+    async def other(lock: AsyncLock = order_lock) -> None: ...
 
     with TestClient(made) as one, pytest.raises(ConfigError, match="needs lifespan=lifespan"):
         one.get("/orders/1")
