@@ -25,8 +25,8 @@ def refusal(error: Exception, client: BaseClient | None) -> Refusal:
     """The answer for ``error``, one of ``ERRORS``.
 
     409 for Contended and 503 for QuorumUnavailable: the lock was not acquired. ``Retry-After`` is
-    ``error.retry_after``, or else the ttl of ``client``: by then the lease of a holder that died has ended.
-    It is in whole seconds, at least 1. A lost lock is 500 without ``Retry-After``, because the work may be done
+    ``error.retry_after``, or else the ttl of ``client``: by then the lease of a dead holder has ended. It is
+    in whole seconds, at least 1. A lost lock is 500 without ``Retry-After``, because the work may be done
     already, and the log gets the traceback.
     """
     if not isinstance(error, LockNotAcquired):

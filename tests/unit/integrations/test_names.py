@@ -22,7 +22,7 @@ def test_names() -> None:
     ("resource", "why"),
     [
         (None, "must be str, bytes or a function, not NoneType"),
-        ("orders:{", "expected '}'"),
+        ("orders:{", "write {{ or }} for a brace"),
         ("orders:{}", "'' is no name of a parameter"),
         ("orders:{0}", "'0' is no name"),
         ("{order.__class__}", "'order.__class__' is no name"),

@@ -37,7 +37,7 @@ ELSEWHERE = {
     # drop-ins, by the behaviour that their originals publish
     "real/compat": ("compat",),
     # in one project
-    "real/integrations/test_django.py": ("integrations/django",),
+    "real/integrations/django": ("integrations/django",),
     # commands, as users run them
     "real/cli/demo/test_run.py": ("cli/demo",),
     "real/cli/test_status.py": ("cli",),
