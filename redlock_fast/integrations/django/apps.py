@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from django.apps import AppConfig
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # Django has no types, and the type of a public base class must be known
+    AppConfig = object
+else:
+    from django.apps import AppConfig
 
 
 class RedlockConfig(AppConfig):
