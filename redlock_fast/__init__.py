@@ -16,6 +16,7 @@ from .errors import (
     QuorumTimeout,
     QuorumUnavailable,
     RedlockError,
+    StaleToken,
     TooManyExtensions,
     WrongLoop,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "Retry",
     "ShardedRedlock",
     "SingleRun",
+    "StaleToken",
     "Stats",
     "TooManyExtensions",
     "WrongLoop",

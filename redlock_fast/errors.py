@@ -145,6 +145,13 @@ class LockLost(RedlockError):
     """
 
 
+class StaleToken(LockLost):
+    """A resource refused a write: a holder with a later fencing token has written, so the lock is lost.
+
+    The write changed nothing. Do not repeat it.
+    """
+
+
 class TooManyExtensions(RedlockError):
     """The lock was extended ``max_extensions`` times; it stays held until its deadline."""
 

@@ -32,6 +32,7 @@ EVENTS = (
     "recorder-error",
     "renewal-error",
     "too-many-labels",
+    "request-lost-lock",
 )
 
 

@@ -62,7 +62,8 @@ COPIES = {
 def exceptions() -> Iterator[type[BaseException]]:
     """All classes of exceptions that are defined in the package."""
     for module in pkgutil.walk_packages(redlock_fast.__path__, "redlock_fast."):
-        if not module.name.endswith(("__main__", "_native")):
+        # A module of integrations needs its framework, and defines no exceptions.
+        if not module.name.endswith(("__main__", "_native")) and ".integrations." not in module.name:
             for value in vars(importlib.import_module(module.name)).values():
                 defined_here = getattr(value, "__module__", "") == module.name
                 if defined_here and isinstance(value, type) and issubclass(value, BaseException):

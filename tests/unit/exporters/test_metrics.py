@@ -31,7 +31,7 @@ def test_events_are_these_and_stay() -> None:
         "connector-error", "fork-error", "lock-held-long", "lock-lost", "master-anonymous",
         "master-connected", "master-fault", "master-guarded", "master-lost", "master-may-forget",
         "master-trusted", "master-unreachable", "on-lost-error", "once-per-shortened", "recorder-error",
-        "renewal-error", "too-many-labels",
+        "renewal-error", "request-lost-lock", "too-many-labels",
     }  # fmt: skip
 
 

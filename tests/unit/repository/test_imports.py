@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,3 +131,11 @@ def package_with(folder: Path, file: str, source: str) -> Path:
     path.parent.mkdir(parents=True)
     path.write_text(source)
     return folder / "redlock_fast"
+
+
+def test_no_framework_comes_with_the_package() -> None:
+    script = "import redlock_fast, redlock_fast.integrations, redlock_fast.aio, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    frameworks = {"asgiref", "django", "fastapi", "flask", "psycopg", "sqlalchemy", "starlette"}
+    assert "redlock_fast.integrations" in done.stdout.split()
+    assert not frameworks & {name.partition(".")[0] for name in done.stdout.split()}

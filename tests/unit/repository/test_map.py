@@ -36,6 +36,8 @@ ELSEWHERE = {
     "real/exporters/test_telemetry.py": ("exporters/instrument", "otel", "prometheus", "telemetry"),
     # drop-ins, by the behaviour that their originals publish
     "real/compat": ("compat",),
+    # in one project
+    "real/integrations/django": ("integrations/django",),
     # commands, as users run them
     "real/cli/demo/test_run.py": ("cli/demo",),
     "real/cli/test_status.py": ("cli",),

@@ -1,0 +1,84 @@
+"""The decorator of views."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from asgiref.sync import iscoroutinefunction
+from django.db import connections, transaction
+
+from ...errors import ConfigError
+from ...locks.decorated import check_plain
+from ...locks.options import Resource
+from ..names import name_of
+from .clients import async_client, client
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+
+def synchronized(
+    resource: Resource | Callable[..., Resource], ttl: float | None = None, **options: Any
+) -> Callable[[View], View]:
+    """Decorator: the view, sync or async, runs only while it holds the lock on ``resource``.
+
+    ``resource``: text with parameters of the path, such as ``"orders:{order_id}"``, or a function of the
+    request and the view's other arguments. ``ttl`` in seconds and ``options``: those of
+    [`FastRedlock.lock`][]. The transaction of ``ATOMIC_REQUESTS`` begins and ends inside the lock, so the
+    next holder sees what was committed. A streaming body runs without the lock. For a class decorate
+    ``as_view()``.
+
+    Examples:
+        >>> @synchronized("orders:{order_id}", timeout=0)
+        ... def ship(request, order_id): ...
+
+    Raises:
+        ConfigError: A bad ``resource``, or a generator function; at a request, a path without the
+            parameters of ``resource``, a bad option, or a sync view that returns a coroutine.
+        Contended: At a request: another holder has the lock.
+        QuorumUnavailable: At a request: too few masters can be reached.
+        LockLost: At a request: the lease ended before the view returned.
+    """
+    name = name_of(resource)
+
+    def decorate(view: View) -> View:
+        locked: View = _async_view(view) if iscoroutinefunction(view) else _sync_view(view)
+        return locked
+
+    def _async_view(view: Any) -> Any:
+        @wraps(view)
+        async def locked(request: Any, *args: Any, **kwargs: Any) -> Any:
+            async with async_client().lock(name(request, *args, **kwargs), ttl, **options):
+                return await view(request, *args, **kwargs)
+
+        return locked
+
+    def _sync_view(view: Any) -> Any:
+        check_plain(view, "synchronized")
+        inner = _atomic(view)
+
+        @wraps(view)
+        def locked(request: Any, *args: Any, **kwargs: Any) -> Any:
+            with client().lock(name(request, *args, **kwargs), ttl, **options):
+                response = inner(request, *args, **kwargs)
+                if inspect.isawaitable(response):  # its body would run without the lock
+                    getattr(response, "close", lambda: None)()
+                    raise ConfigError(f"synchronized: {view!r} returns a coroutine, and is no async function")
+                return response
+
+        # Django looks here for the databases whose transaction does not go around the view.
+        vars(locked)["_non_atomic_requests"] = set(connections)
+        return locked
+
+    return decorate
+
+
+def _atomic(view: Any) -> Any:
+    """``view`` in the transactions of ``ATOMIC_REQUESTS``."""
+    without = getattr(view, "_non_atomic_requests", ())
+    for alias, settings in connections.settings.items():
+        if settings["ATOMIC_REQUESTS"] and alias not in without:
+            view = transaction.atomic(using=alias)(view)
+    return view

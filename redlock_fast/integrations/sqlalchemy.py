@@ -1,0 +1,67 @@
+"""Fenced updates in SQLAlchemy: a statement that a holder with a later token has made useless is refused.
+
+    from redlock_fast.integrations.sqlalchemy import fenced_update, written
+
+    with client.lock("account:7", fencing=True) as lock, Session(engine) as session, session.begin():
+        change = fenced_update(Account.fence, lock.fencing_token).where(Account.id == 7)
+        written(session.execute(change.values(balance=120)))
+
+See docs/recipes/fenced-updates.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ConfigError, StaleToken, needs
+
+with needs("sqlalchemy", "sqlalchemy>=2"):
+    from sqlalchemy import Column, Result, Update, or_, update
+    from sqlalchemy.orm import QueryableAttribute
+
+
+def fenced_update(column: QueryableAttribute[Any] | Column[Any], token: int | None) -> Update:
+    """``update()`` of the table of ``column``, which holds the largest token that has written to a row.
+
+    The statement compares and sets ``column``: a row with a larger token does not change. It still needs a
+    ``where()`` for the rows, and ``values()``. Without ``values()`` it only sets the token: as the first
+    statement of a transaction it refuses earlier holders before the holder reads. Works with Core and ORM,
+    for sessions and connections, also of asyncio. ``column``: 64 bits (``BigInteger``); NULL is a row that
+    no token has written to. ``token``: ``lock.fencing_token``.
+
+    Examples:
+        >>> change = fenced_update(Account.fence, lock.fencing_token).where(Account.id == 7)
+        >>> written(session.execute(change.values(balance=120)))
+
+    Raises:
+        ConfigError: No column of a table, or no token: the lock is not held, or not with ``fencing=True``.
+    """
+    if isinstance(token, bool) or not isinstance(token, int):
+        raise ConfigError(
+            f"token must be the fencing_token of a held lock with fencing=True, not {type(token).__name__}"
+        )
+    if not isinstance(column, (QueryableAttribute, Column)):
+        raise ConfigError(f"column must be a column of a table, not {type(column).__name__}")
+    table = column.class_ if isinstance(column, QueryableAttribute) else column.table
+    return update(table).where(or_(column.is_(None), column <= token)).values({column: token})
+
+
+def written(result: Result[Any]) -> int:
+    """The number of rows that a fenced update changed, at least 1.
+
+    Examples:
+        >>> written(await connection.execute(change.values(balance=120)))
+
+    Raises:
+        StaleToken: No row was changed. Roll back, stop, and forget what was read under the lock.
+    """
+    rows: int = getattr(result, "rowcount", -1)
+    if rows < 1:
+        raise StaleToken(
+            f"the fenced update changed no row (rowcount {rows}): "
+            "a holder with a later token has written, or the row does not exist"
+        )
+    return rows
+
+
+__all__ = ["fenced_update", "written"]

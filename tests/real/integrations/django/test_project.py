@@ -1,0 +1,152 @@
+"""Django: a real server with sync and async views, transactions, checks, and the cache of django-redis."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from support.web_server import GUNICORN, check_server
+
+from redlock_fast import AsyncFastRedlock, ConfigError, Contended, FastRedlock
+from redlock_fast.compat import close_all
+from redlock_fast.embedded import Masters
+
+from ...conftest import PATIENT
+
+pytest.importorskip("django", reason="no Django: pip install 'redlock-fast[integrations-test]'")
+
+from django.conf import settings
+from django.test import override_settings
+
+if not settings.configured:
+    settings.configure()
+
+INTEGRATION = "redlock_fast.integrations.django"
+
+
+@pytest.fixture
+def project(valkey: Masters, tmp_path: Path) -> Iterator[ModuleType]:
+    """The integration in a project with a database of ``ATOMIC_REQUESTS``."""
+    import django
+    from django.db import connections
+
+    django.setup()
+    given = {"masters": valkey.urls, "timeout": 0.0, **PATIENT}
+    with override_settings(INSTALLED_APPS=[INTEGRATION], REDLOCK_FAST=given):
+        import redlock_fast.integrations.django as project
+
+        databases = connections.settings["default"].copy()
+        sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:", "ATOMIC_REQUESTS": True}
+        connections.settings["default"].update(sqlite)
+        vars(connections._connections).pop("default", None)
+        yield project
+        project.client().close()
+        connections.close_all()
+        vars(connections._connections).pop("default", None)
+        connections.settings["default"].clear()
+        connections.settings["default"].update(databases)
+
+
+def test_requests_in_two_processes(valkey: Masters, tmp_path: Path) -> None:
+    """Sync and async views exclude each other; under WSGI each async view has an event loop of its own."""
+    pytest.importorskip("gunicorn", reason="no gunicorn: pip install 'redlock-fast[integrations-test]'")
+    command = ["gunicorn", "support.web_apps:django_app()", *GUNICORN]
+    check_server(command, valkey, tmp_path / "log", ["/orders/7", "/async/7"])
+
+
+def test_views(project: Any, valkey: Masters) -> None:
+    from django.db import connection
+
+    seen = []
+
+    @project.synchronized("orders:{order}")
+    def view(request: Any, order: int) -> str:
+        seen.append((connection.in_atomic_block, project.client().locked("orders:7")))
+        return "done"
+
+    assert view("request", order=7) == "done"
+    assert seen == [(True, True)], "the transaction of ATOMIC_REQUESTS is inside the lock"
+    assert vars(view)["_non_atomic_requests"] == {"default"}, "and Django makes none around it"
+
+    @project.synchronized(lambda request: "orders:7")
+    def coroutine(request: Any) -> Any:
+        return asyncio.sleep(0)
+
+    with pytest.raises(ConfigError, match="returns a coroutine"):
+        coroutine("request")
+    with FastRedlock(valkey.urls, **PATIENT) as other, other.lock("orders:7"), pytest.raises(Contended):
+        view("request", order=7)
+
+
+def test_an_event_loop_takes_over_the_client_of_a_closed_one(project: Any) -> None:
+    clients = []
+
+    @project.synchronized("orders:{order}")
+    async def view(request: Any, order: int) -> int:
+        clients.append(project.async_client())
+        return order
+
+    assert [asyncio.run(view("request", order=number)) for number in range(3)] == [0, 1, 2]
+    assert len({id(client) for client in clients}) == 1
+    assert isinstance(clients[0], AsyncFastRedlock)
+    asyncio.run(clients[0].close())
+
+
+def test_checks(project: Any, valkey: Masters) -> None:
+    from django.core.checks import run_checks
+
+    def found(given: Any, deploy: bool = False) -> list[str | None]:
+        with override_settings(REDLOCK_FAST=given):
+            messages = run_checks(tags=["redlock_fast"], include_deployment_checks=deploy)
+            texts = " ".join(f"{message.msg} {message.hint}" for message in messages)
+            assert "secret" not in texts
+            if not any(message.id == "redlock_fast.E001" for message in messages):
+                project.client().close()
+            return [message.id.removeprefix("redlock_fast.") for message in messages if message.id]
+
+    three = [f"redis://user:secret@10.0.0.{number}" for number in (1, 2, 3)]
+    assert found({"masters": three, "timeout": 2.0}) == []
+    assert found({"masters": three}) == ["W003"]
+    assert found({"masters": three[:1], "timeout": 2.0}) == ["W001"]
+    assert found({"masters": three[:2], "timeout": 2.0}) == ["W001", "W002"]
+    for bad in (
+        None,
+        {},
+        {"masters": "redis://:secret@10.0.0.1"},
+        {"masters": ["redis://:secret@host:port/x"]},
+        {"masters": three, "ttl": -1},
+        {"masters": three, "tll": 1},
+        {1: 2},
+    ):
+        assert found(bad) == ["E001"]
+    given = {"masters": valkey.urls, "timeout": 2.0, "connect_timeout": 5.0}
+    assert found(given, deploy=True) == []
+    valkey[0].kill()
+    assert found(given, deploy=True) == ["W004"]
+    for master in list(valkey)[1:3]:
+        master.kill()
+    down = found({**given, "connect_timeout": 0.5}, deploy=True)
+    assert down == ["E002", "W004", "W004", "W004"]
+
+
+def test_the_cache_of_django_redis(project: Any, valkey: Masters) -> None:
+    pytest.importorskip("django_redis", reason="no django-redis: pip install 'redlock-fast[compat-test]'")
+    from django_redis.cache import RedisCache
+
+    sys.modules.pop(f"{INTEGRATION}.cache", None)
+    cache = RedisCache(
+        valkey.urls[4], {"OPTIONS": {"REDIS_CLIENT_CLASS": f"{INTEGRATION}.cache.QuorumRedis"}}
+    )
+    with cache.lock("orders", timeout=60):
+        assert project.client().locked(":1:orders")
+        assert not cache.lock("orders", blocking_timeout=0).acquire()
+    assert not project.client().locked(":1:orders")
+    cache.set("orders", 5)
+    assert cache.get("orders") == 5
+    cache.close()
+    close_all()

@@ -1,0 +1,81 @@
+"""FastAPI and Starlette: real servers, and what an application composes."""
+
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from support.web_server import UVICORN, check_server
+
+from redlock_fast import AsyncLock, ConfigError, FastRedlock
+from redlock_fast.embedded import Masters
+from redlock_fast.integrations.starlette import client_of, exception_handlers, lifespan, request_lock
+
+from ..conftest import PATIENT
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # some versions want another package in place of httpx
+    from fastapi.testclient import TestClient
+
+
+def test_requests_in_two_processes(valkey: Masters, tmp_path: Path) -> None:
+    check_server(
+        ["uvicorn", "support.web_apps:fastapi_app", *UVICORN], valkey, tmp_path / "log", ["/orders/7"]
+    )
+
+
+def test_a_composed_application(valkey: Masters) -> None:
+    """With a lifespan of its own, in two test clients at once; the lock is held in the endpoint only."""
+    seen: list[str] = []
+
+    @asynccontextmanager
+    async def own(app: Any) -> AsyncIterator[dict[str, str]]:
+        seen.append("start")
+        yield {"database": "open"}
+        seen.append("end")
+
+    made = FastAPI(lifespan=lifespan(valkey.urls, own, timeout=0.0, **PATIENT))
+    for error, handler in exception_handlers.items():
+        made.add_exception_handler(error, handler)
+    by_header = request_lock(lambda request: f"orders:{request.headers['order']}")
+
+    @made.get("/state")
+    async def state(request: Request) -> list[str]:
+        async with client_of(request).lock("state"):
+            return [request.state.database, type(request.state.redlock).__name__]
+
+    @made.get("/by-header")
+    async def by_header_view(lock: AsyncLock = by_header) -> bool:
+        return lock.locked()
+
+    with TestClient(made) as one, TestClient(made) as other, FastRedlock(valkey.urls, **PATIENT) as client:
+        assert one.get("/state").json() == other.get("/state").json() == ["open", "AsyncFastRedlock"]
+        assert one.get("/by-header", headers={"order": "7"}).json() is True
+        with client.lock("orders:7"):
+            refused = other.get("/by-header", headers={"order": "7"})
+            assert (refused.status_code, refused.headers["retry-after"]) == (409, "10")
+        assert other.get("/by-header", headers={"order": "7"}).json() is True
+    assert seen == ["start", "start", "end", "end"]
+
+
+def test_mistakes(valkey: Masters) -> None:
+    with pytest.raises(ConfigError, match="ttl"):
+        lifespan(valkey.urls, ttl=-1.0)
+    with pytest.raises(ConfigError, match="'0' is no name"):
+        request_lock("orders:{0}")
+    made, order_lock = FastAPI(), request_lock("orders:{order}")
+
+    @made.get("/orders")
+    async def view(lock: AsyncLock = order_lock) -> None: ...
+
+    with TestClient(made) as one, pytest.raises(ConfigError, match="the path has no 'order'"):
+        one.get("/orders")
+
+    @made.get("/orders/{order}")
+    async def other(lock: AsyncLock = order_lock) -> None: ...
+
+    with TestClient(made) as one, pytest.raises(ConfigError, match="needs lifespan=lifespan"):
+        one.get("/orders/1")

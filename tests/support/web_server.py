@@ -1,0 +1,126 @@
+"""A web server with two worker processes, and requests to it while masters fail."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from support.waiting import DEADLINE, eventually
+from support.web_apps import TTL
+
+from redlock_fast.embedded import Masters
+
+GUNICORN = [
+    "--workers=2",
+    "--threads=4",
+    "--preload",
+    "--no-control-socket",
+    "--bind=fd://{fd}",
+    "--log-level=warning",
+]
+UVICORN = ["--workers=2", "--factory", "--fd={fd}", "--log-level=warning", "--no-access-log"]
+TESTS = Path(__file__).parents[1]
+CALLERS = 6
+
+
+@contextmanager
+def serving(command: Sequence[str], masters: Masters, log: Path) -> Iterator[str]:
+    """The URL of a server that runs ``command``. Connections wait until the server is up."""
+    log.touch()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited by connections
+        fd = listener.fileno()
+        process = subprocess.Popen(
+            [sys.executable, "-m", *(word.format(fd=fd) for word in command)],
+            env={**os.environ, "MASTERS": " ".join(masters.urls), "WORK_LOG": str(log)},
+            cwd=TESTS,
+            pass_fds=[fd],
+            start_new_session=True,
+        )
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            process.terminate()
+            assert process.wait(DEADLINE) in (0, -15)
+
+
+class Crowd:
+    """Threads that send requests for one order, through ``paths`` in turn, until ``done()``."""
+
+    def __init__(self, url: str, paths: Sequence[str]) -> None:
+        self.answers: list[httpx.Response] = []
+        self._url, self._paths = url, paths
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._call, args=[number]) for number in range(CALLERS)]
+
+    def _call(self, number: int) -> None:
+        path = self._paths[number % len(self._paths)]
+        close = {"Connection": "close"}  # each request may reach each process
+        with httpx.Client(base_url=self._url, headers=close, trust_env=False, timeout=DEADLINE) as client:
+            while not self._ended.is_set():
+                self.answers.append(client.post(path))
+
+    def processes(self) -> set[int]:
+        return {answer.json()["process"] for answer in self.answers if answer.status_code == 200}
+
+    def count(self, status: int) -> int:
+        assert {answer.status_code for answer in self.answers} <= {200, 409}, self.answers[-1].text
+        return sum(answer.status_code == status for answer in self.answers)
+
+    def __enter__(self) -> Crowd:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def check_exclusion(log: Path) -> int:
+    """The number of works in the file. Each ended before the next began."""
+    lines = log.read_text().split("\n")[:-1]
+    for begin, end in zip(lines[::2], lines[1::2], strict=True):
+        assert begin.removeprefix("begin ") == end.removeprefix("end "), "two requests were inside at once"
+    return len(lines) // 2
+
+
+def check_server(command: Sequence[str], masters: Masters, log: Path, paths: Sequence[str]) -> None:
+    """One request at a time works, in two processes and while a master dies; the others get 409.
+
+    Without a quorum requests get 503, and they work again when the masters are back.
+    """
+    with serving(command, masters, log) as url:
+        with Crowd(url, paths) as crowd:
+            eventually(lambda: crowd.count(200) >= 3, "requests work", deadline=40.0)
+            masters[0].kill()
+            before = crowd.count(200)
+            eventually(
+                lambda: (
+                    crowd.count(200) >= before + 10 and crowd.count(409) >= 5 and len(crowd.processes()) == 2
+                ),
+                "both processes work after the death of a master, and refuse requests",
+                deadline=40.0,
+            )
+        assert {a.headers.get("Retry-After") for a in crowd.answers if a.status_code == 409} == {f"{TTL:.0f}"}
+        assert check_exclusion(log) == crowd.count(200)
+        with httpx.Client(base_url=url, trust_env=False, timeout=DEADLINE) as client:
+            late = client.post("/late/1")
+            assert (late.status_code, "Retry-After" in late.headers) == (500, False)
+            for master in list(masters)[1:3]:
+                master.pause()
+            down = client.post(paths[0])
+            assert (down.status_code, down.headers["Retry-After"]) == (503, f"{TTL:.0f}")
+            assert "detail" in down.json()
+            assert not any(str(master.port) in down.text for master in masters), "no addresses"
+            for master in list(masters)[1:3]:
+                master.resume()
+            eventually(lambda: client.post(paths[0]).status_code == 200, "the masters are back")
