@@ -34,6 +34,8 @@ Reports = set[tuple[str, int]]
         (FastRedlock.lock, types.LockOptions, "Lock"),
         (FastRedlock.rlock, types.RLockOptions, "RLock"),
         (FastRedlock.multilock, types.KindOptions, "Lock"),
+        (FastRedlock.leader, types.LeaderOptions, "Leader"),
+        (AsyncFastRedlock.leader, types.LeaderOptions, "AsyncLeader"),
         (AsyncFastRedlock.lock, types.AsyncLockOptions, "AsyncLock"),
         (AsyncFastRedlock.rlock, types.AsyncRLockOptions, "AsyncRLock"),
         (AsyncFastRedlock.multilock, types.AsyncKindOptions, "AsyncLock"),

@@ -1,0 +1,327 @@
+"""Leader election for threads: one thread of a candidate campaigns, leads and reports the loss."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ..algorithm.effects import Effect, Sleep, WaitForChange, WaitForTurn
+from ..algorithm.lease import Lease
+from ..engine.pure.signals import block_signals, restore_signals
+from ..errors import ClientClosed, ConfigError
+from ..locks.config import check_timeout
+from ..locks.leader import (
+    FAILED,
+    REST,
+    RETRY_PAUSE,
+    STEPPED_DOWN,
+    STOPPED,
+    TICK,
+    LeaderState,
+    Term,
+    check_pause,
+)
+from ..locks.procedures import acquire_lock
+from ..telemetry import log_error
+from .driver import drive
+
+Result = TypeVar("Result")
+
+#: Seconds after which a waiting candidate sees that its campaign was stopped.
+SLICE = 0.25
+#: Seconds that ``stop`` waits for the thread, and so for ``on_elected``.
+JOIN_TIMEOUT = 1.0
+
+
+class _Stopped(Exception):
+    """The campaign was stopped while it waited for the lock."""
+
+
+class _Campaign:
+    """One campaign, from ``start`` to ``stop``. ``error``: the exception that ended it."""
+
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        #: Guards what follows; notified of each change.
+        self.changed: threading.Condition = threading.Condition()
+        self.stopping = False
+        self.ended = False
+        self.error: BaseException | None = None
+        self.thread: threading.Thread | None = None
+
+        self.mask: Any = None  # the signals of a thread that calls the program
+
+    def notify(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+    def report(self, reports: list[str], reason: str) -> None:
+        """Record the reason of a loss that renewal found."""
+        with self.changed:
+            reports.append(reason)
+            self.changed.notify_all()
+
+
+class Leader(LeaderState):
+    """A candidate for a leadership, made by [`FastRedlock.leader`][]. At any time at most one leads.
+
+    ``with leader:`` campaigns while its body runs. At the end it stops the campaign, and the leadership if
+    this candidate leads. A thread of this object waits for the leadership, and calls ``on_elected`` and
+    ``on_lost``. All times are in seconds.
+
+    Examples:
+        >>> with client.leader("scheduler") as leader:
+        ...     while leader.wait():
+        ...         while leader.is_leader:
+        ...             run_next_job(fence=leader.fencing_token)
+    """
+
+    _campaign: _Campaign | None = None
+
+    def __init__(self, *settings: Any) -> None:
+        super().__init__(*settings)
+        for option, function in (("on_elected", self._on_elected), ("on_lost", self._on_lost)):
+            if inspect.iscoroutinefunction(function):
+                raise ConfigError(
+                    f"{option} must be a plain function: only AsyncFastRedlock awaits a coroutine"
+                )
+
+    def start(self) -> None:
+        """Begin to campaign in the background; does nothing while it campaigns.
+
+        In a child of fork it begins a campaign of the child.
+
+        Examples:
+            >>> leader.start()
+
+        Raises:
+            ClientClosed: The client is closed.
+        """
+        core = self._core
+        core.check_open()
+        with core.client_state.mutex:
+            campaign = self._current()
+            if campaign is not None and not campaign.ended and not campaign.stopping:
+                return
+            campaign = self._campaign = _Campaign(core.client_state.generation)
+            campaign.thread = threading.Thread(
+                target=self._run, args=(campaign,), name="redlock-fast-leader", daemon=True
+            )
+            campaign.thread.start()
+
+    def stop(self) -> None:
+        """End the campaign. A leader gets ``on_lost`` first, then its lock is released.
+
+        Waits for ``on_lost``, and a second at most for the end of ``on_elected``. Never raises because of
+        masters.
+
+        Examples:
+            >>> leader.stop()
+        """
+        campaign = self._current()
+        if campaign is None:
+            return
+        with campaign.changed:
+            campaign.stopping = True
+            term = self._term
+            if term is not None:
+                term.end(STOPPED)
+            campaign.changed.notify_all()
+        thread = campaign.thread
+        if thread is not None and threading.current_thread() not in (thread, term and term.work):
+            with campaign.changed:
+                campaign.changed.wait_for(lambda: campaign.ended or term is None or term.released)
+            thread.join(JOIN_TIMEOUT)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until this candidate leads. Returns whether it does.
+
+        ``timeout``: seconds to wait; None: no end. False: the timeout passed, or the campaign was stopped.
+
+        Examples:
+            >>> if leader.wait(timeout=5.0):
+            ...     work()
+
+        Raises:
+            RuntimeError: It does not campaign: use ``with`` or ``start()``.
+            ClientClosed: The client was closed.
+            ConfigError: An invalid timeout, or masters that cannot form a quorum.
+        """
+        timeout = check_timeout(timeout)
+        campaign = self._current()
+        if campaign is None:
+            raise RuntimeError(f"{self!r} does not campaign: use `with` or start()")
+        with campaign.changed:
+            campaign.changed.wait_for(lambda: campaign.ended or campaign.stopping or self.is_leader, timeout)
+        if campaign.error is not None:
+            raise campaign.error
+        return self.is_leader
+
+    def step_down(self, pause: float = REST) -> bool:
+        """Give the leadership up: ``on_lost`` is called, then the lock is released. Another may be elected.
+
+        This candidate campaigns again ``pause`` seconds later. Returns after the release. False: this
+        candidate did not lead.
+
+        Examples:
+            >>> leader.step_down()
+
+        Raises:
+            ConfigError: An invalid pause.
+        """
+        pause = check_pause(pause)
+        campaign, term = self._current(), self._term
+        if campaign is None or term is None:
+            return False
+        with campaign.changed:
+            if not term.end(STEPPED_DOWN, pause):
+                return False
+            campaign.changed.notify_all()
+            if threading.current_thread() is not campaign.thread:
+                campaign.changed.wait_for(lambda: campaign.ended or term.released)
+        return True
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _current(self) -> _Campaign | None:
+        """The campaign of this process."""
+        campaign = self._campaign
+        ours = campaign is not None and campaign.generation == self._core.client_state.generation
+        return campaign if ours else None
+
+    # --- the threads of the campaign ---
+
+    def _run(self, campaign: _Campaign) -> None:
+        campaign.mask = block_signals()
+        try:
+            while not campaign.stopping:
+                self._campaign_once(campaign)
+        except _Stopped:
+            pass
+        except (ClientClosed, ConfigError) as error:
+            campaign.error = error
+        finally:
+            campaign.ended = True
+            campaign.notify()
+
+    def _campaign_once(self, campaign: _Campaign) -> None:
+        """Wait for the leadership, lead until it ends, and pause."""
+        pause = RETRY_PAUSE
+        try:
+            reports: list[str] = []
+            lock = self._new_lock(lambda _, reason: campaign.report(reports, reason))
+            acquire = stoppable(acquire_lock(lock, True, None), campaign)
+            if isinstance(drive(acquire, self._core.masters), Lease):
+                pause = self._lead(campaign, lock, reports)
+        except (_Stopped, ClientClosed, ConfigError):
+            raise
+        except Exception:  # a candidate must go on: without it perhaps no process would lead
+            log_error("leader-error")
+        with campaign.changed:
+            campaign.changed.wait_for(lambda: campaign.stopping, pause)
+
+    def _lead(self, campaign: _Campaign, lock: Any, reports: list[str]) -> float:
+        """Lead until the term ends. Returns the seconds until the next campaign."""
+        term = self._begin_term(lock)
+        try:
+            if self._on_elected is not None:
+                term.work = threading.Thread(
+                    target=self._work, args=(campaign, term), name="redlock-fast-elected", daemon=True
+                )
+                term.work.start()
+            with campaign.changed:
+                if campaign.stopping:
+                    term.end(STOPPED)
+                campaign.changed.notify_all()
+                while term.leads():
+                    campaign.changed.wait(min(TICK, term.left()))
+                if term.is_lost():  # the reason follows
+                    campaign.changed.wait_for(lambda: reports, TICK)
+            term.reason = term.reason or "".join(reports)
+            if self._end_term(term):
+                self._call(campaign, self._on_lost, term.reason)
+        finally:
+            term.over = True
+            lock.release()
+            term.released = True
+            campaign.notify()
+        if term.work is not None:
+            term.work.join()  # the next term begins after it
+        return term.pause
+
+    def _work(self, campaign: _Campaign, term: Term) -> None:
+        if not self._call(campaign, self._on_elected):
+            with campaign.changed:
+                term.end(FAILED, REST)
+                campaign.changed.notify_all()
+
+    def _call(self, campaign: _Campaign, function: Any, *reason: str) -> bool:
+        """Call a function of the program. Returns whether it raised no exception."""
+        mask = block_signals()
+        restore_signals(campaign.mask)  # it may start a process
+        try:
+            function(self, *reason)
+            return True
+        except BaseException:
+            log_error("leader-error")
+            return False
+        finally:
+            restore_signals(mask)
+
+
+def stoppable(
+    procedure: Generator[Effect, Any, Result], campaign: _Campaign
+) -> Generator[Effect, Any, Result]:
+    """``procedure``, into which a stop of ``campaign`` throws _Stopped where it waits for another holder."""
+    resume: Any = procedure.send
+    argument: Any = None
+    stopped = False
+    try:
+        while True:
+            effect = resume(argument)
+            resume = procedure.send
+            try:
+                if stopped or not isinstance(effect, WaitForChange | WaitForTurn | Sleep):
+                    argument = yield effect
+                elif campaign.stopping:
+                    raise _Stopped
+                else:
+                    argument = yield from _in_slices(effect, campaign)
+            except BaseException as error:
+                resume, argument, stopped = procedure.throw, error, True  # what follows is the clean-up
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+
+
+def _in_slices(
+    effect: WaitForChange | WaitForTurn | Sleep, campaign: _Campaign
+) -> Generator[Effect, Any, Any]:
+    """Perform a wait. Raises _Stopped within SLICE seconds after a stop."""
+    if isinstance(effect, Sleep):
+        return (yield effect)  # a short one
+    left = effect.timeout if isinstance(effect, WaitForChange) else effect.seconds
+    while True:
+        part = min(left, SLICE)
+        end = time.monotonic() + part
+        if isinstance(effect, WaitForChange):
+            result = yield WaitForChange(effect.requests, effect.need, part)
+            over = time.monotonic() < end  # it was decided
+        else:
+            result = yield WaitForTurn(effect.entry, part)
+            over = effect.entry.is_first
+        left -= part
+        if over or left <= 0.0:
+            return result
+        if campaign.stopping:
+            raise _Stopped
