@@ -158,19 +158,20 @@ class LeaderState:
         """A number larger than that of every earlier leader; None before the first election.
 
         It stays after the end of the leadership, until the next election: the protected resource refuses a
-        late write with it. See docs/fencing.md.
+        late write with it. None in a child of fork. See docs/fencing.md.
 
         Examples:
             >>> storage.write(data, fence=leader.fencing_token)
         """
-        return self._fence
+        return self._fence if self._generation == self._core.client_state.generation else None
 
     _fence: int | None = None
+    _generation: int = 0
 
     def _begin_term(self, lock: LeadingLock) -> Term:
         """The term of a lock that was just acquired."""
         term = Term(self._core, lock, self.notice)
-        self._fence = lock.fencing_token
+        self._fence, self._generation = lock.fencing_token, self._core.client_state.generation
         self._term = term
         return term
 

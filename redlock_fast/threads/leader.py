@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -42,28 +42,43 @@ class _Stopped(Exception):
 
 
 class _Campaign:
-    """One campaign, from ``start`` to ``stop``. ``error``: the exception that ended it."""
+    """One campaign, from ``start`` to ``stop``. ``error``: the exception that ended it.
 
-    def __init__(self, generation: int) -> None:
+    ``mask``: the signals that a thread blocks when it calls the program.
+    """
+
+    def __init__(self, generation: int, run: Callable[[_Campaign], None]) -> None:
         self.generation = generation
-        #: Guards what follows; notified of each change.
-        self.changed: threading.Condition = threading.Condition()
         self.stopping = False
         self.ended = False
         self.error: BaseException | None = None
-        self.thread: threading.Thread | None = None
+        self.mask: Any = None
+        #: Guards the begin and the end of terms. Taken by itself, not through ``_changed``: a signal handler
+        #: that raises in Condition.__enter__ would leave it locked.
+        self.mutex: threading.RLock = threading.RLock()
+        self._changed = threading.Condition(self.mutex)
+        self.thread: threading.Thread = threading.Thread(
+            target=run, args=(self,), name="redlock-fast-leader", daemon=True
+        )
 
-        self.mask: Any = None  # the signals of a thread that calls the program
+    def active(self) -> bool:
+        return self.thread.is_alive() and not (self.stopping or self.ended)
 
     def notify(self) -> None:
-        with self.changed:
-            self.changed.notify_all()
+        """Make all waiting threads check their conditions."""
+        with self.mutex:
+            self._changed.notify_all()
 
-    def report(self, reports: list[str], reason: str) -> None:
-        """Record the reason of a loss that renewal found."""
-        with self.changed:
-            reports.append(reason)
-            self.changed.notify_all()
+    def wait_for(self, condition: Callable[[], object], timeout: float | None = None) -> None:
+        """Wait until ``condition()`` is true, at most ``timeout`` seconds. Ends with the campaign."""
+        try:
+            with self.mutex:
+                self._changed.wait_for(lambda: self.ended or condition(), timeout)
+        except RuntimeError as error:
+            if error.__context__ is None:
+                raise
+            # A signal handler raised where Condition.wait has released the mutex: ``with`` cannot release it.
+            raise error.__context__ from None
 
 
 class Leader(LeaderState):
@@ -105,13 +120,9 @@ class Leader(LeaderState):
         core.check_open()
         with core.client_state.mutex:
             campaign = self._current()
-            if campaign is not None and not campaign.ended and not campaign.stopping:
-                return
-            campaign = self._campaign = _Campaign(core.client_state.generation)
-            campaign.thread = threading.Thread(
-                target=self._run, args=(campaign,), name="redlock-fast-leader", daemon=True
-            )
-            campaign.thread.start()
+            if campaign is None or not campaign.active():
+                self._campaign = _Campaign(core.client_state.generation, self._run)
+                self._campaign.thread.start()
 
     def stop(self) -> None:
         """End the campaign. A leader gets ``on_lost`` first, then its lock is released.
@@ -125,17 +136,15 @@ class Leader(LeaderState):
         campaign = self._current()
         if campaign is None:
             return
-        with campaign.changed:
-            campaign.stopping = True
+        campaign.stopping = True  # first: the thread then ends by itself if a signal handler raises in here
+        with campaign.mutex:
             term = self._term
             if term is not None:
                 term.end(STOPPED)
-            campaign.changed.notify_all()
-        thread = campaign.thread
-        if thread is not None and threading.current_thread() not in (thread, term and term.work):
-            with campaign.changed:
-                campaign.changed.wait_for(lambda: campaign.ended or term is None or term.released)
-            thread.join(JOIN_TIMEOUT)
+        campaign.notify()
+        if campaign.thread.is_alive() and not self._is_inside(campaign, term):
+            campaign.wait_for(lambda: term is None or term.released)
+            campaign.thread.join(JOIN_TIMEOUT)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until this candidate leads. Returns whether it does.
@@ -155,8 +164,7 @@ class Leader(LeaderState):
         campaign = self._current()
         if campaign is None:
             raise RuntimeError(f"{self!r} does not campaign: use `with` or start()")
-        with campaign.changed:
-            campaign.changed.wait_for(lambda: campaign.ended or campaign.stopping or self.is_leader, timeout)
+        campaign.wait_for(lambda: campaign.stopping or self.is_leader, timeout)
         if campaign.error is not None:
             raise campaign.error
         return self.is_leader
@@ -177,17 +185,21 @@ class Leader(LeaderState):
         campaign, term = self._current(), self._term
         if campaign is None or term is None:
             return False
-        with campaign.changed:
+        with campaign.mutex:
             if not term.end(STEPPED_DOWN, pause):
                 return False
-            campaign.changed.notify_all()
-            if threading.current_thread() is not campaign.thread:
-                campaign.changed.wait_for(lambda: campaign.ended or term.released)
+        campaign.notify()
+        if threading.current_thread() is not campaign.thread:
+            campaign.wait_for(lambda: term.released)
         return True
 
     def __enter__(self) -> Self:
-        self.start()
-        return self
+        try:
+            self.start()
+            return self
+        except BaseException:  # a signal handler may raise after the thread has begun
+            self.stop()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -199,6 +211,10 @@ class Leader(LeaderState):
         campaign = self._campaign
         ours = campaign is not None and campaign.generation == self._core.client_state.generation
         return campaign if ours else None
+
+    def _is_inside(self, campaign: _Campaign, term: Term | None) -> bool:
+        """Whether the caller is ``on_elected`` or ``on_lost``, which the campaign waits for."""
+        return threading.current_thread() in (campaign.thread, term and term.work)
 
     # --- the threads of the campaign ---
 
@@ -220,7 +236,12 @@ class Leader(LeaderState):
         pause = RETRY_PAUSE
         try:
             reports: list[str] = []
-            lock = self._new_lock(lambda _, reason: campaign.report(reports, reason))
+
+            def on_lost(_: Any, reason: str) -> None:
+                reports.append(reason)
+                campaign.notify()
+
+            lock = self._new_lock(on_lost)
             acquire = stoppable(acquire_lock(lock, True, None), campaign)
             if isinstance(drive(acquire, self._core.masters), Lease):
                 pause = self._lead(campaign, lock, reports)
@@ -228,26 +249,26 @@ class Leader(LeaderState):
             raise
         except Exception:  # a candidate must go on: without it perhaps no process would lead
             log_error("leader-error")
-        with campaign.changed:
-            campaign.changed.wait_for(lambda: campaign.stopping, pause)
+        campaign.wait_for(lambda: campaign.stopping, pause)
 
     def _lead(self, campaign: _Campaign, lock: Any, reports: list[str]) -> float:
         """Lead until the term ends. Returns the seconds until the next campaign."""
-        term = self._begin_term(lock)
+        with campaign.mutex:
+            if campaign.stopping:  # ``stop`` found no term to end
+                lock.release()
+                return 0.0
+            term = self._begin_term(lock)
         try:
             if self._on_elected is not None:
                 term.work = threading.Thread(
                     target=self._work, args=(campaign, term), name="redlock-fast-elected", daemon=True
                 )
                 term.work.start()
-            with campaign.changed:
-                if campaign.stopping:
-                    term.end(STOPPED)
-                campaign.changed.notify_all()
-                while term.leads():
-                    campaign.changed.wait(min(TICK, term.left()))
-                if term.is_lost():  # the reason follows
-                    campaign.changed.wait_for(lambda: reports, TICK)
+            campaign.notify()
+            while term.leads():
+                campaign.wait_for(lambda: not term.leads(), min(TICK, term.left()))
+            if term.is_lost():  # the reason follows
+                campaign.wait_for(lambda: reports, TICK)
             term.reason = term.reason or "".join(reports)
             if self._end_term(term):
                 self._call(campaign, self._on_lost, term.reason)
@@ -262,9 +283,9 @@ class Leader(LeaderState):
 
     def _work(self, campaign: _Campaign, term: Term) -> None:
         if not self._call(campaign, self._on_elected):
-            with campaign.changed:
+            with campaign.mutex:
                 term.end(FAILED, REST)
-                campaign.changed.notify_all()
+            campaign.notify()
 
     def _call(self, campaign: _Campaign, function: Any, *reason: str) -> bool:
         """Call a function of the program. Returns whether it raised no exception."""
