@@ -23,8 +23,9 @@ from ..locks.leader import (
     Term,
     check_pause,
 )
+from ..locks.procedures import drop_lock
 from ..telemetry import log_error
-from .driver import acquire
+from .driver import acquire, drive_now
 
 
 class _Campaign:
@@ -86,8 +87,11 @@ class AsyncLeader(LeaderState):
         campaign, term = self._current(), self._term
         if campaign is not None and not campaign.ended() and not campaign.stopping:
             return
+        if term is not None:
+            term.end(STOPPED)  # its loop was closed
         campaign = self._campaign = _Campaign(core.client_state.generation)
         campaign.task = asyncio.create_task(self._run(campaign, term), name="redlock-fast-leader")
+        campaign.task.add_done_callback(lambda _: campaign.notify())
 
     async def stop(self) -> None:
         """End the campaign; see [`Leader.stop`][]. Waits for the end of ``on_elected`` and ``on_lost``.
@@ -175,14 +179,11 @@ class AsyncLeader(LeaderState):
         """Campaign until ``stop``. ``before``: the term of a campaign whose loop was closed, or None."""
         try:
             if before is not None and not before.released:
-                before.end(STOPPED)
                 await self._finish(before)
             while not campaign.stopping:
                 await self._campaign_once(campaign)
         except (ClientClosed, ConfigError, WrongLoop) as error:
             campaign.error = error
-        finally:
-            asyncio.get_running_loop().call_soon(campaign.notify)  # when the task is done
 
     async def _campaign_once(self, campaign: _Campaign) -> None:
         """Wait for the leadership, lead until it ends, and pause."""
@@ -212,13 +213,19 @@ class AsyncLeader(LeaderState):
                 term.work = asyncio.create_task(self._work(campaign, term), name="redlock-fast-elected")
             while term.leads():
                 await campaign.wait_for(lambda: not term.leads(), min(TICK, term.left()))
+        except GeneratorExit:  # the task is destroyed: nothing can be awaited
+            term.over = True
+            bound = self._core.bound
+            if bound is not None and not term.released:
+                drive_now(drop_lock(lock), bound)
+            term.released = True
+            raise
         finally:
             term.end(STOPPED)  # of a cancelled task
             term.reason = term.reason or "".join(reports)
-            try:
+            if not term.released:
                 await self._finish(term)
-            finally:
-                campaign.notify()
+            campaign.notify()
         if term.work is not None:
             await asyncio.wait({term.work})  # the next term begins after it
         return term.pause
@@ -239,9 +246,14 @@ class AsyncLeader(LeaderState):
             term.released = True
 
     async def _work(self, campaign: _Campaign, term: Term) -> None:
-        if not await self._call(self._on_elected):
-            term.end(FAILED, REST)
-            campaign.notify()
+        good = False
+        try:
+            good = await self._call(self._on_elected)
+        finally:
+            if not good:  # also if it cancelled itself: a leader without its work is of no use
+                ending = campaign.task is not None and campaign.task.cancelling()
+                term.end(STOPPED if ending else FAILED, REST)
+                campaign.notify()
 
     async def _call(self, function: Any, *reason: str) -> bool:
         """Call a function of the program. Returns whether it raised no exception."""

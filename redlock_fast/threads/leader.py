@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -60,6 +62,7 @@ class _Campaign:
         self.thread: threading.Thread = threading.Thread(
             target=run, args=(self,), name="redlock-fast-leader", daemon=True
         )
+        _campaigns.add(self)
 
     def active(self) -> bool:
         return self.thread.is_alive() and not (self.stopping or self.ended)
@@ -265,8 +268,9 @@ class Leader(LeaderState):
                 )
                 term.work.start()
             campaign.notify()
-            while term.leads():
-                campaign.wait_for(lambda: not term.leads(), min(TICK, term.left()))
+            while not campaign.stopping and term.leads():
+                campaign.wait_for(lambda: campaign.stopping or not term.leads(), min(TICK, term.left()))
+            term.end(STOPPED)
             if term.is_lost():  # the reason follows
                 campaign.wait_for(lambda: reports, TICK)
             term.reason = term.reason or "".join(reports)
@@ -346,3 +350,22 @@ def _in_slices(
             return result
         if campaign.stopping:
             raise _Stopped
+
+
+_campaigns: weakref.WeakSet[_Campaign] = weakref.WeakSet()
+
+
+def stop_campaigns() -> None:
+    """Stop all campaigns at the end of the interpreter: a candidate must not acquire the lock of a leader
+    that is released then.
+    """
+    campaigns = [one for one in _campaigns if one.thread.is_alive()]  # no mutex of a parent, before a fork
+    for campaign in campaigns:
+        campaign.stopping = True
+        campaign.notify()
+    for campaign in campaigns:
+        campaign.thread.join(JOIN_TIMEOUT)
+
+
+# Registered after ``masters.release_held``, and so called before it.
+atexit.register(stop_campaigns)
