@@ -202,6 +202,7 @@ class AsyncLeader(LeaderState):
             raise
         except Exception:  # a candidate must go on: without it perhaps no process would lead
             log_error("leader-error")
+            pause = REST
         await campaign.wait_for(lambda: campaign.stopping, pause)
 
     async def _lead(self, campaign: _Campaign, lock: Any, reports: list[str]) -> float:

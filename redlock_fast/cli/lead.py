@@ -89,6 +89,8 @@ def _lead_once(options: argparse.Namespace, settings: Settings) -> int | None:
             ):
                 leader.wait()
                 signals.deliver = deliver
+                if options.verbose:
+                    print_error(f"elected: leads {clean(name)}")
                 failure = child.start({TOKEN: str(leader.fencing_token)})
                 code = child.wait()
         except Stopped as stopped:

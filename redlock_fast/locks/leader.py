@@ -176,12 +176,14 @@ class LeaderState:
         return term
 
     def _end_term(self, term: Term) -> bool:
-        """Set the reason why a term is over. Returns whether ``on_lost`` must be called."""
+        """Stop the renewal of a term that is over, and set its reason. Returns whether to call ``on_lost``."""
+        lock: Any = term.lock
+        lock._auto_extension.stop()  # an on_lost that hangs must not hold the lease
         if self._core.client_state.closed:
             term.reason = term.reason or CLOSED
         elif not term.reason:
             # Without a report of renewal: ``notice`` has begun, or this process was stopped until the end.
-            term.reason = UNCONFIRMED if term.lock.remaining() > 0.0 else LATE
+            term.reason = UNCONFIRMED if lock.remaining() > 0.0 else LATE
         return self._on_lost is not None and not self._core.client_state.ending
 
     def __repr__(self) -> str:

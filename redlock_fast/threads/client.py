@@ -468,7 +468,8 @@ class FastRedlock(BaseClient):
                 do the work of the leader, as long as ``leader.is_leader``. If it raises, the exception is
                 logged as ``leader-error``, and the candidate steps down.
             on_lost: ``on_lost(leader, reason)`` is called once after each election, when the leadership has
-                ended, in the thread of the campaign. The lock is released after it returns.
+                ended, in the thread of the campaign. The lock is released when it returns, and is free at
+                the end of its lease at the latest.
             notice: The leadership ends this many seconds before another candidate can be elected, if the
                 lease cannot be extended; at most half of the ttl. None: a fifth of the ttl.
 

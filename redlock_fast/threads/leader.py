@@ -252,6 +252,7 @@ class Leader(LeaderState):
             raise
         except Exception:  # a candidate must go on: without it perhaps no process would lead
             log_error("leader-error")
+            pause = REST
         campaign.wait_for(lambda: campaign.stopping, pause)
 
     def _lead(self, campaign: _Campaign, lock: Any, reports: list[str]) -> float:
