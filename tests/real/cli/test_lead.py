@@ -28,6 +28,12 @@ def command(valkey: Masters, engine_name: str) -> Command:
 
 
 @pytest.fixture
+def once(valkey: Masters) -> Command:
+    """For what no engine can change."""
+    return Command(valkey)
+
+
+@pytest.fixture
 def proxies(valkey: Masters) -> Iterator[list[Holding]]:
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(Holding(master.port)) for master in valkey]
@@ -43,11 +49,11 @@ def said(line: str) -> tuple[int, int]:
     return int(pid), int(fence)
 
 
-def test_one_leads_and_another_follows(command: Command) -> None:
+def test_one_leads_and_another_follows(once: Command) -> None:
     """The command of the second runs when that of the first has ended, which is the exit code."""
-    with running(command.start("lead", "chair", *sh(OBEYS))) as first:
+    with running(once.start("lead", "chair", *sh(OBEYS))) as first:
         pid, fence = said(first_line(first))
-        with running(command.start("lead", "chair", "-v", *sh("echo $REDLOCK_FAST_TOKEN; exit 7"))) as second:
+        with running(once.start("lead", "chair", "-v", *sh("echo $REDLOCK_FAST_TOKEN; exit 7"))) as second:
             os.kill(pid, signal.SIGTERM)
             assert first_line(first) == "ended"
             assert first.wait(DEADLINE) == 5
@@ -84,11 +90,11 @@ def test_a_loss_ends_the_command_and_it_campaigns_again(
         )
 
 
-def test_signals(command: Command) -> None:
+def test_signals(once: Command) -> None:
     """They end the campaign, and then the command."""
-    with running(command.start("lead", "chair", *sh(OBEYS))) as first:
+    with running(once.start("lead", "chair", *sh(OBEYS))) as first:
         pid, _ = said(first_line(first))
-        with running(command.start("lead", "chair", "-v", "--", "echo", "no")) as waiting:
+        with running(once.start("lead", "chair", "-v", "--", "echo", "no")) as waiting:
             assert waiting.stderr
             line = ""
             while "master-connected" not in line:
@@ -118,10 +124,10 @@ def test_what_does_not_run(valkey: Masters, arguments: list[str], code: int, tex
     assert text in err
 
 
-def test_a_killed_leader_takes_its_command_along(command: Command) -> None:
-    with running(command.start("lead", "chair", *SHORT, *sh(OBEYS))) as first:
+def test_a_killed_leader_takes_its_command_along(once: Command) -> None:
+    with running(once.start("lead", "chair", *SHORT, *sh(OBEYS))) as first:
         pid, fence = said(first_line(first))
-        with running(command.start("lead", "chair", *SHORT, *sh("echo $REDLOCK_FAST_TOKEN"))) as second:
+        with running(once.start("lead", "chair", *SHORT, *sh("echo $REDLOCK_FAST_TOKEN"))) as second:
             first.kill()
             assert int(first_line(second)) > fence
             eventually(lambda: not alive(pid), "the command ended")

@@ -16,7 +16,7 @@ from support.waiting import DEADLINE, eventually
 
 from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.embedded import Masters
-from redlock_fast.locks.leader import STEPPED_DOWN
+from redlock_fast.locks.leader import STEPPED_DOWN, STOPPED
 
 MakeClient = Callable[..., FastRedlock]
 
@@ -105,7 +105,7 @@ def test_the_end_of_the_interpreter(valkey: Masters, engine_name: str, connected
     script = f"""
 from redlock_fast import FastRedlock
 clients = [FastRedlock({valkey.urls!r}, engine={engine_name!r}, node_timeout=5.0) for _ in "ab"]
-leaders = [client.leader("chair", ttl=60.0) for client in clients]
+leaders = [client.leader("chair", ttl=60.0, on_lost=lambda _, reason: print(reason)) for client in clients]
 for leader in leaders:
     leader.start()
     leader.wait(0.5)
@@ -114,7 +114,7 @@ assert leaders[0].is_leader
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=3 * DEADLINE
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{STOPPED}\n", "")
     with connected(valkey).leader("chair") as leader:
         assert leader.wait(DEADLINE)
 
