@@ -176,7 +176,7 @@ class LeaderState:
         return term
 
     def _end_term(self, term: Term) -> bool:
-        """Stop the renewal of a term that is over, and set its reason. Returns whether to call ``on_lost``."""
+        """Stop the renewal of a term that is over, set its reason. Returns whether to call ``on_lost``."""
         lock: Any = term.lock
         lock._auto_extension.stop()  # an on_lost that hangs must not hold the lease
         if self._core.client_state.closed:

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from support.event_loops import LOOPS, MakeLoop
 
-from redlock_fast import AsyncFastRedlock, AsyncLock
-from redlock_fast.aio.single_run import AsyncSingleRun
 from redlock_fast import AsyncFastRedlock, AsyncLeader, AsyncLock
+from redlock_fast.aio.single_run import AsyncSingleRun
 
 #: Seconds. More than any call takes.
 LONGEST = 100.0
