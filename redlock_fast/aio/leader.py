@@ -87,7 +87,9 @@ class AsyncLeader(LeaderState):
         campaign, term = self._current(), self._term
         if campaign is not None and not campaign.ended() and not campaign.stopping:
             return
-        if term is not None:
+        if campaign is not None and not campaign.ended():
+            term = None  # the campaign that is stopping finishes its term itself
+        elif term is not None:
             term.end(STOPPED)  # its loop was closed
         campaign = self._campaign = _Campaign(core.client_state.generation)
         campaign.task = asyncio.create_task(self._run(campaign, term), name="redlock-fast-leader")
@@ -126,10 +128,17 @@ class AsyncLeader(LeaderState):
         campaign = self._current()
         if campaign is None:
             raise RuntimeError(f"{self!r} does not campaign: use `async with` or start()")
-        await campaign.wait_for(lambda: campaign.stopping or self.is_leader, timeout)
+        led = False
+
+        def elected() -> bool:
+            nonlocal led
+            led = self.is_leader
+            return led or campaign.stopping
+
+        await campaign.wait_for(elected, timeout)
         if campaign.error is not None:
             raise campaign.error
-        return self.is_leader
+        return led
 
     async def step_down(self, pause: float = REST) -> bool:
         """Give the leadership up; see [`Leader.step_down`][].

@@ -150,7 +150,7 @@ class Leader(LeaderState):
             campaign.thread.join(JOIN_TIMEOUT)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until this candidate leads. Returns whether it does.
+        """Wait until this candidate leads. Returns whether it was elected; see [`Leader.is_leader`][].
 
         ``timeout``: seconds to wait; None: no end. False: the timeout passed, or the campaign was stopped.
 
@@ -167,10 +167,17 @@ class Leader(LeaderState):
         campaign = self._current()
         if campaign is None:
             raise RuntimeError(f"{self!r} does not campaign: use `with` or start()")
-        campaign.wait_for(lambda: campaign.stopping or self.is_leader, timeout)
+        led = False
+
+        def elected() -> bool:
+            nonlocal led
+            led = self.is_leader
+            return led or campaign.stopping
+
+        campaign.wait_for(elected, timeout)
         if campaign.error is not None:
             raise campaign.error
-        return self.is_leader
+        return led
 
     def step_down(self, pause: float = REST) -> bool:
         """Give the leadership up: ``on_lost`` is called, then the lock is released. Another may be elected.
