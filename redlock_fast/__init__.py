@@ -24,10 +24,12 @@ from .locks.rlock import RLock
 from .masters.health import MasterHealth
 from .masters.stats import Stats
 from .threads.client import FastRedlock, Lock
+from .threads.leader import Leader
 from .threads.single_run import SingleRun
 
 if _typing.TYPE_CHECKING:
     from .aio.client import AsyncFastRedlock, AsyncLock
+    from .aio.leader import AsyncLeader
     from .aio.rlock import AsyncRLock
     from .aio.single_run import AsyncSingleRun
     from .sharded.clients import AsyncShardedRedlock, ShardedRedlock
@@ -35,6 +37,7 @@ if _typing.TYPE_CHECKING:
 #: Imported at their first use: they import asyncio and hashlib, which take most of the import time.
 _LATER = {
     "AsyncFastRedlock": "aio",
+    "AsyncLeader": "aio.leader",
     "AsyncLock": "aio",
     "AsyncRLock": "aio.rlock",
     "AsyncShardedRedlock": "sharded",
@@ -71,6 +74,7 @@ Raises ConfigError for a wrong ``REDLOCK_FAST_ENGINE``.
 __all__ = [
     "ENGINE",
     "AsyncFastRedlock",
+    "AsyncLeader",
     "AsyncLock",
     "AsyncRLock",
     "AsyncShardedRedlock",
@@ -80,6 +84,7 @@ __all__ = [
     "Contended",
     "ContendedTimeout",
     "FastRedlock",
+    "Leader",
     "Lock",
     "LockAlreadyHeld",
     "LockLost",

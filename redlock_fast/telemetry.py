@@ -27,6 +27,7 @@ EVENTS = (
     "lock-held-long",
     "once-per-shortened",
     "connector-error",
+    "leader-error",
     "fork-error",
     "on-lost-error",
     "recorder-error",

@@ -32,6 +32,7 @@ from ..locks.procedures import drop_lock, extend_lock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
 from .driver import acquire, drive, drive_now, release
+from .leader import AsyncLeader
 from .loop import LoopBinding
 from .renewal import Body, LoopRenewal, loop_auto_extension
 from .rlock import AsyncRLock, TaskOwner
@@ -324,6 +325,35 @@ class AsyncFastRedlock(BaseClient):
             made._set_label(label)
         return made
 
+    def leader(
+        self,
+        name: Resource,
+        ttl: float | None = None,
+        *,
+        identity: str | None = None,
+        on_elected: Callable[[AsyncLeader], Any] | None = None,
+        on_lost: Callable[[AsyncLeader, str], Any] | None = None,
+        notice: float | None = None,
+        **unknown: Unpack[NoOptions],
+    ) -> AsyncLeader:
+        """A candidate for the leadership ``name``; see [`FastRedlock.leader`][].
+
+        ``on_elected`` and ``on_lost`` run in the event loop and may be coroutine functions. A coroutine of
+        ``on_elected`` is cancelled when the leadership ends.
+
+        Examples:
+            >>> async with client.leader("scheduler") as leader:
+            ...     while await leader.wait():
+            ...         while leader.is_leader:
+            ...             await run_next_job(fence=leader.fencing_token)
+
+        Raises:
+            ConfigError: An invalid name, ttl or option.
+        """
+        if unknown:
+            refuse_unknown("leader()", unknown, AsyncFastRedlock.leader)
+        return AsyncLeader(self, self.lock, name, ttl, notice, identity, on_elected, on_lost)
+
     async def acquire(
         self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> AsyncLock | None:
@@ -528,4 +558,4 @@ class AsyncFastRedlock(BaseClient):
         await self.close()
 
 
-__all__: Sequence[str] = ("AsyncFastRedlock", "AsyncLock")
+__all__: Sequence[str] = ("AsyncFastRedlock", "AsyncLeader", "AsyncLock")

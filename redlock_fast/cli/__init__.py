@@ -15,6 +15,7 @@ from .output import print_error
 #: The module of each command: its function ``run`` takes the options and returns the exit code.
 MODULES = {
     "exec": ".execute",
+    "lead": ".lead",
     "status": ".status",
     "locks": ".locks",
     "top": ".top",

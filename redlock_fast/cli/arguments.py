@@ -11,13 +11,16 @@ from .. import __version__
 from ..wire.text import clean, without_logins
 from . import exit_codes
 
-EXEC_USAGE = "redlock-fast exec NAME [options] -- COMMAND [ARGUMENT ...]"
+#: The commands that run another command.
+USAGES = {name: f"redlock-fast {name} NAME [options] -- COMMAND [ARGUMENT ...]" for name in ("exec", "lead")}
 
 CODES = """\
   64        wrong usage or settings
   69        no quorum of masters could be used
   70        an error of redlock-fast, with a traceback
 """
+
+CODES_OF_LEAD = "".join(line for line in CODES.splitlines(keepends=True) if "69 " not in line)
 
 EPILOG = """\
 examples:
@@ -52,6 +55,21 @@ exit codes: that of COMMAND, or
   128 + N   signal N ended COMMAND, or the wait for the lock
 """,
     ),
+    "lead": (
+        "run a command while this process leads: one process of the fleet",
+        f"""\
+examples:
+  redlock-fast lead scheduler -- /usr/local/bin/scheduler
+  redlock-fast lead importer --ttl 10 --grace 2 -v -- /usr/local/bin/importer
+
+After a loss COMMAND is ended, and this process campaigns again.
+
+exit codes: that of COMMAND when it ends by itself, or
+{CODES_OF_LEAD}\
+  126, 127  COMMAND cannot be executed; there is no such command
+  128 + N   signal N ended COMMAND, or the campaign
+""",
+    ),
     "status": (
         "show each master, and whether a quorum grants a lock",
         _epilog("status\nstatus --json", "a quorum granted a lock", "a quorum refused a lock that is free"),
@@ -82,11 +100,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options in ``argv``. Exits with 0 after --help and --version, with 64 after a wrong argument."""
     own, command = _split(list(argv))
     parser, parsers = _parser()
-    execute = parsers["exec"]
     options, unknown = parser.parse_known_args(own)
-    if options.command == "exec":
+    if options.command in USAGES:
         if not command:
-            execute.error("no COMMAND: put it after --")
+            parsers[options.command].error("no COMMAND: put it after --")
         options.argv = command
     if unknown:
         parsers[options.command].error(f"unknown arguments: {' '.join(unknown)}")
@@ -94,8 +111,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """The arguments of ``exec``, and after the first ``--`` those of the command, unchanged."""
-    if argv[:1] != ["exec"] or "--" not in argv:
+    """The arguments of ``exec`` or ``lead``, and after the first ``--`` those of the command, unchanged."""
+    if not argv or argv[0] not in USAGES or "--" not in argv:
         return argv, []
     end = argv.index("--")
     return argv[:end], argv[end + 1 :]
@@ -127,13 +144,14 @@ def _parser() -> tuple[Parser, dict[str, Parser]]:
             help=text,
             description=f"{text[0].upper()}{text[1:]}.",
             epilog=epilog,
-            usage=EXEC_USAGE if name == "exec" else None,
+            usage=USAGES.get(name),
             formatter_class=layout,
         )
         for option in options:
             option(added)
 
     add("exec", _masters, _exec)
+    add("lead", _masters, _lead)
     add("status", _masters, _json)
     add("locks", _masters, _json, _names, _locks)
     add("top", _masters, _json, _names, _top)
@@ -182,6 +200,16 @@ def _exec(parser: argparse.ArgumentParser) -> None:
     code = "exit code if another client holds the lock"
     flags = "-E", "--conflict-exit-code"
     _number(parser, *flags, type=_code, default=exit_codes.TAKEN, metavar="N", help=code)
+    verbose = "say why COMMAND did not run, and log connections and faults"
+    parser.add_argument("-v", "--verbose", action="store_true", help=verbose)
+
+
+def _lead(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="name of the leadership")
+    ttl = "lease, renewed while COMMAND runs (default: 30)"
+    parser.add_argument("--ttl", type=_seconds, metavar="SECONDS", help=ttl)
+    grace = "time between SIGTERM and SIGKILL after a loss (default: a quarter of the lease)"
+    parser.add_argument("--grace", type=_seconds, metavar="SECONDS", help=grace)
     verbose = "say why COMMAND did not run, and log connections and faults"
     parser.add_argument("-v", "--verbose", action="store_true", help=verbose)
 

@@ -30,7 +30,7 @@ TOKEN = "REDLOCK_FAST_TOKEN"
 def run(options: argparse.Namespace) -> int:
     """Run the command under the lock. Returns its exit code, or the code of the reason why it has none."""
     settings = load(options)
-    _log(options.verbose)
+    log(options.verbose)
     terminal = os.isatty(0)
     with (
         ChildProcess(options.argv, alone=not terminal, grace=options.grace) as child,
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             return _Run(options, settings, child, signals, terminal).result()
         except Stopped as stopped:
-            _say_not_run(options, f"{signal.Signals(stopped.number).name} ended the wait for the lock")
+            say_not_run(options, f"{signal.Signals(stopped.number).name} ended the wait for the lock")
             return exit_codes.SIGNALLED + stopped.number
 
 
@@ -77,7 +77,7 @@ class _Run:
             )
             if not lock.acquire():
                 name, waited = clean(self._name), options.timeout
-                _say_not_run(
+                say_not_run(
                     options,
                     f"another client holds the lock {name}" + f", after {waited:g} s" * (waited > 0),
                 )
@@ -95,16 +95,11 @@ class _Run:
             self._ended.wait(self._options.grace + PATIENCE)
             return exit_codes.LOST
         if failure is not None:
-            print_error(f"{self._options.argv[0]}: {failure.strerror}")
-            return (
-                exit_codes.NOT_FOUND if isinstance(failure, FileNotFoundError) else exit_codes.NOT_EXECUTABLE
-            )
+            return report_failure(self._options.argv[0], failure)
         return code
 
     def _forward(self, number: int) -> None:
-        """Forward a signal, except Ctrl-C of a terminal: the command is in this group and has it already."""
-        if not (self._terminal and number == signal.SIGINT):
-            self._child.send(number)
+        forward(number, self._child, self._terminal)
 
     def _on_lost(self, lock: Any, reason: str) -> None:
         """End the command; called in a thread of the client."""
@@ -114,13 +109,25 @@ class _Run:
         self._ended.set()
 
 
-def _say_not_run(options: argparse.Namespace, reason: str) -> None:
+def forward(number: int, child: ChildProcess, terminal: bool) -> None:
+    """Forward a signal, except Ctrl-C of a terminal: the command is in this group and has it already."""
+    if not (terminal and number == signal.SIGINT):
+        child.send(number)
+
+
+def report_failure(command: str, failure: OSError) -> int:
+    """Print why ``command`` could not be executed. Returns the exit code."""
+    print_error(f"{command}: {failure.strerror}")
+    return exit_codes.NOT_FOUND if isinstance(failure, FileNotFoundError) else exit_codes.NOT_EXECUTABLE
+
+
+def say_not_run(options: argparse.Namespace, reason: str) -> None:
     """With --verbose only: on all machines but one, cron would mail it. Other reasons are always printed."""
     if options.verbose:
         print_error(f"{clean(os.fsencode(options.argv[0]))} was not run: {reason}")
 
 
-def _log(verbose: bool) -> None:
+def log(verbose: bool) -> None:
     """Without ``verbose`` log nothing: cron would mail the failure of a minority of masters."""
     logger = logging.getLogger("redlock_fast")
     if verbose:

@@ -160,6 +160,19 @@ class RLockOptions(KindOptions[L], total=False):
     """Seconds of lease that must be left to enter again; if less is left, the lease is extended."""
 
 
+class LeaderOptions(TypedDict, Generic[L], total=False):
+    """The options of a leader. ``L``: the class of the leader. [`FastRedlock.leader`][] describes them."""
+
+    identity: str | None
+    """The name of this candidate; None: the host and the process."""
+    on_elected: Callable[[L], Any] | None
+    """Called with the leader after each election."""
+    on_lost: Callable[[L, str], Any] | None
+    """Called with the leader and the reason, once after each election, when the leadership has ended."""
+    notice: float | None
+    """Seconds by which the leadership ends before another candidate can be elected."""
+
+
 class AsyncKindOptions(KindOptions[L], total=False):
     """[`KindOptions`][] for asyncio. [`AsyncFastRedlock.lock`][] describes them."""
 
@@ -192,6 +205,7 @@ __all__ = [
     "Groups",
     "IfTaken",
     "KindOptions",
+    "LeaderOptions",
     "ListOf",
     "LockOptions",
     "Master",

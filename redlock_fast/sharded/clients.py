@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, ExitStack
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from ..aio.client import AsyncFastRedlock, AsyncLock
+from ..aio.leader import AsyncLeader
 from ..aio.rlock import AsyncRLock
 from ..aio.single_run import AsyncSingleRun
 from ..locks.config import takes_only
@@ -18,6 +19,7 @@ from ..locks.options import (
     Groups,
     IfTaken,
     KindOptions,
+    LeaderOptions,
     ListOf,
     LockOptions,
     Resource,
@@ -27,6 +29,7 @@ from ..locks.options import (
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock
 from ..threads.client import FastRedlock, Lock
+from ..threads.leader import Leader
 from ..threads.single_run import SingleRun
 from .placement import Sharding, check_alive, restore_order
 
@@ -98,6 +101,12 @@ class ShardedRedlock(Sharding[FastRedlock]):
         As [`FastRedlock.multilock`][]. [`ShardedRedlock.group_of`][] returns the group of a resource.
         """
         return self._common(resources).multilock(resources, ttl, **options)
+
+    def leader(
+        self, name: Resource, ttl: float | None = None, **options: Unpack[LeaderOptions[Leader]]
+    ) -> Leader:
+        """A candidate for the leadership ``name``; no I/O. As [`FastRedlock.leader`][]."""
+        return self._client(name).leader(name, ttl, **options)
 
     def acquire(
         self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1
@@ -241,6 +250,12 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         As [`AsyncFastRedlock.multilock`][]. [`ShardedRedlock.group_of`][] returns the group of a resource.
         """
         return self._common(resources).multilock(resources, ttl, **options)
+
+    def leader(
+        self, name: Resource, ttl: float | None = None, **options: Unpack[LeaderOptions[AsyncLeader]]
+    ) -> AsyncLeader:
+        """A candidate for the leadership ``name``; no I/O. As [`AsyncFastRedlock.leader`][]."""
+        return self._client(name).leader(name, ttl, **options)
 
     async def acquire(
         self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1

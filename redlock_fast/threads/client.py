@@ -27,6 +27,7 @@ from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
 from .driver import drive
 from .fast_path import acquire, release
+from .leader import Leader
 from .renewal import ThreadRenewal, thread_auto_extension
 from .single_run import SingleRun
 
@@ -442,6 +443,49 @@ class FastRedlock(BaseClient):
             made._set_label(label)
         return made
 
+    def leader(
+        self,
+        name: Resource,
+        ttl: float | None = None,
+        *,
+        identity: str | None = None,
+        on_elected: Callable[[Leader], Any] | None = None,
+        on_lost: Callable[[Leader, str], Any] | None = None,
+        notice: float | None = None,
+        **unknown: Unpack[NoOptions],
+    ) -> Leader:
+        """A candidate for the leadership ``name``: of all candidates in all processes at most one leads.
+
+        The leadership is the plain lock ``name``, with a fencing token, renewed without a bound. The
+        candidate campaigns from ``with`` or [`Leader.start`][] on, and campaigns again after a loss. No I/O.
+
+        Args:
+            name: The name of the leadership: 1 byte to 64 kB; text as UTF-8.
+            ttl: The lease in seconds; None: the client's. After the death of a leader another is elected
+                when the lease has ended.
+            identity: The name of this candidate; None: the host and the process.
+            on_elected: ``on_elected(leader)`` is called after each election, in a thread of its own. It may
+                do the work of the leader, as long as ``leader.is_leader``. If it raises, the exception is
+                logged as ``leader-error``, and the candidate steps down.
+            on_lost: ``on_lost(leader, reason)`` is called once after each election, when the leadership has
+                ended, in the thread of the campaign. The lock is released when it returns, and is free at
+                the end of its lease at the latest.
+            notice: The leadership ends this many seconds before another candidate can be elected, if the
+                lease cannot be extended; at most half of the ttl. None: a fifth of the ttl.
+
+        Examples:
+            >>> with client.leader("scheduler") as leader:
+            ...     while leader.wait():
+            ...         while leader.is_leader:
+            ...             run_next_job(fence=leader.fencing_token)
+
+        Raises:
+            ConfigError: An invalid name, ttl or option.
+        """
+        if unknown:
+            refuse_unknown("leader()", unknown, FastRedlock.leader)
+        return Leader(self, self.lock, name, ttl, notice, identity, on_elected, on_lost)
+
     def acquire(
         self, resource: Resource, ttl: float | None = None, blocking: bool = True, timeout: float = -1
     ) -> Lock | None:
@@ -650,4 +694,4 @@ class FastRedlock(BaseClient):
         self.close()
 
 
-__all__: Sequence[str] = ("FastRedlock", "Lock")
+__all__: Sequence[str] = ("FastRedlock", "Leader", "Lock")

@@ -241,6 +241,27 @@ GUARD = [
 
 KINDS = [
     *of(
+        "redlock_fast/locks/leader.py",
+        judges("unit/locks/leader", "real/locks/leader"),
+        (
+            "leader-without-notice",
+            "return self.lock.remaining() - self._notice",
+            "return self.lock.remaining()",
+        ),
+        ("leader-of-a-closed-client", "lease.released or self._core.client_state.closed", "lease.released"),
+        (
+            "leader-leads-again-in-one-term",
+            "self.over = True\n        return not self.over",
+            "return self.left() > 0.0\n        return not self.over",
+        ),
+    ),
+    *of(
+        "redlock_fast/threads/leader.py",
+        judges("real/threads/leader", "real/locks/leader"),
+        ("next-term-beside-the-work", "term.work.join()  #", "pass  #"),
+        ("campaign-at-exit", "atexit.register(stop_campaigns)", ""),
+    ),
+    *of(
         "redlock_fast/locks/fair.py",
         judges("unit/algorithm/procedures", "real/locks/fair", "real/locks/fair_model"),
         (

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.event_loops import LOOPS, MakeLoop
 
-from redlock_fast import AsyncFastRedlock, AsyncLock
+from redlock_fast import AsyncFastRedlock, AsyncLeader, AsyncLock
 from redlock_fast.aio.single_run import AsyncSingleRun
 
 #: Seconds. More than any call takes.
@@ -56,9 +56,9 @@ async def _others() -> set[asyncio.Task[Any]]:
 
 
 class Blocking:
-    """A client or lock for asyncio, to be called as one for threads."""
+    """A client, lock or leader for asyncio, to be called as one for threads."""
 
-    def __init__(self, target: AsyncFastRedlock | AsyncLock, loop: LoopThread) -> None:
+    def __init__(self, target: AsyncFastRedlock | AsyncLock | AsyncLeader, loop: LoopThread) -> None:
         self.target = target
         self._loop = loop
 
@@ -96,7 +96,7 @@ class Blocking:
     def _result(self, result: Any) -> Any:
         if isinstance(result, list):
             return list(map(self._result, result))
-        return Blocking(result, self._loop) if isinstance(result, AsyncLock) else result
+        return Blocking(result, self._loop) if isinstance(result, AsyncLock | AsyncLeader) else result
 
 
 class BlockingRun:

@@ -21,6 +21,7 @@ from redlock_fast import (
     AsyncShardedRedlock,
     Contended,
     FastRedlock,
+    Leader,
     Lock,
     LockNotAcquired,
     MasterHealth,
@@ -85,6 +86,11 @@ for each in (client, sharded):
     assert_type(each.rlock("r", min_validity=1, fencing=True, on_lost=lost_rlock), RLock)
     assert_type(each.multilock(["a", b"b"], 10, timeout=5, on_lost=lost), Lock)
     assert_type(each.multilock(tuple(urls)), Lock)
+    with each.leader("r", 10, identity="a", on_elected=lambda leader: print(leader.is_leader)) as leader:
+        assert_type(leader, Leader)
+        assert_type(leader.wait(5), bool)
+        assert_type(leader.fencing_token, int | None)
+    assert_type(each.leader("r", on_lost=lambda leader, reason: print(leader.name, reason), notice=1), Leader)
     assert_type(each.acquire("r", blocking=False), Lock | None)
     assert_type(each.acquire_many(urls, 10), list[Lock | None])
     assert_type(each.release_many([lock]), list[bool])

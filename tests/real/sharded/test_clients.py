@@ -160,6 +160,16 @@ def test_synchronized(sharded: MakeSharded) -> None:
     assert c.wait(body(NAMES[0])) is False
 
 
+def test_a_leader(sharded: MakeSharded) -> None:
+    c = sharded()
+    leader = c.client.leader(NAMES[0])
+    c.wait(leader.start())
+    assert c.wait(leader.wait(DEADLINE)) is True
+    assert c.locked(NAMES[0]) is True
+    c.wait(leader.stop())
+    assert c.locked(NAMES[0]) is False
+
+
 # --- batches ----------------------------------------------------------------------------------------
 
 

@@ -34,6 +34,8 @@ Reports = set[tuple[str, int]]
         (FastRedlock.lock, types.LockOptions, "Lock"),
         (FastRedlock.rlock, types.RLockOptions, "RLock"),
         (FastRedlock.multilock, types.KindOptions, "Lock"),
+        (FastRedlock.leader, types.LeaderOptions, "Leader"),
+        (AsyncFastRedlock.leader, types.LeaderOptions, "AsyncLeader"),
         (AsyncFastRedlock.lock, types.AsyncLockOptions, "AsyncLock"),
         (AsyncFastRedlock.rlock, types.AsyncRLockOptions, "AsyncRLock"),
         (AsyncFastRedlock.multilock, types.AsyncKindOptions, "AsyncLock"),
@@ -46,7 +48,7 @@ def test_options_are_the_arguments_of_the_method(method: Callable[..., Any], opt
         if argument.kind is argument.KEYWORD_ONLY
     }
     hints = {name: hint.__forward_arg__ for name, hint in options.__annotations__.items()}
-    assert arguments == {name: hint.replace("[[L,", f"[[{lock},") for name, hint in hints.items()}
+    assert arguments == {name: hint.replace("[[L", f"[[{lock}") for name, hint in hints.items()}
 
 
 def test_dir_has_the_names_that_are_imported_at_their_first_use() -> None:

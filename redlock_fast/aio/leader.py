@@ -1,0 +1,277 @@
+"""Leader election for asyncio: one task of a candidate campaigns, leads and reports the loss."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from ..algorithm.lease import Lease
+from ..errors import ClientClosed, ConfigError, WrongLoop
+from ..locks.config import check_timeout
+from ..locks.leader import (
+    FAILED,
+    REST,
+    RETRY_PAUSE,
+    STEPPED_DOWN,
+    STOPPED,
+    TICK,
+    LeaderState,
+    Term,
+    check_pause,
+)
+from ..locks.procedures import drop_lock
+from ..telemetry import log_error
+from .driver import acquire, drive_now
+
+
+class _Campaign:
+    """One campaign, from ``start`` to ``stop``, in one loop. ``error``: the exception that ended it."""
+
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.stopping = False
+        self.error: BaseException | None = None
+        self.task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+
+    def notify(self) -> None:
+        """Make all waiting tasks check their conditions."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def wait_for(self, condition: Callable[[], object], timeout: float | None = None) -> None:
+        """Wait until ``condition()`` is true, at most ``timeout`` seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while not condition() and not self.ended():
+                    await self._changed.wait()
+
+    def ended(self) -> bool:
+        return self.task is None or self.task.done()
+
+
+class AsyncLeader(LeaderState):
+    """A candidate for a leadership, made by [`AsyncFastRedlock.leader`][]; see [`Leader`][].
+
+    A task of this object waits for the leadership. ``on_elected`` and ``on_lost`` run in the event loop, and
+    may be coroutine functions. A coroutine of ``on_elected`` is cancelled when the leadership ends.
+
+    Examples:
+        >>> async with client.leader("scheduler") as leader:
+        ...     while await leader.wait():
+        ...         while leader.is_leader:
+        ...             await run_next_job(fence=leader.fencing_token)
+    """
+
+    _campaign: _Campaign | None = None
+    _core: Any
+
+    async def start(self) -> None:
+        """Begin to campaign in the background; see [`Leader.start`][].
+
+        Examples:
+            >>> await leader.start()
+
+        Raises:
+            ClientClosed: The client is closed.
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
+        core = self._core
+        core.check_open()
+        core.loop_binding()
+        campaign, term = self._current(), self._term
+        if campaign is not None and not campaign.ended() and not campaign.stopping:
+            return
+        if campaign is not None and not campaign.ended():
+            term = None  # the campaign that is stopping finishes its term itself
+        elif term is not None:
+            term.end(STOPPED)  # its loop was closed
+        campaign = self._campaign = _Campaign(core.client_state.generation)
+        campaign.task = asyncio.create_task(self._run(campaign, term), name="redlock-fast-leader")
+        campaign.task.add_done_callback(lambda _: campaign.notify())
+
+    async def stop(self) -> None:
+        """End the campaign; see [`Leader.stop`][]. Waits for the end of ``on_elected`` and ``on_lost``.
+
+        Examples:
+            >>> await leader.stop()
+        """
+        campaign, term = self._current(), self._term
+        if campaign is None or campaign.task is None:
+            return
+        campaign.stopping = True
+        if term is None or term.released:
+            campaign.task.cancel()
+        else:
+            term.end(STOPPED)
+        campaign.notify()
+        if not self._is_inside(campaign, term):
+            await asyncio.wait({campaign.task})
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until this candidate leads; see [`Leader.wait`][].
+
+        Examples:
+            >>> if await leader.wait(timeout=5.0):
+            ...     await work()
+
+        Raises:
+            RuntimeError: As [`Leader.wait`][].
+            RedlockError: As [`Leader.wait`][].
+        """
+        timeout = check_timeout(timeout)
+        campaign = self._current()
+        if campaign is None:
+            raise RuntimeError(f"{self!r} does not campaign: use `async with` or start()")
+        led = False
+
+        def elected() -> bool:
+            nonlocal led
+            led = self.is_leader
+            return led or campaign.stopping
+
+        await campaign.wait_for(elected, timeout)
+        if campaign.error is not None:
+            raise campaign.error
+        return led
+
+    async def step_down(self, pause: float = REST) -> bool:
+        """Give the leadership up; see [`Leader.step_down`][].
+
+        Examples:
+            >>> await leader.step_down()
+
+        Raises:
+            ConfigError: An invalid pause.
+        """
+        pause = check_pause(pause)
+        campaign, term = self._current(), self._term
+        if campaign is None or term is None or not term.end(STEPPED_DOWN, pause):
+            return False
+        campaign.notify()
+        if not self._is_inside(campaign, term):
+            await campaign.wait_for(lambda: term.released)
+        return True
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not GeneratorExit:  # the task is destroyed: nothing can be awaited
+            await self.stop()
+
+    def _current(self) -> _Campaign | None:
+        """The campaign of this process, in a loop that is open."""
+        campaign = self._campaign
+        if campaign is None or campaign.generation != self._core.client_state.generation:
+            return None
+        return None if campaign.loop.is_closed() else campaign
+
+    def _is_inside(self, campaign: _Campaign, term: Term | None) -> bool:
+        """Whether the caller is ``on_elected`` or ``on_lost``, which the campaign waits for."""
+        caller = asyncio.current_task()
+        if term is not None and term.work is caller:
+            term.by_work = True
+        return caller is campaign.task or (term is not None and term.work is caller)
+
+    # --- the task of the campaign ---
+
+    async def _run(self, campaign: _Campaign, before: Term | None) -> None:
+        """Campaign until ``stop``. ``before``: the term of a campaign whose loop was closed, or None."""
+        try:
+            if before is not None and not before.released:
+                await self._finish(before)
+            while not campaign.stopping:
+                await self._campaign_once(campaign)
+        except (ClientClosed, ConfigError, WrongLoop) as error:
+            campaign.error = error
+
+    async def _campaign_once(self, campaign: _Campaign) -> None:
+        """Wait for the leadership, lead until it ends, and pause."""
+        pause = RETRY_PAUSE
+        try:
+            reports: list[str] = []
+
+            def on_lost(_: Any, reason: str) -> None:
+                reports.append(reason)
+                campaign.notify()
+
+            lock = self._new_lock(on_lost)
+            if isinstance(await acquire(lock, True, None, self._core.loop_binding()), Lease):
+                pause = await self._lead(campaign, lock, reports)
+        except (ClientClosed, ConfigError, WrongLoop):
+            raise
+        except Exception:  # a candidate must go on: without it perhaps no process would lead
+            log_error("leader-error")
+            pause = REST
+        await campaign.wait_for(lambda: campaign.stopping, pause)
+
+    async def _lead(self, campaign: _Campaign, lock: Any, reports: list[str]) -> float:
+        """Lead until the term ends. Returns the seconds until the next campaign."""
+        term = self._begin_term(lock)
+        try:
+            campaign.notify()
+            if self._on_elected is not None:
+                term.work = asyncio.create_task(self._work(campaign, term), name="redlock-fast-elected")
+            while term.leads():
+                await campaign.wait_for(lambda: not term.leads(), min(TICK, term.left()))
+        except GeneratorExit:  # the task is destroyed: nothing can be awaited
+            term.over = True
+            bound = self._core.bound
+            if bound is not None and not term.released:
+                drive_now(drop_lock(lock), bound)
+            term.released = True
+            raise
+        finally:
+            term.end(STOPPED)  # of a cancelled task
+            term.reason = term.reason or "".join(reports)
+            if not term.released:
+                await self._finish(term)
+            campaign.notify()
+        if term.work is not None:
+            await asyncio.wait({term.work})  # the next term begins after it
+        return term.pause
+
+    async def _finish(self, term: Term) -> None:
+        """Report the end of a term, and release its lock."""
+        lock: Any = term.lock
+        try:
+            work = term.work
+            if work is not None and not term.by_work:
+                work.cancel()
+            if self._end_term(term):
+                await self._call(self._on_lost, term.reason)
+            if work is not None and not term.by_work:
+                await asyncio.wait({work}, timeout=lock.remaining())
+        finally:
+            await lock.release()
+            term.released = True
+
+    async def _work(self, campaign: _Campaign, term: Term) -> None:
+        good = False
+        try:
+            good = await self._call(self._on_elected)
+        finally:
+            if not good:  # also if it cancelled itself: a leader without its work is of no use
+                ending = campaign.task is not None and campaign.task.cancelling()
+                term.end(STOPPED if ending else FAILED, REST)
+                campaign.notify()
+
+    async def _call(self, function: Any, *reason: str) -> bool:
+        """Call a function of the program. Returns whether it raised no exception."""
+        try:
+            result = function(self, *reason)
+            if inspect.isawaitable(result):
+                await result
+            return True
+        except Exception:
+            log_error("leader-error")
+            return False

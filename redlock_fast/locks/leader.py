@@ -1,0 +1,195 @@
+"""Leader election: the state of a candidate, for threads and for asyncio. No waiting, no I/O.
+
+A candidate campaigns for a fenced, auto-extended lock. A term is one hold of that lock. ``threads/leader.py``
+and ``aio/leader.py`` run the campaign.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..algorithm.lease import Lease
+from ..algorithm.renewal_schedule import LATE, UNCONFIRMED
+from ..errors import ConfigError
+from ..wire.text import quoted
+from .client_base import BaseClient
+from .config import number
+
+#: The share of a ttl by which a leader ends its term ahead of the lease, if ``notice`` is not given.
+NOTICE_SHARE = 1 / 5
+#: The largest ``notice`` as a share of the ttl: renewal needs the time before.
+LONGEST_NOTICE_SHARE = 1 / 2
+#: Seconds before this candidate campaigns again after ``step_down``, or after a failed acquire.
+REST, RETRY_PAUSE = 1.0, 0.2
+#: The longest pause of a campaign in seconds: it notices then that the client was closed.
+TICK = 1.0
+
+# Why a term ended, beside the reasons of ``algorithm/renewal_schedule.py``.
+STEPPED_DOWN = "stepped_down: step_down() was called"
+STOPPED = "stopped: the campaign was stopped"
+FAILED = "failed: on_elected raised an exception"
+CLOSED = "closed: the client was closed"
+
+
+class LeadingLock(Protocol):
+    """The part of a lock that a term needs."""
+
+    @property
+    def lease(self) -> Lease | None: ...
+
+    @property
+    def fencing_token(self) -> int | None: ...
+
+    def remaining(self) -> float: ...
+
+
+class Term:
+    """One hold of the lock, from the election to the release.
+
+    ``over``: never reset, so that a look at ``leads`` that was False is followed by no True. ``reason``: why
+    it is over. ``pause``: seconds until the next campaign. ``released``: the lock was released, after
+    ``on_lost``. ``work``: the thread or task of ``on_elected``. ``by_work``: ``on_elected`` ended the term.
+    """
+
+    __slots__ = (
+        "_core", "_notice", "by_work", "lease", "lock", "over", "pause", "reason", "released", "work",
+    )  # fmt: skip
+
+    def __init__(self, core: BaseClient, lock: LeadingLock, notice: float) -> None:
+        self._core = core
+        self._notice = notice
+        self.lock: LeadingLock = lock
+        self.lease: Lease | None = lock.lease
+        self.over: bool = False
+        self.reason: str = ""
+        self.pause: float = 0.0
+        self.released: bool = False
+        self.work: Any = None
+        self.by_work: bool = False
+
+    def leads(self) -> bool:
+        """Whether the term goes on, by the lease clock. No I/O, no other thread is needed."""
+        if not self.over and not (self.left() > 0.0):
+            self.over = True
+        return not self.over
+
+    def left(self) -> float:
+        """Seconds until the term ends; not above 0.0 when it has ended."""
+        lease = self.lease
+        if lease is None or lease.released or self._core.client_state.closed:
+            return 0.0
+        return self.lock.remaining() - self._notice
+
+    def is_lost(self) -> bool:
+        """Whether renewal found the lock lost. It then reports the reason."""
+        return self.lease is not None and self.lease.lost
+
+    def end(self, reason: str, pause: float = 0.0) -> bool:
+        """End the term, unless it has ended. Returns whether this call ended it."""
+        if not self.leads():
+            return False
+        self.over, self.reason, self.pause = True, reason, pause
+        return True
+
+
+class LeaderState:
+    """A candidate for the leadership ``name``."""
+
+    def __init__(
+        self,
+        core: BaseClient,
+        make_lock: Callable[..., Any],
+        name: str | bytes,
+        ttl: float | None,
+        notice: float | None,
+        identity: str | None,
+        on_elected: Callable[..., Any] | None,
+        on_lost: Callable[..., Any] | None,
+    ) -> None:
+        if identity is not None and not isinstance(identity, str):
+            raise ConfigError(f"identity must be a text or None, not {identity!r}")
+        for option, function in (("on_elected", on_elected), ("on_lost", on_lost)):
+            if function is not None and not callable(function):
+                raise ConfigError(f"{option} must be a function or None, not {function!r}")
+        self.name: str | bytes = name
+        self.ttl: float = core.ttl_of(ttl)
+        longest = self.ttl * LONGEST_NOTICE_SHARE
+        self.notice: float = (
+            self.ttl * NOTICE_SHARE if notice is None else number("notice", notice, low=0.0, high=longest)
+        )
+        self._core = core
+        self._identity = identity
+        self._on_elected = on_elected
+        self._on_lost = on_lost
+        self._make_lock = make_lock
+        self._term: Term | None = None
+        self._new_lock(lambda lock, reason: None)  # raises ConfigError for a bad name now
+
+    def _new_lock(self, on_lost: Callable[[Any, str], Any]) -> Any:
+        """The lock of the next term."""
+        return self._make_lock(
+            self.name, self.ttl, fencing=True, auto_extend=True, on_lost=on_lost, max_hold=None, timeout=None
+        )
+
+    @property
+    def identity(self) -> str:
+        """The name of this candidate, by default the host and the process."""
+        return self._identity or f"{socket.gethostname()}:{os.getpid()}"
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this candidate leads now, by the lease clock. No I/O, never raises: look often.
+
+        False from the moment at which the lease is within ``notice`` seconds of its end, also if this process
+        was stopped until then: no other thread is needed. In a child of fork it is False.
+
+        Examples:
+            >>> while leader.is_leader:
+            ...     work_a_little()
+        """
+        term = self._term
+        return term is not None and term.leads()
+
+    @property
+    def fencing_token(self) -> int | None:
+        """A number larger than that of every earlier leader; None before the first election.
+
+        It stays after the end of the leadership, until the next election: the protected resource refuses a
+        late write with it. None in a child of fork. See docs/fencing.md.
+
+        Examples:
+            >>> storage.write(data, fence=leader.fencing_token)
+        """
+        return self._fence if self._generation == self._core.client_state.generation else None
+
+    _fence: int | None = None
+    _generation: int = 0
+
+    def _begin_term(self, lock: LeadingLock) -> Term:
+        """The term of a lock that was just acquired."""
+        term = Term(self._core, lock, self.notice)
+        self._fence, self._generation = lock.fencing_token, self._core.client_state.generation
+        self._term = term
+        return term
+
+    def _end_term(self, term: Term) -> bool:
+        """Stop the renewal of a term that is over, set its reason. Returns whether to call ``on_lost``."""
+        lock: Any = term.lock
+        lock._auto_extension.stop()  # an on_lost that hangs must not hold the lease
+        if self._core.client_state.closed:
+            term.reason = term.reason or CLOSED
+        elif not term.reason:
+            # Without a report of renewal: ``notice`` has begun, or this process was stopped until the end.
+            term.reason = UNCONFIRMED if lock.remaining() > 0.0 else LATE
+        return self._on_lost is not None and not self._core.client_state.ending
+
+    def __repr__(self) -> str:
+        state = "leads" if self.is_leader else "does not lead"
+        return f"<{type(self).__name__} {quoted(self.name)}: {self.identity} {state}>"
+
+
+def check_pause(pause: Any) -> float:
+    return number("pause", pause, low=0.0)

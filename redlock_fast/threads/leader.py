@@ -1,0 +1,379 @@
+"""Leader election for threads: one thread of a candidate campaigns, leads and reports the loss."""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ..algorithm.effects import Effect, Sleep, WaitForChange, WaitForTurn
+from ..algorithm.lease import Lease
+from ..engine.pure.signals import block_signals, restore_signals
+from ..errors import ClientClosed, ConfigError
+from ..locks.config import check_timeout
+from ..locks.leader import (
+    FAILED,
+    REST,
+    RETRY_PAUSE,
+    STEPPED_DOWN,
+    STOPPED,
+    TICK,
+    LeaderState,
+    Term,
+    check_pause,
+)
+from ..locks.procedures import acquire_lock
+from ..telemetry import log_error
+from .driver import drive
+
+Result = TypeVar("Result")
+
+#: Seconds after which a waiting candidate sees that its campaign was stopped.
+SLICE = 0.25
+#: Seconds that ``stop`` waits for the thread, and so for ``on_elected``.
+JOIN_TIMEOUT = 1.0
+
+
+class _Stopped(Exception):
+    """The campaign was stopped while it waited for the lock."""
+
+
+class _Campaign:
+    """One campaign, from ``start`` to ``stop``. ``error``: the exception that ended it.
+
+    ``mask``: the signals that a thread blocks when it calls the program.
+    """
+
+    def __init__(self, generation: int, run: Callable[[_Campaign], None]) -> None:
+        self.generation = generation
+        self.stopping = False
+        self.ended = False
+        self.error: BaseException | None = None
+        self.mask: Any = None
+        #: Guards the begin and the end of terms. Taken by itself, not through ``_changed``: a signal handler
+        #: that raises in Condition.__enter__ would leave it locked.
+        self.mutex: threading.RLock = threading.RLock()
+        self._changed = threading.Condition(self.mutex)
+        self.thread: threading.Thread = threading.Thread(
+            target=run, args=(self,), name="redlock-fast-leader", daemon=True
+        )
+        _campaigns.add(self)
+
+    def active(self) -> bool:
+        return self.thread.is_alive() and not (self.stopping or self.ended)
+
+    def notify(self) -> None:
+        """Make all waiting threads check their conditions."""
+        with self.mutex:
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[], object], timeout: float | None = None) -> None:
+        """Wait until ``condition()`` is true, at most ``timeout`` seconds. Ends with the campaign."""
+        try:
+            with self.mutex:
+                self._changed.wait_for(lambda: self.ended or condition(), timeout)
+        except RuntimeError as error:
+            if error.__context__ is None:
+                raise
+            # A signal handler raised where Condition.wait has released the mutex: ``with`` cannot release it.
+            raise error.__context__ from None
+
+
+class Leader(LeaderState):
+    """A candidate for a leadership, made by [`FastRedlock.leader`][]. At any time at most one leads.
+
+    ``with leader:`` campaigns while its body runs. At the end it stops the campaign, and the leadership if
+    this candidate leads. A thread of this object waits for the leadership, and calls ``on_elected`` and
+    ``on_lost``. All times are in seconds.
+
+    Examples:
+        >>> with client.leader("scheduler") as leader:
+        ...     while leader.wait():
+        ...         while leader.is_leader:
+        ...             run_next_job(fence=leader.fencing_token)
+    """
+
+    _campaign: _Campaign | None = None
+
+    def __init__(self, *settings: Any) -> None:
+        super().__init__(*settings)
+        for option, function in (("on_elected", self._on_elected), ("on_lost", self._on_lost)):
+            if inspect.iscoroutinefunction(function):
+                raise ConfigError(
+                    f"{option} must be a plain function: only AsyncFastRedlock awaits a coroutine"
+                )
+
+    def start(self) -> None:
+        """Begin to campaign in the background; does nothing while it campaigns.
+
+        In a child of fork it begins a campaign of the child.
+
+        Examples:
+            >>> leader.start()
+
+        Raises:
+            ClientClosed: The client is closed.
+        """
+        core = self._core
+        core.check_open()
+        with core.client_state.mutex:
+            campaign = self._current()
+            if campaign is None or not campaign.active():
+                self._campaign = _Campaign(core.client_state.generation, self._run)
+                self._campaign.thread.start()
+
+    def stop(self) -> None:
+        """End the campaign. A leader gets ``on_lost`` first, then its lock is released.
+
+        Waits for ``on_lost``, and a second at most for the end of ``on_elected``. Never raises because of
+        masters.
+
+        Examples:
+            >>> leader.stop()
+        """
+        campaign = self._current()
+        if campaign is None:
+            return
+        campaign.stopping = True  # first: the thread then ends by itself if a signal handler raises in here
+        with campaign.mutex:
+            term = self._term
+            if term is not None:
+                term.end(STOPPED)
+        campaign.notify()
+        if campaign.thread.is_alive() and not self._is_inside(campaign, term):
+            campaign.wait_for(lambda: term is None or term.released)
+            campaign.thread.join(JOIN_TIMEOUT)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until this candidate leads. Returns whether it was elected; see [`Leader.is_leader`][].
+
+        ``timeout``: seconds to wait; None: no end. False: the timeout passed, or the campaign was stopped.
+
+        Examples:
+            >>> if leader.wait(timeout=5.0):
+            ...     work()
+
+        Raises:
+            RuntimeError: It does not campaign: use ``with`` or ``start()``.
+            ClientClosed: The client was closed.
+            ConfigError: An invalid timeout, or masters that cannot form a quorum.
+        """
+        timeout = check_timeout(timeout)
+        campaign = self._current()
+        if campaign is None:
+            raise RuntimeError(f"{self!r} does not campaign: use `with` or start()")
+        led = False
+
+        def elected() -> bool:
+            nonlocal led
+            led = self.is_leader
+            return led or campaign.stopping
+
+        campaign.wait_for(elected, timeout)
+        if campaign.error is not None:
+            raise campaign.error
+        return led
+
+    def step_down(self, pause: float = REST) -> bool:
+        """Give the leadership up: ``on_lost`` is called, then the lock is released. Another may be elected.
+
+        This candidate campaigns again ``pause`` seconds later. Returns after the release. False: this
+        candidate did not lead.
+
+        Examples:
+            >>> leader.step_down()
+
+        Raises:
+            ConfigError: An invalid pause.
+        """
+        pause = check_pause(pause)
+        campaign, term = self._current(), self._term
+        if campaign is None or term is None:
+            return False
+        with campaign.mutex:
+            if not term.end(STEPPED_DOWN, pause):
+                return False
+        campaign.notify()
+        if threading.current_thread() is not campaign.thread:
+            campaign.wait_for(lambda: term.released)
+        return True
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+            return self
+        except BaseException:  # a signal handler may raise after the thread has begun
+            self.stop()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _current(self) -> _Campaign | None:
+        """The campaign of this process."""
+        campaign = self._campaign
+        ours = campaign is not None and campaign.generation == self._core.client_state.generation
+        return campaign if ours else None
+
+    def _is_inside(self, campaign: _Campaign, term: Term | None) -> bool:
+        """Whether the caller is ``on_elected`` or ``on_lost``, which the campaign waits for."""
+        return threading.current_thread() in (campaign.thread, term and term.work)
+
+    # --- the threads of the campaign ---
+
+    def _run(self, campaign: _Campaign) -> None:
+        campaign.mask = block_signals()
+        try:
+            while not campaign.stopping:
+                self._campaign_once(campaign)
+        except _Stopped:
+            pass
+        except (ClientClosed, ConfigError) as error:
+            campaign.error = error
+        finally:
+            campaign.ended = True
+            campaign.notify()
+
+    def _campaign_once(self, campaign: _Campaign) -> None:
+        """Wait for the leadership, lead until it ends, and pause."""
+        pause = RETRY_PAUSE
+        try:
+            reports: list[str] = []
+
+            def on_lost(_: Any, reason: str) -> None:
+                reports.append(reason)
+                campaign.notify()
+
+            lock = self._new_lock(on_lost)
+            acquire = stoppable(acquire_lock(lock, True, None), campaign)
+            if isinstance(drive(acquire, self._core.masters), Lease):
+                pause = self._lead(campaign, lock, reports)
+        except (_Stopped, ClientClosed, ConfigError):
+            raise
+        except Exception:  # a candidate must go on: without it perhaps no process would lead
+            log_error("leader-error")
+            pause = REST
+        campaign.wait_for(lambda: campaign.stopping, pause)
+
+    def _lead(self, campaign: _Campaign, lock: Any, reports: list[str]) -> float:
+        """Lead until the term ends. Returns the seconds until the next campaign."""
+        with campaign.mutex:
+            if campaign.stopping:  # ``stop`` found no term to end
+                lock.release()
+                return 0.0
+            term = self._begin_term(lock)
+        try:
+            if self._on_elected is not None:
+                term.work = threading.Thread(
+                    target=self._work, args=(campaign, term), name="redlock-fast-elected", daemon=True
+                )
+                term.work.start()
+            campaign.notify()
+            while not campaign.stopping and term.leads():
+                campaign.wait_for(lambda: campaign.stopping or not term.leads(), min(TICK, term.left()))
+            term.end(STOPPED)
+            if term.is_lost():  # the reason follows
+                campaign.wait_for(lambda: reports, TICK)
+            term.reason = term.reason or "".join(reports)
+            if self._end_term(term):
+                self._call(campaign, self._on_lost, term.reason)
+        finally:
+            term.over = True
+            lock.release()
+            term.released = True
+            campaign.notify()
+        if term.work is not None:
+            term.work.join()  # the next term begins after it
+        return term.pause
+
+    def _work(self, campaign: _Campaign, term: Term) -> None:
+        if not self._call(campaign, self._on_elected):
+            with campaign.mutex:
+                term.end(FAILED, REST)
+            campaign.notify()
+
+    def _call(self, campaign: _Campaign, function: Any, *reason: str) -> bool:
+        """Call a function of the program. Returns whether it raised no exception."""
+        mask = block_signals()
+        restore_signals(campaign.mask)  # it may start a process
+        try:
+            function(self, *reason)
+            return True
+        except BaseException:
+            log_error("leader-error")
+            return False
+        finally:
+            restore_signals(mask)
+
+
+def stoppable(
+    procedure: Generator[Effect, Any, Result], campaign: _Campaign
+) -> Generator[Effect, Any, Result]:
+    """``procedure``, into which a stop of ``campaign`` throws _Stopped where it waits for another holder."""
+    resume: Any = procedure.send
+    argument: Any = None
+    stopped = False
+    try:
+        while True:
+            effect = resume(argument)
+            resume = procedure.send
+            try:
+                if stopped or not isinstance(effect, WaitForChange | WaitForTurn | Sleep):
+                    argument = yield effect
+                elif campaign.stopping:
+                    raise _Stopped
+                else:
+                    argument = yield from _in_slices(effect, campaign)
+            except BaseException as error:
+                resume, argument, stopped = procedure.throw, error, True  # what follows is the clean-up
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+
+
+def _in_slices(
+    effect: WaitForChange | WaitForTurn | Sleep, campaign: _Campaign
+) -> Generator[Effect, Any, Any]:
+    """Perform a wait. Raises _Stopped within SLICE seconds after a stop."""
+    if isinstance(effect, Sleep):
+        return (yield effect)  # a short one
+    left = effect.timeout if isinstance(effect, WaitForChange) else effect.seconds
+    while True:
+        part = min(left, SLICE)
+        end = time.monotonic() + part
+        if isinstance(effect, WaitForChange):
+            result = yield WaitForChange(effect.requests, effect.need, part)
+            over = time.monotonic() < end  # it was decided
+        else:
+            result = yield WaitForTurn(effect.entry, part)
+            over = effect.entry.is_first
+        left -= part
+        if over or left <= 0.0:
+            return result
+        if campaign.stopping:
+            raise _Stopped
+
+
+_campaigns: weakref.WeakSet[_Campaign] = weakref.WeakSet()
+
+
+def stop_campaigns() -> None:
+    """Stop all campaigns at the end of the interpreter: a candidate must not acquire the lock of a leader
+    that is released then.
+    """
+    campaigns = [one for one in _campaigns if one.thread.is_alive()]  # no mutex of a parent, before a fork
+    for campaign in campaigns:
+        campaign.stopping = True
+        campaign.notify()
+    for campaign in campaigns:
+        campaign.thread.join(JOIN_TIMEOUT)
+
+
+# Registered after ``masters.release_held``, and so called before it.
+atexit.register(stop_campaigns)

@@ -1,0 +1,125 @@
+"""Leader election with asyncio: coroutines as callbacks, cancellation, loops that end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from support.event_loops import on_loops, until
+
+from redlock_fast import AsyncFastRedlock
+from redlock_fast.embedded import Masters
+from redlock_fast.locks.leader import STEPPED_DOWN, STOPPED
+
+MakeClient = Callable[..., AsyncFastRedlock]
+
+
+class Work:
+    """Callbacks that are coroutine functions, and what happened, in its order."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    async def on_elected(self, leader: Any) -> None:
+        self.events.append("elected")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.events.append("ended")
+
+    async def on_lost(self, leader: Any, reason: str) -> None:
+        await asyncio.sleep(0.01)
+        self.events.append(reason)
+
+    def options(self) -> dict[str, Any]:
+        return {"on_elected": self.on_elected, "on_lost": self.on_lost}
+
+
+def others() -> set[asyncio.Task[Any]]:
+    return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[arg-type]
+
+
+@on_loops
+async def test_the_work_is_cancelled_before_the_release(valkey: Masters, aclient: MakeClient) -> None:
+    work = Work()
+    async with aclient(valkey) as one, aclient(valkey) as two:
+        async with one.leader("chair", **work.options()) as leader:
+            await until(lambda: work.events, "it works")
+            async with two.leader("chair") as second:
+                assert await leader.step_down(pause=60.0)
+                assert work.events == ["elected", "ended", STEPPED_DOWN]
+                assert await second.wait()
+        assert not others()
+
+
+@on_loops
+async def test_a_cancelled_body_releases(valkey: Masters, aclient: MakeClient) -> None:
+    work = Work()
+    async with aclient(valkey) as one:
+
+        async def body() -> None:
+            async with one.leader("chair", **work.options()):
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(body())
+        await until(lambda: work.events, "it works")
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        assert work.events == ["elected", "ended", STOPPED]
+        assert not await one.locked("chair")
+        assert not others()
+
+
+def test_a_loop_that_ends_ends_the_leadership(valkey: Masters, aclient: MakeClient) -> None:
+    """Its tasks are cancelled then. The leader campaigns again in the next loop of its client."""
+    work = Work()
+    client = aclient(valkey)
+    leader = client.leader("chair", **work.options())
+
+    async def lead() -> int | None:
+        await leader.start()
+        assert await leader.wait()
+        await until(lambda: work.events[-1:] == ["elected"], "it works")
+        return leader.fencing_token
+
+    first = asyncio.run(lead())
+    assert work.events == ["elected", "ended", STOPPED]
+    assert not leader.is_leader
+
+    async def again() -> None:
+        second = await lead()
+        assert first is not None
+        assert second is not None
+        assert first < second
+        await leader.stop()
+        await client.close()
+
+    asyncio.run(again())
+    assert work.events == ["elected", "ended", STOPPED] * 2
+
+
+def test_a_loop_that_is_closed_beside_a_leader(valkey: Masters, aclient: MakeClient) -> None:
+    """No task of it can go on. The next campaign reports the loss and releases the lock first."""
+    reasons: list[str] = []
+    client = aclient(valkey, ttl=60.0)
+    leader = client.leader("chair", on_lost=lambda _, reason: reasons.append(reason))
+
+    async def lead() -> None:
+        await leader.start()
+        assert await leader.wait()
+
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    loop.run_until_complete(lead())
+    loop.close()
+    assert leader.is_leader, "its lease goes on"
+
+    async def again() -> None:
+        await lead()
+        assert reasons == [STOPPED]
+        await leader.stop()
+        await client.close()
+
+    asyncio.run(again())

@@ -1,0 +1,262 @@
+"""Leader election on real masters, with both clients: in one process, and as a process for each candidate."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.candidates import Election
+from support.clients import both_clients
+from support.clocks import Jumping
+from support.keys import paused
+from support.proxy import Holding
+from support.renewing import MakeClient
+from support.waiting import DEADLINE, eventually, start
+from support.worker_leader import now
+
+from redlock_fast import ClientClosed
+from redlock_fast.algorithm.renewal_schedule import GONE, LATE, UNCONFIRMED
+from redlock_fast.embedded import Masters
+from redlock_fast.locks.leader import CLOSED, FAILED, STEPPED_DOWN, STOPPED
+
+pytestmark = both_clients
+
+#: Of the candidates that are processes.
+TTL = 3.0
+#: Seconds that a hung master is waited for.
+HUNG = 0.3
+
+
+class Diary:
+    """The callbacks of candidates, which write down what they are told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []
+
+    def __call__(self, name: str) -> dict[str, Any]:
+        def on_elected(leader: Any) -> None:
+            self.events.append((name, "elected", leader.is_leader))
+
+        def on_lost(leader: Any, reason: str) -> None:
+            self.events.append((name, reason, leader.is_leader))
+
+        return {"identity": name, "on_elected": on_elected, "on_lost": on_lost}
+
+
+@pytest.fixture
+def diary() -> Diary:
+    return Diary()
+
+
+def lost(diary: Diary, *reasons: str) -> None:
+    """Wait for these losses."""
+
+    def told() -> list[str]:
+        return [what for _, what, _ in diary.events if what != "elected"]
+
+    eventually(lambda: told() == [*reasons], f"the losses {reasons}: {diary.events}")
+
+
+def free(masters: Masters) -> None:
+    """Only the fencing counter is left."""
+    assert [master.ask("EXISTS chair") for master in masters] == [":0"] * 5
+
+
+# --- in one process -------------------------------------------------------------------------------
+
+
+def test_one_leads_and_another_follows(valkey: Masters, connected: MakeClient, diary: Diary) -> None:
+    one, two = (connected(valkey) for _ in range(2))
+    with one.leader("chair", **diary("one")) as first:
+        assert first.wait(DEADLINE)
+        with two.leader("chair", **diary("two")) as second:
+            assert not second.wait(0.1)
+            assert (first.is_leader, second.is_leader, second.fencing_token) == (True, False, None)
+            assert not second.step_down()
+            assert first.step_down(pause=60.0)
+            assert not first.is_leader
+            assert second.wait(DEADLINE)
+            assert second.fencing_token > first.fencing_token
+            assert not first.wait(0.0)
+        assert not second.is_leader
+    free(valkey)
+    assert diary.events == [
+        ("one", "elected", True),
+        ("one", STEPPED_DOWN, False),
+        ("two", "elected", True),
+        ("two", STOPPED, False),
+    ]
+
+
+def test_it_campaigns_again(valkey: Masters, connected: MakeClient, diary: Diary) -> None:
+    """After it stepped down, and after a quorum of masters lost the key."""
+    c = connected(valkey, ttl=3.0, restart_guard="off")
+    with c.leader("chair", **diary("one")) as leader:
+        assert leader.wait(DEADLINE)
+        fences = [leader.fencing_token]
+        assert leader.step_down(pause=0.0)
+        assert leader.wait(DEADLINE)
+        fences.append(leader.fencing_token)
+        for master in valkey:
+            assert master.ask("DEL chair").startswith(":")
+        lost(diary, STEPPED_DOWN, GONE)
+        assert leader.wait(DEADLINE)
+        fences.append(leader.fencing_token)
+        assert fences == sorted(set(fences))
+    assert [leads for _, what, leads in diary.events if what != "elected"] == [False] * 3
+
+
+def test_the_clock_ends_it_without_another_thread(
+    valkey: Masters, connected: MakeClient, clock: Jumping, diary: Diary
+) -> None:
+    """As for a process that was stopped. The first look after that is False, and every later one."""
+    c = connected(valkey, ttl=60.0, clock=clock, node_timeout=HUNG)
+    with c.leader("chair", **diary("one"), notice=20.0) as leader:
+        assert leader.wait(DEADLINE)
+        fence = leader.fencing_token
+        with paused(valkey, 0, 1, 2):
+            clock.jump(45.0)
+            assert not leader.is_leader
+            assert leader.fencing_token == fence, "a late write has the old number"
+            lost(diary, UNCONFIRMED)
+        assert leader.wait(DEADLINE), "the lock was released"
+        assert leader.fencing_token > fence
+        clock.jump(61.0)
+        assert not leader.is_leader
+        eventually(lambda: len(diary.events) >= 4, "the loss is reported")
+        assert diary.events[3][1] in (LATE, GONE)
+
+
+def test_masters_that_die_and_come_back(valkey: Masters, client: MakeClient, diary: Diary) -> None:
+    """It campaigns on without a quorum, also for longer than an acquire tries."""
+    for number in (0, 1, 2):
+        valkey[number].kill()
+    c = client(valkey, connect_timeout=0.2, restart_guard="off")
+    with c.leader("chair", **diary("one")) as leader:
+        eventually(lambda: c.stats().unavailable >= 2, "two acquires fail")
+        assert not leader.wait(0.0)
+        for number in (0, 1, 2):
+            valkey[number].restart()
+        assert leader.wait(DEADLINE)
+
+
+def test_a_closed_client_ends_the_campaign(valkey: Masters, connected: MakeClient, diary: Diary) -> None:
+    one, two = (connected(valkey) for _ in range(2))
+    leader, waiting = one.leader("chair", **diary("one")), two.leader("chair", **diary("two"))
+    with pytest.raises(RuntimeError, match="does not campaign"):
+        leader.wait()
+    leader.start()
+    assert leader.wait(DEADLINE)
+    waiting.start()
+    waits = start(waiting.wait)
+    two.close()
+    with pytest.raises(ClientClosed):
+        waits.result(DEADLINE)
+    one.close()
+    assert not leader.is_leader
+    lost(diary, CLOSED)
+    with pytest.raises(ClientClosed):
+        leader.start()
+    for candidate in (leader, waiting):
+        candidate.stop()
+
+
+def test_on_elected_that_raises(
+    valkey: Masters, connected: MakeClient, diary: Diary, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another candidate gets its turn."""
+
+    def raises(leader: Any) -> None:
+        raise ValueError("on purpose")
+
+    with connected(valkey).leader("chair", **{**diary("one"), "on_elected": raises}) as leader:
+        lost(diary, FAILED)
+        assert not leader.is_leader
+    assert any(record.getMessage() == "leader-error" for record in caplog.records)
+
+
+def test_callbacks_that_step_down_and_stop(valkey: Masters, connected: MakeClient, diary: Diary) -> None:
+    """on_elected steps down, on_lost asks again and stops: nothing waits for itself."""
+    c, done = connected(valkey), []
+    if hasattr(c, "target"):  # asyncio
+
+        async def on_elected(leader: Any) -> None:
+            done.append(await leader.step_down())
+
+        async def on_lost(leader: Any, reason: str) -> None:
+            done.extend([reason, await leader.step_down()])
+            await leader.stop()
+    else:
+
+        def on_elected(leader: Any) -> None:
+            done.append(leader.step_down())
+
+        def on_lost(leader: Any, reason: str) -> None:
+            done.extend([reason, leader.step_down()])
+            leader.stop()
+
+    with c.leader("chair", on_elected=on_elected, on_lost=on_lost) as leader:
+        eventually(lambda: len(done) == 3, "both are called")
+        assert {*done} == {True, STEPPED_DOWN, False}
+        assert not leader.wait()
+    free(valkey)
+
+
+# --- a process for each candidate -----------------------------------------------------------------
+
+
+@pytest.fixture
+def proxies(valkey: Masters) -> Iterator[list[Holding]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(Holding(master.port)) for master in valkey[:3]]
+
+
+def test_at_no_instant_two_leaders(
+    valkey: Masters, proxies: list[Holding], engine_name: str, client_mode: str, tmp_path: Path
+) -> None:
+    """A master dies; then a leader is cut off, the next is stopped, and the next is killed."""
+    urls = valkey.urls[:3]
+    mode = {"engine": engine_name, "client_mode": client_mode, "store": valkey[3].port}
+    with Election(tmp_path / "events", ttl=TTL, **mode) as election:
+        cut_off = election.enter("cut off", [proxy.url for proxy in proxies])
+        assert election.elected(1) is cut_off
+        election.enter("a", urls)
+        election.enter("b", urls)
+        assert cut_off.look() == {"leads": True, "written": True}
+
+        valkey[2].kill()
+        began = election.events("elected")[0]["at"]
+        eventually(lambda: now() > began + 1.2 * TTL, "a lease passes")
+        assert not election.events("lost"), "a minority does not matter"
+        valkey[2].restart()
+
+        for proxy in proxies:
+            proxy.hold(requests=True)
+        second = election.elected(2)
+        loss = election.events("lost")[0]
+        assert loss["reason"] == UNCONFIRMED
+        assert loss["at"] < election.events("elected")[1]["at"], "told before another was elected"
+        assert cut_off.look() == {"leads": False, "written": True}, "the other has not written yet"
+        assert second.look() == {"leads": True, "written": True}
+        assert cut_off.look() == {"leads": False, "written": False}
+        for proxy in proxies:
+            proxy.let_go()
+
+        second.stop()
+        third = election.elected(3)
+        assert third.look() == {"leads": True, "written": True}
+        second.resume()
+        assert second.look() == {"leads": False, "written": False}, "at its very first look"
+
+        third.kill()
+        fourth = election.elected(4)
+        killed, elected = third.killed, election.events("elected")[3]["at"]
+        assert killed is not None
+        assert elected - killed < TTL + DEADLINE / 4
+        assert fourth.look() == {"leads": True, "written": True}
+        election.check()
+        fourth.leave()
+        election.elected(5)

@@ -1,0 +1,140 @@
+"""Leader election with threads: forks, the end of the interpreter, the threads of a candidate."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.forking import exit_code, fork_child
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast import ConfigError, FastRedlock
+from redlock_fast.embedded import Masters
+from redlock_fast.locks.leader import STEPPED_DOWN, STOPPED
+
+MakeClient = Callable[..., FastRedlock]
+
+
+def threads() -> list[str]:
+    return [
+        one.name
+        for one in threading.enumerate()
+        if one.name in ("redlock-fast-leader", "redlock-fast-elected")
+    ]
+
+
+def test_a_waiting_candidate_leaves_at_once(valkey: Masters, connected: MakeClient) -> None:
+    """It does not wait for the leader, and leaves no thread."""
+    one, two = connected(valkey), connected(valkey)
+    with one.leader("chair") as leader:
+        assert leader.wait(DEADLINE)
+        with two.leader("chair") as waiting:
+            assert not waiting.wait(0.1)
+        assert two.stats().acquired == 0
+    eventually(lambda: not threads(), "its threads end")
+
+
+def test_candidates_of_one_client(valkey: Masters, connected: MakeClient) -> None:
+    """The second waits in the queue of the client, and leaves it."""
+    c = connected(valkey)
+    with c.leader("chair") as leader:
+        assert leader.wait(DEADLINE)
+        with c.leader("chair") as second, c.leader("chair") as third:
+            assert not third.wait(0.1)
+            second.stop()
+            leader.step_down(pause=60.0)
+            assert third.wait(DEADLINE)
+    eventually(lambda: not threads(), "their threads end")
+
+
+def test_work_in_on_elected(valkey: Masters, connected: MakeClient) -> None:
+    """The next term begins after the work of the last one."""
+    running: list[int] = []
+    terms: list[int | None] = []
+
+    def work(leader: Any) -> None:
+        running.append(1)
+        assert len(running) == 1
+        terms.append(leader.fencing_token)
+        while leader.is_leader:
+            time.sleep(0.005)
+        running.pop()
+
+    reasons: list[str] = []
+    with connected(valkey).leader(
+        "chair", on_elected=work, on_lost=lambda leader, reason: reasons.append(reason)
+    ) as leader:
+        for count in (1, 2, 3):
+            eventually(lambda count=count: len(terms) == count, "it works")
+            assert leader.step_down(pause=0.0)
+    assert reasons[:3] == [STEPPED_DOWN] * 3
+    assert terms == sorted({*terms})
+    assert not running
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_child_of_fork_does_not_lead(valkey: Masters, connected: MakeClient) -> None:
+    c = connected(valkey)
+    with c.leader("chair") as leader:
+        assert leader.wait(DEADLINE)
+
+        def child() -> None:
+            assert not leader.is_leader
+            assert leader.fencing_token is None
+            assert not leader.step_down()
+            leader.stop()
+            with pytest.raises(RuntimeError):
+                leader.wait()
+            with leader:
+                assert not leader.wait(0.2), "the parent leads"
+            with c.leader("another") as own:
+                assert own.wait(DEADLINE)
+
+        assert exit_code(fork_child(child)) == 0
+        assert leader.is_leader
+
+
+def test_the_end_of_the_interpreter(valkey: Masters, engine_name: str, connected: MakeClient) -> None:
+    """A leader that nothing stopped is released, and a candidate does not delay the end."""
+    script = f"""
+from redlock_fast import FastRedlock
+clients = [FastRedlock({valkey.urls!r}, engine={engine_name!r}, node_timeout=5.0) for _ in "ab"]
+leaders = [client.leader("chair", ttl=60.0, on_lost=lambda _, reason: print(reason)) for client in clients]
+for leader, seconds in zip(leaders, (20.0, 0.1)):
+    leader.start()
+    leader.wait(seconds)
+assert leaders[0].is_leader
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=3 * DEADLINE
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{STOPPED}\n", "")
+    with connected(valkey).leader("chair") as leader:
+        assert leader.wait(DEADLINE)
+
+
+def test_bad_options(client: MakeClient, valkey: Masters) -> None:
+    c = client(valkey)
+
+    async def coroutine(*_: Any) -> None: ...
+
+    wrong: list[dict[str, Any]] = [
+        {"notice": 6.0}, {"notice": -1}, {"identity": 5}, {"on_elected": 5}, {"on_lost": "f"}, {"ttl": 61.0},
+        {"on_elected": coroutine}, {"on_lost": coroutine}, {"fair": True},
+    ]  # fmt: skip
+    for options in wrong:
+        with pytest.raises(ConfigError, match=next(iter(options))):
+            c.leader("chair", **options)
+    with pytest.raises(ConfigError, match="resource"):
+        c.leader("")
+    leader = c.leader("chair")
+    for call in (lambda: leader.step_down(pause=-1.0), lambda: leader.wait(timeout=-2.0)):
+        with pytest.raises(ConfigError):
+            call()
+    assert repr(leader) == f"<Leader 'chair': {leader.identity} does not lead>"
