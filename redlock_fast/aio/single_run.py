@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import itertools
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from ..errors import Contended
 from ..locks.decorated import check_async
-from ..locks.single_run import SingleRunState, keep_until
+from ..locks.single_run import SingleRunState, keep_at_once, keep_until
 from .driver import drive
 
 if TYPE_CHECKING:
@@ -38,13 +41,19 @@ class AsyncSingleRun(SingleRunState["AsyncLock"]):
     async def __aenter__(self) -> AsyncLock | None:
         lock = self._enter()
         try:
-            if self._if_taken != "skip":
-                await lock.__aenter__()
-            elif await lock.acquire(blocking=False):
-                lock._enter_body()
-            else:
-                self._lock = None
-                return None
+            self._lock = lock
+            for failed in itertools.count(1):
+                try:
+                    await lock.__aenter__()
+                    break
+                except Contended as error:
+                    pause = self._pause(lock, failed, error)
+                    if not pause and self._if_taken == "skip":
+                        self._lock = None
+                        return None
+                    if not pause:
+                        raise
+                await asyncio.sleep(pause)
         except BaseException:
             self._lock = None
             raise
@@ -59,8 +68,16 @@ class AsyncSingleRun(SingleRunState["AsyncLock"]):
             return
         try:
             if kind is None and self._once_per is not None:
-                await drive(keep_until(lock, self._keep_until), lock._core.loop_binding())
+                await self._keep(lock)
         except BaseException as raised:
             await lock.__aexit__(type(raised), raised, None)
             raise
         await lock.__aexit__(kind, error, trace)
+
+    async def _keep(self, lock: AsyncLock) -> None:
+        binding = lock._core.loop_binding()
+        try:
+            await drive(keep_until(lock, self._keep_until), binding)
+        except BaseException:
+            await drive(keep_at_once(lock, self._keep_until), binding)
+            raise

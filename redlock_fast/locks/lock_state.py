@@ -307,7 +307,8 @@ class LockState:
             raise LockLost(
                 f"{quoted(self.resource)}: nothing to detach: the lock is not held", resource=self.resource
             )
-        detached = HandoverKind(self._lock_kind)
+        kind = self._lock_kind  # a signal handler may have interrupted an earlier detach()
+        detached = kind if isinstance(kind, HandoverKind) else HandoverKind(kind)
         if self._auto_extension is not None:
             self._auto_extension.stop()
         self._lock_kind = detached

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
 from ..algorithm import procedures
-from ..algorithm.effects import Effect
-from ..algorithm.lease import ExtendOutcome
-from ..errors import ConfigError, LockAlreadyHeld
+from ..algorithm.effects import Effect, Sleep, send
+from ..algorithm.lease import KEEP_AT_EXIT, ExtendOutcome, Lease
+from ..algorithm.lock_kind import wire_ttl
+from ..errors import ClientClosed, ConfigError, Contended, LockAlreadyHeld
 from ..wire.text import quoted
 from .config import number
 from .lock_state import LockState
 from .options import IfTaken
 
 L = TypeVar("L", bound=LockState)
+
+#: Attempts of a run that does not wait. Processes that begin at the same moment may split the votes of one
+#: attempt. Without a second attempt all of them would skip the job.
+ATTEMPTS = 3
+
 
 class SingleRunState(Generic[L]):
     """The settings of a single run, and the lock of the run that this object has entered.
@@ -49,24 +56,28 @@ class SingleRunState(Generic[L]):
         self._options = options
         self._lock: L | None = None
         self._keep_until = 0.0
-        if not callable(resource):
-            self._new_lock(resource)  # raises ConfigError here and not at the first run
+        self._new_lock("name" if callable(resource) else resource)  # raises ConfigError, before the first run
 
     def _new_lock(self, resource: Any) -> L:
         lock = self._lock_of(resource, self._ttl, **self._options)
-        if self._once_per is not None and lock.ttl > lock._core.check_ttl(self._once_per):
-            return self._lock_of(resource, self._once_per, **self._options)  # masters never shorten a lease
-        return lock
+        once_per = self._once_per
+        if once_per is None:
+            return lock
+        number("once_per", once_per, above=0.0, high=lock._core.max_ttl)
+        if lock.ttl <= once_per:
+            return lock
+        return self._lock_of(resource, once_per, **self._options)  # masters never shorten a lease
 
     def _for_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The single run of one call of a decorated function."""
-        resource = self._resource(*args, **kwargs) if callable(self._resource) else self._resource
-        return type(self)(
-            self._lock_of, resource, self._ttl, self._if_taken, self._once_per, dict(self._options)
-        )
+        run = copy.copy(self)
+        run._lock = None
+        if callable(self._resource):
+            run._resource = self._resource(*args, **kwargs)
+        return run
 
     def _enter(self) -> L:
-        """The lock of the run that begins."""
+        """The lock of the run that begins. The caller stores it."""
         if callable(self._resource):
             raise ConfigError("single_run() with a function as its name is a decorator only")
         if self._lock is not None:
@@ -74,33 +85,74 @@ class SingleRunState(Generic[L]):
                 f"{quoted(self._resource)}: this single run is entered already; make one for each `with`",
                 resource=self._resource,
             )
-        self._lock = self._new_lock(self._resource)
-        return self._lock
+        return self._new_lock(self._resource)
 
     def _granted(self, lock: L) -> None:
         if self._once_per is not None:
             self._keep_until = lock._core.policy.clock() + self._once_per
 
+    def _pause(self, lock: L, failed: int, error: Contended) -> float:
+        """Seconds until the next attempt, after ``failed`` attempts. 0.0: another process has the lock."""
+        policy = lock._core.policy
+        every_master_refused = len(error.masters) + len(error.causes) == policy.masters
+        if self._if_taken == "wait" or failed == ATTEMPTS or every_master_refused:
+            return 0.0
+        return policy.retry.delay(failed, 0.0, policy.chance())
+
 
 def keep_until(lock: LockState, end: float) -> Generator[Effect, Any, None]:
     """Make the lease of ``lock`` last until ``end``, and detach the lock, so that no release follows.
 
-    Does nothing if ``end`` has passed, or if the lease is lost: then the release reports the loss.
+    Does nothing if ``end`` has passed, or if the lease is lost: then the release reports the loss. Repeats
+    the extension while the lease lasts. After an exception the caller runs ``keep_at_once``.
     """
     policy, lease = lock._core.policy, lock.lease
-    seconds = end - policy.clock()
-    if lease is None or seconds <= 0.0:
+    if lease is None or end <= policy.clock() or not lock.locked():
         return
+    lease.at_exit = KEEP_AT_EXIT  # the interpreter may end while this waits for masters
     if lock._auto_extension is not None:
         lock._auto_extension.stop()  # an extension of the renewal would make the lease longer than ``end``
-    outcome, _ = yield from procedures.extend(policy, lease, seconds)
-    lock.note_extension(lease, outcome)
+    try:
+        outcome = yield from _extended_until(lock, lease, end)
+    except ClientClosed:
+        outcome = ExtendOutcome.INCONCLUSIVE
     if outcome is ExtendOutcome.LOST or not lock.locked():
         return
     if outcome is ExtendOutcome.INCONCLUSIVE:
         lock._core.client_state.events.warn_of(
             "once-per-shortened",
-            f"{quoted(lock.resource)}: too few masters answered to keep the lock for {seconds:.1f} s: "
-            f"it may be free after {lock.remaining():.1f} s",
+            f"{quoted(lock.resource)}: too few masters answered to keep the lock for "
+            f"{end - policy.clock():.1f} s: it may be free after {lock.remaining():.1f} s",
         )
     lock.detach()
+
+
+def _extended_until(lock: LockState, lease: Lease, end: float) -> Generator[Effect, Any, ExtendOutcome]:
+    """The outcome of the last extension. INCONCLUSIVE: the lease has no time for another extension."""
+    policy, failed = lock._core.policy, 0
+    while True:
+        lock._core.check_open()
+        start = policy.clock()
+        outcome, _ = yield from procedures.extend(policy, lease, end - start)
+        lock.note_extension(lease, outcome)
+        if outcome is not ExtendOutcome.INCONCLUSIVE:
+            return outcome
+        failed += 1
+        pause = policy.retry.delay(failed, policy.clock() - start, policy.chance())
+        if lock.remaining() < pause + policy.node_timeout:
+            return outcome
+        yield Sleep(pause)
+
+
+def keep_at_once(lock: LockState, end: float) -> Generator[Effect, Any, None]:
+    """As ``keep_until``, without waiting for replies: an exception has interrupted that.
+
+    The job has run, so the exception must not free the lock.
+    """
+    lease, seconds = lock.lease, end - lock._core.policy.clock()
+    if lease is None or seconds <= 0.0 or not lock.locked():
+        return
+    try:
+        yield from send(lease.lock_kind.extend_requests(lease.token, wire_ttl(seconds), lease.sent))
+    finally:
+        lock.detach()

@@ -608,9 +608,12 @@ class FastRedlock(BaseClient):
             ttl: The lease in seconds; None: the client's.
             if_taken: While another process runs the job. "skip": the job does not run; a decorated function
                 returns None, ``with`` gives None. "wait": the job runs afterwards; ``timeout`` bounds the
-                wait. "raise": Contended.
+                wait. "raise": Contended. "skip" and "raise" make up to three attempts, within some 30 ms:
+                processes that begin together may split the votes of one attempt.
             once_per: After a success the lock stays until this many seconds after the grant, at most the
-                client's ``max_ttl``. The lease is at most this long. The lock may stay up to a lease longer
+                client's ``max_ttl``, whatever happens then to the client, the task or the process. If too few
+                masters answer, the call tries again while the lease lasts; then the log has
+                ``once-per-shortened``. The lease is at most this long. The lock may stay up to a lease longer
                 if the job ends shortly before that. Choose less than the period of a schedule, for example
                 50 s for a job of each minute.
             options: Those of [`lock`][] without ``fair`` and ``token``; ``timeout`` only with "wait".

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from ..errors import Contended, LockLost
 from ..locks.decorated import check_plain
-from ..locks.single_run import SingleRunState, keep_until
+from ..locks.single_run import SingleRunState, keep_at_once, keep_until
 from .driver import drive
 
 if TYPE_CHECKING:
@@ -37,11 +39,19 @@ class SingleRun(SingleRunState["Lock"]):
     def __enter__(self) -> Lock | None:
         lock = self._enter()
         try:
-            if self._if_taken != "skip":
-                lock.__enter__()
-            elif not lock.acquire(blocking=False):
-                self._lock = None
-                return None
+            self._lock = lock
+            for failed in itertools.count(1):
+                try:
+                    lock.__enter__()
+                    break
+                except Contended as error:
+                    pause = self._pause(lock, failed, error)
+                    if not pause and self._if_taken == "skip":
+                        self._lock = None
+                        return None
+                    if not pause:
+                        raise
+                lock._core.masters.pause(pause)
             self._granted(lock)
             return lock
         except BaseException:
@@ -52,13 +62,25 @@ class SingleRun(SingleRunState["Lock"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        lock, self._lock = self._lock, None
+        lock = self._lock
         if lock is None:
             return
         try:
             if kind is None and self._once_per is not None:
-                drive(keep_until(lock, self._keep_until), lock._core.masters)
-        except BaseException as raised:
-            lock.__exit__(type(raised), raised, None)
+                self._keep(lock)
+            lock.__exit__(kind, error, trace)
+        except LockLost:
             raise
-        lock.__exit__(kind, error, trace)
+        except BaseException:
+            lock.release()  # a signal handler raised, perhaps before the release began
+            raise
+        finally:
+            self._lock = None
+
+    def _keep(self, lock: Lock) -> None:
+        masters = lock._core.masters
+        try:
+            drive(keep_until(lock, self._keep_until), masters)
+        except BaseException:
+            drive(keep_at_once(lock, self._keep_until), masters)
+            raise

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import pytest
 from support.clocks import Jumping
-from support.event_loops import at_full_strength, clean, on_loops
-from support.keys import wipe
+from support.event_loops import at_full_strength, clean, on_loops, until
+from support.keys import paused, wipe
 from support.renewing import THIRD, TTL
 from support.waiting import DEADLINE
 
@@ -43,19 +44,48 @@ async def test_a_loss_cancels_the_job(masters: Masters, aclient: MakeAio, clock:
 
 @on_loops
 async def test_a_cancelled_job_frees_the_lock(valkey: Masters, aclient: MakeAio) -> None:
-    """Wherever the cancellation meets it: it is acquired, the job runs, or the lock is kept at its end."""
+    """Wherever the cancellation meets it before the end of the job."""
     async with aclient(valkey, ttl=TTL) as c:
         await at_full_strength(c)
-        run = c.single_run("job", once_per=TTL)
-        ended = False
+        ended = []
+
+        @c.single_run("job", once_per=TTL)
+        async def job() -> None:
+            await asyncio.sleep(0)
+            ended.append(True)
+
         for steps in range(100):
-            task = asyncio.create_task(run(asyncio.sleep)(0))  # type: ignore[arg-type]
+            task = asyncio.create_task(job())
             for _ in range(steps):
                 await asyncio.sleep(0)
-            ended = task.done()
             task.cancel()
             await asyncio.wait({task})
             if ended:
                 break
             await clean(valkey)
         assert ended
+    for master in valkey:
+        wipe(master)
+
+
+@on_loops
+async def test_a_cancellation_after_the_job_keeps_the_lock(valkey: Masters, aclient: MakeAio) -> None:
+    """The job has run, so no other process may run it within the period."""
+    async with aclient(valkey, ttl=TTL / 4, node_timeout=1.0) as c:
+        await at_full_strength(c)
+        with contextlib.ExitStack() as stack:
+
+            @c.single_run("job", once_per=TTL)
+            async def job() -> None:
+                stack.enter_context(paused(valkey, 0, 1, 2))
+                asyncio.get_running_loop().call_later(0.0, task.cancel)
+
+            task = asyncio.create_task(job())
+            await asyncio.wait({task})
+            assert task.cancelled()
+        await until(
+            lambda: all(int(master.ask("PTTL job")[1:]) > 500 * TTL for master in valkey), "each has the key"
+        )
+        assert not c.client_state.held
+    for master in valkey:
+        wipe(master)

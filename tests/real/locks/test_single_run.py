@@ -14,7 +14,7 @@ import pytest
 import redis
 from support.clients import both_clients
 from support.clocks import Jumping
-from support.keys import TTL, nothing_left, paused, values, wipe
+from support.keys import TTL, nothing_left, occupy, paused, values, wipe, with_keys
 from support.renewing import THIRD, MakeClient, renewed
 from support.waiting import DEADLINE, eventually
 
@@ -82,6 +82,27 @@ def test_a_job_raises(masters: Masters, connected: MakeClient) -> None:
     nothing_left(masters)
 
 
+@both_clients
+@pytest.mark.parametrize("if_taken", ["skip", "raise"])
+def test_processes_that_begin_together_split_the_votes(
+    masters: Masters, connected: MakeClient, raw: Raw, if_taken: str
+) -> None:
+    """The attempt of each may fail. One of them must still run the job."""
+    c, nodes = connected(masters), raw(masters)
+    split = nodes[: len(nodes) // 2 + 1] if len(nodes) > 1 else []
+    occupy(split, "job")
+
+    def other_attempt_ends() -> float:
+        for node in split:
+            node.delete("job")
+        return 0.0
+
+    c.policy.chance = other_attempt_ends
+    with c.single_run("job", if_taken=if_taken) as lock:
+        assert lock is not None
+    nothing_left(masters)
+
+
 # --- once per period ------------------------------------------------------------------------------
 
 
@@ -146,14 +167,53 @@ def test_too_few_masters_answer_at_the_end(
 ) -> None:
     """The job has run, so the lock stays for the rest of its lease."""
     c, nodes = connected(masters), raw(masters)
+
+    def no_time_for_another_extension() -> float:
+        c.policy.node_timeout = TTL
+        return 0.0
+
     with contextlib.ExitStack() as stack:
         with c.single_run("job", TTL / 4, once_per=TTL, auto_extend=False) as lock:
             assert lock is not None
             c.policy.node_timeout = 0.1
+            c.policy.chance = no_time_for_another_extension
             stack.enter_context(paused(masters, 0, 1, 2))
         assert not lock.locked()
     assert "once-per-shortened" in caplog.text
     assert None not in values(nodes, "job")
+
+
+@both_clients
+def test_too_few_masters_answer_for_a_while(
+    masters: Masters, connected: MakeClient, raw: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The extension to the rest of the period is repeated."""
+    c, nodes = connected(masters, node_timeout=0.02), raw(masters)
+    stack = contextlib.ExitStack()
+
+    def masters_answer_again() -> float:
+        stack.close()
+        return 0.0
+
+    with stack, c.single_run("job", TTL / 4, once_per=TTL, auto_extend=False) as lock:
+        assert lock is not None
+        stack.enter_context(paused(masters, 0, 1, 2))
+        c.policy.chance = masters_answer_again
+    assert "once-per-shortened" not in caplog.text
+    eventually(lambda: all(node.pttl("job") > 500 * TTL for node in nodes), "each has the key")
+
+
+@both_clients
+def test_a_client_is_closed_in_the_job(
+    masters: Masters, connected: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The job has run, so the lock stays for the rest of its lease."""
+    c = connected(masters)
+    with c.single_run("job", TTL / 4, once_per=TTL) as lock:
+        assert lock is not None
+        c.close()
+    assert "once-per-shortened" in caplog.text
+    assert with_keys(masters)
 
 
 # --- bad use --------------------------------------------------------------------------------------
@@ -176,7 +236,7 @@ def test_an_object_is_for_one_run_at_a_time(masters: Masters, connected: MakeCli
         ({"if_taken": "jump"}, 'if_taken must be "skip", "wait" or "raise"'),
         ({"timeout": 1.0}, 'if_taken="skip" does not wait'),
         ({"once_per": 0.0}, "once_per must be more than 0"),
-        ({"once_per": 61.0}, "max_ttl"),
+        ({"once_per": 61.0}, "once_per must be more than 0 and at most 60"),
         ({"fair": True}, "fair"),
         ({"token": b"x"}, "token"),
         ({"ttl": -1.0}, "ttl"),
@@ -185,8 +245,9 @@ def test_an_object_is_for_one_run_at_a_time(masters: Masters, connected: MakeCli
 )
 def test_bad_settings(client: MakeClient, options: dict[str, Any], complaint: str) -> None:
     c = client(["redis://127.0.0.1:1"])
-    with pytest.raises(ConfigError, match=complaint):
-        c.single_run("job", **options)
+    for name in ("job", lambda: "job"):
+        with pytest.raises(ConfigError, match=complaint):
+            c.single_run(name, **options)
 
 
 @both_clients

@@ -27,7 +27,6 @@ ELSEWHERE = {
     "unit/locks/test_kinds.py": ("algorithm/lock_kind",),
     # a lock object and its drivers, through both clients
     "real/locks/test_lock.py": ("locks/lock_state", "locks/procedures", "threads/client"),
-    "real/locks/test_single_run.py": ("threads/single_run",),
     "unit/threads/test_driver.py": ("aio/driver",),
     "unit/aio/test_loop.py": ("aio/future",),
     "real/threads/test_renewal.py": ("locks/auto_extend",),

@@ -1,0 +1,54 @@
+"""Jobs that run once in a fleet, interrupted by signal handlers that raise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.interruptions import interrupted
+from support.keys import TTL, nothing_left, wipe
+from support.renewing import MakeClient
+from support.waiting import eventually
+
+from redlock_fast.embedded import Master, Masters
+
+#: In Python the caller knows when these return, or when they begin.
+WHOLE = ("threads/client.py", "threads/fast_path.py", "threads/driver.py", "threads/single_run.py")
+BEFORE = ("call __exit__", "call release", "call _keep")
+
+
+@pytest.mark.parametrize("once_per", [None, TTL])
+def test_interrupted_at_any_moment(
+    valkey: Masters, connected: MakeClient, once_per: float | None
+) -> None:
+    """Nothing stays behind before the end of the job. After it, the lock stays for the period."""
+    c: Any = connected(valkey)
+    for number in range(1000):
+        run, ended = c.single_run("job", TTL / 4, once_per=once_per), []
+
+        def job(run: Any = run, ended: list[bool] = ended) -> None:
+            with run:
+                ended.append(True)
+
+        moment = interrupted(job, number, spared=WHOLE)
+        if moment is None:
+            break
+        if moment in BEFORE:
+            run.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+        else:
+            assert not c.client_state.held, moment
+            assert run._lock is None, moment
+            assert len(c.renewal().schedule) == 0, moment
+            if ended and once_per:
+                eventually(lambda: all(pttl(master) > 500 * TTL for master in valkey), f"kept: {moment}")
+            else:
+                nothing_left(valkey)
+        for master in valkey:
+            wipe(master)
+    assert number > 20, "there were moments to interrupt it at"
+    for master in valkey:
+        wipe(master)
+
+
+def pttl(master: Master) -> int:
+    return int(master.ask("PTTL job")[1:])
