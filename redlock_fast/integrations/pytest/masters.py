@@ -102,7 +102,7 @@ class FaultyMasters:
         self._masters[number].resume()
 
     def partition(self, number: int, *, requests: bool = True, replies: bool = True) -> None:
-        """Deliver nothing between clients and a master, until [`heal`][..]: the master itself runs.
+        """Deliver nothing between clients and a master, until ``heal()``: the master itself runs.
 
         ``requests=False`` holds back only the replies: the master executes what clients send, and they do
         not learn of it. ``replies=False`` holds back only the requests.
