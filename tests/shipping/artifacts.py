@@ -11,6 +11,7 @@ from .places import MADE, Environment, Failed
 
 #: Of the repository only; all else is there, so that whoever has the archive can run all tests.
 NOT_IN_THE_ARCHIVE = ".git"
+PLUGIN = "pytest_redlock_fast.py"
 IN_THE_WHEEL = (".py", ".pyi", ".pxd", "py.typed")
 
 
@@ -55,7 +56,10 @@ def archive_is_complete(archive: Path, expected: set[str]) -> None:
 
 
 def wheel_is_complete(path: Path, tree: Path, *, native: bool) -> None:
-    """The package and nothing else: no tests, no C. Compiled: the engine and what has a .pxd, or nothing."""
+    """The package and the pytest plugin, and nothing else: no tests, no C.
+
+    Compiled: the engine and what has a .pxd, or nothing.
+    """
     expected = {name for name in files_below(tree / "redlock_fast") if name.endswith(IN_THE_WHEEL)}
     with zipfile.ZipFile(path) as file:
         there = {name for name in file.namelist() if ".dist-info/" not in name}
@@ -63,7 +67,8 @@ def wheel_is_complete(path: Path, tree: Path, *, native: bool) -> None:
     modules = {"engine/_native", *(name.removesuffix(".pxd") for name in expected if name.endswith(".pxd"))}
     found = {name.removeprefix("redlock_fast/").partition(".")[0] for name in compiled}
     _same_names(path.name, modules if native else set(), found)
-    _same_names(path.name, {f"redlock_fast/{name}" for name in expected}, there - compiled)
+    python = {PLUGIN, *(f"redlock_fast/{name}" for name in expected)}
+    _same_names(path.name, python, there - compiled)
 
 
 def wheel_is_hardened(path: Path) -> None:

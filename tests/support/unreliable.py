@@ -12,7 +12,7 @@ import redis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
-from support.proxy import Holding
+from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import FastRedlock, QuorumUnavailable
@@ -42,7 +42,7 @@ class UnreliableMasters:
         self._stack = contextlib.ExitStack()
         masters[ALIVE].kill()
         self.proxies = [
-            self._stack.enter_context(Holding(master.port)) for master in list(masters)[:ALIVE]
+            self._stack.enter_context(Proxy(master.port)) for master in list(masters)[:ALIVE]
         ]
         self.nodes = [redis.Redis(unix_socket_path=m.socket_path) for m in list(masters)[:ALIVE]]
         urls = [*(proxy.url for proxy in self.proxies), masters.urls[ALIVE]]
@@ -80,7 +80,7 @@ class UnreliableMasters:
         finally:
             if never:
                 proxy.cut()
-            proxy.let_go()
+            proxy.deliver()
             if never:
                 for client in self.clients:
                     with contextlib.suppress(QuorumUnavailable):

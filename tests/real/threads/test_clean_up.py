@@ -14,7 +14,7 @@ import pytest
 import redis
 from support.clocks import Jumping
 from support.keys import TTL, calls, names, nothing_left, occupy, paused, with_keys
-from support.proxy import Holding, Proxy
+from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, FastRedlock, Lock
@@ -34,7 +34,7 @@ AOF = ["--appendonly", "yes", "--appendfsync", "always"]
 class Silent:
     """The last master, behind a proxy: silent from ``begin`` to ``end``, for one of three reasons."""
 
-    def __init__(self, why: str, master: Master, proxy: Holding) -> None:
+    def __init__(self, why: str, master: Master, proxy: Proxy) -> None:
         self.why = why
         self.master = master
         self.proxy = proxy
@@ -43,16 +43,17 @@ class Silent:
         if self.why == "stopped master":
             self.master.pause()
         else:
-            self.proxy.hold(requests=self.why == "late request")
+            late = self.why == "late request"
+            self.proxy.hold(requests=late, replies=not late)
 
     def end(self) -> None:
         self.master.resume()
-        self.proxy.let_go()
+        self.proxy.deliver()
 
 
 @pytest.fixture(params=["stopped master", "late request", "late reply"])
 def silent(request: pytest.FixtureRequest, masters: Masters) -> Iterator[Silent]:
-    with Holding(masters[-1].port) as proxy:
+    with Proxy(masters[-1].port) as proxy:
         yield Silent(request.param, masters[-1], proxy)
 
 
