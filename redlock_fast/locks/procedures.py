@@ -28,7 +28,7 @@ def acquire_lock(
 
     ``first``: an attempt that the caller has started. The caller makes its exchange, and ends the acquire.
     """
-    core, policy = lock._core, lock._core.policy
+    core, policy = lock._core, lock._policy
     if first is None and core.client_state.closed:
         core.check_open()
     wait = lock._waiting_time(blocking, timeout)
@@ -169,7 +169,7 @@ def take_over(lock: LockState, handover: HandoverKind, ttl: float) -> Generator[
 
 def release_token(lock: LockState, handover: HandoverKind) -> Generator[Effect, Any, bool]:
     """Release the lock of a token from another process. False: a quorum did not confirm that it had it."""
-    core, policy = lock._core, lock._core.policy
+    core, policy = lock._core, lock._policy
     if not core.client_state.ready:
         yield WaitForQuorum(core.connect_timeout)
     lock._lock_kind = handover.lock_kind
