@@ -28,7 +28,7 @@ from ..locks.options import (
     Resource,
     ResourceOf,
 )
-from ..locks.procedures import drop_lock, extend_lock
+from ..locks.procedures import drop_lock, entered, extend_lock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
 from .driver import acquire, drive, drive_now, release
@@ -119,7 +119,10 @@ class AsyncLock(LockState):
         return await drive(downgrade(self._core, self), self._core.loop_binding())
 
     async def __aenter__(self) -> Self:
-        self._entered(await acquire(self, True, None, self._core.loop_binding()))
+        binding = self._core.loop_binding()
+        outcome = await acquire(self, True, None, binding)
+        if outcome is not self._lease:
+            await drive(entered(self, outcome), binding)
         self._enter_body()
         return self
 

@@ -245,9 +245,9 @@ class BaseClient:
     # --- outcomes as exceptions ---
 
     def acquire_error(
-        self, resource: ResourceNames, lock_kind: LockKind, failure: AcquireFailure
+        self, resource: ResourceNames, lock_kind: LockKind, failure: AcquireFailure, owner: str = ""
     ) -> LockNotAcquired:
-        """The exception for an acquire that ended without a lease."""
+        """The exception for an acquire without a lease. ``owner``: that of the other lease, if known."""
         votes, policy, names = failure.votes, self.policy, self.masters.connector.names()
         rounds = f"{failure.rounds} attempt{'s' * (failure.rounds > 1)}"
         unavailable = QuorumTimeout if failure.timed_out else QuorumUnavailable
@@ -274,15 +274,18 @@ class BaseClient:
                 f"{quoted(resource)}: other callers of this client waited for it and were first",
                 resource=resource,
                 reason="queue",
+                owner=owner,
             )
         held = quoted(resource)
         if isinstance(resource, tuple):
             taken = lock_kind.refused_key(votes).removeprefix(self.key_prefix)
             held = f"{quoted(taken or resource)}, of {len(resource)} resources,"
         return contended(
-            f"{held} is already held on {len(holders)} of {policy.masters} masters, after {rounds}",
+            f"{held} is already held on {len(holders)} of {policy.masters} masters, after {rounds}"
+            + f"; its owner is {owner}" * bool(owner),
             resource=resource,
             reason="held",
+            owner=owner,
             masters=holders,
             causes=self.causes(votes),
         )

@@ -267,11 +267,6 @@ class LockState:
             raise self._core.acquire_error(self.resource, self._lock_kind, outcome)
         return False
 
-    def _entered(self, outcome: Lease | AcquireFailure) -> None:
-        """Check the outcome for ``with``: raise without a lease, so the body never runs unlocked."""
-        if isinstance(outcome, AcquireFailure):
-            raise self._core.acquire_error(self.resource, self._lock_kind, outcome)
-
     def _waiting_time(self, blocking: bool, timeout: float | None) -> float | None:
         """Seconds to try, from the arguments of ``acquire``. None: no end, or a single attempt."""
         if timeout == -1:

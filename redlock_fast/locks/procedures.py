@@ -70,6 +70,20 @@ def acquire_lock(
             lock._acquiring = None
 
 
+def entered(lock: LockState, outcome: Lease | AcquireFailure) -> Generator[Effect, Any, None]:
+    """Check the outcome for ``with``: raise without a lease, so the body never runs unlocked.
+
+    A contended failure asks the masters once for the owner. Failed masters only mean that none is named.
+    """
+    if isinstance(outcome, AcquireFailure):
+        core, found = lock._core, list[str]()
+        if not outcome.unavailable and core.names_owners:
+            keys = lock._lock_kind.owner_keys(outcome.votes)
+            found = yield from procedures.owners(lock._policy, keys)
+        owner = ", ".join(dict.fromkeys(filter(None, found)))
+        raise core.acquire_error(lock.resource, lock._lock_kind, outcome, owner)
+
+
 def release_lock(lock: LockState) -> Generator[Effect, Any, bool]:
     """Release ``lock``. False: there was no lease, or it had ended on a quorum before."""
     core = lock._core

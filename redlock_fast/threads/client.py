@@ -21,7 +21,7 @@ from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
 from ..locks.options import IfTaken, KindOptions, ListOf, LockOptions, NoOptions, Resource, ResourceOf
 from ..locks.owners import ThreadOwner
-from ..locks.procedures import extend_lock
+from ..locks.procedures import entered, extend_lock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
@@ -161,7 +161,9 @@ class Lock(LockState):
 
     def __enter__(self) -> Self:
         try:
-            self._entered(acquire(self, True, None, self._core.masters))
+            outcome = acquire(self, True, None, self._core.masters)
+            if outcome is not self._lease:
+                drive(entered(self, outcome), self._core.masters)
             return self
         except LockAlreadyHeld:
             raise
