@@ -115,7 +115,25 @@ class LockNotAcquired(RedlockError):
 
 
 class Contended(LockNotAcquired):
-    """Another holder has the lock; the masters work. Try again later, or with a longer ``timeout``."""
+    """Another holder has the lock; the masters work. Try again later, or with a longer ``timeout``.
+
+    Examples:
+        >>> except Contended as error:
+        ...     answer(409, f"{error.resource} is in use by {error.owner or 'another client'}")
+
+    Attributes:
+        owner: The owner of the other lease, as its token names it for people, such as
+            "web-1:4711:MainThread"; of a semaphore the owners of its first slots. "" if no token names one
+            (a client with ``owner=""``, another library), if readers have the lock, if the lock is free by
+            now, or if too few masters answered. Only ``with`` raises this error, and asks for the owner: one
+            more round trip after the failure, at most ``node_timeout`` seconds beyond the caller's timeout.
+            ``acquire()``, which returns False, does not ask. Another client can write any owner: show it,
+            and decide nothing by it. A client with ``owner=""`` does not ask.
+    """
+
+    def __init__(self, message: str, *, owner: str = "", **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.owner = owner
 
 
 class QuorumUnavailable(LockNotAcquired):

@@ -28,12 +28,13 @@ from ..locks.options import (
     Resource,
     ResourceOf,
 )
-from ..locks.procedures import drop_lock, extend_lock
+from ..locks.procedures import drop_lock, entered, extend_lock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
 from .driver import acquire, drive, drive_now, release
 from .leader import AsyncLeader
 from .loop import LoopBinding
+from .owner_names import task_owner
 from .renewal import Body, LoopRenewal, loop_auto_extension
 from .rlock import AsyncRLock, TaskOwner
 from .single_run import AsyncSingleRun
@@ -119,10 +120,17 @@ class AsyncLock(LockState):
         return await drive(downgrade(self._core, self), self._core.loop_binding())
 
     async def __aenter__(self) -> Self:
-        self._entered(await acquire(self, True, None, self._core.loop_binding()))
+        binding = self._core.loop_binding()
+        outcome = await acquire(self, True, None, binding)
+        if outcome is not self._lease:
+            await drive(entered(self, outcome), binding)
+        self._enter_body()
+        return self
+
+    def _enter_body(self) -> None:
+        """From now on a loss cancels the task that calls this, until ``__aexit__``."""
         if self._auto_extension is not None and self._auto_extension.cancels:
             self._auto_extension.body = Body()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -153,6 +161,8 @@ class AsyncFastRedlock(BaseClient):
         ...     await ship("orders:42")
     """
 
+    _default_owner = staticmethod(task_owner)
+
     #: The binding to the loop that the client belongs to; None before the first ``await``.
     bound: LoopBinding | None = None
 
@@ -178,6 +188,7 @@ class AsyncFastRedlock(BaseClient):
         cancel_on_loss: bool = True,
         release_at_exit: bool | None = None,
         label: str | None = None,
+        owner: str | None = None,
         token: bytes | None = None,
         **unknown: Unpack[NoOptions],
     ) -> AsyncLock:
@@ -202,7 +213,8 @@ class AsyncFastRedlock(BaseClient):
         if token is not None:
             lock_kind = handed_over(lock_kind, token)
         kind = self._class_of(AsyncLock)
-        made = kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit)
+        options = timeout, max_extensions, auto_extension, release_at_exit, owner
+        made = kind(self, resource, lock_kind, ttl, *options)
         if label is not None:
             made._set_label(label)
         return made
@@ -261,6 +273,7 @@ class AsyncFastRedlock(BaseClient):
         cancel_on_loss: bool = True,
         release_at_exit: bool | None = None,
         label: str | None = None,
+        owner: str | None = None,
         **unknown: Unpack[NoOptions],
     ) -> AsyncRLock:
         """A reentrant lock on ``resource``, one object for all tasks; see [`FastRedlock.rlock`][].
@@ -280,7 +293,7 @@ class AsyncFastRedlock(BaseClient):
         options: dict[str, Any] = {
             "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
             "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
-            "release_at_exit": release_at_exit, "label": label,
+            "release_at_exit": release_at_exit, "label": label, "owner": owner,
             "cancel_on_loss": cancel_on_loss,
         }  # fmt: skip
         return AsyncRLock(self, self.lock, resource, ttl, min_validity, options, TaskOwner())
@@ -298,6 +311,7 @@ class AsyncFastRedlock(BaseClient):
         cancel_on_loss: bool = True,
         release_at_exit: bool | None = None,
         label: str | None = None,
+        owner: str | None = None,
         **unknown: Unpack[NoOptions],
     ) -> AsyncLock:
         """One lock on all of ``resources``, or on none; see [`FastRedlock.multilock`][].
@@ -314,9 +328,8 @@ class AsyncFastRedlock(BaseClient):
         auto_extension = loop_auto_extension(self, auto_extend, on_lost, max_hold, cancel_on_loss)
         lock_kind = multi_lock_kind(self, resources)
         kind = self._class_of(AsyncLock)
-        made = kind(
-            self, tuple(resources), lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit
-        )
+        options = timeout, max_extensions, auto_extension, release_at_exit, owner
+        made = kind(self, tuple(resources), lock_kind, ttl, *options)
         if label is not None:
             made._set_label(label)
         return made

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from ..errors import Contended
+from ..algorithm.lease import AcquireFailure
 from ..locks.decorated import check_async
+from ..locks.procedures import entered
 from ..locks.single_run import SingleRunState, keep_at_once, keep_until
-from .driver import drive
+from .driver import acquire, drive
 
 if TYPE_CHECKING:
     from .client import AsyncLock
@@ -40,20 +41,21 @@ class AsyncSingleRun(SingleRunState["AsyncLock"]):
 
     async def __aenter__(self) -> AsyncLock | None:
         lock = self._enter()
+        binding = lock._core.loop_binding()
         try:
             self._lock = lock
             for failed in itertools.count(1):
-                try:
-                    await lock.__aenter__()
+                outcome = await acquire(lock, True, None, binding)
+                if not isinstance(outcome, AcquireFailure):
                     break
-                except Contended as error:
-                    pause = self._pause(lock, failed, error)
-                    if not pause and self._if_taken == "skip":
+                pause = self._pause(lock, failed, outcome)
+                if not pause:
+                    if self._skips(outcome):
                         self._lock = None
                         return None
-                    if not pause:
-                        raise
+                    await drive(entered(lock, outcome), binding)  # raises
                 await asyncio.sleep(pause)
+            lock._enter_body()
         except BaseException:
             self._lock = None
             raise

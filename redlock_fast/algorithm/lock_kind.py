@@ -14,6 +14,7 @@ from .quorum import milliseconds
 
 #: Verbs as plain numbers, for the hot path.
 ACQUIRE, RELEASE, EXTEND, EXISTS, FENCE, RAISE_FENCE, WATCH = map(int, list(Verb)[:7])
+OWNER = int(Verb.OWNER)
 
 
 @lru_cache(maxsize=256)
@@ -81,6 +82,10 @@ class LockKind:
     def refused_key(self, votes: Votes) -> bytes:
         """The key that another holder has, by the ``votes`` of a round that was refused."""
         return self.key
+
+    def owner_keys(self, votes: Votes) -> list[bytes]:
+        """The keys with the tokens of other holders, after a round with these ``votes`` that was refused."""
+        return [self.key]
 
     def held_kind(self) -> LockKind:
         """The kind that extends and releases the lease."""

@@ -9,6 +9,7 @@ Source: "Distributed Locks with Redis", redis.io, "The Redlock algorithm", steps
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..engine.contract import Request, Votes
 from .attempts import RetryLoop
 from .effects import Effect, Exchange, send_no_reply, undo_after
 from .lease import AcquireFailure, ExtendOutcome, Lease
-from .lock_kind import EXISTS, FencedKind, LockKind, wire_ttl
+from .lock_kind import EXISTS, OWNER, FencedKind, LockKind, wire_ttl
 from .policy import Policy
 from .quorum import deadline, fencing_token
 from .redlock import (
@@ -29,6 +30,7 @@ from .redlock import (
     weakest,
 )
 from .refill import lacking, refill
+from .tokens import TOKEN_SIZE, owner_of
 
 
 def acquire(
@@ -196,3 +198,20 @@ def exists(policy: Policy, key: bytes) -> Generator[Effect, list[Votes], Votes]:
     """The votes of the voting masters on whether they have ``key``, with any token."""
     request = Request(EXISTS, (key,), policy.voters.mask)
     return (yield Exchange([request], policy.need, policy.node_timeout, policy.certain))[0]
+
+
+def owners(policy: Policy, keys: Sequence[bytes]) -> Generator[Effect, list[Votes], list[str]]:
+    """For each key the owner that most masters report; "" if its token names none, or too few answer.
+
+    One exchange, of at most ``node_timeout`` seconds.
+    """
+    requests = [Request(OWNER, (key,), policy.voters.mask) for key in keys]
+    answers = yield Exchange(requests, policy.need, policy.node_timeout)
+    return [_reported_owner(votes) for votes in answers]
+
+
+def _reported_owner(votes: Votes) -> str:
+    replies = (detail for detail in votes.details.values() if type(detail) is bytes)
+    texts = [reply.partition(b"\r\n")[2][:-2] for reply in replies if reply.startswith(b"$")]
+    found = Counter(owner_of(bytes(TOKEN_SIZE) + text) for text in texts)
+    return found.most_common(1)[0][0] if found else ""

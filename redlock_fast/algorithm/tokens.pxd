@@ -3,6 +3,6 @@
 cimport cython
 
 @cython.locals(head=bytes)
-cpdef bytes new_token()
+cpdef bytes new_token(bytes owner=*)
 
-cpdef list new_tokens(Py_ssize_t count)
+cpdef list new_tokens(Py_ssize_t count, bytes owner=*)

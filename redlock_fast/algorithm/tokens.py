@@ -1,4 +1,7 @@
-"""Random tokens: each identifies one holder. Never from a seeded generator.
+"""Tokens: each identifies one holder by random bits, and names it by its owner for people.
+
+A token is 20 random bytes and, unless the owner is "", the owner between two marks. Masters compare the whole
+token. The random bytes alone make tokens unique. They never come from a seeded generator.
 
 A system call for each token would cost more than the rest of an acquire, and would release the GIL. So the
 random bits are drawn ahead. A child of fork discards the bits of its parent. A process that is cloned in
@@ -10,10 +13,20 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from struct import iter_unpack, pack
+
+from ..wire.text import clean
 
 TOKEN_SIZE = 20
 DRAWN_AT_ONCE = 64
+
+#: The marks around an owner. No text in UTF-8 has the byte 0xFF, and the tokens of other libraries are text.
+#: Random bytes have both marks by chance once in 2^40 tokens.
+OWNER_BEGINS: bytes = b"\xffby="
+OWNER_ENDS: bytes = b"\xff"
+#: The largest owner, in bytes of UTF-8.
+MAX_OWNER = 64
 
 #: For each token its first 12 bytes, and the number that becomes the other 8.
 _drawn: list[tuple[bytes, int]] = []
@@ -22,19 +35,60 @@ _clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _now = time.clock_gettime_ns
 
 
-def new_token() -> bytes:
-    """A token: 160 random bits."""
+def new_token(owner: bytes = b"") -> bytes:
+    """A token: 160 random bits, and ``owner``, which ``owner_part`` returned."""
     try:
         head, number = _drawn.pop()
     except IndexError:
         _drawn.extend(iter_unpack("=12sQ", os.urandom(TOKEN_SIZE * DRAWN_AT_ONCE)))
         head, number = _drawn.pop()
-    return head + pack("=Q", number ^ _now(_clock))
+    return head + pack("=Q", number ^ _now(_clock)) + owner
 
 
-def new_tokens(count: int) -> list[bytes]:
-    """``count`` tokens, drawn with one system call."""
-    return [token for (token,) in iter_unpack(f"{TOKEN_SIZE}s", os.urandom(TOKEN_SIZE * count))]
+def new_tokens(count: int, owner: bytes = b"") -> list[bytes]:
+    """``count`` tokens of one ``owner``, drawn with one system call."""
+    return [token + owner for (token,) in iter_unpack(f"{TOKEN_SIZE}s", os.urandom(TOKEN_SIZE * count))]
+
+
+def tokens_of(
+    owner: Callable[[], bytes],
+) -> tuple[Callable[[], bytes], Callable[[int], list[bytes]]]:
+    """``new_token`` and ``new_tokens`` for the owner that ``owner`` returns at each call."""
+
+    def token() -> bytes:
+        return new_token(owner())
+
+    def tokens(count: int) -> list[bytes]:
+        return new_tokens(count, owner())
+
+    return token, tokens
+
+
+def owner_part(owner: str) -> bytes:
+    """What follows the random bytes in a token of ``owner``: nothing for ""."""
+    return OWNER_BEGINS + owner.encode() + OWNER_ENDS if owner else b""
+
+
+def owner_of(token: bytes) -> str:
+    """The owner that ``token`` names, as printable text. "" if the token names none; never raises.
+
+    A master or another client can write any owner: use it for display, never for a decision. Read-write locks
+    write a number behind the token.
+
+    Examples:
+        >>> owner_of(lock.token)
+        'web-1:4711:MainThread'
+    """
+    begin, end = TOKEN_SIZE + len(OWNER_BEGINS), token.rfind(OWNER_ENDS)
+    behind = token[end + 1 :]
+    if token[TOKEN_SIZE:begin] != OWNER_BEGINS or not begin < end <= begin + MAX_OWNER:
+        return ""
+    if behind and not behind.isdigit():
+        return ""
+    try:
+        return clean(token[begin:end].decode())
+    except UnicodeDecodeError:
+        return ""
 
 
 if hasattr(os, "register_at_fork"):

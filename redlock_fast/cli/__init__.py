@@ -19,6 +19,7 @@ MODULES = {
     "status": ".status",
     "locks": ".locks",
     "top": ".top",
+    "break": ".break_lock",
     "bench": ".bench",
     "demo": ".demo.run",
 }

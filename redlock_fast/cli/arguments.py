@@ -85,6 +85,10 @@ exit codes: that of COMMAND when it ends by itself, or
             "it was ended, or --once: a quorum of masters answered",
         ),
     ),
+    "break": (
+        "take a lock from its holder, after a confirmation",
+        _epilog("break orders:42\nbreak orders:42 --yes --json", "the lock was broken", "nothing was broken"),
+    ),
     "bench": (
         "measure how fast locks are with your masters",
         _epilog("bench\nbench --threads 64 --seconds 5", "all locks were granted", "a lock was not granted"),
@@ -155,6 +159,7 @@ def _parser() -> tuple[Parser, dict[str, Parser]]:
     add("status", _masters, _json)
     add("locks", _masters, _json, _names, _locks)
     add("top", _masters, _json, _names, _top)
+    add("break", _masters, _json, _break)
     add("bench", _masters, _json, _bench)
     add("demo", _json, _demo)
     return parser, commands.choices
@@ -230,6 +235,14 @@ def _top(parser: argparse.ArgumentParser) -> None:
     pause = "time between two frames; each scans all keys of each master"
     _number(parser, "--interval", type=_seconds, default=2.0, metavar="SECONDS", help=pause)
     parser.add_argument("--once", action="store_true", help="print one frame and end; needs no terminal")
+
+
+def _break(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="name of the lock, the read-write lock or the semaphore")
+    parser.add_argument("--yes", action="store_true", help="do not ask for a confirmation")
+    wait = "after the break, wait until the lease of the former holder has ended"
+    parser.add_argument("--wait", action="store_true", help=wait)
+    _number(parser, "--timeout", type=_seconds, default=5.0, metavar="SECONDS", help="limit for each step")
 
 
 def _bench(parser: argparse.ArgumentParser) -> None:

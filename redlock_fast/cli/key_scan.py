@@ -16,13 +16,14 @@ from typing import Any
 
 from ..masters.address import Target
 from ..masters.connect import connection_of, error_text
+from ..wire.dialect import COMPARE_AND_DELETE
 from ..wire.resp import ProtocolError
 
 #: Keys in one round trip: of SCAN, and of the commands for values.
 OF_STRINGS = (b"COUNT", b"1000", b"TYPE", b"string")
 ASKED_AT_ONCE = 500
-#: Bytes. A longer value is no lock: tokens of this library have 20 bytes, of others up to 40.
-MAX_TOKEN = 64
+#: Bytes. A longer value is no lock: tokens of this library have up to 100 bytes, of others up to 40.
+MAX_TOKEN = 128
 #: The name and the value of a counter of fencing tokens.
 COUNTER = re.compile(rb"\{.*\}:f", re.DOTALL)
 COUNT = re.compile(rb"-?\d+")
@@ -152,6 +153,12 @@ class Server:
             left = self.ask([(b"PTTL", name) for name in part], errors=True)
             found += map(_lock, part, values, left)
         return found
+
+    def delete_tokens(self, found: Sequence[tuple[bytes, bytes]]) -> int:
+        """Delete each key that still has its token; returns how many had it."""
+        script = COMPARE_AND_DELETE.text
+        commands: list[tuple[bytes | str, ...]] = [(b"EVAL", script, b"1", *each) for each in found]
+        return sum(int(reply) for reply in self.ask(commands)) if commands else 0
 
     def delete(self, names: Sequence[bytes]) -> int:
         """Delete the keys; returns how many existed."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..algorithm.keys import MAX_RESOURCE, encoded
 from ..algorithm.quorum import quorum
+from ..algorithm.tokens import owner_of
 from ..errors import ConfigError
 from ..locks.config import check_masters, number
 from ..wire.dialect import MARKER
@@ -166,14 +167,17 @@ def tables_of(seen: Snapshot, prefix: bytes) -> list[Table]:
 
 
 def lock_table(seen: Snapshot, prefix: bytes) -> Table:
-    columns = ["lock", "token", "quorum", *(f"ttl {place + 1}" for place in range(len(seen.errors)))]
-    return columns, [_row(one, prefix) for one in seen.locks]
+    return table_columns(len(seen.errors)), [row(one, prefix) for one in seen.locks]
 
 
-def _row(one: Held, prefix: bytes) -> list[str]:
+def table_columns(masters: int) -> list[str]:
+    return ["lock", "owner", "token", "quorum", *(f"ttl {place + 1}" for place in range(masters))]
+
+
+def row(one: Held, prefix: bytes) -> list[str]:
     ttls = ("-" if left is None else f"{left / 1000:.1f} s" for left in one.left)
     name = clean(one.name.removeprefix(prefix))
-    return [name, _token(one.token), QUORUM[one.quorum], *ttls]
+    return [name, owner_of(one.token) or "-", _token(one.token), QUORUM[one.quorum], *ttls]
 
 
 def _as_json(seen: Snapshot, prefix: bytes) -> dict[str, Any]:
@@ -187,6 +191,7 @@ def as_json(one: Held, prefix: bytes) -> dict[str, Any]:
         "lock": clean(one.name.removeprefix(prefix), MAX_SHOWN),
         "key": clean(one.name, MAX_SHOWN),
         "token": _token(one.token),
+        "owner": owner_of(one.token),
         "quorum": one.quorum,
         "ttl": [None if left is None else left / 1000 for left in one.left],
     }

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from ..aio.client import AsyncFastRedlock
 from ..algorithm.tokens import new_token, new_tokens
+from ..errors import ConfigError
 from ..locks.client_base import BaseClient
 from ..threads.client import FastRedlock
 from ._masters import MasterSpec, master_specs
@@ -31,9 +32,11 @@ def client_of(kind: type[AnyClient], masters: Iterable[Any], options: dict[str, 
 
 
 def _made(kind: type[AnyClient], masters: tuple[MasterSpec, ...], options: dict[str, Any]) -> AnyClient:
-    client = kind([spec.master for spec in masters], **{**DEFAULTS, **options})
+    if options.get("owner"):
+        raise ConfigError("owner is for redlock_fast's own locks: the tokens of a drop-in name none")
+    client = kind([spec.master for spec in masters], **{**DEFAULTS, **options, "owner": ""})
     # Tokens are text, as in the other libraries: a client with decode_responses=True must be able to read
-    # them.
+    # them. So they name no owner.
     client.policy = replace(client.policy, token=_token, tokens=_tokens)
     return client
 

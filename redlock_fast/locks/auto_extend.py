@@ -14,6 +14,7 @@ from ..algorithm.effects import Effect
 from ..algorithm.lease import ExtendOutcome, Lease
 from ..algorithm.policy import Policy
 from ..algorithm.renewal_schedule import GONE, LONG_HOLD_SHARE, UNCONFIRMED, Renewable, RenewedLease, Schedule
+from ..algorithm.tokens import owner_of
 from ..errors import ConfigError
 from ..masters.client_state import ClientState
 from ..masters.masters import Masters
@@ -141,7 +142,7 @@ class Renewal:
             self.schedule.drop(renewed)
             renewed.lease.mark_lost(self.policy.clock())
         self.counts.lost += 1
-        self.client_state.events.warn_of("lock-lost", f"{quoted(renewed.key)}: {reason}")
+        self.client_state.events.warn_of("lock-lost", f"{_named(renewed)}: {reason}")
         self.notify_lost(lock, reason)
 
     # --- called periodically ---
@@ -158,7 +159,7 @@ class Renewal:
         for renewed in long_held:
             self.client_state.events.warn_of(
                 "lock-held-long",
-                f"{quoted(renewed.key)}: held for {LONG_HOLD_SHARE:.0%} of max_hold: "
+                f"{_named(renewed)}: held for {LONG_HOLD_SHARE:.0%} of max_hold: "
                 f"renewal and the lease end in {max(0.0, renewed.until - now):.0f} s",
             )
         return due
@@ -221,6 +222,12 @@ class Renewal:
         lock: Any = renewed.lock()
         if lock is not None and not self.client_state.ending:
             self.mark_lost(lock, renewed, reason)
+
+
+def _named(renewed: RenewedLease) -> str:
+    """The key of a lease and its owner, for the log."""
+    owner = owner_of(renewed.lease.token)
+    return quoted(renewed.key) + (f" of {owner}" if owner else "")
 
 
 def longest_hold(core: BaseClient, auto_extend: Any, on_lost: Any, max_hold: Any) -> float | None:

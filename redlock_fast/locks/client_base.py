@@ -5,7 +5,9 @@ The clients for threads and for asyncio add the driver that runs procedures.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar, Unpack, cast, get_args
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol, TypeVar, Unpack, cast, get_args
 
 from ..algorithm.attempts import BLIP
 from ..algorithm.keys import encoded, key_of
@@ -13,6 +15,7 @@ from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.lock_kind import FencedKind, LockKind, wire_ttl
 from ..algorithm.policy import Clock, Policy, VotingMasters, lease_clock
 from ..algorithm.quorum import Retry, drift, impossible, quorum
+from ..algorithm.tokens import owner_part, tokens_of
 from ..engine import load
 from ..engine.contract import FAULT, NO_REPLY, Votes, Wait
 from ..errors import (
@@ -44,6 +47,7 @@ from .config import (
     takes_only,
 )
 from .options import Decide, EngineName, ListOf, Master, NoOptions, RestartGuard, WaitMode
+from .owner_names import check_owner, thread_owner
 
 L = TypeVar("L")
 
@@ -83,6 +87,9 @@ class Observer:
 class BaseClient:
     """Settings and state of a client. Times in seconds. FastRedlock describes the settings."""
 
+    #: Returns the default owner of a lock as a part of its token.
+    _default_owner: ClassVar[staticmethod[[], bytes]] = staticmethod(thread_owner)
+
     @takes_only("masters", "a list of URLs or clients")
     def __init__(
         self,
@@ -108,6 +115,7 @@ class BaseClient:
         auto_extend: bool = False,
         max_hold: float | None = 3600.0,
         label: str = "",
+        owner: str | None = None,
         engine: EngineName = "auto",
         clock: Clock = lease_clock,
         **unknown: Unpack[NoOptions],
@@ -150,6 +158,9 @@ class BaseClient:
         ttl = self.check_ttl(ttl)
         self.key_prefix: bytes = encoded("key_prefix", key_prefix)
         self.connect_timeout: float = number("connect_timeout", connect_timeout, above=0.0)
+        #: Whether tokens name their owners by default, and errors name the holder.
+        self.names_owners: bool = owner is None or check_owner(owner) != ""
+        token, tokens = tokens_of(self._default_owner if owner is None else _constant(owner))
         self.policy: Policy = Policy(
             masters=len(targets),
             need=quorum(len(targets)),
@@ -165,6 +176,8 @@ class BaseClient:
             push=wait != "poll",
             refill=restart_guard != "off" if refill is None else refill,
             ttl=ttl,
+            token=token,
+            tokens=tokens,
         )
         settings = ConnectorSettings(
             engine_class=load(engine),
@@ -219,15 +232,22 @@ class BaseClient:
         key = key_of(self.key_prefix, resource)
         return FencedKind(key, self.policy.retention, self.policy.step) if fencing else LockKind(key)
 
+    def policy_of(self, owner: str | None) -> Policy:
+        """The policy of a lock with the option ``owner``; None: that of the client. Raises ConfigError."""
+        if owner is None:
+            return self.policy
+        token, tokens = tokens_of(_constant(owner))
+        return replace(self.policy, token=token, tokens=tokens)
+
     def check_open(self) -> None:
         self.masters.check_open()
 
     # --- outcomes as exceptions ---
 
     def acquire_error(
-        self, resource: ResourceNames, lock_kind: LockKind, failure: AcquireFailure
+        self, resource: ResourceNames, lock_kind: LockKind, failure: AcquireFailure, owner: str = ""
     ) -> LockNotAcquired:
-        """The exception for an acquire that ended without a lease."""
+        """The exception for an acquire without a lease. ``owner``: that of the other lease, if known."""
         votes, policy, names = failure.votes, self.policy, self.masters.connector.names()
         rounds = f"{failure.rounds} attempt{'s' * (failure.rounds > 1)}"
         unavailable = QuorumTimeout if failure.timed_out else QuorumUnavailable
@@ -254,15 +274,18 @@ class BaseClient:
                 f"{quoted(resource)}: other callers of this client waited for it and were first",
                 resource=resource,
                 reason="queue",
+                owner=owner,
             )
         held = quoted(resource)
         if isinstance(resource, tuple):
             taken = lock_kind.refused_key(votes).removeprefix(self.key_prefix)
             held = f"{quoted(taken or resource)}, of {len(resource)} resources,"
         return contended(
-            f"{held} is already held on {len(holders)} of {policy.masters} masters, after {rounds}",
+            f"{held} is already held on {len(holders)} of {policy.masters} masters, after {rounds}"
+            + f"; its owner is {owner}" * bool(owner),
             resource=resource,
             reason="held",
+            owner=owner,
             masters=holders,
             causes=self.causes(votes),
         )
@@ -337,3 +360,8 @@ class BaseClient:
         stats = self.client_state.counts.copy()
         stats.faults = sum(state.faults for state in self.masters.connector.states)
         return stats
+
+
+def _constant(owner: str) -> Callable[[], bytes]:
+    part = owner_part(check_owner(owner))
+    return lambda: part

@@ -14,7 +14,7 @@ cdef class LockState:
     cdef object __weakref__
     cdef public object resource
     cdef readonly object _core
-    cdef Policy _policy
+    cdef readonly Policy _policy
     cdef ClientState _client_state
     cdef public LockKind _lock_kind
     cdef readonly double _ttl

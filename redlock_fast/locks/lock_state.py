@@ -20,6 +20,7 @@ from ..algorithm.lease import (
 from ..algorithm.lock_kind import LockKind
 from ..algorithm.policy import Policy
 from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
+from ..algorithm.tokens import owner_of
 from ..engine.messages import Votes
 from ..errors import ConfigError, LockAlreadyHeld, LockLost, QuorumUnavailable, ResourceNames
 from ..masters.client_state import ClientState
@@ -63,10 +64,11 @@ class LockState:
         max_extensions: int | None = None,
         auto_extension: AutoExtension | None = None,
         release_at_exit: bool | None = None,
+        owner: str | None = None,
     ) -> None:
         self.resource: ResourceNames = resource
         self._core = core
-        self._policy = core.policy  # a field of C; an attribute of a core is a dictionary lookup
+        self._policy = core.policy_of(owner)  # a field of C; an attribute of a core is a dictionary lookup
         self._client_state: ClientState = core.client_state
         self._lock_kind = lock_kind
         self._ttl = core.ttl_of(ttl)
@@ -102,9 +104,19 @@ class LockState:
 
     @property
     def token(self) -> bytes | None:
-        """The random value (160 bits) of the key on the masters; None when the lock is not held."""
+        """The value of the key on the masters: 160 random bits and the owner. None when not held."""
         lease = self._own_lease()
         return lease.token if lease else None
+
+    @property
+    def owner(self) -> str:
+        """The owner that the token names, such as "web-1:4711:MainThread"; "" when not held, or without one.
+
+        Examples:
+            >>> log.info("working on %s as %s", lock.resource, lock.owner)
+        """
+        lease = self._own_lease()
+        return owner_of(lease.token) if lease else ""
 
     @property
     def fencing_token(self) -> int | None:
@@ -254,11 +266,6 @@ class LockState:
         if outcome.unavailable:
             raise self._core.acquire_error(self.resource, self._lock_kind, outcome)
         return False
-
-    def _entered(self, outcome: Lease | AcquireFailure) -> None:
-        """Check the outcome for ``with``: raise without a lease, so the body never runs unlocked."""
-        if isinstance(outcome, AcquireFailure):
-            raise self._core.acquire_error(self.resource, self._lock_kind, outcome)
 
     def _waiting_time(self, blocking: bool, timeout: float | None) -> float | None:
         """Seconds to try, from the arguments of ``acquire``. None: no end, or a single attempt."""

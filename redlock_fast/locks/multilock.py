@@ -74,6 +74,9 @@ class MultiLockKind(LockKind):
         """Choose the key to watch."""
         self._taken = self.refused_key(votes) or self._taken
 
+    def owner_keys(self, votes: Votes) -> list[bytes]:
+        return [self.refused_key(votes) or self.key]
+
     def refused_key(self, votes: Votes) -> bytes:
         """The key that most masters refused; b"" if none did.
 

@@ -114,6 +114,7 @@ class ClientOptions(DropInOptions, total=False):
     """The settings of a client beside its masters. [`FastRedlock`][] describes them."""
 
     ttl: float
+    owner: str | None
 
 
 class KindOptions(TypedDict, Generic[L], total=False):
@@ -138,6 +139,8 @@ class KindOptions(TypedDict, Generic[L], total=False):
     """Whether the lock is released when the interpreter exits; None: as the client's option says."""
     label: str | None
     """The label of the lock in measurements; None: the client's."""
+    owner: str | None
+    """What the token names as its owner, for people; "": nothing; None: as the client's option says."""
 
 
 class LockOptions(KindOptions[L], total=False):

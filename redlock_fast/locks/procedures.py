@@ -28,7 +28,7 @@ def acquire_lock(
 
     ``first``: an attempt that the caller has started. The caller makes its exchange, and ends the acquire.
     """
-    core, policy = lock._core, lock._core.policy
+    core, policy = lock._core, lock._policy
     if first is None and core.client_state.closed:
         core.check_open()
     wait = lock._waiting_time(blocking, timeout)
@@ -68,6 +68,20 @@ def acquire_lock(
     finally:
         if first is None and lock._acquiring is me:
             lock._acquiring = None
+
+
+def entered(lock: LockState, outcome: Lease | AcquireFailure) -> Generator[Effect, Any, None]:
+    """Check the outcome for ``with``: raise without a lease, so the body never runs unlocked.
+
+    A contended failure asks the masters once for the owner. Failed masters only mean that none is named.
+    """
+    if isinstance(outcome, AcquireFailure):
+        core, found = lock._core, list[str]()
+        if not outcome.unavailable and core.names_owners:
+            keys = lock._lock_kind.owner_keys(outcome.votes)
+            found = yield from procedures.owners(lock._policy, keys)
+        owner = ", ".join(dict.fromkeys(filter(None, found)))
+        raise core.acquire_error(lock.resource, lock._lock_kind, outcome, owner)
 
 
 def release_lock(lock: LockState) -> Generator[Effect, Any, bool]:
@@ -169,7 +183,7 @@ def take_over(lock: LockState, handover: HandoverKind, ttl: float) -> Generator[
 
 def release_token(lock: LockState, handover: HandoverKind) -> Generator[Effect, Any, bool]:
     """Release the lock of a token from another process. False: a quorum did not confirm that it had it."""
-    core, policy = lock._core, lock._core.policy
+    core, policy = lock._core, lock._policy
     if not core.client_state.ready:
         yield WaitForQuorum(core.connect_timeout)
     lock._lock_kind = handover.lock_kind

@@ -85,6 +85,12 @@ class Reentrant:
         return ownership.lock.token if ownership else None
 
     @property
+    def owner(self) -> str:
+        """The owner that the token names, the same at all levels; see [`Lock.owner`][]."""
+        ownership = self._ownership()
+        return ownership.lock.owner if ownership else ""
+
+    @property
     def fencing_token(self) -> int | None:
         """A number larger than that of every earlier holder, the same at all levels.
 

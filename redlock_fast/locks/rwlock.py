@@ -59,6 +59,10 @@ class Reader(LockKind):
         writer, _, intents = self.keys
         return Request(Verb.RW_WATCH, (writer[:-1], writer, intents), masters)
 
+    def owner_keys(self, votes: Votes) -> list[bytes]:
+        """The key of the writer. Readers may be many, and are not asked for."""
+        return [self.keys[0]]
+
     def names(self, token: bytes) -> tuple[bytes, ...]:
         """The first arguments of all its requests: the keys, the holder's name, and the name of its place."""
         return (*self.keys, token + self.suffix, token)

@@ -21,6 +21,8 @@ MAX_PERMITS = MAX_SLOTS
 WINDOW = 50
 #: The number of immediate retries in a row for free slots: other callers may be faster each time.
 MAX_IMMEDIATE_RETRIES = 8
+#: The number of slots whose owners an error names.
+MAX_OWNERS = 8
 
 
 class SemaphoreKind(LockKind):
@@ -81,6 +83,10 @@ class SemaphoreKind(LockKind):
 
     def release_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
         return self.held_kind().release_requests(token, masters, resend_for)
+
+    def owner_keys(self, votes: Votes) -> list[bytes]:
+        """The keys of the first slots."""
+        return [b"%b%d" % (self.prefix, number) for number in range(min(self.permits, MAX_OWNERS))]
 
     def held_kind(self) -> LockKind:
         return LockKind(self.slot)

@@ -36,7 +36,7 @@ def has_faults(answers: list[Votes] | BatchVotes, masters: Masters) -> bool:
             for master, detail in votes.details.items():
                 if detail in SKIP_REASONS:
                     masters.connector.states[master].skipped[detail] += 1
-                elif detail != NOT_ASKED:
+                elif detail != NOT_ASKED and not _is_text(detail):
                     found = True
     return found
 
@@ -45,11 +45,16 @@ def note_faults(answers: list[Votes] | BatchVotes, masters: Masters) -> None:
     """Count the faults of an exchange, and log each master's at most once in LOG_INTERVAL."""
     for votes in answers if type(answers) is list else answers.votes.values():  # type: ignore[union-attr]
         for master, detail in votes.details.items():
-            if detail not in NOT_SENT:
+            if detail not in NOT_SENT and not _is_text(detail):
                 state = masters.connector.states[master]
                 state.causes[fault_cause(detail)] += 1
                 state.error = fault_text(detail)
                 masters.client_state.events.warn("master-fault", state.target.name, state.error)
+
+
+def _is_text(detail: str | bytes) -> bool:
+    """Whether it is a bulk string: the reply to ``Verb.OWNER``. To another verb it breaks a connection."""
+    return type(detail) is bytes and detail.startswith(b"$")
 
 
 def fault_text(detail: str | bytes) -> str:

@@ -21,7 +21,7 @@ from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
 from ..locks.options import IfTaken, KindOptions, ListOf, LockOptions, NoOptions, Resource, ResourceOf
 from ..locks.owners import ThreadOwner
-from ..locks.procedures import extend_lock
+from ..locks.procedures import entered, extend_lock
 from ..locks.rlock import RLock
 from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
@@ -162,7 +162,9 @@ class Lock(LockState):
 
     def __enter__(self) -> Self:
         try:
-            self._entered(acquire(self, True, None, self._core.masters))
+            outcome = acquire(self, True, None, self._core.masters)
+            if outcome is not self._lease:
+                drive(entered(self, outcome), self._core.masters)
             return self
         except LockAlreadyHeld:
             raise
@@ -239,6 +241,10 @@ class FastRedlock(BaseClient):
             it, also with None.
         label: The label of locks without one of their own in the histograms of waiting and holding times; at
             most 64 printable characters. See [`lock`][].
+        owner: What tokens name for people as their owner: at most 64 bytes of UTF-8. None:
+            ``host:pid:thread`` (in asyncio ``host:pid:task``), of the thread or task that acquires. "":
+            nothing, and then [`Contended`][] does not ask the masters for their owner either. A lock's own
+            option overrides it. See docs/recipes/owners.md.
         engine: "native", "python", or "auto": native where it is built, python beside gevent. "native" is a
             ConfigError where it is not built, and beside gevent. See docs/operations.md.
         clock: The lease clock: seconds that also count while the machine sleeps.
@@ -265,6 +271,7 @@ class FastRedlock(BaseClient):
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         release_at_exit: bool | None = None,
         label: str | None = None,
+        owner: str | None = None,
         token: bytes | None = None,
         **unknown: Unpack[NoOptions],
     ) -> Lock:
@@ -293,6 +300,8 @@ class FastRedlock(BaseClient):
                 waiting and holding times. At most 64 printable characters; a client has at most 100
                 labels, and counts further ones as ``other``. None: the client's ``label``. See
                 docs/telemetry.md.
+            owner: What the token names as its owner: at most 64 bytes of UTF-8. "": nothing; None: as the
+                client's option says. Another client sees it in [`Contended`][] and ``redlock-fast locks``.
             token: The token of a lock that another process holds or detached; see [`Lock.detach`][]. The
                 lock is not held until ``extend()``, ``acquire()`` or ``with`` has found the token on a quorum
                 of the masters. These raise LockLost if it is gone, and never acquire again. ``release()``
@@ -315,7 +324,8 @@ class FastRedlock(BaseClient):
         if token is not None:
             lock_kind = handed_over(lock_kind, token)
         kind = self._class_of(Lock)
-        made = kind(self, resource, lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit)
+        options = timeout, max_extensions, auto_extension, release_at_exit, owner
+        made = kind(self, resource, lock_kind, ttl, *options)
         if label is not None:
             made._set_label(label)
         return made
@@ -377,6 +387,7 @@ class FastRedlock(BaseClient):
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         release_at_exit: bool | None = None,
         label: str | None = None,
+        owner: str | None = None,
         **unknown: Unpack[NoOptions],
     ) -> RLock:
         """A reentrant lock on ``resource``: one object for all threads; its holder may enter it again.
@@ -399,7 +410,7 @@ class FastRedlock(BaseClient):
         options: dict[str, Any] = {
             "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
             "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
-            "release_at_exit": release_at_exit, "label": label,
+            "release_at_exit": release_at_exit, "label": label, "owner": owner,
         }  # fmt: skip
         return RLock(self, self.lock, resource, ttl, min_validity, options, ThreadOwner())
 
@@ -415,6 +426,7 @@ class FastRedlock(BaseClient):
         max_hold: float | ClientDefault | None = CLIENT_DEFAULT,
         release_at_exit: bool | None = None,
         label: str | None = None,
+        owner: str | None = None,
         **unknown: Unpack[NoOptions],
     ) -> Lock:
         """One lock on all of ``resources`` (1 to 1,000, no two the same), or on none, in one round trip.
@@ -436,9 +448,8 @@ class FastRedlock(BaseClient):
         auto_extension = thread_auto_extension(self, auto_extend, on_lost, max_hold)
         lock_kind = multi_lock_kind(self, resources)
         kind = self._class_of(Lock)
-        made = kind(
-            self, tuple(resources), lock_kind, ttl, timeout, max_extensions, auto_extension, release_at_exit
-        )
+        options = timeout, max_extensions, auto_extension, release_at_exit, owner
+        made = kind(self, tuple(resources), lock_kind, ttl, *options)
         if label is not None:
             made._set_label(label)
         return made

@@ -8,10 +8,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from ..errors import Contended, LockLost
+from ..algorithm.lease import AcquireFailure
+from ..errors import LockLost
 from ..locks.decorated import check_plain
+from ..locks.procedures import entered
 from ..locks.single_run import SingleRunState, keep_at_once, keep_until
 from .driver import drive
+from .fast_path import acquire
 
 if TYPE_CHECKING:
     from .client import Lock
@@ -38,20 +41,20 @@ class SingleRun(SingleRunState["Lock"]):
 
     def __enter__(self) -> Lock | None:
         lock = self._enter()
+        masters = lock._core.masters
         try:
             self._lock = lock
             for failed in itertools.count(1):
-                try:
-                    lock.__enter__()
+                outcome = acquire(lock, True, None, masters)
+                if not isinstance(outcome, AcquireFailure):
                     break
-                except Contended as error:
-                    pause = self._pause(lock, failed, error)
-                    if not pause and self._if_taken == "skip":
+                pause = self._pause(lock, failed, outcome)
+                if not pause:
+                    if self._skips(outcome):
                         self._lock = None
                         return None
-                    if not pause:
-                        raise
-                lock._core.masters.pause(pause)
+                    drive(entered(lock, outcome), masters)  # raises
+                masters.pause(pause)
             self._granted(lock)
             return lock
         except BaseException:

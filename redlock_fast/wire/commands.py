@@ -51,6 +51,9 @@ class Verb(IntEnum):
     FAIR = 19
     FAIR_LEAVE = 20
     FAIR_WATCH = 21
+    #: Report the owner that the token of a key names. The reply is text, so each vote is a FAULT that has the
+    #: reply as its detail. No other verb can have a bulk string as its reply.
+    OWNER = 22
 
 
 #: What a command watches: the key that its first argument names, or all keys that begin with it.
@@ -162,11 +165,14 @@ class Script:
 
         return hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
 
-    def template(self, *words: bytes | int, rollback_verb: int | None = None) -> Command:
+    def template(
+        self, *words: bytes | int, rollback_verb: int | None = None, reply: int = Reply.INTEGER
+    ) -> Command:
         """EVALSHA with these words, keys first; EVAL if the server has lost its scripts."""
         keys = b"%d" % self.keys
-        fallback = integer(b"EVAL", self.text, keys, *words)
-        return integer(b"EVALSHA", self.sha1, keys, *words, fallback=fallback, rollback_verb=rollback_verb)
+        fallback = command(b"EVAL", self.text, keys, *words, reply=reply)
+        words = (b"EVALSHA", self.sha1, keys, *words)
+        return command(*words, fallback=fallback, rollback_verb=rollback_verb, reply=reply)
 
     def variadic(self, head: int, *words: bytes | int, rollback_verb: int | None = None) -> Command:
         """As ``template`` for a variable number of keys: argument ``head`` is the array's header."""

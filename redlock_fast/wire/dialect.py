@@ -14,6 +14,7 @@ from .commands import (
     WATCH_PREFIX,
     Command,
     Dialect,
+    Reply,
     Script,
     Verb,
     command,
@@ -155,6 +156,7 @@ local token,ttl,process,max_ttl=unpack(ARGV)
     + b"\n".join((lua.CHECK_MARKER, lua.REJECT_GUARDED, lua.ACQUIRE_ALL))
 )
 RELEASE_ALL = Script(lua.RELEASE_ALL)
+OWNER = Script(lua.OWNER)
 
 
 def scripts(can: Capabilities, marker: RestartMarker | None) -> list[Script]:
@@ -180,7 +182,7 @@ def scripts(can: Capabilities, marker: RestartMarker | None) -> list[Script]:
         _RW_TIME_TO_ENTER,
         _EARLIEST_EXPIRY,
     ]
-    return [*needed, RELEASE_ALL, FAIR_LEAVE, FAIR_TIME_TO_TURN]
+    return [*needed, RELEASE_ALL, FAIR_LEAVE, FAIR_TIME_TO_TURN, OWNER]
 
 
 def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
@@ -227,6 +229,7 @@ def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
         Verb.FAIR: _vote(_FAIR, marker, queue, (TOKEN, TTL, QUEUE_TOKEN, ENTRY_TTL, TICKET), Verb.FAIR_LEAVE),
         Verb.FAIR_LEAVE: FAIR_LEAVE.template(*queue, TOKEN, QUEUE_TOKEN),
         Verb.FAIR_WATCH: watching(FAIR_TIME_TO_TURN.template(*range(4)), can, arm=command(b"PTTL", KEY)),
+        Verb.OWNER: OWNER.template(KEY, reply=Reply.ANY),
     }
     return tuple(by_verb[verb] for verb in Verb)
 

@@ -104,7 +104,7 @@ ALGORITHM = [
         "redlock_fast/masters/faults.py",
         judges("unit/masters/faults"),
         ("left-out-is-found", "elif detail != NOT_ASKED", "if detail != NOT_ASKED"),
-        ("not-asked-is-found", "elif detail != NOT_ASKED", "else"),
+        ("not-asked-is-found", "elif detail != NOT_ASKED and not _is_text(detail)", "else"),
     ),
     *of(
         "redlock_fast/algorithm/lease.py",

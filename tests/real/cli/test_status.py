@@ -161,7 +161,7 @@ def held(valkey: Masters) -> Iterator[None]:
 def test_locks(valkey: Masters, raw: Raw) -> None:
     nodes = raw(valkey)
     for node in nodes:
-        node.set("app*:data", "x" * 65, px=60_000)
+        node.set("app*:data", "x" * 129, px=60_000)
         node.set("app*:no end", "x")
         node.rpush("app*:list", "x")
         node.set("apples:1", "of others", px=60_000)
@@ -173,6 +173,8 @@ def test_locks(valkey: Masters, raw: Raw) -> None:
     tokens = {one["lock"]: one["token"] for one in found["locks"]}
     assert tokens.keys() == {"fenced", "orders:1", "orders:2", "users:1"}
     assert tokens["users:1"] == nodes[0].get("app*:users:1").hex()[:8]  # type: ignore[union-attr]
+    owners = {one["lock"]: one["owner"] for one in found["locks"] if one["token"] != "oth"}
+    assert owners["users:1"].endswith(":MainThread")
     assert "other's" not in tokens.values(), "no whole token is shown, be it ever so short"
     by_lock = [
         (one["lock"], one["quorum"], [ttl is not None for ttl in one["ttl"]]) for one in found["locks"]
@@ -190,7 +192,7 @@ def test_locks_by_pattern_and_limit(valkey: Masters) -> None:
     code, out, _ = command.run("locks", "orders:*", "--key-prefix", "app*:")
     rows = [line.split() for line in out.splitlines() if line.startswith("orders")]
     assert (code, [row[0] for row in rows]) == (0, ["orders:1", "orders:2"])
-    assert all(row[2] == "yes" and row.count("s") == 5 for row in rows)
+    assert all(row[3] == "yes" and row.count("s") == 5 for row in rows)
     code, out, _ = command.run("locks", "--key-prefix", "app*:", "--limit", "1")
     assert "There is more" in out
     code, out, _ = command.run("locks", "nobody's")
@@ -227,7 +229,7 @@ def test_names_cannot_harm_a_terminal(valkey: Masters, raw: Raw) -> None:
     for node in raw(valkey):
         node.set("\x1b[31mred\n\xff", b"\x1b[31m", px=60_000)
     out = Command(valkey).run("locks")[1]
-    assert "\\x1b[31mred\\nÿ  1b5b3  yes" in out
+    assert "\\x1b[31mred\\nÿ  -      1b5b3  yes" in out
 
 
 # --- bench ----------------------------------------------------------------------------------------

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import uuid
 
 import pytest
 
-from redlock_fast.algorithm.tokens import DRAWN_AT_ONCE, TOKEN_SIZE, new_token, new_tokens
+from redlock_fast.algorithm.tokens import (
+    DRAWN_AT_ONCE,
+    TOKEN_SIZE,
+    new_token,
+    new_tokens,
+    owner_of,
+    owner_part,
+    tokens_of,
+)
+
+RANDOM = bytes(TOKEN_SIZE)
 
 #: Both processes have the same random bits in memory. With the fork of C no hook of Python runs: as after a
 #: restored snapshot.
@@ -41,3 +53,28 @@ def test_a_cloned_process_draws_other_tokens(fork: str, differs: int) -> None:
     assert len(one) == len(other) == 10 * TOKEN_SIZE
     drawn = one + other
     assert len({drawn[at : at + differs] for at in range(0, len(drawn), TOKEN_SIZE)}) == 20
+
+
+@pytest.mark.parametrize("owner", ["web-1:4711:MainThread", "ä" * 32, "x", "="])
+def test_a_token_names_its_owner(owner: str) -> None:
+    token, tokens = tokens_of(lambda: owner_part(owner))
+    both = [token(), *tokens(2)]
+    assert [owner_of(one) for one in both] == [owner] * 3
+    assert len({one[:TOKEN_SIZE] for one in both}) == 3
+    assert owner_of(both[0] + b"12") == owner, "a read-write lock writes its round behind the token"
+    assert owner_of(both[0] + b"x") == owner_of(both[0][:-1]) == owner_of(both[0][1:]) == ""
+
+
+def test_foreign_tokens_name_none() -> None:
+    texts = ["", "x", "z" * 22, str(uuid.uuid4()), uuid.uuid4().hex * 3, "owner=ä by=me" * 5]
+    foreign = [new_token(), uuid.uuid4().bytes, b"\xff" * 90, *(text.encode() for text in texts)]
+    foreign += [os.urandom(size) for size in range(20, 120) for _ in range(50)]
+    assert {owner_of(token) for token in foreign} == {""}
+
+
+def test_a_hostile_owner_is_shown_without_control_characters() -> None:
+    hostile = RANDOM + b"\xffby=\x1b[2J\n\xe2\x80\xaeevil\xff"
+    assert owner_of(hostile) == "\\x1b[2J\\n\\u202eevil"
+    assert owner_of(RANDOM + b"\xffby=\xc3\x28\xff") == "", "no UTF-8"
+    assert owner_of(RANDOM + b"\xffby=" + b"x" * 65 + b"\xff") == ""
+    assert owner_of(RANDOM + b"\xffby=\xff") == ""

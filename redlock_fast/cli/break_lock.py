@@ -1,0 +1,104 @@
+"""``redlock-fast break``: deletes the tokens that hold a lock. docs/cli.md says what that risks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ..algorithm.keys import MAX_SLOTS, encoded, key_of
+from ..algorithm.quorum import quorum
+from ..algorithm.tokens import owner_of
+from ..errors import ConfigError
+from ..locks.config import check_masters, number
+from ..wire.text import clean
+from . import exit_codes
+from .key_scan import Servers
+from .locks import CONNECT_TIMEOUT, Held, held, row, table_columns
+from .output import print_error
+from .settings import load
+from .tables import show
+
+WARNING = """\
+The holder gets no notice. It believes in its lock until it extends or releases it, or until its lease ends,
+in {left:.1f} s at most. Until then there may be two holders: only fencing tokens protect the resource."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Break the lock. Returns 0 if no quorum has it, 1 if nothing was broken, 69 without a quorum."""
+    if not options.yes and (options.json or not sys.stdin.isatty()):
+        raise ConfigError("give --yes: break asks for a confirmation on a terminal only, and not with --json")
+    settings = load(options)
+    targets = check_masters(settings.masters)
+    prefix = encoded("key_prefix", settings.options.get("key_prefix", ""))
+    key = key_of(prefix, os.fsencode(options.name))
+    need = quorum(len(targets))
+    timeout = number("connect_timeout", settings.options.get("connect_timeout", CONNECT_TIMEOUT), above=0.0)
+    with Servers(targets, timeout) as servers:
+        found = _find(servers, key, need, options.timeout + timeout)
+        answered = [not server.error for server in servers.all]
+        holders = [_shown(one) for one in found]
+        result: dict[str, Any] = {"lock": clean(key), "broken": False, "holders": holders}
+        if sum(answered) < need:
+            return _end(options, result, exit_codes.UNAVAILABLE, _few(servers, need))
+        if not found:
+            return _end(options, result, exit_codes.FAILED, f"{clean(key)}: nothing is held")
+        left = max(ttl for one in found for ttl in one.left if ttl is not None) / 1000
+        if not options.json:
+            show(table_columns(len(targets)), [row(one, b"") for one in found])
+            print()
+        print_error(WARNING.format(left=left))
+        if not options.yes and not _confirmed(key):
+            return _end(options, result, exit_codes.FAILED, "nothing was broken")
+        start = time.monotonic()
+        _delete(servers, found, options.timeout)
+        tokens = {(one.name, one.token) for one in found}
+        rest = [one for one in _find(servers, key, need, options.timeout) if (one.name, one.token) in tokens]
+        if any(one.quorum is not False for one in rest) or sum(not one.error for one in servers.all) < need:
+            return _end(options, result, exit_codes.UNAVAILABLE, _few(servers, need))
+    result["broken"] = True
+    if options.wait:
+        time.sleep(max(0.0, left - (time.monotonic() - start)))
+    return _end(options, result, 0, f"{clean(key)}: broken")
+
+
+def _find(servers: Servers, key: bytes, need: int, seconds: float) -> list[Held]:
+    """What holds the lock: a plain token, the writer of a read-write lock, the slots of a semaphore."""
+    names = [key, b"{%b}:w" % key, *(b"{%b}:%d" % (key, slot) for slot in range(MAX_SLOTS))]
+    return held(names, list(servers.each(lambda server: server.values(names), seconds)), need)
+
+
+def _delete(servers: Servers, found: Sequence[Held], seconds: float) -> None:
+    """Delete exactly the tokens that were shown. A token that is new since then stays."""
+    tokens = [(one.name, one.token) for one in found]
+    list(servers.each(lambda server: server.delete_tokens(tokens), seconds))
+
+
+def _confirmed(key: bytes) -> bool:
+    print(f"Break {clean(key)}? Type yes: ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() == "yes"
+
+
+def _few(servers: Servers, need: int) -> str:
+    errors = "; ".join(f"{server.name}: {server.error}" for server in servers.all if server.error)
+    return f"a quorum is {need} of {len(servers.all)} masters, and too few could be asked: {errors}"
+
+
+def _shown(one: Held) -> dict[str, Any]:
+    left = [None if ttl is None else ttl / 1000 for ttl in one.left]
+    return {"key": clean(one.name), "owner": owner_of(one.token), "quorum": one.quorum, "ttl": left}
+
+
+def _end(options: argparse.Namespace, result: dict[str, Any], code: int, said: str) -> int:
+    if options.json:
+        print(json.dumps(result))
+        sys.stdout.flush()
+    if code:
+        print_error(said)
+    elif not options.json:
+        print(said)
+    return code
