@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..algorithm.lease import Lease
+from ..algorithm.procedures import owners
 from ..errors import ClientClosed, ConfigError, WrongLoop
 from ..locks.config import check_timeout
 from ..locks.leader import (
@@ -25,7 +26,7 @@ from ..locks.leader import (
 )
 from ..locks.procedures import drop_lock
 from ..telemetry import log_error
-from .driver import acquire, drive_now
+from .driver import acquire, drive, drive_now
 
 
 class _Campaign:
@@ -157,6 +158,23 @@ class AsyncLeader(LeaderState):
         if not self._is_inside(campaign, term):
             await campaign.wait_for(lambda: term.released)
         return True
+
+    async def current(self) -> str:
+        """Ask the masters for the identity of the present leader; see [`Leader.current`][].
+
+        Examples:
+            >>> print("the leader is", await leader.current() or "not elected yet")
+
+        Raises:
+            RedlockError: As [`Leader.current`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
+        core = self._core
+        core.check_open()
+        binding = core.loop_binding()
+        if not core.client_state.ready:
+            await binding.wait_for_quorum(core.connect_timeout)
+        return (await drive(owners(core.policy, [self._key]), binding))[0]
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -6,8 +6,6 @@ and ``aio/leader.py`` run the campaign.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -17,6 +15,7 @@ from ..errors import ConfigError
 from ..wire.text import quoted
 from .client_base import BaseClient
 from .config import number
+from .owner_names import check_owner, default_owner
 
 #: The share of a ttl by which a leader ends its term ahead of the lease, if ``notice`` is not given.
 NOTICE_SHARE = 1 / 5
@@ -109,8 +108,6 @@ class LeaderState:
         on_elected: Callable[..., Any] | None,
         on_lost: Callable[..., Any] | None,
     ) -> None:
-        if identity is not None and not isinstance(identity, str):
-            raise ConfigError(f"identity must be a text or None, not {identity!r}")
         for option, function in (("on_elected", on_elected), ("on_lost", on_lost)):
             if function is not None and not callable(function):
                 raise ConfigError(f"{option} must be a function or None, not {function!r}")
@@ -121,7 +118,8 @@ class LeaderState:
             self.ttl * NOTICE_SHARE if notice is None else number("notice", notice, low=0.0, high=longest)
         )
         self._core = core
-        self._identity = identity
+        self._key: bytes = core.check_key(name)
+        self._identity: str | None = None if identity is None else check_owner(identity, "identity")
         self._on_elected = on_elected
         self._on_lost = on_lost
         self._make_lock = make_lock
@@ -130,14 +128,14 @@ class LeaderState:
 
     def _new_lock(self, on_lost: Callable[[Any, str], Any]) -> Any:
         """The lock of the next term."""
-        return self._make_lock(
-            self.name, self.ttl, fencing=True, auto_extend=True, on_lost=on_lost, max_hold=None, timeout=None
-        )
+        owner = self.identity if self._identity is None and self._core.names_owners else self._identity
+        settings = {"fencing": True, "auto_extend": True, "max_hold": None, "timeout": None, "owner": owner}
+        return self._make_lock(self.name, self.ttl, on_lost=on_lost, **settings)
 
     @property
     def identity(self) -> str:
-        """The name of this candidate, by default the host and the process."""
-        return self._identity or f"{socket.gethostname()}:{os.getpid()}"
+        """The name of this candidate, by default the host and the process: the owner of its lock."""
+        return default_owner("leader") if self._identity is None else self._identity
 
     @property
     def is_leader(self) -> bool:

@@ -20,13 +20,13 @@ MAX_HOST = 36
 _cache: Any = None
 
 
-def check_owner(owner: Any) -> str:
+def check_owner(owner: Any, option: str = "owner") -> str:
     """``owner`` as printable text. Raises ConfigError unless it is text of at most ``MAX_OWNER`` bytes."""
     if not isinstance(owner, str):
-        raise ConfigError(f"owner must be text or None, not {type(owner).__name__}")
+        raise ConfigError(f"{option} must be text or None, not {type(owner).__name__}")
     shown = clean(owner, 10 * MAX_OWNER)  # an escape has at most ten characters
     if len(owner) > MAX_OWNER or len(shown.encode()) > MAX_OWNER:
-        raise ConfigError(f"owner must have at most {MAX_OWNER} bytes as printable UTF-8, not {shown!r}")
+        raise ConfigError(f"{option} must have at most {MAX_OWNER} bytes as printable UTF-8, not {shown!r}")
     return shown
 
 

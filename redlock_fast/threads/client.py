@@ -474,7 +474,8 @@ class FastRedlock(BaseClient):
             name: The name of the leadership: 1 byte to 64 kB; text as UTF-8.
             ttl: The lease in seconds; None: the client's. After the death of a leader another is elected
                 when the lease has ended.
-            identity: The name of this candidate; None: the host and the process.
+            identity: The name of this candidate, the owner of its lock: at most 64 bytes of UTF-8. None: the
+                host and the process.
             on_elected: ``on_elected(leader)`` is called after each election, in a thread of its own. It may
                 do the work of the leader, as long as ``leader.is_leader``. If it raises, the exception is
                 logged as ``leader-error``, and the candidate steps down.

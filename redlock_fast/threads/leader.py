@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 
 from ..algorithm.effects import Effect, Sleep, WaitForChange, WaitForTurn
 from ..algorithm.lease import Lease
+from ..algorithm.procedures import owners
 from ..engine.pure.signals import block_signals, restore_signals
 from ..errors import ClientClosed, ConfigError
 from ..locks.config import check_timeout
@@ -202,6 +203,23 @@ class Leader(LeaderState):
         if threading.current_thread() is not campaign.thread:
             campaign.wait_for(lambda: term.released)
         return True
+
+    def current(self) -> str:
+        """Ask the masters for the identity of the present leader, in one round trip; "" if none is known.
+
+        The answer may be outdated when it arrives: use it for display, not for decisions.
+
+        Examples:
+            >>> print("the leader is", leader.current() or "not elected yet")
+
+        Raises:
+            ClientClosed: The client is closed.
+        """
+        core = self._core
+        core.check_open()
+        if not core.client_state.ready:
+            core.masters.wait_for_quorum(core.connect_timeout)
+        return drive(owners(core.policy, [self._key]), core.masters)[0]
 
     def __enter__(self) -> Self:
         try:

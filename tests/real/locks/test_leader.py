@@ -75,6 +75,7 @@ def test_one_leads_and_another_follows(valkey: Masters, connected: MakeClient, d
         with two.leader("chair", **diary("two")) as second:
             assert not second.wait(0.1)
             assert (first.is_leader, second.is_leader, second.fencing_token) == (True, False, None)
+            assert second.current() == first.identity == "one"
             assert not second.step_down()
             assert first.step_down(pause=60.0)
             assert not first.is_leader
