@@ -112,7 +112,7 @@ def build(scratch: Path, target: Path) -> None:
     place = Environment(scratch / "place", alone=True)
     at_work(place, pure, "python")
     at_work(place, native, "native")
-    place.run("redlock-fast", "demo", "--engine", "native", "--seconds", "2")
+    place.run("redlock-fast", "demo", "--engine", "native", "--seconds", "1")
     say("redlock-fast demo")
     target.mkdir(exist_ok=True)
     for path in (archive, native):
