@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import signal
+import sys
 import sysconfig
 from collections import Counter
+from collections.abc import Generator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -48,6 +52,19 @@ def pytest_configure() -> None:
         newest = max(source.stat().st_mtime, types.stat().st_mtime)
         if built != source and built.stat().st_mtime < newest:
             raise pytest.UsageError(f"{source.name} was changed after it was compiled: make build")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Of workers that start together the first compiles the tests, and the others wait to read the result."""
+    with Path(__file__).open() as file:
+        if not sys.dont_write_bytecode:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                fcntl.flock(file, fcntl.LOCK_SH)
+                fcntl.flock(file, fcntl.LOCK_UN)
+        return (yield)
 
 
 def pytest_collection_finish() -> None:

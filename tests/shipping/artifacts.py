@@ -27,11 +27,11 @@ def wheel(tools: Environment, tree: Path, folder: Path, native: str, **variables
     return only(folder, "*.whl")
 
 
-def wheel_without_binaries(tools: Environment, archive: Path, folder: Path) -> Path:
+def wheel_without_binaries(tools: Environment, archive: Path, folder: Path, native: str) -> Path:
     """As somebody gets it who forbids binaries; of our name and index there is nothing but this archive."""
     found = ("--no-index", "--find-links", archive.parent, "--no-binary", "redlock-fast", "redlock-fast")
     words = ("wheel", "--no-build-isolation", "--no-deps", "--no-cache-dir", "--wheel-dir", folder, *found)
-    tools.pip(*words, REDLOCK_FAST_BUILD_NATIVE="yes")
+    tools.pip(*words, REDLOCK_FAST_BUILD_NATIVE=native)
     return only(folder, "*.whl")
 
 
@@ -45,6 +45,15 @@ def only(folder: Path, pattern: str) -> Path:
 def same_bytes(one: Path, other: Path) -> None:
     if one.read_bytes() != other.read_bytes():
         raise Failed(f"{one} and {other} are built of the same sources, and differ")
+
+
+def has_binaries_of(wheel: Path, tree: Path) -> bool:
+    """Whether each binary of the wheel was also built in the tree, with the same bytes."""
+    with zipfile.ZipFile(wheel) as file:
+        binaries = [name for name in file.namelist() if name.endswith(".so")]
+        return all(
+            (tree / name).exists() and (tree / name).read_bytes() == file.read(name) for name in binaries
+        )
 
 
 def archive_is_complete(archive: Path, expected: set[str]) -> None:

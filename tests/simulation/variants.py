@@ -38,9 +38,9 @@ from .server import Server
 WAITING = 0, 0, scenario.KINDS.index("waiting"), scenario.WAITS.index("push")
 
 
-def of(kind: str) -> tuple[int, ...]:
-    """Three masters, and clients of this kind."""
-    return 0, 0, scenario.KINDS.index(kind)
+def of(kind: str, all_decide: bool = False) -> tuple[int, ...]:
+    """Three masters, of which a quorum or all decide, and clients of this kind."""
+    return 0, int(all_decide), scenario.KINDS.index(kind)
 
 
 EXTENDING = of("extending")
@@ -349,11 +349,11 @@ VARIANTS = {
         Variant("silence is a yes", frozenset({"S1", "S4"}), silence_is_a_yes),
         Variant("release on a new connection", frozenset({"L2"}), release_on_a_new_connection),
         *(
-            Variant(f"undo of all that is owed, {kind}", V, undo_of_all_that_is_owed, first=of(kind))
+            Variant(f"undo of all that is owed, {kind}", V, undo_of_all_that_is_owed, first=of(kind, True))
             for kind in ("extending", "renewing", "readwrite")
         ),
         *(
-            Variant(f"extensions set, {kind}", V, extensions_set, first=of(kind))
+            Variant(f"extensions set, {kind}", V, extensions_set, first=of(kind, True))
             for kind in ("extending", "renewing")
         ),
         Variant("set ends with its last member", V, set_ends_with_last_member, first=of("readwrite")),

@@ -125,7 +125,9 @@ class Connection:
         if len(self.out) + len(self.sending) + len(data) > channel.max_buffer:
             return "buffer full"
         self.in_change = True
-        self._add_pending(request, template, now)
+        if template.leading_replies:
+            self._add_leading(request, template, now)
+        self.pending.append((request, template, now))
         self.out += data
         request.pending += request.values[channel.index] == NO_REPLY
         if template.watch:
@@ -135,10 +137,9 @@ class Connection:
         self.in_change = False
         return ""
 
-    def _add_pending(self, request: PendingRequest, template: Template, sent: float) -> None:
-        for _ in range(template.leading_replies):
-            self.pending.append((request, None, sent))
-        self.pending.append((request, template, sent))
+    def _add_leading(self, request: PendingRequest, template: Template, sent: float) -> None:
+        """Appends the replies that precede the reply that counts."""
+        self.pending.extend([(request, None, sent)] * template.leading_replies)
 
     def append_rollbacks(self, closing: bool) -> None:
         """Appends the rollback of failed requests that are pending. ``closing``: undecided ones fail, too.
@@ -318,7 +319,8 @@ class Connection:
         if request.decided and request.need and not request.request.resend_for:
             return False
         self.out += fallback.encode(request.request.args)
-        self._add_pending(request, fallback, sent)
+        self._add_leading(request, fallback, sent)
+        self.pending.append((request, fallback, sent))
         return True
 
     def _measure(self, now: float, last_poll: float) -> None:
@@ -330,17 +332,17 @@ class Connection:
         request, _, sent = self.pending[0]
         sample = (last_poll if request.decided else now) - sent
         if sample > 0:
-            # A single long stall, such as a stopped server, must not be taken for the round trip.
-            sample = min(sample, 4 * max(self.round_trip, self.channel.lag_after))
+            if sample > self.channel.lag_after:
+                # A single long stall, such as a stopped server, must not be taken for the round trip.
+                sample = min(sample, 4 * max(self.round_trip, self.channel.lag_after))
             self.round_trip += (sample - self.round_trip) / 8 if self.round_trip else sample
 
     def flag_lagging(self, now: float) -> None:
-        """Called after a poll that brought no reply: notes whether the master lags."""
-        if self.flushed and not self.lagging_since:
-            sent = self.pending[0][2]
-            patience = max(self.channel.lag_after, LAG_ROUND_TRIPS * self.round_trip)
-            if now - sent > patience or len(self.pending) >= self.channel.max_owed:
-                self.lagging_since = sent
+        """Called after a poll that brought no reply though one is due: notes whether the master lags."""
+        sent, channel = self.pending[0][2], self.channel
+        late = now - sent > channel.lag_after and now - sent > LAG_ROUND_TRIPS * self.round_trip
+        if late or len(self.pending) >= channel.max_owed:
+            self.lagging_since = sent
 
 
 def _number(reply: bytes) -> int:

@@ -94,6 +94,7 @@ class PureEngine:
             hub.wait(me)
         except BaseException:
             hub.locked(hub.abandon_waiter, me)
+            hub.output_pending = True  # perhaps the thread took output and has not sent it
             hub.wait(me)  # what was submitted is sent
             raise
 

@@ -33,6 +33,11 @@ from .waiter import Ticket, Waiter
 
 T = TypeVar("T")
 
+#: What a leader moved: the connections of the round, whether there were events, whether it was kicked.
+Moved = tuple[list[Connection], bool, bool]
+#: What a thread does without the mutex.
+Step = Callable[[], Moved | None]
+
 #: While replies are expected within this time (seconds), new requests need not wake the leader.
 EXPECT_WITHIN = 0.001
 #: No wait is longer (seconds): a signal may arrive just before a thread sleeps.
@@ -102,9 +107,9 @@ class Hub:
         """A signal handler raised inside a step, or memory ran out: what the step cut short is made good."""
         self.poller = self._new_poller()
         self.output_pending = True
-        for channel in self.channels:
-            if channel.connection is not None and channel.connection.in_change:
-                self.break_connection(channel.connection, "interrupted by a signal handler")
+        for connection in [channel.connection for channel in self.channels]:
+            if connection is not None and (connection.in_change or connection.fd not in self.by_fd):
+                self.break_connection(connection, "interrupted by a signal handler")
         self.subscriptions.remove_decided()
         for waiter in [*self.waiting, *self.subscribed, *self.tickets]:
             undecided = [request for request in waiter.requests if not request.decided]
@@ -129,9 +134,7 @@ class Hub:
     def _submit(self, request: PendingRequest, now: float) -> None:
         encoded: dict[Template, bytes] = {}
         masters, resend_for = request.request.masters, request.request.resend_for
-        connected = [c for c in self.channels if masters >> c.index & 1 and c.connection is not None]
-        healthy = [c for c in connected if c.connection is not None and not c.connection.lagging_since]
-        targets = connected if resend_for or len(healthy) < request.need else healthy
+        avoid_lagging = not resend_for and self._count_healthy(masters) >= request.need
         for channel in self.channels:
             connection = channel.connection
             if not masters >> channel.index & 1:
@@ -139,7 +142,7 @@ class Hub:
                 continue
             if connection is None:
                 why = channel.broken or "not connected"
-            elif channel not in targets:
+            elif avoid_lagging and connection.lagging_since:
                 why = "lagging"
             elif not (why := connection.append(request, encoded, now)):
                 request.sent |= 1 << channel.index
@@ -152,6 +155,11 @@ class Hub:
             request.settle()
         else:
             request.decide()
+
+    def _count_healthy(self, masters: int) -> int:
+        """How many of these masters are connected and do not lag."""
+        up = self.by_fd.values()
+        return sum([masters >> c.channel.index & 1 for c in up if not c.lagging_since])
 
     def roll_back_undecided(self) -> None:
         """Appends the rollback of undecided requests on the masters that granted them: the engine closes."""
@@ -171,11 +179,17 @@ class Hub:
         reply may have called for a fallback, or a thread that could not lead may have submitted.
         Raises what a signal handler raises.
         """
-        while (step := self.locked(self._next_step, me)) is not None:
-            step()
+        step = self.locked(self._next_step, me)
+        while step is not None:
+            step = self.locked(self._next_step, me, step())
 
-    def _next_step(self, me: Waiter) -> Callable[[], object] | None:
-        """What the thread does next, without the mutex; None if it is done."""
+    def _next_step(self, me: Waiter, moved: Moved | None = None) -> Step | None:
+        """What the thread does next, without the mutex; None if it is done.
+
+        ``moved``: the result of its last step, if that was a round. The round ends here.
+        """
+        if moved is not None:
+            self._end_round(*moved)
         now = monotonic()
         if me.generation != self.generation:
             self._fail_inherited(me)
@@ -184,22 +198,24 @@ class Hub:
         if not me.undecided:
             return self._leave_or_flush(me)
         subscribes = me.subscribed == me.undecided
-        self._enqueue(me, subscribes)
+        if subscribes or not leads:
+            self._enqueue(me, subscribes)
         if not subscribes:
             if (leads and (not self.exclusive or me.outer is not None)) or (
                 not leads and self._take_leadership(me)
             ):
-                return partial(self.round, me, min(deadline - now, LONGEST_WAIT))
+                return self._round_step(me, min(deadline - now, LONGEST_WAIT))
         elif not leads and self.output_pending and self._take_leadership(me):
-            return partial(self.round, me, 0.0)
+            return self._round_step(me, 0.0)
         if self.leader is me:
             self._release_leadership(me)
         if subscribes and self.watch_poller in (None, me):
             self.watch_poller = me
             return self._watch_step(me, min(deadline - now, LONGEST_WAIT))
-        return partial(
-            self.safe_points.wait, me.prepare_sleep().acquire, True, min(deadline - now, LONGEST_WAIT)
-        )
+        return partial(self._sleep, me.prepare_sleep(), min(deadline - now, LONGEST_WAIT))
+
+    def _sleep(self, wake: threading.Lock, longest: float) -> None:
+        self.safe_points.wait(wake.acquire, True, longest)
 
     def _enqueue(self, me: Waiter, subscribes: bool) -> None:
         """Lists a thread with those that wait, or with those that have subscriptions only."""
@@ -208,14 +224,14 @@ class Hub:
             other.pop(me, None)
             queue[me] = None
 
-    def _leave_or_flush(self, me: Waiter) -> Callable[[], object] | None:
+    def _leave_or_flush(self, me: Waiter) -> Step | None:
         """Ends the wait of a thread.
 
         If it leaves output that no waiting thread will send, it first sends it.
         """
         others_wait = len(self.waiting) > (me in self.waiting)
         if self.output_pending and not others_wait and (self.leader is me or self._take_leadership(me)):
-            return partial(self.round, me, 0.0)
+            return self._round_step(me, 0.0)
         self.leave(me)
         return None
 
@@ -246,7 +262,7 @@ class Hub:
 
     # --- the watch poller --------------------------------------------------------------------------
 
-    def _watch_step(self, me: Waiter, longest: float) -> Callable[[], object]:
+    def _watch_step(self, me: Waiter, longest: float) -> Step:
         """Polls all connections without leadership, so that any thread can take it without waking this one.
 
         While other threads lead, they receive every event: the watch poller only checks whether they still
@@ -255,9 +271,7 @@ class Hub:
         busy = self.leader is not None or bool(self.exclusive) or me.seen_epoch != self.epoch
         me.seen_epoch = self.epoch
         if busy:
-            return partial(
-                self.safe_points.wait, me.prepare_sleep().acquire, True, min(longest, WATCH_POLL_INTERVAL)
-            )
+            return partial(self._sleep, me.prepare_sleep(), min(longest, WATCH_POLL_INTERVAL))
         if self.kick_pair is not None:
             me.kick = self.kick_pair[1]
         return partial(self._poll_for_subscribers, me, self._new_poller(), longest)
@@ -332,7 +346,7 @@ class Hub:
     def _lead_exclusively(self, me: Waiter) -> None:
         self.locked(self.exclusive.__setitem__, me, None)
         while not self.locked(self._take_exclusive, me):
-            self.safe_points.wait(me.prepare_sleep().acquire, True, LONGEST_WAIT)
+            self._sleep(me.prepare_sleep(), LONGEST_WAIT)
 
     def _take_exclusive(self, me: Waiter) -> bool:
         taken = self._take_leadership(me)
@@ -399,29 +413,43 @@ class Hub:
 
     def round(self, me: Waiter, longest: float) -> None:
         """Sends, polls for at most ``longest`` seconds, receives, and counts what came."""
-        connections = self.locked(self._begin_round)
+        moved = self._move(me, self.locked(self._begin_round), longest)
+        if moved is not None:
+            self.locked(self._end_round, *moved)
+
+    def _round_step(self, me: Waiter, longest: float) -> Step:
+        """Begins a round. Returns the rest, for which the thread needs no mutex."""
+        return partial(self._move, me, self._begin_round(), longest)
+
+    def _move(self, me: Waiter, connections: list[Connection], longest: float) -> Moved | None:
+        """Sends, polls and receives, without the mutex. Returns None in a child of fork."""
         timeout = min(longest, EXPECT_WITHIN) if self.expects_replies else longest
         try:
             for connection in connections:
-                if connection.sending and not connection.failure:
+                if connection.sending:
                     self._send(connection)
                 if connection.failure:
                     timeout = 0.0
             poll = self.poller.poll
-            events = self.safe_points.wait(poll, timeout * 1000) if timeout > 0 else poll(0)
+            if timeout <= 0:
+                events = poll(0)
+            elif timeout <= EXPECT_WITHIN:
+                events = self.safe_points.wait_briefly(poll, timeout * 1000)
+            else:
+                events = self.safe_points.wait(poll, timeout * 1000)
             if me.generation != self.generation:
-                return  # in a child of fork the descriptors belong to other connections
+                return None  # the descriptors belong to other connections now
             kicked = False
             for fd, event in events:
                 readable = self.by_fd.get(fd)
                 if readable is None:
                     kicked = True
-                elif event & ~select.POLLOUT and not readable.failure:
+                elif event != select.POLLOUT and not readable.failure:
                     readable.receive()
         except BaseException:
             self.torn = True
             raise
-        self.locked(self._end_round, connections, bool(events), kicked)
+        return connections, bool(events), kicked
 
     def _send(self, connection: Connection) -> None:
         blocked = connection.blocked
@@ -431,15 +459,14 @@ class Hub:
 
     def _begin_round(self) -> list[Connection]:
         """Takes the output of all threads."""
-        self.output_pending = False
-        connections = [channel.connection for channel in self.channels if channel.connection is not None]
-        flushed = owed = False
-        for connection in connections:
-            if not connection.lagging_since:
-                flushed = flushed or bool(connection.out)
-                owed = owed or bool(connection.pending)
-            connection.begin_flush()
-        self.expects_replies = flushed or (self.expects_replies and owed)
+        connections = list(self.by_fd.values())
+        if self.output_pending:
+            self.output_pending = False
+            for connection in connections:
+                if connection.out:
+                    connection.begin_flush()
+                    if not connection.lagging_since:
+                        self.expects_replies = True
         return connections
 
     def _end_round(self, connections: list[Connection], events: bool, kicked: bool) -> None:
@@ -447,18 +474,23 @@ class Hub:
         now = monotonic()
         if kicked:
             self._drain_kick()
-        if not events:
-            self.expects_replies = False
+        owed = False
         for connection in connections:
             if connection.channel.connection is not connection:
                 continue  # a signal handler ended it
-            if not (connection.received and connection.process_input(now, self.last_poll)):
-                connection.flag_lagging(now)
+            replied = connection.received and connection.process_input(now, self.last_poll)
+            if connection.flushed and not connection.lagging_since:
+                if not replied:
+                    connection.flag_lagging(now)
+                owed = owed or not connection.lagging_since
             if connection.failure:
                 self.break_connection(connection, connection.failure)
-            else:
-                self.output_pending |= bool(connection.out)
+                continue
+            if connection.out:
+                self.output_pending = True
+            if self.loop.fd is not None:
                 self._watch_output(connection)
+        self.expects_replies = self.expects_replies and events and owed
         self.last_poll = now
 
     def _drain_kick(self) -> None:

@@ -72,9 +72,10 @@ class Waiter:
 
         Returns when the time of the next one ends, inf if none is left.
         """
-        deadline, soonest = self.deadline(), inf
+        deadline = self.deadline() if self.idle_timeout else self.limit
         if deadline > now and not self.subscribed:
             return deadline if self.undecided else inf
+        soonest = inf
         for request in self.requests:
             if not request.decided:
                 subscription = request.subscription

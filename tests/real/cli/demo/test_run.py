@@ -67,7 +67,7 @@ def processes(mark: str) -> list[str]:
 
 
 def test_the_demo_passes_and_leaves_nothing(engine_name: str, tmp_path: Path) -> None:
-    demo = command("demo", "--seconds", "2", "--json", "--engine", engine_name, TMPDIR=str(tmp_path))
+    demo = command("demo", "--seconds", "1", "--json", "--engine", engine_name, TMPDIR=str(tmp_path))
     out, progress = demo.communicate(timeout=PATIENCE)
     assert demo.returncode == 0, out + progress
     result = json.loads(out)

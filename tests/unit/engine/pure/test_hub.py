@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import select
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.fleet import LONG, Fleet, acquire
+from support.moments import moments
 from support.scripted import granting, silent
+from support.signalling import interrupt
 
+import redlock_fast.engine.pure
 from redlock_fast.engine.pure.engine import PureEngine
 from redlock_fast.engine.pure.waiter import Waiter
+
+PURE = str(Path(redlock_fast.engine.pure.__file__).parent)
 
 
 @pytest.fixture
@@ -78,6 +84,22 @@ def test_a_child_of_fork_counts_no_votes_of_its_parent(made: list[Fleet]) -> Non
     hub.wait(waiter)
     votes = request.votes()
     assert (votes.granted, votes.faulty, votes.sent) == (0, 3, 0)
+
+
+def test_an_interrupted_exchange_leaves_no_output(made: list[Fleet]) -> None:
+    """Catches: a release that waits in a buffer until another exchange begins."""
+    f = Fleet(PureEngine, granting)
+    made.append(f)
+    assert isinstance(f.engine, PureEngine)
+    hub = f.engine._hub
+
+    def sent() -> None:
+        assert not any(one.out or one.sending for one in hub.by_fd.values())
+        if not hub.by_fd:
+            f.reattach(0)
+
+    count = moments(lambda: f.ask(acquire(b"1", 1), 1), interrupt, sent, lambda name: PURE in name)
+    assert count > 50
 
 
 def test_requests_that_outlive_the_engine(made: list[Fleet]) -> None:
