@@ -38,7 +38,7 @@ class Pipe:
         self.sink = sink
         self.from_client = from_client
         self.ended = False
-        self.due = 0.0
+        self.due: float = 0.0
         self.back: Pipe = self
 
 
