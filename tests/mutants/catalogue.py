@@ -620,8 +620,11 @@ RULE = [
         "src/hub.c",
         judges("contract/detach", "real/algorithm/votes"),
         ("c-undo-of-what-is-held", "if (has_failed(op, closing))", "if (1)"),
-        ("c-undo-of-what-is-handed-over", "op->granted < op->need && (closing || op->decided)",
-         "closing || (op->decided && op->granted < op->need)"),
+        (
+            "c-undo-of-what-is-handed-over",
+            "op->granted < op->need && (closing || op->decided)",
+            "closing || (op->decided && op->granted < op->need)",
+        ),
         ("c-closed-without-undo", "(closing || op->decided)", "op->decided"),
         ("c-failed-without-undo", "(closing || op->decided)", "closing"),
     ),
@@ -752,4 +755,15 @@ MEASURED = [
     ),
 ]
 
-MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C, *GREENLETS, *MEASURED]
+#: Jobs of other packages.
+JOBS = [
+    *of(
+        "redlock_fast/integrations/celery.py",
+        judges("real/integrations/celery"),
+        ("name-of-self-and-arguments", "args[bound:]", "args"),
+        ("contended-by-another-lock-is-tried-again", "if began or if_taken", "if if_taken"),
+        ("delay-takes-any-arguments", "= inspect.signature(function)", "= None"),
+    ),
+]
+
+MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C, *GREENLETS, *MEASURED, *JOBS]

@@ -1,0 +1,34 @@
+"""An app of Celery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery
+from support.queues.jobs import AGAIN, BROKER, PERIOD, account, client, nightly, work
+
+from redlock_fast.integrations.celery import single_run
+
+app = Celery("queues", broker=BROKER)
+app.conf.update(
+    worker_prefetch_multiplier=1,
+    task_acks_late=True,
+    broker_connection_retry_on_startup=True,
+    task_ignore_result=True,
+)
+
+
+@app.task
+@single_run(client, nightly, once_per=PERIOD)
+def report(number: int) -> None:
+    work("nightly")
+
+
+@app.task(bind=True, max_retries=None)
+@single_run(client, account, if_taken="retry", countdown=AGAIN)
+def transfer(self: Any, number: int) -> None:
+    work("account")
+
+
+def enqueue(job: str, number: int) -> None:
+    {"nightly": report, "account": transfer}[job].delay(number)
