@@ -1,4 +1,4 @@
-"""Tasks of Celery that run once in the fleet.
+"""Tasks of Celery that run once in the fleet. For beat see `redlock_fast.integrations.celery_beat`.
 
     from redlock_fast.integrations.celery import single_run
 

@@ -755,7 +755,7 @@ MEASURED = [
     ),
 ]
 
-#: Jobs of other packages.
+#: Jobs and schedulers of other packages.
 JOBS = [
     *of(
         "redlock_fast/integrations/celery.py",
@@ -763,6 +763,15 @@ JOBS = [
         ("name-of-self-and-arguments", "args[bound:]", "args"),
         ("contended-by-another-lock-is-tried-again", "if began or if_taken", "if if_taken"),
         ("delay-takes-any-arguments", "= inspect.signature(function)", "= None"),
+    ),
+    *of(
+        "redlock_fast/integrations/celery_beat.py",
+        judges("real/integrations/celery_beat"),
+        ("a-beat-sends-after-its-leadership", "if self._leader.is_leader:  # still", "if True:  # still"),
+        ("a-new-leader-sends-again", "if unmarked or again:", "if True:"),
+        ("a-new-leader-sends-what-is-old", "if now - held[1] < keep", "if True"),
+        ("a-long-outage-leaves-a-run-out", "(entry, now) for name,", "(entry, _) for name,"),
+        ("a-standby-leaves-runs-out", "self._withheld[entry.name] = entry, time.monotonic()", "pass"),
     ),
 ]
 

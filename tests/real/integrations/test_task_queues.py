@@ -6,6 +6,8 @@ import contextlib
 import importlib
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -81,6 +83,18 @@ class Queue:
     def said(self, *words: str) -> list[str]:
         """The workers that said it, in their order."""
         return [worker for worker, said in self.events() if said in words]
+
+    def senders(self) -> list[str]:
+        """The processes that sent the tasks that are in Celery's queue, in their order."""
+        messages: Any = self._redis.lrange("celery", 0, -1)
+        origins = [json.loads(message)["headers"]["origin"] for message in reversed(messages)]
+        return [re.sub(r"gen(\d+)@.*", r"\1", origin) for origin in origins]
+
+    def locks(self) -> list[str]:
+        """The locks on the first master."""
+        with redis.Redis.from_url(self.broker.removesuffix("15"), decode_responses=True) as master:
+            keys: Any = master.keys()
+        return [str(key) for key in keys]
 
     def go(self) -> None:
         """The job that runs may end."""
@@ -170,3 +184,28 @@ def test_apscheduler(queue: Queue, valkey: Masters) -> None:
     fired = len(queue.said("nightly? 0"))
     queue.until(lambda: len(set(queue.said("nightly? 0")[fired:])) == 2, "both fire it again")
     assert len(queue.said("nightly began")) == 1
+
+
+def test_celery_beat(queue: Queue, valkey: Masters) -> None:
+    """Of two beats one sends; when it is killed the other does."""
+    pytest.importorskip("celery", reason="package celery is not installed: pip install celery")
+    beats = [
+        queue.start(f"celery -A {APP}.celery_app beat -s {queue.folder}/{worker}.schedule", worker)
+        for worker in "12"
+    ]
+    queue.until(lambda: len(queue.senders()) >= 2, "a beat sends")
+    valkey[-1].kill()
+    sent = len(queue.senders())
+    queue.until(lambda: len(queue.senders()) >= sent + 2, "it sends with the masters that are left")
+    (active,) = {*queue.senders()}
+    (standby,) = {str(beat.pid) for beat in beats} - {active}
+    os.kill(int(active), signal.SIGKILL)
+    queue.until(lambda: queue.senders()[-2:] == [standby] * 2, "the other beat sends")
+    senders = queue.senders()
+    change = senders.index(standby)
+    assert senders == [active] * change + [standby] * (len(senders) - change)
+    (last,) = (beat for beat in beats if str(beat.pid) == standby)
+    assert "celery-beat" in queue.locks()
+    last.terminate()
+    assert last.wait(PATIENCE) == 0
+    assert "celery-beat" not in queue.locks()

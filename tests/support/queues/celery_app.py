@@ -1,13 +1,15 @@
-"""An app of Celery."""
+"""An app of Celery; its beat sends a task several times a second."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from celery import Celery
+from celery.beat import PersistentScheduler
 from support.queues.jobs import AGAIN, BROKER, PERIOD, account, client, nightly, work
 
 from redlock_fast.integrations.celery import single_run
+from redlock_fast.integrations.celery_beat import OneActive
 
 app = Celery("queues", broker=BROKER)
 app.conf.update(
@@ -15,6 +17,7 @@ app.conf.update(
     task_acks_late=True,
     broker_connection_retry_on_startup=True,
     task_ignore_result=True,
+    beat_schedule={"tick": {"task": "support.queues.celery_app.tick", "schedule": 0.3}},
 )
 
 
@@ -32,3 +35,11 @@ def transfer(self: Any, number: int) -> None:
 
 def enqueue(job: str, number: int) -> None:
     {"nightly": report, "account": transfer}[job].delay(number)
+
+
+class Beat(OneActive, PersistentScheduler):
+    client = client
+    lease = 3.0
+
+
+app.conf.beat_scheduler = Beat
