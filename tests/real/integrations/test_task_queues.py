@@ -36,7 +36,7 @@ WORKERS = {
     "arq": f"arq {APP}.arq_app.WorkerSettings",
     "celery": f"celery -A {APP}.celery_app worker -c 1 -n {{worker}} --without-gossip --without-mingle",
     "dramatiq": f"dramatiq {APP}.dramatiq_app -p 1 -t 1",
-    "huey": f"huey_consumer {APP}.huey_app.huey -w 1",
+    "huey": f"huey_consumer {APP}.huey_app.huey -k process -w 1",
     "rq": "rq worker --url {broker} --with-scheduler default",
     "taskiq": f"taskiq worker {APP}.taskiq_app:broker -w 1 --max-async-tasks 1",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery import Celery
+from celery import Celery, signals
 from celery.beat import PersistentScheduler
 from support.queues.jobs import AGAIN, BROKER, PERIOD, account, client, nightly, work
 
@@ -19,6 +19,12 @@ app.conf.update(
     task_ignore_result=True,
     beat_schedule={"tick": {"task": "support.queues.celery_app.tick", "schedule": 0.3}},
 )
+
+
+@signals.worker_init.connect
+def used_before_the_fork(**_: object) -> None:
+    """The processes of the pool get a client that is connected, and make connections of their own."""
+    client.connect()
 
 
 @app.task
