@@ -630,8 +630,11 @@ RULE = [
         "src/hub.c",
         judges("contract/detach", "real/algorithm/votes"),
         ("c-undo-of-what-is-held", "if (has_failed(op, closing))", "if (1)"),
-        ("c-undo-of-what-is-handed-over", "op->granted < op->need && (closing || op->decided)",
-         "closing || (op->decided && op->granted < op->need)"),
+        (
+            "c-undo-of-what-is-handed-over",
+            "op->granted < op->need && (closing || op->decided)",
+            "closing || (op->decided && op->granted < op->need)",
+        ),
         ("c-closed-without-undo", "(closing || op->decided)", "op->decided"),
         ("c-failed-without-undo", "(closing || op->decided)", "closing"),
     ),
@@ -762,4 +765,24 @@ MEASURED = [
     ),
 ]
 
-MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C, *GREENLETS, *MEASURED]
+#: Jobs and schedulers of other packages.
+JOBS = [
+    *of(
+        "redlock_fast/integrations/celery.py",
+        judges("real/integrations/celery"),
+        ("name-of-self-and-arguments", "args[bound:]", "args"),
+        ("contended-by-another-lock-is-tried-again", "if began or if_taken", "if if_taken"),
+        ("delay-takes-any-arguments", "= inspect.signature(function)", "= None"),
+    ),
+    *of(
+        "redlock_fast/integrations/celery_beat.py",
+        judges("real/integrations/celery_beat"),
+        ("a-beat-sends-after-its-leadership", "if self._leader.is_leader:  # still", "if True:  # still"),
+        ("a-new-leader-sends-again", "if unmarked or again:", "if True:"),
+        ("a-new-leader-sends-what-is-old", "if now - held[1] < keep", "if True"),
+        ("a-long-outage-leaves-a-run-out", "(entry, now) for name,", "(entry, _) for name,"),
+        ("a-standby-leaves-runs-out", "self._withheld[entry.name] = entry, time.monotonic()", "pass"),
+    ),
+]
+
+MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C, *GREENLETS, *MEASURED, *JOBS]

@@ -150,6 +150,8 @@ def test_fields_that_were_not_passed() -> None:
     [
         ("redlock_fast.prometheus", "prometheus_client", "redlock-fast[prometheus]"),
         ("redlock_fast.otel", "opentelemetry", "redlock-fast[otel]"),
+        ("redlock_fast.integrations.arq", "arq", "arq"),
+        ("redlock_fast.integrations.celery", "celery", "celery"),
     ],
 )
 def test_a_missing_extra(monkeypatch: pytest.MonkeyPatch, module: str, package: str, extra: str) -> None:

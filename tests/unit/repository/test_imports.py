@@ -31,8 +31,12 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
 )
 FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor}
-#: Of the standard library: what only these may import.
-RESERVED = {"asyncio": {"aio", "compat", "cli", "exporters", "integrations", "sharded"}}
+#: Not ours: what only these may import.
+RESERVED = {
+    "asyncio": {"aio", "compat", "cli", "exporters", "integrations", "sharded"},
+    "arq": {"integrations"},
+    "celery": {"integrations"},
+}
 
 
 def modules(package: Path) -> dict[str, Path]:

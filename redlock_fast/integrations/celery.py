@@ -1,0 +1,98 @@
+"""Tasks of Celery that run once in the fleet. For beat see `redlock_fast.integrations.celery_beat`.
+
+    from redlock_fast.integrations.celery import single_run
+
+    @app.task
+    @single_run(client, once_per=50)
+    def clean_up(): ...
+
+A client may be a global of the module: each process of a worker makes its own connections after the fork.
+See docs/recipes/celery.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, Unpack
+
+from ..errors import ConfigError, LockNotAcquired, needs
+from ..locks.decorated import check_plain
+from ..locks.options import LockOptions
+from ..threads.client import FastRedlock, Lock
+from .jobs import IfJobTaken, JobName, name_of, single_runs
+
+with needs("celery", "celery"):
+    from celery import Task, current_task
+    from celery.local import Proxy
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def single_run(
+    client: FastRedlock,
+    name: JobName = None,
+    ttl: float | None = None,
+    *,
+    if_taken: IfJobTaken = "skip",
+    countdown: float | None = None,
+    once_per: float | None = None,
+    **options: Unpack[LockOptions[Lock]],
+) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
+    """Decorator: the task runs once in the fleet. It stands below ``@app.task``.
+
+    Args:
+        client: The client for threads.
+        name: The name of the lock, or a function of the task's arguments, without ``self``, that returns it.
+            None: the name of the task.
+        ttl: The lease in seconds; None: the client's.
+        if_taken: What a run does while another run has the lock. "skip": it returns None. "wait", "raise":
+            as for [`FastRedlock.single_run`][]. "retry": Celery runs the task again later, also if too few
+            masters answer. After ``max_retries`` of the task it fails with Contended or QuorumUnavailable.
+        countdown: With "retry": the seconds until the next try; None: the task's ``default_retry_delay``.
+        once_per: Seconds for which the lock stays after a success, as for [`FastRedlock.single_run`][].
+        options: Those of [`FastRedlock.single_run`][].
+
+    ``self.retry()`` in the task releases the lock.
+
+    Examples:
+        >>> @app.task(bind=True, max_retries=None)
+        ... @single_run(client, lambda account: f"account:{account}", if_taken="retry", countdown=5)
+        ... def transfer(self, account): ...
+
+    Raises:
+        ConfigError: An invalid option, an async function, or the decorator stands above ``@app.task``.
+        Contended: The run, as for [`FastRedlock.single_run`][].
+        QuorumUnavailable: The run: too few masters can be reached.
+        LockLost: The run: the lease ended before the task did.
+    """
+    made = single_runs(
+        client.single_run, name, if_taken, {"countdown": countdown}, ttl=ttl, once_per=once_per, **options
+    )
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
+        if isinstance(function, (Task, Proxy)):
+            raise ConfigError("single_run: write @app.task above @single_run, not below it")
+        check_plain(function, "single_run")
+
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R | None:
+            bound = bool(args) and isinstance(args[0], Task)
+            task: Any = args[0] if bound else current_task
+            began = False
+            try:
+                with made(name_of(name, task.name, args[bound:], kwargs)) as lock:
+                    began = True
+                    return None if lock is None else function(*args, **kwargs)
+            except LockNotAcquired as error:
+                if began or if_taken != "retry":
+                    raise
+                raise task.retry(exc=error, countdown=countdown) from error
+
+        # Celery checks the arguments of delay() by it.
+        run.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+        return run
+
+    return decorate

@@ -1,0 +1,90 @@
+"""Tasks of Celery in one process; its workers are in test_task_queues.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.keys import nothing_left
+
+from redlock_fast import ConfigError, Contended, FastRedlock
+from redlock_fast.embedded import Masters
+
+celery = pytest.importorskip("celery", reason="package celery is not installed: pip install celery")
+
+from redlock_fast.integrations import celery as integration  # noqa: E402
+
+pytestmark = [
+    pytest.mark.usefixtures("all_masters"),
+    pytest.mark.filterwarnings("default"),  # those of other packages are not ours to mend
+]
+
+Make = Callable[..., FastRedlock]
+
+
+@pytest.fixture
+def app() -> Any:
+    return celery.Celery("tests", broker="memory://", set_as_current=False)
+
+
+def test_a_task_with_self_and_without(client: Make, valkey: Masters, app: Any) -> None:
+    c = client(valkey)
+
+    @app.task
+    @integration.single_run(c)
+    def plain(number: int) -> list[bool]:
+        return [c.locked(plain.name)]
+
+    @app.task(bind=True)
+    @integration.single_run(c, lambda number: f"account:{number}")
+    def bound(self: Any, number: int) -> list[bool]:
+        return [c.locked(name) for name in (self.name, f"account:{number}")]
+
+    assert plain.apply([1]).get() == [True]
+    assert plain(1) == [True]
+    assert bound.apply([1]).get() == [False, True]
+    assert bound(number=2) == [False, True]
+    for task in (plain, bound):
+        with pytest.raises(TypeError):
+            task.delay(1, 2)
+    nothing_left(valkey)
+    with c.lock(plain.name, ttl=60.0):
+        assert plain.apply([1]).get() is None
+
+
+def test_it_is_tried_again_while_another_run_has_the_lock(client: Make, valkey: Masters, app: Any) -> None:
+    c, asked = client(valkey), []
+
+    def name(number: int) -> str:
+        asked.append(number)
+        return "account"
+
+    @app.task(bind=True, max_retries=2)
+    @integration.single_run(c, name, if_taken="retry", countdown=5)
+    def transfer(self: Any, number: int) -> str:
+        if number == 1:
+            raise Contended("of another lock")
+        if number == 2 and not self.request.retries:
+            raise self.retry()
+        return "done"
+
+    with c.lock("account", ttl=60.0):
+        with pytest.raises(Contended, match="'account' is already held"):
+            transfer.apply([0]).get()
+        assert asked == [0] * 3
+    with pytest.raises(Contended, match="of another lock"):
+        transfer.apply([1]).get()
+    assert asked == [0, 0, 0, 1]
+    assert transfer.apply([2]).get() == "done"
+    nothing_left(valkey)
+
+
+def test_wrong_input(client: Make, valkey: Masters, app: Any) -> None:
+    c = client(valkey)
+    with pytest.raises(ConfigError, match="countdown"):
+        integration.single_run(c, countdown=5)
+    with pytest.raises(ConfigError):
+        integration.single_run(c, ttl=-1)
+    with pytest.raises(ConfigError, match=r"@app.task above"):
+        integration.single_run(c)(app.task(print))
