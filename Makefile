@@ -9,7 +9,7 @@ WORKERS ?= 6
 # waits for without end. A signal handler that raises while its own thread has that lock has the same effect.
 UNTRACED = native or fork or child or test_helper_thread or test_rule_10_loop_mixed \
     or test_rule_10_threads or test_rule_14 or simulation or chaos or storm or large or thousand or memory \
-    or leaks or hostile or model or demo_passes or engines_agree
+    or leaks or task_queues or hostile or model or demo_passes or engines_agree
 RUNS ?= 200000
 STEPS ?= 50
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import Command, alive, ends, first_line, running
-from support.proxy import Holding
+from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast.embedded import Masters
@@ -34,9 +34,9 @@ def once(valkey: Masters) -> Command:
 
 
 @pytest.fixture
-def proxies(valkey: Masters) -> Iterator[list[Holding]]:
+def proxies(valkey: Masters) -> Iterator[list[Proxy]]:
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(Holding(master.port)) for master in valkey]
+        yield [stack.enter_context(Proxy(master.port)) for master in valkey]
 
 
 def sh(script: str) -> list[str]:
@@ -62,7 +62,7 @@ def test_one_leads_and_another_follows(once: Command) -> None:
 
 
 def test_a_loss_ends_the_command_and_it_campaigns_again(
-    command: Command, proxies: list[Holding], tmp_path: Path
+    command: Command, proxies: list[Proxy], tmp_path: Path
 ) -> None:
     """Cut off from the masters: the command is killed before that of another begins."""
     cut_off = {"REDLOCK_FAST_MASTERS": " ".join(proxy.url for proxy in proxies)}
@@ -71,11 +71,11 @@ def test_a_loss_ends_the_command_and_it_campaigns_again(
         free = f"kill -0 {pid} 2>/dev/null && echo alive || echo gone; exec sleep 60"
         with running(command.start("lead", "chair", *SHORT, *sh(free))) as second:
             for proxy in proxies:
-                proxy.hold(requests=True)
+                proxy.hold(replies=False)
             assert first_line(second) == "gone"
             ends(pid)
             for proxy in proxies:
-                proxy.let_go()
+                proxy.deliver()
             second.terminate()
             assert second.wait(DEADLINE) == 128 + signal.SIGTERM
             again, later = said(first_line(first))

@@ -12,7 +12,7 @@ from support.candidates import Election
 from support.clients import both_clients
 from support.clocks import Jumping
 from support.keys import paused
-from support.proxy import Holding
+from support.proxy import Proxy
 from support.renewing import MakeClient
 from support.waiting import DEADLINE, eventually, start
 from support.worker_leader import now
@@ -210,13 +210,13 @@ def test_callbacks_that_step_down_and_stop(valkey: Masters, connected: MakeClien
 
 
 @pytest.fixture
-def proxies(valkey: Masters) -> Iterator[list[Holding]]:
+def proxies(valkey: Masters) -> Iterator[list[Proxy]]:
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(Holding(master.port)) for master in valkey[:3]]
+        yield [stack.enter_context(Proxy(master.port)) for master in valkey[:3]]
 
 
 def test_at_no_instant_two_leaders(
-    valkey: Masters, proxies: list[Holding], engine_name: str, client_mode: str, tmp_path: Path
+    valkey: Masters, proxies: list[Proxy], engine_name: str, client_mode: str, tmp_path: Path
 ) -> None:
     """A master dies; then a leader is cut off, the next is stopped, and the next is killed."""
     urls = valkey.urls[:3]
@@ -235,7 +235,7 @@ def test_at_no_instant_two_leaders(
         valkey[2].restart()
 
         for proxy in proxies:
-            proxy.hold(requests=True)
+            proxy.hold(replies=False)
         second = election.elected(2)
         loss = election.events("lost")[0]
         assert loss["reason"] == UNCONFIRMED
@@ -244,7 +244,7 @@ def test_at_no_instant_two_leaders(
         assert second.look() == {"leads": True, "written": True}
         assert cut_off.look() == {"leads": False, "written": False}
         for proxy in proxies:
-            proxy.let_go()
+            proxy.deliver()
 
         second.stop()
         third = election.elected(3)

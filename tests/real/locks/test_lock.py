@@ -132,7 +132,7 @@ def test_life_of_a_lock(masters: Masters, connected: MakeClient, raw: Raw) -> No
     assert lock.acquire() is True
     assert lock.locked()
     assert lock.token is not None
-    assert len(lock.token) == 20
+    assert len(lock.token) > 20, "random bytes and the owner"
     until_held(nodes, lock)
     for node in nodes:
         assert 1000 * lock.remaining() < int(node.pttl("orders:42")) <= 20_000
