@@ -124,13 +124,9 @@ class AsyncLock(LockState):
         outcome = await acquire(self, True, None, binding)
         if outcome is not self._lease:
             await drive(entered(self, outcome), binding)
-        self._enter_body()
-        return self
-
-    def _enter_body(self) -> None:
-        """From now on a loss cancels the task that calls this, until ``__aexit__``."""
         if self._auto_extension is not None and self._auto_extension.cancels:
             self._auto_extension.body = Body()
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

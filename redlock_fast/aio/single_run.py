@@ -9,11 +9,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from ..algorithm.lease import AcquireFailure
+from ..errors import Contended
 from ..locks.decorated import check_async
-from ..locks.procedures import entered
 from ..locks.single_run import SingleRunState, keep_at_once, keep_until
-from .driver import acquire, drive
+from .driver import drive
 
 if TYPE_CHECKING:
     from .client import AsyncLock
@@ -41,21 +40,20 @@ class AsyncSingleRun(SingleRunState["AsyncLock"]):
 
     async def __aenter__(self) -> AsyncLock | None:
         lock = self._enter()
-        binding = lock._core.loop_binding()
         try:
             self._lock = lock
             for failed in itertools.count(1):
-                outcome = await acquire(lock, True, None, binding)
-                if not isinstance(outcome, AcquireFailure):
+                try:
+                    await lock.__aenter__()
                     break
-                pause = self._pause(lock, failed, outcome)
-                if not pause:
-                    if self._skips(outcome):
+                except Contended as error:
+                    pause = self._pause(lock, failed, error)
+                    if not pause and self._if_taken == "skip":
                         self._lock = None
                         return None
-                    await drive(entered(lock, outcome), binding)  # raises
+                    if not pause:
+                        raise
                 await asyncio.sleep(pause)
-            lock._enter_body()
         except BaseException:
             self._lock = None
             raise

@@ -22,8 +22,8 @@ class Condition:
         """Wake all threads that wait. The caller has the mutex."""
         self._condition.notify_all()
 
-    def wait_for(self, predicate: Callable[[], bool], timeout: float) -> bool:
-        """Wait until ``predicate`` is true, at most ``timeout`` seconds. Returns its last value.
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until ``predicate`` is true. Returns its last value, at the latest after ``timeout`` seconds.
 
         Raises what a signal handler raises, also if its thread has the mutex no longer at that moment.
         """

@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar
 
 from ..algorithm import procedures
 from ..algorithm.effects import Effect, Sleep, send
-from ..algorithm.lease import KEEP_AT_EXIT, AcquireFailure, ExtendOutcome, Lease
+from ..algorithm.lease import KEEP_AT_EXIT, ExtendOutcome, Lease
 from ..algorithm.lock_kind import wire_ttl
-from ..errors import ClientClosed, ConfigError, LockAlreadyHeld
+from ..errors import ClientClosed, ConfigError, Contended, LockAlreadyHeld
 from ..wire.text import quoted
 from .config import number
 from .lock_state import LockState
@@ -91,17 +91,13 @@ class SingleRunState(Generic[L]):
         if self._once_per is not None:
             self._keep_until = lock._core.policy.clock() + self._once_per
 
-    def _pause(self, lock: L, failed: int, failure: AcquireFailure) -> float:
-        """Seconds until the next attempt, after ``failed`` attempts. 0.0: there is none."""
-        policy, votes = lock._core.policy, failure.votes
-        # Otherwise the vote may be split, and no process may have the lock.
-        taken = votes.refused + votes.faulty == policy.masters
-        if taken or failure.unavailable or self._if_taken == "wait" or failed == ATTEMPTS:
+    def _pause(self, lock: L, failed: int, error: Contended) -> float:
+        """Seconds until the next attempt, after ``failed`` attempts. 0.0: another process has the lock."""
+        policy = lock._core.policy
+        every_master_refused = len(error.masters) + len(error.causes) == policy.masters
+        if self._if_taken == "wait" or failed == ATTEMPTS or every_master_refused:
             return 0.0
         return policy.retry.delay(failed, 0.0, policy.chance())
-
-    def _skips(self, failure: AcquireFailure) -> bool:
-        return self._if_taken == "skip" and not failure.unavailable
 
 
 def keep_until(lock: LockState, end: float) -> Generator[Effect, Any, None]:

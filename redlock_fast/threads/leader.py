@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from ..algorithm.condition import Condition
 from ..algorithm.effects import Effect, Sleep, WaitForChange, WaitForTurn
 from ..algorithm.lease import Lease
 from ..algorithm.procedures import owners
@@ -56,10 +57,9 @@ class _Campaign:
         self.ended = False
         self.error: BaseException | None = None
         self.mask: Any = None
-        #: Guards the begin and the end of terms. Taken by itself, not through ``_changed``: a signal handler
-        #: that raises in Condition.__enter__ would leave it locked.
-        self.mutex: threading.RLock = threading.RLock()
-        self._changed = threading.Condition(self.mutex)
+        self._changed = Condition()
+        #: Guards the begin and the end of terms.
+        self.mutex: threading.RLock = self._changed.mutex
         self.thread: threading.Thread = threading.Thread(
             target=run, args=(self,), name="redlock-fast-leader", daemon=True
         )
@@ -75,14 +75,7 @@ class _Campaign:
 
     def wait_for(self, condition: Callable[[], object], timeout: float | None = None) -> None:
         """Wait until ``condition()`` is true, at most ``timeout`` seconds. Ends with the campaign."""
-        try:
-            with self.mutex:
-                self._changed.wait_for(lambda: self.ended or condition(), timeout)
-        except RuntimeError as error:
-            if error.__context__ is None:
-                raise
-            # A signal handler raised where Condition.wait has released the mutex: ``with`` cannot release it.
-            raise error.__context__ from None
+        self._changed.wait_for(lambda: self.ended or bool(condition()), timeout)
 
 
 class Leader(LeaderState):

@@ -8,13 +8,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from ..algorithm.lease import AcquireFailure
-from ..errors import LockLost
+from ..errors import Contended, LockLost
 from ..locks.decorated import check_plain
-from ..locks.procedures import entered
 from ..locks.single_run import SingleRunState, keep_at_once, keep_until
 from .driver import drive
-from .fast_path import acquire
 
 if TYPE_CHECKING:
     from .client import Lock
@@ -41,20 +38,20 @@ class SingleRun(SingleRunState["Lock"]):
 
     def __enter__(self) -> Lock | None:
         lock = self._enter()
-        masters = lock._core.masters
         try:
             self._lock = lock
             for failed in itertools.count(1):
-                outcome = acquire(lock, True, None, masters)
-                if not isinstance(outcome, AcquireFailure):
+                try:
+                    lock.__enter__()
                     break
-                pause = self._pause(lock, failed, outcome)
-                if not pause:
-                    if self._skips(outcome):
+                except Contended as error:
+                    pause = self._pause(lock, failed, error)
+                    if not pause and self._if_taken == "skip":
                         self._lock = None
                         return None
-                    drive(entered(lock, outcome), masters)  # raises
-                masters.pause(pause)
+                    if not pause:
+                        raise
+                lock._core.masters.pause(pause)
             self._granted(lock)
             return lock
         except BaseException:

@@ -108,6 +108,17 @@ def test_times_by_kind_and_label(valkey: Masters, connected: MakeClient, clock: 
 
 
 @both_clients
+def test_a_single_run_is_measured(valkey: Masters, connected: MakeClient, clock: Jumping) -> None:
+    client = connected(valkey, clock=clock)
+    seen = Histograms(client)
+    with client.single_run("job"):
+        clock.jump(2.0)
+    assert seen("wait_time", kind="plain", outcome="acquired")[0] == 1
+    count, held = seen("hold_time", kind="plain", outcome="released")
+    assert (count, held >= 2.0) == (1, True)
+
+
+@both_clients
 def test_outcomes(valkey: Masters, connected: MakeClient, clock: Jumping) -> None:
     client = connected(valkey, clock=clock, ttl=10.0, node_timeout=0.5, connect_timeout=0.5)
     seen = Histograms(client)
