@@ -29,13 +29,14 @@ REFUSED = "a free lock was refused"
 class Status:
     """``usable``: a quorum granted a lock. ``problem``: otherwise the reason.
 
-    ``refused``: a quorum refused a lock that is free.
+    ``refused``: a quorum refused a lock that is free. ``owner``: what that lock named; "" without a lock.
     """
 
     usable: bool
     refused: bool
     quorum: int
     problem: str
+    owner: str
     masters: list[MasterHealth]
 
 
@@ -61,16 +62,17 @@ def ask(client: FastRedlock) -> Status:
     deadline = time.monotonic() + client.connect_timeout
     while any(one.state == "connecting" for one in client.health()) and time.monotonic() < deadline:
         time.sleep(TICK)
-    problem = ""
+    problem = owner = ""
     for _ in range(TRIES):
         lock = client.lock(f"redlock-fast:status:{os.urandom(8).hex()}")
         try:
             problem = "" if lock.acquire(blocking=False) else REFUSED
+            owner = lock.owner or owner
         except LockNotAcquired as error:
             problem = str(error)
         finally:
             lock.release()
-    return Status(not problem, problem == REFUSED, client.policy.need, problem, client.health())
+    return Status(not problem, problem == REFUSED, client.policy.need, problem, owner, client.health())
 
 
 def _table(status: Status) -> None:
@@ -96,6 +98,8 @@ def _table(status: Status) -> None:
     able = sum(one.state == "connected" and not one.guard for one in status.masters)
     what = f"{able} of {len(status.masters)} masters, a quorum is {status.quorum}"
     name, _, reason = status.problem.partition(": ")
+    if status.owner:
+        print(f"owner: {status.owner}")
     print(f"usable: {what}" if status.usable else f"NOT usable: {what}; {(reason or name).split(';')[0]}")
 
 

@@ -13,6 +13,7 @@ from support.doc_pages import PAGES, Page, blocks, name_of
 from redlock_fast.compat import close_all
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.client_base import BaseClient
+from redlock_fast.masters.masters import _all_masters
 
 from .conftest import PATIENT
 
@@ -24,7 +25,7 @@ def settings_of_a_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert defaults is not None
     for option, value in PATIENT.items():
         monkeypatch.setitem(defaults, option, value)
-    served = []
+    served, before = [], set(_all_masters)
 
     def serve(port: int) -> None:
         served.append(original(0))
@@ -33,6 +34,8 @@ def settings_of_a_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(prometheus_client, "start_http_server", serve)
     yield
     close_all()
+    for masters in set(_all_masters) - before:  # a page may make clients inside of a framework
+        masters.close()
     for server, thread in served:
         server.shutdown()
         server.server_close()

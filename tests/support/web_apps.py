@@ -106,6 +106,11 @@ def django_app(**more: Any) -> Any:
         REDLOCK_FAST=settings(),
         ROOT_URLCONF=__name__,
         SECRET_KEY="of a test",
+        LOGGING={  # the traceback of a view that fails
+            "version": 1,
+            "handlers": {"stderr": {"class": "logging.StreamHandler"}},
+            "loggers": {"django.request": {"handlers": ["stderr"], "level": "ERROR"}},
+        },
         **more,
     )
     django.setup()

@@ -59,6 +59,8 @@ def test_status_without_a_minority(valkey: Masters) -> None:
     assert rows[0].split()[:5] == ["master", "state", "role", "server", "round"]
     assert [row.split()[1] for row in rows[1:6]] == ["connected", "down", "down", "connected", "connected"]
     assert f"127.0.0.1:{valkey[2].port}/0: it is a slave, not a master" in out
+    assert rows[-2].startswith("owner: ")
+    assert rows[-2].endswith(":MainThread")
     assert rows[-1] == "usable: 3 of 5 masters, a quorum is 3"
 
 
