@@ -93,6 +93,18 @@ def check_exclusion(log: Path) -> int:
     return len(lines) // 2
 
 
+def first_granted(client: httpx.Client, path: str) -> httpx.Response:
+    """The first answer that is no refusal: a busy machine may grant a short lease too late."""
+    answers: list[httpx.Response] = []
+
+    def granted() -> bool:
+        answers.append(client.post(path))
+        return answers[-1].status_code not in (409, 503)
+
+    eventually(granted, f"{path} is granted", deadline=40.0)
+    return answers[-1]
+
+
 def check_server(command: Sequence[str], masters: Masters, log: Path, paths: Sequence[str]) -> None:
     """One request at a time works, in two processes and while a master dies; the others get 409.
 
@@ -113,7 +125,7 @@ def check_server(command: Sequence[str], masters: Masters, log: Path, paths: Seq
         assert {a.headers.get("Retry-After") for a in crowd.answers if a.status_code == 409} == {f"{TTL:.0f}"}
         assert check_exclusion(log) == crowd.count(200)
         with httpx.Client(base_url=url, trust_env=False, timeout=DEADLINE) as client:
-            late = client.post("/late/1")
+            late = first_granted(client, "/late/1")
             assert (late.status_code, "Retry-After" in late.headers) == (500, False)
             for master in list(masters)[1:3]:
                 master.pause()
