@@ -45,7 +45,6 @@ class FaultyMasters:
     def __init__(self, n: int = 5, *, server: str = "auto") -> None:
         self._masters = Masters(n, server=server)
         self._proxies: list[Proxy] = []
-        self._disturbed = False
 
     def __enter__(self) -> Self:
         self._masters.start()
@@ -77,7 +76,7 @@ class FaultyMasters:
 
     def kill(self, number: int) -> None:
         """Kill a master (SIGKILL), as a crash would: its memory is lost."""
-        self._disturb(number)
+        self._check(number)
         self._masters[number].kill()
 
     def restart(self, number: int) -> None:
@@ -88,17 +87,17 @@ class FaultyMasters:
         Raises:
             MasterError: It does not start.
         """
-        self._disturb(number)
+        self._check(number)
         self._masters[number].restart()
 
     def stop(self, number: int) -> None:
         """Stop a master's process (SIGSTOP): connections stay open, and no reply comes."""
-        self._disturb(number)
+        self._check(number)
         self._masters[number].pause()
 
     def cont(self, number: int) -> None:
         """Continue a stopped process (SIGCONT). It executes what arrived since."""
-        self._disturb(number)
+        self._check(number)
         self._masters[number].resume()
 
     def partition(self, number: int, *, requests: bool = True, replies: bool = True) -> None:
@@ -107,14 +106,14 @@ class FaultyMasters:
         ``requests=False`` holds back only the replies: the master executes what clients send, and they do
         not learn of it. ``replies=False`` holds back only the requests.
         """
-        self._disturb(number)
+        self._check(number)
         self._proxies[number].hold(requests=requests, replies=replies)
 
     def delay(self, number: int, seconds: float) -> None:
         """Deliver each request and each reply of a master so many seconds later."""
         if not 0 <= seconds < 3600:
             raise ConfigError(f"seconds must be from 0 to 3600, not {seconds!r}")
-        self._disturb(number)
+        self._check(number)
         self._proxies[number].delay = lambda: seconds
 
     def heal(self) -> None:
@@ -126,19 +125,11 @@ class FaultyMasters:
     def clear(self) -> None:
         """End all faults and delete all keys, as the plugin does after each test.
 
-        If there were faults, all connections are closed first: no request of earlier clients arrives later.
+        All connections are closed first: no request of earlier clients arrives later.
 
         Raises:
             MasterError: A master does not start, or does not answer.
         """
-        if self._disturbed:
-            self._restore()
-        for master in self._masters:
-            reply = master.ask(f'EVAL "{CLEAR}" 0')
-            if reply != ":1":
-                raise MasterError(f"127.0.0.1:{master.port}", f"its keys cannot be deleted: {reply}")
-
-    def _restore(self) -> None:
         for proxy in self._proxies:
             proxy.cut()
         self.heal()
@@ -148,9 +139,10 @@ class FaultyMasters:
                 master.restart()
             # Its unread requests would be executed after the keys are deleted.
             master.ask("CLIENT KILL TYPE normal")
-        self._disturbed = False
+            reply = master.ask(f'EVAL "{CLEAR}" 0')
+            if reply != ":1":
+                raise MasterError(f"127.0.0.1:{master.port}", f"its keys cannot be deleted: {reply}")
 
-    def _disturb(self, number: int) -> None:
+    def _check(self, number: int) -> None:
         if number not in range(len(self)):
             raise ConfigError(f"number must be from 0 to {len(self) - 1}, not {number!r}")
-        self._disturbed = True
