@@ -12,7 +12,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,13 +19,12 @@ from .. import ENGINE
 from ..aio.client import AsyncFastRedlock
 from ..algorithm.keys import encoded
 from ..errors import QuorumUnavailable
-from ..locks.config import check_masters
 from ..threads.client import FastRedlock
 from . import exit_codes
 from .demo.progress_bar import ProgressBar
 from .demo.worker import percentiles
 from .key_scan import Servers, escape_pattern
-from .settings import Settings, load
+from .settings import Reading, Settings, load
 from .tables import show
 
 #: Seconds. Keys that an interrupted run leaves expire after TTL.
@@ -186,7 +184,7 @@ def run(options: argparse.Namespace) -> int:
         }
     finally:
         bench.end()
-        clean_up(settings.masters, bench.prefix)
+        clean_up(settings.reading(), bench.prefix)
     if options.json:
         print(json.dumps({"engine": ENGINE, "masters": len(settings.masters), **results}))
     else:
@@ -194,9 +192,9 @@ def run(options: argparse.Namespace) -> int:
     return exit_codes.FAILED if any(result["failed"] for result in results.values()) else 0
 
 
-def clean_up(masters: Sequence[str], prefix: bytes) -> None:
+def clean_up(reading: Reading, prefix: bytes) -> None:
     """Delete the keys that an interrupted run, or the failure of a master, has left."""
-    with Servers(check_masters(masters), CONNECT_TIMEOUT) as servers:
+    with Servers(reading.targets, reading.timeout) as servers:
         deadline = time.monotonic() + TTL  # the keys expire by then
         pattern = escape_pattern(prefix) + b"*"
         list(servers.each(lambda one: one.delete(list(one.names(pattern, MANY, deadline))), 2 * TTL))

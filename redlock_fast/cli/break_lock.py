@@ -10,15 +10,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ..algorithm.keys import MAX_SLOTS, encoded, key_of
-from ..algorithm.quorum import quorum
+from ..algorithm.keys import MAX_SLOTS, key_of
 from ..algorithm.tokens import owner_of
 from ..errors import ConfigError
-from ..locks.config import check_masters, number
 from ..wire.text import clean
 from . import exit_codes
 from .key_scan import Servers
-from .locks import CONNECT_TIMEOUT, Held, held, row, table_columns
+from .locks import Held, held, row, table_columns
 from .output import print_error
 from .settings import load
 from .tables import show
@@ -32,14 +30,10 @@ def run(options: argparse.Namespace) -> int:
     """Break the lock. Returns 0 if no quorum has it, 1 if nothing was broken, 69 without a quorum."""
     if not options.yes and (options.json or not sys.stdin.isatty()):
         raise ConfigError("give --yes: break asks for a confirmation on a terminal only, and not with --json")
-    settings = load(options)
-    targets = check_masters(settings.masters)
-    prefix = encoded("key_prefix", settings.options.get("key_prefix", ""))
-    key = key_of(prefix, os.fsencode(options.name))
-    need = quorum(len(targets))
-    timeout = number("connect_timeout", settings.options.get("connect_timeout", CONNECT_TIMEOUT), above=0.0)
-    with Servers(targets, timeout) as servers:
-        found = _find(servers, key, need, options.timeout + timeout)
+    reading = load(options).reading()
+    key, need = key_of(reading.prefix, os.fsencode(options.name)), reading.need
+    with Servers(reading.targets, reading.timeout) as servers:
+        found = _find(servers, key, need, options.timeout + reading.timeout)
         answered = [not server.error for server in servers.all]
         holders = [_shown(one) for one in found]
         result: dict[str, Any] = {"lock": clean(key), "broken": False, "holders": holders}
@@ -49,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
             return _end(options, result, exit_codes.FAILED, f"{clean(key)}: nothing is held")
         left = max(ttl for one in found for ttl in one.left if ttl is not None) / 1000
         if not options.json:
-            show(table_columns(len(targets)), [row(one, b"") for one in found])
+            show(table_columns(len(reading.targets)), [row(one, b"") for one in found])
             print()
         print_error(WARNING.format(left=left))
         if not options.yes and not _confirmed(key):

@@ -12,21 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..algorithm.keys import MAX_RESOURCE, encoded
-from ..algorithm.quorum import quorum
+from ..algorithm.keys import MAX_RESOURCE
 from ..algorithm.tokens import owner_of
 from ..errors import ConfigError
-from ..locks.config import check_masters, number
 from ..wire.dialect import MARKER
 from ..wire.text import clean
 from . import exit_codes
 from .key_scan import Found, Servers, escape_pattern
 from .live import watch
 from .output import print_error
-from .settings import load
+from .settings import Reading, load
 from .tables import Table, show
 
-CONNECT_TIMEOUT = 2.0
 #: The number of characters of a token that are shown.
 SHOWN = 8
 #: Characters of a key in JSON: a byte may need four.
@@ -62,50 +59,44 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
-    """What to read of the masters. ``seconds``: for the names. ``timeout``: for one connection or reply."""
+class Search:
+    """Which locks to read. ``seconds``: for the names."""
 
-    pattern: bytes
+    reading: Reading
+    pattern: str
     limit: int
     seconds: float
-    timeout: float
-    need: int
 
     def read(self, servers: Servers) -> Snapshot:
-        names, complete = _names(servers, self.pattern, self.limit, self.seconds, self.timeout)
-        answers = list(servers.each(lambda server: server.values(names), self.seconds + self.timeout))
+        timeout = self.reading.timeout
+        pattern = escape_pattern(self.reading.prefix) + os.fsencode(self.pattern)
+        names, complete = _names(servers, pattern, self.limit, self.seconds, timeout)
+        answers = list(servers.each(lambda server: server.values(names), self.seconds + timeout))
         errors = {server.name: server.error for server in servers.all}
-        return Snapshot(held(names, answers, self.need), errors, complete)
+        return Snapshot(held(names, answers, self.reading.need), errors, complete)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the locks. Returns 0 if a quorum of masters answered, else 69."""
     if options.json and options.watch is not None:
         raise ConfigError("--watch draws on a terminal; `top --json` prints an object for each frame")
-    settings = load(options)
-    targets = check_masters(settings.masters)
-    prefix = encoded("key_prefix", settings.options.get("key_prefix", ""))
-    scan = Scan(
-        escape_pattern(prefix) + os.fsencode(options.pattern),
-        options.limit,
-        options.timeout,
-        number("connect_timeout", settings.options.get("connect_timeout", CONNECT_TIMEOUT), above=0.0),
-        quorum(len(targets)),
-    )
-    with Servers(targets, scan.timeout) as servers:
+    reading = load(options).reading()
+    prefix = reading.prefix
+    search = Search(reading, options.pattern, options.limit, options.timeout)
+    with Servers(reading.targets, reading.timeout) as servers:
         if options.watch is not None:
-            return watch(lambda: _again(servers, scan), lambda seen: tables_of(seen, prefix), options.watch)
-        seen = scan.read(servers)
+            return watch(lambda: _again(servers, search), lambda seen: tables_of(seen, prefix), options.watch)
+        seen = search.read(servers)
     if options.json:
         print(json.dumps(_as_json(seen, prefix)))
     else:
-        _print_table(seen, prefix, seen.answered >= scan.need)
-    return exit_code(seen, scan.need, quiet=options.json)
+        _print_table(seen, prefix, seen.answered >= reading.need)
+    return exit_code(seen, reading.need, quiet=options.json)
 
 
-def _again(servers: Servers, scan: Scan) -> Snapshot:
+def _again(servers: Servers, search: Search) -> Snapshot:
     servers.begin_again()
-    return scan.read(servers)
+    return search.read(servers)
 
 
 def exit_code(seen: Snapshot, need: int, quiet: bool) -> int:

@@ -8,9 +8,12 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..algorithm.quorum import Retry
+from ..algorithm.keys import encoded
+from ..algorithm.quorum import Retry, quorum
 from ..errors import ConfigError
 from ..locks.client_base import BaseClient
+from ..locks.config import check_masters, number
+from ..masters.address import Target
 
 SECTION = "redlock-fast"
 MASTERS, CONFIG = "REDLOCK_FAST_MASTERS", "REDLOCK_FAST_CONFIG"
@@ -21,6 +24,19 @@ OPTIONS = tuple(
     for name in BaseClient.__init__.__annotations__
     if name not in ("masters", "clock", "unknown", "return")
 )
+
+#: Seconds for one connection, or one reply, of a command that reads the masters itself.
+CONNECT_TIMEOUT = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a command needs that reads masters itself. ``timeout``: seconds for a connection or a reply."""
+
+    targets: list[Target]
+    need: int
+    prefix: bytes
+    timeout: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +49,13 @@ class Settings:
     def client(self, **defaults: Any) -> dict[str, Any]:
         """All arguments for a client; ``defaults`` are used for options that were not given."""
         return {"masters": self.masters, **defaults, **self.options}
+
+    def reading(self) -> Reading:
+        """Raises ConfigError for options that no client would take."""
+        targets = check_masters(self.masters)
+        prefix = encoded("key_prefix", self.options.get("key_prefix", ""))
+        timeout = number("connect_timeout", self.options.get("connect_timeout", CONNECT_TIMEOUT), above=0.0)
+        return Reading(targets, quorum(len(targets)), prefix, timeout)
 
 
 def load(flags: argparse.Namespace) -> Settings:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..algorithm.keys import encoded
-from ..algorithm.quorum import quorum
-from ..locks.config import check_masters, number
 from ..wire.text import clean
-from .key_scan import Server, Servers, escape_pattern
+from .key_scan import Server, Servers
 from .live import watch
-from .locks import CONNECT_TIMEOUT, Scan, Snapshot, as_json, exit_code, lock_table
+from .locks import Search, Snapshot, as_json, exit_code, lock_table
 from .settings import load
 from .tables import Table, show
 
@@ -68,17 +64,17 @@ class _Figures:
 class Monitor:
     """Reads one frame after another."""
 
-    def __init__(self, servers: Servers, scan: Scan) -> None:
+    def __init__(self, servers: Servers, search: Search) -> None:
         self._servers = servers
-        self._scan = scan
+        self._search = search
         self._before: dict[str, _Figures | None] = {}
         self._faults: dict[str, int] = {server.name: 0 for server in servers.all}
 
     def frame(self) -> Frame:
         self._servers.begin_again()
-        timeout = self._scan.timeout
+        timeout = self._search.reading.timeout
         figures = list(self._servers.each(_figures, timeout))
-        seen = self._scan.read(self._servers)
+        seen = self._search.read(self._servers)
         keys = sorted({one.name for one in seen.locks})
         queued = dict.fromkeys(keys, 0)
         for lengths in self._servers.each(lambda server: _queue_lengths(server, keys), timeout):
@@ -100,19 +96,11 @@ class Monitor:
 
 def run(options: argparse.Namespace) -> int:
     """Show frames. Returns 0; with --once 69 if no quorum answered."""
-    settings = load(options)
-    targets = check_masters(settings.masters)
-    prefix = encoded("key_prefix", settings.options.get("key_prefix", ""))
-    timeout = settings.options.get("connect_timeout", CONNECT_TIMEOUT)
-    scan = Scan(
-        escape_pattern(prefix) + os.fsencode(options.pattern),
-        options.limit,
-        options.interval,
-        number("connect_timeout", timeout, above=0.0),
-        quorum(len(targets)),
-    )
-    with Servers(targets, scan.timeout) as servers:
-        monitor = Monitor(servers, scan)
+    reading = load(options).reading()
+    prefix = reading.prefix
+    search = Search(reading, options.pattern, options.limit, options.interval)
+    with Servers(reading.targets, reading.timeout) as servers:
+        monitor = Monitor(servers, search)
         if not options.once and not options.json:
             return watch(monitor.frame, lambda frame: tables_of(frame, prefix), options.interval)
         while True:
@@ -124,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
                     show(columns, rows)
                     print()
             if options.once:
-                return exit_code(frame.seen, scan.need, quiet=options.json)
+                return exit_code(frame.seen, reading.need, quiet=options.json)
             time.sleep(options.interval)
 
 

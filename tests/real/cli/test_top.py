@@ -18,10 +18,10 @@ from support.waiting import DEADLINE, eventually, start
 from redlock_fast import FastRedlock
 from redlock_fast.cli.key_scan import Servers
 from redlock_fast.cli.live import pieces
-from redlock_fast.cli.locks import Scan
+from redlock_fast.cli.locks import Search
+from redlock_fast.cli.settings import Settings
 from redlock_fast.cli.top import Monitor, _figures, tables_of
 from redlock_fast.embedded import Masters
-from redlock_fast.masters.address import target
 
 PICTURE = Path(__file__).parents[3] / "docs" / "images" / "top.svg"
 WIDTH = 80
@@ -112,12 +112,12 @@ def test_the_picture_in_the_documents(valkey: Masters) -> None:
     from rich.console import Console, Group
 
     console = Console(record=True, width=WIDTH, file=io.StringIO(), highlight=False)
-    scan = Scan(b"*", 100, 5.0, 20.0, 3)
+    reading = Settings(valkey.urls, {"connect_timeout": 20.0}).reading()
     with (
         FastRedlock(valkey.urls, owner="web-1:4711:checkout", **PATIENT) as client,
-        Servers([target(url) for url in valkey.urls], scan.timeout) as servers,
+        Servers(reading.targets, reading.timeout) as servers,
     ):
-        monitor = Monitor(servers, scan)
+        monitor = Monitor(servers, Search(reading, "*", 100, 5.0))
         monitor.frame()
         for number in range(20):
             with client.lock(f"warm-up:{number}"):
