@@ -13,8 +13,8 @@ class Condition:
     ``threading.Condition.__enter__``, which is Python code, would leave it locked.
     """
 
-    #: Reentrant: a signal handler may take it, too.
     def __init__(self, mutex: threading.RLock | None = None) -> None:
+        # Reentrant: a signal handler may take it, too.
         self.mutex: threading.RLock = mutex or threading.RLock()
         self._condition = threading.Condition(self.mutex)
 

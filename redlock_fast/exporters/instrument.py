@@ -121,9 +121,7 @@ def reporting(client: BaseClient, reports: Reports, base: Any = None) -> type[An
         base = base or Lock
         methods = with_threads(base, reports)
     else:
-        from ..aio.client import (
-            AsyncLock,
-        )  # late: asyncio is slow to import, and such a client has imported it
+        from ..aio.client import AsyncLock  # late: asyncio is slow to import; this client has imported it
 
         base = base or AsyncLock
         methods = with_tasks(base, reports)

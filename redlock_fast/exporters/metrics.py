@@ -53,34 +53,13 @@ class Point(NamedTuple):
 #: The labels of every metric. ``group`` is empty except for sharded clients.
 COMMON = ("client", "group")
 
+_STEPS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 #: From a grant on the same machine to a slow one.
-GRANT_BOUNDS = (
-    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
-    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
-)
+GRANT_BOUNDS = (0.0001, 0.00025, *_STEPS)
 #: From a lock without contention to a queue of minutes.
-WAIT_BOUNDS = (
-    0.00025,
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120),
-)
+WAIT_BOUNDS = (0.00025, *_STEPS, 30.0, 120.0)
 #: From a few instructions to the longest hold that renewal allows by default, an hour.
-HOLD_BOUNDS = (
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    *(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120, 600, 3600),
-)
+HOLD_BOUNDS = (*_STEPS, 30.0, 120.0, 600.0, 3600.0)
 
 METRICS = (
     Metric(
