@@ -18,6 +18,7 @@ MODELS = (
     "refill",
     "fencing",
     "skew",
+    "fencing_change",
     "connections",
     "guard",
     "sentinel",
