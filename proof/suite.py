@@ -23,6 +23,7 @@ MODELS = (
     "guard",
     "sentinel",
     "membership",
+    "phases",
     "records",
 )
 
