@@ -24,6 +24,7 @@ MODELS = (
     "sentinel",
     "membership",
     "phases",
+    "reconfigure",
     "records",
 )
 
