@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
+from itertools import chain, combinations
 from typing import NamedTuple
 
 from .checker import Case, Model, majority, put
@@ -33,6 +33,9 @@ STEP = (OLD, NEW)
 #: The steps that each phase allows. The second one forbids "old" before the third one allows "new".
 OURS = ((OLD, JOINT), (JOINT,), (JOINT, NEW))
 TWO = ((OLD, JOINT), (JOINT, NEW))
+#: Back to "old" out of the last phase: "new" is forbidden before "old" is allowed, or at the same time.
+BACK = (*OURS, (JOINT,), (OLD, JOINT))
+BACK_AT_ONCE = (*OURS, (OLD, JOINT))
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,9 @@ class Rules:
 
     Attributes:
         cut: When the connections of a master are cut: "after" its record is written, "before", or "" - never.
-        counts: The masters that must have a phase: "old" - so many of the old list that the others are no
-            quorum; "fewer" - one fewer; "more" - one more; "new" - a quorum of the new list.
-        wait: The leases of the old list have ended when new is allowed.
+        counts: The masters that must have a phase: "old" - so many of the list whose step it forbids that
+            the others are no quorum; "fewer", "more" - one fewer, one more; "new" - a quorum of the new list.
+        wait: The leases of the old list have ended when new is allowed, and the other way round.
         back_by: What a client writes back: "lists" - the newest record of a quorum of both lists; "own
             list" - of its own list; "memory" - the one that it remembers.
         lost, back: How many records get lost, or go back.
@@ -109,9 +112,13 @@ def nexts(rules: Rules, state: State) -> Iterator[tuple[str, State]]:
 
 
 def begun(rules: Rules, state: State) -> tuple[Master, ...]:
-    """The masters when the next phase begins."""
-    waited = rules.wait and NEW in rules.phases[state.phase + 1]
-    return tuple(one._replace(key=None) if waited and one.key == S else one for one in state.masters)
+    """The masters when the next phase begins. If it newly allows a step, leases of the other one have ended."""
+    before, after = rules.phases[state.phase : state.phase + 2]
+    newly = set(after) - set(before) if rules.wait else set()
+    return tuple(
+        one._replace(key=None) if one.key is not None and STEP[1 - one.key] in newly else one
+        for one in state.masters
+    )
 
 
 def operated(rules: Rules, phase: int, master: Master) -> Iterator[tuple[str, Master]]:
@@ -136,13 +143,17 @@ def connected(rules: Rules, master: Master, ended: bool = False) -> Master:
 def written(rules: Rules, state: State) -> bool:
     """Whether the phase of the operator counts as written."""
     done = {at for at, one in enumerate(state.masters) if one.record == one.cut == state.phase}
-    old, new = rules.change.old, rules.change.new
     if not state.phase:
         return True
     if rules.counts == "new":
+        new = rules.change.new
         return len(done & new) >= majority(len(new))
-    need = len(old) - majority(len(old)) + 1 + {"fewer": -1, "old": 0, "more": 1}[rules.counts]
-    return len(done & old) >= min(len(old), need)
+    forbidden = set(rules.phases[state.phase - 1]) - set(rules.phases[state.phase])
+    for one in chain.from_iterable(map(rules.change.lists, forbidden)):
+        others = majority(len(one)) - 1 + {"fewer": 1, "old": 0, "more": -1}[rules.counts]
+        if len(one - done) > max(0, others):
+            return False
+    return True
 
 
 def restored(rules: Rules, state: State) -> set[int]:
@@ -201,6 +212,7 @@ def case(title: str, rules: Rules, violated: str = "", quick: bool = True) -> Ca
 
 BAD = "two holders"
 REPLACED, SHRUNK = Rules(CHANGES["1 of 3 replaced"]), Rules(CHANGES["5 to 3"])
+ONE = Rules(change("0", "1"))
 MOST = Rules(change("012", "034"))
 
 CASES = [
@@ -221,6 +233,9 @@ CASES = [
     case("a record goes back", replace(REPLACED, back=1), BAD),
     case("ours, 1 of 3 replaced", REPLACED),
     case("ours, 1 to 3", Rules(CHANGES["1 to 3"])),
+    case("new is forbidden when old is allowed again", replace(ONE, phases=BACK_AT_ONCE), BAD),
+    case("ours, 1 to 1, back to old", replace(ONE, phases=BACK)),
+    case("ours, 1 of 3 replaced, back to old", replace(REPLACED, phases=BACK), quick=False),
     case("ours, 3 to 5", Rules(CHANGES["3 to 5"]), quick=False),
     case("ours, 5 to 3", SHRUNK, quick=False),
     case("ours, all of 3 replaced", Rules(change("012", "345")), quick=False),
