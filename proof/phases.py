@@ -112,7 +112,7 @@ def nexts(rules: Rules, state: State) -> Iterator[tuple[str, State]]:
 
 
 def begun(rules: Rules, state: State) -> tuple[Master, ...]:
-    """The masters when the next phase begins. If it newly allows a step, leases of the other one have ended."""
+    """The masters when the next phase begins. If it newly allows a step, leases at the other one ended."""
     before, after = rules.phases[state.phase : state.phase + 2]
     newly = set(after) - set(before) if rules.wait else set()
     return tuple(
