@@ -48,7 +48,7 @@ class Rules:
             the others are no quorum; "fewer", "more" - one fewer, one more; "new" - a quorum of the new list.
         wait: The leases of the old list have ended when new is allowed, and the other way round.
         back_by: What a client writes back: "lists" - the newest record of a quorum of both lists; "own
-            list" - of its own list; "memory" - the one that it remembers.
+            list" - of its own list; "most" - the one that most masters have; "memory" - that it remembers.
         lost, back: How many records get lost, or go back.
     """
 
@@ -164,6 +164,8 @@ def restored(rules: Rules, state: State) -> set[int]:
     if rules.back_by == "memory":
         return {0}
     known = {at: min(one.record, one.cut) for at, one in enumerate(state.masters) if one.record is not None}
+    if rules.back_by == "most":
+        return {max(known.values(), key=[*known.values()].count)}
     lists = (rules.change.old, rules.change.new)
     groups = [list(combinations(sorted(one & known.keys()), majority(len(one)))) for one in lists]
     if rules.back_by == "own list":
@@ -230,6 +232,9 @@ CASES = [
         quick=False,
     ),
     case("lost, a client reads only its own list", replace(MOST, back_by="own list", lost=1), BAD, False),
+    case(
+        "lost, the record of most masters is written", replace(REPLACED, back_by="most", lost=1), BAD, False
+    ),
     case("a record goes back", replace(REPLACED, back=1), BAD),
     case("ours, 1 of 3 replaced", REPLACED),
     case("ours, 1 to 3", Rules(CHANGES["1 to 3"])),

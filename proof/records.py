@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from .checker import Case, Model, majority, put
 
-UNREAD, BLANK, OWN, OTHER = range(4)
+UNREAD, BLANK, OWN, OTHER, FAILED = range(5)
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,9 @@ class Rules:
 
     Attributes:
         vote: Which masters a client asks: "any"; "no other" - those without another list; "fits" - those with
-            its list; "quorum", "but one" - the same, if a quorum, or all but one, have it; "force" - the
-            same, if its list is in force.
+            its list; "quorum", "but one" - the same, if a quorum, or all but one, have it; "tried" - the
+            same, if it has tried all, and has its list on each that it reached; "force" - the same, if its
+            list is in force.
         write_alone: A client writes its list before it has reached all masters.
         atomic: A record is written only where there is none; else it may replace what came after the read.
         lost: How many records get lost.
@@ -44,6 +45,8 @@ class Rules:
     write_alone: bool = False
     atomic: bool = True
     lost: int = 0
+    #: Only two holders that both reached a common master are wrong.
+    met: bool = False
 
 
 class Master(NamedTuple):
@@ -96,6 +99,8 @@ def moves(rules: Rules, state: State, number: int, at: int) -> Iterator[tuple[st
 
     if read == UNREAD:
         yield "connects to", master, reads(master)
+        if rules.vote == "tried":
+            yield "cannot reach", master, client._replace(read=put(client.read, at, FAILED))
     known = [client.read[m] for m in own]
     if read == BLANK and OTHER not in known and (UNREAD not in known or rules.write_alone or client.force):
         free = master.record is None or not rules.atomic
@@ -115,6 +120,8 @@ def may_vote(rules: Rules, client: Client, own: frozenset[int], read: int) -> bo
     need = {"quorum": majority(len(own)), "but one": len(own) - 1}.get(rules.vote, 0)
     if sum(client.read[m] == OWN for m in own) < need:
         return False
+    if rules.vote == "tried":
+        return read == OWN and all(client.read[m] in (OWN, FAILED) for m in own)
     return read == OWN and (rules.vote != "force" or client.force)
 
 
@@ -123,7 +130,10 @@ def two_holders(rules: Rules, state: State) -> str | None:
     for number, own in enumerate(rules.lists):
         if sum(state.masters[at].key == number for at in own) >= majority(len(own)):
             holders.add(own)
-    return "two holders" if len(holders) > 1 else None
+    reached = [
+        all(one.read[at] not in (UNREAD, FAILED) for one in state.clients) for at in range(len(state.masters))
+    ]
+    return "two holders" if len(holders) > 1 and (any(reached) or not rules.met) else None
 
 
 def canonical(rules: Rules, state: State) -> State:
@@ -177,6 +187,8 @@ CASES = [
     case("the record on a quorum, 1 shared", Rules(SHARED, vote="quorum"), BAD),
     case("the record on all masters but one, 1 shared", Rules(SHARED, vote="but one"), BAD),
     case("the record replaces another one", replace(OURS, atomic=False), BAD),
+    case("all masters were tried, those that were reached fit", replace(OURS, vote="tried"), BAD),
+    case("the same, a common master was reached by both", replace(OURS, vote="tried", met=True)),
     case("as many records are lost as masters are shared", Rules(SHARED, lost=1), BAD),
     case("ours, 3 and 5", Rules(GROWN)),
     case("ours, 2 shared", OURS),
