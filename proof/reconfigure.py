@@ -33,6 +33,8 @@ class Rules:
 
     Attributes:
         in_time: An extension counts only when it is decided before the lease has ended.
+        again: Masters that are not in both lists get the token in front of each extension, also if they were
+            asked before.
         present: It counts by the present lists; else by those of its acquire.
         undo: A connection that is given up gets a release behind the SET that it owes.
         leave: A master that is in no list any more: "keep" - its connection stays while the lease lasts;
@@ -42,6 +44,7 @@ class Rules:
 
     change: Change = CHANGES["1 to 3"]
     in_time: bool = True
+    again: bool = False
     present: bool = True
     undo: bool = False
     leave: str = "keep"
@@ -148,7 +151,9 @@ def extends(rules: Rules, state: State) -> State:
     step, number = state.step if rules.present else OLD, state.extensions
     masters = list(state.masters)
     for at in rules.change.asked(step):
-        first = () if at in state.asked else ((SET, number),)
+        both = at in rules.change.old and at in rules.change.new
+        known = at in state.asked and (both or not rules.again)
+        first = () if known else ((SET, number),)
         masters[at] = masters[at]._replace(queue=(*masters[at].queue, *first, (EXTEND, number)))
     return state._replace(
         masters=tuple(masters),
@@ -288,5 +293,6 @@ CASES = [
     case("ours, 1 to 1, the same, 3 extensions", replace(ONE, connections=1, extensions=3), quick=False),
     case("ours, 1 to 3, a connection is given up", replace(OURS, connections=1), quick=False),
     case("ours, 1 to 3, back to old once", replace(OURS, returns=1), quick=False),
+    case("ours, 1 to 3, the token in front of each extension", replace(OURS, again=True), quick=False),
     case("ours, 1 of 3 replaced", replace(OURS, change=CHANGES["1 of 3 replaced"]), quick=False),
 ]
