@@ -4,6 +4,7 @@ Two lists, old and new. A client is at a step: "old" needs a quorum of the old l
 "new" a quorum of the new list. The operator changes phases. In phase 1 clients are at "old" or "joint", in
 phase 2 at "joint" or "new". Phase 2 begins when every client is at "joint", and ``MAX_TTL`` has gone by since
 the last one was at "old": then each lease of the old list alone has ended, or was extended by both quorums.
+How phases get to the masters, and clients that sleep: see phases.py. Fencing tokens: see fencing_change.py.
 
 - *Round*: a client asks all masters of its step. Each grants at any time. The round counts by the step at
   which it began, and its validity from its begin.
@@ -35,6 +36,7 @@ STEPS = ("old", "joint", "new")
 #: Ticks: of a lease, and of the longest lease.
 TTL = MAX_TTL = 2
 EMPTY: frozenset[int] = frozenset()
+UNTIMED = -1
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Rules:
     wait: bool = True
     #: Whether masters are a quorum at a step.
     quorum: Callable[[Rules, frozenset[int], int], bool] = lambda *args: of_each_list(*args)
+    #: A round reads the clock before the lists.
+    clock_first: bool = True
     #: An extension counts by the client's present step, and not by that of its acquire.
     extend_by_step: bool = True
     guard: bool = True
@@ -85,7 +89,10 @@ class Master(NamedTuple):
 
 
 class Round(NamedTuple):
-    """A round under way: the step and the ticks since its begin, and the masters that granted."""
+    """A round under way: the step and the ticks since its begin, and the masters that granted.
+
+    ``age`` is ``UNTIMED`` while the round has read the lists, and not the clock.
+    """
 
     step: int
     age: int
@@ -145,8 +152,12 @@ def moves(
     if client.lease and state.extensions:
         yield from extensions(rules, masters, token, client)
     if idle and not client.done:
-        yield "asks", masters, client._replace(round=Round(client.step, 0, EMPTY), done=True)
+        begun = Round(client.step, 0 if rules.clock_first else UNTIMED, EMPTY)
+        yield "asks", masters, client._replace(round=begun, done=True)
     if under_way is None:
+        return
+    if under_way.age == UNTIMED:
+        yield "reads the clock", masters, client._replace(round=under_way._replace(age=0))
         return
     for at in rules.change.asked(under_way.step):
         if masters[at].token or masters[at].silent:
@@ -186,7 +197,7 @@ def tick(state: State) -> State:
     clients = []
     for client in state.clients:
         under_way = client.round
-        if under_way is not None:
+        if under_way is not None and under_way.age != UNTIMED:
             under_way = under_way._replace(age=under_way.age + 1) if under_way.age + 1 < TTL else None
         clients.append(client._replace(lease=max(0, client.lease - 1), round=under_way))
     old = any(client.step == OLD for client in state.clients)
@@ -242,6 +253,8 @@ CHANGES = {
     "1 of 3 replaced": change("012", "013"),
     "1 of 5 replaced": change("01234", "01235"),
 }
+#: Of a sharded client: the lists have no master in common.
+GROUPS = change("012", "345")
 NAIVE, STALE = ((OLD, NEW),), ((OLD, JOINT), (OLD, JOINT, NEW))
 BUSY = Rules(CHANGES["3 to 5"], extensions=2, forgets=1)
 AS_ACQUIRED = replace(BUSY, extend_by_step=False)
@@ -250,6 +263,10 @@ CASES = [
     *(case(f"no joint step, {name}", Rules(one, NAIVE), "two holders") for name, one in CHANGES.items()),
     *(case(f"ours, {name}", Rules(one, extensions=1), "", "5" not in name) for name, one in CHANGES.items()),
     case("a quorum of the union", replace(BUSY, quorum=of_the_union), "two holders"),
+    case("the lists are read before the clock", Rules(CHANGES["1 to 3"], clock_first=False), "two holders"),
+    case("a resource changes its group, no joint step", Rules(GROUPS, NAIVE), "two holders"),
+    case("ours, a resource changes its group of 1 master", Rules(change("0", "1"), extensions=1)),
+    case("ours, a resource changes its group", Rules(GROUPS, extensions=1), quick=False),
     case("no guard", replace(BUSY, guard=False), "two holders"),
     case("phase 2 does not wait", replace(BUSY, wait=False), "two holders", quick=False),
     case("a client restarts with the old list", replace(BUSY, steps=STALE), "two holders", quick=False),

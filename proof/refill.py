@@ -26,7 +26,8 @@ class Rules:
     Attributes:
         refill: "after" - SET NX after a confirmed round to masters that said "missing", not counted in it;
             "never"; "counted" - SET NX in the round itself, counted, also when A's validity is over;
-            "valid" - the same, only started while A is valid.
+            "valid" - the same, only started while A is valid; "put" - the same, decided while A is valid,
+            and not counted on a guarded master.
         in_time: A round counts only when it is decided before the validity ends.
         guard: A restarted master casts no vote.
         held: How many masters A has at the start.
@@ -67,6 +68,8 @@ def refill(rules: Rules) -> Model:
 
     def extend(master: State) -> tuple[State, str]:
         owner, _, guarded = master
+        if owner == FREE and rules.refill == "put":
+            return (A, ttl, guarded), NONE if guarded else MINE
         if owner == A or (owner == FREE and rules.refill in ("counted", "valid")):
             return (A, ttl, guarded), MINE
         return master, MISSING if owner == FREE else OTHER
@@ -188,6 +191,12 @@ CASES = [
     case("never refilled: a restart", Rules(refill="never", restarts=1, held=2), quick=False),
     case("refill counted in its round", Rules(refill="counted"), "extended although"),
     case("the same, started while valid", Rules(refill="valid"), "extended although"),
+    case("ours: put in front of an extension", Rules(refill="put"), quick=False),
+    case(
+        "ours: the same, a restart, a bare quorum is held",
+        Rules(refill="put", restarts=1, held=2),
+        quick=False,
+    ),
     case("decided after the validity ended", Rules(in_time=False, held=2), "extended although", quick=False),
     case(
         "no guard, no refill, a restart",

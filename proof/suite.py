@@ -18,10 +18,14 @@ MODELS = (
     "refill",
     "fencing",
     "skew",
+    "fencing_change",
     "connections",
     "guard",
     "sentinel",
     "membership",
+    "phases",
+    "reconfigure",
+    "records",
 )
 
 
