@@ -92,20 +92,19 @@ class Quorums:
             if not 1 <= need <= mask.bit_count():
                 raise ValueError(f"a quorum of {need} in a list of {mask.bit_count()} masters")
 
+    def within(self, masters: int) -> bool:
+        """Whether the masters of this bit mask are a quorum of each list."""
+        return all((masters & mask).bit_count() >= need for mask, need in self.lists)
+
     def granted(self, values: Sequence[int]) -> bool:
         """Whether each list has its quorum. ``values``: a vote per master, as of :class:`Votes`."""
-        return all(
-            sum(value > 0 for master, value in enumerate(values) if mask >> master & 1) >= need
-            for mask, need in self.lists
-        )
+        return self.within(sum([1 << master for master, value in enumerate(values) if value > 0]))
 
     def impossible(self, values: Sequence[int], faults: bool) -> bool:
         """Whether some list can have no quorum any more: by its refusals, and its faults if ``faults``."""
         least = FAULT if faults else FAULT + 1
-        return any(
-            sum(least <= value <= 0 for master, value in enumerate(values) if mask >> master & 1)
-            > mask.bit_count() - need
-            for mask, need in self.lists
+        return not self.within(
+            ~sum([1 << master for master, value in enumerate(values) if least <= value <= 0])
         )
 
 

@@ -499,26 +499,26 @@ PURE = [
         ("a-refusal-is-a-grant", "elif value > 0:", "elif value >= 0:"),
         (
             "faults-decide-certainly",
-            "self.refused + self.faulty if self.wait == EARLY else self.refused",
-            "self.refused + self.faulty",
+            "self.cannot_have_quorum(self.wait == EARLY)",
+            "self.cannot_have_quorum(True)",
         ),
         (
             "decided-one-refusal-late",
-            "self.most_against: int = masters - need",
-            "self.most_against: int = masters - need + 1",
+            "self.most_against = masters - need",
+            "self.most_against = masters - need + 1",
         ),
         ("all-is-not-waited-for", "return self.wait != ALL and (", "return ("),
         (
             "a-quorum-less-one",
-            "ALL and (self.granted >= self.need or",
-            "ALL and (self.granted >= self.need - 1 or",
+            "return self.granted >= self.need and (self.quorums",
+            "return self.granted >= self.need - 1 and (self.quorums",
         ),
     ),
     *of(
         "redlock_fast/engine/pure/request.py",
         WATCHING,
         ("a-master-votes-twice", "if self.decided or self.values[master] != NO_REPLY:", "if self.decided:"),
-        ("watch-ends-with-the-first", "ends[request.need - 1]", "ends[0]"),
+        ("watch-ends-with-the-first", "if request.is_quorum(ended):", "if True:"),
         ("no-expiry-passes-for-free", "elif value == -2:", "elif value < 0:"),
     ),
     Mutant(
@@ -641,8 +641,8 @@ RULE = [
     Mutant(
         "undecided-passes-for-failed",
         "redlock_fast/engine/pure/request.py",
-        "return self.granted < self.need and (closing or self.decided)",
-        "return self.granted < self.need",
+        "return (closing or self.decided) and not self.has_quorum()",
+        "return not self.has_quorum()",
         judges("contract/detach", "real/algorithm/votes"),
     ),
     *of(

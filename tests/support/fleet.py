@@ -21,6 +21,7 @@ from redlock_fast.engine.contract import (
     BatchVotes,
     ConnectionState,
     Engine,
+    Quorums,
     Request,
     Votes,
     Wait,
@@ -136,18 +137,24 @@ def check(votes: Votes, masters: int) -> None:
             assert value == FAULT, "a vote of a master that was not asked"
 
 
-def check_tally(tally: BatchVotes, batch: Batch, need: int, masters: int) -> None:
+def has_quorum(votes: Votes, need: int | Quorums) -> bool:
+    return need.granted(votes.values) if isinstance(need, Quorums) else votes.granted >= need
+
+
+def check_tally(tally: BatchVotes, batch: Batch, need: int | Quorums, masters: int) -> None:
     """What is true of all tallies."""
     assert len(tally.granted) == len(tally.sent) == batch.count
     for number, (granted, sent) in enumerate(zip(tally.granted, tally.sent, strict=True)):
         votes = tally.votes.get(number)
         if votes is None:
-            assert granted >= need, "those with too few grants are told in full"
+            least = need if isinstance(need, int) else max(number for _, number in need.lists)
+            assert granted >= least, "those without a quorum are told in full"
             assert 0 <= sent < 1 << masters
         else:
             check(votes, masters)
-            assert (votes.granted, votes.sent) == (granted, sent)
-            assert granted < need or votes.faulty, "the others are not told in full"
+            counts = isinstance(need, int) or has_quorum(votes, need)
+            assert (votes.granted if counts else 0, votes.sent) == (granted, sent)
+            assert not has_quorum(votes, need) or votes.faulty, "the others are not told in full"
     assert all(0 <= number < batch.count for number in tally.votes)
 
 
@@ -215,7 +222,7 @@ class Fleet:
     def exchange(
         self,
         requests: list[Request],
-        need: int,
+        need: int | Quorums,
         timeout: float = LONG,
         wait: int = Wait.EARLY,
     ) -> list[Votes]:
@@ -227,19 +234,26 @@ class Fleet:
         return answers
 
     def tally(
-        self, batch: Batch, need: int, timeout: float = LONG, wait: int = Wait.EARLY, stall: float = 0.0
+        self,
+        batch: Batch,
+        need: int | Quorums,
+        timeout: float = LONG,
+        wait: int = Wait.EARLY,
+        stall: float = 0.0,
     ) -> BatchVotes:
         """What the engine says to a batch, checked for what is always true."""
         tally = self.engine.exchange(batch, need, timeout, wait, stall)
         check_tally(tally, batch, need, self.size)
         return tally
 
-    def ask(self, request: Request, need: int, timeout: float = LONG, wait: int = Wait.EARLY) -> Votes:
+    def ask(
+        self, request: Request, need: int | Quorums, timeout: float = LONG, wait: int = Wait.EARLY
+    ) -> Votes:
         """One request."""
         return self.exchange([request], need, timeout, wait)[0]
 
     def ask_meanwhile(
-        self, request: Request, need: int, timeout: float = LONG, wait: int = Wait.EARLY
+        self, request: Request, need: int | Quorums, timeout: float = LONG, wait: int = Wait.EARLY
     ) -> Future[Votes]:
         """One request by another thread; returns when it arrived at all masters that it asks."""
         asked = [m for m in range(self.size) if request.masters >> m & 1]

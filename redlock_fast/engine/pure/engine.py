@@ -24,6 +24,7 @@ from ..contract import (
     MAX_REPLAY,
     Batch,
     ConnectionState,
+    Quorums,
     Request,
     Wait,
 )
@@ -71,7 +72,7 @@ class PureEngine:
     def exchange(
         self,
         requests: Sequence[Request] | Batch,
-        need: int,
+        need: int | Quorums,
         timeout: float,
         wait: int = Wait.EARLY,
         stall: float = 0.0,
@@ -118,7 +119,7 @@ class PureEngine:
     def submit(
         self,
         requests: Sequence[Request] | Batch,
-        need: int,
+        need: int | Quorums,
         timeout: float,
         wait: int,
         stall: float,
@@ -266,7 +267,7 @@ class PureEngine:
         self,
         waiter: Waiter,
         requests: Sequence[Request] | Batch,
-        need: int,
+        need: int | Quorums,
         wait: int,
         timeout: float,
         stall: float,

@@ -134,7 +134,7 @@ class Hub:
     def _submit(self, request: PendingRequest, now: float) -> None:
         encoded: dict[Template, bytes] = {}
         masters, resend_for = request.request.masters, request.request.resend_for
-        avoid_lagging = not resend_for and self._count_healthy(masters) >= request.need
+        avoid_lagging = not resend_for and request.is_quorum(masters & self._healthy())
         for channel in self.channels:
             connection = channel.connection
             if not masters >> channel.index & 1:
@@ -156,18 +156,18 @@ class Hub:
         else:
             request.decide()
 
-    def _count_healthy(self, masters: int) -> int:
-        """How many of these masters are connected and do not lag."""
-        up = self.by_fd.values()
-        return sum([masters >> c.channel.index & 1 for c in up if not c.lagging_since])
+    def _healthy(self) -> int:
+        """The mask of the masters that are connected and do not lag."""
+        return sum([1 << c.channel.index for c in self.by_fd.values() if not c.lagging_since])
 
     def roll_back_undecided(self) -> None:
         """Appends the rollback of undecided requests on the masters that granted them: the engine closes."""
         for waiter in [*self.waiting, *self.subscribed, *self.tickets]:
             for request in waiter.requests:
-                for channel in self.channels:
-                    undecided = not request.decided and request.granted < request.need
-                    if undecided and channel.connection is not None and request.values[channel.index] > 0:
+                if request.decided or request.has_quorum():
+                    continue
+                for channel, value in zip(self.channels, request.values, strict=False):
+                    if value > 0 and channel.connection is not None:
                         channel.connection.roll_back(request)
 
     # --- waiting ---------------------------------------------------------------------------------
