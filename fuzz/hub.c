@@ -148,6 +148,13 @@ static void check_op(const hub_op *op) {
         CHECK(op->sent & BIT(i) || op->values[i] == HUB_FAULT);
     }
     CHECK(op->granted == granted && op->refused == refused && op->faulty == faulty);
+    int enough = op->quorum.lists || granted >= op->quorum.need;
+    for (int list = 0; list < op->quorum.lists; list++) {
+        int of_list = 0;
+        for (int i = 0; i < MASTERS; i++) of_list += op->values[i] > 0 && op->quorum.list[list].masters & BIT(i);
+        enough &= of_list >= op->quorum.list[list].need;
+    }
+    CHECK(hub_has_quorum(op) == enough);
     CHECK(!(op->sent & ~op->masters));
     for (hub_detail *d = op->details; d; d = d->next) CHECK(op->values[d->master] == HUB_FAULT);
 }
@@ -162,7 +169,7 @@ static void drop(ticket *t) {
 }
 
 /* 0 without memory. */
-static int make_ops(world *w, chance *c, ticket *t, int need) {
+static int make_ops(world *w, chance *c, ticket *t, const hub_quorum *quorum) {
     static const char text[256];
     size_t count = 1 + below(c, 4);
     for (t->count = 0; t->count < count; t->count++) {
@@ -171,7 +178,7 @@ static int make_ops(world *w, chance *c, ticket *t, int need) {
         int verb = (int)below(c, VERBS + 1) - (below(c, 50) == 0), args = (int)below(c, 4) + 1;
         double resend_for = below(c, 3) ? 0 : below(c, 2) ? 1 : 1e9;
         uint64_t masters = below(c, 1 << MASTERS);
-        hub_op *op = hub_op_new(w->h, verb, need, (int)below(c, 3), masters, resend_for, args, data, sizes);
+        hub_op *op = hub_op_new(w->h, verb, quorum, (int)below(c, 3), masters, resend_for, args, data, sizes);
         if (!op) {
             while (t->count) hub_op_release(t->ops[--t->count]);
             return 0;
@@ -182,13 +189,29 @@ static int make_ops(world *w, chance *c, ticket *t, int need) {
     return 1;
 }
 
+/* A number of masters, or one or two lists; a list may have masters that the hub does not have. */
+static hub_quorum any_quorum(chance *c) {
+    hub_quorum quorum = {0};
+    size_t lists = below(c, 2 * HUB_MAX_LISTS);
+    if (lists > HUB_MAX_LISTS || !lists) {
+        quorum.need = (int)below(c, MASTERS + 1);
+        return quorum;
+    }
+    while (lists--) {
+        uint64_t masters = 1 + below(c, (1 << (MASTERS + 1)) - 1);
+        hub_quorum_add(&quorum, masters, 1 + (int)below(c, (size_t)__builtin_popcountll(masters)));
+    }
+    return quorum;
+}
+
 static void request(world *w, chance *c) {
     static const double times[] = {0, 0.001, 1, LONG};
     ticket *t = NULL;
     for (int i = 0; i < TICKETS && !t; i++)
         if (!w->tickets[i].used) t = &w->tickets[i];
-    int need = (int)below(c, MASTERS + 1), blocking = below(c, 3) == 0;
-    if (!t || !make_ops(w, c, t, need)) return;
+    hub_quorum quorum = any_quorum(c);
+    int blocking = below(c, 3) == 0;
+    if (!t || !make_ops(w, c, t, &quorum)) return;
     t->used = 1;
     double timeout = times[below(c, 4)], stall = times[below(c, 4)];
     if (blocking) {
@@ -199,9 +222,9 @@ static void request(world *w, chance *c) {
         drop(t);
         return;
     }
-    t->waiting = need != 0;
-    hub_submit(w->h, &t->waiter, t->ops, t->count, timeout, stall, need ? t : NULL);
-    if (!need) drop(t);
+    t->waiting = quorum.need != 0;
+    hub_submit(w->h, &t->waiter, t->ops, t->count, timeout, stall, t->waiting ? t : NULL);
+    if (!t->waiting) drop(t);
 }
 
 /* Collects decided tickets. Afterwards no ticket is left with a deadline that had passed before. */

@@ -50,10 +50,8 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     unlock_exclusive(h);
 }
 
-/* Whether the request has too few grants and gets no more: it is decided, or the hub is closing. */
-static int has_failed(const hub_op *op, int closing) {
-    return op->granted < op->need && (closing || op->decided);
-}
+/* Whether the request has no quorum and gets no more grants: it is decided, or the hub is closing. */
+static int has_failed(const hub_op *op, int closing) { return (closing || op->decided) && !hub_has_quorum(op); }
 
 /* Appends the rollbacks of requests that failed and whose replies are pending. A request that was granted must not be
  * rolled back: the next connection, or another process that has the token, may have a vote of it counted before this
@@ -115,7 +113,8 @@ static void roll_back_undecided(hub *h, hub_waiter *w) REQUIRES(h) {
     for (; w; w = w->next) {
         for (size_t i = 0; i < w->count; i++) {
             hub_op *op = w->ops[i];
-            for (int m = 0; m < h->masters && !op->decided && op->granted < op->need; m++) {
+            if (op->decided || hub_has_quorum(op)) continue;
+            for (int m = 0; m < op->master_count; m++) {
                 hub_link *l = &h->links[m];
                 if (l->state != LINK_UP || op->values[m] <= 0) continue;
                 int verb = l->dialect[op->verb]->rollback_verb;

@@ -34,6 +34,7 @@
 #define HUB_NO_REPLY INT64_MIN
 #define HUB_FAULT (INT64_MIN + 1)
 #define HUB_MAX_ARGS 8
+#define HUB_MAX_LISTS 2 /* MAX_LISTS of engine/messages.py */
 #define HUB_MAX_DETAIL 1024 /* bytes of a reply that is stored as a detail: MAX_DETAIL of the contract */
 /* Bytes of pushes and attributes: UNASKED, UNASKED_LEAST and UNASKED_PER_BYTE of the contract. */
 #define HUB_UNASKED (16 << 10)
@@ -65,11 +66,24 @@ typedef struct { /* mutex */
     hub_waiter *first, *last;
 } hub_waiters;
 
+/* What decides a request: any `need` masters that grant; or of each list so many of its masters. */
+typedef struct { /* constant */
+    int need;         /* constant: fewer grants are no quorum */
+    int most_against; /* constant: so many votes against, or fewer, prevent no quorum */
+    int lists;        /* constant: 0: any `need` masters are a quorum, and hub_op_new sets most_against */
+    struct { uint64_t masters; int need; } list[HUB_MAX_LISTS];
+} hub_quorum;
+
+/* Adds a list. A quorum without lists begins with zeros. */
+void hub_quorum_add(hub_quorum *quorum, uint64_t masters, int need);
+
 /* One request. Its waiter, each of its pending replies and each resend queue hold a reference.
  * Invariant: once it is decided its votes do not change, so its owner reads them without the mutex. */
 typedef struct hub_op {
     int references;          /* atomic */
-    int verb, need;          /* constant */
+    int verb;                /* constant */
+    int master_count;        /* constant: number of values */
+    hub_quorum quorum;       /* constant */
     int granted, refused, faulty; /* mutex: number of votes */
     int pending;             /* mutex: masters that owe the reply that counts */
     char decided;            /* mutex */
@@ -176,9 +190,11 @@ void hub_free(hub *h);
 void hub_retain(hub *h);
 void hub_release(hub *h);
 
-hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double resend_for, int args,
+hub_op *hub_op_new(hub *h, int verb, const hub_quorum *quorum, int wait, uint64_t masters, double resend_for, int args,
                    const char **data, const size_t *sizes);
 void hub_op_release(hub_op *op);
+/* Whether the masters that granted are a quorum. */
+int hub_has_quorum(const hub_op *op);
 
 /* Submit and wait. After HUB_SIGNALS run the signal handlers, then call hub_wait, or hub_leave to give up. */
 enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout);

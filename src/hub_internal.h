@@ -138,7 +138,8 @@ static inline int64_t hub_later(int64_t now, double seconds) {
 static inline int hub_has_voted(const hub_op *op, int master) { return op->values[master] != HUB_NO_REPLY; }
 void hub_count_vote(hub_op *op, int master, int64_t value);
 void hub_count_fault(hub_op *op, int master, enum hub_reason reason, const char *text, size_t size);
-int hub_is_determined(const hub *h, const hub_op *op);
+int hub_is_quorum(const hub_op *op, uint64_t masters); /* of a mask of masters */
+int hub_is_determined(const hub_op *op);
 
 /* subscriptions.c: subscriptions, and what changes their votes. */
 int hub_subscribe(hub *h, hub_op *op, int master, int watch) REQUIRES(h); /* 0 without memory */

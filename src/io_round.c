@@ -231,7 +231,7 @@ static const char *process_reply(hub *h, int master, enum reply_kind kind, reply
     const hub_template *fallback = l->dialect[op->verb]->fallback;
     /* No fallback for a request that is decided and need not arrive: its rollback may be on the way, and the
      * fallback would follow it. */
-    int wanted = !op->decided || op->resend_for || !op->need;
+    int wanted = !op->decided || op->resend_for || !op->quorum.need;
     if (kind == REPLY_OTHER && fallback && wanted && slot.kind == SLOT_REPLY && is_noscript(reply) &&
         link_encode(l, fallback, op) && link_add_pending(l, fallback, op, slot.sent, SLOT_FALLBACK)) {
         h->output_pending = 1;

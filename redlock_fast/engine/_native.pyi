@@ -8,7 +8,7 @@ from .contract import MAX_BUFFER as MAX_BUFFER
 from .contract import MAX_MASTERS as MAX_MASTERS
 from .contract import MAX_OWED as MAX_OWED
 from .contract import MAX_REPLAY as MAX_REPLAY
-from .contract import Batch, BatchVotes, ConnectionState, Request, Votes
+from .contract import Batch, BatchVotes, ConnectionState, Quorums, Request, Votes
 
 __test__: Final[dict[str, Any]]
 
@@ -28,18 +28,23 @@ class NativeEngine:
     def detach(self, master: int) -> socket.socket | None: ...
     @overload
     def exchange(
-        self, requests: Sequence[Request], need: int, timeout: float, wait: int = ..., stall: float = ...
+        self,
+        requests: Sequence[Request],
+        need: int | Quorums,
+        timeout: float,
+        wait: int = ...,
+        stall: float = ...,
     ) -> list[Votes]: ...
     @overload
     def exchange(
-        self, requests: Batch, need: int, timeout: float, wait: int = ..., stall: float = ...
+        self, requests: Batch, need: int | Quorums, timeout: float, wait: int = ..., stall: float = ...
     ) -> BatchVotes: ...
     def fileno(self) -> int: ...
     def close_loop_fd(self) -> None: ...
     def submit(
         self,
         requests: Sequence[Request] | Batch,
-        need: int,
+        need: int | Quorums,
         timeout: float,
         wait: int,
         stall: float,

@@ -104,7 +104,13 @@ static void attach(int master) {
 static hub_op *request(unsigned *seed, int verb, int need, double resend_for) {
     const char *data[] = {"some key"};
     size_t sizes[] = {8};
-    hub_op *op = hub_op_new(h, verb, need, (int)(rand_r(seed) % 3), BIT(MASTERS) - 1, resend_for, 1, data, sizes);
+    hub_quorum quorum = {.need = need};
+    if (need == 2 && rand_r(seed) % 2) { /* of two lists */
+        quorum.need = 0;
+        hub_quorum_add(&quorum, BIT(MASTERS) - 2, 2);
+        hub_quorum_add(&quorum, BIT(MASTERS) - 1, 2);
+    }
+    hub_op *op = hub_op_new(h, verb, &quorum, (int)(rand_r(seed) % 3), BIT(MASTERS) - 1, resend_for, 1, data, sizes);
     CHECK(op);
     return op;
 }

@@ -557,13 +557,13 @@ C = [
         "src/request.c",
         CONTRACT,
         ("c-a-refusal-is-a-grant", "else if (value > 0) op->granted++", "else if (value >= 0) op->granted++"),
-        ("c-faults-decide-certainly", "(op->wait == WAIT_EARLY || op->sub ? op->faulty : 0)", "op->faulty"),
-        ("c-faults-never-decide", "(op->wait == WAIT_EARLY || op->sub ? op->faulty : 0)", "0"),
+        ("c-faults-decide-certainly", "(faults ? op->faulty : 0)", "op->faulty"),
+        ("c-faults-never-decide", "(faults ? op->faulty : 0)", "0"),
         ("c-all-is-not-waited-for", "return op->wait != WAIT_ALL && (", "return ("),
         (
             "c-a-quorum-less-one",
-            "WAIT_ALL && (op->granted >= op->need",
-            "WAIT_ALL && (op->granted >= op->need - 1",
+            "return op->granted >= op->quorum.need &&",
+            "return op->granted >= op->quorum.need - 1 &&",
         ),
     ),
     Mutant(
@@ -612,7 +612,7 @@ C = [
         "src/subscriptions.c",
         WATCHING,
         ("c-no-expiry-passes-for-free", "if (pttl == -2) hub_count_vote", "if (pttl < 0) hub_count_vote"),
-        ("c-watch-ends-with-the-first", "FOREVER : first[op->need - 1]", "FOREVER : first[0]"),
+        ("c-watch-ends-with-the-first", "if (hub_is_quorum(op, ended |= first[i].master))", "if (1)"),
     ),
 ]
 
@@ -632,8 +632,8 @@ RULE = [
         ("c-undo-of-what-is-held", "if (has_failed(op, closing))", "if (1)"),
         (
             "c-undo-of-what-is-handed-over",
-            "op->granted < op->need && (closing || op->decided)",
-            "closing || (op->decided && op->granted < op->need)",
+            "return (closing || op->decided) && !hub_has_quorum(op);",
+            "return closing || (op->decided && !hub_has_quorum(op));",
         ),
         ("c-closed-without-undo", "(closing || op->decided)", "op->decided"),
         ("c-failed-without-undo", "(closing || op->decided)", "closing"),
