@@ -44,7 +44,6 @@ cdef extern from *:
 
 #: The maximum number of dialects to remember: a server with a restart marker gets a new one at each restart.
 cdef enum: MOST_KINDS = 256
-cdef enum: MOST_MASTERS = 63  # MAX_MASTERS of the contract
 
 #: Texts for the values of enum hub_reason that carry none.
 _REASONS = ("", contract.NOT_ASKED, "not connected", "lagging", "too many replies owed", "buffer full", "no such command")
@@ -458,6 +457,13 @@ cdef class NativeEngine:
                 return done != 0
             PyErr_CheckSignals()
 
+    def grow(self, int masters):
+        if not self._masters <= masters <= HUB_MAX_MASTERS:
+            raise ValueError(f"{self._masters} to {MAX_MASTERS} masters, not {masters}")
+        self._tls.extend([None] * (masters - self._masters))
+        hub_grow(self._hub, masters)
+        self._masters = masters
+
     def connection_state(self, int master):
         cdef hub_connection_state state
         self._check(master)
@@ -478,8 +484,8 @@ cdef class NativeEngine:
 
     def close(self, on_socket=socket.socket.close):
         cdef hub_connection_state state
-        cdef int master
-        cdef int fds[MOST_MASTERS]
+        cdef int master, masters
+        cdef int fds[HUB_MAX_MASTERS]
         if self._tls_used and self._inside():
             self._deferred.append(partial(self.close, on_socket))
             return
@@ -488,9 +494,9 @@ cdef class NativeEngine:
             hub_get_connection_state(self._hub, master, &state)
             whole.append(state.attached != 0)
         with nogil:
-            hub_close(self._hub, fds)
-        for master in range(self._masters):
-            sock = self._remains(master, fds[master], whole[master])
+            masters = hub_close(self._hub, fds)
+        for master in range(masters):
+            sock = self._remains(master, fds[master], master < len(whole) and whole[master])
             if sock is not None:
                 on_socket(sock)
         with nogil:

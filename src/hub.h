@@ -33,6 +33,7 @@
 /* Votes that are no number: no reply yet, and a fault. NO_REPLY and FAULT of the contract. */
 #define HUB_NO_REPLY INT64_MIN
 #define HUB_FAULT (INT64_MIN + 1)
+#define HUB_MAX_MASTERS 63 /* MAX_MASTERS of engine/messages.py */
 #define HUB_MAX_ARGS 8
 #define HUB_MAX_LISTS 2 /* MAX_LISTS of engine/messages.py */
 #define HUB_MAX_DETAIL 1024 /* bytes of a reply that is stored as a detail: MAX_DETAIL of the contract */
@@ -69,8 +70,8 @@ typedef struct { /* mutex */
 /* What decides a request: any `need` masters that grant; or of each list so many of its masters. */
 typedef struct { /* constant */
     int need;         /* constant: fewer grants are no quorum */
-    int most_against; /* constant: so many votes against, or fewer, prevent no quorum */
-    int lists;        /* constant: 0: any `need` masters are a quorum, and hub_op_new sets most_against */
+    int most_against; /* constant: so many votes against, or fewer, prevent no quorum; hub_op_new sets it */
+    int lists;        /* constant: 0: any `need` masters are a quorum */
     struct { uint64_t masters; int need; } list[HUB_MAX_LISTS];
 } hub_quorum;
 
@@ -215,11 +216,15 @@ int64_t hub_next_timeout(hub *h);
 /* Takes ownership of the templates, and of fd unless there is a transport. Equal dialects have equal `kind`. */
 void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                 int verbs, int kind);
+/* The hub has so many masters from now on, at most HUB_MAX_MASTERS. The new ones are not attached; requests keep
+ * their number of values. Returns 0 if the hub has more than so many. */
+int hub_grow(hub *h, int masters);
 /* Half-closes the connection and returns its fd for the caller to close. Returns -1 if the connection was
  * broken (its fd is closed), has a transport, or does not exist. */
 int hub_detach(hub *h, int master);
-/* Detaches all connections, into fds. Rolls back the undecided requests on the masters that granted them. */
-void hub_close(hub *h, int *fds);
+/* Detaches all connections, into fds (HUB_MAX_MASTERS). Rolls back the undecided requests on the masters that granted
+ * them. Returns the number of masters. */
+int hub_close(hub *h, int *fds);
 void hub_maintain(hub *h);
 int hub_drain(hub *h, double timeout);
 void hub_get_connection_state(hub *h, int master, hub_connection_state *state);

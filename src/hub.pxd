@@ -8,7 +8,7 @@ cdef extern from "sys/types.h" nogil:
 
 
 cdef extern from "hub.h" nogil:
-    enum: HUB_MAX_ARGS
+    enum: HUB_MAX_ARGS, HUB_MAX_MASTERS
     int64_t HUB_NO_REPLY
     int64_t HUB_FAULT
     enum: REASON_NONE, REASON_BROKEN, REASON_REPLY
@@ -86,7 +86,8 @@ cdef extern from "hub.h" nogil:
     void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                     int verbs, int kind)
     int hub_detach(hub *h, int master)
-    void hub_close(hub *h, int *fds)
+    int hub_grow(hub *h, int masters)
+    int hub_close(hub *h, int *fds)
     void hub_maintain(hub *h)
     int hub_drain(hub *h, double timeout)
     void hub_get_connection_state(hub *h, int master, hub_connection_state *state)

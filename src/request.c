@@ -24,18 +24,28 @@ void hub_template_free(hub_template *t) {
     free(t);
 }
 
+/* Returns the most votes against that prevent no quorum. A master of a list that the hub does not have never grants. */
+static int most_against(const hub_quorum *quorum, size_t masters) {
+    int most = (int)masters - quorum->need;
+    for (int i = 0; i < quorum->lists; i++) {
+        int of_list = __builtin_popcountll(quorum->list[i].masters & (BIT(masters) - 1)) - quorum->list[i].need;
+        if (of_list < most) most = of_list;
+    }
+    return most;
+}
+
 hub_op *hub_op_new(hub *h, int verb, const hub_quorum *quorum, int wait, uint64_t masters, double resend_for, int args,
                    const char **data, const size_t *sizes) {
-    size_t n = (size_t)h->masters, size = sizeof(hub_op) + n * (sizeof(int64_t) + 1);
+    size_t n = (size_t)hub_masters(h), size = sizeof(hub_op) + n * (sizeof(int64_t) + 1);
     for (int i = 0; i < args; i++) size += sizes[i];
     hub_op *op = malloc(size);
     if (!op) return NULL;
     memset(op, 0, sizeof *op);
     op->references = 1;
     op->verb = verb;
-    op->master_count = h->masters;
+    op->master_count = (int)n;
     op->quorum = *quorum;
-    if (!quorum->lists) op->quorum.most_against = h->masters - quorum->need;
+    op->quorum.most_against = most_against(quorum, n);
     op->wait = (char)wait;
     op->masters = masters & (BIT(n) - 1);
     op->resend_for = hub_later(0, resend_for);
@@ -91,9 +101,7 @@ void hub_count_fault(hub_op *op, int master, enum hub_reason reason, const char 
 /* --- quorums: the twin of PendingRequest in redlock_fast/engine/pure/request.py -------------- */
 
 void hub_quorum_add(hub_quorum *quorum, uint64_t masters, int need) {
-    int most_against = __builtin_popcountll(masters) - need;
     if (need > quorum->need) quorum->need = need;
-    if (!quorum->lists || most_against < quorum->most_against) quorum->most_against = most_against;
     quorum->list[quorum->lists].masters = masters;
     quorum->list[quorum->lists++].need = need;
 }
@@ -121,8 +129,9 @@ int hub_has_quorum(const hub_op *op) {
 /* Whether the refusals prevent a quorum; the refusals and the faults if `faults`. */
 static int cannot_have_quorum(const hub_op *op, int faults) {
     int against = op->refused + (faults ? op->faulty : 0);
-    if (against <= op->quorum.most_against) return 0;
-    return !op->quorum.lists || !hub_is_quorum(op, ~voters(op, faults ? HUB_FAULT : HUB_FAULT + 1, 0));
+    if (against <= op->quorum.most_against || !op->quorum.lists) return against > op->quorum.most_against;
+    uint64_t all = BIT(op->master_count) - 1;
+    return !hub_is_quorum(op, all & ~voters(op, faults ? HUB_FAULT : HUB_FAULT + 1, 0));
 }
 
 int hub_is_determined(const hub_op *op) {

@@ -8,8 +8,8 @@ nothing of locks. Both engines keep these rules; ``tests/contract`` checks them:
    ``timeout``; if ``stall`` is set, that many seconds without a reply to any request of the same call. With
    ``need=0`` a request is decided when the connections have it: no caller waits for its replies.
    ``need`` says what a quorum is: a number of grants of any masters, or :class:`Quorums`, a number of grants
-   of each list of masters. Of Quorums, a master in both lists counts in both, and a vote of a master in no
-   list counts for nothing.
+   of each list of masters. Of Quorums, a master in both lists counts in both, a vote of a master in no list
+   counts for nothing, and a master that the engine does not have never grants.
 3. A master executes the commands of one connection in the order of submission.
 4. A reply goes to the request that it answers. A reply that comes after the decision is dropped.
 5. A reply breaks its connection if it cannot be parsed, if no request is pending, or if its request cannot

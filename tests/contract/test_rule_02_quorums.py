@@ -97,12 +97,14 @@ def test_masters_of_a_list_that_are_not_asked_are_faults_of_that_list(fleet: Mak
     assert not JOINT.granted(votes.values)
 
 
-def test_a_list_with_masters_that_the_engine_does_not_have_has_no_quorum(fleet: MakeFleet) -> None:
+@pytest.mark.parametrize("wait", list(Wait))
+def test_masters_of_a_list_that_the_engine_does_not_have_never_grant(fleet: MakeFleet, wait: Wait) -> None:
     f = fleet(granting, granting, granting)
     with Stopwatch() as watch:
-        votes = f.ask(acquire(b"k", 0b11111), JOINT)
+        votes = f.ask(acquire(b"k", 0b11111), JOINT, LONG, wait)
     assert watch.seconds < SOON
-    assert votes.values == (1, 1, 1)
+    assert votes.values == (1, 1, 1) or wait != Wait.ALL
+    assert not JOINT.granted(votes.values)
 
 
 def of_kinds(*rows: str) -> list[Answer]:

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from support.scripted import Answer, Pair, ScriptedMaster, Session, Words
@@ -173,16 +174,26 @@ class Fleet:
         lag_after: float = LONG,
         **bounds: Any,
     ) -> None:
-        self.masters = [
-            ScriptedMaster(answer, pair=pair, buffers=buffers, reading=reading) for answer in answers
-        ]
-        self.size = len(answers)
-        self.all = (1 << self.size) - 1
+        self._master = partial(ScriptedMaster, pair=pair, buffers=buffers, reading=reading)
+        self.masters = [self._master(answer) for answer in answers]
         self.breaks = threading.Semaphore(0)
         self.engine: Engine = engine_class(self.size, self.breaks.release, lag_after=lag_after, **bounds)
         self.commands = commands
         for master in range(self.size) if attach else ():
             self.attach(master)
+
+    @property
+    def size(self) -> int:
+        return len(self.masters)
+
+    @property
+    def all(self) -> int:
+        return (1 << self.size) - 1
+
+    def grow(self, *answers: Answer) -> None:
+        """More masters; not attached."""
+        self.engine.grow(self.size + len(answers))
+        self.masters += [self._master(answer) for answer in answers]
 
     def attach(self, master: int, commands: Dialect | None = None) -> Session:
         """A new connection for this master; the server's end of it."""

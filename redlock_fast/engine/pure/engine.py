@@ -253,6 +253,12 @@ class PureEngine:
         self._deferred.clear()
         self._reported_breaks = 0
 
+    def grow(self, masters: int) -> None:
+        if not self._masters <= masters <= MAX_MASTERS:
+            raise ValueError(f"{self._masters} to {MAX_MASTERS} masters, not {masters}")
+        self._hub.locked(self._hub.grow, masters)
+        self._masters = masters
+
     def connection_state(self, master: int) -> ConnectionState:
         return self._hub.locked(self._channel(master).state)
 
@@ -303,7 +309,7 @@ class PureEngine:
         """
         waiter.undecided = len(waiter.requests)
         for pending in waiter.requests:
-            for master in range(self._masters):
+            for master in range(len(pending.values)):
                 pending.count(master, FAULT, INSIDE)
             pending.decide()
             if pending.request.resend_for:

@@ -69,7 +69,8 @@ class PendingRequest:
         if isinstance(need, Quorums):
             self.quorums = need
             self.need = max([of_list for _, of_list in need.lists])
-            self.most_against = min([mask.bit_count() - of_list for mask, of_list in need.lists])
+            mine = (1 << masters) - 1  # a master of a list that the engine does not have never grants
+            self.most_against = min([(mask & mine).bit_count() - of_list for mask, of_list in need.lists])
         else:
             self.quorums = None
             self.need = need
@@ -134,9 +135,11 @@ class PendingRequest:
     def cannot_have_quorum(self, faults: bool) -> bool:
         """Whether the refusals prevent a quorum; the refusals and the faults if ``faults``."""
         against = self.refused + self.faulty if faults else self.refused
-        return against > self.most_against and (
-            self.quorums is None or self.quorums.impossible(self.values, faults)
-        )
+        if against <= self.most_against or self.quorums is None:
+            return against > self.most_against
+        least = FAULT if faults else FAULT + 1
+        may_grant = [1 << master for master, value in enumerate(self.values) if not least <= value <= 0]
+        return not self.quorums.within(sum(may_grant))
 
     def is_determined(self) -> bool:
         """Whether later votes cannot change the result."""
