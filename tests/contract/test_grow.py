@@ -130,24 +130,27 @@ def test_threads_exchange_while_it_grows(fleet: MakeFleet, wait: Wait) -> None:
     f = fleet(*[numbering(master) for master in range(3)])
     ending = threading.Event()
 
-    def exchange(thread: int) -> int:
-        number = 0
+    def exchange(thread: int) -> None:
+        number, size = 0, 3
         while not ending.is_set() or number < 20:
             number += 1
             key = b"%d-%d" % (thread, number)
             masters = (1 << MAX_MASTERS) - 1 if number % 2 else 0b111
             [votes] = f.engine.exchange([acquire(key, masters)], 2, LONG, wait)
             assert votes.granted >= 2
+            assert size <= len(votes.values)
+            size = len(votes.values)
             if wait == Wait.ALL:
                 numbers_are_right(key, votes, ~0b111)
-        return len(votes.values)
 
     threads = [start(lambda n=n: exchange(n)) for n in range(12)]  # so many that the helper thread leads
     for master in range(3, 9):
         f.grow(numbering(master))
         f.attach(master)
     ending.set()
-    assert {thread.result(SOON) for thread in threads} == {9}
+    for thread in threads:
+        thread.result(SOON)
+    assert f.ask(acquire(b"last", f.all), 9).granted == 9
 
 
 def test_an_event_loop_goes_on_while_it_grows(fleet: MakeFleet) -> None:
