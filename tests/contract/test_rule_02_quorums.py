@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 import pytest
-from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch, acquire, acquires, keys
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.fleet import LONG, NATIVE, SOON, Fleet, MakeFleet, Stopwatch, acquire, acquires, keys
 from support.letters import ANSWERS, kinds, votes_at_timeout
 from support.miniloop import Ask, Loop, both_ways
 from support.scripted import Answer, granting
 
-from redlock_fast.engine.contract import Quorums, Votes, Wait
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Engine, Quorums, Votes, Wait
 
 #: Masters 0 to 2, and 2 to 4: master 2 is in both lists. Master 5 is in none.
 JOINT = Quorums(((0b00111, 2), (0b11100, 2)))
@@ -143,3 +146,65 @@ def test_a_quorum_of_anything_else_is_a_type_error(fleet: MakeFleet) -> None:
         with pytest.raises(TypeError):
             f.engine.exchange([acquire(b"k", 1)], need, LONG)  # type: ignore[arg-type]
     assert f.session(0).commands == []
+
+
+# --- against a model ---
+
+#: Of five masters; some lists have a sixth, which the engine does not have.
+LISTS = st.integers(1, 63).flatmap(lambda mask: st.tuples(st.just(mask), st.integers(1, mask.bit_count())))
+QUORUMS = st.lists(LISTS, min_size=1, max_size=2).map(lambda lists: Quorums(tuple(lists)))
+REPLIES = {b"+OK\r\n": 1, b":7\r\n": 7, b"$-1\r\n": 0, b":-3\r\n": -3, b"-OOM\r\n": FAULT}
+
+
+def is_decided(quorums: Quorums, votes: dict[int, int], wait: Wait) -> bool:
+    """What rule 2 says, list by list, vote by vote."""
+    if len(votes) == 5:
+        return True
+    lacking, lost = False, False
+    for mask, need in quorums.lists:
+        grants, left = 0, 0
+        for master in range(5):
+            if mask >> master & 1:
+                vote = votes.get(master)
+                against = vote is not None and vote <= 0 and (vote != FAULT or wait == Wait.EARLY)
+                grants += vote is not None and vote > 0
+                left += not against
+        lacking |= grants < need
+        lost |= left < need
+    return wait != Wait.ALL and (not lacking or lost)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    quorums=QUORUMS,
+    replies=st.lists(st.sampled_from(sorted(REPLIES)), min_size=5, max_size=5),
+    order=st.permutations(range(5)),
+    wait=st.sampled_from(list(Wait)),
+)
+def test_decided_at_the_first_vote_that_determines_it(
+    engine_class: type[Engine], quorums: Quorums, replies: list[bytes], order: list[int], wait: Wait
+) -> None:
+    engine = engine_class(5, lambda: None, lag_after=1e6)
+    pairs = [socket.socketpair() for _ in range(5)]
+    votes: dict[int, int] = {}
+    told: list[tuple[object, list[Votes]]] = []
+    try:
+        engine.fileno()
+        for master, (client, _) in enumerate(pairs):
+            engine.attach(master, client, NATIVE)
+        engine.submit([acquire(b"k", 0b11111)], quorums, LONG, wait, 0.0, None)
+        told += engine.on_ready()
+        for master in order:
+            assert bool(told) == is_decided(quorums, votes, wait)
+            if told:
+                break
+            pairs[master][1].sendall(replies[master])
+            votes[master] = REPLIES[replies[master]]
+            while engine.connection_state(master).pending:
+                told += engine.on_ready()
+        assert told[0][1][0].values == tuple(votes.get(master, NO_REPLY) for master in range(5))
+    finally:
+        engine.close()
+        engine.close_loop_fd()
+        for _, server in pairs:
+            server.close()

@@ -254,10 +254,15 @@ class PureEngine:
         self._reported_breaks = 0
 
     def grow(self, masters: int) -> None:
-        if not self._masters <= masters <= MAX_MASTERS:
+        if not self._hub.locked(self._grow, masters):
             raise ValueError(f"{self._masters} to {MAX_MASTERS} masters, not {masters}")
-        self._hub.locked(self._hub.grow, masters)
-        self._masters = masters
+
+    def _grow(self, masters: int) -> bool:
+        fits = self._masters <= masters <= MAX_MASTERS
+        if fits:
+            self._hub.grow(masters)
+            self._masters = masters
+        return fits
 
     def connection_state(self, master: int) -> ConnectionState:
         return self._hub.locked(self._channel(master).state)
