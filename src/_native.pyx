@@ -183,15 +183,14 @@ cdef class _Ticket:
         return 0
 
 
-cdef hub_quorum quorum_of(object need) except *:
-    cdef hub_quorum quorum
+cdef inline int read_quorum(object need, hub_quorum *quorum) except -1:
     quorum.need = quorum.lists = 0
     if type(need) is not int and isinstance(need, Quorums):
         for masters, of_list in need.lists:
-            hub_quorum_add(&quorum, masters, of_list)
+            hub_quorum_add(quorum, masters, of_list)
     else:
         quorum.need = need
-    return quorum
+    return 0
 
 
 cdef int point(object arg, const char **data, size_t *size) except -1:
@@ -351,9 +350,10 @@ cdef class NativeEngine:
     def exchange(self, requests, need, double timeout, int wait=0, double stall=0.0):
         cdef hub_state state
         cdef _Ticket ticket
-        cdef hub_quorum quorum = quorum_of(need)
+        cdef hub_quorum quorum
         if self._tls_used and self._inside():
             return self._refuse(requests)
+        read_quorum(need, &quorum)
         ticket = self._ticket(requests, &quorum, wait)
         try:
             with nogil:
@@ -382,10 +382,12 @@ cdef class NativeEngine:
         self._tickets.clear()
 
     def submit(self, requests, need, double timeout, int wait, double stall, context):
-        cdef hub_quorum quorum = quorum_of(need)
-        cdef bint awaited = quorum.need != 0
-        cdef _Ticket ticket = self._ticket(requests, &quorum, wait)
+        cdef hub_quorum quorum
+        cdef _Ticket ticket
         cdef void *owner
+        read_quorum(need, &quorum)
+        cdef bint awaited = quorum.need != 0
+        ticket = self._ticket(requests, &quorum, wait)
         ticket.context = context
         if awaited:
             self._tickets.add(ticket)

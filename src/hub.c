@@ -147,7 +147,7 @@ int hub_grow(hub *h, int masters) {
  * follow. */
 static void retry_transient(hub *h) REQUIRES(h) {
     int64_t now = hub_now();
-    for (int i = 0; i < hub_masters(h); i++) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         /* Not by the state: while a connection is detached its output is sent without the mutex. */
         if (!(h->up & BIT(i)) || !l->resend_size || now < l->retry_at) continue;
@@ -165,7 +165,7 @@ void hub_maintain(hub *h) {
 }
 
 static int is_drained(hub *h) {
-    for (int i = 0; i < hub_masters(h); i++) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         if (l->state == LINK_UP && !l->lagging_since &&
             (l->pending_size || buffer_size(&l->out) || buffer_size(&l->sending)))
@@ -257,7 +257,7 @@ void hub_free(hub *h) {
     hub_stop_helper(h);
     hub_close_loop_fd(h);
     hub_lock(h);
-    for (int i = 0; h->links && i < hub_masters(h); i++) {
+    for (int i = 0, n = hub_masters(h); h->links && i < n; i++) {
         int fd = link_close(&h->links[i], 0);
         if (fd >= 0) close(fd);
         link_clear(&h->links[i]);
@@ -272,7 +272,7 @@ void hub_retain(hub *h) { __atomic_add_fetch(&h->references, 1, __ATOMIC_RELAXED
 void hub_release(hub *h) {
     if (__atomic_sub_fetch(&h->references, 1, __ATOMIC_ACQ_REL)) return;
     hub_unregister(h);
-    for (int i = 0; h->links && i < hub_masters(h); i++) hub_free_sub_table(&h->links[i].subs);
+    for (int i = 0, n = hub_masters(h); h->links && i < n; i++) hub_free_sub_table(&h->links[i].subs);
     free(h->links);
     free(h->fds);
     free(h);
@@ -283,7 +283,7 @@ void hub_release(hub *h) {
  * exist here. A waiter may belong to this thread, where a signal handler forked: see hub_fail_inherited. */
 void hub_reset_after_fork(hub *h, int whole) {
     int mine = 0;
-    for (int i = 0; i < hub_masters(h); i++) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         char interrupted = __atomic_load_n(&l->transport_busy, __ATOMIC_ACQUIRE) &&
                            pthread_equal(l->transport_thread, pthread_self());

@@ -252,7 +252,7 @@ static enum hub_state lead_as_subscriber_unlocks(hub *h, hub_waiter *w) REQUIRES
 static int build_pollfds(hub *h, struct pollfd *fds) REQUIRES(h) {
     int used = 1;
     fds[0] = (struct pollfd){h->kick[0], POLLIN, 0};
-    for (int i = 0; i < hub_masters(h); i++) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         short events = buffer_size(&l->sending) ? POLLIN | POLLOUT : POLLIN;
         if (l->state == LINK_UP) fds[used++] = (struct pollfd){l->fd, events, 0};
