@@ -17,6 +17,7 @@ def judges(*names: str) -> str:
 
 CONTRACT = judges("contract/rule_02_decision", "contract/rule_01_votes", "contract/rule_04_matching")
 WATCHING = judges("contract/rule_11_watch")
+QUORUMS = judges("contract/rule_02_quorums")
 FLUSHED = judges("contract/rule_12_not_what_it_was")
 ORDER = judges("real/locks/fencing_order")
 
@@ -516,6 +517,32 @@ PURE = [
     ),
     *of(
         "redlock_fast/engine/pure/request.py",
+        QUORUMS,
+        ("a-list-needs-no-quorum", "(self.quorums is None or self.quorums.granted(self.values))", "True"),
+        ("a-list-never-loses-its-quorum", "return not self.quorums.within(sum(may_grant))", "return False"),
+        ("a-fault-refuses-a-list", "least = FAULT if faults else FAULT + 1", "least = FAULT"),
+    ),
+    *of(
+        "redlock_fast/engine/messages.py",
+        f"{judges('unit/engine/messages')} {QUORUMS}",
+        ("one-list-is-enough", "return all((masters & mask)", "return any((masters & mask)"),
+    ),
+    Mutant(
+        "a-batch-grants-by-one-list",
+        "redlock_fast/engine/pure/waiter.py",
+        "one.granted if has_quorum or request.quorums is None else 0",
+        "one.granted",
+        QUORUMS,
+    ),
+    Mutant(
+        "a-fourth-master-may-grant",
+        "redlock_fast/engine/pure/request.py",
+        "mine = (1 << masters) - 1",
+        "mine = -1",
+        judges("contract/rule_11_watch_model"),
+    ),
+    *of(
+        "redlock_fast/engine/pure/request.py",
         WATCHING,
         ("a-master-votes-twice", "if self.decided or self.values[master] != NO_REPLY:", "if self.decided:"),
         ("watch-ends-with-the-first", "if request.is_quorum(ended):", "if True:"),
@@ -565,6 +592,33 @@ C = [
             "return op->granted >= op->quorum.need &&",
             "return op->granted >= op->quorum.need - 1 &&",
         ),
+    ),
+    *of(
+        "src/request.c",
+        QUORUMS,
+        (
+            "c-a-list-needs-no-quorum",
+            "(!op->quorum.lists || hub_is_quorum(op, voters(",
+            "(1 || hub_is_quorum(op, voters(",
+        ),
+        (
+            "c-a-list-never-loses-its-quorum",
+            "return !hub_is_quorum(op, all &",
+            "return 0 && !hub_is_quorum(op, all &",
+        ),
+        ("c-a-fault-refuses-a-list", "faults ? HUB_FAULT : HUB_FAULT + 1", "HUB_FAULT"),
+        (
+            "c-one-list-is-enough",
+            "for (int i = 0; i < quorum->lists; i++)\n        if (__builtin",
+            "for (int i = 0; i < 1; i++)\n        if (__builtin",
+        ),
+    ),
+    Mutant(
+        "c-lists-of-lagging-masters",
+        "src/waiter.c",
+        "!op->resend_for && hub_is_quorum(op, healthy)",
+        "!op->resend_for && __builtin_popcountll(healthy) >= op->quorum.need",
+        judges("contract/rule_08_lagging"),
     ),
     Mutant(
         "c-a-master-votes-twice",
@@ -635,8 +689,20 @@ RULE = [
             "return (closing || op->decided) && !hub_has_quorum(op);",
             "return closing || (op->decided && !hub_has_quorum(op));",
         ),
+        (
+            "c-closed-without-undo-of-one-list",
+            "if (op->decided || hub_has_quorum(op)) continue;",
+            "if (op->decided || op->granted >= op->quorum.need) continue;",
+        ),
         ("c-closed-without-undo", "(closing || op->decided)", "op->decided"),
         ("c-failed-without-undo", "(closing || op->decided)", "closing"),
+    ),
+    Mutant(
+        "closed-without-undo-of-one-list",
+        "redlock_fast/engine/pure/hub.py",
+        "if request.decided or request.has_quorum():",
+        "if request.decided or request.granted >= request.need:",
+        judges("contract/detach"),
     ),
     Mutant(
         "undecided-passes-for-failed",
