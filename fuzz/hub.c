@@ -10,6 +10,7 @@
 #include "../src/hub_internal.h"
 
 #define MASTERS 3
+#define MOST_MASTERS 4 /* after hub_grow */
 /* Seconds: longer than a case takes, and much shorter than the jump at its end. */
 #define LONG 1e6
 /* Maximum number of bytes searched or moved, per byte sent or received and per call. */
@@ -37,23 +38,23 @@ typedef struct world {
     hub *h;
     char forked;
     uint64_t traffic; /* bytes of all requests and replies */
-    uint64_t spoken[MASTERS];
+    uint64_t spoken[MOST_MASTERS];
     size_t calls;
-    wire wires[MASTERS];
-    int peers[MASTERS]; /* the masters' ends, -1 without a connection */
-    char attached[MASTERS];
+    wire wires[MOST_MASTERS];
+    int peers[MOST_MASTERS]; /* the masters' ends, -1 without a connection */
+    char attached[MOST_MASTERS];
     ticket tickets[TICKETS];
 } world;
 
 /* In a child: a signal handler forked while a transport moved bytes. The child leaks the leader's buffers. */
 static void fork_inside(world *w) {
-    char *leaked[2 * MASTERS];
-    for (int i = 0; i < MASTERS; i++) {
+    char *leaked[2 * MOST_MASTERS];
+    for (int i = 0; i < MOST_MASTERS; i++) {
         leaked[2 * i] = w->h->lead.taken ? w->h->links[i].sending.data : NULL;
         leaked[2 * i + 1] = w->h->lead.taken ? w->h->links[i].in.data : NULL;
     }
     hub_after_fork_in_child(w->h);
-    for (int i = 0; i < 2 * MASTERS; i++) free(leaked[i]);
+    for (int i = 0; i < 2 * MOST_MASTERS; i++) free(leaked[i]);
     w->forked = 1;
 }
 
@@ -137,17 +138,37 @@ static void hang_up(world *w, int master, int fd) {
     w->peers[master] = -1;
 }
 
+/* Adds the last master, and attaches it. */
+static void grow(world *w, chance *c) {
+    CHECK(hub_grow(w->h, MOST_MASTERS));
+    CHECK(!hub_grow(w->h, MASTERS));
+    attach(w, c, MOST_MASTERS - 1);
+}
+
+/* One byte of an input, whether the hub has grown or not. */
+static int any_master(world *w, chance *c) {
+    size_t drawn = below(c, 256);
+    return hub_masters(w->h) > MASTERS && drawn >= 192 ? MASTERS : (int)(drawn % MASTERS);
+}
+
 static void detach(world *w, int master) { hang_up(w, master, hub_detach(w->h, master)); }
 
 static void check_op(const hub_op *op) {
     int granted = 0, refused = 0, faulty = 0;
-    for (int i = 0; i < MASTERS; i++) {
+    for (int i = 0; i < op->master_count; i++) {
         granted += op->values[i] > 0;
         faulty += op->values[i] == HUB_FAULT;
         refused += op->values[i] <= 0 && op->values[i] > HUB_FAULT;
         CHECK(op->sent & BIT(i) || op->values[i] == HUB_FAULT);
     }
     CHECK(op->granted == granted && op->refused == refused && op->faulty == faulty);
+    int enough = op->quorum.lists || granted >= op->quorum.need;
+    for (int list = 0; list < op->quorum.lists; list++) {
+        int of_list = 0;
+        for (int i = 0; i < op->master_count; i++) of_list += op->values[i] > 0 && op->quorum.list[list].masters & BIT(i);
+        enough &= of_list >= op->quorum.list[list].need;
+    }
+    CHECK(hub_has_quorum(op) == enough);
     CHECK(!(op->sent & ~op->masters));
     for (hub_detail *d = op->details; d; d = d->next) CHECK(op->values[d->master] == HUB_FAULT);
 }
@@ -162,7 +183,7 @@ static void drop(ticket *t) {
 }
 
 /* 0 without memory. */
-static int make_ops(world *w, chance *c, ticket *t, int need) {
+static int make_ops(world *w, chance *c, ticket *t, const hub_quorum *quorum) {
     static const char text[256];
     size_t count = 1 + below(c, 4);
     for (t->count = 0; t->count < count; t->count++) {
@@ -170,16 +191,28 @@ static int make_ops(world *w, chance *c, ticket *t, int need) {
         size_t sizes[4] = {below(c, 256), below(c, 64), below(c, 8), 1};
         int verb = (int)below(c, VERBS + 1) - (below(c, 50) == 0), args = (int)below(c, 4) + 1;
         double resend_for = below(c, 3) ? 0 : below(c, 2) ? 1 : 1e9;
-        uint64_t masters = below(c, 1 << MASTERS);
-        hub_op *op = hub_op_new(w->h, verb, need, (int)below(c, 3), masters, resend_for, args, data, sizes);
+        uint64_t masters = below(c, 1 << MOST_MASTERS);
+        hub_op *op = hub_op_new(w->h, verb, quorum, (int)below(c, 3), masters, resend_for, args, data, sizes);
         if (!op) {
             while (t->count) hub_op_release(t->ops[--t->count]);
             return 0;
         }
         t->ops[t->count] = op;
-        w->traffic += 512 * MASTERS;
+        w->traffic += 512 * MOST_MASTERS;
     }
     return 1;
+}
+
+/* A number of masters, or one or two lists; a list may have masters that the hub does not have. */
+static hub_quorum any_quorum(chance *c) {
+    hub_quorum quorum = {0};
+    size_t kind = below(c, 256), lists = kind < 192 ? 0 : 1 + kind % HUB_MAX_LISTS;
+    if (!lists) quorum.need = (int)(kind % (MASTERS + 1));
+    while (lists--) {
+        uint64_t masters = 1 + below(c, (1 << (MOST_MASTERS + 1)) - 1);
+        hub_quorum_add(&quorum, masters, 1 + (int)below(c, (size_t)__builtin_popcountll(masters)));
+    }
+    return quorum;
 }
 
 static void request(world *w, chance *c) {
@@ -187,8 +220,9 @@ static void request(world *w, chance *c) {
     ticket *t = NULL;
     for (int i = 0; i < TICKETS && !t; i++)
         if (!w->tickets[i].used) t = &w->tickets[i];
-    int need = (int)below(c, MASTERS + 1), blocking = below(c, 3) == 0;
-    if (!t || !make_ops(w, c, t, need)) return;
+    hub_quorum quorum = any_quorum(c);
+    int blocking = below(c, 3) == 0;
+    if (!t || !make_ops(w, c, t, &quorum)) return;
     t->used = 1;
     double timeout = times[below(c, 4)], stall = times[below(c, 4)];
     if (blocking) {
@@ -199,9 +233,9 @@ static void request(world *w, chance *c) {
         drop(t);
         return;
     }
-    t->waiting = need != 0;
-    hub_submit(w->h, &t->waiter, t->ops, t->count, timeout, stall, need ? t : NULL);
-    if (!need) drop(t);
+    t->waiting = quorum.need != 0;
+    hub_submit(w->h, &t->waiter, t->ops, t->count, timeout, stall, t->waiting ? t : NULL);
+    if (!t->waiting) drop(t);
 }
 
 /* Collects decided tickets. Afterwards no ticket is left with a deadline that had passed before. */
@@ -258,7 +292,7 @@ static void put_speech(stream *s, chance *c) {
 /* A master sends bytes, in one piece or in two. */
 static void speak(world *w, chance *c) {
     static stream s;
-    int master = (int)below(c, MASTERS);
+    int master = any_master(w, c);
     if (w->peers[master] < 0) return;
     put_speech(&s, c);
     size_t cut = below(c, s.size + 1);
@@ -277,14 +311,14 @@ static void listen_to(world *w, int master) {
 /* In a child of fork: all tickets and connections belonged to the parent. */
 static void start_anew(world *w) {
     for (int i = 0; i < TICKETS; i++) forget(w, &w->tickets[i]);
-    for (int i = 0; i < MASTERS; i++) detach(w, i);
+    for (int i = 0; i < hub_masters(w->h); i++) detach(w, i);
     w->forked = 0;
 }
 
 /* The number of bytes read and moved is linear in the traffic. */
 static void check_work(world *w) {
     hub_connection_state state;
-    for (int i = 0; i < MASTERS; i++) {
+    for (int i = 0; i < hub_masters(w->h); i++) {
         hub_get_connection_state(w->h, i, &state);
         CHECK(w->forked || state.scanned <= 2 * w->spoken[i]);
     }
@@ -292,8 +326,10 @@ static void check_work(world *w) {
 }
 
 static void step(world *w, chance *c) {
-    int master = (int)below(c, MASTERS);
-    switch (below(c, 24)) {
+    int master = any_master(w, c);
+    size_t drawn = below(c, 256);
+    if (drawn >= 240 && below(c, 2)) grow(w, c);
+    switch (drawn % 24) {
     case 0: attach(w, c, master); break;
     case 1: if (below(c, 4) == 0) detach(w, master); break;
     case 2: case 3: case 4: case 5: case 6: request(w, c); break;
@@ -329,14 +365,14 @@ static void step(world *w, chance *c) {
 /* Without connections, or after their time, all requests are decided. */
 static void end_all(world *w, chance *c) {
     size_t way = below(c, 3);
-    int fds[MASTERS];
+    int fds[HUB_MAX_MASTERS];
     if (way == 0) {
         system_state.now += (int64_t)(2 * LONG) * SECOND;
     } else if (way == 1) {
-        for (int i = 0; i < MASTERS; i++) detach(w, i);
+        for (int i = 0; i < hub_masters(w->h); i++) detach(w, i);
     } else {
-        hub_close(w->h, fds);
-        for (int i = 0; i < MASTERS; i++) hang_up(w, i, fds[i]);
+        int closed = hub_close(w->h, fds);
+        for (int i = 0; i < closed; i++) hang_up(w, i, fds[i]);
     }
     on_ready(w);
     for (int i = 0; i < TICKETS && !w->forked; i++) CHECK(!w->tickets[i].used);
@@ -355,15 +391,14 @@ static void one(chance *c) {
     if (below(c, 8) == 0) system_state.failures = 1, system_state.allocations = below(c, 8);
     world w = {.h = hub_new(MASTERS, 1 + below(c, 80), 256 + below(c, 4096), below(c, 20), below(c, 2) ? 0 : 1e9, 0)};
     if (!w.h) return;
-    for (int i = 0; i < MASTERS; i++) {
-        w.peers[i] = w.wires[i].fd = -1;
+    for (int i = 0; i < MOST_MASTERS; i++) w.peers[i] = w.wires[i].fd = -1;
+    for (int i = 0; i < MASTERS; i++)
         if (below(c, 5)) attach(&w, c, i);
-    }
     for (size_t steps = c->input ? 500 : 20 + below(c, 200); steps && (!c->input || c->left); steps--) step(&w, c);
     if (below(c, 4)) end_all(&w, c);
     for (int i = 0; i < TICKETS; i++) forget(&w, &w.tickets[i]);
     if (below(c, 4) == 0) hub_after_fork_in_child(w.h);
-    for (int i = 0; i < MASTERS; i++) detach(&w, i);
+    for (int i = 0; i < hub_masters(w.h); i++) detach(&w, i);
     hub_free(w.h);
     CHECK(lowest_free_fd() == fd);
 }

@@ -24,7 +24,7 @@ from functools import partial
 
 from redlock_fast.wire.commands import checked
 from redlock_fast.engine.contract import LAG_AFTER, MAX_BUFFER, MAX_MASTERS, MAX_OWED, MAX_REPLAY
-from redlock_fast.engine.contract import Batch, ConnectionState, BatchVotes
+from redlock_fast.engine.contract import Batch, ConnectionState, BatchVotes, Quorums
 from redlock_fast.engine import contract, messages
 
 if messages.__file__.endswith(".py"):
@@ -44,7 +44,6 @@ cdef extern from *:
 
 #: The maximum number of dialects to remember: a server with a restart marker gets a new one at each restart.
 cdef enum: MOST_KINDS = 256
-cdef enum: MOST_MASTERS = 63  # MAX_MASTERS of the contract
 
 #: Texts for the values of enum hub_reason that carry none.
 _REASONS = ("", contract.NOT_ASKED, "not connected", "lagging", "too many replies owed", "buffer full", "no such command")
@@ -149,7 +148,7 @@ cdef class _Ticket:
         self.count += 1
         return 0
 
-    cdef int fill(self, hub *h, list requests, int need, int wait) except -1:
+    cdef int fill(self, hub *h, list requests, const hub_quorum *quorum, int wait) except -1:
         cdef const char *data[HUB_MAX_ARGS]
         cdef size_t sizes[HUB_MAX_ARGS]
         cdef Py_ssize_t j, count = len(requests)
@@ -160,11 +159,11 @@ cdef class _Ticket:
             self.room(count, len(args))
             for j in range(len(args)):
                 point(args[j], &data[j], &sizes[j])
-            self.add(hub_op_new(h, request.verb, need, wait, request.masters, request.resend_for, <int> len(args),
+            self.add(hub_op_new(h, request.verb, quorum, wait, request.masters, request.resend_for, <int> len(args),
                                 data, sizes))
         return 0
 
-    cdef int fill_batch(self, hub *h, object batch, int need, int wait) except -1:
+    cdef int fill_batch(self, hub *h, object batch, const hub_quorum *quorum, int wait) except -1:
         cdef const char *data[HUB_MAX_ARGS]
         cdef size_t sizes[HUB_MAX_ARGS]
         cdef Py_ssize_t i, j, count = batch.count, args = len(batch.args)
@@ -180,8 +179,18 @@ cdef class _Ticket:
             keep = at(columns[1], i)
             for j in range(args):
                 point(at(columns[2 + j], i), &data[j], &sizes[j])
-            self.add(hub_op_new(h, verb, need, wait, masters, keep, <int> args, data, sizes))
+            self.add(hub_op_new(h, verb, quorum, wait, masters, keep, <int> args, data, sizes))
         return 0
+
+
+cdef inline int read_quorum(object need, hub_quorum *quorum) except -1:
+    quorum.need = quorum.lists = 0
+    if type(need) is not int and isinstance(need, Quorums):
+        for masters, of_list in need.lists:
+            hub_quorum_add(quorum, masters, of_list)
+    else:
+        quorum.need = need
+    return 0
 
 
 cdef int point(object arg, const char **data, size_t *size) except -1:
@@ -338,12 +347,14 @@ cdef class NativeEngine:
             return socket.socket(fileno=fd)
         return None if tls is None else (<_TlsSocket> tls).end(whole)
 
-    def exchange(self, requests, int need, double timeout, int wait=0, double stall=0.0):
+    def exchange(self, requests, need, double timeout, int wait=0, double stall=0.0):
         cdef hub_state state
         cdef _Ticket ticket
+        cdef hub_quorum quorum
         if self._tls_used and self._inside():
             return self._refuse(requests)
-        ticket = self._ticket(requests, need, wait)
+        read_quorum(need, &quorum)
+        ticket = self._ticket(requests, &quorum, wait)
         try:
             with nogil:
                 state = hub_exchange(self._hub, &ticket.waiter, ticket.ops, ticket.count, timeout, stall)
@@ -370,21 +381,25 @@ cdef class NativeEngine:
             hub_close_loop_fd(self._hub)
         self._tickets.clear()
 
-    def submit(self, requests, int need, double timeout, int wait, double stall, context):
-        cdef _Ticket ticket = self._ticket(requests, need, wait)
+    def submit(self, requests, need, double timeout, int wait, double stall, context):
+        cdef hub_quorum quorum
+        cdef _Ticket ticket
         cdef void *owner
+        read_quorum(need, &quorum)
+        cdef bint awaited = quorum.need != 0
+        ticket = self._ticket(requests, &quorum, wait)
         ticket.context = context
-        if need:
+        if awaited:
             self._tickets.add(ticket)
             ticket.home = self._hub
             hub_retain(self._hub)
-        owner = <void *> ticket if need else NULL
+        owner = <void *> ticket if awaited else NULL
         if ticket.count == 1:  # done before another thread would have the GIL
             hub_submit(self._hub, &ticket.waiter, ticket.ops, 1, timeout, stall, owner)
         else:
             with nogil:
                 hub_submit(self._hub, &ticket.waiter, ticket.ops, ticket.count, timeout, stall, owner)
-        return ticket if need else None
+        return ticket if awaited else None
 
     def cancel(self, _Ticket ticket):
         with nogil:
@@ -444,6 +459,13 @@ cdef class NativeEngine:
                 return done != 0
             PyErr_CheckSignals()
 
+    def grow(self, int masters):
+        if not self._masters <= masters <= HUB_MAX_MASTERS:
+            raise ValueError(f"{self._masters} to {MAX_MASTERS} masters, not {masters}")
+        self._tls.extend([None] * (masters - self._masters))
+        hub_grow(self._hub, masters)
+        self._masters = masters
+
     def connection_state(self, int master):
         cdef hub_connection_state state
         self._check(master)
@@ -464,8 +486,8 @@ cdef class NativeEngine:
 
     def close(self, on_socket=socket.socket.close):
         cdef hub_connection_state state
-        cdef int master
-        cdef int fds[MOST_MASTERS]
+        cdef int master, masters
+        cdef int fds[HUB_MAX_MASTERS]
         if self._tls_used and self._inside():
             self._deferred.append(partial(self.close, on_socket))
             return
@@ -474,9 +496,9 @@ cdef class NativeEngine:
             hub_get_connection_state(self._hub, master, &state)
             whole.append(state.attached != 0)
         with nogil:
-            hub_close(self._hub, fds)
-        for master in range(self._masters):
-            sock = self._remains(master, fds[master], whole[master])
+            masters = hub_close(self._hub, fds)
+        for master in range(masters):
+            sock = self._remains(master, fds[master], master < len(whole) and whole[master])
             if sock is not None:
                 on_socket(sock)
         with nogil:
@@ -506,13 +528,13 @@ cdef class NativeEngine:
             kind = self._kinds[dialect] = self._made_kinds
         return kind
 
-    cdef _Ticket _ticket(self, object requests, int need, int wait):
+    cdef _Ticket _ticket(self, object requests, const hub_quorum *quorum, int wait):
         cdef _Ticket ticket = _Ticket.__new__(_Ticket)
         if type(requests) is Batch:
             ticket.batch = True
-            ticket.fill_batch(self._hub, requests, need, wait)
+            ticket.fill_batch(self._hub, requests, quorum, wait)
         else:
-            ticket.fill(self._hub, requests if type(requests) is list else list(requests), need, wait)
+            ticket.fill(self._hub, requests if type(requests) is list else list(requests), quorum, wait)
         return ticket
 
     cdef object _answers(self, _Ticket ticket):
@@ -520,12 +542,12 @@ cdef class NativeEngine:
         cdef size_t i
         if not ticket.batch:
             return [self._votes(ticket.ops[i]) for i in range(ticket.count)]
-        cdef list granted = [ticket.ops[i].granted for i in range(ticket.count)]
+        cdef list granted = [tally(ticket.ops[i]) for i in range(ticket.count)]
         cdef list sent = [ticket.ops[i].sent for i in range(ticket.count)]
         votes = {}
         for i in range(ticket.count):
             op = ticket.ops[i]
-            if op.granted < op.need or op.details is not NULL:
+            if not hub_has_quorum(op) or op.details is not NULL:
                 votes[i] = self._votes(op)
         return BatchVotes(granted, sent, votes)
 
@@ -571,7 +593,7 @@ cdef class NativeEngine:
         cdef hub_detail *detail = op.details
         details = {}
         if op.faulty:
-            for i in range(self._masters):
+            for i in range(op.master_count):
                 if REASON_NONE < op.reasons[i] < REASON_BROKEN:
                     details[i] = _REASONS[op.reasons[i]]
             while detail is not NULL:
@@ -579,8 +601,8 @@ cdef class NativeEngine:
                 whole = op.reasons[detail.master] == REASON_REPLY
                 details[detail.master] = text if whole else text.decode("utf-8", "replace")
                 detail = detail.next
-        cdef tuple values = PyTuple_New(self._masters)
-        for i in range(self._masters):
+        cdef tuple values = PyTuple_New(op.master_count)
+        for i in range(op.master_count):
             cast = vote(op.values[i])
             Py_INCREF(cast)
             PyTuple_SET_ITEM(values, i, cast)
@@ -604,6 +626,10 @@ cdef class NativeEngine:
             for call in deferred:
                 call()
         return 0
+
+
+cdef inline int tally(const hub_op *op) noexcept:
+    return op.granted if not op.quorum.lists or hub_has_quorum(op) else 0
 
 
 cdef object _FAULT = contract.FAULT, _NO_REPLY = contract.NO_REPLY  # looked up in no dictionary

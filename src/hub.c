@@ -50,10 +50,8 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     unlock_exclusive(h);
 }
 
-/* Whether the request has too few grants and gets no more: it is decided, or the hub is closing. */
-static int has_failed(const hub_op *op, int closing) {
-    return op->granted < op->need && (closing || op->decided);
-}
+/* Whether the request has no quorum and gets no more grants: it is decided, or the hub is closing. */
+static int has_failed(const hub_op *op, int closing) { return (closing || op->decided) && !hub_has_quorum(op); }
 
 /* Appends the rollbacks of requests that failed and whose replies are pending. A request that was granted must not be
  * rolled back: the next connection, or another process that has the token, may have a vote of it counted before this
@@ -115,7 +113,8 @@ static void roll_back_undecided(hub *h, hub_waiter *w) REQUIRES(h) {
     for (; w; w = w->next) {
         for (size_t i = 0; i < w->count; i++) {
             hub_op *op = w->ops[i];
-            for (int m = 0; m < h->masters && !op->decided && op->granted < op->need; m++) {
+            if (op->decided || hub_has_quorum(op)) continue;
+            for (int m = 0; m < op->master_count; m++) {
                 hub_link *l = &h->links[m];
                 if (l->state != LINK_UP || op->values[m] <= 0) continue;
                 int verb = l->dialect[op->verb]->rollback_verb;
@@ -125,19 +124,30 @@ static void roll_back_undecided(hub *h, hub_waiter *w) REQUIRES(h) {
     }
 }
 
-void hub_close(hub *h, int *fds) {
+int hub_close(hub *h, int *fds) {
+    int closed = 0;
     lock_exclusive(h);
     roll_back_undecided(h, h->waiting.first);
     roll_back_undecided(h, h->subs.waiting.first);
-    for (int i = 0; i < h->masters; i++) fds[i] = end_link_unlocks(h, i, 1);
+    for (; closed < hub_masters(h); closed++) fds[closed] = end_link_unlocks(h, closed, 1);
     unlock_exclusive(h);
+    return closed;
+}
+
+int hub_grow(hub *h, int masters) {
+    hub_lock(h);
+    int before = hub_masters(h);
+    for (int i = before; i < masters; i++) h->links[i].fd = -1;
+    if (masters > before) __atomic_store_n(&h->masters, masters, __ATOMIC_RELEASE);
+    hub_unlock(h);
+    return masters >= before;
 }
 
 /* Resends one request to each master that answered with a transient error. Its reply tells whether the others can
  * follow. */
 static void retry_transient(hub *h) REQUIRES(h) {
     int64_t now = hub_now();
-    for (int i = 0; i < h->masters; i++) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         /* Not by the state: while a connection is detached its output is sent without the mutex. */
         if (!(h->up & BIT(i)) || !l->resend_size || now < l->retry_at) continue;
@@ -155,7 +165,7 @@ void hub_maintain(hub *h) {
 }
 
 static int is_drained(hub *h) {
-    for (int i = 0; i < h->masters; i++) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         if (l->state == LINK_UP && !l->lagging_since &&
             (l->pending_size || buffer_size(&l->out) || buffer_size(&l->sending)))
@@ -203,7 +213,7 @@ uint64_t hub_breaks(hub *h) { return __atomic_load_n(&h->breaks, __ATOMIC_ACQUIR
 static void reset_process_state(hub *h) {
     *h = (hub){
         .references = h->references,
-        .masters = h->masters,
+        .masters = hub_masters(h),
         .max_pending = h->max_pending,
         .max_buffer = h->max_buffer,
         .max_resend = h->max_resend,
@@ -230,17 +240,15 @@ hub *hub_new(int masters, size_t max_pending, size_t max_buffer, size_t max_rese
     hub *h = calloc(1, sizeof *h);
     if (!h) return NULL;
     h->references = 1;
-    h->links = calloc((size_t)masters, sizeof *h->links);
-    h->fds = calloc((size_t)masters + 1, sizeof *h->fds);
-    h->masters = masters;
+    h->links = calloc(HUB_MAX_MASTERS, sizeof *h->links);
+    h->fds = calloc(HUB_MAX_MASTERS + 1, sizeof *h->fds);
     h->max_pending = max_pending;
     h->max_buffer = max_buffer;
     h->max_resend = max_resend;
     h->lag_after = hub_later(0, lag_after < MAX_LAG_AFTER ? lag_after : MAX_LAG_AFTER);
     h->parallel = (char)parallel;
     reset_process_state(h);
-    for (int i = 0; h->links && i < masters; i++) h->links[i].fd = -1;
-    if (h->links && h->fds && !wakefd_open(h->kick) && hub_register(h)) return h;
+    if (h->links && h->fds && hub_grow(h, masters) && !wakefd_open(h->kick) && hub_register(h)) return h;
     hub_free(h);
     return NULL;
 }
@@ -249,7 +257,7 @@ void hub_free(hub *h) {
     hub_stop_helper(h);
     hub_close_loop_fd(h);
     hub_lock(h);
-    for (int i = 0; h->links && i < h->masters; i++) {
+    for (int i = 0, n = hub_masters(h); h->links && i < n; i++) {
         int fd = link_close(&h->links[i], 0);
         if (fd >= 0) close(fd);
         link_clear(&h->links[i]);
@@ -264,7 +272,7 @@ void hub_retain(hub *h) { __atomic_add_fetch(&h->references, 1, __ATOMIC_RELAXED
 void hub_release(hub *h) {
     if (__atomic_sub_fetch(&h->references, 1, __ATOMIC_ACQ_REL)) return;
     hub_unregister(h);
-    for (int i = 0; h->links && i < h->masters; i++) hub_free_sub_table(&h->links[i].subs);
+    for (int i = 0, n = hub_masters(h); h->links && i < n; i++) hub_free_sub_table(&h->links[i].subs);
     free(h->links);
     free(h->fds);
     free(h);
@@ -275,7 +283,7 @@ void hub_release(hub *h) {
  * exist here. A waiter may belong to this thread, where a signal handler forked: see hub_fail_inherited. */
 void hub_reset_after_fork(hub *h, int whole) {
     int mine = 0;
-    for (int i = 0; i < h->masters; i++) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         char interrupted = __atomic_load_n(&l->transport_busy, __ATOMIC_ACQUIRE) &&
                            pthread_equal(l->transport_thread, pthread_self());

@@ -33,7 +33,9 @@
 /* Votes that are no number: no reply yet, and a fault. NO_REPLY and FAULT of the contract. */
 #define HUB_NO_REPLY INT64_MIN
 #define HUB_FAULT (INT64_MIN + 1)
+#define HUB_MAX_MASTERS 63 /* MAX_MASTERS of engine/messages.py */
 #define HUB_MAX_ARGS 8
+#define HUB_MAX_LISTS 2 /* MAX_LISTS of engine/messages.py */
 #define HUB_MAX_DETAIL 1024 /* bytes of a reply that is stored as a detail: MAX_DETAIL of the contract */
 /* Bytes of pushes and attributes: UNASKED, UNASKED_LEAST and UNASKED_PER_BYTE of the contract. */
 #define HUB_UNASKED (16 << 10)
@@ -65,11 +67,24 @@ typedef struct { /* mutex */
     hub_waiter *first, *last;
 } hub_waiters;
 
+/* What decides a request: any `need` masters that grant; or of each list so many of its masters. */
+typedef struct { /* constant */
+    int need;         /* constant: fewer grants are no quorum */
+    int most_against; /* constant: so many votes against, or fewer, prevent no quorum; hub_op_new sets it */
+    int lists;        /* constant: 0: any `need` masters are a quorum */
+    struct { uint64_t masters; int need; } list[HUB_MAX_LISTS];
+} hub_quorum;
+
+/* Adds a list. A quorum without lists begins with zeros. */
+void hub_quorum_add(hub_quorum *quorum, uint64_t masters, int need);
+
 /* One request. Its waiter, each of its pending replies and each resend queue hold a reference.
  * Invariant: once it is decided its votes do not change, so its owner reads them without the mutex. */
 typedef struct hub_op {
     int references;          /* atomic */
-    int verb, need;          /* constant */
+    int verb;                /* constant */
+    int master_count;        /* constant: number of values */
+    hub_quorum quorum;       /* constant */
     int granted, refused, faulty; /* mutex: number of votes */
     int pending;             /* mutex: masters that owe the reply that counts */
     char decided;            /* mutex */
@@ -176,9 +191,11 @@ void hub_free(hub *h);
 void hub_retain(hub *h);
 void hub_release(hub *h);
 
-hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double resend_for, int args,
+hub_op *hub_op_new(hub *h, int verb, const hub_quorum *quorum, int wait, uint64_t masters, double resend_for, int args,
                    const char **data, const size_t *sizes);
 void hub_op_release(hub_op *op);
+/* Whether the masters that granted are a quorum. */
+int hub_has_quorum(const hub_op *op);
 
 /* Submit and wait. After HUB_SIGNALS run the signal handlers, then call hub_wait, or hub_leave to give up. */
 enum hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout);
@@ -199,11 +216,15 @@ int64_t hub_next_timeout(hub *h);
 /* Takes ownership of the templates, and of fd unless there is a transport. Equal dialects have equal `kind`. */
 void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                 int verbs, int kind);
+/* The hub has so many masters from now on, at most HUB_MAX_MASTERS. The new ones are not attached; requests keep
+ * their number of values. Returns 0 if the hub has more than so many. */
+int hub_grow(hub *h, int masters);
 /* Half-closes the connection and returns its fd for the caller to close. Returns -1 if the connection was
  * broken (its fd is closed), has a transport, or does not exist. */
 int hub_detach(hub *h, int master);
-/* Detaches all connections, into fds. Rolls back the undecided requests on the masters that granted them. */
-void hub_close(hub *h, int *fds);
+/* Detaches all connections, into fds (HUB_MAX_MASTERS). Rolls back the undecided requests on the masters that granted
+ * them. Returns the number of masters. */
+int hub_close(hub *h, int *fds);
 void hub_maintain(hub *h);
 int hub_drain(hub *h, double timeout);
 void hub_get_connection_state(hub *h, int master, hub_connection_state *state);

@@ -8,7 +8,7 @@ cdef extern from "sys/types.h" nogil:
 
 
 cdef extern from "hub.h" nogil:
-    enum: HUB_MAX_ARGS
+    enum: HUB_MAX_ARGS, HUB_MAX_MASTERS
     int64_t HUB_NO_REPLY
     int64_t HUB_FAULT
     enum: REASON_NONE, REASON_BROKEN, REASON_REPLY
@@ -27,8 +27,12 @@ cdef extern from "hub.h" nogil:
         size_t size
         char *text
 
+    ctypedef struct hub_quorum:
+        int need, lists
+
     ctypedef struct hub_op:
-        int granted, refused, faulty, need
+        int granted, refused, faulty, master_count
+        hub_quorum quorum
         uint64_t sent
         hub_detail *details
         unsigned char *reasons
@@ -65,9 +69,11 @@ cdef extern from "hub.h" nogil:
     void hub_free(hub *h)
     void hub_retain(hub *h)
     void hub_release(hub *h)
-    hub_op *hub_op_new(hub *h, int verb, int need, int wait, uint64_t masters, double resend_for, int args,
-                       const char **data, const size_t *sizes)
+    void hub_quorum_add(hub_quorum *quorum, uint64_t masters, int need)
+    hub_op *hub_op_new(hub *h, int verb, const hub_quorum *quorum, int wait, uint64_t masters, double resend_for,
+                       int args, const char **data, const size_t *sizes)
     void hub_op_release(hub_op *op)
+    bint hub_has_quorum(const hub_op *op)
     hub_state hub_exchange(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout)
     hub_state hub_wait(hub *h, hub_waiter *w)
     void hub_leave(hub *h, hub_waiter *w)
@@ -80,7 +86,8 @@ cdef extern from "hub.h" nogil:
     void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                     int verbs, int kind)
     int hub_detach(hub *h, int master)
-    void hub_close(hub *h, int *fds)
+    int hub_grow(hub *h, int masters)
+    int hub_close(hub *h, int *fds)
     void hub_maintain(hub *h)
     int hub_drain(hub *h, double timeout)
     void hub_get_connection_state(hub *h, int master, hub_connection_state *state)

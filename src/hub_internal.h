@@ -91,12 +91,12 @@ typedef struct {
 struct THREAD_SAFETY(capability("mutex")) hub {
     /* A child of fork keeps these: */
     int references;             /* atomic */
-    int masters;                /* constant */
+    int masters;                /* atomic: see hub_masters */
     size_t max_pending, max_buffer, max_resend; /* constant */
     int64_t lag_after;          /* constant: ns */
     char parallel;              /* constant */
-    struct pollfd *fds;         /* leader: the kick, then the connections of the round */
-    hub_link *links;            /* constant: by master */
+    struct pollfd *fds;         /* leader: the kick, then the connections of the round; room for HUB_MAX_MASTERS */
+    hub_link *links;            /* constant: by master; room for HUB_MAX_MASTERS */
     uint64_t breaks;            /* atomic */
     unsigned generation;        /* constant: number of forks from the first process to this one */
     hub *list_next, **list_pprev; /* list mutex */
@@ -134,11 +134,16 @@ static inline int64_t hub_later(int64_t now, double seconds) {
     return seconds < 1e9 ? now + (int64_t)(seconds * 1e9) : FOREVER;
 }
 
+/* The number of masters grows at any time, also while a thread leads a round without the mutex. A new master is in
+ * no round and has no connection before it is attached. */
+static inline int hub_masters(const hub *h) { return __atomic_load_n(&h->masters, __ATOMIC_ACQUIRE); }
+
 /* request.c: votes. Only the first vote of each master counts. */
 static inline int hub_has_voted(const hub_op *op, int master) { return op->values[master] != HUB_NO_REPLY; }
 void hub_count_vote(hub_op *op, int master, int64_t value);
 void hub_count_fault(hub_op *op, int master, enum hub_reason reason, const char *text, size_t size);
-int hub_is_determined(const hub *h, const hub_op *op);
+int hub_is_quorum(const hub_op *op, uint64_t masters); /* of a mask of masters */
+int hub_is_determined(const hub_op *op);
 
 /* subscriptions.c: subscriptions, and what changes their votes. */
 int hub_subscribe(hub *h, hub_op *op, int master, int watch) REQUIRES(h); /* 0 without memory */

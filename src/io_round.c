@@ -78,7 +78,7 @@ static int begin_round(hub *h) REQUIRES(h) {
     int used = 1, flushed = 0, owing = 0, deferred = hub_defers_flush(h);
     h->fds[0] = (struct pollfd){h->kick[0], POLLIN, 0};
     if (!deferred) h->output_pending = 0, h->unflushed_requests = 0;
-    for (int i = 0; i < h->masters; i++) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         l->in_round = 0;
         if (l->state != LINK_UP) continue;
@@ -102,7 +102,7 @@ static int begin_round(hub *h) REQUIRES(h) {
 /* Sends, and sets the events to poll for. Returns 0 if a signal came. */
 static int send_all(hub *h) {
     int at = 1, no_signal = 1;
-    for (int i = 0; i < h->masters; i++) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         if (!l->in_round) continue;
         if (buffer_size(&l->sending) && !l->failure[0]) no_signal &= link_send(l);
@@ -122,7 +122,7 @@ int hub_poll(struct pollfd *fds, int used, int64_t timeout) {
 }
 
 static int wait_for_events(hub *h, int used, int64_t timeout) {
-    for (int i = 0; i < h->masters; i++)
+    for (int i = 0, n = hub_masters(h); i < n; i++)
         if (h->links[i].in_round && h->links[i].failure[0]) timeout = 0;
     return hub_poll(h->fds, used, timeout);
 }
@@ -130,7 +130,7 @@ static int wait_for_events(hub *h, int used, int64_t timeout) {
 /* Receives from each connection that is readable. Returns 0 if a signal came. */
 static int receive_all(hub *h) {
     int at = 1, no_signal = 1;
-    for (int i = 0; i < h->masters; i++) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         if (!l->in_round) continue;
         if (h->fds[at++].revents & ~POLLOUT && !l->failure[0]) no_signal &= link_receive(l);
@@ -231,7 +231,7 @@ static const char *process_reply(hub *h, int master, enum reply_kind kind, reply
     const hub_template *fallback = l->dialect[op->verb]->fallback;
     /* No fallback for a request that is decided and need not arrive: its rollback may be on the way, and the
      * fallback would follow it. */
-    int wanted = !op->decided || op->resend_for || !op->need;
+    int wanted = !op->decided || op->resend_for || !op->quorum.need;
     if (kind == REPLY_OTHER && fallback && wanted && slot.kind == SLOT_REPLY && is_noscript(reply) &&
         link_encode(l, fallback, op) && link_add_pending(l, fallback, op, slot.sent, SLOT_FALLBACK)) {
         h->output_pending = 1;
@@ -307,7 +307,7 @@ static void process_round(hub *h, int events) REQUIRES(h) {
     int64_t now = hub_now();
     if (events > 0) drain_kick(h);
     if (!events) h->lead.expects_replies = 0;
-    for (int i = 0; i < h->masters; i++) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         if (!l->in_round) continue;
         int answered = l->received && process_input(h, i, now);
@@ -325,7 +325,7 @@ void hub_flush_now_unlocks(hub *h) {
     hub_unlock(h);
     send_all(h);
     hub_lock(h);
-    for (int i = 0; i < h->masters; i++)
+    for (int i = 0, n = hub_masters(h); i < n; i++)
         if (h->links[i].in_round && h->links[i].failure[0]) break_link(h, i, h->links[i].failure);
     hub_loop_update_output(h);
 }

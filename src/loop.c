@@ -28,7 +28,7 @@ void hub_loop_set_input(hub *h, hub_link *l, int on) {
 
 void hub_loop_update_output(hub *h) {
     if (h->loop.fd < 0) return;
-    for (int i = 0; i < h->masters; i++) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         char output = buffer_size(&l->sending) || buffer_size(&l->out);
         if (!l->in_loop || l->in_loop_output == output) continue;
@@ -46,7 +46,7 @@ int hub_loop_fd(hub *h) {
             wakefd_close(loop->wakefd);
         } else {
             loop_fd_add(loop->fd, loop->wakefd[0]);
-            for (int i = 0; i < h->masters; i++)
+            for (int i = 0, n = hub_masters(h); i < n; i++)
                 if (h->links[i].state == LINK_UP) hub_loop_set_input(h, &h->links[i], 1);
             if (!h->lead.taken) hub_loop_update_output(h); /* otherwise the leader will do so */
             if (loop->decided.first) hub_notify_loop(h);
@@ -67,7 +67,7 @@ static void abandon_loop_waiters(hub *h, hub_waiter *w) REQUIRES(h) {
 void hub_close_loop_fd(hub *h) {
     hub_loop *loop = &h->loop;
     hub_lock(h);
-    for (int i = 0; h->links && i < h->masters; i++) h->links[i].in_loop = 0;
+    for (int i = 0, n = hub_masters(h); h->links && i < n; i++) h->links[i].in_loop = 0;
     if (loop->fd >= 0) close(loop->fd);
     wakefd_close(loop->wakefd);
     loop->fd = -1;

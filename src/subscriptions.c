@@ -110,7 +110,7 @@ static void unlist_vote(sub_table *table, hub_sub_vote *vote) {
 int hub_subscribe(hub *h, hub_op *op, int master, int watch) {
     hub_sub *sub = op->sub;
     if (!sub) {
-        size_t n = (size_t)h->masters;
+        size_t n = (size_t)op->master_count;
         if (!op->args || !(sub = malloc(sizeof *sub + n * sizeof sub->votes[0]))) return 0;
         *sub = (hub_sub){.op = op, .watch = watch, .deadline = FOREVER};
         sub->hash = hash_of(op->arg[0].data, op->arg[0].size);
@@ -132,29 +132,33 @@ void hub_unsubscribe(hub *h, hub_op *op) {
     *sub->pprev = sub->next;
     if (sub->next) sub->next->pprev = sub->pprev;
     sub->pprev = NULL;
-    for (int i = 0; i < h->masters; i++) unlist_vote(&h->links[i].subs, &sub->votes[i]);
+    for (int i = 0; i < op->master_count; i++) unlist_vote(&h->links[i].subs, &sub->votes[i]);
     if (op->waiter) op->waiter->subscribed--;
 }
 
-/* A subscription ends when the `need` masters that are first to have granted, or expired, have done so. */
-static int64_t subscription_deadline(const hub *h, const hub_op *op) {
-    int64_t first[64];
+/* A subscription ends when the masters that have granted or expired are a quorum. */
+static int64_t subscription_deadline(const hub_op *op) {
+    struct { int64_t when; uint64_t master; } first[64]; /* the earliest first */
     int count = 0;
-    for (int i = 0; i < h->masters; i++) {
+    for (int i = 0; i < op->master_count; i++) {
         int64_t when = op->values[i] > 0 ? 0 : op->sub->votes[i].expires;
         if (when == FOREVER || op->values[i] == HUB_FAULT) continue;
         int at = count++;
-        for (; at && first[at - 1] > when; at--) first[at] = first[at - 1];
-        first[at] = when;
+        for (; at && first[at - 1].when > when; at--) first[at] = first[at - 1];
+        first[at].when = when;
+        first[at].master = BIT(i);
     }
-    return count < op->need ? FOREVER : first[op->need - 1];
+    uint64_t ended = 0;
+    for (int i = 0; i < count; i++)
+        if (hub_is_quorum(op, ended |= first[i].master)) return first[i].when;
+    return FOREVER;
 }
 
 /* A vote was counted, or its expiry is known. */
 static void on_subscription_change(hub *h, hub_op *op) REQUIRES(h) {
     hub_decide_if_determined(h, op);
     if (op->decided) return;
-    op->sub->deadline = subscription_deadline(h, op);
+    op->sub->deadline = subscription_deadline(op);
     if (op->waiter) hub_move_deadline_earlier(h, op->waiter, op->sub->deadline);
 }
 

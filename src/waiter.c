@@ -185,7 +185,7 @@ void hub_move_deadline_earlier(hub *h, hub_waiter *w, int64_t deadline) {
 }
 
 void hub_decide_if_determined(hub *h, hub_op *op) {
-    if (!op->decided && hub_is_determined(h, op)) hub_decide(h, op);
+    if (!op->decided && hub_is_determined(op)) hub_decide(h, op);
 }
 
 void hub_restart_idle_timeout(hub_waiter *w, int64_t now) {
@@ -252,7 +252,7 @@ static enum hub_state lead_as_subscriber_unlocks(hub *h, hub_waiter *w) REQUIRES
 static int build_pollfds(hub *h, struct pollfd *fds) REQUIRES(h) {
     int used = 1;
     fds[0] = (struct pollfd){h->kick[0], POLLIN, 0};
-    for (int i = 0; i < h->masters; i++) {
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         short events = buffer_size(&l->sending) ? POLLIN | POLLOUT : POLLIN;
         if (l->state == LINK_UP) fds[used++] = (struct pollfd){l->fd, events, 0};
@@ -288,14 +288,14 @@ static enum hub_state poll_for_subscribers_unlocks(hub *h, hub_waiter *w, int64_
 
 static uint64_t target_masters(hub *h, const hub_op *op) REQUIRES(h) {
     uint64_t all = op->masters & h->up, healthy = all & ~h->lagging;
-    return !op->resend_for && __builtin_popcountll(healthy) >= op->need ? healthy : all;
+    return !op->resend_for && hub_is_quorum(op, healthy) ? healthy : all;
 }
 
 static void submit_op(hub *h, hub_op *op, int64_t now) REQUIRES(h) {
     uint64_t to = target_masters(h, op);
     hub_copy copy = {NULL, 0};
     op->resend_until = op->resend_for < FOREVER - now ? now + op->resend_for : FOREVER;
-    for (int i = 0; i < h->masters; i++) {
+    for (int i = 0; i < op->master_count; i++) {
         hub_link *l = &h->links[i];
         enum hub_reason reason;
         if (to & BIT(i)) reason = hub_append(h, l, op, now, &copy);
@@ -310,7 +310,7 @@ static void submit_op(hub *h, hub_op *op, int64_t now) REQUIRES(h) {
         int broken = reason == REASON_NOT_CONNECTED && l->state == LINK_BROKEN;
         hub_count_fault(op, i, broken ? REASON_BROKEN : reason, broken ? l->broken : NULL, strlen(l->broken));
     }
-    if (op->need) hub_decide_if_determined(h, op);
+    if (op->quorum.need) hub_decide_if_determined(h, op);
     else hub_decide(h, op);
 }
 
@@ -370,7 +370,7 @@ static enum hub_state wait_decided_and_unlock(hub *h, hub_waiter *w, hub_waiter 
 void hub_fail_inherited(hub *h, hub_waiter *w) {
     for (size_t i = 0; i < w->count; i++) {
         hub_op *op = w->ops[i];
-        for (int master = 0; master < h->masters; master++)
+        for (int master = 0; master < op->master_count; master++)
             hub_count_fault(op, master, REASON_NOT_CONNECTED, NULL, 0);
         op->decided = 1;
         op->waiter = NULL;

@@ -7,6 +7,9 @@ nothing of locks. Both engines keep these rules; ``tests/contract`` checks them:
 2. A request is decided at the first of these: what ``wait`` says; the last reply that is pending; the end of
    ``timeout``; if ``stall`` is set, that many seconds without a reply to any request of the same call. With
    ``need=0`` a request is decided when the connections have it: no caller waits for its replies.
+   ``need`` says what a quorum is: a number of grants of any masters, or :class:`Quorums`, a number of grants
+   of each list of masters. Of Quorums, a master in both lists counts in both, a vote of a master in no list
+   counts for nothing, and a master that the engine does not have never grants.
 3. A master executes the commands of one connection in the order of submission.
 4. A reply goes to the request that it answers. A reply that comes after the decision is dropped.
 5. A reply breaks its connection if it cannot be parsed, if no request is pending, or if its request cannot
@@ -18,7 +21,7 @@ nothing of locks. Both engines keep these rules; ``tests/contract`` checks them:
    holds after an error of ``TRANSIENT_ERRORS``, unless its command has a ``rollback_verb``: ``maintain``
    resends one of these requests at most every ``RETRY_AFTER``; all of them follow as soon as the master has
    executed a request with ``resend_for``. Any other request is sent at most once.
-8. A lagging master gets no request while ``need`` healthy masters remain.
+8. A lagging master gets no request while healthy masters remain that can be a quorum, of each list.
 9. Every buffer and queue has a bound; beyond it the vote is FAULT. A reply has a bound
    (``wire.resp.MAX_REPLY``), and so has a push (``MAX_PUSH``), in bytes and in depth. The work for a reply is
    linear in its bytes, however few of them come at a time.
@@ -32,10 +35,11 @@ nothing of locks. Both engines keep these rules; ``tests/contract`` checks them:
     other reply is a FAULT. From the submission on, a push ``invalidate`` on the master's connection grants
     (with 1) what it names; a push with null names every key. An open vote is NO_REPLY, and no reply is
     pending for it.
-    A subscription is decided, whatever ``wait`` and ``stall`` say, by ``need`` grants; by so many faults that
-    these can no longer come; or by time: at the end of ``timeout``, or earlier, when the first ``need``
-    masters have granted or expired. Every ``attach`` ends all subscriptions, so that their callers ask again,
-    on the new connection too. A thread that waits for subscriptions only never keeps leadership.
+    A subscription is decided, whatever ``wait`` and ``stall`` say, by a quorum of grants; by so many faults
+    that no quorum can come any more; or by time: at the end of ``timeout``, or earlier, at the first moment
+    at which the masters that have granted or expired are a quorum. Every ``attach`` ends all subscriptions,
+    so that their callers ask again, on the new connection too. A thread that waits for subscriptions only
+    never keeps leadership.
 12. A push ``invalidate`` with null (FLUSHALL, FLUSHDB, a full resynchronization) breaks its connection, with
     FLUSHED as the reason. So does a reply of NOT_MASTER_ERRORS, after its vote. The master must be probed
     again before its next vote counts.
@@ -56,14 +60,15 @@ from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, overload
 
 from ..wire.commands import Dialect
+from .messages import FAULT as FAULT
+from .messages import MAX_MASTERS as MAX_MASTERS
+from .messages import NO_REPLY as NO_REPLY
 from .messages import Batch as Batch
 from .messages import BatchVotes as BatchVotes
+from .messages import Quorums as Quorums
 from .messages import Request as Request
 from .messages import Votes as Votes
 
-#: Votes that are not numbers from a master: no reply yet; and failed, not sent, or an error reply.
-NO_REPLY = -(1 << 63)
-FAULT = NO_REPLY + 1
 #: Details of faults that say nothing about a master: the request was not for it, or the master was skipped.
 NOT_ASKED = "not asked"
 SKIP_REASONS = frozenset({"lagging", "not connected"})
@@ -100,15 +105,13 @@ RETRY_AFTER = 0.1
 LAG_AFTER = 0.05
 LAG_ROUND_TRIPS = 10
 
-#: More masters make no lock safer, and masks of masters have 64 bits in C.
-MAX_MASTERS = 63
-
 
 class Wait(IntEnum):
     """What decides a request.
 
-    EARLY: ``need`` grants, or so many refusals and faults that these can no longer come. CERTAIN: ``need``
-    grants, or so many refusals alone, because a master that fails has not refused. ALL: every reply.
+    EARLY: a quorum of grants, or so many refusals and faults, of some list, that it can no longer come.
+    CERTAIN: a quorum of grants, or so many refusals alone, because a master that fails has not refused. ALL:
+    every reply.
     """
 
     EARLY = 0
@@ -177,26 +180,32 @@ class Engine(Protocol):
 
     @overload
     def exchange(
-        self, requests: Sequence[Request], need: int, timeout: float, wait: int = ..., stall: float = ...
+        self,
+        requests: Sequence[Request],
+        need: int | Quorums,
+        timeout: float,
+        wait: int = ...,
+        stall: float = ...,
     ) -> list[Votes]: ...
 
     @overload
     def exchange(
-        self, requests: Batch, need: int, timeout: float, wait: int = ..., stall: float = ...
+        self, requests: Batch, need: int | Quorums, timeout: float, wait: int = ..., stall: float = ...
     ) -> BatchVotes: ...
 
     def exchange(
         self,
         requests: Sequence[Request] | Batch,
-        need: int,
+        need: int | Quorums,
         timeout: float,
         wait: int = Wait.EARLY,
         stall: float = 0.0,
     ) -> list[Votes] | BatchVotes:
         """Send requests and wait up to ``timeout`` seconds for their decisions. Returns their votes in order.
 
-        ``wait``: a :class:`Wait`. ``stall``: seconds, see rule 2; 0.0 means none. Raises what a signal
-        handler raises (KeyboardInterrupt): the requests may have been sent then.
+        ``need``: what a quorum is, and ``stall``: seconds, 0.0 means none; see rule 2. ``wait``: a
+        :class:`Wait`. Raises what a signal handler raises (KeyboardInterrupt): the requests may have been
+        sent then.
         """
 
     # --- for an event loop: no call waits; one thread makes all of them ---
@@ -210,7 +219,7 @@ class Engine(Protocol):
     def submit(
         self,
         requests: Sequence[Request] | Batch,
-        need: int,
+        need: int | Quorums,
         timeout: float,
         wait: int,
         stall: float,
@@ -246,6 +255,13 @@ class Engine(Protocol):
         """Wait up to ``timeout`` seconds until only lagging masters owe replies.
 
         Returns whether that is so.
+        """
+
+    def grow(self, masters: int) -> None:
+        """Have so many masters from now on; the new ones are not connected.
+
+        Requests under way keep their number of votes. Raises ValueError for fewer masters than before, or
+        more than MAX_MASTERS.
         """
 
     def connection_state(self, master: int) -> ConnectionState:

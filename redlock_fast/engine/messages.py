@@ -1,8 +1,18 @@
-"""Requests to an engine, and the votes that it returns. Plain values without behaviour."""
+"""Requests to an engine, the quorums that decide them, and the votes that it returns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
+
+#: Votes that are not numbers from a master: no reply yet; and failed, not sent, or an error reply.
+NO_REPLY = -(1 << 63)
+FAULT = NO_REPLY + 1
+#: More masters make no lock safer, and masks of masters have 64 bits in C.
+MAX_MASTERS = 63
+#: A request is decided by so many lists at most: those of a change from one set of masters to the next.
+MAX_LISTS = 2
 
 
 class Request:
@@ -63,12 +73,47 @@ class Batch:
         return [Request(self.verb, *row) for row in zip(args, masters, resend_for, strict=True)]
 
 
+@dataclass(frozen=True, slots=True)
+class Quorums:
+    """The quorums of one list of masters, or of two: a request needs all of them.
+
+    ``lists``: for each list, the bit mask of its masters and how many of them must grant. A master that is in
+    both lists counts in both. Raises ValueError if a list can never, or always, have its quorum.
+    """
+
+    lists: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.lists) <= MAX_LISTS:
+            raise ValueError(f"1 to {MAX_LISTS} lists of masters, not {len(self.lists)}")
+        for mask, need in self.lists:
+            if not 0 < mask < 1 << MAX_MASTERS:
+                raise ValueError(f"1 to {MAX_MASTERS} masters, not the mask {mask:#x}")
+            if not 1 <= need <= mask.bit_count():
+                raise ValueError(f"a quorum of {need} in a list of {mask.bit_count()} masters")
+
+    def within(self, masters: int) -> bool:
+        """Whether the masters of this bit mask are a quorum of each list."""
+        return all((masters & mask).bit_count() >= need for mask, need in self.lists)
+
+    def granted(self, values: Sequence[int]) -> bool:
+        """Whether each list has its quorum. ``values``: a vote per master, as of :class:`Votes`."""
+        return self.within(sum([1 << master for master, value in enumerate(values) if value > 0]))
+
+    def impossible(self, values: Sequence[int], faults: bool) -> bool:
+        """Whether some list can have no quorum any more: by its refusals, and its faults if ``faults``."""
+        least = FAULT if faults else FAULT + 1
+        return not self.within(
+            ~sum([1 << master for master, value in enumerate(values) if least <= value <= 0])
+        )
+
+
 class Votes:
     """The votes of the masters for one request.
 
     ``values``: one number per master: > 0 grants, 0 or less refuses, FAULT, NO_REPLY.
     ``sent``: bit mask of the masters that were asked.
-    ``granted``, ``refused``, ``faulty``: number of each.
+    ``granted``, ``refused``, ``faulty``: number of each, of all masters.
     ``details``: for masters with FAULT, the reason: text, or the reply as bytes in RESP if it is no longer
     than MAX_DETAIL.
     """
@@ -95,9 +140,10 @@ class Votes:
 class BatchVotes:
     """The votes of the masters for a :class:`Batch`.
 
-    ``granted``, ``sent``: as in :class:`Votes`, a list each with one entry for each request.
-    ``votes``: by number of the request, the votes of each request that got less than ``need`` grants, or that
-    got a fault from a master that was asked.
+    ``granted``, ``sent``: as in :class:`Votes`, a list each with one entry for each request. If the batch was
+    decided by :class:`Quorums`, ``granted`` is 0 for each request that has not the quorums.
+    ``votes``: by number of the request, the votes of each request that has no quorum, or that got a fault
+    from a master that was asked.
     """
 
     __slots__ = ("granted", "sent", "votes")

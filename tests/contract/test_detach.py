@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from support.fleet import NATIVE, PLAIN, SOON, TOKEN, MakeFleet, acquire, del_words, release, set_words
-from support.scripted import granting, silent, tcp_pair
+from support.fleet import (
+    LONG,
+    NATIVE,
+    PLAIN,
+    SOON,
+    TOKEN,
+    MakeFleet,
+    acquire,
+    del_words,
+    release,
+    set_words,
+)
+from support.scripted import granting, refusing, silent, tcp_pair
 from support.waiting import DEADLINE
 
-from redlock_fast.engine.contract import FAULT, Wait
+from redlock_fast.engine.contract import FAULT, Quorums, Wait
+
+#: Masters 0 to 2, and 2 to 4: master 2 is in both lists.
+JOINT = Quorums(((0b00111, 2), (0b11100, 2)))
 
 
 def test_detach_writes_the_undo_of_what_has_failed(fleet: MakeFleet) -> None:
@@ -84,6 +98,48 @@ def test_closing_leaves_what_a_quorum_granted(fleet: MakeFleet) -> None:
     assert f.session(2).ended.wait(DEADLINE)
     assert f.session(2).commands == [set_words(b"refill"), set_words(b"k")]
     assert [f.session(n).commands for n in (0, 1)] == [[set_words(b"k")]] * 2
+
+
+def test_detach_undoes_what_has_the_quorum_of_one_list_only(fleet: MakeFleet) -> None:
+    f = fleet(granting, silent, granting, refusing, refusing)
+    assert f.ask(acquire(b"k", f.all), JOINT).granted == 2
+    f.session(1).wait_commands(1)
+    f.detach(1)
+    assert f.session(1).commands == [set_words(b"k"), del_words(b"k")]
+
+
+def test_detach_takes_back_no_vote_of_two_quorums(fleet: MakeFleet) -> None:
+    f = fleet(granting, silent, granting, granting, silent)
+    assert f.ask(acquire(b"granted", f.all), JOINT).granted == 3
+    undecided = f.ask_meanwhile(acquire(b"undecided", 0b10111), JOINT, wait=Wait.ALL)
+    for number in (1, 4):
+        f.detach(number)
+        assert f.session(number).commands == [set_words(b"granted"), set_words(b"undecided")]
+    assert not JOINT.granted(undecided.result(SOON).values)
+
+
+def test_closing_takes_back_what_one_list_only_has_granted(fleet: MakeFleet) -> None:
+    f = fleet(granting, granting, silent, silent, granting)
+    under_way = f.ask_meanwhile(acquire(b"k", f.all), JOINT)
+    answered = [0, 0, 1, 1, 0]
+    f.until(lambda: [f.connection_state(n).pending for n in range(5)] == answered, "three have granted it")
+    f.engine.close()
+    assert under_way.result(SOON).granted == 3
+    for number in range(5):
+        f.session(number).wait_commands(2)
+        assert f.session(number).commands == [set_words(b"k"), del_words(b"k")]
+
+
+def test_closing_leaves_what_both_lists_have_granted(fleet: MakeFleet) -> None:
+    f = fleet(granting, silent, granting, granting, silent)
+    under_way = f.ask_meanwhile(acquire(b"k", f.all), JOINT, LONG, Wait.ALL)
+    answered = [0, 1, 0, 0, 1]
+    f.until(lambda: [f.connection_state(n).pending for n in range(5)] == answered, "three have granted it")
+    f.engine.close()
+    assert JOINT.granted(under_way.result(SOON).values)
+    for number in range(5):
+        assert f.session(number).ended.wait(DEADLINE)
+        assert f.session(number).commands == [set_words(b"k")]
 
 
 def test_detach_with_nothing_owed_writes_nothing(fleet: MakeFleet) -> None:

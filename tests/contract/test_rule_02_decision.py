@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.fleet import LONG, SOON, Fleet, MakeFleet, Stopwatch, acquire, set_words
+from support.fleet import LONG, SOON, MakeFleet, Stopwatch, acquire, set_words
+from support.letters import ANSWERS, kinds, votes_at_timeout
 from support.scripted import Answer, always, failing, granting, refusing, silent
 
-from redlock_fast.engine.contract import FAULT, NO_REPLY, Votes, Wait
-
-ANSWERS: dict[str, Answer] = {"g": granting, "r": refusing, "f": failing, "-": silent}
-VALUES = {"g": 1, "r": 0, "f": FAULT, "-": NO_REPLY}
-
-
-def kinds(values: tuple[int, ...]) -> str:
-    """The votes as letters."""
-    return "".join("-" if v == NO_REPLY else "f" if v == FAULT else "g" if v > 0 else "r" for v in values)
-
-
-def votes_at_timeout(f: Fleet, masters: str, need: int, wait: Wait) -> Votes:
-    """The votes of a request that only its timeout ends. A busy machine needs a longer one for all votes."""
-    for timeout in (0.1, 1.0, 8.0):
-        with Stopwatch() as watch:
-            votes = f.ask(acquire(b"k", f.all), need, timeout, wait)
-        assert timeout <= watch.seconds < timeout + SOON
-        if kinds(votes.values) == masters:
-            break
-    return votes
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Wait
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from support.fleet import LONG, SOON, Fleet, MakeFleet, acquire, del_words, release, set_words
 from support.scripted import granting, silent
 
-from redlock_fast.engine.contract import FAULT, LAG_AFTER, NO_REPLY
+from redlock_fast.engine.contract import FAULT, LAG_AFTER, NO_REPLY, Quorums
 
 
 def lagging(fleet: MakeFleet, masters: int, *those: int) -> Fleet:
@@ -123,6 +123,16 @@ def test_only_the_masters_that_are_asked_are_healthy_ones_to_count(fleet: MakeFl
     votes = f.ask(acquire(b"second", 0b110), need=2, timeout=0.05)
     assert votes.sent == 0b110
     assert f.session(2).wait_commands(2)[1] == set_words(b"second")
+
+
+@pytest.mark.parametrize(("late", "sent"), [((1, 3), 0b110101), ((0, 1), 0b111111), ((3, 4), 0b111111)])
+def test_each_list_keeps_its_quorum_of_healthy_masters(
+    fleet: MakeFleet, late: tuple[int, ...], sent: int
+) -> None:
+    """Of all six masters four are healthy, but a list may have one healthy master only."""
+    f = lagging(fleet, 6, *late)
+    joint = Quorums(((0b000111, 2), (0b011100, 2)))
+    assert f.ask(acquire(b"second", f.all), joint, timeout=0.05).sent == sent
 
 
 def test_masters_that_are_gone_are_no_healthy_ones_to_count(fleet: MakeFleet) -> None:

@@ -9,6 +9,8 @@ from support.scripted import Answer, always, silent
 from support.waiting import eventually, start
 from support.watching import (
     EVERYTHING,
+    FOR_EVER,
+    FREE,
     WATCHING,
     busy,
     expiring,
@@ -19,7 +21,7 @@ from support.watching import (
     watch_all,
 )
 
-from redlock_fast.engine.contract import FAULT, FLUSHED, NO_REPLY, Batch, Request, Wait
+from redlock_fast.engine.contract import FAULT, FLUSHED, NO_REPLY, Batch, Quorums, Request, Wait
 from redlock_fast.wire.commands import WATCH_KEY, Command, command
 
 waits = pytest.mark.parametrize("wait", list(Wait))
@@ -353,6 +355,54 @@ def test_time_is_hastened(
         votes = f.ask(watch(b"k", f.all), need=need, wait=wait)
     assert votes.granted < need
     assert seconds <= watched.seconds < SOON
+
+
+#: Masters 0 to 2, and 2 to 4: master 2 is in both lists. Master 5 is in none.
+JOINT = Quorums(((0b00111, 2), (0b11100, 2)))
+
+
+@waits
+@pytest.mark.parametrize(
+    ("masters", "seconds"),
+    [
+        ([FREE, 200, 100, 60_000, 300, 50], 0.3),  # the second list has its quorum last
+        ([400, 60_000, FREE, 100, 200, 50], 0.4),  # the first list
+        ([FREE, FREE, 60_000, 100, 200, FREE], 0.2),
+        ([50, 50, 50, FOR_EVER, FOR_EVER, 50], 0.6),  # never: at the timeout
+    ],
+)
+def test_time_is_up_when_each_list_has_its_quorum(
+    fleet: MakeFleet, masters: list[int], seconds: float, wait: Wait
+) -> None:
+    f = fleet(*[expiring(milliseconds) for milliseconds in masters], commands=WATCHING)
+    with Stopwatch() as watched:
+        votes = f.ask(watch(b"k", f.all), JOINT, 0.6, wait)
+    assert not JOINT.granted(votes.values)
+    assert seconds <= watched.seconds < SOON
+
+
+@waits
+def test_pushes_to_each_list_grant(fleet: MakeFleet, wait: Wait) -> None:
+    f = fleet(*[busy] * 6, commands=WATCHING)
+    future = f.ask_meanwhile(watch(b"k", f.all), JOINT, wait=wait)
+    for master in (0, 1, 4, 5):
+        f.session(master).send(invalidate(b"k"))
+        f.until(lambda at=master: f.connection_state(at).pushes == 1, "the push is there")
+    assert not future.done()
+    f.session(3).send(invalidate(b"k"))
+    assert future.result(SOON).values == (1, 1, NO_REPLY, 1, 1, 1)
+
+
+@waits
+def test_faults_of_one_list_end_a_subscription(fleet: MakeFleet, wait: Wait) -> None:
+    f = fleet(*[busy] * 6, commands=WATCHING)
+    future = f.ask_meanwhile(watch(b"k", f.all), JOINT, wait=wait)
+    for master in (5, 0, 3):
+        f.session(master).close()
+        f.until_broken(master)
+    assert not future.done()
+    f.session(4).close()
+    assert future.result(SOON).values == (FAULT, NO_REPLY, NO_REPLY, FAULT, FAULT, FAULT)
 
 
 def test_an_expiry_of_a_master_that_failed_does_not_count(fleet: MakeFleet) -> None:

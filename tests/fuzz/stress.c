@@ -13,7 +13,7 @@
 
 #include "../../src/hub_internal.h"
 
-#define MASTERS 3
+#define MASTERS 3 /* after hub_grow; one less at first */
 #define CALLERS 12
 #ifdef __SANITIZE_THREAD__
 #define OTHERS 2
@@ -104,7 +104,13 @@ static void attach(int master) {
 static hub_op *request(unsigned *seed, int verb, int need, double resend_for) {
     const char *data[] = {"some key"};
     size_t sizes[] = {8};
-    hub_op *op = hub_op_new(h, verb, need, (int)(rand_r(seed) % 3), BIT(MASTERS) - 1, resend_for, 1, data, sizes);
+    hub_quorum quorum = {.need = need};
+    if (need == 2 && rand_r(seed) % 2) { /* of two lists */
+        quorum.need = 0;
+        hub_quorum_add(&quorum, BIT(MASTERS) - 2, 2);
+        hub_quorum_add(&quorum, BIT(MASTERS) - 1, 2);
+    }
+    hub_op *op = hub_op_new(h, verb, &quorum, (int)(rand_r(seed) % 3), BIT(MASTERS) - 1, resend_for, 1, data, sizes);
     CHECK(op);
     return op;
 }
@@ -189,9 +195,10 @@ static void *loop(void *argument) {
 static void *connect_all(void *argument) {
     unsigned seed = (unsigned)(intptr_t)argument;
     while (!done()) {
-        int master = (int)(rand_r(&seed) % MASTERS);
         hub_connection_state state;
         hub_maintain(h);
+        if (rand_r(&seed) % 100 == 0) CHECK(hub_grow(h, MASTERS));
+        int master = (int)(rand_r(&seed) % (unsigned)hub_masters(h));
         hub_get_connection_state(h, master, &state);
         if (!state.attached || rand_r(&seed) % 100 == 0) {
             int fd = hub_detach(h, master);
@@ -211,7 +218,7 @@ static void live_on(void) {
     unsigned seed = 1;
     hub_waiter w;
     hub_after_fork_in_child(h);
-    for (int master = 0; master < MASTERS; master++) {
+    for (int master = 0; master < hub_masters(h); master++) {
         hub_connection_state state;
         hub_get_connection_state(h, master, &state);
         CHECK(!state.attached && !state.broken[0] && !state.pending);
@@ -223,7 +230,7 @@ static void live_on(void) {
         hub_submit(h, &w, &op, 1, 60, 0, &w);
         hub_flush(h);
         if (granted) CHECK(recv(fd, in, sizeof in, 0) > 0 && send(fd, "+OK\r\n", 5, 0) == 5);
-        CHECK(hub_on_ready(h) == &w && op->granted == granted && op->faulty == MASTERS - granted);
+        CHECK(hub_on_ready(h) == &w && op->granted == granted && op->faulty == op->master_count - granted);
         hub_op_release(op);
     }
     hub_free(h);
@@ -287,17 +294,17 @@ static void detach_while_maintained(void) {
 static void session(unsigned seed, double seconds, int parallel) {
     static void *(*const others[3])(void *) = {loop, connect_all, fork_on};
     pthread_t threads[CALLERS + OTHERS];
-    h = hub_new(MASTERS, 1000, 1 << 20, 100, 0.05, parallel);
+    h = hub_new(MASTERS - 1, 1000, 1 << 20, 100, 0.05, parallel);
     CHECK(h);
     ending = 0;
-    for (int i = 0; i < MASTERS; i++) attach(i);
+    for (int i = 0; i < hub_masters(h); i++) attach(i);
     for (int i = 0; i < CALLERS + OTHERS; i++)
         CHECK(!pthread_create(&threads[i], NULL, i < CALLERS ? call : others[i - CALLERS],
                               (void *)(intptr_t)(seed + (unsigned)i)));
     usleep((useconds_t)(seconds * 1e6));
     __atomic_store_n(&ending, 1, __ATOMIC_RELAXED);
     for (int i = 0; i < CALLERS + OTHERS; i++) pthread_join(threads[i], NULL);
-    for (int i = 0; i < MASTERS; i++) {
+    for (int i = 0; i < hub_masters(h); i++) {
         int fd = hub_detach(h, i);
         if (fd >= 0) close(fd);
     }

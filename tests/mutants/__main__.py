@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from mutants.catalogue import MUTANTS, Mutant
-from uncompiled import NO_ENGINE, NOT_COPIED, ROOT
+from uncompiled import NOT_COPIED, ROOT
 
 #: pytest's exit codes: a test failed, or its collection did.
 CONVICTED = (1, 2)
@@ -38,8 +38,6 @@ class Tree:
         if native:
             ignored = [pattern for pattern in NOT_COPIED if pattern not in ("*.so", "_*.c")]
         shutil.copytree(ROOT, self.path, ignore=shutil.ignore_patterns(*ignored))
-        if not native:
-            (self.path / "redlock_fast" / "engine" / "_native.py").write_text(NO_ENGINE)
         self.changes = 0
 
     def write(self, file: str, text: str) -> None:

@@ -17,6 +17,7 @@ def judges(*names: str) -> str:
 
 CONTRACT = judges("contract/rule_02_decision", "contract/rule_01_votes", "contract/rule_04_matching")
 WATCHING = judges("contract/rule_11_watch")
+QUORUMS = judges("contract/rule_02_quorums")
 FLUSHED = judges("contract/rule_12_not_what_it_was")
 ORDER = judges("real/locks/fencing_order")
 
@@ -499,26 +500,52 @@ PURE = [
         ("a-refusal-is-a-grant", "elif value > 0:", "elif value >= 0:"),
         (
             "faults-decide-certainly",
-            "self.refused + self.faulty if self.wait == EARLY else self.refused",
-            "self.refused + self.faulty",
+            "self.cannot_have_quorum(self.wait == EARLY)",
+            "self.cannot_have_quorum(True)",
         ),
         (
             "decided-one-refusal-late",
-            "self.most_against: int = masters - need",
-            "self.most_against: int = masters - need + 1",
+            "self.most_against = masters - need",
+            "self.most_against = masters - need + 1",
         ),
         ("all-is-not-waited-for", "return self.wait != ALL and (", "return ("),
         (
             "a-quorum-less-one",
-            "ALL and (self.granted >= self.need or",
-            "ALL and (self.granted >= self.need - 1 or",
+            "return self.granted >= self.need and (self.quorums",
+            "return self.granted >= self.need - 1 and (self.quorums",
         ),
+    ),
+    *of(
+        "redlock_fast/engine/pure/request.py",
+        QUORUMS,
+        ("a-list-needs-no-quorum", "(self.quorums is None or self.quorums.granted(self.values))", "True"),
+        ("a-list-never-loses-its-quorum", "return not self.quorums.within(sum(may_grant))", "return False"),
+        ("a-fault-refuses-a-list", "least = FAULT if faults else FAULT + 1", "least = FAULT"),
+    ),
+    *of(
+        "redlock_fast/engine/messages.py",
+        f"{judges('unit/engine/messages')} {QUORUMS}",
+        ("one-list-is-enough", "return all((masters & mask)", "return any((masters & mask)"),
+    ),
+    Mutant(
+        "a-batch-grants-by-one-list",
+        "redlock_fast/engine/pure/waiter.py",
+        "one.granted if has_quorum or request.quorums is None else 0",
+        "one.granted",
+        QUORUMS,
+    ),
+    Mutant(
+        "a-fourth-master-may-grant",
+        "redlock_fast/engine/pure/request.py",
+        "mine = (1 << masters) - 1",
+        "mine = -1",
+        judges("contract/rule_11_watch_model"),
     ),
     *of(
         "redlock_fast/engine/pure/request.py",
         WATCHING,
         ("a-master-votes-twice", "if self.decided or self.values[master] != NO_REPLY:", "if self.decided:"),
-        ("watch-ends-with-the-first", "ends[request.need - 1]", "ends[0]"),
+        ("watch-ends-with-the-first", "if request.is_quorum(ended):", "if True:"),
         ("no-expiry-passes-for-free", "elif value == -2:", "elif value < 0:"),
     ),
     Mutant(
@@ -557,14 +584,41 @@ C = [
         "src/request.c",
         CONTRACT,
         ("c-a-refusal-is-a-grant", "else if (value > 0) op->granted++", "else if (value >= 0) op->granted++"),
-        ("c-faults-decide-certainly", "(op->wait == WAIT_EARLY || op->sub ? op->faulty : 0)", "op->faulty"),
-        ("c-faults-never-decide", "(op->wait == WAIT_EARLY || op->sub ? op->faulty : 0)", "0"),
+        ("c-faults-decide-certainly", "(faults ? op->faulty : 0)", "op->faulty"),
+        ("c-faults-never-decide", "(faults ? op->faulty : 0)", "0"),
         ("c-all-is-not-waited-for", "return op->wait != WAIT_ALL && (", "return ("),
         (
             "c-a-quorum-less-one",
-            "WAIT_ALL && (op->granted >= op->need",
-            "WAIT_ALL && (op->granted >= op->need - 1",
+            "return op->granted >= op->quorum.need &&",
+            "return op->granted >= op->quorum.need - 1 &&",
         ),
+    ),
+    *of(
+        "src/request.c",
+        QUORUMS,
+        (
+            "c-a-list-needs-no-quorum",
+            "(!op->quorum.lists || hub_is_quorum(op, voters(",
+            "(1 || hub_is_quorum(op, voters(",
+        ),
+        (
+            "c-a-list-never-loses-its-quorum",
+            "return !hub_is_quorum(op, all &",
+            "return 0 && !hub_is_quorum(op, all &",
+        ),
+        ("c-a-fault-refuses-a-list", "faults ? HUB_FAULT : HUB_FAULT + 1", "HUB_FAULT"),
+        (
+            "c-one-list-is-enough",
+            "for (int i = 0; i < quorum->lists; i++)\n        if (__builtin",
+            "for (int i = 0; i < 1; i++)\n        if (__builtin",
+        ),
+    ),
+    Mutant(
+        "c-lists-of-lagging-masters",
+        "src/waiter.c",
+        "!op->resend_for && hub_is_quorum(op, healthy)",
+        "!op->resend_for && __builtin_popcountll(healthy) >= op->quorum.need",
+        judges("contract/rule_08_lagging"),
     ),
     Mutant(
         "c-a-master-votes-twice",
@@ -612,7 +666,7 @@ C = [
         "src/subscriptions.c",
         WATCHING,
         ("c-no-expiry-passes-for-free", "if (pttl == -2) hub_count_vote", "if (pttl < 0) hub_count_vote"),
-        ("c-watch-ends-with-the-first", "FOREVER : first[op->need - 1]", "FOREVER : first[0]"),
+        ("c-watch-ends-with-the-first", "if (hub_is_quorum(op, ended |= first[i].master))", "if (1)"),
     ),
 ]
 
@@ -632,17 +686,29 @@ RULE = [
         ("c-undo-of-what-is-held", "if (has_failed(op, closing))", "if (1)"),
         (
             "c-undo-of-what-is-handed-over",
-            "op->granted < op->need && (closing || op->decided)",
-            "closing || (op->decided && op->granted < op->need)",
+            "return (closing || op->decided) && !hub_has_quorum(op);",
+            "return closing || (op->decided && !hub_has_quorum(op));",
+        ),
+        (
+            "c-closed-without-undo-of-one-list",
+            "if (op->decided || hub_has_quorum(op)) continue;",
+            "if (op->decided || op->granted >= op->quorum.need) continue;",
         ),
         ("c-closed-without-undo", "(closing || op->decided)", "op->decided"),
         ("c-failed-without-undo", "(closing || op->decided)", "closing"),
     ),
     Mutant(
+        "closed-without-undo-of-one-list",
+        "redlock_fast/engine/pure/hub.py",
+        "if request.decided or request.has_quorum():",
+        "if request.decided or request.granted >= request.need:",
+        judges("contract/detach"),
+    ),
+    Mutant(
         "undecided-passes-for-failed",
         "redlock_fast/engine/pure/request.py",
-        "return self.granted < self.need and (closing or self.decided)",
-        "return self.granted < self.need",
+        "return (closing or self.decided) and not self.has_quorum()",
+        "return not self.has_quorum()",
         judges("contract/detach", "real/algorithm/votes"),
     ),
     *of(

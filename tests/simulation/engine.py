@@ -158,7 +158,8 @@ class Engine:
                 lagging.append(connection)
             else:
                 targets.append(connection)
-        if lagging and (request.resend_for or len(targets) < op.need):
+        healthy = sum([1 << connection.server.number for connection in targets])
+        if lagging and (request.resend_for or not op.is_quorum(healthy)):
             targets += lagging
         else:
             for connection in lagging:

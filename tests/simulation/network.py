@@ -80,7 +80,7 @@ class Connection:
             return
         op = self.pipe.popleft()
         request = op.request
-        late = op.decided and op.granted < op.need and op.refused <= op.most_against
+        late = op.has_failed() and not op.cannot_have_quorum(faults=False)
         world.counts["late executions"] += late
         server.caller = self
         execute = self.commands[request.verb][0]

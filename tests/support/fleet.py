@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from support.scripted import Answer, Pair, ScriptedMaster, Session, Words
@@ -21,6 +22,7 @@ from redlock_fast.engine.contract import (
     BatchVotes,
     ConnectionState,
     Engine,
+    Quorums,
     Request,
     Votes,
     Wait,
@@ -136,18 +138,24 @@ def check(votes: Votes, masters: int) -> None:
             assert value == FAULT, "a vote of a master that was not asked"
 
 
-def check_tally(tally: BatchVotes, batch: Batch, need: int, masters: int) -> None:
+def has_quorum(votes: Votes, need: int | Quorums) -> bool:
+    return need.granted(votes.values) if isinstance(need, Quorums) else votes.granted >= need
+
+
+def check_tally(tally: BatchVotes, batch: Batch, need: int | Quorums, masters: int) -> None:
     """What is true of all tallies."""
     assert len(tally.granted) == len(tally.sent) == batch.count
     for number, (granted, sent) in enumerate(zip(tally.granted, tally.sent, strict=True)):
         votes = tally.votes.get(number)
         if votes is None:
-            assert granted >= need, "those with too few grants are told in full"
+            least = need if isinstance(need, int) else max(number for _, number in need.lists)
+            assert granted >= least, "those without a quorum are told in full"
             assert 0 <= sent < 1 << masters
         else:
             check(votes, masters)
-            assert (votes.granted, votes.sent) == (granted, sent)
-            assert granted < need or votes.faulty, "the others are not told in full"
+            counts = isinstance(need, int) or has_quorum(votes, need)
+            assert (votes.granted if counts else 0, votes.sent) == (granted, sent)
+            assert not has_quorum(votes, need) or votes.faulty, "the others are not told in full"
     assert all(0 <= number < batch.count for number in tally.votes)
 
 
@@ -166,16 +174,26 @@ class Fleet:
         lag_after: float = LONG,
         **bounds: Any,
     ) -> None:
-        self.masters = [
-            ScriptedMaster(answer, pair=pair, buffers=buffers, reading=reading) for answer in answers
-        ]
-        self.size = len(answers)
-        self.all = (1 << self.size) - 1
+        self._master = partial(ScriptedMaster, pair=pair, buffers=buffers, reading=reading)
+        self.masters = [self._master(answer) for answer in answers]
         self.breaks = threading.Semaphore(0)
         self.engine: Engine = engine_class(self.size, self.breaks.release, lag_after=lag_after, **bounds)
         self.commands = commands
         for master in range(self.size) if attach else ():
             self.attach(master)
+
+    @property
+    def size(self) -> int:
+        return len(self.masters)
+
+    @property
+    def all(self) -> int:
+        return (1 << self.size) - 1
+
+    def grow(self, *answers: Answer) -> None:
+        """More masters; not attached."""
+        self.engine.grow(self.size + len(answers))
+        self.masters += [self._master(answer) for answer in answers]
 
     def attach(self, master: int, commands: Dialect | None = None) -> Session:
         """A new connection for this master; the server's end of it."""
@@ -215,7 +233,7 @@ class Fleet:
     def exchange(
         self,
         requests: list[Request],
-        need: int,
+        need: int | Quorums,
         timeout: float = LONG,
         wait: int = Wait.EARLY,
     ) -> list[Votes]:
@@ -227,19 +245,26 @@ class Fleet:
         return answers
 
     def tally(
-        self, batch: Batch, need: int, timeout: float = LONG, wait: int = Wait.EARLY, stall: float = 0.0
+        self,
+        batch: Batch,
+        need: int | Quorums,
+        timeout: float = LONG,
+        wait: int = Wait.EARLY,
+        stall: float = 0.0,
     ) -> BatchVotes:
         """What the engine says to a batch, checked for what is always true."""
         tally = self.engine.exchange(batch, need, timeout, wait, stall)
         check_tally(tally, batch, need, self.size)
         return tally
 
-    def ask(self, request: Request, need: int, timeout: float = LONG, wait: int = Wait.EARLY) -> Votes:
+    def ask(
+        self, request: Request, need: int | Quorums, timeout: float = LONG, wait: int = Wait.EARLY
+    ) -> Votes:
         """One request."""
         return self.exchange([request], need, timeout, wait)[0]
 
     def ask_meanwhile(
-        self, request: Request, need: int, timeout: float = LONG, wait: int = Wait.EARLY
+        self, request: Request, need: int | Quorums, timeout: float = LONG, wait: int = Wait.EARLY
     ) -> Future[Votes]:
         """One request by another thread; returns when it arrived at all masters that it asks."""
         asked = [m for m in range(self.size) if request.masters >> m & 1]

@@ -11,7 +11,7 @@ import pytest
 from support.fleet import LONG, Fleet, check, check_tally
 from support.waiting import DEADLINE
 
-from redlock_fast.engine.contract import Batch, BatchVotes, Request, Votes, Wait
+from redlock_fast.engine.contract import Batch, BatchVotes, Quorums, Request, Votes, Wait
 
 
 class Loop:
@@ -30,7 +30,7 @@ class Loop:
     def submit(
         self,
         requests: Sequence[Request] | Batch,
-        need: int,
+        need: int | Quorums,
         timeout: float = LONG,
         wait: int = Wait.EARLY,
         stall: float = 0.0,
@@ -95,11 +95,11 @@ class Loop:
 Ask = Callable[..., BatchVotes]
 
 
-def by_exchange(f: Fleet, batch: Batch, need: int, *how: Any, **named: Any) -> BatchVotes:
+def by_exchange(f: Fleet, batch: Batch, need: int | Quorums, *how: Any, **named: Any) -> BatchVotes:
     return f.tally(batch, need, *how, **named)
 
 
-def by_submit(f: Fleet, batch: Batch, need: int, *how: Any, **named: Any) -> BatchVotes:
+def by_submit(f: Fleet, batch: Batch, need: int | Quorums, *how: Any, **named: Any) -> BatchVotes:
     loop = Loop(f)
     loop.submit(batch, need, *how, **named)
     [tally] = loop.hear()

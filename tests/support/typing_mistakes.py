@@ -1,5 +1,5 @@
 """Mistakes, each of which type checkers must report: see tests/unit/test_options.py."""
-# ruff: noqa: B018, E402, F401, I001
+# ruff: noqa: B018, E402, F401
 # pyright: strict
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def lost_in_a_task(lock: AsyncLock, reason: str) -> None: ...
 # Names.
 from redlock_fast import FastRedlok
 from redlock_fast.locks.options import LockOption
+
 print(redlock_fast.FastRedlok)
 print(redlock_fast.aio.client.AsyncFastRedlok)
 

@@ -104,7 +104,6 @@ with client.rlock("r") as rlock, rlock.owned_by("owner"):
     assert_type(rlock, RLock)
 
 
-
 class OurClient(FastRedlock):
     """A subclass keeps its type."""
 

@@ -41,9 +41,7 @@ class UnreliableMasters:
     def __init__(self, masters: Masters, engine: str, clients: int) -> None:
         self._stack = contextlib.ExitStack()
         masters[ALIVE].kill()
-        self.proxies = [
-            self._stack.enter_context(Proxy(master.port)) for master in list(masters)[:ALIVE]
-        ]
+        self.proxies = [self._stack.enter_context(Proxy(master.port)) for master in list(masters)[:ALIVE]]
         self.nodes = [redis.Redis(unix_socket_path=m.socket_path) for m in list(masters)[:ALIVE]]
         urls = [*(proxy.url for proxy in self.proxies), masters.urls[ALIVE]]
         options: dict[str, Any] = {"engine": engine, "node_timeout": 1.0, "connect_timeout": DEADLINE}

@@ -24,6 +24,7 @@ from ..contract import (
     MAX_REPLAY,
     Batch,
     ConnectionState,
+    Quorums,
     Request,
     Wait,
 )
@@ -71,7 +72,7 @@ class PureEngine:
     def exchange(
         self,
         requests: Sequence[Request] | Batch,
-        need: int,
+        need: int | Quorums,
         timeout: float,
         wait: int = Wait.EARLY,
         stall: float = 0.0,
@@ -118,7 +119,7 @@ class PureEngine:
     def submit(
         self,
         requests: Sequence[Request] | Batch,
-        need: int,
+        need: int | Quorums,
         timeout: float,
         wait: int,
         stall: float,
@@ -252,6 +253,17 @@ class PureEngine:
         self._deferred.clear()
         self._reported_breaks = 0
 
+    def grow(self, masters: int) -> None:
+        if not self._hub.locked(self._grow, masters):
+            raise ValueError(f"{self._masters} to {MAX_MASTERS} masters, not {masters}")
+
+    def _grow(self, masters: int) -> bool:
+        fits = self._masters <= masters <= MAX_MASTERS
+        if fits:
+            self._hub.grow(masters)
+            self._masters = masters
+        return fits
+
     def connection_state(self, master: int) -> ConnectionState:
         return self._hub.locked(self._channel(master).state)
 
@@ -266,7 +278,7 @@ class PureEngine:
         self,
         waiter: Waiter,
         requests: Sequence[Request] | Batch,
-        need: int,
+        need: int | Quorums,
         wait: int,
         timeout: float,
         stall: float,
@@ -302,7 +314,7 @@ class PureEngine:
         """
         waiter.undecided = len(waiter.requests)
         for pending in waiter.requests:
-            for master in range(self._masters):
+            for master in range(len(pending.values)):
                 pending.count(master, FAULT, INSIDE)
             pending.decide()
             if pending.request.resend_for:

@@ -67,10 +67,8 @@ class Hub:
         self.safe_points: SafePoints = SafePoints()
         self.torn: bool = False
         self.subscriptions: Subscriptions = Subscriptions()
-        self.channels: tuple[MasterChannel, ...] = tuple(
-            MasterChannel(index, self._bounds, self._lag_after, self.subscriptions)
-            for index in range(self._masters)
-        )
+        self.channels: tuple[MasterChannel, ...] = ()
+        self.grow(self._masters)
         self.by_fd: dict[int, Connection] = {}
         self.leader: Waiter | None = None
         self.epoch: int = 0
@@ -87,6 +85,14 @@ class Hub:
         self.output_pending: bool = False
         self.breaks: int = 0
         self.last_poll: float = 0.0
+
+    def grow(self, masters: int) -> None:
+        """Adds channels without a connection until there are so many."""
+        self._masters = masters
+        self.channels += tuple(
+            MasterChannel(index, self._bounds, self._lag_after, self.subscriptions)
+            for index in range(len(self.channels), masters)
+        )
 
     def locked(self, step: Callable[..., T], *args: object) -> T:
         """Calls ``step`` with the mutex."""
@@ -134,8 +140,9 @@ class Hub:
     def _submit(self, request: PendingRequest, now: float) -> None:
         encoded: dict[Template, bytes] = {}
         masters, resend_for = request.request.masters, request.request.resend_for
-        avoid_lagging = not resend_for and self._count_healthy(masters) >= request.need
-        for channel in self.channels:
+        channels = self.channels[: len(request.values)]  # the hub may have grown since the request was made
+        avoid_lagging = not resend_for and request.is_quorum(masters & self._healthy(channels))
+        for channel in channels:
             connection = channel.connection
             if not masters >> channel.index & 1:
                 request.count(channel.index, FAULT, NOT_ASKED)
@@ -156,18 +163,20 @@ class Hub:
         else:
             request.decide()
 
-    def _count_healthy(self, masters: int) -> int:
-        """How many of these masters are connected and do not lag."""
-        up = self.by_fd.values()
-        return sum([masters >> c.channel.index & 1 for c in up if not c.lagging_since])
+    def _healthy(self, channels: Sequence[MasterChannel]) -> int:
+        """The mask of those of these masters that are connected and do not lag."""
+        return sum(
+            [1 << c.index for c in channels if (up := c.connection) is not None and not up.lagging_since]
+        )
 
     def roll_back_undecided(self) -> None:
         """Appends the rollback of undecided requests on the masters that granted them: the engine closes."""
         for waiter in [*self.waiting, *self.subscribed, *self.tickets]:
             for request in waiter.requests:
-                for channel in self.channels:
-                    undecided = not request.decided and request.granted < request.need
-                    if undecided and channel.connection is not None and request.values[channel.index] > 0:
+                if request.decided or request.has_quorum():
+                    continue
+                for channel, value in zip(self.channels, request.values, strict=False):
+                    if value > 0 and channel.connection is not None:
                         channel.connection.roll_back(request)
 
     # --- waiting ---------------------------------------------------------------------------------

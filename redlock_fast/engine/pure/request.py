@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..contract import FAULT, NO_REPLY, Request, Votes, Wait
+from ..contract import FAULT, NO_REPLY, Quorums, Request, Votes, Wait
 
 if TYPE_CHECKING:
     from .subscriptions import Subscriptions
@@ -25,6 +25,8 @@ class PendingRequest:
     ``pending``: number of masters that owe a reply. ``sent``: mask of the masters that were asked.
     ``resend_until``: when the request stops being worth resending. ``waiter``: None if no caller waits for
     the request. ``subscription``: None unless the votes stay open until a push changes them.
+    ``quorums``: None if any ``need`` masters are a quorum. Otherwise ``need`` is the largest need of a list,
+    so that fewer grants are never a quorum, and no more than ``most_against`` votes never prevent one.
     """
 
     __slots__ = (
@@ -35,6 +37,7 @@ class PendingRequest:
         "most_against",
         "need",
         "pending",
+        "quorums",
         "refused",
         "request",
         "resend_until",
@@ -46,7 +49,13 @@ class PendingRequest:
     )
 
     def __init__(
-        self, request: Request, masters: int, need: int, wait: int, waiter: Waiter | None, resend_until: float
+        self,
+        request: Request,
+        masters: int,
+        need: int | Quorums,
+        wait: int,
+        waiter: Waiter | None,
+        resend_until: float,
     ) -> None:
         self.request: Request = request
         self.values: list[int] = [NO_REPLY] * masters
@@ -54,8 +63,18 @@ class PendingRequest:
         self.granted: int = 0
         self.refused: int = 0
         self.faulty: int = 0
-        self.need: int = need
-        self.most_against: int = masters - need
+        self.need: int
+        self.most_against: int
+        self.quorums: Quorums | None
+        if isinstance(need, Quorums):
+            self.quorums = need
+            self.need = max([of_list for _, of_list in need.lists])
+            mine = (1 << masters) - 1  # a master of a list that the engine does not have never grants
+            self.most_against = min([(mask & mine).bit_count() - of_list for mask, of_list in need.lists])
+        else:
+            self.quorums = None
+            self.need = need
+            self.most_against = masters - need
         self.wait: int = wait
         self.pending: int = 0
         self.sent: int = 0
@@ -105,14 +124,30 @@ class PendingRequest:
         elif value >= 0 and self.subscription is not None:
             self.subscription.expires[master] = asked + (value + 1) / 1000
 
+    def is_quorum(self, masters: int) -> bool:
+        """Whether the masters of this bit mask are a quorum."""
+        return masters.bit_count() >= self.need if self.quorums is None else self.quorums.within(masters)
+
+    def has_quorum(self) -> bool:
+        """Whether the masters that granted are a quorum."""
+        return self.granted >= self.need and (self.quorums is None or self.quorums.granted(self.values))
+
+    def cannot_have_quorum(self, faults: bool) -> bool:
+        """Whether the refusals prevent a quorum; the refusals and the faults if ``faults``."""
+        against = self.refused + self.faulty if faults else self.refused
+        if against <= self.most_against or self.quorums is None:
+            return against > self.most_against
+        least = FAULT if faults else FAULT + 1
+        may_grant = [1 << master for master, value in enumerate(self.values) if not least <= value <= 0]
+        return not self.quorums.within(sum(may_grant))
+
     def is_determined(self) -> bool:
         """Whether later votes cannot change the result."""
         if self.subscription is not None:
-            return self.granted >= self.need or self.refused + self.faulty > self.most_against
+            return self.has_quorum() or self.cannot_have_quorum(True)
         if not self.need or not self.pending:
             return True
-        against = self.refused + self.faulty if self.wait == EARLY else self.refused
-        return self.wait != ALL and (self.granted >= self.need or against > self.most_against)
+        return self.wait != ALL and (self.has_quorum() or self.cannot_have_quorum(self.wait == EARLY))
 
     def settle(self) -> None:
         """Decides the request if it is determined. Otherwise a subscription may end sooner."""
@@ -141,8 +176,8 @@ class PendingRequest:
                 waiter.notify()
 
     def has_failed(self, closing: bool = False) -> bool:
-        """Whether it has too few grants and gets no more: it is decided, or the engine is ``closing``."""
-        return self.granted < self.need and (closing or self.decided)
+        """Whether it has no quorum and gets no more grants: it is decided, or the engine is ``closing``."""
+        return (closing or self.decided) and not self.has_quorum()
 
     def votes(self) -> Votes:
         return Votes(tuple(self.values), self.sent, self.granted, self.refused, self.faulty, self.details)
@@ -165,13 +200,17 @@ class Subscription:
         self.registry: Subscriptions = registry
 
     def move_deadline(self, request: PendingRequest) -> bool:
-        """Sets the deadline: when the first ``need`` masters have granted or expired.
+        """Sets the deadline: when the masters that have granted or expired are a quorum.
 
         Returns whether it is earlier.
         """
-        ends = sorted(
-            0.0 if value > 0 else inf if value == FAULT else end
-            for value, end in zip(request.values, self.expires, strict=True)
-        )
-        before, self.deadline = self.deadline, ends[request.need - 1]
+        before, self.deadline, ended = self.deadline, inf, 0
+        for end, master in sorted(
+            (0.0 if value > 0 else inf if value == FAULT else end, master)
+            for master, (value, end) in enumerate(zip(request.values, self.expires, strict=True))
+        ):
+            ended |= 1 << master
+            if request.is_quorum(ended):
+                self.deadline = end
+                break
         return self.deadline < before

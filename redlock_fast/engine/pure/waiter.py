@@ -132,12 +132,16 @@ def answers(submitted: Sequence[Request] | Batch, requests: list[PendingRequest]
     votes = [request.votes() for request in requests]
     if not isinstance(submitted, Batch):
         return votes
+    quorum = [request.has_quorum() for request in requests]
     return BatchVotes(
-        [one.granted for one in votes],
+        [
+            one.granted if has_quorum or request.quorums is None else 0
+            for one, request, has_quorum in zip(votes, requests, quorum, strict=True)
+        ],
         [one.sent for one in votes],
         {
             number: one
-            for number, (one, request) in enumerate(zip(votes, requests, strict=True))
-            if one.granted < request.need or (one.details and not NOT_SENT.issuperset(one.details.values()))
+            for number, (one, has_quorum) in enumerate(zip(votes, quorum, strict=True))
+            if not has_quorum or (one.details and not NOT_SENT.issuperset(one.details.values()))
         },
     )
