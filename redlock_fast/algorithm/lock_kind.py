@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 
 from ..engine.messages import Request, Votes
 from ..wire.commands import Verb
+from .master_lists import MasterLists
 from .quorum import milliseconds
 
 #: Verbs as plain numbers, for the hot path.
@@ -73,8 +74,8 @@ class LockKind:
         """The request of one attempt."""
         return Request(ACQUIRE, (self.key, token, ttl), masters)
 
-    def observe(self, votes: Votes) -> None:
-        """Learn from the votes of a round without a lease.
+    def observe(self, votes: Votes, lists: MasterLists) -> None:
+        """Learn from the votes of a round without a lease. ``lists``: the masters that had to agree.
 
         Called before ``rollback_requests`` or ``release_requests`` of that round.
         """

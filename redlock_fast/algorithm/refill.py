@@ -17,7 +17,7 @@ from ..wire.commands import Verb
 from .effects import Effect, send, send_no_reply, undo_after
 from .lease import Lease
 from .lock_kind import RELEASE, wire_ttl
-from .policy import Policy
+from .master_lists import MasterLists
 
 REFILL = int(Verb.REFILL)
 
@@ -26,25 +26,25 @@ REFILL = int(Verb.REFILL)
 RECHECK_EVERY = 8
 
 
-def lacking(policy: Policy, lease: Lease, votes: Votes) -> int:
+def lacking(lists: MasterLists, lease: Lease, votes: Votes) -> int:
     """The mask of masters to refill, after a confirmed extension with ``votes``."""
-    mask = policy.all_masters & ~lease.sent
+    mask = lists.all & ~lease.sent
     recheck = lease.extensions % RECHECK_EVERY == 0
     if votes.refused or recheck:
         for master, value in enumerate(votes.values):
             if value == 0 or (recheck and value == NO_REPLY and votes.sent >> master & 1):
                 mask |= 1 << master
-    return mask
+    return mask & lists.all
 
 
-def lacking_of_many(policy: Policy, lease: Lease, all_granted: bool, all_replied: bool) -> int:
+def lacking_of_many(lists: MasterLists, lease: Lease, all_granted: bool, all_replied: bool) -> int:
     """As ``lacking``, for a lease of a batch, whose votes do not name single masters.
 
     ``all_granted``: each asked master granted. ``all_replied``: every master had time to reply.
     """
     if not all_granted and (all_replied or lease.extensions % RECHECK_EVERY == 0):
-        return policy.all_masters
-    return policy.all_masters & ~lease.sent
+        return lists.all
+    return lists.all & ~lease.sent
 
 
 def refill(found: Sequence[tuple[Lease, int]]) -> Generator[Effect, Any, None]:

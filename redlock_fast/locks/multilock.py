@@ -11,6 +11,7 @@ from collections import Counter
 from typing import Self
 
 from ..algorithm.lock_kind import EXTEND, RELEASE, WATCH, LockKind, wire_ttl
+from ..algorithm.master_lists import MasterLists
 from ..engine.contract import Request, Votes
 from ..errors import ConfigError
 from ..wire.commands import Verb, bulk
@@ -70,7 +71,7 @@ class MultiLockKind(LockKind):
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         return Request(ACQUIRE_ALL, (*self._words, token, ttl), masters)
 
-    def observe(self, votes: Votes) -> None:
+    def observe(self, votes: Votes, lists: MasterLists) -> None:
         """Choose the key to watch."""
         self._taken = self.refused_key(votes) or self._taken
 

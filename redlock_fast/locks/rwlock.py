@@ -147,11 +147,12 @@ def _exchange(
     start = policy.clock()
     if lease.lost or start >= lease.deadline:
         return ExtendOutcome.LOST, None
+    lists = policy.voters.lists  # after the clock, as of an attempt
     lease.lock_kind = Reader(writer.key, writer.suffix)
     request = writer.downgrade(lease.token, wire_ttl(ttl), lease.sent, ttl)
     timeout = min(policy.node_timeout, lease.deadline - start)
-    votes = (yield Exchange([request], policy.need, timeout, policy.certain))[0]
-    return extended(policy, lease, ttl, start, votes.granted, votes), votes
+    votes = (yield Exchange([request], lists.need, timeout, policy.certain))[0]
+    return extended(policy, lists, lease, ttl, start, lists.granted(votes), votes), votes
 
 
 class ReadWriteLock(Generic[L]):

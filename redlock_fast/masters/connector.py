@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..algorithm.condition import Condition
+from ..algorithm.master_lists import mask_of
 from ..algorithm.policy import Policy
 from ..engine.contract import FLUSHED, Engine
 from ..engine.greenlets import patched_by
@@ -141,8 +142,12 @@ class Connector:
         return [state.target.name for state in self.states]
 
     def connected(self) -> int:
-        """How many masters are connected."""
-        return sum(state.attached for state in self.states)
+        """The mask of the masters that are connected."""
+        return mask_of(n for n, state in enumerate(self.states) if state.attached)
+
+    def has_quorum(self) -> bool:
+        """Whether a quorum of each list is connected."""
+        return self.policy.voters.lists.is_quorum(self.connected())
 
     def is_usable(self, master: int) -> bool:
         """Whether a master is connected, and its connection is not broken."""
@@ -387,10 +392,12 @@ class Connector:
 
     def _check_configuration(self) -> None:
         """Set ``misconfigured`` if a master is refused, or fewer servers than a quorum are distinct."""
-        duplicates = [state.duplicate_error for state in self.states if state.duplicate_error]
-        refused = [state.refused for state in self.states if state.refused]
-        if len(self.states) - len(duplicates) < self.policy.need:
-            refused += duplicates
+        lists = self.policy.voters.lists
+        own = {n: state for n, state in enumerate(self.states) if lists.all >> n & 1}
+        duplicates = {n: state.duplicate_error for n, state in own.items() if state.duplicate_error}
+        refused = [state.refused for state in own.values() if state.refused]
+        if not lists.is_quorum(lists.all & ~mask_of(duplicates)):
+            refused += duplicates.values()
         self.misconfigured = refused[0] if refused else ""
         if self.misconfigured:
             self.client_state.ready = False

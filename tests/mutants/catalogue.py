@@ -62,8 +62,6 @@ ALGORITHM = [
         ("quorum-of-half", "return masters // 2 + 1", "return (masters + 1) // 2"),
         ("impossible-too-early", "refused + faulty > masters - need", "refused + faulty >= masters - need"),
         ("impossible-without-faults", "return refused + faulty >", "return refused >"),
-        ("fencing-token-largest", "return sorted(counters)[quorum(masters) - 1]", "return max(counters)"),
-        ("fencing-token-smallest", "return sorted(counters)[quorum(masters) - 1]", "return min(counters)"),
         ("drift-without-granularity", "return ttl * factor + EXPIRY_GRANULARITY", "return ttl * factor"),
         ("deadline-without-drift", "return start + ttl - drift(ttl, factor)", "return start + ttl"),
         ("ttl-rounded-down", "return math.ceil(round(ttl * 1000, 6))", "return int(ttl * 1000)"),
@@ -73,11 +71,25 @@ ALGORITHM = [
         ("stagger-never-shrinks", "2 * self.window)) if split else first", "2 * self.window))"),
     ),
     *of(
+        "redlock_fast/algorithm/master_lists.py",
+        judges("unit/algorithm/master_lists"),
+        (
+            "quorum-of-any-list",
+            "return not self.lacking(mask)",
+            "return len(self.lacking(mask)) < len(self.lists)",
+        ),
+        ("rank-of-the-first-list", "return max(found, default=None)", "return found[0] if found else None"),
+        ("rank-of-the-smallest", "min(need, len(of_list)) - 1 :", "0:"),
+        ("rank-of-the-largest", "min(need, len(of_list)) - 1 :", "-1:"),
+        ("list-counted-as-numbers", "if masks == (everyone,) else 0", "if len(masks) == 1 else 0"),
+        ("rest-of-one-list", "Quorums(missing) if missing", "Quorums(missing[:1]) if missing"),
+    ),
+    *of(
         "redlock_fast/algorithm/redlock.py",
-        judges("unit/algorithm/procedures"),
-        ("granted-after-the-deadline", "granted >= policy.need and validity > 0", "granted >= policy.need"),
-        ("granted-by-a-minority", "granted >= policy.need and validity > 0", "granted > 0 and validity > 0"),
-        ("released-by-one", "granted >= policy.need or (votes", "granted > 0 or (votes"),
+        judges("unit/algorithm/procedures", "unit/algorithm/redlock"),
+        ("granted-after-the-deadline", "if granted and validity > 0:", "if granted:"),
+        ("granted-by-no-quorum", "if granted and validity > 0:", "if validity > 0:"),
+        ("released-by-any", "return granted or (votes", "return True or (votes"),
         ("released-though-lost", "if lease.lost:", "if False:"),
         ("alive-after-the-deadline", "votes) and policy.clock() < lease.deadline", "votes)"),
         (
@@ -85,7 +97,7 @@ ALGORITHM = [
             "granted = sum([value > 0 for value in values])",
             "granted = votes.granted",
         ),
-        ("alive-though-hopeless", "return not policy.refused_by_quorum(votes) and ", "return "),
+        ("alive-though-hopeless", "return not lists.refused(votes) and ", "return "),
     ),
     Mutant(
         "the-strongest-part-decides",
@@ -97,8 +109,8 @@ ALGORITHM = [
     Mutant(
         "batch-granted-too-late",
         "redlock_fast/algorithm/redlock.py",
-        "need = policy.need if why is None else policy.masters + 1",
-        "need = policy.need",
+        "need = lists.counted if why is None else lists.masters + 1",
+        "need = lists.counted",
         judges("unit/algorithm/batch"),
     ),
     *of(
@@ -122,9 +134,9 @@ ALGORITHM = [
             "timeout = max(0.0, min(timeout, retry_loop.give_up_at - attempt.start))",
             "pass",
         ),
-        ("a-larger-counter-vouches", "sum(value == fencing for", "sum(value >= fencing for"),
-        ("vouched-for-without-asking", "missing = policy.need - vouching", "missing = 0"),
-        ("raised-counters-not-counted", "vouching += votes.granted", "pass"),
+        ("a-larger-counter-vouches", "if value == fencing)", "if value >= fencing)"),
+        ("vouched-for-without-asking", "missing = lists.without(vouching)", "missing = 0"),
+        ("raised-counters-not-counted", "vouching |= mask_of(", "mask_of("),
         ("lagging-counters-not-raised", "if value < fencing)", "if value < 0)"),
         (
             "extended-though-lost-before",
@@ -132,7 +144,7 @@ ALGORITHM = [
             "if start >= lease.deadline:",
         ),
         ("extended-after-the-deadline", "if now >= lease.deadline or (votes", "if (votes"),
-        ("extended-by-a-minority", "if granted < policy.need:", "if granted < 1:"),
+        ("extended-by-a-minority", "if not granted:", "if False:"),
         (
             "extension-counts-from-its-end",
             "max(lease.deadline, deadline(start, ttl, policy.drift_factor))",
@@ -163,8 +175,8 @@ ALGORITHM = [
         ("rounds-beyond-the-time", "return self.spare <= 0", "return False"),
         (
             "masters-down-pass-for-contention",
-            "return impossible(policy.masters, policy.need, 0, votes.faulty)",
-            "return False",
+            "return lists.failed(votes) or not lists.hopeless(votes)",
+            "return not lists.hopeless(votes)",
         ),
         ("no-outage_timeout", "return now - self.outage > policy.outage_timeout", "return True"),
         ("outages-add-up", "            self.outage = None\n", ""),
@@ -179,7 +191,7 @@ ALGORITHM = [
         judges("unit/algorithm/refill"),
         ("refilled-masters-not-released", "lease.sent |= mask  # first", "pass  # first"),
         ("refill-of-faulty-masters", "if value == 0 or (recheck", "if value <= 0 or (recheck"),
-        ("refill-only-where-asked", "mask = policy.all_masters & ~lease.sent", "mask = 0"),
+        ("refill-only-where-asked", "mask = lists.all & ~lease.sent", "mask = 0"),
         (
             "refill-of-a-released-lock",
             "for lease, mask in found if lease.released]",
@@ -267,7 +279,7 @@ KINDS = [
         judges("unit/algorithm/procedures", "real/locks/fair", "real/locks/fair_model"),
         (
             "ticket-from-too-few-masters",
-            "if len(self._seen) > masters - quorum(masters):",
+            "if lists.in_every_quorum(mask_of(self._seen)):",
             "if self._seen:",
         ),
         ("ticket-equal-to-the-last", "1 + max(self._seen.values())", "max(self._seen.values())"),
@@ -338,7 +350,7 @@ KINDS = [
     *of(
         "redlock_fast/locks/semaphore.py",
         judges("unit/locks/kinds"),
-        ("slot-free-on-one-master", "if count >= self._need]", "if count > 0]"),
+        ("slot-free-on-one-master", "if lists.is_quorum(masters)]", "if masters]"),
         (
             "hopes-without-end",
             "self.retry_at_once = self._immediate_retries % MAX_IMMEDIATE_RETRIES != 0",
@@ -346,7 +358,7 @@ KINDS = [
         ),
         (
             "scattered-slots-watched",
-            "self._no_common_free = len(self._masters_with_free) >= self._need",
+            "self._no_common_free = lists.is_quorum(mask_of(self._masters_with_free))",
             "self._no_common_free = False",
         ),
         ("slot-is-not-the-lock", "return LockKind(self.slot)", "return LockKind(self.key)"),

@@ -118,8 +118,6 @@ class Scenario:
         name = f"client-{len(self.processes)}"
         process = Process(self.world, self.witness, name, self.rate(), self.servers, self.guard)
         policy = Policy(
-            masters=self.masters,
-            need=quorum(self.masters),
             node_timeout=NODE_TIMEOUT,
             drift_factor=self.drift,
             outage_timeout=0.3,

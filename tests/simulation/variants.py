@@ -293,9 +293,9 @@ def look_then_track() -> list[Change]:
 def few_are_asked() -> list[Change]:
     """'few': no more masters watch than a quorum leaves over, and the first of them decides."""
     edits = (
-        ("watch_request(policy.voters.mask)", "watch_request((1 << policy.masters - policy.need) - 1)"),
-        ("WaitForChange([watch], policy.need, longest)", "WaitForChange([watch], 1, longest)"),
-        ("impossible(policy.masters, policy.need, 0, seen.faulty)", "seen.faulty == policy.masters"),
+        ("watch_request(policy.voters.asked())", "watch_request((1 << lists.masters - lists.least) - 1)"),
+        ("WaitForChange([watch], lists.need, longest)", "WaitForChange([watch], 1, longest)"),
+        ("lists.failed(seen)", "seen.faulty == lists.masters"),
     )
     return [(RetryLoop, "_wait", rewritten(RetryLoop._wait, *edits))]
 

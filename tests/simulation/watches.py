@@ -25,5 +25,5 @@ def free_for(call: Call) -> float:
             calm = max(server.calm_since, server.stopped_until, connection.calm_since)
             heard = max(connection.not_before, connection.silent_until)
             since.append(max(call.began, process.wakes, calm, heard, server.free_since(key)))
-    need = process.core.policy.need
+    need = process.core.policy.voters.lists.least
     return now - sorted(since)[need - 1] if len(since) >= need else -inf

@@ -38,7 +38,7 @@ def time() -> Time:
 
 @pytest.fixture
 def policy(time: Time) -> Policy:
-    return Policy(N, 3, 0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=time, refill=True)
+    return Policy(0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=time, refill=True)
 
 
 def held(
@@ -136,7 +136,7 @@ def test_the_unheard_are_sent_it_now_and_then(policy: Policy, time: Time) -> Non
 
 
 def test_off(time: Time) -> None:
-    policy = Policy(N, 3, 0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=time)
+    policy = Policy(0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=time)
     assert extend(policy, held(time, extensions=3), votes(OK, OK, OK, NO, NO_REPLY)) == (
         ExtendOutcome.EXTENDED,
         [],
