@@ -21,7 +21,7 @@ from .master_lists import MasterLists
 from .policy import Policy
 from .procedures import extended, extended_already
 from .redlock import finish_attempts, start_attempts, start_release, was_alive, weakest
-from .refill import lacking, lacking_of_many, refill
+from .refill import lacking, lacking_of_many, put, refill
 
 #: The largest part of a batch: requests, and bytes of keys.
 MOST, MOST_BYTES = 4096, 4 << 20
@@ -141,7 +141,9 @@ def extend(
     if asked:
         lists = policy.voters.lists  # after the clock, as of an attempt
         asking = [leases[number] for number in asked]
-        requests = _extensions(asking, [ttls[number] for number in asked])
+        wanted = [ttls[number] for number in asked]
+        fresh = yield from put(policy, lists, list(zip(asking, wanted, strict=True)), start)
+        requests = _extensions(asking, wanted, lists.all)
         longest = min(timeout, max(lease.deadline for lease in asking) - start)
         stall = min(longest, policy.node_timeout)
         all_replied = policy.refill and thorough and all(one.deadline - start > one.ttl / 3 for one in asking)
@@ -149,7 +151,9 @@ def extend(
             longest = min(longest, (min(lease.deadline for lease in asking) - start) / 2)
         wait = Wait.ALL if all_replied else policy.certain
         answers = yield Exchange(requests, lists.need, longest, wait, stall)
+        trusted = policy.voters.trust(fresh)
         for number, (granted, votes) in zip(asked, _each(lists, asking, requests, answers), strict=True):
+            granted = granted and trusted
             outcomes[number] = extended(policy, lists, leases[number], ttls[number], start, granted, votes)
         if policy.refill:
             confirmed = [outcomes[number] is ExtendOutcome.EXTENDED for number in asked]
@@ -181,13 +185,14 @@ def _missing(
             yield lease, missing
 
 
-def _extensions(leases: Sequence[Lease], ttls: list[float]) -> list[Request] | Batch:
+def _extensions(leases: Sequence[Lease], ttls: list[float], masters: int) -> list[Request] | Batch:
     wires = [wire_ttl(ttl) for ttl in ttls]
     if all_plain(leases):
         keys, tokens, sent, _ = columns(leases)
-        return Batch(EXTEND, (keys, tokens, _same(wires)), len(keys), _same(sent))
+        asked = [one & masters for one in sent]
+        return Batch(EXTEND, (keys, tokens, _same(wires)), len(keys), _same(asked))
     pairs = zip(leases, wires, strict=True)
-    more = (lease.lock_kind.extend_requests(lease.token, wire, lease.sent) for lease, wire in pairs)
+    more = (lease.lock_kind.extend_requests(lease.token, wire, lease.sent & masters) for lease, wire in pairs)
     return list(itertools.chain.from_iterable(more))
 
 

@@ -9,7 +9,10 @@ cdef class MasterLists:
     cdef readonly object need
     cdef readonly int counted
     cdef readonly int least
+    cdef readonly unsigned long long partly
+    cdef readonly double settled_at
     cdef int _need
+    cdef object _quorums
 
     cpdef bint granted(self, Votes votes) except -1
     cpdef bint refused(self, Votes votes) except -1

@@ -45,6 +45,10 @@ class VotingMasters:
         """The mask of the masters to ask now."""
         return self.mask & self.lists.all
 
+    def trust(self, masters: int) -> bool:
+        """Whether all ``masters`` still vote. Otherwise one restarted after it was asked."""
+        return not masters & ~self.mask
+
     def filter(self, values: Sequence[int]) -> tuple[int, ...]:
         """``values`` with FAULT for each master that no longer votes. The mask changed after the request."""
         return tuple(value if self.mask >> master & 1 else FAULT for master, value in enumerate(values))

@@ -30,7 +30,7 @@ from .redlock import (
     trusted_votes,
     weakest,
 )
-from .refill import lacking, refill
+from .refill import lacking, put, refill
 from .tokens import TOKEN_SIZE, owner_of
 
 
@@ -158,10 +158,12 @@ def extend(
     if known is not None:
         return known, None
     lists = policy.voters.lists  # after the clock, as of an attempt
-    requests = lease.lock_kind.extend_requests(lease.token, wire_ttl(ttl), lease.sent)
+    fresh = yield from put(policy, lists, [(lease, ttl)], start)
+    requests = lease.lock_kind.extend_requests(lease.token, wire_ttl(ttl), lease.sent & lists.all)
     timeout = min(policy.node_timeout, lease.deadline - start)
     votes = weakest(lists, (yield Exchange(requests, lists.need, timeout, policy.certain)))
-    outcome = extended(policy, lists, lease, ttl, start, lists.granted(votes), votes)
+    granted = lists.granted(votes) and policy.voters.trust(fresh)
+    outcome = extended(policy, lists, lease, ttl, start, granted, votes)
     if policy.refill and outcome is ExtendOutcome.EXTENDED and lease.batchable:
         missing = lacking(lists, lease, votes)
         if missing:
@@ -197,7 +199,9 @@ def extended(
     """
     now = policy.clock()
     lease.ttl = max(lease.ttl, ttl)
-    if now >= lease.deadline or (votes is not None and lists.refused(votes)):
+    # Until the lists are settled, a quorum of former lists may have the token that the present ones refuse.
+    refused = votes is not None and start >= lists.settled_at and lists.refused(votes)
+    if now >= lease.deadline or refused:
         return ExtendOutcome.LOST
     if not granted:
         return ExtendOutcome.INCONCLUSIVE

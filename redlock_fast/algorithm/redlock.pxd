@@ -52,4 +52,5 @@ cpdef bint finish_release(Policy policy, Lease lease, list answers) except -1
 cpdef bint was_alive(
     Policy policy, MasterLists lists, Lease lease, bint granted, Votes votes) except -1
 
+@cython.locals(now=double)
 cpdef bint still_alive(Policy policy, MasterLists lists, Lease lease, Votes votes) except -1

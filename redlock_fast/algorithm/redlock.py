@@ -171,4 +171,5 @@ def weakest(lists: MasterLists, answers: list[Votes]) -> Votes:
 
 def still_alive(policy: Policy, lists: MasterLists, lease: Lease, votes: Votes) -> bool:
     """Whether the lease had not ended, if fewer than a quorum answered."""
-    return not lists.refused(votes) and policy.clock() < lease.deadline
+    now = policy.clock()
+    return (now < lists.settled_at or not lists.refused(votes)) and now < lease.deadline

@@ -13,7 +13,7 @@ from ..algorithm.attempts import BLIP
 from ..algorithm.keys import encoded, key_of
 from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.lock_kind import FencedKind, LockKind, wire_ttl
-from ..algorithm.master_lists import MasterLists, mask_of
+from ..algorithm.master_lists import MasterLists
 from ..algorithm.policy import Clock, Policy, VotingMasters, lease_clock
 from ..algorithm.quorum import Retry, drift
 from ..algorithm.tokens import owner_part, tokens_of
@@ -29,6 +29,8 @@ from ..errors import (
     QuorumUnavailable,
     ResourceNames,
 )
+from ..masters.address import numbered
+from ..masters.change import MastersChange
 from ..masters.client_state import ClientState
 from ..masters.connector import ConnectorSettings
 from ..masters.health import MasterHealth
@@ -40,7 +42,7 @@ from .config import (
     check_flag,
     check_hold,
     check_label,
-    check_masters,
+    check_lists,
     check_retry,
     check_timeout,
     number,
@@ -117,6 +119,7 @@ class BaseClient:
         max_hold: float | None = 3600.0,
         label: str = "",
         owner: str | None = None,
+        joint_with: ListOf[Master] | None = None,
         engine: EngineName = "auto",
         clock: Clock = lease_clock,
         **unknown: Unpack[NoOptions],
@@ -138,7 +141,7 @@ class BaseClient:
                 "refill=True needs a restart_guard: without one a master that forgot the lock "
                 "grants it to another client before the key can be put back"
             )
-        targets = check_masters(masters)
+        targets, masks = numbered((), check_lists(masters, joint_with))
         self.timeout: float | None = check_timeout(timeout)
         self.auto_extend: bool = check_flag("auto_extend", auto_extend)
         self.max_hold: float = check_hold(max_hold)
@@ -167,7 +170,7 @@ class BaseClient:
             drift_factor=drift_factor,
             outage_timeout=connect_timeout,
             retry=retry,
-            voters=VotingMasters(len(targets)),
+            voters=VotingMasters(len(targets), *masks),
             wait=Wait.ALL if decide == "all" else Wait.EARLY,
             clock=clock,
             retention=wire_ttl(retention),
@@ -241,6 +244,11 @@ class BaseClient:
     def check_open(self) -> None:
         self.masters.check_open()
 
+    def change_of(self, masters: Any, joint_with: Any) -> MastersChange:
+        """The change of ``reconfigure``, which connects the masters that are new. Raises ConfigError."""
+        self.check_open()
+        return MastersChange(self.masters, check_lists(masters, joint_with))
+
     # --- outcomes as exceptions ---
 
     def acquire_error(
@@ -259,10 +267,9 @@ class BaseClient:
                 reason="late",
             )
         if failure.unavailable:
-            answered = mask_of(master for master, value in enumerate(votes.values) if value > FAULT)
             self.masters.connector.connect_urgently(BLIP)  # the caller usually tries again
             return unavailable(
-                f"{quoted(resource)}: no quorum of {lists.text(answered)} after {rounds}: "
+                f"{quoted(resource)}: no quorum of {lists.text(lists.failing(votes))} after {rounds}: "
                 "check that they can be reached",
                 self.causes(votes, lists),
                 resource=resource,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Self
 
-from ..algorithm.lock_kind import EXTEND, RELEASE, WATCH, LockKind, wire_ttl
+from ..algorithm.lock_kind import ACQUIRE, EXTEND, RELEASE, WATCH, LockKind, wire_ttl
 from ..algorithm.master_lists import MasterLists
 from ..engine.contract import Request, Votes
 from ..errors import ConfigError
@@ -114,6 +114,9 @@ class MultiLeaseKind(LockKind):
 
     def release_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
         return [Request(RELEASE, (key, token), masters, resend_for) for key in self.keys]
+
+    def put_requests(self, token: bytes, ttl: bytes, masters: int, fencing: int | None) -> list[Request]:
+        return [Request(ACQUIRE, (key, token, ttl), masters) for key in self.keys]
 
     def extend_requests(self, token: bytes, ttl: bytes, masters: int) -> list[Request]:
         return [Request(EXTEND, (key, token, ttl), masters) for key in self.keys]

@@ -36,7 +36,7 @@ class Masters:
 
     def __init__(
         self,
-        targets: Sequence[Target],
+        targets: Sequence[Target | None],
         policy: Policy,
         settings: ConnectorSettings,
         release_at_exit: bool,
@@ -44,7 +44,7 @@ class Masters:
         self.client_state: ClientState = ClientState(weakref.ref(self))
         self.policy = policy
         self.release_at_exit = release_at_exit
-        states = [MasterState(target) for target in targets]
+        states = [MasterState(target) for target in targets if target is not None]
         self._use(Connector(policy, settings, states, self.client_state))
         _all_masters.add(self)
 
@@ -73,7 +73,9 @@ class Masters:
             return cannot_connect() or connector.has_quorum()
 
         def all_tried() -> bool:
-            return cannot_connect() or all(state.attached or state.failures for state in connector.states)
+            return cannot_connect() or all(
+                state.attached or state.failures for state in connector.own_states().values()
+            )
 
         # A lease on a bare quorum is lost with the first master that fails: give the others a moment.
         return (quorum, timeout), (all_tried, min(timeout, GRACE))
@@ -164,10 +166,10 @@ class Masters:
         return lists.rank(guards) or 0.0 if connector.has_quorum() else 0.0
 
     def health(self) -> list[MasterHealth]:
-        connector = self.connector
+        connector, lists = self.connector, self.policy.voters.lists
         return [
-            health_of(state, connector.engine.connection_state(master))
-            for master, state in enumerate(connector.states)
+            health_of(state, connector.engine.connection_state(master), lists.names_of(master))
+            for master, state in connector.own_states(lists).items()
         ]
 
     # --- the end ---

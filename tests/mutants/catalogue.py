@@ -91,13 +91,13 @@ ALGORITHM = [
         ("granted-by-no-quorum", "if granted and validity > 0:", "if validity > 0:"),
         ("released-by-any", "return granted or (votes", "return True or (votes"),
         ("released-though-lost", "if lease.lost:", "if False:"),
-        ("alive-after-the-deadline", "votes) and policy.clock() < lease.deadline", "votes)"),
+        ("alive-after-the-deadline", "votes)) and now < lease.deadline", "votes))"),
         (
             "restarted-master-counts",
             "granted = sum([value > 0 for value in values])",
             "granted = votes.granted",
         ),
-        ("alive-though-hopeless", "return not lists.refused(votes) and ", "return "),
+        ("alive-though-hopeless", "or not lists.refused(votes)) and", "or True) and"),
     ),
     Mutant(
         "the-strongest-part-decides",
@@ -143,7 +143,7 @@ ALGORITHM = [
             "if start >= lease.deadline or lease.lost:",
             "if start >= lease.deadline:",
         ),
-        ("extended-after-the-deadline", "if now >= lease.deadline or (votes", "if (votes"),
+        ("extended-after-the-deadline", "if now >= lease.deadline or refused:", "if refused:"),
         ("extended-by-a-minority", "if not granted:", "if False:"),
         (
             "extension-counts-from-its-end",
@@ -189,6 +189,8 @@ ALGORITHM = [
     *of(
         "redlock_fast/algorithm/refill.py",
         judges("unit/algorithm/refill"),
+        ("put-masters-not-released", "lease.sent |= mask  # before", "pass  # before"),
+        ("put-without-votes", "lists.to_put(lease.sent, now) & voting", "lists.to_put(lease.sent, now)"),
         ("refilled-masters-not-released", "lease.sent |= mask  # first", "pass  # first"),
         ("refill-of-faulty-masters", "if value == 0 or (recheck", "if value <= 0 or (recheck"),
         ("refill-only-where-asked", "mask = lists.all & ~lease.sent", "mask = 0"),

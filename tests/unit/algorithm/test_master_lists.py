@@ -82,12 +82,15 @@ def test_what_an_engine_takes() -> None:
 
 
 def test_an_error_names_the_list_that_has_no_quorum() -> None:
-    assert MasterLists(5).text(0) == MasterLists(5).text(0b11111) == "3 of 5 masters"
-    joint = MasterLists(5, 0b11111, 0b111)
-    assert joint.text(0b11001) == "2 of 3 masters of the list joint_with"
-    assert joint.text(0b00011) == "3 of 5 masters of the list masters"
-    both = "3 of 5 masters of the list masters and of 2 of 3 masters of the list joint_with"
-    assert joint.text(0) == joint.text(0b11111) == both
+    one, joint = MasterLists(5), MasterLists(5, 0b11111, 0b111)
+    assert one.text([0]) == one.text([]) == "3 of 5 masters"
+    assert joint.text([1]) == "2 of 3 masters of the list joint_with"
+    assert (
+        joint.text([]) == joint.text([0, 1]) == f"3 of 5 masters of the list masters and of {joint.text([1])}"
+    )
+    assert joint.lacking(0b11001) == joint.failing(votes([FAULT, FAULT, NO_REPLY, NO_REPLY, 1])) == [1]
+    assert joint.lacking(0b00011) == joint.failing(votes([1, 1, NO_REPLY, NO_REPLY, NO_REPLY])) == [0]
+    assert [joint.names_of(n) for n in (0, 4)] == [("masters", "joint_with"), ("masters",)]
 
 
 # --- the rank: fencing tokens, and the places of fair locks ----------------------------------------

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from redlock_fast.algorithm.lease import Lease
+from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
 from redlock_fast.engine.contract import FLUSHED, ConnectionState
@@ -32,6 +34,9 @@ class Engine:
         self.attached: dict[int, Any] = {}
         self.broken: dict[int, str] = {}
         self.lag = 0.0
+
+    def grow(self, masters: int) -> None:
+        self.masters = masters
 
     def attach(self, master: int, sock: Any, dialect: Any) -> None:
         self.attached[master] = sock
@@ -233,3 +238,50 @@ def test_stopped_once(one: Connector) -> None:
     assert (one.stop(), one.stop()) == (True, False)
     one.start()
     assert one._thread is None
+
+
+# --- a change of the masters --------------------------------------------------------------------------
+
+
+def apply(connector: Connector, lists: MasterLists) -> None:
+    with connector.mutex:
+        connector.apply(lists)
+
+
+def test_a_master_leaves_when_nothing_is_left_to_send(
+    one: Connector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEAVE_AFTER", -60.0)
+    for master in range(N):
+        one._connect(master)
+    lease = Lease(b"r", b"token", 0b100, 10.0, 10.0, 9.0)
+    one.client_state.held.add(lease)
+    apply(one, MasterLists(N, 0b011))
+    assert one.policy.voters.asked() == 0b011
+    one.maintain_all()
+    assert one.connected() == 0b111, "the lease may have its key there"
+    one.client_state.held.remove(lease)
+    one.maintain_all()
+    assert (one.connected(), one.states[2].gone) == (0b011, True)
+    one.states[2].next_try = 0.0
+    one.maintain_all()
+    assert not one.states[2].connecting
+
+
+def test_a_master_that_comes_back_has_its_number_again(one: Connector) -> None:
+    apply(one, MasterLists(N, 0b011))
+    one.states[2].gone = True
+    back, other = target("redis://m2"), target("redis://m9")
+    assert one.number([[target("redis://m0"), other]]) == [0b101], "the number of one that is gone is free"
+    assert [state.target.name for state in one.states] == ["m0:6379/0", "m1:6379/0", "m9:6379/0"]
+    assert one.number([[back, other]]) == [0b1100]
+    apply(one, MasterLists(4, 0b0011))
+    assert one.states[3].left_at > 0
+    assert one.number([[back]]) == [0b1000]
+    assert (one.states[3].left_at, one.engine.masters) == (0.0, 4)  # type: ignore[attr-defined]
+
+
+def test_a_child_of_fork_leaves_masters_of_a_change_under_way(one: Connector) -> None:
+    one.number([[target("redis://m9")]])
+    child = one.copy_after_fork()
+    assert [state.left_at > 0 for state in child.states] == [False] * 3 + [True]
