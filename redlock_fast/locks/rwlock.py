@@ -57,7 +57,9 @@ class Reader(LockKind):
         return [Request(Verb.RW_EXTEND, (*self.names(token), ttl), masters)]
 
     def put_requests(self, token: bytes, ttl: bytes, masters: int, fencing: int | None) -> list[Request]:
-        return [Request(Verb.RW_READ, (*self.names(token), ttl), masters)]
+        writer, readers, _, *own = self.names(token)
+        no_intents = b"{%b}:n" % self.key  # a key that never exists: a reader does not wait for later writers
+        return [Request(Verb.RW_READ, (writer, readers, no_intents, *own, ttl), masters)]
 
     def watch_request(self, masters: int) -> Request | None:
         writer, _, intents = self.keys

@@ -12,7 +12,7 @@ import pytest
 import redis
 from support.clients import Blocking, both_clients
 from support.keys import TTL, nothing_left, values, with_keys
-from support.kinds import AGAINST, KINDS
+from support.kinds import AGAINST, KINDS, waiting_writers
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ConfigError, FastRedlock, LockLost, QuorumUnavailable
@@ -329,6 +329,23 @@ def test_a_waiter_goes_on_through_a_change(masters: Masters, connected: MakeClie
     assert one.locked("r")
     assert lock.release()
     nothing_left(masters)
+
+
+def test_a_reader_is_extended_on_new_masters_although_a_writer_waits_there(
+    masters: Masters, connected: MakeClient, raw: Raw
+) -> None:
+    old_list, new_list = lists(masters, "3 to 5")
+    one, joint = connected(old_list), connected(new_list, joint_with=old_list)
+    reader, writer = lock_of("reader", one, "r", ttl=TTL / 2), lock_of("writer", joint, "r", ttl=TTL)
+    assert reader.acquire()
+    waiting = start(writer.acquire)
+    eventually(lambda: all(waiting_writers(raw(masters), "r")), "it waits")
+    one.reconfigure(new_list, joint_with=old_list)
+    assert reader.extend(TTL * 0.6) > TTL / 2
+    assert not waiting.done()
+    assert reader.release()
+    assert waiting.result(DEADLINE)
+    assert writer.release()
 
 
 def test_an_undone_change(masters: Masters, connected: MakeClient, raw: Raw, soon: None) -> None:
