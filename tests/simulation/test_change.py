@@ -18,8 +18,6 @@ CHANGES = {
 }
 #: Of each change, phase and kind of clients.
 RUNS = amount(6, 200)
-#: Those for which masters of one list are enough to be told of a change are not known to the witness.
-TESTED = [kind for kind in KINDS if kind != "waiting"]
 
 
 def broken(steps: tuple[tuple[int, ...], ...], kind: str, runs: int) -> Counter[str]:
@@ -36,7 +34,7 @@ def broken(steps: tuple[tuple[int, ...], ...], kind: str, runs: int) -> Counter[
 def test_clients_of_adjacent_steps_break_no_rule(change: str) -> None:
     old, new = CHANGES[change]
     for phase in (((old,), (new, old)), ((new, old), (new,))):
-        for kind in TESTED:
+        for kind in KINDS:
             assert not broken(phase, kind, RUNS), (phase, kind)
 
 
