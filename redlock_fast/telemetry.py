@@ -20,6 +20,7 @@ EVENTS = (
     "master-anonymous",
     "master-fault",
     "master-guarded",
+    "master-left",
     "master-lost",
     "master-may-forget",
     "master-unreachable",

@@ -12,7 +12,7 @@ from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
 from ..errors import WrongLoop
 from ..locks.client_base import BaseClient
-from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
+from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, number, refuse_unknown
 from ..locks.decorated import check_async
 from ..locks.fair import fair_kind
 from ..locks.handover import handed_over
@@ -24,6 +24,7 @@ from ..locks.options import (
     AsyncLockOptions,
     IfTaken,
     ListOf,
+    Master,
     NoOptions,
     Resource,
     ResourceOf,
@@ -501,6 +502,34 @@ class AsyncFastRedlock(BaseClient):
         """
         self.check_open()
         return await self.loop_binding().wait_for_quorum(self.connect_timeout if timeout is None else timeout)
+
+    async def reconfigure(
+        self,
+        masters: ListOf[Master],
+        *,
+        joint_with: ListOf[Master] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Change the masters, without losing the locks that are held; see [`FastRedlock.reconfigure`][].
+
+        Examples:
+            >>> await client.reconfigure(new, joint_with=old)    # first on every client
+            >>> await client.reconfigure(new)                    # then on every client, max_ttl later
+
+        Raises:
+            RedlockError: As [`FastRedlock.reconfigure`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
+        seconds = self.connect_timeout if timeout is None else number("timeout", timeout, low=0.0)
+        self.check_open()
+        binding = self.loop_binding()
+        change = self.change_of(masters, joint_with)
+        try:
+            for condition, limit in change.conditions(seconds):
+                await binding.until(condition, limit)
+            change.finish()
+        finally:
+            change.end()
 
     async def close(self) -> None:
         """Close all connections and end renewal; see [`FastRedlock.close`][].

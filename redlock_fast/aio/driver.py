@@ -50,7 +50,7 @@ async def acquire(
 def submit_acquire(lock: LockState, attempt: Attempt, binding: LoopBinding) -> ExchangeFuture:
     lock._mark_acquiring_unlocked(attempt)
     policy = lock._policy
-    return binding.submit(attempt.requests, policy.need, policy.node_timeout, policy.wait)
+    return binding.submit(attempt.requests, attempt.lists.need, policy.node_timeout, policy.wait)
 
 
 def complete_acquire(lock: LockState, attempt: Attempt, future: ExchangeFuture) -> Lease | None:
@@ -76,7 +76,7 @@ async def release(lock: LockState, binding: LoopBinding) -> bool:
 
 def submit_release(lock: LockState, lease: Lease, binding: LoopBinding) -> ExchangeFuture:
     policy = lock._policy
-    return binding.submit(start_release(lease), policy.need, policy.node_timeout, policy.certain)
+    return binding.submit(start_release(lease), policy.voters.lists.need, policy.node_timeout, policy.certain)
 
 
 def complete_release(lock: LockState, lease: Lease, future: ExchangeFuture) -> bool:

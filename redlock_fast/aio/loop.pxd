@@ -27,7 +27,7 @@ cdef class LoopBinding:
     cdef int _fd
 
     cpdef bint is_current(self) except -1
-    cpdef ExchangeFuture submit(self, object requests, int need, double timeout, int wait, double stall=*)
+    cpdef ExchangeFuture submit(self, object requests, object need, double timeout, int wait, double stall=*)
     cpdef object _flush_soon(self)
     cpdef object flush(self)
     @cython.locals(completed=list, future=ExchangeFuture)

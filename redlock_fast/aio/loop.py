@@ -15,7 +15,7 @@ from typing import Any
 from ..algorithm.effects import Exchange, WaitForChange
 from ..algorithm.local_queue import QueueEntry
 from ..engine.contract import Engine
-from ..engine.messages import Batch, Request
+from ..engine.messages import Batch, Quorums, Request
 from ..masters.client_state import ClientState
 from ..masters.connector import do_nothing
 from ..masters.faults import has_faults, note_faults
@@ -67,7 +67,12 @@ class LoopBinding:
     # --- exchanges ---
 
     def submit(
-        self, requests: list[Request] | Batch, need: int, timeout: float, wait: int, stall: float = 0.0
+        self,
+        requests: list[Request] | Batch,
+        need: int | Quorums,
+        timeout: float,
+        wait: int,
+        stall: float = 0.0,
     ) -> ExchangeFuture:
         """Submit an exchange. The caller must await the future at once; then ``answers`` has the votes."""
         if self._fd < 0:

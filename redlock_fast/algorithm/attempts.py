@@ -18,8 +18,9 @@ from .effects import Effect, Sleep, WaitForChange, WaitForReconnect, WaitForTurn
 from .lease import AcquireFailure
 from .local_queue import QueueEntry
 from .lock_kind import LockKind
+from .master_lists import MasterLists
 from .policy import Policy
-from .quorum import WakeJitter, impossible
+from .quorum import WakeJitter
 
 #: Seconds after which a round follows although no push came.
 REARM = 1.0
@@ -58,6 +59,7 @@ class RetryLoop:
         token: bytes = b"",
     ) -> None:
         self.policy = policy
+        self.lists: MasterLists = policy.voters.lists  # by which the present attempt counts
         self.lock_kind = lock_kind
         self.give_up_at = give_up_at
         self.rounds = rounds
@@ -70,7 +72,7 @@ class RetryLoop:
     def failure(self) -> AcquireFailure:
         """Why there is no lease. Before the first attempt: other callers of this client were first."""
         return self._refusal or AcquireFailure(
-            Votes((NO_REPLY,) * self.policy.masters, 0, 0, 0, 0, {}), False, 0
+            Votes((NO_REPLY,) * self.lists.masters, 0, 0, 0, 0, {}), False, 0, lists=self.lists
         )
 
     def others_first(self) -> bool:
@@ -103,19 +105,19 @@ class RetryLoop:
 
     def disconnected(self, votes: Votes) -> list[int]:
         """The masters that were not connected, if no quorum could answer. Without silent masters."""
-        if not unavailable(self.policy, votes):
+        if not unavailable(self.lists, votes):
             return []
         return [n for n, why in votes.details.items() if type(why) is str and why not in CONNECTED]
 
     def _note(self, votes: Votes, start: float) -> None:
         self.failed += 1
-        bad = unavailable(self.policy, votes)
+        bad = unavailable(self.lists, votes)
         cut_short = self.give_up_at is not None and start + self.policy.node_timeout > self.give_up_at
         waited = self.failed > 1 or self.entry is not None
         if waited and bad and cut_short:  # the masters had no time to answer: they may be up
             self._refusal = replace(self.failure, rounds=self.failed)
         else:
-            self._refusal = AcquireFailure(votes, bad, self.failed)
+            self._refusal = AcquireFailure(votes, bad, self.failed, lists=self.lists)
 
     # --- when the next round begins ---
 
@@ -137,7 +139,8 @@ class RetryLoop:
             return True
         usual = policy.retry.delay(self.failed, self.took, policy.chance())
         pause = min(self.spare, self.lock_kind.delay(usual, notified=False))
-        watch = self.lock_kind.watch_request(policy.voters.mask) if policy.push else None
+        lists = policy.voters.lists
+        watch = self.lock_kind.watch_request(policy.voters.asked()) if policy.push else None
         if watch is None or self.failure.unavailable:
             disconnected = self.disconnected(votes)
             yield WaitForReconnect(pause, disconnected) if disconnected else Sleep(pause)
@@ -146,8 +149,8 @@ class RetryLoop:
         if not (yield from self.queue(until)):
             return self.rounds is not None
         longest = max(0.0, min(until - policy.clock(), self._rearm()))
-        seen = (yield WaitForChange([watch], policy.need, longest))[0]
-        if impossible(policy.masters, policy.need, 0, seen.faulty):
+        seen = (yield WaitForChange([watch], lists.need, longest))[0]
+        if lists.failed(seen):
             yield Sleep(max(0.0, min(pause, until - policy.clock())))
         else:
             jitter = self.lock_kind.delay(self._jitter(votes), notified=True)
@@ -159,7 +162,7 @@ class RetryLoop:
         return WakeJitter()
 
     def _jitter(self, votes: Votes) -> float:
-        return self.jitter.delay(not self.policy.refused_by_quorum(votes), self.took, self.policy.chance())
+        return self.jitter.delay(not self.lists.refused(votes), self.took, self.policy.chance())
 
     def _rearm(self) -> float:
         if self.policy.voters.all_push:
@@ -205,8 +208,6 @@ class RetryLoop:
             self.entry.leave()
 
 
-def unavailable(policy: Policy, votes: Votes) -> bool:
+def unavailable(lists: MasterLists, votes: Votes) -> bool:
     """Whether masters prevented the grant: too many failed, did not answer, or granted too late."""
-    if impossible(policy.masters, policy.need, votes.refused, votes.faulty):
-        return impossible(policy.masters, policy.need, 0, votes.faulty)
-    return True
+    return lists.failed(votes) or not lists.hopeless(votes)

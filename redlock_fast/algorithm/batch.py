@@ -17,10 +17,11 @@ from .effects import Effect, Exchange, send_no_reply, undo_after
 from .keys import size_of
 from .lease import ExtendOutcome, Lease, all_plain, begin_release, columns, keys_of, never_lost
 from .lock_kind import EXTEND, RELEASE, wire_ttl
+from .master_lists import MasterLists
 from .policy import Policy
 from .procedures import extended, extended_already
 from .redlock import finish_attempts, start_attempts, start_release, was_alive, weakest
-from .refill import lacking, lacking_of_many, refill
+from .refill import lacking, lacking_of_many, put, refill
 
 #: The largest part of a batch: requests, and bytes of keys.
 MOST, MOST_BYTES = 4096, 4 << 20
@@ -56,11 +57,11 @@ def acquire(
     attempt = start_attempts(policy, keys, ttl)
     tokens: list[bytes] = attempt.token
     try:
-        tally = yield Exchange(attempt.requests, policy.need, ttl, policy.wait, policy.node_timeout)
+        tally = yield Exchange(attempt.requests, attempt.lists.need, ttl, policy.wait, policy.node_timeout)
         leases, why = finish_attempts(attempt, keys, tally)
         held += leases
     except BaseException as error:
-        yield from undo_after(error, undo(keys, tokens, policy.all_masters, ttl))
+        yield from undo_after(error, undo(keys, tokens, attempt.masters, ttl))
         raise
     if None not in leases:
         return None
@@ -70,7 +71,7 @@ def acquire(
     if why is not None:
         return failed[0], why
     votes = ((number, tally.votes[number]) for number in failed)
-    return next(((number, one) for number, one in votes if unavailable(policy, one)), None)
+    return next(((number, one) for number, one in votes if unavailable(attempt.lists, one)), None)
 
 
 def undo(
@@ -108,12 +109,12 @@ def release(policy: Policy, leases: Sequence[Lease]) -> Generator[Effect, Any, l
     If an exception interrupts this, the caller must undo the leases.
     """
     longest = begin_release(leases)
-    requests = _releases(leases)
-    answers = yield Exchange(requests, policy.need, longest, policy.certain, policy.node_timeout)
+    requests, lists = _releases(leases), policy.voters.lists
+    answers = yield Exchange(requests, lists.need, longest, policy.certain, policy.node_timeout)
     if type(answers) is BatchVotes and not answers.votes:  # a quorum of each, and no master failed
         return never_lost(leases)
-    each = zip(leases, _each(policy, leases, requests, answers), strict=True)
-    return [was_alive(policy, lease, granted, votes) for lease, (granted, votes) in each]
+    each = zip(leases, _each(lists, leases, requests, answers), strict=True)
+    return [was_alive(policy, lists, lease, granted, votes) for lease, (granted, votes) in each]
 
 
 def _releases(leases: Sequence[Lease]) -> list[Request] | Batch:
@@ -138,27 +139,32 @@ def extend(
     outcomes = [extended_already(policy, lease, ttl, start) for lease, ttl in zip(leases, ttls, strict=True)]
     asked = [number for number, outcome in enumerate(outcomes) if outcome is None]
     if asked:
+        lists = policy.voters.lists  # after the clock, as of an attempt
         asking = [leases[number] for number in asked]
-        requests = _extensions(asking, [ttls[number] for number in asked])
+        wanted = [ttls[number] for number in asked]
+        fresh = yield from put(policy, lists, list(zip(asking, wanted, strict=True)), start)
+        requests = _extensions(asking, wanted, lists.all)
         longest = min(timeout, max(lease.deadline for lease in asking) - start)
         stall = min(longest, policy.node_timeout)
         all_replied = policy.refill and thorough and all(one.deadline - start > one.ttl / 3 for one in asking)
         if all_replied:  # a slow master must not delay any extension beyond its deadline
             longest = min(longest, (min(lease.deadline for lease in asking) - start) / 2)
         wait = Wait.ALL if all_replied else policy.certain
-        answers = yield Exchange(requests, policy.need, longest, wait, stall)
-        for number, (granted, votes) in zip(asked, _each(policy, asking, requests, answers), strict=True):
-            outcomes[number] = extended(policy, leases[number], ttls[number], start, granted, votes)
+        answers = yield Exchange(requests, lists.need, longest, wait, stall)
+        trusted = policy.voters.trust(fresh)
+        for number, (granted, votes) in zip(asked, _each(lists, asking, requests, answers), strict=True):
+            granted = granted and trusted
+            outcomes[number] = extended(policy, lists, leases[number], ttls[number], start, granted, votes)
         if policy.refill:
             confirmed = [outcomes[number] is ExtendOutcome.EXTENDED for number in asked]
-            found = list(_missing(policy, asking, confirmed, requests, answers, all_replied))
+            found = list(_missing(lists, asking, confirmed, requests, answers, all_replied))
             if found:
                 yield from refill(found)
     return [outcome for outcome in outcomes if outcome is not None]
 
 
 def _missing(
-    policy: Policy,
+    lists: MasterLists,
     leases: Sequence[Lease],
     confirmed: Sequence[bool],
     requests: list[Request] | Batch,
@@ -166,42 +172,43 @@ def _missing(
     all_replied: bool,
 ) -> Iterator[tuple[Lease, int]]:
     """The leases to refill, each with its masters. ``all_replied``: every master had time to reply."""
-    each = _each(policy, leases, requests, answers)
-    for number, (lease, good, (granted, votes)) in enumerate(zip(leases, confirmed, each, strict=True)):
+    each = _each(lists, leases, requests, answers)
+    for number, (lease, good, (_, votes)) in enumerate(zip(leases, confirmed, each, strict=True)):
         if not good or not lease.batchable:
             continue
         if votes is None:
-            all_granted = granted == answers.sent[number].bit_count()
-            missing = lacking_of_many(policy, lease, all_granted, all_replied)
+            all_granted = answers.granted[number] == answers.sent[number].bit_count()
+            missing = lacking_of_many(lists, lease, all_granted, all_replied)
         else:
-            missing = lacking(policy, lease, votes)
+            missing = lacking(lists, lease, votes)
         if missing:
             yield lease, missing
 
 
-def _extensions(leases: Sequence[Lease], ttls: list[float]) -> list[Request] | Batch:
+def _extensions(leases: Sequence[Lease], ttls: list[float], masters: int) -> list[Request] | Batch:
     wires = [wire_ttl(ttl) for ttl in ttls]
     if all_plain(leases):
         keys, tokens, sent, _ = columns(leases)
-        return Batch(EXTEND, (keys, tokens, _same(wires)), len(keys), _same(sent))
+        asked = [one & masters for one in sent]
+        return Batch(EXTEND, (keys, tokens, _same(wires)), len(keys), _same(asked))
     pairs = zip(leases, wires, strict=True)
-    more = (lease.lock_kind.extend_requests(lease.token, wire, lease.sent) for lease, wire in pairs)
+    more = (lease.lock_kind.extend_requests(lease.token, wire, lease.sent & masters) for lease, wire in pairs)
     return list(itertools.chain.from_iterable(more))
 
 
 def _each(
-    policy: Policy, leases: Sequence[Lease], requests: list[Request] | Batch, answers: Any
-) -> Iterator[tuple[int, Votes | None]]:
-    """For each lease the number of grants, and its votes if a master failed or a quorum is missing."""
+    lists: MasterLists, leases: Sequence[Lease], requests: list[Request] | Batch, answers: Any
+) -> Iterator[tuple[bool, Votes | None]]:
+    """For each lease whether a quorum granted, and its votes if a master failed or a quorum is missing."""
     if isinstance(requests, Batch):
         for number, granted in enumerate(answers.granted):
-            yield granted, answers.votes.get(number)
+            yield granted >= lists.counted, answers.votes.get(number)
         return
     at = 0
     for lease in leases:
-        votes = weakest(policy, answers[at : at + lease.lock_kind.request_count])
+        votes = weakest(lists, answers[at : at + lease.lock_kind.request_count])
         at += lease.lock_kind.request_count
-        yield votes.granted, votes
+        yield lists.granted(votes), votes
 
 
 def _same(values: list[Value]) -> Value | list[Value]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from ..engine.contract import Batch, Request, Wait
+from ..engine.contract import Batch, Quorums, Request, Wait
 from .local_queue import QueueEntry
 
 
@@ -17,13 +17,13 @@ class Exchange:
     def __init__(
         self,
         requests: list[Request] | Batch,
-        need: int,
+        need: int | Quorums,
         timeout: float,
         wait: Wait = Wait.EARLY,
         stall: float = 0.0,
     ) -> None:
         self.requests: list[Request] | Batch = requests
-        self.need: int = need
+        self.need: int | Quorums = need
         self.timeout: float = timeout
         self.wait: Wait = wait
         self.stall: float = stall

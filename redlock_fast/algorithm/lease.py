@@ -8,6 +8,7 @@ from enum import Enum
 
 from ..engine.contract import Request, Votes
 from .lock_kind import LockKind, release
+from .master_lists import MasterLists
 
 #: Whether the end of the interpreter releases a lease: as its client says, or as its lock says.
 AS_CLIENT, RELEASE_AT_EXIT, KEEP_AT_EXIT = 0, 1, 2
@@ -186,13 +187,14 @@ class AcquireFailure:
     """Why an acquire got no lease.
 
     ``votes``: those of the last round. ``unavailable``: masters failed. Otherwise another holder has it.
-    ``timed_out``: the caller's timeout ended it.
+    ``timed_out``: the caller's timeout ended it. ``lists``: the masters that had to agree.
     """
 
     votes: Votes
     unavailable: bool
     rounds: int
     timed_out: bool = False
+    lists: MasterLists | None = None
 
 
 class ExtendOutcome(Enum):

@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 
 from ..engine.messages import Request, Votes
 from ..wire.commands import Verb
+from .master_lists import MasterLists
 from .quorum import milliseconds
 
 #: Verbs as plain numbers, for the hot path.
@@ -73,8 +74,8 @@ class LockKind:
         """The request of one attempt."""
         return Request(ACQUIRE, (self.key, token, ttl), masters)
 
-    def observe(self, votes: Votes) -> None:
-        """Learn from the votes of a round without a lease.
+    def observe(self, votes: Votes, lists: MasterLists) -> None:
+        """Learn from the votes of a round without a lease. ``lists``: the masters that had to agree.
 
         Called before ``rollback_requests`` or ``release_requests`` of that round.
         """
@@ -102,6 +103,13 @@ class LockKind:
     def extend_requests(self, token: bytes, ttl: bytes, masters: int) -> list[Request]:
         """The requests that extend the lease. All of them must be granted."""
         return [Request(EXTEND, (self.key, token, ttl), masters)]
+
+    def put_requests(self, token: bytes, ttl: bytes, masters: int, fencing: int | None) -> list[Request]:
+        """The requests that give the token of a lease to masters that it did not ask. They are votes.
+
+        ``fencing``: the fencing token of the lease.
+        """
+        return [Request(ACQUIRE, (self.key, token, ttl), masters)]
 
     def watch_request(self, masters: int) -> Request | None:
         """The request that is decided when the lock may be free; None: only time can free it."""
@@ -132,6 +140,10 @@ class FencedKind(LockKind):
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         args = (self.key, token, ttl, self.counter, self.retention, self.step)
         return Request(FENCE, args, masters)
+
+    def put_requests(self, token: bytes, ttl: bytes, masters: int, fencing: int | None) -> list[Request]:
+        requests = [self.acquire_request(token, ttl, masters)]
+        return requests if fencing is None else [*requests, self.raise_fence_request(token, fencing, masters)]
 
     def raise_fence_request(self, token: bytes, number: int, masters: int) -> Request:
         """The request that raises the counters of ``masters`` to ``number``."""

@@ -1,12 +1,15 @@
 # How algorithm/policy.py is compiled: the same source, with fields that C can reach.
 
+from redlock_fast.algorithm.master_lists cimport MasterLists
+
 cdef class VotingMasters:
+    cdef public MasterLists lists
     cdef public unsigned long long mask
     cdef public bint all_push
 
+    cpdef unsigned long long asked(self)
+
 cdef class Policy:
-    cdef public object masters  # no int of C, which has no 63 bits to shift
-    cdef public int need
     cdef public double node_timeout
     cdef public double drift_factor
     cdef public double outage_timeout
@@ -23,7 +26,6 @@ cdef class Policy:
     cdef public bint refill
     cdef public object local_queue
     cdef public object server_entries
-    cdef public unsigned long long all_masters
     cdef public object certain
     cdef public double ttl
     cdef public bytes wire

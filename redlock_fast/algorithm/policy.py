@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..engine.contract import FAULT, Votes, Wait
+from ..engine.contract import FAULT, Wait
 from .local_queue import LocalQueue
 from .lock_kind import wire_ttl
-from .quorum import Retry, impossible
+from .master_lists import MasterLists
+from .quorum import Retry
 from .server_queue import ServerQueueEntries
 from .tokens import new_token, new_tokens
 
@@ -26,16 +27,27 @@ if hasattr(time, "CLOCK_BOOTTIME"):
 
 
 class VotingMasters:
-    """The masters that vote now, as a mask. Other masters are not asked, and their grants do not count.
+    """The masters that must agree, and those that vote now. All that changes while a client runs.
 
-    ``all_push``: whether every connected master reports when a watched key changes.
+    ``lists``: the masters that must agree. ``mask``: the masters that vote now. Other masters are not asked,
+    and their grants do not count. ``all_push``: whether every connected master reports when a watched key
+    changes.
     """
 
-    __slots__ = ("all_push", "mask")
+    __slots__ = ("all_push", "lists", "mask")
 
-    def __init__(self, masters: int) -> None:
+    def __init__(self, masters: int, *masks: int) -> None:
+        self.lists: MasterLists = MasterLists(masters, *masks)
         self.mask: int = (1 << masters) - 1
         self.all_push: bool = True
+
+    def asked(self) -> int:
+        """The mask of the masters to ask now."""
+        return self.mask & self.lists.all
+
+    def trust(self, masters: int) -> bool:
+        """Whether all ``masters`` still vote. Otherwise one restarted after it was asked."""
+        return not masters & ~self.mask
 
     def filter(self, values: Sequence[int]) -> tuple[int, ...]:
         """``values`` with FAULT for each master that no longer votes. The mask changed after the request."""
@@ -47,16 +59,14 @@ class Policy:
     """The settings of all procedures of one client. Times in seconds. Immutable.
 
     ``outage_timeout``: how long an acquire without a deadline tries while the masters form no quorum.
-    ``voters``: the masters that vote. ``wait``: what decides an acquire. All other exchanges use ``certain``.
-    ``retention``: how long masters keep a fencing counter after its last use. ``step``: how far a counter may
-    be behind its master's clock. Both are command arguments.
+    ``voters``: the masters that must agree, and those that vote. ``wait``: what decides an acquire. All other
+    exchanges use ``certain``. ``retention``: how long masters keep a fencing counter after its last use.
+    ``step``: how far a counter may be behind its master's clock. Both are command arguments.
     ``refill``: extensions put the key back on masters that lost it. ``push``: masters report when a lock may
     be free. ``local_queue``: the callers of this client that wait. ``server_entries``: their places in queues
     on the masters. ``ttl``: the default lease.
     """
 
-    masters: int
-    need: int
     node_timeout: float
     drift_factor: float
     outage_timeout: float
@@ -74,22 +84,15 @@ class Policy:
     local_queue: LocalQueue = field(default_factory=LocalQueue)
     server_entries: ServerQueueEntries = field(default_factory=ServerQueueEntries)
     ttl: float = 10.0
-    #: The mask of all masters.
-    all_masters: int = field(init=False)
     #: What decides an exchange in which a failing master must not count as a refusal.
     certain: Wait = field(init=False)
     #: ``ttl`` as a command argument.
     wire: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.all_masters = (1 << self.masters) - 1
         self.certain = max(self.wait, Wait.CERTAIN)
         self.wire = wire_ttl(self.ttl)
 
     def ttl_on_wire(self, ttl: float) -> bytes:
         """``ttl`` as a command argument."""
         return self.wire if ttl == self.ttl else wire_ttl(ttl)
-
-    def refused_by_quorum(self, votes: Votes) -> bool:
-        """Whether so many masters refused that no quorum has the token."""
-        return impossible(self.masters, self.need, votes.refused, 0)

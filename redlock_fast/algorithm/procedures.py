@@ -18,8 +18,9 @@ from .attempts import RetryLoop
 from .effects import Effect, Exchange, send_no_reply, undo_after
 from .lease import AcquireFailure, ExtendOutcome, Lease
 from .lock_kind import EXISTS, OWNER, FencedKind, LockKind, wire_ttl
+from .master_lists import MasterLists, mask_of
 from .policy import Policy
-from .quorum import deadline, fencing_token
+from .quorum import deadline
 from .redlock import (
     Attempt,
     finish_attempt,
@@ -29,7 +30,7 @@ from .redlock import (
     trusted_votes,
     weakest,
 )
-from .refill import lacking, refill
+from .refill import lacking, put, refill
 from .tokens import TOKEN_SIZE, owner_of
 
 
@@ -82,42 +83,48 @@ def ask(
     if retry_loop.give_up_at is not None:
         timeout = max(0.0, min(timeout, retry_loop.give_up_at - attempt.start))
     retry_loop.sent |= attempt.masters  # until the votes are known
+    lists = retry_loop.lists = attempt.lists
     wait = policy.certain if lock_kind.needs_certain else policy.wait
-    votes = (yield Exchange(attempt.requests, policy.need, timeout, wait))[0]
+    votes = (yield Exchange(attempt.requests, lists.need, timeout, wait))[0]
     retry_loop.sent = sent | votes.sent
     votes, fencing = trusted_votes(attempt, votes), None
-    granted = votes.granted
-    if type(lock_kind) is FencedKind and granted >= policy.need:
+    granted = lists.granted(votes)
+    if type(lock_kind) is FencedKind and granted:
         left = attempt.start + timeout - policy.clock()
-        fencing, granted = yield from fence(policy, lock_kind, attempt.token, votes.values, left)
+        fencing, granted = yield from fence(lists, lock_kind, attempt.token, votes.values, left)
     lease = finish_attempt(attempt, granted, retry_loop.sent, fencing)
     if lease is None:
-        lock_kind.observe(votes)
+        lock_kind.observe(votes, lists)
     return votes, lease
 
 
 def fence(
-    policy: Policy, lock_kind: FencedKind, token: bytes, values: Sequence[int], timeout: float
-) -> Generator[Effect, list[Votes], tuple[int, int]]:
-    """The fencing token of a grant, and the number of masters that vouch for it.
+    lists: MasterLists, lock_kind: FencedKind, token: bytes, values: Sequence[int], timeout: float
+) -> Generator[Effect, list[Votes], tuple[int, bool]]:
+    """The fencing token of a grant, and whether a quorum of each list vouches for it.
+
+    The token is the q-th smallest of the counters of a list, for a quorum of q; of two lists, the larger one.
+    It exceeds every earlier token: each earlier holder raised the counters of a quorum to its token at least,
+    so fewer than q of these counters can be that low. A quorum can be raised to it. (With an even number of
+    masters, counting from the largest gives a lower rank, at which two quorums need not share a master.)
 
     A master vouches only if this token raised its counter to exactly that number. So two holders never get
     the same number. Usually all counters agree, and no further request is needed.
     """
     counters = {master: value for master, value in enumerate(values) if value > 0}
-    fencing = fencing_token(list(counters.values()), policy.masters)
-    vouching = sum(value == fencing for value in counters.values())
-    behind = sum(1 << master for master, value in counters.items() if value < fencing)
+    fencing = int(lists.rank(counters) or 0)
+    vouching = mask_of(master for master, value in counters.items() if value == fencing)
+    behind = mask_of(master for master, value in counters.items() if value < fencing)
     if not behind:
-        return fencing, vouching
+        return fencing, lists.is_quorum(vouching)
     lift = lock_kind.raise_fence_request(token, fencing, behind)
-    missing = policy.need - vouching
-    if missing > 0:
+    missing = lists.without(vouching)
+    if missing:
         votes = (yield Exchange([lift], missing, max(0.0, timeout)))[0]
-        vouching += votes.granted
+        vouching |= mask_of(master for master, value in enumerate(votes.values) if value > 0)
     else:
         yield Exchange([lift], 0, 0.0)  # makes the counters equal for the next grant
-    return fencing, vouching
+    return fencing, lists.is_quorum(vouching)
 
 
 def undo_lease(lease: Lease) -> Generator[Effect, Any, None]:
@@ -131,7 +138,7 @@ def release(policy: Policy, lease: Lease) -> Generator[Effect, list[Votes], bool
     If an exception interrupts this, the caller must undo the lease.
     """
     requests = start_release(lease)
-    answers = yield Exchange(requests, policy.need, policy.node_timeout, policy.certain)
+    answers = yield Exchange(requests, policy.voters.lists.need, policy.node_timeout, policy.certain)
     return finish_release(policy, lease, answers)
 
 
@@ -150,12 +157,15 @@ def extend(
         known = None
     if known is not None:
         return known, None
-    requests = lease.lock_kind.extend_requests(lease.token, wire_ttl(ttl), lease.sent)
+    lists = policy.voters.lists  # after the clock, as of an attempt
+    fresh = yield from put(policy, lists, [(lease, ttl)], start)
+    requests = lease.lock_kind.extend_requests(lease.token, wire_ttl(ttl), lease.sent & lists.all)
     timeout = min(policy.node_timeout, lease.deadline - start)
-    votes = weakest(policy, (yield Exchange(requests, policy.need, timeout, policy.certain)))
-    outcome = extended(policy, lease, ttl, start, votes.granted, votes)
+    votes = weakest(lists, (yield Exchange(requests, lists.need, timeout, policy.certain)))
+    granted = lists.granted(votes) and policy.voters.trust(fresh)
+    outcome = extended(policy, lists, lease, ttl, start, granted, votes)
     if policy.refill and outcome is ExtendOutcome.EXTENDED and lease.batchable:
-        missing = lacking(policy, lease, votes)
+        missing = lacking(lists, lease, votes)
         if missing:
             yield from refill([(lease, missing)])
     return outcome, votes
@@ -175,14 +185,25 @@ def extended_already(policy: Policy, lease: Lease, ttl: float, start: float) -> 
 
 
 def extended(
-    policy: Policy, lease: Lease, ttl: float, start: float, granted: int, votes: Votes | None
+    policy: Policy,
+    lists: MasterLists,
+    lease: Lease,
+    ttl: float,
+    start: float,
+    granted: bool,
+    votes: Votes | None,
 ) -> ExtendOutcome:
-    """The outcome of an extension that began at ``start``. Without ``votes`` no master failed."""
+    """The outcome of an extension that began at ``start``. Without ``votes`` no master failed.
+
+    ``granted``: whether a quorum of each list granted it.
+    """
     now = policy.clock()
     lease.ttl = max(lease.ttl, ttl)
-    if now >= lease.deadline or (votes is not None and policy.refused_by_quorum(votes)):
+    # Until the lists are settled, a quorum of former lists may have the token that the present ones refuse.
+    refused = votes is not None and start >= lists.settled_at and lists.refused(votes)
+    if now >= lease.deadline or refused:
         return ExtendOutcome.LOST
-    if granted < policy.need:
+    if not granted:
         return ExtendOutcome.INCONCLUSIVE
     # A concurrent extension may have set a later deadline.
     lease.deadline = max(lease.deadline, deadline(start, ttl, policy.drift_factor))
@@ -196,8 +217,8 @@ def extended(
 
 def exists(policy: Policy, key: bytes) -> Generator[Effect, list[Votes], Votes]:
     """The votes of the voting masters on whether they have ``key``, with any token."""
-    request = Request(EXISTS, (key,), policy.voters.mask)
-    return (yield Exchange([request], policy.need, policy.node_timeout, policy.certain))[0]
+    request = Request(EXISTS, (key,), policy.voters.asked())
+    return (yield Exchange([request], policy.voters.lists.need, policy.node_timeout, policy.certain))[0]
 
 
 def owners(policy: Policy, keys: Sequence[bytes]) -> Generator[Effect, list[Votes], list[str]]:
@@ -205,8 +226,8 @@ def owners(policy: Policy, keys: Sequence[bytes]) -> Generator[Effect, list[Vote
 
     One exchange, of at most ``node_timeout`` seconds.
     """
-    requests = [Request(OWNER, (key,), policy.voters.mask) for key in keys]
-    answers = yield Exchange(requests, policy.need, policy.node_timeout)
+    requests = [Request(OWNER, (key,), policy.voters.asked()) for key in keys]
+    answers = yield Exchange(requests, policy.voters.lists.need, policy.node_timeout)
     return [_reported_owner(votes) for votes in answers]
 
 

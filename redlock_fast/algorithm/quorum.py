@@ -6,7 +6,6 @@ Source: "Distributed Locks with Redis", redis.io, the section on the Redlock alg
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: Added to the drift for the masters' expiry granularity, in seconds.
@@ -21,16 +20,6 @@ def quorum(masters: int) -> int:
 def impossible(masters: int, need: int, refused: int, faulty: int) -> bool:
     """Whether ``need`` grants can no longer be reached. Valid for an even number of masters too."""
     return refused + faulty > masters - need
-
-
-def fencing_token(counters: Sequence[int], masters: int) -> int:
-    """The q-th smallest of the counters that decided a grant, for a quorum of q.
-
-    It exceeds every earlier token: each earlier holder raised the counters of a quorum to its token at least,
-    so fewer than q of these counters can be that low. A quorum can be raised to it. (With an even number of
-    masters, counting from the largest gives a lower rank, at which two quorums need not share a master.)
-    """
-    return sorted(counters)[quorum(masters) - 1]
 
 
 def drift(ttl: float, factor: float) -> float:

@@ -4,6 +4,7 @@ cimport cython
 
 from redlock_fast.algorithm.lease cimport Lease, granted_leases, lease_of
 from redlock_fast.algorithm.lock_kind cimport LockKind
+from redlock_fast.algorithm.master_lists cimport MasterLists
 from redlock_fast.algorithm.policy cimport Policy
 from redlock_fast.algorithm.quorum cimport deadline
 from redlock_fast.engine.messages cimport Votes
@@ -16,6 +17,7 @@ cdef class Attempt:
     cdef readonly double ttl
     cdef readonly double start
     cdef public double end
+    cdef readonly MasterLists lists
     cdef readonly unsigned long long masters
     cdef readonly object token
     cdef readonly object requests
@@ -36,17 +38,19 @@ cpdef unsigned long long restarted(Attempt attempt) except? 0
 
 cpdef Votes trusted_votes(Attempt attempt, Votes votes)
 
-@cython.locals(policy=Policy, validity=double)
-cpdef Lease finish_attempt(Attempt attempt, int granted, unsigned long long sent, object fencing=*)
+@cython.locals(validity=double)
+cpdef Lease finish_attempt(Attempt attempt, bint granted, unsigned long long sent, object fencing=*)
 
-@cython.locals(policy=Policy, validity=double, need=int, forgetful=cython.ulonglong)
+@cython.locals(lists=MasterLists, validity=double, need=int, forgetful=cython.ulonglong)
 cpdef tuple finish_attempts(Attempt attempt, object keys, object tally)
 
 cpdef list start_release(Lease lease)
 
-@cython.locals(votes=Votes)
+@cython.locals(lists=MasterLists, votes=Votes)
 cpdef bint finish_release(Policy policy, Lease lease, list answers) except -1
 
-cpdef bint was_alive(Policy policy, Lease lease, int granted, Votes votes) except -1
+cpdef bint was_alive(
+    Policy policy, MasterLists lists, Lease lease, bint granted, Votes votes) except -1
 
-cpdef bint still_alive(Policy policy, Lease lease, Votes votes) except -1
+@cython.locals(now=double)
+cpdef bint still_alive(Policy policy, MasterLists lists, Lease lease, Votes votes) except -1

@@ -15,6 +15,7 @@ from ..engine.contract import FAULT
 from ..engine.messages import Batch, BatchVotes, Request, Votes
 from .lease import Lease, granted_leases, lease_of
 from .lock_kind import ACQUIRE, LockKind
+from .master_lists import MasterLists
 from .policy import Policy
 from .quorum import deadline
 
@@ -23,16 +24,18 @@ class Attempt:
     """One attempt on all masters that vote. Only ``start_attempt`` and ``start_attempts`` make it.
 
     ``start``: the lease clock before the first byte. ``end``: the deadline of a lease that it gets.
-    ``masters``: the mask of the masters that it asks. ``token``, ``requests``: what it sends to them.
+    ``lists``: the masters that must agree, to its end, although they may change while it runs. ``masters``:
+    the mask of the masters that it asks. ``token``, ``requests``: what it sends to them.
     """
 
-    __slots__ = ("end", "lock_kind", "masters", "policy", "requests", "start", "token", "ttl")
+    __slots__ = ("end", "lists", "lock_kind", "masters", "policy", "requests", "start", "token", "ttl")
 
     policy: Policy
     lock_kind: LockKind
     ttl: float
     start: float
     end: float
+    lists: MasterLists
     masters: int
     token: Any  # of a batch: a list of tokens
     requests: Any
@@ -62,7 +65,9 @@ def _attempt(policy: Policy, ttl: float) -> Attempt:
     attempt.ttl = ttl
     attempt.start = policy.clock()
     attempt.end = deadline(attempt.start, ttl, policy.drift_factor)
-    attempt.masters = policy.voters.mask
+    # After the clock: a lease by former lists must not outlive the change by more than its ttl.
+    attempt.lists = policy.voters.lists
+    attempt.masters = policy.voters.mask & attempt.lists.all
     return attempt
 
 
@@ -86,17 +91,18 @@ def trusted_votes(attempt: Attempt, votes: Votes) -> Votes:
     granted = sum([value > 0 for value in values])
     refused = sum([FAULT < value <= 0 for value in values])
     faulty = sum([value == FAULT for value in values])
-    details = {**_restart_faults(attempt.policy.masters, mask), **votes.details}
+    details = {**_restart_faults(mask), **votes.details}
     return Votes(values, votes.sent, granted, refused, faulty, details)
 
 
-def finish_attempt(attempt: Attempt, granted: int, sent: int, fencing: int | None = None) -> Lease | None:
+def finish_attempt(attempt: Attempt, granted: bool, sent: int, fencing: int | None = None) -> Lease | None:
     """Steps 3 and 4: the lease, if a quorum granted it and validity is left.
 
-    ``sent``: the masters that may have the token from this attempt or an earlier one.
+    ``granted``: whether a quorum of each list granted. ``sent``: the masters that may have the token, from
+    this attempt or an earlier one.
     """
-    policy, validity = attempt.policy, validity_left(attempt)
-    if granted >= policy.need and validity > 0:
+    validity = validity_left(attempt)
+    if granted and validity > 0:
         lock_kind = attempt.lock_kind.held_kind()
         return lease_of(lock_kind, attempt.token, sent, attempt.ttl, attempt.end, validity, fencing)
     return None
@@ -109,24 +115,24 @@ def finish_attempts(
 
     The votes of a batch do not name single masters. So no grant counts if any master restarted.
     """
-    policy, validity, forgetful = attempt.policy, validity_left(attempt), restarted(attempt)
+    lists, validity, forgetful = attempt.lists, validity_left(attempt), restarted(attempt)
     why: Votes | None = None
     if validity <= 0:
-        why = Votes((), 0, policy.need, 0, 0, {})
+        why = Votes((1,) * lists.masters, 0, lists.masters, 0, 0, {})
     elif forgetful:
-        details = _restart_faults(policy.masters, forgetful)
-        values = tuple([FAULT if n in details else 0 for n in range(policy.masters)])
+        details = _restart_faults(forgetful)
+        values = tuple([FAULT if n in details else 0 for n in range(lists.masters)])
         why = Votes(values, 0, 0, 0, len(details), details)
-    need = policy.need if why is None else policy.masters + 1
+    need = lists.counted if why is None else lists.masters + 1
     leases = granted_leases(
         keys, attempt.token, tally.granted, tally.sent, need, attempt.ttl, attempt.end, validity
     )
     return leases, why
 
 
-def _restart_faults(masters: int, mask: int) -> dict[int, str | bytes]:
+def _restart_faults(mask: int) -> dict[int, str | bytes]:
     """The fault of each master of ``mask``, by its number."""
-    return {n: "it restarted after it was asked" for n in range(masters) if mask >> n & 1}
+    return {n: "it restarted after it was asked" for n in range(mask.bit_length()) if mask >> n & 1}
 
 
 def start_release(lease: Lease) -> list[Request]:
@@ -137,30 +143,33 @@ def start_release(lease: Lease) -> list[Request]:
 
 def finish_release(policy: Policy, lease: Lease, answers: list[Votes]) -> bool:
     """Whether the lease had not ended before its release."""
-    votes = weakest(policy, answers)
-    return was_alive(policy, lease, votes.granted, votes)
+    lists = policy.voters.lists
+    votes = weakest(lists, answers)
+    return was_alive(policy, lists, lease, lists.granted(votes), votes)
 
 
-def was_alive(policy: Policy, lease: Lease, granted: int, votes: Votes | None) -> bool:
+def was_alive(policy: Policy, lists: MasterLists, lease: Lease, granted: bool, votes: Votes | None) -> bool:
     """As ``finish_release``, for one lease of a batch.
 
-    ``votes`` is None if a quorum granted the release and no master failed.
+    ``granted``: whether a quorum of each list granted the release. ``votes`` is None if so, and if no master
+    failed.
     """
     if lease.lost:
         return False
-    return granted >= policy.need or (votes is not None and still_alive(policy, lease, votes))
+    return granted or (votes is not None and still_alive(policy, lists, lease, votes))
 
 
-def weakest(policy: Policy, answers: list[Votes]) -> Votes:
+def weakest(lists: MasterLists, answers: list[Votes]) -> Votes:
     """The votes on the weakest key: one that a quorum refused, or else the one with the fewest grants.
 
     A lease of several keys is held only if each key is.
     """
     if len(answers) == 1:
         return answers[0]
-    return min(answers, key=lambda votes: (not policy.refused_by_quorum(votes), votes.granted))
+    return min(answers, key=lambda votes: (not lists.refused(votes), votes.granted))
 
 
-def still_alive(policy: Policy, lease: Lease, votes: Votes) -> bool:
+def still_alive(policy: Policy, lists: MasterLists, lease: Lease, votes: Votes) -> bool:
     """Whether the lease had not ended, if fewer than a quorum answered."""
-    return not policy.refused_by_quorum(votes) and policy.clock() < lease.deadline
+    now = policy.clock()
+    return (now < lists.settled_at or not lists.refused(votes)) and now < lease.deadline

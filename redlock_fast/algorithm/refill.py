@@ -5,6 +5,9 @@ vote less. The rules: a refill follows only an extension that a quorum confirmed
 missing key (SET NX). No caller waits for it. It counts only when a later extension finds the key. Other
 clients are safe: their restart guards exclude a master that forgot locks, and a refill adds only the key of
 the present holder.
+
+Put is different: after a change of the masters, those that a lease never asked get its token in front of its
+extension, by the request of an acquire. So they vote for the lease as for a new one.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from ..engine.contract import NO_REPLY, Batch, Votes
+from ..engine.contract import NO_REPLY, Batch, Request, Votes
 from ..wire.commands import Verb
 from .effects import Effect, send, send_no_reply, undo_after
 from .lease import Lease
 from .lock_kind import RELEASE, wire_ttl
+from .master_lists import MasterLists
 from .policy import Policy
 
 REFILL = int(Verb.REFILL)
@@ -26,25 +30,25 @@ REFILL = int(Verb.REFILL)
 RECHECK_EVERY = 8
 
 
-def lacking(policy: Policy, lease: Lease, votes: Votes) -> int:
+def lacking(lists: MasterLists, lease: Lease, votes: Votes) -> int:
     """The mask of masters to refill, after a confirmed extension with ``votes``."""
-    mask = policy.all_masters & ~lease.sent
+    mask = lists.all & ~lease.sent
     recheck = lease.extensions % RECHECK_EVERY == 0
     if votes.refused or recheck:
         for master, value in enumerate(votes.values):
             if value == 0 or (recheck and value == NO_REPLY and votes.sent >> master & 1):
                 mask |= 1 << master
-    return mask
+    return mask & lists.all
 
 
-def lacking_of_many(policy: Policy, lease: Lease, all_granted: bool, all_replied: bool) -> int:
+def lacking_of_many(lists: MasterLists, lease: Lease, all_granted: bool, all_replied: bool) -> int:
     """As ``lacking``, for a lease of a batch, whose votes do not name single masters.
 
     ``all_granted``: each asked master granted. ``all_replied``: every master had time to reply.
     """
     if not all_granted and (all_replied or lease.extensions % RECHECK_EVERY == 0):
-        return policy.all_masters
-    return policy.all_masters & ~lease.sent
+        return lists.all
+    return lists.all & ~lease.sent
 
 
 def refill(found: Sequence[tuple[Lease, int]]) -> Generator[Effect, Any, None]:
@@ -67,6 +71,44 @@ def _take_back(found: Sequence[tuple[Lease, int]]) -> Generator[Effect, Any, Non
     if gone:
         keys, tokens, masks, ttls = _columns(gone)
         yield from send_no_reply(Batch(RELEASE, (keys, tokens), len(gone), masks, ttls))
+
+
+def put(
+    policy: Policy, lists: MasterLists, leases: Sequence[tuple[Lease, float]], now: float
+) -> Generator[Effect, Any, int]:
+    """Give the tokens of ``leases``, each with its ttl, to masters that they did not ask; see ``to_put``.
+
+    No caller waits for it: masters execute it before an extension that is sent next. Returns the mask of the
+    masters. Unless all of them vote when the extension is decided, its grants must not count.
+    """
+    voting = policy.voters.mask
+    found = [(lease, ttl, lists.to_put(lease.sent, now) & voting) for lease, ttl in leases]
+    found = [one for one in found if one[2]]
+    every = 0
+    requests: list[Request] = []
+    for lease, ttl, mask in found:
+        every |= mask
+        lease.sent |= mask  # before the requests leave, as in ``refill``
+        requests += lease.lock_kind.put_requests(lease.token, wire_ttl(ttl), mask, lease.fencing)
+    if not requests:
+        return 0
+    try:
+        yield from send(requests)
+    except BaseException as error:
+        yield from undo_after(error, _take_back_put(found))
+        raise
+    yield from _take_back_put(found)
+    return every
+
+
+def _take_back_put(found: Sequence[tuple[Lease, float, int]]) -> Generator[Effect, Any, None]:
+    """As ``_take_back``, for leases of all kinds."""
+    releases: list[Request] = []
+    for lease, ttl, mask in found:
+        if lease.released:
+            releases += lease.lock_kind.release_requests(lease.token, mask, ttl)
+    if releases:
+        yield from send_no_reply(releases)
 
 
 def _columns(

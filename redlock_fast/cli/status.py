@@ -72,7 +72,9 @@ def ask(client: FastRedlock) -> Status:
             problem = str(error)
         finally:
             lock.release()
-    return Status(not problem, problem == REFUSED, client.policy.need, problem, owner, client.health())
+    return Status(
+        not problem, problem == REFUSED, client.policy.voters.lists.least, problem, owner, client.health()
+    )
 
 
 def _table(status: Status) -> None:

@@ -53,7 +53,7 @@ class RedLock:
         retry = Retry(retry_delay / 2000, retry_delay / 1000, retry_times)
         self._masters = tuple(connection_details or LOCALHOST)
         self._client = shared(self._masters, {"retry": retry, **options})
-        self.quorum: int = self._client.policy.need
+        self.quorum: int = self._client.policy.voters.lists.least
         self._lock: Lock | None = None
 
     @cached_property

@@ -62,7 +62,7 @@ class Lock:
         retry = Retry(retry_delay / 2000, retry_delay / 1000)
         self._masters = tuple(masters)
         self._client = shared(self._masters, {"retry": retry, **options})
-        self.quorum: int = self._client.policy.need
+        self.quorum: int = self._client.policy.voters.lists.least
         self._lock: OurLock | None = None
 
     @cached_property

@@ -71,7 +71,7 @@ class Redlock:
             self._client = shared(self._masters, {"retry": retry, "drift_factor": drift_factor, **options})
         except ConfigError as error:
             raise CannotObtainLock(str(error)) from error
-        self.quorum: int = self._client.policy.need
+        self.quorum: int = self._client.policy.voters.lists.least
 
     @cached_property
     def servers(self) -> list[Any]:

@@ -282,7 +282,7 @@ def counts(common: tuple[str, str], core: BaseClient) -> Iterator[Point]:
     yield Point("lost", common, stats.lost)
     yield Point("held", common, len(core.client_state.held))
     yield Point("waiting", common, sum(map(len, list(core.policy.local_queue.waiting.values()))))
-    yield Point("quorum", common, core.policy.need)
+    yield Point("quorum", common, core.policy.voters.lists.least)
 
 
 def master_points(labels: tuple[str, ...], master: MasterHealth) -> Iterator[Point]:

@@ -194,11 +194,10 @@ class Renewal:
             left = self.schedule.first_end() - self.policy.clock()
         if left >= self.policy.node_timeout:
             return left
-        connections = [self.masters.engine.connection_state(master) for master in range(self.policy.masters)]
-        usual = sorted(connection.round_trip for connection in connections if connection.round_trip)[
-            : self.policy.need
-        ]
-        return max(left, MIN_EXCHANGE_TIMEOUT, EXCHANGE_ROUND_TRIPS * max(usual, default=0.0))
+        lists, engine = self.policy.voters.lists, self.masters.engine
+        round_trips = {n: engine.connection_state(n).round_trip for n in range(lists.masters)}
+        usual = lists.rank({n: seconds for n, seconds in round_trips.items() if seconds})
+        return max(left, MIN_EXCHANGE_TIMEOUT, EXCHANGE_ROUND_TRIPS * (usual or 0.0))
 
     def _settle(self, due: Sequence[tuple[RenewedLease, float]], outcomes: Sequence[ExtendOutcome]) -> None:
         lost = []

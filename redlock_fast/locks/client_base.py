@@ -13,8 +13,9 @@ from ..algorithm.attempts import BLIP
 from ..algorithm.keys import encoded, key_of
 from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.lock_kind import FencedKind, LockKind, wire_ttl
+from ..algorithm.master_lists import MasterLists
 from ..algorithm.policy import Clock, Policy, VotingMasters, lease_clock
-from ..algorithm.quorum import Retry, drift, impossible, quorum
+from ..algorithm.quorum import Retry, drift
 from ..algorithm.tokens import owner_part, tokens_of
 from ..engine import load
 from ..engine.contract import FAULT, NO_REPLY, Votes, Wait
@@ -28,6 +29,8 @@ from ..errors import (
     QuorumUnavailable,
     ResourceNames,
 )
+from ..masters.address import numbered
+from ..masters.change import MastersChange
 from ..masters.client_state import ClientState
 from ..masters.connector import ConnectorSettings
 from ..masters.health import MasterHealth
@@ -39,7 +42,7 @@ from .config import (
     check_flag,
     check_hold,
     check_label,
-    check_masters,
+    check_lists,
     check_retry,
     check_timeout,
     number,
@@ -116,6 +119,7 @@ class BaseClient:
         max_hold: float | None = 3600.0,
         label: str = "",
         owner: str | None = None,
+        joint_with: ListOf[Master] | None = None,
         engine: EngineName = "auto",
         clock: Clock = lease_clock,
         **unknown: Unpack[NoOptions],
@@ -137,7 +141,7 @@ class BaseClient:
                 "refill=True needs a restart_guard: without one a master that forgot the lock "
                 "grants it to another client before the key can be put back"
             )
-        targets = check_masters(masters)
+        targets, masks = numbered((), check_lists(masters, joint_with))
         self.timeout: float | None = check_timeout(timeout)
         self.auto_extend: bool = check_flag("auto_extend", auto_extend)
         self.max_hold: float = check_hold(max_hold)
@@ -162,13 +166,11 @@ class BaseClient:
         self.names_owners: bool = owner is None or check_owner(owner) != ""
         token, tokens = tokens_of(self._default_owner if owner is None else _constant(owner))
         self.policy: Policy = Policy(
-            masters=len(targets),
-            need=quorum(len(targets)),
             node_timeout=number("node_timeout", node_timeout, above=0.0),
             drift_factor=drift_factor,
             outage_timeout=connect_timeout,
             retry=retry,
-            voters=VotingMasters(len(targets)),
+            voters=VotingMasters(len(targets), *masks),
             wait=Wait.ALL if decide == "all" else Wait.EARLY,
             clock=clock,
             retention=wire_ttl(retention),
@@ -242,16 +244,22 @@ class BaseClient:
     def check_open(self) -> None:
         self.masters.check_open()
 
+    def change_of(self, masters: Any, joint_with: Any) -> MastersChange:
+        """The change of ``reconfigure``, which connects the masters that are new. Raises ConfigError."""
+        self.check_open()
+        return MastersChange(self.masters, check_lists(masters, joint_with))
+
     # --- outcomes as exceptions ---
 
     def acquire_error(
         self, resource: ResourceNames, lock_kind: LockKind, failure: AcquireFailure, owner: str = ""
     ) -> LockNotAcquired:
         """The exception for an acquire without a lease. ``owner``: that of the other lease, if known."""
-        votes, policy, names = failure.votes, self.policy, self.masters.connector.names()
+        votes, names = failure.votes, self.masters.connector.names()
+        lists = failure.lists or self.policy.voters.lists
         rounds = f"{failure.rounds} attempt{'s' * (failure.rounds > 1)}"
         unavailable = QuorumTimeout if failure.timed_out else QuorumUnavailable
-        if votes.granted >= policy.need:
+        if lists.granted(votes):
             return unavailable(
                 f"{quoted(resource)}: a quorum granted the lease too late: nothing of it was left; "
                 "use a longer ttl, or find out what delays the masters or this process",
@@ -261,14 +269,14 @@ class BaseClient:
         if failure.unavailable:
             self.masters.connector.connect_urgently(BLIP)  # the caller usually tries again
             return unavailable(
-                f"{quoted(resource)}: no quorum of {policy.need} of {policy.masters} masters after {rounds}: "
+                f"{quoted(resource)}: no quorum of {lists.text(lists.failing(votes))} after {rounds}: "
                 "check that they can be reached",
-                self.causes(votes),
+                self.causes(votes, lists),
                 resource=resource,
                 **self.outage(),
             )
         contended = ContendedTimeout if failure.timed_out else Contended
-        holders = [name for name, vote in zip(names, votes.values, strict=True) if FAULT < vote <= 0]
+        holders = [name for name, vote in zip(names, votes.values, strict=False) if FAULT < vote <= 0]
         if not holders:
             return contended(
                 f"{quoted(resource)}: other callers of this client waited for it and were first",
@@ -281,13 +289,13 @@ class BaseClient:
             taken = lock_kind.refused_key(votes).removeprefix(self.key_prefix)
             held = f"{quoted(taken or resource)}, of {len(resource)} resources,"
         return contended(
-            f"{held} is already held on {len(holders)} of {policy.masters} masters, after {rounds}"
+            f"{held} is already held on {len(holders)} of {lists.all.bit_count()} masters, after {rounds}"
             + f"; its owner is {owner}" * bool(owner),
             resource=resource,
             reason="held",
             owner=owner,
             masters=holders,
-            causes=self.causes(votes),
+            causes=self.causes(votes, lists),
         )
 
     def outage(self) -> dict[str, Any]:
@@ -295,15 +303,18 @@ class BaseClient:
         guarded = self.masters.guarded_for()
         return {"reason": "guarded", "retry_after": guarded} if guarded else {"reason": "unavailable"}
 
-    def causes(self, votes: Votes) -> list[MasterError]:
-        """An error for each master that failed. Silent masters count only if the failures did not decide."""
-        policy = self.policy
-        enough = impossible(policy.masters, policy.need, votes.refused, votes.faulty)
-        guilty = (FAULT,) if enough else (FAULT, NO_REPLY)
+    def causes(self, votes: Votes, lists: MasterLists | None = None) -> list[MasterError]:
+        """An error for each master that failed. Silent masters count only if the failures did not decide.
+
+        ``lists``: the masters that had to agree; None: the present ones.
+        """
+        lists = lists or self.policy.voters.lists
+        guilty = (FAULT,) if lists.hopeless(votes) else (FAULT, NO_REPLY)
+        names = self.masters.connector.names()
         return [
-            MasterError(name, self.masters.cause(master, votes))
-            for master, name in enumerate(self.masters.connector.names())
-            if votes.values[master] in guilty
+            MasterError(names[master], self.masters.cause(master, votes))
+            for master, value in enumerate(votes.values)
+            if value in guilty and lists.all >> master & 1
         ]
 
     def observe(self) -> Observer:
@@ -320,9 +331,10 @@ class BaseClient:
 
     def is_locked(self, resource: str | bytes, votes: Votes) -> bool:
         """Whether a quorum of masters has the key. Raises QuorumUnavailable if too few masters answered."""
-        if votes.granted >= self.policy.need:
+        lists = self.policy.voters.lists
+        if lists.granted(votes):
             return True
-        if self.policy.refused_by_quorum(votes):
+        if lists.refused(votes):
             return False
         raise QuorumUnavailable(
             f"{quoted(resource)}: too few masters answered",

@@ -11,7 +11,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from ..algorithm.quorum import Retry
 from ..engine.contract import MAX_MASTERS
 from ..errors import ConfigError
-from ..masters.address import target
+from ..masters.address import Target, target
 
 P = ParamSpec("P")
 Options = TypeVar("Options", bound=Mapping[str, object])
@@ -87,16 +87,33 @@ def check_retry(retry: Any) -> Retry:
     return retry
 
 
-def check_masters(masters: Any) -> list[Any]:
+def check_lists(masters: Any, joint_with: Any) -> list[list[Target]]:
+    """The masters of a client: one list, or two if ``joint_with`` is another list. Raises ConfigError."""
+    lists = [check_masters(masters)]
+    if joint_with is None:
+        return lists
+    lists.append(check_masters(joint_with, "joint_with"))
+    names = {one.address: one.name for one in lists[0]}
+    for one in lists[1]:
+        if names.setdefault(one.address, one.name) != one.name:
+            raise ConfigError(f"joint_with: {one.name} and {names[one.address]} are one server with one vote")
+    if len(names) > MAX_MASTERS:
+        raise ConfigError(f"masters and joint_with are {len(names)} masters, and more than {MAX_MASTERS}")
+    same = {one.address for one in lists[0]} == {one.address for one in lists[1]}
+    return lists[:1] if same else lists
+
+
+def check_masters(masters: Any, argument: str = "masters") -> list[Target]:
     if isinstance(masters, (str, bytes)) or not isinstance(masters, Sequence):
-        raise ConfigError(f"masters must be a list of URLs or clients, not {type(masters).__name__}")
+        raise ConfigError(f"{argument} must be a list of URLs or clients, not {type(masters).__name__}")
     if not 1 <= len(masters) <= MAX_MASTERS:
-        raise ConfigError(f"masters must be 1 to {MAX_MASTERS} (an odd number, 3 or 5), not {len(masters)}")
+        what = f"1 to {MAX_MASTERS} (an odd number, 3 or 5)"
+        raise ConfigError(f"{argument} must be {what}, not {len(masters)}")
     targets = [target(master) for master in masters]
     seen: dict[Any, str] = {}
     for one in targets:
         if one.address in seen:
-            raise ConfigError(f"masters: {one.name} and {seen[one.address]} are one server with one vote")
+            raise ConfigError(f"{argument}: {one.name} and {seen[one.address]} are one server with one vote")
         seen[one.address] = one.name
     return targets
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from ..algorithm.lock_kind import LockKind
-from ..algorithm.quorum import milliseconds, quorum
+from ..algorithm.master_lists import MasterLists, mask_of
+from ..algorithm.quorum import milliseconds
 from ..engine.contract import FAULT, Request, Votes
 from ..errors import ConfigError
 from ..wire.commands import Verb
@@ -77,17 +78,16 @@ class FairKind(LockKind):
         args = (self.key, token, ttl, self._queue, self._entries, self.entry_token, stay, self.ticket)
         return Request(FAIR, args, masters)
 
-    def observe(self, votes: Votes) -> None:
+    def observe(self, votes: Votes, lists: MasterLists) -> None:
         """Take a ticket, once so many masters reported theirs that every quorum contains one of them."""
         tickets = {master: vote for master, vote in enumerate(votes.values) if vote > FAULT}
-        masters = len(votes.values)
         self._split = votes.granted > 0
         if self.ticket:
-            ranks = sorted(0 if vote > 0 else -1 - vote for vote in tickets.values())
-            self.rank = ranks[min(quorum(masters), len(ranks)) - 1] if ranks else None
+            rank = lists.rank({master: 0 if vote > 0 else -1 - vote for master, vote in tickets.items()})
+            self.rank = None if rank is None else int(rank)
             return
         self._seen |= {master: 0 if vote > 0 else -1 - vote for master, vote in tickets.items()}
-        if len(self._seen) > masters - quorum(masters):
+        if lists.in_every_quorum(mask_of(self._seen)):
             self.ticket = b"%d" % (1 + max(self._seen.values()))
 
     def rollback_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:

@@ -245,7 +245,7 @@ class LockState:
     def _finish_attempt(self, attempt: Attempt, votes: Votes) -> Lease | None:
         """The lease of the attempt; None: ``acquire_lock`` must continue."""
         votes = trusted_votes(attempt, votes)
-        lease = finish_attempt(attempt, votes.granted, votes.sent)
+        lease = finish_attempt(attempt, attempt.lists.granted(votes), votes.sent)
         if lease is not None:
             self._on_granted(lease)
         return lease

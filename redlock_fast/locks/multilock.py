@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Self
 
-from ..algorithm.lock_kind import EXTEND, RELEASE, WATCH, LockKind, wire_ttl
+from ..algorithm.lock_kind import ACQUIRE, EXTEND, RELEASE, WATCH, LockKind, wire_ttl
+from ..algorithm.master_lists import MasterLists
 from ..engine.contract import Request, Votes
 from ..errors import ConfigError
 from ..wire.commands import Verb, bulk
@@ -70,7 +71,7 @@ class MultiLockKind(LockKind):
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         return Request(ACQUIRE_ALL, (*self._words, token, ttl), masters)
 
-    def observe(self, votes: Votes) -> None:
+    def observe(self, votes: Votes, lists: MasterLists) -> None:
         """Choose the key to watch."""
         self._taken = self.refused_key(votes) or self._taken
 
@@ -113,6 +114,9 @@ class MultiLeaseKind(LockKind):
 
     def release_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
         return [Request(RELEASE, (key, token), masters, resend_for) for key in self.keys]
+
+    def put_requests(self, token: bytes, ttl: bytes, masters: int, fencing: int | None) -> list[Request]:
+        return [Request(ACQUIRE, (key, token, ttl), masters) for key in self.keys]
 
     def extend_requests(self, token: bytes, ttl: bytes, masters: int) -> list[Request]:
         return [Request(EXTEND, (key, token, ttl), masters) for key in self.keys]

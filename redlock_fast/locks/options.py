@@ -115,6 +115,7 @@ class ClientOptions(DropInOptions, total=False):
 
     ttl: float
     owner: str | None
+    joint_with: ListOf[Master] | None
 
 
 class KindOptions(TypedDict, Generic[L], total=False):

@@ -159,9 +159,9 @@ def take_over(lock: LockState, handover: HandoverKind, ttl: float) -> Generator[
             core.check_open()
         # As an acquire, without the votes of guarded masters: no earlier lease bounds the time of this one.
         attempt = start_attempt(policy, handover, ttl, handover.token)
-        answers = yield Exchange(attempt.requests, policy.need, policy.node_timeout, policy.certain)
+        answers = yield Exchange(attempt.requests, attempt.lists.need, policy.node_timeout, policy.certain)
         votes = trusted_votes(attempt, answers[0])
-        lease = finish_attempt(attempt, votes.granted, policy.all_masters)
+        lease = finish_attempt(attempt, attempt.lists.granted(votes), attempt.lists.all)
         if lease is not None:
             lock._lock_kind = handover.lock_kind
             lock._on_granted(lease)
@@ -169,7 +169,7 @@ def take_over(lock: LockState, handover: HandoverKind, ttl: float) -> Generator[
     finally:
         if lock._acquiring is me:
             lock._acquiring = None
-    if policy.refused_by_quorum(votes):
+    if attempt.lists.refused(votes):
         handover.lost = True
         core.client_state.counts.lost += 1
         raise lost
@@ -187,7 +187,8 @@ def release_token(lock: LockState, handover: HandoverKind) -> Generator[Effect, 
     if not core.client_state.ready:
         yield WaitForQuorum(core.connect_timeout)
     lock._lock_kind = handover.lock_kind
-    lease = lease_of(lock._lock_kind, handover.token, policy.all_masters, core.max_ttl, -math.inf, 0.0)
+    everywhere = policy.voters.lists.all
+    lease = lease_of(lock._lock_kind, handover.token, everywhere, core.max_ttl, -math.inf, 0.0)
     try:
         alive = yield from procedures.release(policy, lease)
     except BaseException as error:

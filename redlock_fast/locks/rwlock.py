@@ -16,6 +16,7 @@ from ..algorithm.lease import ExtendOutcome, KindLease
 from ..algorithm.lock_kind import LockKind, wire_ttl
 from ..algorithm.policy import Policy
 from ..algorithm.procedures import extended
+from ..algorithm.refill import put
 from ..engine.contract import Request, Votes
 from ..errors import ConfigError, LockLost
 from ..wire.commands import Verb
@@ -54,6 +55,11 @@ class Reader(LockKind):
 
     def extend_requests(self, token: bytes, ttl: bytes, masters: int) -> list[Request]:
         return [Request(Verb.RW_EXTEND, (*self.names(token), ttl), masters)]
+
+    def put_requests(self, token: bytes, ttl: bytes, masters: int, fencing: int | None) -> list[Request]:
+        writer, readers, _, *own = self.names(token)
+        no_intents = b"{%b}:n" % self.key  # a key that never exists: a reader does not wait for later writers
+        return [Request(Verb.RW_READ, (writer, readers, no_intents, *own, ttl), masters)]
 
     def watch_request(self, masters: int) -> Request | None:
         writer, _, intents = self.keys
@@ -96,6 +102,9 @@ class Writer(Reader):
         self.round += 1
         self.suffix: bytes = b"%d" % self.round
         return Request(Verb.RW_WRITE, (*self.names(token), ttl), masters)
+
+    def put_requests(self, token: bytes, ttl: bytes, masters: int, fencing: int | None) -> list[Request]:
+        return [Request(Verb.RW_WRITE, (*self.names(token), ttl), masters)]
 
     def rollback_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
         """The request that undoes a round and sets the intent, after which new readers wait.
@@ -147,11 +156,15 @@ def _exchange(
     start = policy.clock()
     if lease.lost or start >= lease.deadline:
         return ExtendOutcome.LOST, None
+    lists = policy.voters.lists  # after the clock, as of an attempt
+    fresh = yield from put(policy, lists, [(lease, ttl)], start)
     lease.lock_kind = Reader(writer.key, writer.suffix)
-    request = writer.downgrade(lease.token, wire_ttl(ttl), lease.sent, ttl)
+    request = writer.downgrade(lease.token, wire_ttl(ttl), lease.sent & lists.all, ttl)
     timeout = min(policy.node_timeout, lease.deadline - start)
-    votes = (yield Exchange([request], policy.need, timeout, policy.certain))[0]
-    return extended(policy, lease, ttl, start, votes.granted, votes), votes
+    votes = (yield Exchange([request], lists.need, timeout, policy.certain))[0]
+    return extended(
+        policy, lists, lease, ttl, start, lists.granted(votes) and policy.voters.trust(fresh), votes
+    ), votes
 
 
 class ReadWriteLock(Generic[L]):

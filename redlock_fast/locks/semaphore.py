@@ -11,6 +11,7 @@ from typing import Self
 
 from ..algorithm.keys import MAX_SLOTS
 from ..algorithm.lock_kind import LockKind
+from ..algorithm.master_lists import MasterLists, mask_of
 from ..algorithm.policy import Policy
 from ..engine.contract import FAULT, Request, Votes
 from ..errors import ConfigError
@@ -26,7 +27,7 @@ MAX_OWNERS = 8
 
 
 class SemaphoreKind(LockKind):
-    """A semaphore. ``need``: the size of a quorum. ``chance``: a random number in [0, 1).
+    """A semaphore. ``chance``: a random number in [0, 1).
 
     The first attempt is a plain one, for a random slot. Each further attempt also returns a map of the free
     slots of each master. The next attempt, for a slot that is free on a quorum, follows at once while there
@@ -38,7 +39,6 @@ class SemaphoreKind(LockKind):
         "_first",
         "_immediate_retries",
         "_masters_with_free",
-        "_need",
         "_next",
         "_no_common_free",
         "_searched",
@@ -50,14 +50,13 @@ class SemaphoreKind(LockKind):
 
     kind = "semaphore"
 
-    def __init__(self, key: bytes, permits: int, need: int, chance: Callable[[], float]) -> None:
+    def __init__(self, key: bytes, permits: int, chance: Callable[[], float]) -> None:
         super().__init__(key)
         self.prefix: bytes = b"{%b}:" % key
         self.permits: int = permits
         self.retry_at_once: bool = False
         #: The key of the slot of the last attempt.
         self.slot: bytes = b""
-        self._need = need
         self._chance = chance
         self._next = self._random(permits)
         self._first = self._next // WINDOW * WINDOW
@@ -67,7 +66,7 @@ class SemaphoreKind(LockKind):
         self._immediate_retries = 0
 
     def for_attempt(self) -> Self:
-        return type(self)(self.key, self.permits, self._need, self._chance)
+        return type(self)(self.key, self.permits, self._chance)
 
     @property
     def queue_key(self) -> bytes:
@@ -99,11 +98,11 @@ class SemaphoreKind(LockKind):
         args = self.prefix, b"*%d\r\n" % (len(keys) + 3), bulk(b"%d" % len(keys)) + b"".join(keys)
         return Request(Verb.SLOT_WATCH, args, masters)
 
-    def observe(self, votes: Votes) -> None:
+    def observe(self, votes: Votes, lists: MasterLists) -> None:
         """Choose the next slot, and whether to try it at once."""
         if self.permits == 1:
             return
-        free = [] if self._searched < 0 else self._free(votes)
+        free = [] if self._searched < 0 else self._free(votes, lists)
         if free:
             self._next = free[self._random(len(free))]
             self._searched = 0
@@ -118,16 +117,18 @@ class SemaphoreKind(LockKind):
         self._next = self._first + self._random(self._window)
         self.retry_at_once = self._searched < self.permits
         if not self.retry_at_once:
-            self._no_common_free = len(self._masters_with_free) >= self._need
+            self._no_common_free = lists.is_quorum(mask_of(self._masters_with_free))
             self._masters_with_free.clear()
             self._searched = 0
 
-    def _free(self, votes: Votes) -> list[int]:
+    def _free(self, votes: Votes, lists: MasterLists) -> list[int]:
         """The slots of the window that are free on a quorum of masters."""
         maps = {n: abs(value) - (value > 0) for n, value in enumerate(votes.values) if value > FAULT}
         self._masters_with_free.update(master for master, bits in maps.items() if bits)
-        counts = [sum(bits >> n & 1 for bits in maps.values()) for n in range(self._window)]
-        return [self._first + n for n, count in enumerate(counts) if count >= self._need]
+        free = [
+            mask_of(master for master, bits in maps.items() if bits >> n & 1) for n in range(self._window)
+        ]
+        return [self._first + n for n, masters in enumerate(free) if lists.is_quorum(masters)]
 
     @property
     def _window(self) -> int:
@@ -141,4 +142,4 @@ def semaphore_kind(key: bytes, permits: int, policy: Policy) -> SemaphoreKind:
     """The kind of a semaphore with ``permits`` slots. Raises ConfigError."""
     if isinstance(permits, bool) or not isinstance(permits, int) or not 1 <= permits <= MAX_PERMITS:
         raise ConfigError(f"permits must be an integer from 1 to {MAX_PERMITS}, not {permits!r}")
-    return SemaphoreKind(key, permits, policy.need, policy.chance)
+    return SemaphoreKind(key, permits, policy.chance)

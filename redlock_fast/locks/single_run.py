@@ -94,7 +94,7 @@ class SingleRunState(Generic[L]):
     def _pause(self, lock: L, failed: int, error: Contended) -> float:
         """Seconds until the next attempt, after ``failed`` attempts. 0.0: another process has the lock."""
         policy = lock._core.policy
-        every_master_refused = len(error.masters) + len(error.causes) == policy.masters
+        every_master_refused = len(error.masters) + len(error.causes) == policy.voters.lists.all.bit_count()
         if self._if_taken == "wait" or failed == ATTEMPTS or every_master_refused:
             return 0.0
         return policy.retry.delay(failed, 0.0, policy.chance())

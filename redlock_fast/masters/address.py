@@ -5,7 +5,7 @@ redis-py is imported when the first client is made, not with this package.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -92,6 +92,23 @@ def target(master: Any) -> Target:
         return Target(f"{service}/{db}", address, discover, protocol, discovery.master)
     host, port = connection.host, connection.port
     return Target(f"{host}:{port}/{db}", (host, port), connect, protocol)
+
+
+def numbered(
+    known: Sequence[Target | None], lists: Sequence[Sequence[Target]]
+) -> tuple[list[Target | None], list[int]]:
+    """The masters of ``lists`` by number, and the bit mask of each list.
+
+    A master of ``known`` keeps its number. None there is a number that a new master may get.
+    """
+    every = list(known)
+    numbers = {one.address: number for number, one in enumerate(every) if one is not None}
+    for one in (one for masters in lists for one in masters):
+        if one.address not in numbers:
+            number = every.index(None) if None in every else len(every)
+            every[number : number + 1] = [one]
+            numbers[one.address] = number
+    return every, [sum(1 << numbers[one.address] for one in masters) for masters in lists]
 
 
 def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:

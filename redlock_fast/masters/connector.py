@@ -13,17 +13,19 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..algorithm.condition import Condition
+from ..algorithm.master_lists import MasterLists, mask_of
 from ..algorithm.policy import Policy
-from ..engine.contract import FLUSHED, Engine
+from ..engine.contract import FLUSHED, MAX_MASTERS, Engine
 from ..engine.greenlets import patched_by
 from ..engine.pure.signals import block_signals, restore_signals
 from ..errors import ConfigError
 from ..telemetry import log_error
+from .address import Target, numbered
 from .client_state import ClientState
 from .connect import ProbedConnection, connect, error_text
 from .identity import is_same_server
@@ -35,6 +37,8 @@ from .state import MasterState
 
 #: Seconds between two checks of all connections: while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
+#: Seconds for which a master stays connected after it left all lists: queue entries of waiting callers end.
+LEAVE_AFTER = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class Connector:
         self.generation: int = client_state.generation
         #: Why the configuration cannot work, or "".
         self.misconfigured: str = ""
+        #: Whether a change of the masters is under way.
+        self.changing: bool = False
         #: Guards ``states`` and attach().
         self.mutex: threading.RLock = threading.RLock()
         #: Notified when a connection attempt finishes, and on close().
@@ -98,6 +104,9 @@ class Connector:
         """
         now = time.monotonic()
         states = [state.copy_after_fork(now) for state in self.states]
+        for master, state in enumerate(states):  # a change that is under way goes on in the parent only
+            if not self.policy.voters.lists.all >> master & 1:
+                state.left_at = state.left_at or now
         copy = Connector(self.policy, self.settings, states, self.client_state)
         copy.misconfigured = self.misconfigured
         self.on_change = do_nothing  # perhaps the fork was made by a thread of this connector
@@ -140,13 +149,62 @@ class Connector:
     def names(self) -> list[str]:
         return [state.target.name for state in self.states]
 
+    def own_states(self, lists: MasterLists | None = None) -> dict[int, MasterState]:
+        """The states of the masters of the client's lists, or of ``lists``, by number."""
+        own = self.policy.voters.lists.all if lists is None else lists.all
+        return {n: state for n, state in enumerate(self.states) if own >> n & 1}
+
     def connected(self) -> int:
-        """How many masters are connected."""
-        return sum(state.attached for state in self.states)
+        """The mask of the masters that are connected."""
+        return mask_of(n for n, state in enumerate(self.states) if state.attached)
+
+    def has_quorum(self) -> bool:
+        """Whether a quorum of each list is connected."""
+        return self.policy.voters.lists.is_quorum(self.connected())
 
     def is_usable(self, master: int) -> bool:
         """Whether a master is connected, and its connection is not broken."""
         return self.states[master].attached and not self.engine.connection_state(master).broken
+
+    # --- a change of the masters: see masters/change.py, which holds the mutex ---
+
+    def number(self, lists: Sequence[Sequence[Target]]) -> list[int]:
+        """The bit mask of each of ``lists``. Masters that are new get a number, and are connected."""
+        known = [None if state.gone and not state.connecting else state.target for state in self.states]
+        targets, masks = numbered(known, lists)
+        if len(targets) > MAX_MASTERS:
+            raise ConfigError(
+                f"this client still has {len(targets) - MAX_MASTERS} masters too many: try later"
+            )
+        everyone = mask_of(range(len(targets)))
+        wanted = {one.address: one for masters in lists for one in masters}
+        for n, target in enumerate(targets):
+            if target is None or target.address not in wanted:
+                continue
+            if n < len(self.states) and known[n] is not None:
+                self.states[n].target = wanted[target.address]  # perhaps with another password
+                self.states[n].left_at = 0.0
+            else:
+                self.states[n : n + 1] = [MasterState(target)]
+        self.policy.voters.mask |= everyone & ~mask_of(range(len(known)))
+        self.engine.grow(len(self.states))
+        self._lingering_sockets.grow(len(self.states))
+        self._wake.put(None)
+        return masks
+
+    def apply(self, lists: MasterLists) -> None:
+        """The masters that must agree from now on. The others leave."""
+        self.policy.voters.lists = lists
+        now = time.monotonic()
+        for n, state in enumerate(self.states):
+            if lists.all >> n & 1:
+                state.left_at, state.gone = 0.0, False
+            elif not state.left_at:
+                state.left_at = now
+        self._check_configuration()
+        self._update_voters()
+        self._notify_change()
+        self._wake.put(None)
 
     # --- closing ---
 
@@ -184,6 +242,8 @@ class Connector:
         busy = False
         due = now + IDLE_TICK
         for master, state in enumerate(self.states):
+            if state.left_at and self._let_leave(master, state, now):
+                continue
             if state.attached:
                 busy |= self._check(master, state)
                 if state.target.ask_sentinels and state.next_sentinel_query <= now:
@@ -206,6 +266,28 @@ class Connector:
                 self.on_change()  # a closed event loop is noticed now, and not when the last lease ends
         self._idle = not (busy or self._lingering_sockets)
         return max(0.0, min(due - now, IDLE_TICK if self._idle else BUSY_TICK))
+
+    def _let_leave(self, master: int, state: MasterState, now: float) -> bool:
+        """Disconnect a master that is in no list, once nothing is left to send to it. True: it is gone.
+
+        Until then it is connected as any other: releases of the leases that asked it must arrive.
+        """
+        if state.gone:
+            return True
+        needed = any(lease.sent >> master & 1 for lease in list(self.client_state.held))
+        pending = state.attached and self.engine.connection_state(master).pending
+        if needed or pending or now < state.left_at + LEAVE_AFTER + 2 * self.policy.node_timeout:
+            return False
+        with self.mutex:
+            if state.connecting or not state.left_at:  # ``reconfigure`` may have taken it back
+                return False
+            state.gone = True
+        self.client_state.events.info(
+            "master-left", state.target.name, "it is in no list of masters any more"
+        )
+        if state.attached:
+            self._retire(master, "it is in no list of masters any more")
+        return True
 
     def _check(self, master: int, state: MasterState) -> bool:
         """Close a connection that is broken, or silent for ``socket_timeout``. True: replies are owed."""
@@ -238,6 +320,7 @@ class Connector:
                     return state.guarded_until
                 state.guarded_until = 0.0
                 self._update_voters()
+                self._notify_change()  # a change of the masters waits for votes
             self.client_state.events.info("master-trusted", state.target.name, "its restart guard has ended")
         return end
 
@@ -387,10 +470,12 @@ class Connector:
 
     def _check_configuration(self) -> None:
         """Set ``misconfigured`` if a master is refused, or fewer servers than a quorum are distinct."""
-        duplicates = [state.duplicate_error for state in self.states if state.duplicate_error]
-        refused = [state.refused for state in self.states if state.refused]
-        if len(self.states) - len(duplicates) < self.policy.need:
-            refused += duplicates
+        lists = self.policy.voters.lists
+        own = self.own_states(lists)
+        duplicates = {n: state.duplicate_error for n, state in own.items() if state.duplicate_error}
+        refused = [state.refused for state in own.values() if state.refused]
+        if not lists.is_quorum(lists.all & ~mask_of(duplicates)):
+            refused += duplicates.values()
         self.misconfigured = refused[0] if refused else ""
         if self.misconfigured:
             self.client_state.ready = False
@@ -398,7 +483,7 @@ class Connector:
     def _update_voters(self) -> None:
         voters = self.policy.voters
         voters.mask = sum(1 << n for n, state in enumerate(self.states) if not state.guarded_until)
-        voters.all_push = all(state.server.can.push for state in self.states if state.known)
+        voters.all_push = all(state.server.can.push for state in self.own_states().values() if state.known)
 
     def _notify_change(self) -> None:
         self.changed.notify_all()

@@ -14,6 +14,7 @@ class MasterHealth:
 
     Attributes:
         name: Its address with the database, never a user or a password.
+        lists: The arguments of the client that have it: ("masters",), ("joint_with",), or both.
         state: "connected", "lagging" (replies are overdue), "connecting", "refused" (it refuses this user:
             ``error`` begins with WRONGPASS, NOAUTH or NOPERM) or "down".
         server: The name of the server software: "valkey" or "redis".
@@ -42,6 +43,7 @@ class MasterHealth:
     """
 
     name: str
+    lists: tuple[str, ...]
     state: str
     server: str
     version: str
@@ -66,7 +68,7 @@ class MasterHealth:
     skipped: dict[str, int]
 
 
-def health_of(state: MasterState, connection: ConnectionState) -> MasterHealth:
+def health_of(state: MasterState, connection: ConnectionState, lists: tuple[str, ...]) -> MasterHealth:
     """The health of a master now. ``connection``: what the engine knows of it."""
     server = state.server
     if state.attached and connection.attached:
@@ -77,6 +79,7 @@ def health_of(state: MasterState, connection: ConnectionState) -> MasterHealth:
         word = "connecting"
     return MasterHealth(
         name=state.target.name,
+        lists=lists,
         state=word,
         server=server.kind,
         version=server.version,

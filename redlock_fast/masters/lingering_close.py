@@ -27,6 +27,10 @@ class LingeringSockets:
         self._most = masters * MAX_PER_MASTER
         self._open: list[tuple[float, socket.socket]] = []
 
+    def grow(self, masters: int) -> None:
+        """Have room for so many masters."""
+        self._most = masters * MAX_PER_MASTER
+
     def __len__(self) -> int:
         return len(self._open)
 

@@ -36,7 +36,7 @@ class Masters:
 
     def __init__(
         self,
-        targets: Sequence[Target],
+        targets: Sequence[Target | None],
         policy: Policy,
         settings: ConnectorSettings,
         release_at_exit: bool,
@@ -44,7 +44,7 @@ class Masters:
         self.client_state: ClientState = ClientState(weakref.ref(self))
         self.policy = policy
         self.release_at_exit = release_at_exit
-        states = [MasterState(target) for target in targets]
+        states = [MasterState(target) for target in targets if target is not None]
         self._use(Connector(policy, settings, states, self.client_state))
         _all_masters.add(self)
 
@@ -70,10 +70,12 @@ class Masters:
             return self.client_state.closed or bool(connector.misconfigured)
 
         def quorum() -> bool:
-            return cannot_connect() or connector.connected() >= self.policy.need
+            return cannot_connect() or connector.has_quorum()
 
         def all_tried() -> bool:
-            return cannot_connect() or all(state.attached or state.failures for state in connector.states)
+            return cannot_connect() or all(
+                state.attached or state.failures for state in connector.own_states().values()
+            )
 
         # A lease on a bare quorum is lost with the first master that fails: give the others a moment.
         return (quorum, timeout), (all_tried, min(timeout, GRACE))
@@ -81,7 +83,7 @@ class Masters:
     def end_quorum_wait(self) -> bool:
         """Record that a caller has waited for the first quorum. Returns whether there is a quorum."""
         self.client_state.ready = not self.connector.misconfigured
-        return self.connector.connected() >= self.policy.need and not self.client_state.closed
+        return self.connector.has_quorum() and not self.client_state.closed
 
     def pause(self, seconds: float) -> None:
         """Sleep for ``seconds``. Raises ClientClosed as soon as the client is closed."""
@@ -103,8 +105,8 @@ class Masters:
 
         def reconnected() -> bool:
             connector = self.connector
-            quorum = connector.connected() >= self.policy.need
-            return self.client_state.closed or (quorum and any(map(connector.is_usable, disconnected)))
+            back = connector.has_quorum() and any(map(connector.is_usable, disconnected))
+            return self.client_state.closed or back
 
         if reconnected():  # since the exchange that failed
             return lambda: self.client_state.closed, min(seconds, SHORT_PAUSE)
@@ -159,14 +161,15 @@ class Masters:
 
     def guarded_for(self) -> float:
         """Seconds until the restart guards leave a quorum of connected masters; 0.0: guards do not matter."""
-        guards = sorted(state.guard() for state in self.connector.states if state.attached)
-        return guards[self.policy.need - 1] if len(guards) >= self.policy.need else 0.0
+        connector, lists = self.connector, self.policy.voters.lists
+        guards = {n: state.guard() for n, state in enumerate(connector.states) if state.attached}
+        return lists.rank(guards) or 0.0 if connector.has_quorum() else 0.0
 
     def health(self) -> list[MasterHealth]:
-        connector = self.connector
+        connector, lists = self.connector, self.policy.voters.lists
         return [
-            health_of(state, connector.engine.connection_state(master))
-            for master, state in enumerate(connector.states)
+            health_of(state, connector.engine.connection_state(master), lists.names_of(master))
+            for master, state in connector.own_states(lists).items()
         ]
 
     # --- the end ---

@@ -51,6 +51,8 @@ class MasterState:
     # how many connections in a row ended before ``SHORT_CONNECTION_VIOLATION`` with a ``PROTOCOL_ERROR``
     violations: int = 0
     next_sentinel_query: float = 0.0
+    left_at: float = 0.0  # since when it is in no list of the client; 0.0: it is in one
+    gone: bool = False  # it is in no list, and nothing is left to send to it: it is not connected again
     guarded_until: float = 0.0  # it casts no vote until then; 0.0: it votes
     connections: int = 0
     causes: Counter[str] = field(default_factory=Counter)  # votes that were failures, by cause
@@ -76,6 +78,8 @@ class MasterState:
             flushed=self.flushed,
             known=self.known,
             lost_at=now if self.attached else self.lost_at,
+            left_at=self.left_at,
+            gone=self.gone,
             guarded_until=self.guarded_until,
         )
 

@@ -32,6 +32,8 @@ class Sharding(Generic[Client]):
 
     def __init__(self, groups: Groups, client: Callable[..., Client], options: ClientOptions) -> None:
         checked = check_groups(groups)
+        if options.get("joint_with") is not None:
+            raise ConfigError("joint_with is an option of clients of one group of masters only")
         self._clients = {name: client(masters, **options) for name, masters in checked.items()}
         self._hashes = {name: hash_of(name) for name in checked}
 

@@ -12,14 +12,23 @@ from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
 from ..errors import LockAlreadyHeld, LockLost
 from ..locks.client_base import BaseClient
-from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
+from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, number, refuse_unknown
 from ..locks.decorated import check_plain
 from ..locks.fair import fair_kind
 from ..locks.handover import handed_over
 from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
-from ..locks.options import IfTaken, KindOptions, ListOf, LockOptions, NoOptions, Resource, ResourceOf
+from ..locks.options import (
+    IfTaken,
+    KindOptions,
+    ListOf,
+    LockOptions,
+    Master,
+    NoOptions,
+    Resource,
+    ResourceOf,
+)
 from ..locks.owners import ThreadOwner
 from ..locks.procedures import entered, extend_lock
 from ..locks.rlock import RLock
@@ -245,6 +254,9 @@ class FastRedlock(BaseClient):
             ``host:pid:thread`` (in asyncio ``host:pid:task``), of the thread or task that acquires. "":
             nothing, and then [`Contended`][] does not ask the masters for their owner either. A lock's own
             option overrides it. See docs/recipes/owners.md.
+        joint_with: A second list of masters, while the masters of a fleet change: every grant, extension and
+            fencing token then needs a quorum of ``masters`` and a quorum of this list. See
+            docs/changing-masters.md.
         engine: "native", "python", or "auto": native where it is built, python beside gevent. "native" is a
             ConfigError where it is not built, and beside gevent. See docs/operations.md.
         clock: The lease clock: seconds that also count while the machine sleeps.
@@ -680,6 +692,47 @@ class FastRedlock(BaseClient):
         """
         self.check_open()
         return self.masters.wait_for_quorum(self.connect_timeout if timeout is None else timeout)
+
+    def reconfigure(
+        self,
+        masters: ListOf[Master],
+        *,
+        joint_with: ListOf[Master] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Change the masters of this client, without losing the locks that it holds.
+
+        Connects the masters that are new, and waits until a quorum of each list votes. Attempts that begin
+        from then on need a quorum of ``masters``, and of ``joint_with`` if it is given. Locks, waiting
+        callers and renewal go on. A master that is in neither list stays connected until the locks that asked
+        it are released. After an exception nothing has changed.
+
+        A safe change has two steps, each on every client before the next: see docs/changing-masters.md.
+
+        Args:
+            masters: The masters from now on, as for the client itself.
+            joint_with: A second list, a quorum of which must agree too: the one that other clients still
+                use.
+            timeout: Seconds to wait for the quorums; None: the client's ``connect_timeout``.
+
+        Examples:
+            >>> client.reconfigure(new, joint_with=old)    # first on every client
+            >>> client.reconfigure(new)                    # then on every client, max_ttl later
+
+        Raises:
+            ConfigError: An invalid list; or neither list is one that this client has now, because two clients
+                without a common list could hold one lock; or another change of this client is under way.
+            QuorumUnavailable: No quorum of a list voted in time.
+            ClientClosed: The client is closed.
+        """
+        seconds = self.connect_timeout if timeout is None else number("timeout", timeout, low=0.0)
+        change = self.change_of(masters, joint_with)
+        try:
+            for condition, limit in change.conditions(seconds):
+                self.masters.connector.changed.wait_for(condition, limit)
+            change.finish()
+        finally:
+            change.end()
 
     def close(self) -> None:
         """Close all connections and end renewal. Held locks stay held until their leases end.

@@ -31,7 +31,8 @@ def acquire(
     policy = lock._policy
     try:
         lock._mark_acquiring(attempt)
-        answers = masters.engine.exchange(attempt.requests, policy.need, policy.node_timeout, policy.wait)
+        need = attempt.lists.need
+        answers = masters.engine.exchange(attempt.requests, need, policy.node_timeout, policy.wait)
         if has_faults(answers, masters):
             note_faults(answers, masters)
         outcome: Lease | AcquireFailure | None = lock._finish_attempt(attempt, answers[0])
@@ -59,7 +60,8 @@ def release(lock: LockState, masters: Masters) -> bool:
             return type(lock._lock_kind) is HandoverKind and drive(release_lock(lock), masters)
         policy = lock._policy
         requests = start_release(lease)
-        answers = masters.engine.exchange(requests, policy.need, policy.node_timeout, policy.certain)
+        need = policy.voters.lists.need
+        answers = masters.engine.exchange(requests, need, policy.node_timeout, policy.certain)
         if has_faults(answers, masters):
             note_faults(answers, masters)
         return lock.note_release(lease, finish_release(policy, lease, answers))

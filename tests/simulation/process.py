@@ -92,7 +92,7 @@ class SimulatedClient(BaseClient):
         self.key_prefix = b""
         self.connect_timeout = policy.outage_timeout
         self.timeout, self.auto_extend, self.max_hold, self.plain_locks = None, False, inf, True
-        self.masters = SimulatedMasters(policy.masters)  # type: ignore[assignment]
+        self.masters = SimulatedMasters(policy.voters.lists.masters)  # type: ignore[assignment]
         self.client_state = SimulatedClientState()
 
 
@@ -272,14 +272,15 @@ class Actor:
     def _connect(self, effect: WaitForQuorum, turn: int) -> bool:
         engine = self.process.engine
         self.process.core.client_state.ready = True
-        if engine.connected() >= self.process.core.policy.need:
+        if engine.connected() >= self.process.core.policy.voters.lists.least:
             return False
         engine.on_attach.append(lambda: self._look(turn))
         self.world.after(effect.timeout / self.process.rate, self._resume, turn)
         return True
 
     def _look(self, turn: int) -> None:
-        if turn == self._turn and self.process.engine.connected() >= self.process.core.policy.need:
+        lists = self.process.core.policy.voters.lists
+        if turn == self._turn and self.process.engine.connected() >= lists.least:
             self._resume(turn)
 
     def _resume(self, turn: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from unittest.mock import patch
 
@@ -66,17 +67,30 @@ class Result:
 
 
 class Scenario:
-    """The first four choices: how many masters, what decides, what clients do, how they wait."""
+    """The first four choices: how many masters, what decides, what clients do, how they wait.
 
-    def __init__(self, choices: Choices, tracing: bool = False, careless: bool = False) -> None:
+    ``steps``: the masks of the lists of each step of a change; each process is at one of them. Without them
+    all masters are the list of all processes.
+    """
+
+    def __init__(
+        self,
+        choices: Choices,
+        tracing: bool = False,
+        careless: bool = False,
+        steps: Sequence[tuple[int, ...]] = (),
+    ) -> None:
         self.choices = choices
+        self.steps = steps
         draw = choices.draw
         self.masters = MASTERS[draw(len(MASTERS))]
         self.wait = (Wait.EARLY, Wait.ALL)[draw(2)]
         self.kind = KINDS[draw(len(KINDS))]
         self.world = world = World(choices, tracing)
         self.witness = Witness(world, self.masters)
-        if self.kind in ONE_KEY:
+        if steps:
+            self.witness.quorum = min(quorum(mask.bit_count()) for step in steps for mask in step)
+        elif self.kind in ONE_KEY:
             self.witness.history = []
         self.waiting = WAITS[draw(len(WAITS)) or int(self.kind == "waiting")]
         self.drift = DRIFTS[draw(2)]
@@ -116,15 +130,14 @@ class Scenario:
 
     def process(self) -> Process:
         name = f"client-{len(self.processes)}"
+        masks = self.steps[self.world.draw(len(self.steps))] if self.steps else ()
         process = Process(self.world, self.witness, name, self.rate(), self.servers, self.guard)
         policy = Policy(
-            masters=self.masters,
-            need=quorum(self.masters),
             node_timeout=NODE_TIMEOUT,
             drift_factor=self.drift,
             outage_timeout=0.3,
             retry=Retry(0.005, 0.1),
-            voters=VotingMasters(self.masters),
+            voters=VotingMasters(self.masters, *masks),
             wait=self.wait,
             clock=process.clock,
             chance=self.world.chance,
@@ -198,7 +211,8 @@ class Scenario:
     def _probe(self) -> None:
         """L1: with a majority healthy, who lived through it all acquires what is free."""
         world, process = self.world, self._survivor()
-        for number in range(world.draw(self.masters - quorum(self.masters) + 1)):
+        spare = 0 if self.steps else self.masters - quorum(self.masters)
+        for number in range(world.draw(spare + 1)):
             server = self.servers[(number + world.draw(self.masters)) % self.masters]
             if world.draw(2) and server.up:
                 server.crash(forgetting=False)
@@ -220,7 +234,12 @@ class Scenario:
                 self.witness.violated("L1", f"{resource!r} was free and could not be acquired")
 
 
-def run(choices: Choices, tracing: bool = False, careless: bool = False) -> Result:
+def run(
+    choices: Choices,
+    tracing: bool = False,
+    careless: bool = False,
+    steps: Sequence[tuple[int, ...]] = (),
+) -> Result:
     with (
         patch.object(_tries, "REARM", NEVER),
         # What a dead client leaves in queues ends within a run.
@@ -229,4 +248,4 @@ def run(choices: Choices, tracing: bool = False, careless: bool = False) -> Resu
         # Leases of a simulation are not extended often enough for what happens at every eighth extension.
         patch.object(_refill, "RECHECK_EVERY", 2),
     ):
-        return Scenario(choices, tracing, careless).run()
+        return Scenario(choices, tracing, careless, steps).run()

@@ -20,7 +20,7 @@ from simulation.world import World
 
 from redlock_fast.algorithm.effects import Exchange, WaitForChange
 from redlock_fast.algorithm.policy import Policy, VotingMasters
-from redlock_fast.algorithm.quorum import Retry, quorum
+from redlock_fast.algorithm.quorum import Retry
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Request, Votes, Wait
 from redlock_fast.masters.restart_guard import Guard
 from redlock_fast.wire.commands import Verb
@@ -69,7 +69,7 @@ class Stage:
         self.process = Process(self.world, self.witness, "client", 1.0, self.servers, Guard(guard, MAX_TTL))
         voters = VotingMasters(masters)
         policy = Policy(
-            masters, quorum(masters), NODE_TIMEOUT, 0.01, 0.3, Retry(), voters, clock=self.process.clock,
+            NODE_TIMEOUT, 0.01, 0.3, Retry(), voters, clock=self.process.clock,
             ttl=0.2,
         )  # fmt: skip
         self.process.core = SimulatedClient(policy, MAX_TTL)

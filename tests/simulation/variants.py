@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 from redlock_fast.algorithm import batch as _batches
 from redlock_fast.algorithm import lock_kind as _lock_kind
+from redlock_fast.algorithm import master_lists as _master_lists
 from redlock_fast.algorithm import procedures as _procedures
-from redlock_fast.algorithm import quorum as _quorum
 from redlock_fast.algorithm import refill as _refill
 from redlock_fast.algorithm.attempts import RetryLoop
 from redlock_fast.algorithm.local_queue import LocalQueue
@@ -87,9 +87,9 @@ def rewritten(function: Callable[..., Any], *edits: tuple[str, str]) -> Any:
 
 def half_is_enough() -> list[Change]:
     def half(masters: int) -> int:
-        return masters // 2
+        return max(1, masters // 2)
 
-    return [(scenario, "quorum", half), (_quorum, "quorum", half)]
+    return [(scenario, "quorum", half), (_master_lists, "quorum", half)]
 
 
 def finished(end: Callable[[Any], float]) -> list[Change]:
@@ -266,11 +266,8 @@ def largest_counter() -> list[Change]:
 
 def kth_largest_counter() -> list[Change]:
     """The k-th largest with an even number of masters too: no quorum may ever vouch for it."""
-
-    def kth_largest(counters: list[int], masters: int) -> int:
-        return sorted(counters)[masters - _quorum.quorum(masters)]
-
-    return [(_procedures, "fencing_token", kth_largest)]
+    edit = "int(lists.rank(counters) or 0)", "sorted(counters.values())[lists.masters - lists.least]"
+    return [(_procedures, "fence", rewritten(_procedures.fence, edit))]
 
 
 # --- waiting: counterexamples of a model checker --------------------------------------
@@ -293,9 +290,9 @@ def look_then_track() -> list[Change]:
 def few_are_asked() -> list[Change]:
     """'few': no more masters watch than a quorum leaves over, and the first of them decides."""
     edits = (
-        ("watch_request(policy.voters.mask)", "watch_request((1 << policy.masters - policy.need) - 1)"),
-        ("WaitForChange([watch], policy.need, longest)", "WaitForChange([watch], 1, longest)"),
-        ("impossible(policy.masters, policy.need, 0, seen.faulty)", "seen.faulty == policy.masters"),
+        ("watch_request(policy.voters.asked())", "watch_request((1 << lists.masters - lists.least) - 1)"),
+        ("WaitForChange([watch], lists.need, longest)", "WaitForChange([watch], 1, longest)"),
+        ("lists.failed(seen)", "seen.faulty == lists.masters"),
     )
     return [(RetryLoop, "_wait", rewritten(RetryLoop._wait, *edits))]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from redlock_fast.algorithm.master_lists import mask_of
+
 if TYPE_CHECKING:
     from .engine import Call
 
@@ -17,13 +19,14 @@ def free_for(call: Call) -> float:
     """
     engine, op = call.engine, call.requests[0]
     process, now, key = engine.process, engine.world.now, op.request.args[0]
-    since = []
+    since = {}
     for number, (server, connection) in enumerate(zip(engine.servers, engine.connections, strict=True)):
         if connection is None or connection.cut or not call.voters >> number & 1:
             continue
         if op.details.get(number) != "lagging":
             calm = max(server.calm_since, server.stopped_until, connection.calm_since)
             heard = max(connection.not_before, connection.silent_until)
-            since.append(max(call.began, process.wakes, calm, heard, server.free_since(key)))
-    need = process.core.policy.need
-    return now - sorted(since)[need - 1] if len(since) >= need else -inf
+            since[number] = max(call.began, process.wakes, calm, heard, server.free_since(key))
+    lists = process.core.policy.voters.lists
+    last = lists.rank(since) if lists.is_quorum(mask_of(since)) else None
+    return -inf if last is None else now - last

@@ -27,7 +27,7 @@ def values(client: Any, *requests: Request) -> list[tuple[int, ...]]:
     """What every master of a client for threads says to these, one after the other."""
     answers = []
     for request in requests:
-        answers += drive(_once(request, client.policy.masters), client.masters)
+        answers += drive(_once(request, client.policy.voters.lists.masters), client.masters)
     return [votes.values for votes in answers]
 
 

@@ -73,8 +73,6 @@ class Waiter:
         self.meanwhile: Callable[[], object] = lambda: None
         settings: dict[str, Any] = {"retry": Retry(0.01, 0.1), "push": True, **policy}
         self.policy = Policy(
-            N,
-            NEED,
             NODE_TIMEOUT,
             0.01,
             1.0,

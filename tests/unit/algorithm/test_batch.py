@@ -27,7 +27,7 @@ class Acquiring:
     def __init__(self, *granted: int, takes: float = 0.001, forgetful: int = 0) -> None:
         self.now = 100.0
         voters = VotingMasters(N)
-        policy = Policy(N, NEED, 0.05, 0.01, 1.0, Retry(), voters, clock=lambda: self.now)
+        policy = Policy(0.05, 0.01, 1.0, Retry(), voters, clock=lambda: self.now)
         self.keys = [b"%d" % number for number in range(len(granted))]
         self.held: list[Lease | None] = []
         odd = {number: REFUSED for number, yes in enumerate(granted) if yes < NEED}
@@ -98,7 +98,7 @@ def test_a_batch_goes_out_in_parts_that_are_small_enough(keys: list[bytes], size
 
 def test_each_lock_has_the_answers_to_its_own_requests() -> None:
     """Released together: one of two resources, and one of one that another client has by now."""
-    policy = Policy(N, NEED, 0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=lambda: 100.0)
+    policy = Policy(0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=lambda: 100.0)
     both = lease_of(MultiLeaseKind(b"both", (b"a", b"b")), b"t" * 20, EVERYONE, TTL, 109.0, 9.0)
     one = lease_of(MultiLeaseKind(b"c", (b"c",)), b"t" * 20, EVERYONE, TTL, 109.0, 9.0)
     procedure = batches.release(policy, [both, one])

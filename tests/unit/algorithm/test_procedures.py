@@ -11,6 +11,7 @@ from redlock_fast.algorithm import procedures
 from redlock_fast.algorithm.effects import Exchange, Sleep
 from redlock_fast.algorithm.lease import AcquireFailure, ExtendOutcome, Lease
 from redlock_fast.algorithm.lock_kind import FencedKind, LockKind
+from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry, drift, quorum
 from redlock_fast.engine.contract import FAULT, MAX_MASTERS, NO_REPLY, Request, Votes, Wait
@@ -54,8 +55,6 @@ class World:
 
     def policy(self, **changes: Any) -> Policy:
         settings: dict[str, Any] = {
-            "masters": N,
-            "need": 3,
             "node_timeout": 0.05,
             "drift_factor": 0.01,
             "outage_timeout": 1.0,
@@ -121,8 +120,7 @@ def test_masks_have_room_for_all_masters() -> None:
     """Catches: numbers of C that are too small for them."""
     for masters in range(1, MAX_MASTERS + 1):
         voters = VotingMasters(masters)
-        policy = Policy(masters, masters // 2 + 1, 0.05, 0.01, 1.0, Retry(), voters)
-        assert policy.all_masters == 2**masters - 1
+        assert voters.lists.all == 2**masters - 1
         assert voters.mask == 2**masters - 1
         assert voters.filter([1] * masters) == (1,) * masters
 
@@ -524,9 +522,9 @@ def test_a_ticket_from_fewer_masters_is_none(masters: int) -> None:
     enough = masters - quorum(masters) + 1
     for told in range(masters + 1):
         lock_kind = fair_kind(KEY, fencing=False).for_attempt()
-        lock_kind.observe(votes(*[-5] * told, *[FAULT] * (masters - told)))
+        lock_kind.observe(votes(*[-5] * told, *[FAULT] * (masters - told)), MasterLists(masters))
         assert lock_kind.ticket == (b"5" if told >= enough else b"")
-        lock_kind.observe(votes(*[NO_REPLY] * (masters - 1), -8))
+        lock_kind.observe(votes(*[NO_REPLY] * (masters - 1), -8), MasterLists(masters))
         assert lock_kind.ticket == (b"5" if told >= enough else b"8" if told + 1 == enough else b"")
 
 
@@ -541,9 +539,9 @@ def test_a_larger_counter_does_not_vouch_for_the_token() -> None:
 def test_two_masters_of_five_are_too_few_for_a_ticket() -> None:
     """A quorum may have the larger ticket of another client, and share neither of them."""
     lock_kind = fair_kind(KEY, fencing=False).for_attempt()
-    lock_kind.observe(votes(-8, -5, FAULT, FAULT, NO_REPLY))
+    lock_kind.observe(votes(-8, -5, FAULT, FAULT, NO_REPLY), MasterLists(N))
     assert lock_kind.ticket == b""
-    lock_kind.observe(votes(FAULT, NO_REPLY, NO_REPLY, -10, NO_REPLY))
+    lock_kind.observe(votes(FAULT, NO_REPLY, NO_REPLY, -10, NO_REPLY), MasterLists(N))
     assert lock_kind.ticket == b"10"
 
 
@@ -551,7 +549,10 @@ def test_a_confirmed_deadline_stays_where_an_earlier_extension_is_answered_later
     world = World()
     lease = held(world, 20.0)
     before = lease.deadline
-    assert procedures.extended(world.policy(), lease, 10.0, world.now, 3, None) is ExtendOutcome.EXTENDED
+    assert (
+        procedures.extended(world.policy(), MasterLists(N), lease, 10.0, world.now, True, None)
+        is ExtendOutcome.EXTENDED
+    )
     assert lease.deadline == before
 
 
@@ -561,5 +562,8 @@ def test_a_lost_lease_is_not_extended() -> None:
     lease = held(world)
     lease.lost = True
     assert procedures.extended_already(world.policy(), lease, 20.0, world.now) is ExtendOutcome.LOST
-    assert procedures.extended(world.policy(), lease, 20.0, world.now, 3, None) is ExtendOutcome.LOST
+    assert (
+        procedures.extended(world.policy(), MasterLists(N), lease, 20.0, world.now, True, None)
+        is ExtendOutcome.LOST
+    )
     assert lease.deadline <= world.now

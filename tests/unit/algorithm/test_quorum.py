@@ -15,7 +15,6 @@ from redlock_fast.algorithm.quorum import (
     Retry,
     deadline,
     drift,
-    fencing_token,
     impossible,
     milliseconds,
     quorum,
@@ -141,42 +140,3 @@ def test_delays_are_spread_over_the_whole_range() -> None:
     assert len(set(delays)) == 100
     steps = [b - a for a, b in pairwise(delays)]
     assert steps == pytest.approx([steps[0]] * 99)
-
-
-@pytest.mark.parametrize(
-    ("counters", "masters", "token"),
-    [
-        ([7, 7, 7], 5, 7),
-        ([7, 9, 8], 5, 9),  # a bare quorum: the largest
-        ([7, 9, 8, 8], 5, 8),
-        ([12, 11, 9, 9, 9], 5, 9),  # all: as many above it as a quorum lacks
-        ([7, 9], 3, 9),
-        ([7, 8, 9], 4, 9),
-        ([7, 9, 8, 8], 4, 8),
-        ([7, 9], 2, 9),
-        ([7], 1, 7),
-    ],
-)
-def test_fencing_token_is_the_qth_smallest(counters: list[int], masters: int, token: int) -> None:
-    assert fencing_token(counters, masters) == token
-
-
-@given(st.integers(1, 9), st.integers(0, 10**16), st.data())
-def test_fencing_tokens_rise(masters: int, held: int, data: st.DataObject) -> None:
-    """Whoever comes after a holder with token ``held`` gets a larger one, whichever masters decide."""
-    q = quorum(masters)
-    raised = data.draw(st.sets(st.integers(0, masters - 1), min_size=q))
-    counters = [
-        data.draw(st.integers(held + 1, held + 5)) if n in raised else data.draw(st.integers(1, held + 5))
-        for n in range(masters)
-    ]
-    deciding = data.draw(st.sets(st.integers(0, masters - 1), min_size=q))
-    assert fencing_token([counters[n] for n in deciding], masters) > held
-
-
-@given(st.integers(1, 9), st.data())
-def test_a_quorum_can_be_raised_to_a_fencing_token(masters: int, data: st.DataObject) -> None:
-    counter = st.integers(1, 10**16)
-    counters = data.draw(st.lists(counter, min_size=quorum(masters), max_size=masters))
-    token = fencing_token(counters, masters)
-    assert sum(counter <= token for counter in counters) >= quorum(masters)

@@ -6,6 +6,7 @@ from typing import Any
 
 from redlock_fast.algorithm.lease import Lease
 from redlock_fast.algorithm.lock_kind import ACQUIRE, RELEASE, LockKind
+from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry, drift
 from redlock_fast.algorithm.redlock import (
@@ -33,7 +34,7 @@ class Clock:
 
 
 def policy(clock: Clock) -> Any:
-    return Policy(N, NEED, 0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=clock)
+    return Policy(0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=clock)
 
 
 def test_an_attempt_asks_the_masters_that_vote() -> None:
@@ -48,7 +49,7 @@ def test_a_lease_ends_a_ttl_and_the_drift_after_the_start() -> None:
     clock = Clock()
     attempt = start_attempt(policy(clock), LockKind(b"r"), TTL, b"token")
     clock.now += 1.0
-    lease = finish_attempt(attempt, NEED, ALL)
+    lease = finish_attempt(attempt, True, ALL)
     assert lease is not None
     assert lease.deadline == 100.0 + TTL - drift(TTL, 0.01)
     assert lease.validity == lease.deadline - 101.0
@@ -57,9 +58,9 @@ def test_a_lease_ends_a_ttl_and_the_drift_after_the_start() -> None:
 def test_too_few_grants_or_no_validity_are_no_lease() -> None:
     clock = Clock()
     attempt = start_attempt(policy(clock), LockKind(b"r"), TTL, b"token")
-    assert finish_attempt(attempt, NEED - 1, ALL) is None
+    assert finish_attempt(attempt, False, ALL) is None
     clock.now += TTL
-    assert finish_attempt(attempt, N, ALL) is None
+    assert finish_attempt(attempt, True, ALL) is None
 
 
 def test_a_master_that_restarted_after_it_was_asked_does_not_count() -> None:
@@ -111,7 +112,7 @@ def test_a_release_tells_whether_the_lease_had_ended() -> None:
 
 
 def test_a_lease_of_several_keys_is_as_weak_as_its_weakest() -> None:
-    rules = policy(Clock())
+    lists = MasterLists(N)
     some = Votes((1, 1, 1, FAULT, FAULT), ALL, 3, 0, 2, {})
-    assert weakest(rules, [GRANTED, some]) is some
-    assert weakest(rules, [some, REFUSED, GRANTED]) is REFUSED
+    assert weakest(lists, [GRANTED, some]) is some
+    assert weakest(lists, [some, REFUSED, GRANTED]) is REFUSED

@@ -11,10 +11,11 @@ from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.algorithm import batch as batches
 from redlock_fast.algorithm import procedures
 from redlock_fast.algorithm.lease import ExtendOutcome, Lease, lease_of
-from redlock_fast.algorithm.lock_kind import LockKind
+from redlock_fast.algorithm.lock_kind import FencedKind, LockKind
+from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
-from redlock_fast.algorithm.refill import RECHECK_EVERY
+from redlock_fast.algorithm.refill import RECHECK_EVERY, put
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Batch, BatchVotes, Votes, Wait
 from redlock_fast.wire.commands import Verb
 
@@ -38,7 +39,7 @@ def time() -> Time:
 
 @pytest.fixture
 def policy(time: Time) -> Policy:
-    return Policy(N, 3, 0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=time, refill=True)
+    return Policy(0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=time, refill=True)
 
 
 def held(
@@ -136,7 +137,7 @@ def test_the_unheard_are_sent_it_now_and_then(policy: Policy, time: Time) -> Non
 
 
 def test_off(time: Time) -> None:
-    policy = Policy(N, 3, 0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=time)
+    policy = Policy(0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=time)
     assert extend(policy, held(time, extensions=3), votes(OK, OK, OK, NO, NO_REPLY)) == (
         ExtendOutcome.EXTENDED,
         [],
@@ -244,3 +245,103 @@ def test_on_together_with_the_restart_guard(options: dict[str, Any], refill: boo
 def test_bad_settings(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="refill"):
         FastRedlock(URLS, **options)
+
+
+# --- put: after a change of the masters ---------------------------------------------------------------
+
+
+def changed(policy: Policy, until: float = 200.0) -> MasterLists:
+    """From masters 0, 1 and 2 to these and 3 and 4: a quorum of each."""
+    lists = policy.voters.lists = MasterLists(N, 0b11111, 0b00111, partly=0b11000, settled_at=until)
+    return lists
+
+
+def test_masters_that_a_lease_did_not_ask_get_its_token_first(policy: Policy, time: Time) -> None:
+    lists, lease = changed(policy), held(time, sent=0b00111)
+    (outcome, _), effects = run(procedures.extend(policy, lease, TTL), None, [votes(1, 1, NO, 1, NO_REPLY)])
+    assert outcome is ExtendOutcome.EXTENDED
+    put, extension = effects[:2]
+    assert [(one.verb, one.args, one.masters) for one in put.requests] == [
+        (Verb.ACQUIRE, (b"r", b"token", b"10000"), 0b11000)
+    ]
+    assert (put.need, extension.need) == (0, lists.need)
+    assert (extension.requests[0].verb, extension.requests[0].masters) == (Verb.EXTEND, 0b11111)
+    assert lease.sent == 0b11111
+
+
+def test_masters_of_one_list_get_it_again_until_the_lists_are_settled(policy: Policy, time: Time) -> None:
+    changed(policy, until=104.0 + TTL)
+    lease = held(time)
+    assert lists_put(run(procedures.extend(policy, lease, TTL), None, [votes(*[1] * N)])[1]) == [0b11000]
+    time.now += TTL
+    lease.deadline += 9 * TTL
+    assert lists_put(run(procedures.extend(policy, lease, 20 * TTL), [votes(*[1] * N)])[1]) == []
+
+
+def lists_put(effects: list[Any]) -> list[int]:
+    """The masters of each put."""
+    every = [effect.requests for effect in effects if not isinstance(effect.requests, Batch)]
+    return [one.masters for requests in every for one in requests if one.verb == Verb.ACQUIRE]
+
+
+@pytest.mark.parametrize("put_first", [True, False])
+def test_a_refusal_by_new_masters_is_no_loss_before_the_lists_are_settled(
+    policy: Policy, time: Time, put_first: bool
+) -> None:
+    """Another acquire may have them for a moment; the quorum of the old list still has the token."""
+    changed(policy, until=200.0 if put_first else 0.0)
+    answers = [None] * put_first + [[votes(1, 1, NO, NO, NO)]]
+    (outcome, _), _ = run(procedures.extend(policy, held(time), TTL), *answers)
+    assert outcome is (ExtendOutcome.INCONCLUSIVE if put_first else ExtendOutcome.LOST)
+
+
+def test_a_master_that_may_have_forgotten_locks_is_not_given_the_token(policy: Policy, time: Time) -> None:
+    changed(policy)
+    policy.voters.mask = 0b01111
+    lease = held(time, sent=0b00111)
+    _, effects = run(procedures.extend(policy, lease, TTL), None, [votes(1, 1, 1, 1, FAULT)])
+    assert lists_put(effects) == [0b01000]
+
+
+def test_no_extension_by_a_master_that_restarted_after_it_got_the_token(policy: Policy, time: Time) -> None:
+    changed(policy)
+    procedure = procedures.extend(policy, held(time, sent=0b00111), TTL)
+    next(procedure)
+    procedure.send(None)
+    policy.voters.mask = 0b01111
+    with pytest.raises(StopIteration) as done:
+        procedure.send([votes(*[1] * N)])
+    assert done.value.value[0] is ExtendOutcome.INCONCLUSIVE
+
+
+def test_the_fencing_token_goes_along(policy: Policy, time: Time) -> None:
+    changed(policy)
+    lease = lease_of(FencedKind(b"r", b"9", b"3"), b"token", 0b00111, TTL, 100.0 + TTL, TTL, 7)
+    time.now = 104.0
+    _, effects = run(procedures.extend(policy, lease, TTL), None, [votes(*[1] * N)])
+    assert [(one.verb, one.masters) for one in effects[0].requests] == [
+        (Verb.FENCE, 0b11000),
+        (Verb.RAISE_FENCE, 0b11000),
+    ]
+    assert effects[0].requests[1].args[2] == b"7"
+
+
+def test_a_lease_that_is_released_while_it_is_put_is_released_there(policy: Policy, time: Time) -> None:
+    lists, lease = changed(policy), held(time, sent=0b00111)
+    lease.released = True
+    every, effects = run(put(policy, lists, [(lease, TTL)], 104.0))
+    assert every == 0b11000
+    assert [(effect.requests[0].verb, effect.requests[0].masters) for effect in effects] == [
+        (Verb.ACQUIRE, 0b11000),
+        (Verb.RELEASE, 0b11000),
+    ]
+
+
+def test_a_batch_puts_what_each_lease_lacks(policy: Policy, time: Time) -> None:
+    changed(policy)
+    leases = [held(time, sent=0b00111), held(time, sent=0b01111)]
+    tally = BatchVotes([5, 5], [EVERYONE] * 2, {})
+    outcomes, effects = run(batches.extend(policy, leases, [TTL] * 2), None, tally)
+    assert outcomes == [ExtendOutcome.EXTENDED] * 2
+    assert lists_put(effects) == [0b11000, 0b11000]
+    assert effects[1].requests.masters == EVERYONE

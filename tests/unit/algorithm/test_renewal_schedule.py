@@ -356,7 +356,7 @@ class Still(Renewal):
         masters = SimpleNamespace(
             engine=SimpleNamespace(connection_state=lambda master: SimpleNamespace(round_trip=0.002))
         )
-        policy = Policy(5, 3, 0.05, DRIFT, 1.0, Retry(), VotingMasters(5), clock=lambda: self.now)
+        policy = Policy(0.05, DRIFT, 1.0, Retry(), VotingMasters(5), clock=lambda: self.now)
         core: Any = SimpleNamespace(masters=masters, client_state=client_state, policy=policy)
         super().__init__(core)
 

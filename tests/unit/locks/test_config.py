@@ -408,7 +408,7 @@ def test_ends_of_the_ranges_are_good() -> None:
     FastRedlock(URLS[:1])
     FastRedlock(tuple(URLS[:2]))
     with FastRedlock([f"redis://10.0.1.{number}" for number in range(63)]) as many:
-        assert many.policy.need == 32
+        assert many.policy.voters.lists.need == 32
     with FastRedlock(URLS, retry=Retry(0, 0, 1), node_timeout=1e-6, ttl=60, key_prefix=b"") as client:
         for timeout in (None, -1, -1.0, 0, 0.0, 5, math.inf):
             client.lock("r", timeout=timeout)
@@ -416,4 +416,4 @@ def test_ends_of_the_ranges_are_good() -> None:
             client.lock("r", max_extensions=extensions)
         for resource in ("r", b"\0", "x" * (64 << 10)):
             assert client.lock(resource).resource == resource
-    assert FastRedlock(["redis://10.0.0.1:6379", "redis://10.0.0.1:6380"]).policy.masters == 2
+    assert FastRedlock(["redis://10.0.0.1:6379", "redis://10.0.0.1:6380"]).policy.voters.lists.masters == 2

@@ -8,6 +8,7 @@ import pytest
 
 from redlock_fast.algorithm.lease import ExtendOutcome, KindLease
 from redlock_fast.algorithm.lock_kind import LockKind
+from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Votes
@@ -22,7 +23,7 @@ KEYS = (b"{r}:w", b"{r}:r", b"{r}:i")
 
 
 def policy(**changes: Any) -> Policy:
-    settings: dict[str, Any] = {"masters": 5, "need": 3, "node_timeout": 0.05, "drift_factor": 0.01}
+    settings: dict[str, Any] = {"node_timeout": 0.05, "drift_factor": 0.01}
     return Policy(
         **{**settings, "outage_timeout": 1.0, "retry": Retry(), "voters": VotingMasters(5), **changes}
     )
@@ -125,7 +126,7 @@ def test_what_has_ended_is_not_downgraded_and_nothing_is_sent(now: float, lost: 
 
 def slots(permits: int, *chances: float) -> SemaphoreKind:
     left = list(chances)
-    return SemaphoreKind(b"s", permits, 3, lambda: left.pop(0) if left else 0.0)
+    return SemaphoreKind(b"s", permits, lambda: left.pop(0) if left else 0.0)
 
 
 def test_the_first_try_is_the_plain_locks() -> None:
@@ -140,12 +141,12 @@ def test_the_first_try_is_the_plain_locks() -> None:
 def test_a_refusal_leads_to_a_look_at_once_and_the_map_to_a_free_slot() -> None:
     lock_kind = slots(4, 0.5, 0.3, 0.9)
     lock_kind.acquire_request(TOKEN, TTL, ALL)
-    lock_kind.observe(votes(0, 0, 0, NO_REPLY, FAULT))
+    lock_kind.observe(votes(0, 0, 0, NO_REPLY, FAULT), MasterLists(5))
     assert lock_kind.retry_at_once
     assert lock_kind.release_requests(TOKEN, ALL, 1.0)[0].args == (b"{s}:2", TOKEN), "of the round that was"
     asked = lock_kind.acquire_request(TOKEN, TTL, ALL)
     assert (asked.verb, asked.args) == (Verb.SLOT_ACQUIRE, (b"{s}:1", TOKEN, TTL, b"{s}:", b"0", b"4"))
-    lock_kind.observe(votes(-0b1001, 0b1000 + 1, -0b1010, NO_REPLY, FAULT))
+    lock_kind.observe(votes(-0b1001, 0b1000 + 1, -0b1010, NO_REPLY, FAULT), MasterLists(5))
     assert lock_kind.retry_at_once
     assert lock_kind.release_requests(TOKEN, ALL, 1.0)[0].args == (b"{s}:1", TOKEN)
     assert lock_kind.acquire_request(TOKEN, TTL, ALL).args[0] == b"{s}:3", (
@@ -155,21 +156,21 @@ def test_a_refusal_leads_to_a_look_at_once_and_the_map_to_a_free_slot() -> None:
 
 def test_hopes_have_an_end() -> None:
     lock_kind = slots(2)
-    lock_kind.observe(votes(0, 0, 0, 0, 0))
+    lock_kind.observe(votes(0, 0, 0, 0, 0), MasterLists(5))
     for turn in range(1, 2 * MAX_IMMEDIATE_RETRIES + 1):
         lock_kind.acquire_request(TOKEN, TTL, ALL)
-        lock_kind.observe(votes(-1, -1, -1, 1, 1))
+        lock_kind.observe(votes(-1, -1, -1, 1, 1), MasterLists(5))
         assert lock_kind.retry_at_once == (turn % MAX_IMMEDIATE_RETRIES != 0)
 
 
 def test_all_windows_are_looked_at() -> None:
     permits = 2 * WINDOW + 10
     lock_kind = slots(permits, 0.99)
-    lock_kind.observe(votes(0, 0, 0, 0, 0))
+    lock_kind.observe(votes(0, 0, 0, 0, 0), MasterLists(5))
     seen = []
     while lock_kind.retry_at_once:
         seen.append(tuple(map(int, lock_kind.acquire_request(TOKEN, TTL, ALL).args[4:])))
-        lock_kind.observe(votes(0, 0, 0, 0, 0))
+        lock_kind.observe(votes(0, 0, 0, 0, 0), MasterLists(5))
     assert seen == [(100, 10), (0, 50), (50, 50)]
     watch = lock_kind.watch_request(ALL)
     assert watch
@@ -178,17 +179,17 @@ def test_all_windows_are_looked_at() -> None:
 
 def test_slots_that_no_quorum_has_free_are_no_reason_to_ask_at_once() -> None:
     lock_kind = slots(2)
-    lock_kind.observe(votes(0, 0, 0, 0, 0))
+    lock_kind.observe(votes(0, 0, 0, 0, 0), MasterLists(5))
     for values, watched in (((-1, -1, -2, 0, -2), False), ((-1, -1, 0, 0, 0), True)):
         lock_kind.acquire_request(TOKEN, TTL, ALL)
-        lock_kind.observe(votes(*values))
+        lock_kind.observe(votes(*values), MasterLists(5))
         assert not lock_kind.retry_at_once
         assert (lock_kind.watch_request(ALL) is not None) == watched
 
 
 def test_one_permit_is_a_lock() -> None:
     lock_kind = slots(1)
-    lock_kind.observe(votes(0, 0, 0, 0, 0))
+    lock_kind.observe(votes(0, 0, 0, 0, 0), MasterLists(5))
     assert not lock_kind.retry_at_once
     assert lock_kind.acquire_request(TOKEN, TTL, ALL).verb == Verb.ACQUIRE
 

@@ -13,6 +13,7 @@ from redlock_fast.algorithm import batch as batches
 from redlock_fast.algorithm import procedures
 from redlock_fast.algorithm.lease import ExtendOutcome, Lease, lease_of
 from redlock_fast.algorithm.lock_kind import LockKind
+from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
 from redlock_fast.engine.contract import FAULT, MAX_OWED, NO_REPLY, Votes
@@ -37,7 +38,7 @@ def votes(*values: int) -> Votes:
 
 
 def policy() -> Policy:
-    return Policy(3, 2, 1.0, 0.01, 1.0, Retry(), VotingMasters(3), clock=lambda: 100.0)
+    return Policy(1.0, 0.01, 1.0, Retry(), VotingMasters(3), clock=lambda: 100.0)
 
 
 def granted(lock_kind: LockKind) -> Lease:
@@ -80,14 +81,14 @@ def test_what_is_granted_is_a_lock_on_each() -> None:
 def test_it_waits_for_what_most_masters_refused() -> None:
     lock_kind = MultiLockKind((b"a", b"b", b"c"))
     first, second = lock_kind.for_attempt(), lock_kind.for_attempt()
-    first.observe(votes(-2, -3, -3))
+    first.observe(votes(-2, -3, -3), MasterLists(3))
     assert first.watch_request(0b111).args == (b"c",)
-    first.observe(votes(1, FAULT, NO_REPLY))
+    first.observe(votes(1, FAULT, NO_REPLY), MasterLists(3))
     assert first.watch_request(0b111).args == (b"c",), "nothing new was said"
-    first.observe(votes(-2, FAULT, -2))
+    first.observe(votes(-2, FAULT, -2), MasterLists(3))
     assert first.watch_request(0b111).args == (b"b",)
     assert second.watch_request(0b111).args == (b"a",), "each acquisition learns for itself"
-    first.observe(votes(-4, -5000, 1))
+    first.observe(votes(-4, -5000, 1), MasterLists(3))
     assert first.watch_request(0b111).args == (b"b",), "a master may say any number"
     assert first.queue_key is None
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from redlock_fast.algorithm.lease import Lease
+from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
 from redlock_fast.engine.contract import FLUSHED, ConnectionState
@@ -32,6 +34,9 @@ class Engine:
         self.attached: dict[int, Any] = {}
         self.broken: dict[int, str] = {}
         self.lag = 0.0
+
+    def grow(self, masters: int) -> None:
+        self.masters = masters
 
     def attach(self, master: int, sock: Any, dialect: Any) -> None:
         self.attached[master] = sock
@@ -105,7 +110,7 @@ def make(network: Network) -> Iterator[Callable[[ConnectorSettings], Connector]]
     made: list[Connector] = []
 
     def make(settings: ConnectorSettings) -> Connector:
-        policy = Policy(N, 2, 0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=lambda: 0.0)
+        policy = Policy(0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=lambda: 0.0)
         states = [MasterState(target(f"redis://m{n}")) for n in range(N)]
         made.append(Connector(policy, settings, states, ClientState(lambda: None)))
         return made[-1]
@@ -124,7 +129,7 @@ def one(make: Callable[[ConnectorSettings], Connector], settings: ConnectorSetti
 
 def test_a_master_is_connected(one: Connector) -> None:
     changes: list[int] = []
-    one.on_change = lambda: changes.append(one.connected())
+    one.on_change = lambda: changes.append(one.connected().bit_count())
     one._connect(1)
     assert [state.attached for state in one.states] == [False, True, False]
     assert list(one.engine.attached) == [1]  # type: ignore[attr-defined]
@@ -161,7 +166,7 @@ def test_a_duplicate_has_no_vote(one: Connector, network: Network) -> None:
     network.same = [True]
     one._connect(2)
     assert "same server as m0:6379/0" in one.misconfigured
-    assert one.connected() == 1
+    assert one.connected() == 0b001
 
 
 def test_a_run_id_that_is_claimed_twice(one: Connector, network: Network) -> None:
@@ -169,7 +174,7 @@ def test_a_run_id_that_is_claimed_twice(one: Connector, network: Network) -> Non
     one._connect(0)
     network.same = [False]
     one._connect(1)
-    assert one.connected() == 2
+    assert one.connected().bit_count() == 2
     network.same = [None, False]  # distinct from the first; the second does not answer
     one._connect(2)
     assert [state.attached for state in one.states] == [True, False, True]
@@ -233,3 +238,50 @@ def test_stopped_once(one: Connector) -> None:
     assert (one.stop(), one.stop()) == (True, False)
     one.start()
     assert one._thread is None
+
+
+# --- a change of the masters --------------------------------------------------------------------------
+
+
+def apply(connector: Connector, lists: MasterLists) -> None:
+    with connector.mutex:
+        connector.apply(lists)
+
+
+def test_a_master_leaves_when_nothing_is_left_to_send(
+    one: Connector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEAVE_AFTER", -60.0)
+    for master in range(N):
+        one._connect(master)
+    lease = Lease(b"r", b"token", 0b100, 10.0, 10.0, 9.0)
+    one.client_state.held.add(lease)
+    apply(one, MasterLists(N, 0b011))
+    assert one.policy.voters.asked() == 0b011
+    one.maintain_all()
+    assert one.connected() == 0b111, "the lease may have its key there"
+    one.client_state.held.remove(lease)
+    one.maintain_all()
+    assert (one.connected(), one.states[2].gone) == (0b011, True)
+    one.states[2].next_try = 0.0
+    one.maintain_all()
+    assert not one.states[2].connecting
+
+
+def test_a_master_that_comes_back_has_its_number_again(one: Connector) -> None:
+    apply(one, MasterLists(N, 0b011))
+    one.states[2].gone = True
+    back, other = target("redis://m2"), target("redis://m9")
+    assert one.number([[target("redis://m0"), other]]) == [0b101], "the number of one that is gone is free"
+    assert [state.target.name for state in one.states] == ["m0:6379/0", "m1:6379/0", "m9:6379/0"]
+    assert one.number([[back, other]]) == [0b1100]
+    apply(one, MasterLists(4, 0b0011))
+    assert one.states[3].left_at > 0
+    assert one.number([[back]]) == [0b1000]
+    assert (one.states[3].left_at, one.engine.masters) == (0.0, 4)  # type: ignore[attr-defined]
+
+
+def test_a_child_of_fork_leaves_masters_of_a_change_under_way(one: Connector) -> None:
+    one.number([[target("redis://m9")]])
+    child = one.copy_after_fork()
+    assert [state.left_at > 0 for state in child.states] == [False] * 3 + [True]

@@ -19,10 +19,10 @@ def test_refused() -> None:
     """A master that refuses this user is not down: it is up, and its operator must act."""
     master = MasterState(target("redis://host:1/2"))
     master.fail("WRONGPASS invalid username-password pair", 1, access_refused=True)
-    health = health_of(master, connection())
+    health = health_of(master, connection(), ("masters",))
     assert (health.state, health.error) == ("refused", "WRONGPASS invalid username-password pair")
     master.fail("Connection refused", 2)
-    assert health_of(master, connection()).state == "down"
+    assert health_of(master, connection(), ("masters",)).state == "down"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_refused() -> None:
 )
 def test_state(attached: bool, failures: int, link: ConnectionState, state: str) -> None:
     master = MasterState(target("redis://host:1/2"), attached=attached, failures=failures)
-    assert health_of(master, link).state == state
+    assert health_of(master, link, ("masters",)).state == state
 
 
 def test_what_is_known_of_the_server() -> None:
@@ -45,10 +45,10 @@ def test_what_is_known_of_the_server() -> None:
     master.causes["OOM"] += 2
     master.skipped["lagging"] += 1
     master.error = "before"
-    health = health_of(master, connection())
+    health = health_of(master, connection(), ("masters",))
     assert (health.name, health.server, health.run_id, health.release_path) == ("host:1/2", "valkey", "a", "")
     assert (health.faults, health.causes, health.skipped) == (2, {"OOM": 2}, {"lagging": 1})
     assert health.error == "before"
     master.connections = 1
-    health = health_of(master, connection(broken="reset"))
+    health = health_of(master, connection(broken="reset"), ("masters",))
     assert (health.release_path, health.error) == ("EVALSHA", "reset")

@@ -103,7 +103,7 @@ def test_a_reconnect_that_has_happened_is_a_short_pause(
     client: FastRedlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connector = client.masters.connector
-    monkeypatch.setattr(connector, "connected", lambda: 2)
+    monkeypatch.setattr(connector, "connected", lambda: 0b011)
     monkeypatch.setattr(connector, "is_usable", lambda master: master == 1)
     assert client.masters.reconnect_condition(5.0, [0])[1] == 5.0
     assert connector._urgent_until > time.monotonic()

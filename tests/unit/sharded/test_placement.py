@@ -281,3 +281,9 @@ def test_closed() -> None:
     for call in (client.connect, lambda: client.acquire("x"), lambda: client.acquire_many(["x"])):
         with pytest.raises(ClientClosed):
             call()
+
+
+def test_the_masters_of_a_group_are_not_changed_by_a_second_list() -> None:
+    """It would be the same list for all groups."""
+    with pytest.raises(ConfigError, match="joint_with is an option of clients of one group"):
+        ShardedRedlock(GROUPS, joint_with=GROUPS[0])

@@ -1,0 +1,144 @@
+"""The masters that must agree: a quorum of one list, or a quorum of each of two lists.
+
+While the set of masters changes, a client needs a quorum of the old list and a quorum of the new one. This
+module is the only one that knows lists. A client of one list compares numbers, as the engine does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from ..engine.messages import FAULT, NO_REPLY, Quorums, Votes
+from .quorum import impossible, quorum
+
+#: The names of the lists: the arguments of a client that have them.
+NAMES = ("masters", "joint_with")
+
+
+class MasterLists:
+    """One list of masters, or two. Immutable: a change of the masters replaces it.
+
+    ``masters``: how many masters the engine has. ``lists``: for each list the bit mask of its masters and the
+    size of its quorum. ``all``: the mask of the masters of any list. ``need``: what an engine takes, a number
+    if all its masters are one list. ``counted``: how many grants ``BatchVotes`` has for a quorum. ``least``:
+    the smallest number of masters that are a quorum of each list.
+
+    After a change, leases that were granted by former lists go on. ``settled_at``: when the last of them has
+    ended or was extended by the present lists, by the lease clock. ``partly``: the masters that are not in
+    all of the former and present lists, so that such a lease may not have asked them.
+    """
+
+    __slots__ = (
+        "_need",
+        "_quorums",
+        "all",
+        "counted",
+        "least",
+        "lists",
+        "masters",
+        "need",
+        "partly",
+        "settled_at",
+    )
+
+    def __init__(self, masters: int, *masks: int, partly: int = 0, settled_at: float = -math.inf) -> None:
+        everyone = (1 << masters) - 1
+        masks = masks or (everyone,)
+        self.masters: int = masters
+        self.lists: tuple[tuple[int, int], ...] = tuple((mask, quorum(mask.bit_count())) for mask in masks)
+        self.all: int = 0
+        common = everyone
+        for mask in masks:
+            self.all |= mask
+            common &= mask
+        needs = [need for _, need in self.lists]
+        self.least: int = sum(needs) - (min(*needs, common.bit_count()) if len(needs) > 1 else 0)
+        self._need: int = needs[0] if masks == (everyone,) else 0  # 0: votes are counted by list
+        self._quorums = Quorums(self.lists)
+        self.need: int | Quorums = self._need or self._quorums
+        self.counted: int = self._need or 1
+        self.partly: int = partly & self.all
+        self.settled_at: float = settled_at
+
+    def granted(self, votes: Votes) -> bool:
+        """Whether a quorum of each list granted."""
+        if self._need:
+            return votes.granted >= self._need
+        return self._quorums.granted(votes.values)
+
+    def refused(self, votes: Votes) -> bool:
+        """Whether so many masters refused that some list has no quorum."""
+        if self._need:
+            return impossible(self.masters, self._need, votes.refused, 0)
+        return self._quorums.impossible(votes.values, False)
+
+    def failed(self, votes: Votes) -> bool:
+        """Whether so many masters failed that some list can have no quorum, whatever the others reply."""
+        if self._need and len(votes.values) == self.masters:
+            return impossible(self.masters, self._need, 0, votes.faulty)
+        faults = [FAULT if value == FAULT else NO_REPLY for value in votes.values]
+        return self._quorums.impossible(faults, True)
+
+    def hopeless(self, votes: Votes) -> bool:
+        """Whether so many masters refused or failed that some list can have no quorum."""
+        if self._need and len(votes.values) == self.masters:  # otherwise the engine has more masters by now
+            return impossible(self.masters, self._need, votes.refused, votes.faulty)
+        return self._quorums.impossible(votes.values, True)
+
+    def to_put(self, sent: int, now: float) -> int:
+        """The masters that get the token of a lease before its extension. ``sent``: those that it asked."""
+        return (self.all & ~sent) | self.partly if now < self.settled_at else 0
+
+    def is_quorum(self, mask: int) -> bool:
+        """Whether the masters of ``mask`` are a quorum of each list."""
+        return not self.lacking(mask)
+
+    def lacking(self, mask: int) -> list[int]:
+        """The lists, by their position, of which the masters of ``mask`` are no quorum."""
+        return [at for at, (own, need) in enumerate(self.lists) if (own & mask).bit_count() < need]
+
+    def in_every_quorum(self, mask: int) -> bool:
+        """Whether each quorum of each list has one of the masters of ``mask``."""
+        return all((own & ~mask).bit_count() < need for own, need in self.lists)
+
+    def rank(self, numbers: Mapping[int, float]) -> float | None:
+        """The smallest number that a quorum of each list does not exceed. ``numbers``: by master.
+
+        Of a list with too few numbers for a quorum, the largest counts. None: there are no numbers.
+        """
+        found = []
+        for own, need in self.lists:
+            of_list = sorted(number for master, number in numbers.items() if own >> master & 1)
+            found += of_list[min(need, len(of_list)) - 1 :][:1]
+        return max(found, default=None)
+
+    def without(self, mask: int) -> int | Quorums:
+        """What an engine takes for the rest of a quorum, when the masters of ``mask`` are a part of it."""
+        if self._need:
+            return max(0, self._need - mask.bit_count())
+        left = [(own & ~mask, need - (own & mask).bit_count()) for own, need in self.lists]
+        missing = tuple((own, need) for own, need in left if need > 0)
+        return Quorums(missing) if missing else 0
+
+    def names_of(self, master: int) -> tuple[str, ...]:
+        """The names of the lists that have ``master``."""
+        return tuple(NAMES[at] for at, (own, _) in enumerate(self.lists) if own >> master & 1)
+
+    def failing(self, votes: Votes) -> list[int]:
+        """The lists, by their position, that have no quorum because of masters that failed or were silent."""
+        faulty = mask_of(n for n, value in enumerate(votes.values) if value == FAULT)
+        failed = [at for at, (own, need) in enumerate(self.lists) if (own & ~faulty).bit_count() < need]
+        return failed or self.lacking(mask_of(n for n, value in enumerate(votes.values) if value > FAULT))
+
+    def text(self, at: Iterable[int]) -> str:
+        """The quorums of the lists ``at`` these positions, or of all lists, for an error."""
+        each = [f"{need} of {own.bit_count()} masters" for own, need in self.lists]
+        if len(each) > 1:
+            each = [f"{text} of the list {name}" for text, name in zip(each, NAMES, strict=True)]
+        return " and of ".join([each[number] for number in at] or each)
+
+
+def mask_of(masters: Iterable[int]) -> int:
+    """The bit mask of ``masters``, which are numbers."""
+    return sum(1 << master for master in masters)

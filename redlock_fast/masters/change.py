@@ -1,0 +1,116 @@
+"""A change of the masters of a running client: ``reconfigure``.
+
+The masters that are new are connected beside the present ones. When each list has a quorum, all attempts that
+begin from then on count by the new lists. Attempts under way, leases and waiting callers go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..algorithm.master_lists import MasterLists, mask_of
+from ..errors import ConfigError, MasterError, QuorumUnavailable
+from .address import Target
+from .masters import GRACE, Masters
+
+
+class MastersChange:
+    """One change to ``lists``. Raises ConfigError, before any I/O, if it is no step of a safe change.
+
+    The caller waits for ``conditions`` and calls ``finish``, then always ``end``.
+    """
+
+    def __init__(self, masters: Masters, lists: Sequence[Sequence[Target]]) -> None:
+        self._masters = masters
+        self._connector = masters.connector
+        with self._connector.mutex:
+            if self._connector.changing:
+                raise ConfigError("reconfigure: another change of the masters of this client is under way")
+            self._check_step(lists)
+            self._before = masters.policy.voters.lists
+            self._masks = self._connector.number(lists)
+            self._connector.changing = True
+        self._lists = MasterLists(len(self._connector.states), *self._masks)
+        self._connector.start()
+
+    def _check_step(self, lists: Sequence[Sequence[Target]]) -> None:
+        """Two clients exclude each other if they have a list in common: each step must keep one."""
+        states = self._connector.states
+        present = {
+            frozenset(state.target.address for n, state in enumerate(states) if mask >> n & 1)
+            for mask, _ in self._masters.policy.voters.lists.lists
+        }
+        if present.isdisjoint(frozenset(one.address for one in masters) for masters in lists):
+            raise ConfigError(
+                "reconfigure: neither masters nor joint_with is a list that this client has now, so two "
+                "clients could hold one lock: first reconfigure(new, joint_with=old) on every client, "
+                "then reconfigure(new); see docs/changing-masters.md"
+            )
+
+    def conditions(self, timeout: float) -> Sequence[tuple[Callable[[], bool], float]]:
+        """The conditions to wait for in this order, each with its seconds."""
+        self._connector.connect_urgently(timeout)
+
+        def ready() -> bool:
+            return self._masters.client_state.closed or self._lists.is_quorum(self._voting())
+
+        def all_tried() -> bool:
+            own = self._connector.own_states(self._lists).values()
+            return self._masters.client_state.closed or all(one.attached or one.failures for one in own)
+
+        # A lease on a bare quorum is lost with the first master that fails: give the others a moment.
+        return (ready, timeout), (all_tried, min(timeout, GRACE))
+
+    def finish(self) -> None:
+        """Count by the new lists from now on. Raises QuorumUnavailable, ConfigError, ClientClosed."""
+        policy, connector = self._masters.policy, self._connector
+        with connector.mutex:
+            self._masters.check_open()
+            if not self._lists.is_quorum(self._voting()):
+                raise self._error()
+            now, common = policy.clock(), self._lists.all
+            for mask, _ in (*self._before.lists, *self._lists.lists):
+                common &= mask
+            same = self._before.lists == self._lists.lists
+            connector.apply(
+                MasterLists(
+                    len(connector.states),
+                    *self._masks,
+                    partly=self._before.partly if same else self._lists.all & ~common,
+                    settled_at=self._before.settled_at if same else now + connector.settings.guard.max_ttl,
+                )
+            )
+
+    def end(self) -> None:
+        """The change has ended. Masters that are in no list of the client leave it."""
+        with self._connector.mutex:
+            self._connector.changing = False
+            self._connector.apply(self._masters.policy.voters.lists)
+
+    def _voting(self) -> int:
+        """The mask of the masters that are connected and vote."""
+        usable = filter(self._connector.is_usable, range(len(self._connector.states)))
+        return mask_of(usable) & self._masters.policy.voters.mask
+
+    def _error(self) -> ConfigError | QuorumUnavailable:
+        own, voting = self._connector.own_states(self._lists), self._voting()
+        for state in own.values():
+            if state.refused or state.duplicate_error:
+                return ConfigError(f"reconfigure: {state.refused or state.duplicate_error}")
+        guarded = [state.guard() for n, state in own.items() if state.attached and not voting >> n & 1]
+        causes = [
+            MasterError(state.target.name, self._why(state.guard(), state.error))
+            for n, state in own.items()
+            if not voting >> n & 1
+        ]
+        lacking = self._lists.text(self._lists.lacking(voting))
+        what = f"reconfigure: no quorum of {lacking} votes, so nothing was changed"
+        if any(guarded):
+            return QuorumUnavailable(what, causes, reason="guarded", retry_after=max(guarded))
+        return QuorumUnavailable(what, causes, reason="unavailable")
+
+    @staticmethod
+    def _why(guard: float, error: str) -> str:
+        if guard:
+            return f"it may have forgotten locks: no vote for {guard:.1f} s more (restart_guard)"
+        return error or "not connected"
