@@ -22,6 +22,7 @@ EVENTS = (
     "master-guarded",
     "master-lost",
     "master-may-forget",
+    "master-unlisted",
     "master-unreachable",
     "lock-lost",
     "lock-held-long",

@@ -28,7 +28,9 @@ from .client_state import ClientState
 from .connect import ProbedConnection, connect, error_text
 from .identity import is_same_server
 from .lingering_close import LingeringSockets
+from .list_check import ListCheck
 from .probe import ConnectError, Flushed, Refused, Server
+from .records import MasterRecords, RecordConnections
 from .restart_guard import Guard
 from .sentinel import Unknown
 from .state import MasterState
@@ -48,6 +50,7 @@ class ConnectorSettings:
     guard: Guard
     wait: str
     allow_split: bool
+    check_masters: str = "off"
 
 
 class Connector:
@@ -86,6 +89,9 @@ class Connector:
         self._thread: threading.Thread | None = None
         self._signal_mask: Any = None  # the signals that the connector thread blocked before it blocked all
         self._lingering_sockets = LingeringSockets(len(states))
+        strict = settings.check_masters == "strict"
+        check = ListCheck((policy.all_masters,), round(settings.guard.max_ttl * 1000), strict)
+        self.records = MasterRecords(check, states, self.mutex)
         # The engine must not keep the connector alive: its callback has only the queue.
         self.engine: Engine = settings.engine_class(len(states), functools.partial(self._wake.put, None))
         # The thread has only a weak reference: wake it when the client was dropped without close().
@@ -141,8 +147,8 @@ class Connector:
         return [state.target.name for state in self.states]
 
     def connected(self) -> int:
-        """How many masters are connected."""
-        return sum(state.attached for state in self.states)
+        """How many masters are connected. Those whose records are not compared yet do not count."""
+        return sum(state.attached and not state.undecided for state in self.states)
 
     def is_usable(self, master: int) -> bool:
         """Whether a master is connected, and its connection is not broken."""
@@ -198,6 +204,10 @@ class Connector:
                     self._connect_in_background(master)
                 else:
                     due = min(due, next_try)
+        if self.records.due(now):
+            threading.Thread(
+                target=self._write_records, args=(True,), name="redlock-fast-records", daemon=True
+            ).start()
         self._lingering_sockets.reap(now)
         if now >= self._next_removal:
             self._next_removal = now + IDLE_TICK
@@ -299,6 +309,7 @@ class Connector:
                 settings.guard,
                 known=state.server if state.known else None,
                 push=settings.wait != "poll",
+                check_masters=settings.check_masters != "off",
             )
             try:
                 self._check_fit(state, probed.server)
@@ -312,12 +323,13 @@ class Connector:
                 state.flushed |= isinstance(error, Flushed)
                 state.fail(why, state.failures + 1, access_refused=isinstance(error, Refused))
                 state.connecting = False
-                self._check_configuration()
+                self._judge()
                 self._notify_change()
             events.warn("master-unreachable", state.target.name, why)
         else:
             if state.attached:
                 state.log_connected(events, settings.guard)
+        self._write_records()
         self._wake.put(None)
 
     def _check_fit(self, state: MasterState, server: Server) -> None:
@@ -351,8 +363,7 @@ class Connector:
             sock = probed.take()
             state.on_connected(probed.server, self.settings.guard, time.monotonic())
             state.next_sentinel_query = time.monotonic() + self._sentinel_interval()
-            self._check_configuration()
-            self._update_voters()  # before attach: no caller may ask a master that is under guard
+            self._judge(master)  # before attach: no caller may ask a master that is under guard
             self.engine.attach(master, sock, probed.dialect)
             state.failures = 0
             state.connections += 1
@@ -391,13 +402,29 @@ class Connector:
         refused = [state.refused for state in self.states if state.refused]
         if len(self.states) - len(duplicates) < self.policy.need:
             refused += duplicates
-        self.misconfigured = refused[0] if refused else ""
+        self.misconfigured = refused[0] if refused else self.records.verdict.wrong
         if self.misconfigured:
             self.client_state.ready = False
 
+    def _write_records(self, again: bool = False) -> None:
+        connections = RecordConnections(self.settings.key_prefix, self.settings.connect_timeout)
+        self.records.write(connections, self._judge_and_notify, again)
+        self.records.report(self.client_state.events)
+
+    def _judge_and_notify(self) -> bool:
+        self._judge()
+        self._notify_change()
+        return not self.ended()
+
+    def _judge(self, attaching: int | None = None) -> None:
+        """Find out which masters vote, and whether the configuration is wrong."""
+        self.records.judge(attaching)
+        self._check_configuration()
+        self._update_voters()
+
     def _update_voters(self) -> None:
         voters = self.policy.voters
-        voters.mask = sum(1 << n for n, state in enumerate(self.states) if not state.guarded_until)
+        voters.mask = sum(1 << n for n, state in enumerate(self.states) if state.votes)
         voters.all_push = all(state.server.can.push for state in self.states if state.known)
 
     def _notify_change(self) -> None:

@@ -7,6 +7,7 @@ I/O. The record changes in phases: docs/operations.md has the steps, ``proof/mem
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Collection, Sequence
@@ -21,7 +22,7 @@ KEY = b"redlock-fast:masters"
 #: The version of the encoding. Records of a later version are not understood.
 VERSION = 1
 #: Bytes of a record; characters of an id and of an address.
-MAX_RECORD, ID, MAX_ADDRESS = 32 << 10, 32, 300
+MAX_RECORD, ID, MAX_ADDRESS = 60 << 10, 32, 200
 #: Numbers of a record are at most this.
 MAX_NUMBER = 1 << 53
 
@@ -48,7 +49,7 @@ class Unreadable(ValueError):
 class Record:
     """What a master keeps.
 
-    ``id``: of this master, random, written once. ``epoch``: counts the phases; 0: no list is known yet.
+    ``id``: of this master, written once. ``epoch``: counts the phases; 0: no list is known yet.
     ``max_ttl``: of all clients, in milliseconds. ``steps``: at which clients may be. ``old``, ``new``: the
     lists; ``old`` is empty between changes. ``in_force``: every master of the lists had this record once.
     """
@@ -80,6 +81,35 @@ class Record:
         return replace(self, id=id)
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The record of a master as it was read.
+
+    ``data``: the bytes; b"": there is none. ``record``: None if there is none, or if it cannot be read.
+    ``error``: why it cannot be read. ``compared``: this user may read the key.
+    """
+
+    data: bytes = b""
+    record: Record | None = None
+    error: str = ""
+    compared: bool = True
+
+
+def seen(reply: Any) -> Seen:
+    """What a reply to GET, or to ``replace_command``, says of the record. Raises replies that are errors."""
+    from redis.exceptions import NoPermissionError
+
+    if isinstance(reply, NoPermissionError):
+        return Seen(compared=False)
+    if isinstance(reply, Exception) and not str(reply).startswith("WRONGTYPE"):
+        raise reply
+    data = reply if isinstance(reply, bytes) else b"" if reply is None else b"?"
+    try:
+        return Seen(data, decode(data) if data else None)
+    except Unreadable as error:
+        return Seen(data, error=str(error))
+
+
 def record_key(key_prefix: bytes) -> bytes:
     return key_prefix + KEY
 
@@ -88,9 +118,22 @@ def new_id() -> str:
     return os.urandom(ID // 2).hex()
 
 
+def first_id(address: str) -> str:
+    """The id of a master that has none, in a list that no master knows yet.
+
+    It is not random: clients that start at one time, and reach different masters, write the same list.
+    """
+    return hashlib.sha256(address.encode()).hexdigest()[:ID]
+
+
 def members(addresses: dict[str, str]) -> Members:
     """A list of masters from their addresses by id."""
-    return tuple(sorted(addresses.items()))
+    return tuple(sorted((id, address_of(name)) for id, name in addresses.items()))
+
+
+def address_of(name: str) -> str:
+    """The address of a master in a record, by its name in errors. It has no secrets."""
+    return clean(name, MAX_ADDRESS)
 
 
 def allowed(record: Record, lists: Sequence[Collection[str]], max_ttl: int) -> str:
@@ -121,7 +164,7 @@ def encode(record: Record) -> bytes:
         "new": dict(record.new),
         "in_force": record.in_force,
     }
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def decode(data: bytes) -> Record:
@@ -153,7 +196,9 @@ def decode(data: bytes) -> Record:
     except Unreadable:
         raise
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise Unreadable("its record of masters is damaged") from None
+        raise Unreadable(
+            f"its record of masters is damaged: delete the key {KEY.decode()}, with the key_prefix, there"
+        ) from None
 
 
 def _ids(one: Members) -> frozenset[str]:
@@ -177,4 +222,4 @@ def _members(value: Any) -> Members:
         raise ValueError
     if not all(isinstance(address, str) for address in value.values()):
         raise ValueError
-    return members({_id(id): clean(address, MAX_ADDRESS) for id, address in value.items()})
+    return members({_id(id): address for id, address in value.items()})

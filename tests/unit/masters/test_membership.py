@@ -126,7 +126,7 @@ def test_a_later_version() -> None:
 
 def test_addresses_are_fit_to_be_shown() -> None:
     record = decode(changed(new={IDS[0]: "\x1b[2J" + "x" * 1000}))
-    assert len(record.new[0][1]) == 300
+    assert len(record.new[0][1]) == 200
     assert record.new[0][1].isprintable()
 
 
