@@ -52,6 +52,7 @@ class Record:
     ``id``: of this master, written once. ``epoch``: counts the phases; 0: no list is known yet.
     ``max_ttl``: of all clients, in milliseconds. ``steps``: at which clients may be. ``old``, ``new``: the
     lists; ``old`` is empty between changes. ``in_force``: every master of the lists had this record once.
+    ``toward``: "new" or "old", where only JOINT is allowed: the list that clients may use alone afterwards.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Record:
     old: Members = ()
     new: Members = ()
     in_force: bool = False
+    toward: str = ""
 
     def lists(self, step: str) -> tuple[Members, ...]:
         """The lists of which a client at ``step`` needs a quorum each. The new list is first."""
@@ -69,7 +71,7 @@ class Record:
     @property
     def terms(self) -> tuple[Any, ...]:
         """What is equal in the records of all masters, by whatever addresses they were reached."""
-        return self.epoch, self.max_ttl, self.steps, _ids(self.old), _ids(self.new)
+        return self.epoch, self.max_ttl, self.steps, _ids(self.old), _ids(self.new), self.toward
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -163,6 +165,7 @@ def encode(record: Record) -> bytes:
         "old": dict(record.old),
         "new": dict(record.new),
         "in_force": record.in_force,
+        "toward": record.toward,
     }
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -188,6 +191,7 @@ def decode(data: bytes) -> Record:
             _members(fields["old"]),
             _members(fields["new"]),
             fields["in_force"],
+            _toward(fields["toward"]),
         )
         lists_of = {OLD: record.old, JOINT: record.old and record.new, NEW: record.new}
         if bool(record.epoch) != bool(steps) or not all(lists_of[step] for step in steps):
@@ -215,6 +219,12 @@ def _id(value: Any) -> str:
     if not isinstance(value, str) or len(value) != ID or not value.isalnum() or not value.isascii():
         raise ValueError
     return value
+
+
+def _toward(value: Any) -> str:
+    if value not in ("", OLD, NEW):
+        raise ValueError
+    return str(value)
 
 
 def _members(value: Any) -> Members:
