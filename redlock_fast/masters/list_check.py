@@ -76,15 +76,22 @@ class Verdict:
     """What follows from all records.
 
     ``reasons``: for each master why it has no vote; "": it votes. ``write``: the master and the record to be
-    written next, or None. ``undecided``: the reasons are not final. ``in_force``: the client's list is.
-    ``wrong``: why the configuration cannot work, or "".
+    written next, or None. ``undecided``: the reasons are not final. ``wrong``: why the configuration cannot
+    work, or "". ``step``, ``epoch``: of the client, by the record in force that allows its lists; "" and 0:
+    there is none.
     """
 
     reasons: tuple[str, ...]
     write: tuple[int, Record] | None = None
     undecided: bool = False
-    in_force: bool = False
     wrong: str = ""
+    step: str = ""
+    epoch: int = 0
+
+    @property
+    def in_force(self) -> bool:
+        """Whether the client's list is in force."""
+        return self.step != ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +106,10 @@ class ListCheck:
     strict: bool = False
 
     def judge(self, views: Sequence[View], can_write: bool = True) -> Verdict:
-        """``can_write``: no write has failed since a master was connected."""
+        """``can_write``: no write has failed since a master was connected. Other masters have no reasons."""
+        own = [n for n in range(len(views)) if any(mask >> n & 1 for mask in self.lists)]
+        if len(own) < len(views):
+            return self._judge_own(views, can_write, own)
         found = self._in_force(views)
         if found:
             return self._compared(views, *found)
@@ -107,16 +117,27 @@ class ListCheck:
             return self._refused(views)
         return self._first(views, can_write)
 
+    def _judge_own(self, views: Sequence[View], can_write: bool, own: Sequence[int]) -> Verdict:
+        """The verdict on the masters ``own``, for the numbers of all masters."""
+        lists = [sum((mask >> n & 1) << place for place, n in enumerate(own)) for mask in self.lists]
+        verdict = replace(self, lists=tuple(lists)).judge([views[n] for n in own], can_write)
+        reasons = [""] * len(views)
+        for n, why in zip(own, verdict.reasons, strict=True):
+            reasons[n] = why
+        write = verdict.write and (own[verdict.write[0]], verdict.write[1])
+        return replace(verdict, reasons=tuple(reasons), write=write)
+
     # --- a list is in force that the client's lists may be ---
 
-    def _class_of(self, record: Record) -> Class | None:
-        """The class that a record allows for this client, by the numbers of masters; None: it allows none."""
+    def _step_of(self, record: Record) -> str:
+        """The step that a record allows for this client, by the numbers of masters; "": it allows none."""
         sizes = [mask.bit_count() for mask in self.lists]
-        for step in record.steps:
-            lists = record.lists(step)
-            if record.max_ttl == self.max_ttl and [len(one) for one in lists] == sizes:
-                return tuple(frozenset(id for id, _ in one) for one in lists)
-        return None
+        steps = record.steps if record.max_ttl == self.max_ttl else ()
+        return next((step for step in steps if [len(one) for one in record.lists(step)] == sizes), "")
+
+    def _class_of(self, record: Record) -> Class | None:
+        step = self._step_of(record)
+        return tuple(frozenset(id for id, _ in one) for one in record.lists(step)) if step else None
 
     def _is_member(self, master: int, id: str, of: Class) -> bool:
         """Whether ``id`` is in each list of the class in which the client has the master."""
@@ -166,7 +187,8 @@ class ListCheck:
             else:
                 reasons[n] = _not_listed(record)
         write = next((one for one in writes if views[one[0]].attached), None)
-        return Verdict(tuple(reasons), write, in_force=True, wrong=self._wrong(views, reasons, waiting))
+        wrong = self._wrong(views, reasons, waiting)
+        return Verdict(tuple(reasons), write, False, wrong, self._step_of(record), record.epoch)
 
     def _reference(self, views: Sequence[View], voters: Sequence[int]) -> Record:
         """The record of most of these masters; of several, that of the latest epoch."""
@@ -237,7 +259,7 @@ class ListCheck:
         if undecided:
             why = NOT_IN_FORCE.format(len(views)) if self.strict else UNDECIDED
             reasons = [old or why * view.readable for old, view in zip(reasons, views, strict=True)]
-        return Verdict(tuple(reasons), write, undecided and not wrong, wrong=wrong)
+        return Verdict(tuple(reasons), write, undecided and not wrong, wrong)
 
     def _not_proposed(self, master: int, view: View, proposed: Record | None) -> str:
         """Why a master is no member of the list that is proposed, or ""."""

@@ -29,7 +29,8 @@ class MasterRecords:
     """The records of the masters of one client. ``mutex``: guards the states of the masters."""
 
     def __init__(self, check: ListCheck, states: Sequence[MasterState], mutex: threading.RLock) -> None:
-        self._check = check
+        #: The lists of the client. After a change of them, call ``judge``.
+        self.check: ListCheck = check
         self._states = states
         self._mutex = mutex
         self.verdict: Verdict = Verdict(("",) * len(states))
@@ -41,17 +42,21 @@ class MasterRecords:
     def judge(self, attaching: int | None = None) -> None:
         """Find out which masters vote. The caller has the mutex. ``attaching``: it is connected next."""
         self._can_write |= attaching is not None
-        views = []
-        for n, state in enumerate(self._states):
-            attached = state.attached or n == attaching
-            tried = attached or state.failures > 0
-            views.append(View(address_of(state.target.name), state.seen, state.former_id, attached, tried))
-        self.verdict = self._check.judge(views, self._can_write)
+        self.verdict = self.verdict_by(self.check, attaching)
         for state, why in zip(self._states, self.verdict.reasons, strict=True):
             state.undecided = self.verdict.undecided and bool(why)
             state.unlisted = f"{why} ({self._failure})" if why == LOST and self._failure else why
             compared = self.verdict.in_force and state.seen is not None and state.seen.compared
             state.listed = False if why and not state.undecided else True if compared else None
+
+    def verdict_by(self, check: ListCheck, attaching: int | None = None) -> Verdict:
+        """The verdict on other lists of the client. The caller has the mutex."""
+        views = []
+        for n, state in enumerate(self._states):
+            attached = state.attached or n == attaching
+            tried = attached or state.failures > 0
+            views.append(View(address_of(state.target.name), state.seen, state.former_id, attached, tried))
+        return check.judge(views, self._can_write)
 
     def report(self, events: EventLog) -> None:
         """Log each master that has no vote, once for each reason."""

@@ -252,11 +252,24 @@ def test_the_steps_of_a_change() -> None:
         ]
         assert [not any(verdict.reasons) for verdict in verdicts] == list(map(bool, may))
         assert [not verdict.wrong for verdict in verdicts] == list(map(bool, may))
+    steps = [one.judge(found(*[both] * 5)) for one in (CHECK_3, joint, CHECK_5)]
+    assert [(one.step, one.epoch) for one in steps] == [("old", 2), (JOINT, 2), ("", 0)]
     verdict = joint.judge(found(both, both, steady(*THREE), both, both))
     assert verdict.write == (2, both.of(first_id("m2")))
     wrong = joint.judge(found(*[steady(*THREE)] * 5)).wrong
     assert "it expects the masters m0, m1, m2 (epoch 1)" in wrong
     assert "joint in the change from m0, m1, m2 to m0" in CHECK_5.judge(found(*[both] * 5)).wrong
+
+
+def test_masters_of_no_list_do_not_count() -> None:
+    """A client that is about to change its lists has more masters."""
+    check = ListCheck((0b10101,), TTL)
+    record = steady(0, 2, 4)
+    assert check.judge(found(record, steady(1), None, None, record)).write == (2, record.of(first_id("m2")))
+    verdict = check.judge(found(*[None] * 5))
+    assert [bool(why) for why in verdict.reasons] == [True, False, True, False, True]
+    other = check.judge(found(steady(1), None, record, None, record))
+    assert [bool(why) for why in other.reasons] == [True, False, False, False, False]
 
 
 def test_a_joint_client_writes_no_first_record() -> None:
@@ -292,4 +305,3 @@ def test_before_all_masters_were_tried_none_votes() -> None:
 def test_a_long_list_is_cut() -> None:
     record = steady(*range(20))
     assert CHECK_3.judge(found(record, record, record)).reasons[0].endswith("m16 and 11 more (epoch 1)")
-    assert JOINT in PHASE_1
