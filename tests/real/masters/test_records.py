@@ -198,6 +198,7 @@ def test_a_hostile_minority(masters: Masters, checked: MakeClient, raw: Raw) -> 
     one = checked(masters)
     one.connect()
     eventually(lambda: in_force(one), "the list is in force")
+    eventually(lambda: all(decode(node.get(KEY)).in_force for node in nodes), "all records are written")
     record = decode(nodes[0].get(KEY))
     before = [node.get(KEY) for node in nodes[2:]]
     for node in nodes[:2]:

@@ -231,6 +231,7 @@ def test_a_later_epoch_is_copied_from_a_quorum_only() -> None:
     old, later = steady(*THREE), steady(*THREE, epoch=7)
     assert CHECK_3.judge(found(later, later, old)).write == (2, later.of(first_id("m2")))
     assert CHECK_3.judge(found(later, old, old)).write is None
+    assert CHECK_3.judge(found(later, old, None)).write == (2, later.of(first_id("m2")))
 
 
 def test_a_hostile_minority_changes_no_other_vote() -> None:
@@ -270,6 +271,12 @@ def test_masters_of_no_list_do_not_count() -> None:
     assert [bool(why) for why in verdict.reasons] == [True, False, True, False, True]
     other = check.judge(found(steady(1), None, record, None, record))
     assert [bool(why) for why in other.reasons] == [True, False, False, False, False]
+
+
+def test_a_joint_client_counts_a_master_of_both_lists_only_if_both_have_it() -> None:
+    other = Record("", 2, TTL, PHASE_1, listed(0, 1, 5), listed(*FIVE), True)
+    reasons = ListCheck((0b11111, 0b111), TTL).judge(found(*[other] * 5)).reasons
+    assert [bool(why) for why in reasons] == [False, False, True, False, False]
 
 
 def test_a_joint_client_writes_no_first_record() -> None:
