@@ -133,7 +133,10 @@ class MasterRecords:
         with self._mutex:
             stale = [(state, state.connections) for state in self._states if self._is_stale(state)]
         for state, connection in stale:
-            self._learn(state, connection, connections.read(state.target))
+            try:
+                self._learn(state, connection, connections.read(state.target))
+            except Exception as error:  # this master failed: read those of the others
+                self._failure = error_text(error)
 
     def _learn(self, state: MasterState, connection: int, now: Seen) -> None:
         with self._mutex:

@@ -99,6 +99,10 @@ def test_a_master_that_fails_meanwhile(servers: Servers) -> None:
     assert not one.records.due(0.0)
     assert one.records.due(1e12)
     assert not one.records.due(1e12 + RECHECK_INTERVAL / 2)
+    servers.fails = {"m0:6379/0": ConnectionError()}
+    one.states[1].seen = Seen()
+    one.write(again=True)
+    assert one.states[1].seen.record, "it was read although another one failed"
     servers.fails.clear()
     one.write(again=True)
     assert one.records.verdict.in_force
@@ -139,6 +143,20 @@ def test_another_list_is_logged_and_counted_once(servers: Servers, caplog: pytes
     assert one.states[0].causes == {"another list": 1}
     assert one.votes() == [False, True, True]
     assert one.records.due(1e12)
+
+
+def test_why_a_record_is_not_written_back(servers: Servers) -> None:
+    one = One(servers)
+    one.write()
+    servers.data.pop("m1:6379/0")
+    servers.fails["m1:6379/0"] = ResponseError("no space")
+    one.states[1].seen = Seen()
+    one.write()
+    assert one.states[1].unlisted.endswith("which is not written back yet (no space)")
+    assert one.votes() == [True, False, True]
+    servers.fails.clear()
+    one.write(again=True)
+    assert one.votes() == [True] * N
 
 
 def test_a_reply_that_belongs_to_an_earlier_connection_is_ignored(servers: Servers) -> None:
