@@ -23,6 +23,7 @@ EVENTS = (
     "master-left",
     "master-lost",
     "master-may-forget",
+    "master-unlisted",
     "master-unreachable",
     "lock-lost",
     "lock-held-long",

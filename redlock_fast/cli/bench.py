@@ -70,7 +70,9 @@ class Bench:
     def __init__(self, settings: Settings, seconds: float) -> None:
         prefix = encoded("key_prefix", settings.options.get("key_prefix", ""))
         self.prefix: bytes = prefix + b"redlock-fast:bench:" + os.urandom(8).hex().encode() + b":"
-        arguments = settings.client(ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT)
+        arguments = settings.client(
+            ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT, check_masters="off"
+        )
         self._arguments = arguments | {"key_prefix": self.prefix}
         self._seconds = seconds
         self._done = 0.0

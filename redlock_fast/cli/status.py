@@ -44,7 +44,10 @@ def run(options: argparse.Namespace) -> int:
     """Print the masters. Returns 0 if a quorum granted a lock, 1 if a quorum refused, 69 without a quorum."""
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # the table has the faults
     settings = load(options)
-    arguments = settings.client(ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT)
+    # It is called with any list of masters: it must not record that one.
+    arguments = settings.client(
+        ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT, check_masters="off"
+    )
     with FastRedlock(**(arguments | {"decide": "all"})) as client:
         status = ask(client)
     if options.json:

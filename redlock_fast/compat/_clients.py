@@ -19,7 +19,8 @@ from ._masters import MasterSpec, master_specs
 
 #: Defaults of the options. ``max_ttl``: the longest default lease of the other libraries, in seconds.
 #: ``release_at_exit``: the others leave a lock to its lease at exit; "once in N seconds" jobs rely on it.
-DEFAULTS: dict[str, Any] = {"max_ttl": 120.0, "release_at_exit": False}
+#: ``check_masters``: clients of the other libraries share the masters, and write no records.
+DEFAULTS: dict[str, Any] = {"max_ttl": 120.0, "release_at_exit": False, "check_masters": "off"}
 #: The number of clients that are kept although no lock uses them.
 MAX_IDLE_CLIENTS = 16
 

@@ -49,7 +49,7 @@ from .config import (
     refuse_unknown,
     takes_only,
 )
-from .options import Decide, EngineName, ListOf, Master, NoOptions, RestartGuard, WaitMode
+from .options import CheckMasters, Decide, EngineName, ListOf, Master, NoOptions, RestartGuard, WaitMode
 from .owner_names import check_owner, thread_owner
 
 L = TypeVar("L")
@@ -111,6 +111,7 @@ class BaseClient:
         restart_guard: RestartGuard = "auto",
         assume_fresh: bool = False,
         allow_split: bool = False,
+        check_masters: CheckMasters = "auto",
         refill: bool | None = None,
         fencing_retention: float = 86_400.0,
         release_at_exit: bool = True,
@@ -132,6 +133,10 @@ class BaseClient:
             raise ConfigError(f"wait must be one of {', '.join(get_args(WaitMode))}, not {wait!r}")
         if restart_guard not in MODES:
             raise ConfigError(f"restart_guard must be one of {', '.join(MODES)}, not {restart_guard!r}")
+        if check_masters not in get_args(CheckMasters):
+            raise ConfigError(
+                f"check_masters must be one of {', '.join(get_args(CheckMasters))}, not {check_masters!r}"
+            )
         if assume_fresh and restart_guard != "marker":
             raise ConfigError("assume_fresh is for restart_guard='marker' only")
         if refill is not None and not isinstance(refill, bool):
@@ -189,6 +194,7 @@ class BaseClient:
             guard=Guard(restart_guard, self.max_ttl, bool(assume_fresh)),
             wait=wait,
             allow_split=bool(allow_split),
+            check_masters=check_masters,
         )
         self.masters: Masters = Masters(targets, self.policy, settings, bool(release_at_exit))
         self.client_state: ClientState = self.masters.client_state

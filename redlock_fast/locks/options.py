@@ -34,6 +34,9 @@ Decide = Literal["quorum", "all"]
 WaitMode = Literal["auto", "push", "poll"]
 """How a caller waits for a lock that another holder has."""
 
+CheckMasters = Literal["auto", "strict", "off"]
+"""Whether masters vote only for the list that they keep."""
+
 IfTaken = Literal["skip", "wait", "raise"]
 """What a single run does while another process runs the job."""
 
@@ -99,6 +102,7 @@ class DropInOptions(TypedDict, total=False):
     restart_guard: RestartGuard
     assume_fresh: bool
     allow_split: bool
+    check_masters: CheckMasters
     refill: bool | None
     fencing_retention: float
     release_at_exit: bool
@@ -202,6 +206,7 @@ __all__ = [
     "AsyncKindOptions",
     "AsyncLockOptions",
     "AsyncRLockOptions",
+    "CheckMasters",
     "ClientOptions",
     "Decide",
     "DropInOptions",

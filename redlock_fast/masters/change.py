@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from ..algorithm.master_lists import MasterLists, mask_of
 from ..errors import ConfigError, MasterError, QuorumUnavailable
 from .address import Target
+from .list_check import Verdict
 from .masters import GRACE, Masters
 
 
@@ -65,7 +66,10 @@ class MastersChange:
         """Count by the new lists from now on. Raises QuorumUnavailable, ConfigError, ClientClosed."""
         policy, connector = self._masters.policy, self._connector
         with connector.mutex:
-            self._masters.check_open()
+            if self._masters.client_state.closed:
+                self._masters.check_open()
+            if wrong := self._verdict().wrong:
+                raise ConfigError(f"reconfigure: {wrong}")
             if not self._lists.is_quorum(self._voting()):
                 raise self._error()
             now, common = policy.clock(), self._lists.all
@@ -87,19 +91,27 @@ class MastersChange:
             self._connector.changing = False
             self._connector.apply(self._masters.policy.voters.lists)
 
+    def _verdict(self) -> Verdict:
+        """What the records of the masters say of the new lists."""
+        with self._connector.mutex:
+            return self._connector.records.verdict_by(self._connector.list_check(self._lists))
+
     def _voting(self) -> int:
-        """The mask of the masters that are connected and vote."""
-        usable = filter(self._connector.is_usable, range(len(self._connector.states)))
-        return mask_of(usable) & self._masters.policy.voters.mask
+        """The mask of the masters that are connected, and that vote for the new lists."""
+        reasons = self._verdict().reasons
+        states = self._connector.states[: len(reasons)]
+        trusted = (n for n, state in enumerate(states) if not state.guarded_until and not reasons[n])
+        return mask_of(filter(self._connector.is_usable, trusted))
 
     def _error(self) -> ConfigError | QuorumUnavailable:
         own, voting = self._connector.own_states(self._lists), self._voting()
+        reasons = self._verdict().reasons
         for state in own.values():
             if state.refused or state.duplicate_error:
                 return ConfigError(f"reconfigure: {state.refused or state.duplicate_error}")
         guarded = [state.guard() for n, state in own.items() if state.attached and not voting >> n & 1]
         causes = [
-            MasterError(state.target.name, self._why(state.guard(), state.error))
+            MasterError(state.target.name, reasons[n] or self._why(state.guard(), state.error))
             for n, state in own.items()
             if not voting >> n & 1
         ]

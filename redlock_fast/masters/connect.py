@@ -18,6 +18,7 @@ from ..wire.resp import ProtocolError, without_arguments
 from ..wire.text import clean
 from .address import Target
 from .bounded_socket import Pushed, connect_bounded
+from .membership import record_key, seen
 from .probe import ConnectError, Flushed, Refused, Server, probe, send_commands, with_witness
 from .restart_guard import Guard
 
@@ -88,12 +89,19 @@ def _connect_error(error: Exception, where: str = "") -> ConnectError:
 
 
 def connect(
-    to: Target, timeout: float, key_prefix: bytes, guard: Guard, *, known: Server | None, push: bool
+    to: Target,
+    timeout: float,
+    key_prefix: bytes,
+    guard: Guard,
+    *,
+    known: Server | None,
+    push: bool,
+    check_masters: bool,
 ) -> ProbedConnection:
     """Connect to a master, authenticate, and probe its server. Raises ConnectError.
 
     ``timeout``: seconds, for the connection and for each reply. ``known``: the server at the last contact.
-    ``push``: let the server notify of changed keys, if it can.
+    ``push``: let the server notify of changed keys, if it can. ``check_masters``: read its record of masters.
     """
     with _connect_errors():
         connection, protocol = _connected(to, timeout)
@@ -107,7 +115,8 @@ def connect(
                 can=replace(server.can, push=push and server.witness),
                 where=(getattr(connection, "host", ""), getattr(connection, "port", 0)),
             )
-            server = _prepared(connection, server, marker, guard.assume_fresh and not known)
+            record = record_key(key_prefix) if check_masters else None
+            server = _prepared(connection, server, marker, guard.assume_fresh and not known, record)
             return ProbedConnection(connection, server, dialect(server.can, marker))
         except BaseException:
             connection.disconnect()
@@ -158,8 +167,13 @@ def connection_of(to: Target, timeout: float, protocol: int) -> Any:
     return connection
 
 
-def _prepared(connection: Any, server: Server, marker: RestartMarker | None, fresh: bool) -> Server:
-    """Load the scripts, and check the marker. Where SCRIPT LOAD is forbidden, EVAL loads them later."""
+def _prepared(
+    connection: Any, server: Server, marker: RestartMarker | None, fresh: bool, record: bytes | None
+) -> Server:
+    """Load the scripts, check the marker, and read the key ``record``.
+
+    Where SCRIPT LOAD is forbidden, EVAL loads them later.
+    """
     commands: list[tuple[bytes | str, ...]] = [
         ("SCRIPT", "LOAD", script.text) for script in scripts(server.can, marker)
     ]
@@ -167,7 +181,11 @@ def _prepared(connection: Any, server: Server, marker: RestartMarker | None, fre
         if fresh:
             commands.append((b"SET", MARKER, marker.trusted, b"NX"))
         commands.append((b"EVAL", CHECK_MARKER.text, b"1", MARKER, *marker.words))
+    if record is not None:
+        commands.append((b"GET", record))
     replies = send_commands(connection, commands)
+    if record is not None:
+        server = replace(server, seen=seen(replies.pop()))
     if marker is None:
         return server
     left = replies[-1]

@@ -30,7 +30,9 @@ from .client_state import ClientState
 from .connect import ProbedConnection, connect, error_text
 from .identity import is_same_server
 from .lingering_close import LingeringSockets
+from .list_check import ListCheck
 from .probe import ConnectError, Flushed, Refused, Server
+from .records import MasterRecords, RecordConnections
 from .restart_guard import Guard
 from .sentinel import Unknown
 from .state import MasterState
@@ -52,6 +54,7 @@ class ConnectorSettings:
     guard: Guard
     wait: str
     allow_split: bool
+    check_masters: str = "off"
 
 
 class Connector:
@@ -92,6 +95,7 @@ class Connector:
         self._thread: threading.Thread | None = None
         self._signal_mask: Any = None  # the signals that the connector thread blocked before it blocked all
         self._lingering_sockets = LingeringSockets(len(states))
+        self.records = MasterRecords(self.list_check(policy.voters.lists), states, self.mutex)
         # The engine must not keep the connector alive: its callback has only the queue.
         self.engine: Engine = settings.engine_class(len(states), functools.partial(self._wake.put, None))
         # The thread has only a weak reference: wake it when the client was dropped without close().
@@ -155,8 +159,8 @@ class Connector:
         return {n: state for n, state in enumerate(self.states) if own >> n & 1}
 
     def connected(self) -> int:
-        """The mask of the masters that are connected."""
-        return mask_of(n for n, state in enumerate(self.states) if state.attached)
+        """The mask of the masters that are connected. Those whose records are not compared yet are not in it."""
+        return mask_of(n for n, state in enumerate(self.states) if state.attached and not state.undecided)
 
     def has_quorum(self) -> bool:
         """Whether a quorum of each list is connected."""
@@ -192,17 +196,23 @@ class Connector:
         self._wake.put(None)
         return masks
 
+    def list_check(self, lists: MasterLists) -> ListCheck:
+        """What compares ``lists`` with the records of the masters."""
+        strict = self.settings.check_masters == "strict"
+        masks = tuple(mask for mask, _ in lists.lists)
+        return ListCheck(masks, round(self.settings.guard.max_ttl * 1000), strict)
+
     def apply(self, lists: MasterLists) -> None:
         """The masters that must agree from now on. The others leave."""
         self.policy.voters.lists = lists
+        self.records.check = self.list_check(lists)
         now = time.monotonic()
         for n, state in enumerate(self.states):
             if lists.all >> n & 1:
                 state.left_at, state.gone = 0.0, False
             elif not state.left_at:
                 state.left_at = now
-        self._check_configuration()
-        self._update_voters()
+        self._judge()
         self._notify_change()
         self._wake.put(None)
 
@@ -258,6 +268,10 @@ class Connector:
                     self._connect_in_background(master)
                 else:
                     due = min(due, next_try)
+        if self.records.due(now):
+            threading.Thread(
+                target=self._write_records, args=(True,), name="redlock-fast-records", daemon=True
+            ).start()
         self._lingering_sockets.reap(now)
         if now >= self._next_removal:
             self._next_removal = now + IDLE_TICK
@@ -382,6 +396,7 @@ class Connector:
                 settings.guard,
                 known=state.server if state.known else None,
                 push=settings.wait != "poll",
+                check_masters=settings.check_masters != "off",
             )
             try:
                 self._check_fit(state, probed.server)
@@ -395,12 +410,13 @@ class Connector:
                 state.flushed |= isinstance(error, Flushed)
                 state.fail(why, state.failures + 1, access_refused=isinstance(error, Refused))
                 state.connecting = False
-                self._check_configuration()
+                self._judge()
                 self._notify_change()
             events.warn("master-unreachable", state.target.name, why)
         else:
             if state.attached:
                 state.log_connected(events, settings.guard)
+        self._write_records()
         self._wake.put(None)
 
     def _check_fit(self, state: MasterState, server: Server) -> None:
@@ -434,8 +450,7 @@ class Connector:
             sock = probed.take()
             state.on_connected(probed.server, self.settings.guard, time.monotonic())
             state.next_sentinel_query = time.monotonic() + self._sentinel_interval()
-            self._check_configuration()
-            self._update_voters()  # before attach: no caller may ask a master that is under guard
+            self._judge(master)  # before attach: no caller may ask a master that is under guard
             self.engine.attach(master, sock, probed.dialect)
             state.failures = 0
             state.connections += 1
@@ -476,13 +491,29 @@ class Connector:
         refused = [state.refused for state in own.values() if state.refused]
         if not lists.is_quorum(lists.all & ~mask_of(duplicates)):
             refused += duplicates.values()
-        self.misconfigured = refused[0] if refused else ""
+        self.misconfigured = refused[0] if refused else self.records.verdict.wrong
         if self.misconfigured:
             self.client_state.ready = False
 
+    def _write_records(self, again: bool = False) -> None:
+        connections = RecordConnections(self.settings.key_prefix, self.settings.connect_timeout)
+        self.records.write(connections, self._judge_and_notify, again)
+        self.records.report(self.client_state.events)
+
+    def _judge_and_notify(self) -> bool:
+        self._judge()
+        self._notify_change()
+        return not self.ended()
+
+    def _judge(self, attaching: int | None = None) -> None:
+        """Find out which masters vote, and whether the configuration is wrong."""
+        self.records.judge(attaching)
+        self._check_configuration()
+        self._update_voters()
+
     def _update_voters(self) -> None:
         voters = self.policy.voters
-        voters.mask = sum(1 << n for n, state in enumerate(self.states) if not state.guarded_until)
+        voters.mask = mask_of(n for n, state in enumerate(self.states) if state.votes)
         voters.all_push = all(state.server.can.push for state in self.own_states().values() if state.known)
 
     def _notify_change(self) -> None:

@@ -38,6 +38,9 @@ class MasterHealth:
         push: Whether it notifies waiting clients when a lock is free. Otherwise they ask again and again.
         witness: Whether it reports that its keys are flushed (RESP3). Otherwise the restart guard cannot see
             that, nor that a master without requests was a replica for some time.
+        listed: Whether its record of masters allows this client's list. None: it is not compared (with
+            ``check_masters="off"``, or where this user may not read it), or no list is in force yet.
+        no_vote: Why it casts no vote because of the records of masters; "": they allow it.
         causes: ``faults`` by cause, see docs/telemetry.md.
         skipped: How often it was not asked, by reason.
     """
@@ -64,6 +67,8 @@ class MasterHealth:
     guard: float
     push: bool
     witness: bool
+    listed: bool | None
+    no_vote: str
     causes: dict[str, int]
     skipped: dict[str, int]
 
@@ -100,6 +105,8 @@ def health_of(state: MasterState, connection: ConnectionState, lists: tuple[str,
         guard=state.guard(),
         push=server.can.push,
         witness=server.witness,
+        listed=state.listed,
+        no_vote=state.unlisted,
         causes=dict(state.causes),
         skipped=dict(state.skipped),
     )

@@ -81,8 +81,13 @@ class Masters:
         return (quorum, timeout), (all_tried, min(timeout, GRACE))
 
     def end_quorum_wait(self) -> bool:
-        """Record that a caller has waited for the first quorum. Returns whether there is a quorum."""
+        """Record that a caller has waited for the first quorum. Returns whether there is a quorum.
+
+        Raises ConfigError if the configuration cannot work.
+        """
         self.client_state.ready = not self.connector.misconfigured
+        if self.connector.misconfigured:
+            self.check_open()
         return self.connector.has_quorum() and not self.client_state.closed
 
     def pause(self, seconds: float) -> None:
@@ -152,6 +157,8 @@ class Masters:
             return "no reply in time"
         text = fault_text(votes.details.get(master, "failed"))
         state = self.connector.states[master]
+        if text == NOT_ASKED and state.unlisted:
+            return state.unlisted
         if text == NOT_ASKED and state.guard():
             return f"it may have forgotten locks: no vote for {state.guard():.1f} s more (restart_guard)"
         error = state.error

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..wire.dialect import Capabilities, Identity
 from ..wire.text import clean
+from .membership import Seen
 
 #: Characters of one fact that a server states; a run_id has 40.
 MAX_FACT = 100
@@ -38,7 +39,7 @@ class Server:
     of its data's history; a demotion changes it. ``witness``: it reports a flush of its keys. ``shared``:
     other databases of the server have keys, too. ``data``: the value of its witness key, if there is one.
     ``min_replicas``, ``max_lag``: it refuses writes unless so many replicas replied within so many seconds.
-    ``where``: its host and port.
+    ``where``: its host and port. ``seen``: its record of masters, None if it is not compared.
     """
 
     kind: str = ""
@@ -59,6 +60,7 @@ class Server:
     min_replicas: int = 0
     max_lag: float = 0.0
     where: tuple[str, int] = ("", 0)
+    seen: Seen | None = None
 
     @property
     def identity(self) -> Identity:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ..engine.contract import PROTOCOL_ERROR
 from ..telemetry import EventLog
 from .address import Target
+from .membership import Seen
 from .probe import Server
 from .restart_guard import JUDGING, Guard
 
@@ -43,6 +44,12 @@ class MasterState:
     server: Server = field(default_factory=Server)  # at the last connection
     refused: str = ""  # why it does not fit the configuration, until it fits
     duplicate_error: str = ""  # that it is the server of another master, until it is not
+    seen: Seen | None = None  # its record of masters as read last; None: not compared
+    former_id: str = ""  # the id in its record before the last connection
+    listed: bool | None = None  # its record allows the client's list; None: it is not compared, or not yet
+    unlisted: str = ""  # why it casts no vote by the records of all masters
+    undecided: bool = False  # it casts no vote yet, until all masters were tried and records were written
+    reported: str = ""  # the last logged ``unlisted``
     flushed: bool = False  # it reported a flush since it was last connected
     known: bool = False  # it was connected before, in this process or a parent of fork
     connected_at: float = 0.0
@@ -58,6 +65,11 @@ class MasterState:
     causes: Counter[str] = field(default_factory=Counter)  # votes that were failures, by cause
     skipped: Counter[str] = field(default_factory=Counter)  # requests that were not sent to it, by reason
     error: str = ""  # the last fault, as text
+
+    @property
+    def votes(self) -> bool:
+        """Whether it casts votes, once it is connected."""
+        return not (self.guarded_until or self.unlisted)
 
     @property
     def faults(self) -> int:
@@ -77,6 +89,9 @@ class MasterState:
             duplicate_error=self.duplicate_error,
             flushed=self.flushed,
             known=self.known,
+            seen=self.seen,
+            former_id=self.former_id,
+            unlisted=self.unlisted,
             lost_at=now if self.attached else self.lost_at,
             left_at=self.left_at,
             gone=self.gone,
@@ -103,6 +118,9 @@ class MasterState:
         if quarantine:
             self.guarded_until = max(self.guarded_until, now + quarantine)
         self.server, self.known, self.flushed = server, True, False
+        if self.seen and self.seen.record:
+            self.former_id = self.seen.record.id
+        self.seen = server.seen
         self.refused = self.duplicate_error = ""
 
     def on_disconnected(self, why: str) -> None:

@@ -236,6 +236,11 @@ class FastRedlock(BaseClient):
             a cluster only.
         allow_split: Whether a master behind Sentinels votes without ``min-replicas-to-write``. A partition
             may then lead to two holders. See docs/migration.md.
+        check_masters: Whether masters vote only for clients with the list of masters and the ``max_ttl`` that
+            they have recorded under the ``key_prefix``; a majority that does not is a [`ConfigError`][].
+            "auto": yes, and a new list may be used while some of its masters were never reached. "strict":
+            not before all were reached once. "off": nothing is compared or recorded, for masters that are
+            shared with other libraries. See docs/operations.md.
         refill: Whether extensions put the key back on masters that lost it. None: yes, unless the restart
             guard is off. See docs/renewal.md.
         fencing_retention: How long a fencing counter outlives its last use; at least ``max_ttl``, because it
@@ -688,6 +693,8 @@ class FastRedlock(BaseClient):
             ...     sys.exit("no quorum of masters")
 
         Raises:
+            ConfigError: A majority of the masters has another list of masters (``check_masters``), or fewer
+                servers than a quorum are distinct.
             ClientClosed: The client is closed.
         """
         self.check_open()

@@ -119,6 +119,7 @@ def options(setting: dict[str, Any]) -> dict[str, Any]:
         "connect_timeout": 0.5,
         "socket_timeout": 1.0,
         "retry": Retry(min_delay=0.003, max_delay=0.05),
+        "check_masters": "off",
         **setting["options"],
     }
 

@@ -223,6 +223,28 @@ ALGORITHM = [
 
 GUARD = [
     *of(
+        "redlock_fast/masters/list_check.py",
+        judges("unit/masters/list_check"),
+        ("votes-before-all-were-tried", "tried = all(view.tried for view in views)", "tried = True"),
+        ("in-force-without-all", "if all(view.epoch for view in views) and reached", "if reached"),
+        ("conflict-not-seen", "        if self._conflict(views):", "        if False:"),
+        ("votes-of-strangers", "return all(id in ids for ids, mask", "return any(id in ids for ids, mask"),
+        ("later-epoch-of-one", "return all((same & mask)", "return any(1 or (same & mask)"),
+        ("no-order-of-masters", "id, n = min(missing)", "id, n = missing[-1]"),
+        ("strict-is-auto", "undecided = self.strict or", "undecided ="),
+    ),
+    *of(
+        "redlock_fast/masters/membership.py",
+        judges("unit/masters/membership", "real/masters/records"),
+        ("record-overwritten", "if now~=ARGV[1] then return now end", ""),
+        ("max-ttl-not-compared", "and record.max_ttl == max_ttl", ""),
+    ),
+    *of(
+        "redlock_fast/masters/state.py",
+        judges("unit/masters/records"),
+        ("unlisted-master-votes", "(self.guarded_until or self.unlisted)", "self.guarded_until"),
+    ),
+    *of(
         "redlock_fast/algorithm/policy.py",
         judges("unit/masters/restart_guard"),
         ("forgetful-votes-filter", "value if self.mask >> master & 1 else FAULT", "value"),

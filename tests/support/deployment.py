@@ -49,7 +49,9 @@ class Deployed:
 
     def client(self, **options: Any) -> FastRedlock:
         """As a service has it, with all masters connected."""
-        return FastRedlock(self.urls(), **{"ttl": 30.0, "decide": "all", **PATIENT, **options})
+        return FastRedlock(
+            self.urls(), **{"ttl": 30.0, "decide": "all", "check_masters": "auto", **PATIENT, **options}
+        )
 
 
 def version_of(server: str) -> str:

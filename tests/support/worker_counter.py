@@ -36,7 +36,9 @@ def main() -> None:
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())
     errors: list[str] = []
     retry = Retry(min_delay=0.001, max_delay=0.05)
-    with FastRedlock(setting["urls"], ttl=30, retry=retry, engine=setting["engine"]) as client:
+    with FastRedlock(
+        setting["urls"], ttl=30, retry=retry, engine=setting["engine"], check_masters="off"
+    ) as client:
         client.connect(setting["timeout"])
         print("ready", flush=True)
         sys.stdin.readline()

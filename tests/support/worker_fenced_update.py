@@ -22,7 +22,7 @@ def main(database: str, amount: str, ttl: str, stops: str, *urls: str) -> None:
     engine = create_engine(database)
     with engine.connect() as connection:
         connection.execute(text("SELECT 1"))
-    with FastRedlock(urls, node_timeout=5.0, connect_timeout=20.0) as client:
+    with FastRedlock(urls, node_timeout=5.0, connect_timeout=20.0, check_masters="off") as client:
         lock = client.lock("account:7", float(ttl), fencing=True)
         lock.acquire()
         with Session(engine) as session, session.begin():

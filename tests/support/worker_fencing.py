@@ -21,7 +21,7 @@ def main(engine: str, path: str, *urls: str) -> None:
     out = os.open(path, os.O_WRONLY | os.O_APPEND)
     retry = Retry(0.0005, 0.005)
     options: dict[str, Any] = {"ttl": 5.0, "node_timeout": 1.0, "retry": retry, "restart_guard": "durable"}
-    with FastRedlock(urls, engine=engine, **options) as client:
+    with FastRedlock(urls, engine=engine, **options, check_masters="off") as client:
         while not ended.is_set():
             lock = client.lock("shared", fencing=True, timeout=1.0)
             try:

@@ -19,13 +19,16 @@ def report(lock: Any) -> None:
 
 
 def threads(token: bytes, urls: list[str], options: dict[str, Any]) -> None:
-    with FastRedlock(urls, **options) as client, client.lock("job", token=token, auto_extend=True) as lock:
+    with (
+        FastRedlock(urls, **options, check_masters="off") as client,
+        client.lock("job", token=token, auto_extend=True) as lock,
+    ):
         report(lock)
 
 
 async def tasks(token: bytes, urls: list[str], options: dict[str, Any]) -> None:
     async with (
-        AsyncFastRedlock(urls, **options) as client,
+        AsyncFastRedlock(urls, **options, check_masters="off") as client,
         client.lock("job", token=token, auto_extend=True) as lock,
     ):
         report(lock)

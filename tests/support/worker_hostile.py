@@ -45,12 +45,14 @@ def main() -> None:
     setting: dict[str, Any] = json.loads(sys.argv[1])
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())
     options: dict[str, Any] = {"engine": setting["engine"], "connect_timeout": 20.0, "restart_guard": "off"}
-    with FastRedlock(setting["good"], node_timeout=20.0, **options) as client:
+    with FastRedlock(setting["good"], node_timeout=20.0, **options, check_masters="off") as client:
         client.connect()
         for number in range(200):
             cycle(client, f"warm:{number}")
     options |= {"connect_timeout": setting["outage_timeout"], "socket_timeout": setting["outage_timeout"]}
-    with FastRedlock(setting["good"] + setting["bad"], node_timeout=20.0, **options) as client:
+    with FastRedlock(
+        setting["good"] + setting["bad"], node_timeout=20.0, **options, check_masters="off"
+    ) as client:
         client.connect()
         before, slowest, count = resident(), 0.0, 0
         errors: dict[str, list[str]] = {master.name: [] for master in client.health()[len(setting["good"]) :]}

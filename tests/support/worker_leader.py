@@ -81,7 +81,10 @@ def candidate(client: Any, setting: dict[str, Any], diary: Diary) -> Any:
 
 
 def with_threads(setting: dict[str, Any], options: dict[str, Any], diary: Diary, store: redis.Redis) -> None:
-    with FastRedlock(setting["urls"], **options) as client, candidate(client, setting, diary) as leader:
+    with (
+        FastRedlock(setting["urls"], **options, check_masters="off") as client,
+        candidate(client, setting, diary) as leader,
+    ):
         threading.Thread(target=diary.watch, args=(leader,), daemon=True).start()
         for _ in sys.stdin:
             look(leader, store)
@@ -91,7 +94,7 @@ async def with_asyncio(
     setting: dict[str, Any], options: dict[str, Any], diary: Diary, store: redis.Redis
 ) -> None:
     async with (
-        AsyncFastRedlock(setting["urls"], **options) as client,
+        AsyncFastRedlock(setting["urls"], **options, check_masters="off") as client,
         candidate(client, setting, diary) as leader,
     ):
         threading.Thread(target=diary.watch, args=(leader,), daemon=True).start()

@@ -49,7 +49,11 @@ def back_to(before: list[int]) -> list[int]:
 
 def connect(setting: Numbers) -> FastRedlock:
     client = FastRedlock(
-        setting["urls"], engine=setting["engine"], node_timeout=5.0, connect_timeout=PATIENCE
+        setting["urls"],
+        engine=setting["engine"],
+        node_timeout=5.0,
+        connect_timeout=PATIENCE,
+        check_masters="off",
     )
     client.connect()
     return client
@@ -110,7 +114,9 @@ def cycles(setting: Numbers) -> Numbers:
     urls = [*setting["urls"][:2], *setting["dead"]]
     with (
         connect(setting) as client,
-        FastRedlock(urls, engine=setting["engine"], node_timeout=5.0, connect_timeout=0.02) as dead,
+        FastRedlock(
+            urls, engine=setting["engine"], node_timeout=5.0, connect_timeout=0.02, check_masters="off"
+        ) as dead,
     ):
 
         def work(count: int) -> None:

@@ -197,7 +197,8 @@ def test_one_service_is_one_master(valkey: Masters, client: MakeClient) -> None:
         client([url(1, 2), url(2, 1)])
     with ScriptedSentinel(saying(masters_reply("locks", valkey[0].port))) as scripted:
         one = client([url(scripted.port), valkey[0].url], connect_timeout=2.0, allow_split=True)
-        one.connect(0.01)
+        with contextlib.suppress(ConfigError):
+            one.connect(0.01)
         eventually(lambda: one.masters.connector.misconfigured, "it is found out")
         with pytest.raises(ConfigError, match="the same server"):
             one.acquire("r")
@@ -219,7 +220,8 @@ def test_a_master_that_writes_alone_is_no_master(
         with ScriptedSentinel(saying(masters_reply("locks", valkey[0].port))) as scripted:
             where = [url(scripted.port, login=login), *valkey.urls[1:3]]
             one = client(where)
-            one.connect(0.01)
+            with contextlib.suppress(ConfigError):
+                one.connect(0.01)
             eventually(lambda: one.masters.connector.misconfigured, "it is found out")
             with pytest.raises(ConfigError, match="min-replicas-to-write"):
                 one.acquire("r")

@@ -23,8 +23,8 @@ OPTIONS: dict[str, Any] = {"ttl": 3.0, "node_timeout": 5.0, "connect_timeout": D
 AGAIN = 1
 PERIOD = 50.0
 
-client = FastRedlock(SETTINGS["urls"], **OPTIONS)
-aclient = AsyncFastRedlock(SETTINGS["urls"], **OPTIONS)
+client = FastRedlock(SETTINGS["urls"], **OPTIONS, check_masters="off")
+aclient = AsyncFastRedlock(SETTINGS["urls"], **OPTIONS, check_masters="off")
 
 
 def say(word: str) -> None:

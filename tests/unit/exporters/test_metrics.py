@@ -30,7 +30,8 @@ def test_events_are_these_and_stay() -> None:
     assert set(EVENTS) == {
         "connector-error", "fork-error", "leader-error", "lock-held-long", "lock-lost", "master-anonymous",
         "master-connected", "master-fault", "master-guarded", "master-left", "master-lost",
-        "master-may-forget", "master-trusted", "master-unreachable", "on-lost-error", "once-per-shortened",
+        "master-may-forget", "master-trusted", "master-unlisted", "master-unreachable", "on-lost-error",
+        "once-per-shortened",
         "recorder-error", "renewal-error", "request-lost-lock", "too-many-labels",
     }  # fmt: skip
 

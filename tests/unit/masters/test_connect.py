@@ -78,7 +78,8 @@ class World:
 
     def connect(self, guard: Guard = OFF, protocol: int | None = None, **options: Any) -> Any:
         to = Target("host", ("host", 6379), self._connection, protocol)
-        return connect(to, 0.1, b"", guard, **{"known": None, "push": True, **options})
+        defaults = {"known": None, "push": True, "check_masters": False}
+        return connect(to, 0.1, b"", guard, **{**defaults, **options})
 
 
 @pytest.fixture

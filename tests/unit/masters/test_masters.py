@@ -77,7 +77,8 @@ def test_a_quorum_is_waited_for_and_a_moment_for_the_rest(client: FastRedlock) -
 def test_a_wrong_configuration_ends_the_wait(client: FastRedlock) -> None:
     client.masters.connector.misconfigured = "masters: wrong"
     assert all(condition() for condition, _ in client.masters.quorum_conditions(1.0))
-    assert not client.masters.end_quorum_wait()
+    with pytest.raises(ConfigError, match="wrong"):
+        client.masters.end_quorum_wait()
     assert not client.client_state.ready
     with pytest.raises(ConfigError, match="wrong"):
         client.masters.check_open()

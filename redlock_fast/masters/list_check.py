@@ -1,0 +1,349 @@
+"""Which masters may vote for a client, by the records that they keep. No I/O.
+
+*A class* is the list that a client at one step needs a quorum of, as ids; of a joint client it is both lists.
+Once a list is in force, all votes of a client come from members of one class whose records allow that class.
+So the quorums of two clients share a master, or belong to classes of which a record allows only one.
+
+*The first record.* Every master of a list gets it as a proposal, and only then it is in force. A proposal is
+never replaced or withdrawn, so of two lists with a common master at most one is ever in force. Masters are
+asked in the order of their ids: two lists meet first at one master, and the list that gets it is not stopped
+by the other one.
+
+*Before a list is in force*, "strict" allows no vote. "auto" allows votes when the client has tried to connect
+all masters, has left its list on each that it reached, and has read no other list. So two clients with
+different lists can both have a quorum then only if no master was reached by both.
+``tests/unit/masters/test_list_check.py`` explores all orders of these steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from ..algorithm.quorum import quorum
+from .membership import STEADY, Members, Record, Seen, first_id, members
+
+#: Addresses of a list in a text.
+MAX_SHOWN = 9
+#: What to do about another list.
+ADVICE = (
+    "give this client that list and max_ttl, or change the list with `redlock-fast masters`; "
+    "clients with locks of their own need another key_prefix (docs/operations.md)"
+)
+#: Why a master has no vote yet.
+UNDECIDED = "no vote yet: the records of the other masters are not read and written yet"
+NOT_IN_FORCE = "no vote yet: its list of masters is not in force, so all {} masters must be reached once"
+
+LOST = "it has lost its record of masters, which is not written back yet"
+
+Class = tuple[frozenset[str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a client knows of one master.
+
+    ``seen``: its record as read last; None: it was not read. ``former_id``: its id before that. ``attached``:
+    it is connected now. ``tried``: it is connected, or the last attempt failed.
+    """
+
+    name: str
+    seen: Seen | None = None
+    former_id: str = ""
+    attached: bool = False
+    tried: bool = False
+
+    @property
+    def record(self) -> Record | None:
+        return self.seen.record if self.seen else None
+
+    @property
+    def id(self) -> str:
+        return self.record.id if self.record else ""
+
+    @property
+    def epoch(self) -> int:
+        return self.record.epoch if self.record else 0
+
+    @property
+    def readable(self) -> bool:
+        return self.seen is not None and self.seen.compared and not self.seen.error
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What follows from all records.
+
+    ``reasons``: for each master why it has no vote; "": it votes. ``write``: the master and the record to be
+    written next, or None. ``undecided``: the reasons are not final. ``wrong``: why the configuration cannot
+    work, or "". ``step``, ``epoch``: of the client, by the record in force that allows its lists; "" and 0:
+    there is none.
+    """
+
+    reasons: tuple[str, ...]
+    write: tuple[int, Record] | None = None
+    undecided: bool = False
+    wrong: str = ""
+    step: str = ""
+    epoch: int = 0
+
+    @property
+    def in_force(self) -> bool:
+        """Whether the client's list is in force."""
+        return self.step != ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListCheck:
+    """The lists of one client, as masks of its masters: one list, or the new list and the old list.
+
+    ``max_ttl``: of the client, in milliseconds. ``strict``: no votes before a list is in force.
+    """
+
+    lists: tuple[int, ...]
+    max_ttl: int
+    strict: bool = False
+
+    def judge(self, views: Sequence[View], can_write: bool = True) -> Verdict:
+        """``can_write``: no write has failed since a master was connected. Other masters have no reasons."""
+        own = [n for n in range(len(views)) if any(mask >> n & 1 for mask in self.lists)]
+        if len(own) < len(views):
+            return self._judge_own(views, can_write, own)
+        found = self._in_force(views)
+        if found:
+            return self._compared(views, *found)
+        if self._conflict(views):
+            return self._refused(views)
+        return self._first(views, can_write)
+
+    def _judge_own(self, views: Sequence[View], can_write: bool, own: Sequence[int]) -> Verdict:
+        """The verdict on the masters ``own``, for the numbers of all masters."""
+        lists = [sum((mask >> n & 1) << place for place, n in enumerate(own)) for mask in self.lists]
+        verdict = replace(self, lists=tuple(lists)).judge([views[n] for n in own], can_write)
+        reasons = [""] * len(views)
+        for n, why in zip(own, verdict.reasons, strict=True):
+            reasons[n] = why
+        write = verdict.write and (own[verdict.write[0]], verdict.write[1])
+        return replace(verdict, reasons=tuple(reasons), write=write)
+
+    # --- a list is in force that the client's lists may be ---
+
+    def _step_of(self, record: Record) -> str:
+        """The step that a record allows for this client, by the numbers of masters; "": it allows none."""
+        sizes = [mask.bit_count() for mask in self.lists]
+        steps = record.steps if record.max_ttl == self.max_ttl else ()
+        return next((step for step in steps if [len(one) for one in record.lists(step)] == sizes), "")
+
+    def _class_of(self, record: Record) -> Class | None:
+        step = self._step_of(record)
+        return tuple(frozenset(id for id, _ in one) for one in record.lists(step)) if step else None
+
+    def _is_member(self, master: int, id: str, of: Class) -> bool:
+        """Whether ``id`` is in each list of the class in which the client has the master."""
+        return all(id in ids for ids, mask in zip(of, self.lists, strict=True) if mask >> master & 1)
+
+    def _in_force(self, views: Sequence[View]) -> tuple[Class, dict[str, int]] | None:
+        """The class in force with most masters, and these by their ids; None: no record allows one."""
+        found: dict[Class, dict[str, int]] = {}
+        in_force = set()
+        for master, view in enumerate(views):
+            record = view.record
+            allowed = self._class_of(record) if record and record.epoch else None
+            if record and allowed and self._is_member(master, record.id, allowed):
+                if record.in_force:
+                    in_force.add(allowed)
+                same = found.setdefault(allowed, {})
+                # Two servers with one id are a copy of one. That at the known address votes.
+                if record.id not in same or view.name == record.addresses[record.id]:
+                    same[record.id] = master
+
+        def size(item: tuple[Class, dict[str, int]]) -> tuple[int, int]:
+            return sum(views[n].attached for n in item[1].values()), len(item[1])
+
+        return max(((one, found[one]) for one in in_force), key=size, default=None)
+
+    def _compared(self, views: Sequence[View], of: Class, voters: dict[str, int]) -> Verdict:
+        record = self._reference(views, list(voters.values()))
+        writes = [
+            (n, record.of(id))
+            for n, view in enumerate(views)
+            if (id := self._to_repair(view, n, of, voters, record))
+            and (view.record is None or self._outdated(views, view.record, record))
+        ]
+        waiting = {master for master, _ in writes}
+        reasons = [self._unread(view) for view in views]
+        for n, view in enumerate(views):
+            if n in voters.values() or not view.readable:
+                continue
+            if n in waiting:
+                reasons[n] = LOST
+            elif view.id in voters:
+                reasons[n] = (
+                    f"it has the same id as {views[voters[view.id]].name}: it is a copy of that master"
+                )
+            elif view.record and view.epoch and self._class_of(view.record) != of:
+                reasons[n] = self._expects(view.record)
+            else:
+                reasons[n] = _not_listed(record)
+        write = next((one for one in writes if views[one[0]].attached), None)
+        wrong = self._wrong(views, reasons, waiting)
+        return Verdict(tuple(reasons), write, False, wrong, self._step_of(record), record.epoch)
+
+    def _reference(self, views: Sequence[View], voters: Sequence[int]) -> Record:
+        """The record of most of these masters; of several, that of the latest epoch."""
+        records = [record for n in voters if (record := views[n].record) and record.in_force]
+        counts = Counter(record.terms for record in records)
+        return max(records, key=lambda record: (counts[record.terms], record.epoch))
+
+    def _to_repair(self, view: View, master: int, of: Class, voters: dict[str, int], record: Record) -> str:
+        """The id of a master that may get ``record``; "": it may not."""
+        if not view.readable:
+            return ""
+        at_address = [id for id, address in record.addresses.items() if address == view.name]
+        ids = [view.id] if view.id else [view.former_id, *at_address]
+        known = record.addresses
+        free = (id for id in ids if id in known and voters.get(id, master) == master)
+        return next((id for id in free if self._is_member(master, id, of)), "")
+
+    def _outdated(self, views: Sequence[View], own: Record, record: Record) -> bool:
+        """Whether ``record`` may replace ``own``: that is not in force, or a quorum has a later epoch."""
+        if own.terms == record.terms or not own.epoch:
+            return not own.in_force
+        if not own.in_force or own.epoch >= record.epoch:
+            return False
+        same = sum(
+            1 << n for n, view in enumerate(views) if view.record and view.record.terms == record.terms
+        )
+        return all((same & mask).bit_count() >= quorum(mask.bit_count()) for mask in self.lists)
+
+    # --- no list is in force that the client's lists may be ---
+
+    def _conflict(self, views: Sequence[View]) -> bool:
+        """Whether a record is of other lists than the client's."""
+        proposed = _proposed(views)
+        if proposed is None:
+            return False
+        of = self._class_of(proposed)
+        ids = {view.id for view in views}
+        if of is None or ("" not in ids and len(self.lists) == 1 and of != (frozenset(ids),)):
+            return True
+        return any(
+            view.record.in_force
+            or self._class_of(view.record) != of
+            or not self._is_member(master, view.id, of)
+            for master, view in enumerate(views)
+            if view.record and view.record.epoch
+        )
+
+    def _refused(self, views: Sequence[View]) -> Verdict:
+        reasons = [self._unread(view) for view in views]
+        for n, view in enumerate(views):
+            if view.record and view.epoch:
+                reasons[n] = self._expects(view.record)
+            elif view.readable:
+                reasons[n] = "it has no record of masters, and other masters of this client have another list"
+        return Verdict(tuple(reasons), wrong=self._wrong(views, reasons))
+
+    # --- no record is of other lists ---
+
+    def _first(self, views: Sequence[View], can_write: bool) -> Verdict:
+        proposed = _proposed(views)
+        reasons = [
+            self._unread(view) or self._not_proposed(n, view, proposed) for n, view in enumerate(views)
+        ]
+        wrong = self._wrong(views, reasons)
+        tried = all(view.tried for view in views)
+        write = self._first_write(views, proposed) if tried and can_write and len(self.lists) == 1 else None
+        undecided = self.strict or not tried or write is not None
+        if undecided:
+            why = NOT_IN_FORCE.format(len(views)) if self.strict else UNDECIDED
+            reasons = [old or why * view.readable for old, view in zip(reasons, views, strict=True)]
+        return Verdict(tuple(reasons), write, undecided and not wrong, wrong)
+
+    def _not_proposed(self, master: int, view: View, proposed: Record | None) -> str:
+        """Why a master is no member of the list that is proposed, or ""."""
+        member = not proposed or not view.readable or self._proposed_id(master, view, proposed)
+        return "" if member or proposed is None else _not_listed(proposed)
+
+    def _proposed_id(self, master: int, view: View, proposed: Record) -> str:
+        """The id of a master in the list that is proposed; "": it is no member."""
+        of = self._class_of(proposed)
+        ids = (
+            [view.id]
+            if view.id
+            else [id for id, address in proposed.addresses.items() if address == view.name]
+        )
+        return next((id for id in ids if of and self._is_member(master, id, of)), "")
+
+    def _first_write(self, views: Sequence[View], proposed: Record | None) -> tuple[int, Record] | None:
+        reached = [(n, view) for n, view in enumerate(views) if view.attached and view.readable]
+        if proposed is None:
+            for n, view in reached:
+                if not view.id:
+                    return n, Record(first_id(view.name))
+            listed = members({view.id or first_id(view.name): view.name for view in views})
+            if len(listed) < len(views) or not reached:
+                return None  # a server is a copy of another one
+            proposed = Record("", 1, self.max_ttl, STEADY, (), listed)
+        missing = [
+            (id, n) for n, view in reached if not view.epoch and (id := self._proposed_id(n, view, proposed))
+        ]
+        if missing:
+            id, n = min(missing)
+            return n, proposed.of(id)
+        if all(view.epoch for view in views) and reached:
+            n, view = reached[0]
+            return n, replace(proposed, id=view.id, in_force=True)
+        return None
+
+    # --- texts ---
+
+    def _unread(self, view: View) -> str:
+        """Why a master without a record that can be read has no vote, or ""."""
+        if view.seen is None or view.readable:
+            return ""
+        refused = "this user may not read its record of masters, and check_masters='strict' needs it"
+        return view.seen.error or refused * self.strict
+
+    def _expects(self, record: Record) -> str:
+        if record.max_ttl != self.max_ttl:
+            ours, theirs = self.max_ttl / 1000, record.max_ttl / 1000
+            return f"it expects max_ttl={theirs:g}, and this client has max_ttl={ours:g}"
+        return f"it expects {_shown(record)}"
+
+    def _wrong(self, views: Sequence[View], reasons: Sequence[str], waiting: Collection[int] = ()) -> str:
+        """Why a majority of a list has no vote, or "". The masters ``waiting`` for a record do not count."""
+        for mask in self.lists:
+            refused = [n for n, why in enumerate(reasons) if why and n not in waiting and mask >> n & 1]
+            if mask.bit_count() - len(refused) < quorum(mask.bit_count()):
+                first = views[refused[0]]
+                return (
+                    f"masters: {first.name}: {reasons[refused[0]]}{'; ' + ADVICE if first.readable else ''}"
+                )
+        return ""
+
+
+def _proposed(views: Sequence[View]) -> Record | None:
+    return next((view.record for view in views if view.record and view.epoch), None)
+
+
+def _not_listed(record: Record) -> str:
+    return f"it is not in the list that the other masters have: {_shown(record)}"
+
+
+def _shown(record: Record) -> str:
+    """The lists that a record allows, as text."""
+    if not record.old:
+        return f"the masters {_addresses(record.new)} (epoch {record.epoch})"
+    steps = " or ".join(record.steps)
+    return (
+        f"clients that are {steps} in the change from {_addresses(record.old)} to {_addresses(record.new)} "
+        f"(epoch {record.epoch})"
+    )
+
+
+def _addresses(listed: Members) -> str:
+    names = sorted(address for _, address in listed)
+    more = f" and {len(names) - MAX_SHOWN} more" * (len(names) > MAX_SHOWN)
+    return ", ".join(names[:MAX_SHOWN]) + more

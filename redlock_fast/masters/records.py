@@ -1,0 +1,172 @@
+"""Compares the records of masters with the lists of one client, and writes records that are missing.
+
+Records are read when a master is connected. They are written, and read again, on connections of their own:
+seldom, and never on the way of a lock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..telemetry import EventLog
+from .address import Target
+from .connect import connection_of, error_text
+from .list_check import LOST, ListCheck, Verdict, View
+from .membership import Record, Seen, address_of, encode, record_key, replace_command, seen
+from .probe import send_commands
+from .state import MasterState
+
+#: Seconds between two readings of records that allow no vote, or while the client's list is not in force.
+RECHECK_INTERVAL = 15.0
+#: A vote that is missing because of a record, as a cause of faults.
+CAUSE = "another list"
+
+
+class MasterRecords:
+    """The records of the masters of one client. ``mutex``: guards the states of the masters."""
+
+    def __init__(self, check: ListCheck, states: Sequence[MasterState], mutex: threading.RLock) -> None:
+        #: The lists of the client. After a change of them, call ``judge``.
+        self.check: ListCheck = check
+        self._states = states
+        self._mutex = mutex
+        self.verdict: Verdict = Verdict(("",) * len(states))
+        self._can_write = True  # no write has failed since a master was connected
+        self._writing = False  # a thread writes records
+        self._next_recheck = 0.0
+        self._failure = ""  # why the last write failed
+
+    def judge(self, attaching: int | None = None) -> None:
+        """Find out which masters vote. The caller has the mutex. ``attaching``: it is connected next."""
+        self._can_write |= attaching is not None
+        self.verdict = self.verdict_by(self.check, attaching)
+        for state, why in zip(self._states, self.verdict.reasons, strict=True):
+            state.undecided = self.verdict.undecided and bool(why)
+            state.unlisted = f"{why} ({self._failure})" if why == LOST and self._failure else why
+            compared = self.verdict.in_force and state.seen is not None and state.seen.compared
+            state.listed = False if why and not state.undecided else True if compared else None
+
+    def verdict_by(self, check: ListCheck, attaching: int | None = None) -> Verdict:
+        """The verdict on other lists of the client. The caller has the mutex."""
+        views = []
+        for n, state in enumerate(self._states):
+            attached = state.attached or n == attaching
+            tried = attached or state.failures > 0
+            views.append(View(address_of(state.target.name), state.seen, state.former_id, attached, tried))
+        return check.judge(views, self._can_write)
+
+    def report(self, events: EventLog) -> None:
+        """Log each master that has no vote, once for each reason."""
+        for state in self._states:
+            why = state.unlisted
+            if why != state.reported and not state.undecided:
+                state.reported = why
+                if why:
+                    state.causes[CAUSE] += 1
+                    events.warn("master-unlisted", state.target.name, why)
+
+    def due(self, now: float) -> bool:
+        """Whether to read records again: some allow no vote, or the client's list is not in force."""
+        if now < self._next_recheck or self._writing:
+            return False
+        self._next_recheck = now + RECHECK_INTERVAL
+        return any(map(self._is_stale, self._states))
+
+    def _is_stale(self, state: MasterState) -> bool:
+        """Whether its record is to be read again."""
+        if not state.attached or state.seen is None:
+            return False
+        return bool(state.unlisted) or (state.seen.compared and not self.verdict.in_force)
+
+    def write(self, connections: RecordConnections, judge: Callable[[], bool], again: bool) -> None:
+        """Write the records that are missing, and close ``connections``.
+
+        ``judge``: calls ``judge`` and what depends on it; False: the client was closed. ``again``: first read
+        the records that allow no vote.
+        """
+        with self._mutex:
+            if self._writing or not (again or self.verdict.write):
+                return
+            self._writing = True
+            self._can_write |= again
+        self._next_recheck = time.monotonic() + RECHECK_INTERVAL
+        self._failure = ""
+        done = False
+        try:
+            if again:
+                self._read(connections)
+            # A list needs three writes on each master. Other clients may write at the same time.
+            for _ in range(6 * len(self._states)):
+                done = not self._write_next(connections, judge)
+                if done:
+                    return
+            self._failure = "other clients write, too"
+        except Exception as error:  # a master failed, or memory is short
+            self._failure = error_text(error)
+        finally:
+            connections.close()
+            if not done:  # again later
+                with self._mutex:
+                    self._writing = self._can_write = False
+                    judge()
+
+    def _write_next(self, connections: RecordConnections, judge: Callable[[], bool]) -> bool:
+        """Write one record. False: all are written; in the same instant another thread may begin."""
+        with self._mutex:
+            if not judge() or self.verdict.write is None:
+                self._writing = False
+                return False
+            master, record = self.verdict.write
+            state = self._states[master]
+            before, connection = state.seen or Seen(), state.connections
+        now = connections.replace(state.target, before.data, record)
+        self._learn(state, connection, now)
+        if now.data != encode(record):  # another client has written: perhaps to the other masters, too
+            self._read(connections)
+        return True
+
+    def _read(self, connections: RecordConnections) -> None:
+        """Read records again that allow no vote, or all of them while the client's list is not in force."""
+        with self._mutex:
+            stale = [(state, state.connections) for state in self._states if self._is_stale(state)]
+        for state, connection in stale:
+            try:
+                self._learn(state, connection, connections.read(state.target))
+            except Exception as error:  # this master failed: read those of the others
+                self._failure = error_text(error)
+
+    def _learn(self, state: MasterState, connection: int, now: Seen) -> None:
+        with self._mutex:
+            if state.connections == connection:
+                state.seen = now
+
+
+class RecordConnections:
+    """Connections for a few commands, one to each master. Their methods raise exceptions of redis-py."""
+
+    def __init__(self, key_prefix: bytes, timeout: float) -> None:
+        self._key_prefix = key_prefix
+        self._timeout = timeout
+        self._open: dict[Target, Any] = {}
+
+    def read(self, to: Target) -> Seen:
+        return seen(self._ask(to, (b"GET", record_key(self._key_prefix))))
+
+    def replace(self, to: Target, expected: bytes, record: Record) -> Seen:
+        """Set the record of a master, if it is still ``expected``. Returns the record that is there now."""
+        reply = self._ask(to, replace_command(self._key_prefix, expected, record))
+        if isinstance(reply, Exception):
+            raise reply
+        return seen(reply)
+
+    def _ask(self, to: Target, command: tuple[bytes, ...]) -> Any:
+        if to not in self._open:
+            self._open[to] = connection_of(to, self._timeout, to.protocol or 2)
+        return send_commands(self._open[to], [command])[0]
+
+    def close(self) -> None:
+        for connection in self._open.values():
+            connection.disconnect()

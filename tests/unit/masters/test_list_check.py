@@ -1,0 +1,314 @@
+"""Which masters vote for a client: all orders of the steps of several clients, and single cases."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import combinations
+
+import pytest
+
+from redlock_fast.algorithm.quorum import quorum
+from redlock_fast.masters.list_check import ADVICE, ListCheck, Verdict, View
+from redlock_fast.masters.membership import (
+    JOINT,
+    PHASE_1,
+    PHASE_2,
+    STEADY,
+    Members,
+    Record,
+    Seen,
+    encode,
+    first_id,
+    members,
+)
+
+TTL = 60_000
+Store = tuple[Record | None, ...]
+#: Of each master of a client: whether it was tried, whether it is connected, and its record as read.
+Views = tuple[tuple[bool, bool, Record | None], ...]
+
+
+def name(master: int) -> str:
+    return f"m{master}"
+
+
+def view(master: int, tried: bool, attached: bool, record: Record | None, alias: str = "") -> View:
+    seen = Seen(encode(record) if record else b"", record) if attached else None
+    return View(alias or name(master), seen, "", attached, tried)
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Clients that start at one time. ``lists``: of each; ``down``: pairs of a client and a master."""
+
+    lists: tuple[tuple[int, ...], ...]
+    down: frozenset[tuple[int, int]] = frozenset()
+    strict: bool = False
+    aliases: int = -1  # this client has other names for all masters
+    forgets: int = 0  # how often a master loses its record
+
+    def judge(self, client: int, views: Views) -> Verdict:
+        masters = self.lists[client]
+        alias = "an alias of " * (client == self.aliases)
+        found = [
+            view(m, *one, alias=alias and alias + name(m)) for m, one in zip(masters, views, strict=True)
+        ]
+        return ListCheck(((1 << len(masters)) - 1,), TTL, self.strict).judge(found)
+
+    def explore(self) -> tuple[bool, set[tuple[int, ...]]]:
+        """Whether two clients can have quorums without a common master, and who can have one at the end."""
+        judge = cache(self.judge)
+        size = 1 + max(map(max, self.lists))
+        start = (
+            (None,) * size,
+            tuple(((False, False, None),) * len(one) for one in self.lists),
+            self.forgets,
+        )
+        found, todo = {start}, deque([start])
+        disjoint, ends = False, set()
+        while todo:
+            store, clients, forgets = todo.popleft()
+            after: list[tuple[Store, tuple[Views, ...], int]] = []
+            voters: dict[int, set[int]] = {}
+            for client, views in enumerate(clients):
+                verdict = judge(client, views)
+                votes = zip(self.lists[client], views, verdict.reasons, strict=True)
+                voting = {master for master, (_, attached, _), why in votes if attached and not why}
+                if len(voting) >= quorum(len(views)):
+                    voters[client] = voting
+                for stored, at, one in self._steps(client, store, views, verdict):
+                    changed = (*views[:at], one, *views[at + 1 :])
+                    after.append((stored, (*clients[:client], changed, *clients[client + 1 :]), forgets))
+            disjoint |= any(self._disjoint(voters, *pair) for pair in combinations(voters, 2))
+            if not after:
+                ends.add(tuple(voters))
+            for master in range(size) if forgets else ():
+                lost = tuple(self._cut(one, master, self.lists[n]) for n, one in enumerate(clients))
+                after.append(((*store[:master], None, *store[master + 1 :]), lost, forgets - 1))
+            todo.extend(one for one in after if one not in found)
+            found.update(after)
+        return disjoint, ends
+
+    def _steps(
+        self, client: int, store: Store, views: Views, verdict: Verdict
+    ) -> list[tuple[Store, int, tuple[bool, bool, Record | None]]]:
+        """What one client may do next: connect a master, read a record again, write one."""
+        steps: list[tuple[Store, int, tuple[bool, bool, Record | None]]] = []
+        for at, (master, (tried, attached, record)) in enumerate(zip(self.lists[client], views, strict=True)):
+            if not tried and (client, master) in self.down:
+                steps.append((store, at, (True, False, None)))
+                continue
+            again = attached and (verdict.reasons[at] or not verdict.in_force)
+            if not tried or (again and record != store[master]):
+                steps.append((store, at, (True, True, store[master])))
+        if verdict.write:
+            at, written = verdict.write
+            master = self.lists[client][at]
+            if store[master] == views[at][2]:  # otherwise the write only reads what is there
+                store = (*store[:master], written, *store[master + 1 :])
+            steps.append((store, at, (True, True, store[master])))
+        return steps
+
+    @staticmethod
+    def _cut(views: Views, master: int, masters: tuple[int, ...]) -> Views:
+        return tuple(
+            (False, False, None) if m == master and one[1] else one
+            for m, one in zip(masters, views, strict=True)
+        )
+
+    def _disjoint(self, voters: dict[int, set[int]], a: int, b: int) -> bool:
+        """Whether two clients can choose quorums of their voters that share no master."""
+        one, other = voters[a], voters[b]
+        missing = max(0, quorum(len(self.lists[a])) - len(one - other))
+        return missing + max(0, quorum(len(self.lists[b])) - len(other - one)) <= len(one & other)
+
+
+THREE, FIVE = (0, 1, 2), (0, 1, 2, 3, 4)
+PAIRS = [((0,), THREE), (THREE, FIVE), ((4, 3, 2), FIVE), (THREE, (0, 1, 3)), (THREE, (2, 3, 4))]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("lists", PAIRS, ids=str)
+def test_of_two_lists_at_most_one_gets_a_quorum(lists: tuple[tuple[int, ...], ...], strict: bool) -> None:
+    """Both start at one time on blank masters. Either may be first, and is not stopped by the other."""
+    disjoint, ends = Clients(lists, strict=strict).explore()
+    assert not disjoint
+    if lists[1] == (0, 1, 3):  # it has a quorum of the other list, and votes of its members only
+        assert ends == {(0, 1)}
+    else:
+        assert ends == {(0,), (1,)}
+
+
+@pytest.mark.parametrize("down", [(), ((0, 2), (1, 0)), ((0, 2), (1, 2))], ids=str)
+def test_clients_with_the_same_list_do_not_stop_each_other(down: tuple[tuple[int, int], ...]) -> None:
+    assert Clients((THREE, THREE), frozenset(down)).explore() == (False, {(0, 1)})
+    assert Clients((THREE, THREE), aliases=1).explore() == (False, {(0, 1)})
+
+
+def test_a_master_that_loses_its_record_does_not_bring_two_holders() -> None:
+    assert not Clients((THREE, (0, 1, 3)), forgets=1).explore()[0]
+
+
+DOWN = frozenset({(0, 2), (1, 0), (1, 1)})
+
+
+def test_auto_needs_one_master_that_both_lists_reached() -> None:
+    """The limit that the documents name: the first start of two lists on both sides of a partition."""
+    for missing in DOWN:
+        assert not Clients((THREE, FIVE), DOWN - {missing}).explore()[0]
+    assert Clients((THREE, FIVE), DOWN).explore()[0]
+    assert Clients((THREE, FIVE), DOWN, strict=True).explore() == (False, {()})
+
+
+# --- single cases ---------------------------------------------------------------------------------
+
+
+def listed(*masters: int) -> Members:
+    return members({first_id(name(master)): name(master) for master in masters})
+
+
+def steady(*masters: int, epoch: int = 1, max_ttl: int = TTL, in_force: bool = True) -> Record:
+    return Record("", epoch, max_ttl, STEADY, (), listed(*masters), in_force)
+
+
+def found(*records: Record | None, masters: tuple[int, ...] = FIVE) -> list[View]:
+    return [
+        view(m, True, True, record and record.of(record.id or first_id(name(m))))
+        for m, record in zip(masters, records, strict=False)
+    ]
+
+
+CHECK_3, CHECK_5 = ListCheck((0b111,), TTL), ListCheck((0b11111,), TTL)
+
+
+def test_three_to_five_without_a_change() -> None:
+    verdict = CHECK_5.judge(found(*[steady(*THREE)] * 3, None, None))
+    assert all(verdict.reasons)
+    assert verdict.wrong == f"masters: m0: it expects the masters m0, m1, m2 (epoch 1); {ADVICE}"
+    assert verdict.write is None
+
+
+def test_another_max_ttl() -> None:
+    verdict = CHECK_3.judge(found(*[steady(*THREE, max_ttl=30_000)] * 3))
+    assert "it expects max_ttl=30, and this client has max_ttl=60; give" in verdict.wrong
+
+
+def test_a_replaced_master_is_no_member() -> None:
+    verdict = CHECK_3.judge(found(steady(*THREE), steady(*THREE), None, masters=(0, 1, 3)))
+    assert verdict.reasons[:2] == ("", "")
+    assert verdict.reasons[2].startswith("it is not in the list that the other masters have: the masters m0")
+    assert (verdict.wrong, verdict.write) == ("", None)
+
+
+def test_a_master_that_lost_its_record_gets_it_back_by_its_address_or_its_former_id() -> None:
+    record = steady(*THREE)
+    views = found(record, record, None)
+    verdict = CHECK_3.judge(views)
+    assert verdict.write == (2, record.of(first_id("m2")))
+    assert "not written back yet" in verdict.reasons[2]
+    assert verdict.wrong == ""
+    views[2] = replace(views[2], name="another", former_id=first_id("m2"))
+    assert CHECK_3.judge(views).write == (2, record.of(first_id("m2")))
+    assert CHECK_3.judge([views[0], views[1], replace(views[2], former_id="")]).write is None
+
+
+def test_most_masters_lost_their_records() -> None:
+    record = steady(*THREE)
+    assert CHECK_3.judge(found(record, None, None)).write == (1, record.of(first_id("m1")))
+
+
+def test_a_copy_of_a_master_has_no_vote_beside_it() -> None:
+    record = steady(*THREE)
+    copy = record.of(first_id("m0"))
+    for views in (found(record, copy, record), found(copy, record, record, masters=(3, 0, 1))):
+        reasons = CHECK_3.judge(views).reasons
+        assert [why for why in reasons if why] == ["it has the same id as m0: it is a copy of that master"]
+
+
+def test_a_later_epoch_is_copied_from_a_quorum_only() -> None:
+    old, later = steady(*THREE), steady(*THREE, epoch=7)
+    assert CHECK_3.judge(found(later, later, old)).write == (2, later.of(first_id("m2")))
+    assert CHECK_3.judge(found(later, old, old)).write is None
+    assert CHECK_3.judge(found(later, old, None)).write == (2, later.of(first_id("m2")))
+
+
+def test_a_hostile_minority_changes_no_other_vote() -> None:
+    hostile = steady(0, 3, 4, epoch=9)
+    verdict = CHECK_3.judge(found(hostile, steady(*THREE), steady(*THREE)))
+    assert [bool(why) for why in verdict.reasons] == [True, False, False]
+    assert (verdict.wrong, verdict.write) == ("", None)
+
+
+def test_the_steps_of_a_change() -> None:
+    """Clients at old and at joint, then at joint and at new. A master that was away gets the record."""
+    both = Record("", 2, TTL, PHASE_1, listed(*THREE), listed(*FIVE), True)
+    joint = ListCheck((0b11111, 0b111), TTL)
+    for record, may in ((both, (1, 1, 0)), (replace(both, epoch=3, steps=PHASE_2), (0, 1, 1))):
+        verdicts = [
+            CHECK_3.judge(found(*[record] * 3)),
+            joint.judge(found(*[record] * 5)),
+            CHECK_5.judge(found(*[record] * 5)),
+        ]
+        assert [not any(verdict.reasons) for verdict in verdicts] == list(map(bool, may))
+        assert [not verdict.wrong for verdict in verdicts] == list(map(bool, may))
+    steps = [one.judge(found(*[both] * 5)) for one in (CHECK_3, joint, CHECK_5)]
+    assert [(one.step, one.epoch) for one in steps] == [("old", 2), (JOINT, 2), ("", 0)]
+    verdict = joint.judge(found(both, both, steady(*THREE), both, both))
+    assert verdict.write == (2, both.of(first_id("m2")))
+    wrong = joint.judge(found(*[steady(*THREE)] * 5)).wrong
+    assert "it expects the masters m0, m1, m2 (epoch 1)" in wrong
+    assert "joint in the change from m0, m1, m2 to m0" in CHECK_5.judge(found(*[both] * 5)).wrong
+
+
+def test_masters_of_no_list_do_not_count() -> None:
+    """A client that is about to change its lists has more masters."""
+    check = ListCheck((0b10101,), TTL)
+    record = steady(0, 2, 4)
+    assert check.judge(found(record, steady(1), None, None, record)).write == (2, record.of(first_id("m2")))
+    verdict = check.judge(found(*[None] * 5))
+    assert [bool(why) for why in verdict.reasons] == [True, False, True, False, True]
+    other = check.judge(found(steady(1), None, record, None, record))
+    assert [bool(why) for why in other.reasons] == [True, False, False, False, False]
+
+
+def test_a_joint_client_counts_a_master_of_both_lists_only_if_both_have_it() -> None:
+    other = Record("", 2, TTL, PHASE_1, listed(0, 1, 5), listed(*FIVE), True)
+    reasons = ListCheck((0b11111, 0b111), TTL).judge(found(*[other] * 5)).reasons
+    assert [bool(why) for why in reasons] == [False, False, True, False, False]
+
+
+def test_a_joint_client_writes_no_first_record() -> None:
+    assert ListCheck((0b11111, 0b111), TTL).judge(found(*[None] * 5)) == Verdict(("",) * 5)
+
+
+def test_what_a_user_may_not_read_is_not_compared() -> None:
+    views = found(*[None] * 3)
+    views[1] = replace(views[1], seen=Seen(compared=False))
+    verdict = CHECK_3.judge(views)
+    assert (verdict.reasons[1], verdict.undecided) == ("", True)
+    assert CHECK_3.judge(views, can_write=False) == Verdict(("",) * 3)
+    assert "may not read" in ListCheck((0b111,), TTL, strict=True).judge(views).reasons[1]
+
+
+def test_a_record_that_cannot_be_read() -> None:
+    views = found(*[steady(*THREE)] * 3)
+    views[0] = replace(views[0], seen=Seen(b"x", error="it is damaged"))
+    assert CHECK_3.judge(views).reasons == ("it is damaged", "", "")
+    views[1] = replace(views[1], seen=views[0].seen)
+    assert CHECK_3.judge(views).wrong == "masters: m0: it is damaged"
+
+
+def test_before_all_masters_were_tried_none_votes() -> None:
+    views = found(None, None, None)
+    views[2] = replace(views[2], attached=False, tried=False, seen=None)
+    verdict = CHECK_3.judge(views)
+    assert (verdict.undecided, verdict.write) == (True, None)
+    assert verdict.reasons[0].startswith("no vote yet")
+    assert CHECK_3.judge(found(steady(*THREE), steady(*THREE), None)[:2] + views[2:]).reasons[:2] == ("", "")
+
+
+def test_a_long_list_is_cut() -> None:
+    record = steady(*range(20))
+    assert CHECK_3.judge(found(record, record, record)).reasons[0].endswith("m16 and 11 more (epoch 1)")

@@ -1,0 +1,175 @@
+"""Records are read and written with scripted servers: what is written, and what a failure leaves."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+from redis.exceptions import ConnectionError, NoPermissionError, ResponseError
+
+from redlock_fast.masters import records as module
+from redlock_fast.masters.address import target
+from redlock_fast.masters.list_check import ListCheck
+from redlock_fast.masters.membership import Record, Seen, decode, encode
+from redlock_fast.masters.records import RECHECK_INTERVAL, MasterRecords, RecordConnections
+from redlock_fast.masters.state import MasterState
+from redlock_fast.telemetry import EventLog
+
+N = 3
+
+
+class Servers(RecordConnections):
+    """``data``: the record of each master. ``fails``: what a master raises."""
+
+    def __init__(self) -> None:
+        super().__init__(b"", 1.0)
+        self.data: dict[str, bytes] = {}
+        self.fails: dict[str, Exception] = {}
+        self.asked: list[str] = []
+        self.closed = 0
+
+    def _ask(self, to: Any, command: tuple[bytes, ...]) -> Any:
+        self.asked.append(to.name)
+        if to.name in self.fails:
+            raise self.fails[to.name]
+        now = self.data.get(to.name, b"")
+        if command[0] == b"GET":
+            return now or None
+        if now == command[-2]:
+            self.data[to.name] = command[-1]
+        return self.data[to.name]
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class One:
+    """The records of one client with three masters."""
+
+    def __init__(self, servers: Servers) -> None:
+        self.states = [MasterState(target(f"redis://m{n}"), seen=Seen(), attached=True) for n in range(N)]
+        self.records = MasterRecords(ListCheck((0b111,), 60_000), self.states, threading.RLock())
+        self.servers = servers
+        self.ended = False
+
+    def judge(self) -> bool:
+        self.records.judge()
+        return not self.ended
+
+    def write(self, again: bool = False) -> None:
+        self.judge()
+        self.records.write(self.servers, self.judge, again)
+
+    def votes(self) -> list[bool]:
+        return [state.votes for state in self.states]
+
+
+@pytest.fixture
+def servers() -> Servers:
+    return Servers()
+
+
+def test_the_first_record_is_written_on_all_masters(servers: Servers) -> None:
+    one, other = One(servers), One(servers)
+    one.write()
+    assert [decode(servers.data[state.target.name]).in_force for state in one.states] == [True] * N
+    assert (one.votes(), [state.listed for state in one.states], servers.closed) == (
+        [True] * N,
+        [True] * N,
+        1,
+    )
+    servers.asked.clear()
+    other.write()  # it believed that there is none
+    assert other.votes() == [True] * N
+    assert len(servers.asked) <= 2 * N + 1
+    servers.asked.clear()
+    other.write()
+    assert not servers.asked
+
+
+def test_a_master_that_fails_meanwhile(servers: Servers) -> None:
+    """The others vote: no other list was read. It is tried again, some seconds later."""
+    one = One(servers)
+    servers.fails["m2:6379/0"] = ConnectionError()
+    one.write()
+    assert one.votes() == [True] * N
+    assert [state.listed for state in one.states] == [None] * N
+    assert not one.records.due(0.0)
+    assert one.records.due(1e12)
+    assert not one.records.due(1e12 + RECHECK_INTERVAL / 2)
+    servers.fails = {"m0:6379/0": ConnectionError()}
+    one.states[1].seen = Seen()
+    one.write(again=True)
+    assert one.states[1].seen.record, "it was read although another one failed"
+    servers.fails.clear()
+    one.write(again=True)
+    assert one.records.verdict.in_force
+
+
+def test_a_master_that_never_takes_it(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = One(servers)
+    monkeypatch.setattr(servers, "_ask", lambda to, command: None)
+    one.write()
+    assert one.votes() == [True] * N
+    monkeypatch.setattr(servers, "_ask", lambda to, command: NoPermissionError("no EVAL"))
+    other = One(servers)
+    other.write()
+    assert other.votes() == [True] * N
+
+
+def test_nothing_is_written_for_a_closed_client(servers: Servers) -> None:
+    one = One(servers)
+    one.ended = True
+    one.write()
+    assert not servers.data
+
+
+def test_another_list_is_logged_and_counted_once(servers: Servers, caplog: pytest.LogCaptureFixture) -> None:
+    one, events = One(servers), EventLog()
+    one.write()
+    one.records.report(events)
+    foreign = encode(Record("f" * 32, 1, 60_000, ("new",), (), (("f" * 32, "elsewhere"),), True))
+    servers.data["m0:6379/0"] = foreign
+    one.states[0].seen = None
+    one.judge()
+    one.states[0].seen = module.seen(foreign)
+    one.judge()
+    with caplog.at_level(logging.WARNING):
+        one.records.report(events)
+        one.records.report(events)
+    assert [getattr(record, "event", "") for record in caplog.records] == ["master-unlisted"]
+    assert one.states[0].causes == {"another list": 1}
+    assert one.votes() == [False, True, True]
+    assert one.records.due(1e12)
+
+
+def test_why_a_record_is_not_written_back(servers: Servers) -> None:
+    one = One(servers)
+    one.write()
+    servers.data.pop("m1:6379/0")
+    servers.fails["m1:6379/0"] = ResponseError("no space")
+    one.states[1].seen = Seen()
+    one.write()
+    assert one.states[1].unlisted.endswith("which is not written back yet (no space)")
+    assert one.votes() == [True, False, True]
+    servers.fails.clear()
+    one.write(again=True)
+    assert one.votes() == [True] * N
+
+
+def test_a_reply_that_belongs_to_an_earlier_connection_is_ignored(servers: Servers) -> None:
+    one = One(servers)
+    one.states[0].connections = 2
+    one.records._learn(one.states[0], 1, Seen(b"x", error="old"))
+    assert one.states[0].seen == Seen()
+
+
+def test_replies() -> None:
+    assert module.seen(None) == Seen()
+    assert module.seen(b"").record is None
+    assert not module.seen(NoPermissionError("no")).compared
+    assert "damaged" in module.seen(ResponseError("WRONGTYPE Operation against")).error
+    with pytest.raises(ResponseError):
+        module.seen(ResponseError("LOADING"))
