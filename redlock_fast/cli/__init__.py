@@ -20,6 +20,7 @@ MODULES = {
     "locks": ".locks",
     "top": ".top",
     "break": ".break_lock",
+    "masters": ".masters.run",
     "bench": ".bench",
     "demo": ".demo.run",
 }

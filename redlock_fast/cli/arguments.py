@@ -89,6 +89,22 @@ exit codes: that of COMMAND when it ends by itself, or
         "take a lock from its holder, after a confirmation",
         _epilog("break orders:42\nbreak orders:42 --yes --json", "the lock was broken", "nothing was broken"),
     ),
+    "masters": (
+        "change the set of masters while clients run",
+        f"""\
+examples:
+  redlock-fast masters plan --from redis://a --to redis://a,redis://b,redis://c
+  redlock-fast masters start --from ... --to ...
+  until redlock-fast masters finish --from ... --to ...; do sleep 10; done
+
+exit codes:
+  0         done; of plan and status: the next command is allowed
+  1         refused: another command must be given first
+{CODES}\
+  75        not yet: clients have to change their list first
+  130       Ctrl-C; the command can be given again
+""",
+    ),
     "bench": (
         "measure how fast locks are with your masters",
         _epilog("bench\nbench --threads 64 --seconds 5", "all locks were granted", "a lock was not granted"),
@@ -160,6 +176,7 @@ def _parser() -> tuple[Parser, dict[str, Parser]]:
     add("locks", _masters, _json, _names, _locks)
     add("top", _masters, _json, _names, _top)
     add("break", _masters, _json, _break)
+    add("masters", _change, _json)
     add("bench", _masters, _json, _bench)
     add("demo", _json, _demo)
     return parser, commands.choices
@@ -170,6 +187,27 @@ def _masters(parser: argparse.ArgumentParser) -> None:
     urls = "URLs of the masters (default: $REDLOCK_FAST_MASTERS, which hides passwords from ps)"
     group.add_argument("--masters", metavar="URL,URL", help=urls)
     file = "TOML file with a section [redlock-fast] (default: $REDLOCK_FAST_CONFIG)"
+    group.add_argument("--config", metavar="FILE", help=file)
+    prefix = "text before each lock name on the masters (default: none)"
+    group.add_argument("--key-prefix", metavar="TEXT", help=prefix)
+
+
+def _change(parser: argparse.ArgumentParser) -> None:
+    actions = {
+        "plan": "check both lists and say what is to be done",
+        "start": "begin: clients may use the old list, or both",
+        "status": "show the phase and the clients of each step",
+        "finish": "go on as soon as clients allow it: phase 2, then the new list only",
+        "abort": "go back towards the old list",
+    }
+    text = "; ".join(f"{name}: {what}" for name, what in actions.items())
+    parser.add_argument("action", choices=list(actions), metavar="plan|start|status|finish|abort", help=text)
+    group = parser.add_argument_group("masters")
+    old = "URLs of the present masters (default: $REDLOCK_FAST_MASTERS, or the file)"
+    group.add_argument("--from", dest="masters", metavar="URL,URL", help=old)
+    new = "URLs of the new masters (default: $REDLOCK_FAST_NEW_MASTERS)"
+    group.add_argument("--to", metavar="URL,URL", help=new)
+    file = "TOML file with a section [redlock-fast] (default: $REDLOCK_FAST_CONFIG); max_ttl is taken from it"
     group.add_argument("--config", metavar="FILE", help=file)
     prefix = "text before each lock name on the masters (default: none)"
     group.add_argument("--key-prefix", metavar="TEXT", help=prefix)

@@ -4,6 +4,8 @@
 FAILED = TAKEN = 1
 #: sysexits.h: bad arguments or settings; too few masters; a bug in this package; try again later.
 USAGE, UNAVAILABLE, INTERNAL, LOST = 64, 69, 70, 75
+#: Of ``masters``: clients have to change their step first, so the same command may be allowed later.
+NOT_YET = LOST
 #: As of shells: the command cannot be executed; it was not found; signal N ended it: 128 + N.
 NOT_EXECUTABLE, NOT_FOUND, SIGNALLED = 126, 127, 128
 INTERRUPTED, NOT_READ = SIGNALLED + 2, SIGNALLED + 13

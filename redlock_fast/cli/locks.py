@@ -15,6 +15,7 @@ from typing import Any
 from ..algorithm.keys import MAX_RESOURCE
 from ..algorithm.tokens import owner_of
 from ..errors import ConfigError
+from ..masters.marks import MARK_KEY
 from ..wire.dialect import MARKER
 from ..wire.text import clean
 from . import exit_codes
@@ -121,7 +122,9 @@ def _names(
     """
     deadline = time.monotonic() + seconds
     parts = servers.each(lambda server: server.names(pattern, limit, deadline), seconds + timeout)
-    counts = Counter(name for part in parts if part for name in part if name != MARKER)
+    counts = Counter(
+        name for part in parts if part for name in part if name != MARKER and MARK_KEY not in name
+    )
     names = sorted(counts, key=lambda name: (-counts[name], name))[:limit]
     return sorted(names), len(counts) <= limit and all(server.complete for server in servers.all)
 

@@ -17,6 +17,8 @@ from ..masters.address import Target
 
 SECTION = "redlock-fast"
 MASTERS, CONFIG = "REDLOCK_FAST_MASTERS", "REDLOCK_FAST_CONFIG"
+#: The new list of ``redlock-fast masters``.
+NEW_MASTERS = "REDLOCK_FAST_NEW_MASTERS"
 
 #: The options in a file beside ``masters``: all client options that TOML can express.
 OPTIONS = tuple(
@@ -73,6 +75,14 @@ def load(flags: argparse.Namespace) -> Settings:
         if given is not None:
             options[name] = given
     return Settings(masters, options)
+
+
+def new_masters(flags: argparse.Namespace) -> list[str]:
+    """The URLs of ``--to``. Raises ConfigError."""
+    masters = _split(flags.to or "") or _split(os.environ.get(NEW_MASTERS, ""))
+    if not masters:
+        raise ConfigError(f"no new masters: give --to URL,URL or set {NEW_MASTERS}")
+    return masters
 
 
 def _split(urls: str) -> list[str]:

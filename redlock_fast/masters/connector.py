@@ -31,6 +31,7 @@ from .connect import ProbedConnection, connect, error_text
 from .identity import is_same_server
 from .lingering_close import LingeringSockets
 from .list_check import ListCheck
+from .marks import REFUSED, Marks
 from .probe import ConnectError, Flushed, Refused, Server
 from .records import MasterRecords, RecordConnections
 from .restart_guard import Guard
@@ -96,6 +97,7 @@ class Connector:
         self._signal_mask: Any = None  # the signals that the connector thread blocked before it blocked all
         self._lingering_sockets = LingeringSockets(len(states))
         self.records = MasterRecords(self.list_check(policy.voters.lists), states, self.mutex)
+        self._marks = Marks(settings.key_prefix)
         # The engine must not keep the connector alive: its callback has only the queue.
         self.engine: Engine = settings.engine_class(len(states), functools.partial(self._wake.put, None))
         # The thread has only a weak reference: wake it when the client was dropped without close().
@@ -159,7 +161,7 @@ class Connector:
         return {n: state for n, state in enumerate(self.states) if own >> n & 1}
 
     def connected(self) -> int:
-        """The mask of the masters that are connected. Those whose records are not compared yet are not in it."""
+        """The mask of the masters that are connected. Not those whose records are not compared yet."""
         return mask_of(n for n, state in enumerate(self.states) if state.attached and not state.undecided)
 
     def has_quorum(self) -> bool:
@@ -234,6 +236,7 @@ class Connector:
         thread = self._thread
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             thread.join(timeout)
+        self._marks.remove(self.engine)
         self.engine.drain(max(0.0, end - time.monotonic()))
         # All connections at once: the rollbacks of requests that other threads wait for reach every master.
         self.engine.close(self._lingering_sockets.add)
@@ -268,6 +271,7 @@ class Connector:
                     self._connect_in_background(master)
                 else:
                     due = min(due, next_try)
+        self._mark(now)
         if self.records.due(now):
             threading.Thread(
                 target=self._write_records, args=(True,), name="redlock-fast-records", daemon=True
@@ -302,6 +306,13 @@ class Connector:
         if state.attached:
             self._retire(master, "it is in no list of masters any more")
         return True
+
+    def _mark(self, now: float) -> None:
+        """Say on the masters at which step this client is, once it has compared its lists with records."""
+        verdict = self.records.verdict
+        step = REFUSED if verdict.wrong else verdict.step
+        if step:
+            self._marks.refresh(self.engine, self.states, verdict.epoch, step, now)
 
     def _check(self, master: int, state: MasterState) -> bool:
         """Close a connection that is broken, or silent for ``socket_timeout``. True: replies are owed."""

@@ -243,7 +243,7 @@ def test_other_names_and_protocols(masters: Masters, checked: MakeClient, raw: R
     one = checked([f"{url}?protocol=2" for url in masters.urls[:3]], key_prefix="team:")
     assert one.lock("orders").acquire()
     eventually(lambda: in_force(one), "the list is in force")
-    (key,) = raw(masters)[0].keys("*redlock-fast*")
+    (key,) = raw(masters)[0].keys("*redlock-fast:masters")
     assert key == record_key(b"team:")
     for urls in (
         [url.replace("127.0.0.1", "localhost") for url in masters.urls[:3]],

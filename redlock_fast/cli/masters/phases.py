@@ -1,0 +1,251 @@
+"""The phases of a change of masters, and which one may be written next. Numbers and sets, no I/O.
+
+``finish`` moves down, ``abort`` moves up::
+
+    OLD        clients at "old"
+    PHASE_1    clients at "old" or "joint"
+    TO_NEW     clients at "joint"             TO_OLD: the same, on the way up
+    PHASE_2    clients at "joint" or "new"
+    NEW        clients at "new"
+
+A quorum of the old list and a quorum of the new list may have no master in common. So between a lease of the
+old list alone and a lease of the new list alone, clients must be at "joint" for 2 * ``max_ttl``. Safety
+does not depend on what is known of clients:
+
+- A phase is *written* when a quorum of each list has it. Then no client of a forbidden step has a quorum.
+- PHASE_2 is written 2 * ``max_ttl`` after TO_NEW was written, and PHASE_1 as long after TO_OLD.
+- On a master that has TO_NEW or TO_OLD, connections are cut after that: each client compares its lists again.
+- TO_NEW and TO_OLD are phases of their own. Of two commands that move in opposite directions at the same
+  time, at most one writes its direction on a quorum of each list; only then it allows another step.
+- Each master changes its record only if the record is still the one that was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal, NamedTuple
+
+from ...algorithm.quorum import quorum
+from .. import exit_codes
+
+Command = Literal["start", "finish", "abort"]
+Step = Literal["old", "joint", "new"]
+
+
+class Phase(Enum):
+    """Its title, and the steps that clients may be at. FOREIGN: the record is about other lists."""
+
+    OLD = ("old list", ("old",))
+    PHASE_1 = ("phase 1", ("old", "joint"))
+    TO_NEW = ("end of phase 1", ("joint",))
+    TO_OLD = ("end of phase 1, on the way back", ("joint",))
+    PHASE_2 = ("phase 2", ("joint", "new"))
+    NEW = ("new list", ("new",))
+    FOREIGN = ("other lists", ())
+
+    def __init__(self, title: str, steps: tuple[str, ...]) -> None:
+        self.title = title
+        self.steps = steps
+
+
+#: For each command and phase the phase to write next.
+MOVES: dict[tuple[Command, Phase], Phase] = {
+    ("start", Phase.OLD): Phase.PHASE_1,
+    ("finish", Phase.PHASE_1): Phase.TO_NEW,
+    ("finish", Phase.TO_OLD): Phase.TO_NEW,
+    ("finish", Phase.TO_NEW): Phase.PHASE_2,
+    ("finish", Phase.PHASE_2): Phase.NEW,
+    ("abort", Phase.PHASE_2): Phase.TO_OLD,
+    ("abort", Phase.TO_NEW): Phase.TO_OLD,
+    ("abort", Phase.TO_OLD): Phase.PHASE_1,
+    ("abort", Phase.PHASE_1): Phase.OLD,
+}
+#: The phases at which a command ends.
+ENDS: dict[Command, tuple[Phase, ...]] = {
+    "start": (Phase.PHASE_1,),
+    "finish": (Phase.PHASE_2, Phase.NEW),
+    "abort": (Phase.PHASE_1, Phase.OLD),
+}
+#: How many ``max_ttl`` lie between the last lease of one list alone and the first one of the other list
+#: alone. One is enough for the leases. Fencing tokens must rise, too, and they rest on clocks then
+#: (proof/fencing_change.py).
+WAIT_FACTOR = 2
+JOINT_ONLY = (Phase.TO_NEW, Phase.TO_OLD)
+
+
+class State(NamedTuple):
+    """What the record of a master says: a later epoch replaces an earlier one."""
+
+    epoch: int
+    phase: Phase
+
+
+#: The state of each master that answered; None: it has no record.
+Seen = Mapping[int, State | None]
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The masters of each list, by number."""
+
+    old: frozenset[int]
+    new: frozenset[int]
+
+    def needed(self, phase: Phase) -> tuple[frozenset[int], ...]:
+        """The lists of which a quorum must have a phase: at both ends the other list may be gone."""
+        return {Phase.OLD: (self.old,), Phase.NEW: (self.new,)}.get(phase, (self.old, self.new))
+
+    def written(self, masters: frozenset[int], phase: Phase) -> bool:
+        """Whether a phase that these masters have counts as written."""
+        return all(len(masters & one) >= quorum(len(one)) for one in self.needed(phase))
+
+
+@dataclass(frozen=True)
+class Write:
+    """Write this state on each master, then cut the connections of its clients."""
+
+    state: State
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait until each lease that was granted before has ended, then go on. ``state``: was written."""
+
+    state: State
+
+
+@dataclass(frozen=True)
+class Done:
+    """The command has ended. ``changed``: by this run."""
+
+    state: State
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The command may not go on. ``code``: its exit code; NOT_YET: the same command may be allowed later."""
+
+    why: str
+    code: int = exit_codes.FAILED
+
+
+Action = Write | Wait | Done | Refused
+
+
+@dataclass(frozen=True)
+class Present:
+    """The newest state. ``written``: a quorum has it. ``conflict``: other records have the same epoch."""
+
+    state: State
+    written: bool
+    conflict: bool
+
+
+def present(lists: Lists, seen: Seen) -> Present:
+    """The phase of the masters that answered."""
+    states = {state for state in seen.values() if state is not None}
+    if not states:
+        return Present(State(0, Phase.OLD), lists.written(frozenset(seen), Phase.OLD), False)
+    epoch = max(state.epoch for state in states)
+    newest = [state for state in states if state.epoch == epoch]
+    for state in newest:
+        if lists.written(holders(seen, state), state.phase):
+            return Present(state, True, False)
+    return Present(newest[0], False, len(newest) > 1)
+
+
+def holders(seen: Seen, state: State) -> frozenset[int]:
+    return frozenset(master for master, one in seen.items() if one == state)
+
+
+def follow(
+    command: Command, lists: Lists, seen: Seen, clients: Mapping[str, int], own: Write | Wait | None = None
+) -> Action:
+    """What ``command`` does next. ``clients``: how many are at a step. ``own``: what it has just done.
+
+    ``clients`` has the key "" for those whose step is not known for this epoch.
+    """
+    now = present(lists, seen)
+    state = now.state
+    if now.conflict:  # two commands at the same time: begin again where every step is compatible
+        if command == "start":
+            return Refused("another command was under way at the same time: give finish or abort")
+        return Write(State(state.epoch + 1, _direction(command)))
+    if state.phase is Phase.FOREIGN:
+        return Refused("the records of these masters are about other lists than --from and --to")
+    done = own == Write(state) and now.written
+    if not state.epoch and not now.written:
+        return Refused("too few masters of --from answered", exit_codes.UNAVAILABLE)
+    if not now.written:
+        if not _on_its_way(command, state.phase):
+            return Refused(_wrong_way(command, state.phase))
+        return Write(state)
+    if state.phase in ENDS[command] and (done or (command, state.phase) not in MOVES):
+        return _complete(lists, seen, state, done)
+    target = MOVES.get((command, state.phase))
+    if target is None:
+        return Refused(_wrong_way(command, state.phase))
+    if state.phase in JOINT_ONLY and target not in JOINT_ONLY and own != Wait(state):
+        # The connections are cut again: an earlier run may have been killed before it cut them.
+        return Wait(state) if done else Write(state)
+    return refused(state.phase, target, clients) or Write(State(state.epoch + 1, target))
+
+
+def refused(phase: Phase, target: Phase, clients: Mapping[str, int]) -> Refused | None:
+    """Why clients must change their step first; None: the phase may change to ``target``."""
+    forbidden = [step for step in phase.steps if step not in target.steps]
+    unknown = clients.get("", 0)
+    for step in forbidden:
+        count = clients.get(step, 0)
+        if count:
+            return Refused(
+                f"{_clients(count)} {'are' if count > 1 else 'is'} at step {step!r}", exit_codes.NOT_YET
+            )
+        if unknown:
+            return Refused(f"{_clients(unknown)} may be at step {step!r}", exit_codes.NOT_YET)
+    return None
+
+
+def next_move(lists: Lists, seen: Seen, clients: Mapping[str, int]) -> tuple[Command | None, Refused | None]:
+    """The command that leads towards the new list, and why it is not allowed yet."""
+    now = present(lists, seen)
+    if now.conflict:
+        return "finish", None
+    for command in ("start", "finish"):
+        target = MOVES.get((command, now.state.phase))
+        if target is not None:
+            return command, refused(now.state.phase, target, clients)
+    return None, None
+
+
+def _complete(lists: Lists, seen: Seen, state: State, done: bool) -> Action:
+    """The end of a command; first the masters that were down when the phase was written get it."""
+    late = any(one != state for one in seen.values() if one is not None or state.phase is not Phase.OLD)
+    if done or not late:
+        return Done(state, done)
+    return Write(state)
+
+
+def _direction(command: Command) -> Phase:
+    return Phase.TO_OLD if command == "abort" else Phase.TO_NEW
+
+
+def _on_its_way(command: Command, phase: Phase) -> bool:
+    """Whether a command completes a phase that another run has begun to write."""
+    reached = {MOVES[key] for key in MOVES if key[0] == command}
+    return phase in reached or (command, phase) in MOVES
+
+
+def _wrong_way(command: Command, phase: Phase) -> str:
+    if command == "start":
+        return f"a change is under way, in {phase.title}: give status, finish or abort"
+    if command == "finish":
+        return "no change was started: give start"
+    return "the change has ended: the way back is a change with --from and --to exchanged"
+
+
+def _clients(count: int) -> str:
+    return f"{count} client{'s' * (count > 1)}"

@@ -1,0 +1,120 @@
+"""``redlock-fast masters``: changes the set of masters in phases. docs/operations.md has the runbook."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import ConfigError
+from ...locks.config import check_masters, number
+from ...masters.address import Target
+from .. import exit_codes
+from ..key_scan import Servers
+from ..settings import load, new_masters
+from .phases import WAIT_FACTOR, Command, Done, Lists, Refused, Wait, Write, follow
+from .records import Masters, Reading
+from .report import Report
+
+#: How often a phase is written again where a record was changed since it was read.
+ATTEMPTS = 3
+#: Leases end by the clocks of masters and clients, which may differ by this share, and these seconds.
+DRIFT, GRANULARITY = 0.01, 0.1
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run one of the commands. Returns its exit code; docs/cli.md lists them."""
+    settings = load(options)
+    reading = settings.reading()
+    targets, lists = _union(reading.targets, check_masters(new_masters(options), "--to"))
+    if lists.old == lists.new:
+        raise ConfigError("--from and --to are the same masters: there is nothing to change")
+    max_ttl = settings.options.get("max_ttl")
+    in_ms = None if max_ttl is None else round(number("max_ttl", max_ttl, above=0.0) * 1000)
+    with Servers(targets, reading.timeout) as servers:
+        change = _Change(Masters(servers, targets, lists, reading.prefix, reading.timeout), in_ms)
+        report = Report(options, [one.name for one in targets], lists)
+        if options.action in ("plan", "status"):
+            seen = change.read()
+            return report.show(seen, servers, change.problem(seen))
+        outcome = change.run(options.action, report)
+        return report.end(outcome, change.read(), servers)
+
+
+def _union(old: Sequence[Target], new: Sequence[Target]) -> tuple[list[Target], Lists]:
+    """The masters of both lists, each once, and the numbers of those of each list."""
+    numbers: dict[Any, int] = {}
+    targets: list[Target] = []
+    for one in (*old, *new):
+        if one.address not in numbers:
+            numbers[one.address] = len(targets)
+            targets.append(one)
+    return targets, Lists(*(frozenset(numbers[one.address] for one in part) for part in (old, new)))
+
+
+class _Change:
+    """``max_ttl``: milliseconds; None: as the records say."""
+
+    def __init__(self, masters: Masters, max_ttl: int | None) -> None:
+        self._masters = masters
+        self._max_ttl = max_ttl
+
+    def read(self) -> Reading:
+        return self._masters.read(self._max_ttl)
+
+    def problem(self, reading: Reading) -> Refused | None:
+        """Why nothing can be written; None: a phase can."""
+        names = [server.name for server in self._masters.servers.all]
+        for first, second in reading.duplicates():
+            return Refused(f"{names[first]} and {names[second]} are one server, or one is a copy of it")
+        spread, allowed = reading.clock_spread(), reading.max_ttl / 1000 / 2
+        if spread >= allowed:
+            return Refused(
+                f"the clocks of the masters differ by {spread:.1f} s, and fencing tokens need "
+                f"less than max_ttl / 2 ({allowed:g} s): correct the clocks"
+            )
+        max_ttls = {
+            answer.record.max_ttl
+            for master, answer in reading.answers.items()
+            if answer.record and reading.seen[master] is not None
+        } - {reading.max_ttl}
+        if max_ttls:
+            there = ", ".join(f"{one / 1000:g} s" for one in sorted(max_ttls))
+            return Refused(f"max_ttl is {reading.max_ttl / 1000:g} s here, and {there} in the records")
+        old = {reading.ids[master] for master in reading.lists.old}
+        for master, record in reading.foreign.items():
+            if record.id in record.addresses and not old & record.addresses.keys():
+                others = ", ".join(sorted(record.addresses.values()))
+                return Refused(f"{names[master]} is one of other masters: {others}")
+        return None
+
+    def run(self, command: Command, report: Report) -> Done | Refused:
+        """Follow the rules of the phases until the command has ended."""
+        own: Write | Wait | None = None
+        attempts, changed = 0, False
+        while True:
+            reading = self.read()
+            if problem := self.problem(reading):
+                return problem
+            action = follow(command, reading.lists, reading.seen, reading.clients(), own)
+            own = None
+            if isinstance(action, Refused):
+                return action
+            if isinstance(action, Done):
+                return Done(action.state, changed)
+            if isinstance(action, Wait):
+                seconds = reading.max_ttl / 1000 * WAIT_FACTOR * (1 + DRIFT) + GRANULARITY
+                report.say(f"waiting {seconds:.1f} s, until every lease that was granted before has ended")
+                time.sleep(seconds)
+                own = action
+                continue
+            report.say(f"writing {action.state.phase.title}, epoch {action.state.epoch}")
+            written = self._masters.write(reading, action.state)
+            if reading.lists.written(written, action.state.phase):
+                own, attempts, changed = action, 0, True
+            elif (attempts := attempts + 1) == ATTEMPTS:
+                return Refused(f"too few masters took the record{self._errors()}", exit_codes.UNAVAILABLE)
+
+    def _errors(self) -> str:
+        return "".join(f"; {one.name}: {one.error}" for one in self._masters.servers.all if one.error)

@@ -1,0 +1,266 @@
+"""``redlock-fast masters`` on real masters: its phases, what it refuses, and what is left if it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from support.commands import Command
+
+from redlock_fast import cli
+from redlock_fast.cli import exit_codes
+from redlock_fast.embedded import Masters
+from redlock_fast.masters.marks import MARK_KEY, Mark, encode_mark
+from redlock_fast.masters.membership import KEY, Record, decode, encode
+
+Raw = Callable[[Masters], list[redis.Redis]]
+#: Seconds. The command waits so long before phase 2.
+MAX_TTL = 0.3
+
+#: Runs a command once for each number of writes, each time in a fork that is killed after that write.
+KILLED = """
+import os, signal, sys
+from redlock_fast import cli
+from redlock_fast.cli.masters import records
+
+write = records.write_record
+commands = sys.argv[1].split()
+
+def run(command, kill):
+    left = [kill]
+    def counted(server, *arguments):
+        done = write(server, *arguments)
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+    records.write_record = counted
+    sys.stdout = sys.stderr = open(os.devnull, "w")
+    os._exit(cli.main(["masters", command]))
+
+for command in commands:
+    kill = 1
+    while True:
+        pid = os.fork()
+        if not pid:
+            run(command, kill)
+        status = os.waitpid(pid, 0)[1]
+        if not os.WIFSIGNALED(status):
+            assert status == 0, (command, kill, status)
+            break
+        kill += 1
+    print(command, kill, flush=True)
+"""
+
+
+class Operator:
+    """Gives commands to change the first three of five masters to all of them."""
+
+    def __init__(self, masters: Masters, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path.write_text(f"[redlock-fast]\nmax_ttl = {MAX_TTL}\nconnect_timeout = 5.0\n")
+        self.environment = {
+            "REDLOCK_FAST_CONFIG": str(path),
+            "REDLOCK_FAST_MASTERS": " ".join(masters.urls[:3]),
+            "REDLOCK_FAST_NEW_MASTERS": " ".join(masters.urls),
+        }
+        self._capsys = capsys
+
+    def says(self, action: str, *arguments: str) -> dict[str, Any]:
+        """The JSON object that a command prints. Its exit code is ``code``."""
+        self._capsys.readouterr()
+        code = cli.main(["masters", action, "--json", *arguments])
+        out, err = self._capsys.readouterr()
+        result: dict[str, Any] = json.loads(out)
+        assert result["code"] == code, err
+        assert result["command"] == action
+        return result
+
+    def phase(self, action: str, *arguments: str) -> tuple[int, str]:
+        result = self.says(action, *arguments)
+        return result["code"], result["phase"]
+
+
+@pytest.fixture
+def operator(
+    valkey: Masters, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Operator:
+    made = Operator(valkey, tmp_path / "settings.toml", capsys)
+    for name, value in made.environment.items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+def record_of(node: redis.Redis) -> Record:
+    data = node.get(KEY)
+    assert isinstance(data, bytes)
+    return decode(data)
+
+
+def put_mark(node: redis.Redis, client: str, step: str) -> None:
+    """As a client does."""
+    mark = Mark(record_of(node).epoch, step, f"owner of {client}")
+    node.set(MARK_KEY + client.encode(), encode_mark(mark), px=60_000)
+
+
+def test_a_whole_change(operator: Operator, valkey: Masters, raw: Raw) -> None:
+    nodes = raw(valkey)
+    assert operator.phase("plan") == (0, "old list")
+    assert not any(node.exists(KEY) for node in nodes)
+    assert operator.phase("finish") == (exit_codes.FAILED, "old list")
+    assert operator.phase("start") == (0, "phase 1")
+    ids = [record_of(node).id for node in nodes]
+    assert len(set(ids)) == 5
+    put_mark(nodes[0], "a", "old")
+    put_mark(nodes[4], "b", "joint")
+    status = operator.says("status")
+    assert (status["code"], status["next"]) == (exit_codes.NOT_YET, "finish")
+    assert status["counts"] == {"old": 1, "joint": 1, "new": 0, "refused": 0, "unknown": 0}
+    assert [one["owner"] for one in status["clients"]] == ["owner of a", "owner of b"]
+    assert operator.phase("finish") == (exit_codes.NOT_YET, "phase 1")
+    nodes[0].delete(MARK_KEY + b"a")
+    assert operator.phase("finish") == (0, "phase 2")
+    put_mark(nodes[4], "b", "joint")
+    assert operator.phase("finish") == (exit_codes.NOT_YET, "phase 2")
+    put_mark(nodes[4], "b", "new")
+    assert operator.phase("finish") == (0, "new list")
+    assert operator.phase("status") == (0, "new list")
+    assert operator.phase("abort") == (exit_codes.FAILED, "new list")
+    for node, id in zip(nodes, ids, strict=True):
+        assert (record_of(node).id, record_of(node).steps, len(record_of(node).new)) == (id, ("new",), 5)
+
+
+def test_the_way_back(operator: Operator, valkey: Masters, raw: Raw) -> None:
+    nodes = raw(valkey)
+    assert operator.phase("start") == (0, "phase 1")
+    put_mark(nodes[1], "b", "joint")
+    assert operator.phase("abort") == (exit_codes.NOT_YET, "phase 1")
+    assert operator.phase("finish") == (0, "phase 2")
+    assert operator.phase("start") == (exit_codes.FAILED, "phase 2")
+    put_mark(nodes[1], "b", "new")
+    assert operator.phase("abort") == (exit_codes.NOT_YET, "phase 2")
+    put_mark(nodes[1], "b", "joint")
+    assert operator.phase("abort") == (0, "phase 1")
+    put_mark(nodes[1], "b", "old")
+    assert operator.phase("abort") == (0, "old list")
+    assert {len(record_of(node).new) for node in nodes} == {3}
+    assert operator.phase("start") == (0, "phase 1")
+
+
+def test_killed_after_each_write(operator: Operator, valkey: Masters, raw: Raw) -> None:
+    """Each run but the last one is killed, after one write more. In the end it is as if it was run once."""
+    commands = "start abort start finish finish"
+    process = subprocess.run(
+        [sys.executable, "-c", KILLED, commands],
+        env=os.environ | operator.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    ran = [line.split() for line in process.stdout.splitlines()]
+    assert [command for command, _ in ran] == commands.split()
+    assert all(int(kills) >= 2 for _, kills in ran[:-1]), "the last finish may have nothing to write"
+    assert operator.phase("status") == (0, "new list")
+    assert len({record_of(node).terms for node in raw(valkey)}) == 1
+
+
+def test_two_commands_at_the_same_time(operator: Operator, valkey: Masters, raw: Raw) -> None:
+    """Whichever wins, the records agree afterwards, or the next command makes them agree."""
+    assert operator.phase("start") == (0, "phase 1")
+    command = Command(None)
+    running = [command.start("masters", action, **operator.environment) for action in ("finish", "abort")]
+    for process in running:
+        process.communicate(timeout=60)
+        assert process.returncode in (0, exit_codes.FAILED, exit_codes.UNAVAILABLE, exit_codes.NOT_YET)
+    code, phase = operator.phase("abort")
+    while phase not in ("old list", "new list"):
+        assert code == 0, phase
+        code, phase = operator.phase("abort")
+    assert len({record_of(node).terms for node in raw(valkey)}) == 1
+
+
+def test_a_master_that_is_down(operator: Operator, valkey: Masters, raw: Raw) -> None:
+    """It gets the record when it is back and the command is given again; a majority that is down ends it."""
+    valkey[1].kill()
+    valkey[4].kill()
+    assert operator.phase("start") == (0, "phase 1")
+    valkey[0].kill()
+    said = operator.says("finish")
+    assert said["code"] == exit_codes.UNAVAILABLE
+    assert [bool(one["error"]) for one in said["masters"]] == [True, True, False, False, True]
+    for place in (0, 1, 4):
+        valkey[place].restart()
+    nodes = raw(valkey)
+    assert not nodes[1].exists(KEY)
+    assert operator.phase("start") == (0, "phase 1")
+    assert len({record_of(node).terms for node in nodes}) == 1
+    assert len({record_of(node).id for node in nodes}) == 5
+
+
+def test_what_is_wrong_with_the_lists(
+    operator: Operator, valkey: Masters, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = raw(valkey)
+    assert cli.main(["masters", "plan", "--to", " ".join(valkey.urls[:3])]) == exit_codes.USAGE
+    one_server = operator.says("start", "--to", f"{valkey[0].unix_url} {valkey.urls[3]}")
+    assert one_server["code"] == exit_codes.FAILED
+    assert "one server" in one_server["why"]
+    monkeypatch.delenv("REDLOCK_FAST_NEW_MASTERS")
+    assert cli.main(["masters", "plan"]) == exit_codes.USAGE
+    monkeypatch.setenv("REDLOCK_FAST_NEW_MASTERS", " ".join(valkey.urls[:4]))
+    assert operator.phase("start") == (0, "phase 1")
+    monkeypatch.setenv("REDLOCK_FAST_NEW_MASTERS", " ".join(valkey.urls))
+    assert operator.phase("start") == (exit_codes.FAILED, "other lists")
+    Path(os.environ["REDLOCK_FAST_CONFIG"]).write_text("[redlock-fast]\nmax_ttl = 7\n")
+    monkeypatch.setenv("REDLOCK_FAST_NEW_MASTERS", " ".join(valkey.urls[:4]))
+    assert operator.says("start")["why"] == "max_ttl is 7 s here, and 0.3 s in the records"
+    nodes[4].set(KEY, encode(record_of(nodes[0]))[:-5])
+    monkeypatch.setenv("REDLOCK_FAST_NEW_MASTERS", valkey.urls[4])
+    assert "damaged" in operator.says("plan")["masters"][3]["error"]
+
+
+def test_without_the_permission_to_cut_connections(operator: Operator, valkey: Masters, raw: Raw) -> None:
+    """A client that keeps its connection does not compare its lists: the phase does not count as written."""
+    nodes = raw(valkey)
+    for node in nodes:
+        node.acl_setuser("weak", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-client|kill"])
+    try:
+        for name in ("REDLOCK_FAST_MASTERS", "REDLOCK_FAST_NEW_MASTERS"):
+            os.environ[name] = re.sub(r"redis://(?:[^@\s]*@)?", "redis://weak:x@", os.environ[name])
+        assert operator.phase("start") == (0, "phase 1"), "it forbids no step, so it needs no cut"
+        said = operator.says("finish")
+        assert said["code"] == exit_codes.UNAVAILABLE
+        assert "client|kill" in said["why"]
+    finally:
+        for node in nodes:
+            node.acl_deluser("weak")
+
+
+def test_a_table_for_people(operator: Operator, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["masters", "plan"]) == 0
+    out = capsys.readouterr().out
+    assert "next: start" in out
+    assert "5. redlock-fast masters finish" in out
+    assert cli.main(["masters", "start"]) == 0
+    out, err = capsys.readouterr()
+    assert "phase 1, epoch 1: clients may be at step old or joint" in out
+    assert "writing phase 1, epoch 1" in err
+
+
+def test_a_mark_of_a_hostile_client_is_shown_as_text(operator: Operator, valkey: Masters, raw: Raw) -> None:
+    node = raw(valkey)[0]
+    assert operator.phase("start") == (0, "phase 1")
+    node.set(MARK_KEY + b"x\x1b[2J", b"1 1 joint \x1b[2J" + b"o" * 90, px=60_000)
+    node.set(MARK_KEY + b"y", b"no mark", px=60_000)
+    node.rpush(MARK_KEY + b"z", "no mark")
+    (found,) = operator.says("status")["clients"]
+    assert "\x1b" not in found["owner"] + found["id"]
