@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis
 from support.clients import Blocking, both_clients
+from support.forking import exit_code, fork_child
 from support.keys import TTL, nothing_left, values, with_keys
 from support.kinds import AGAINST, KINDS, waiting_writers
 from support.waiting import DEADLINE, eventually, start
@@ -180,7 +181,7 @@ def test_a_waiter_is_notified_by_masters_of_both_lists(
     eventually(lambda: all(map(tracked, raw(masters)[:4])), "it waits")
     assert held.release()
     lock = waiting.result(DEADLINE)
-    assert [master.ask("EXISTS r") for master in masters] == [":1"] * 4 + [":0"]
+    eventually(lambda: [one.ask("EXISTS r") for one in masters] == [":1"] * 4 + [":0"], "it is on both lists")
     assert lock.release()
 
 
@@ -258,7 +259,7 @@ def test_batches_are_held_through_a_change(masters: Masters, connected: MakeClie
     locks = one.acquire_many(names, TTL / 2)
     one.reconfigure(new_list, joint_with=old_list)
     assert one.extend_many(locks, TTL * 0.6) == [True] * 50
-    assert [node.dbsize() for node in nodes] == [50, 50, 50, 50, 0]
+    eventually(lambda: [node.dbsize() for node in nodes] == [50, 50, 50, 50, 0], "all have the tokens")
     one.reconfigure(new_list)
     assert one.extend_many(locks, TTL * 0.7) == [True] * 50
     assert one.release_many(locks) == [True] * 50
@@ -409,4 +410,24 @@ def test_a_second_client_with_the_token(masters: Masters, connected: MakeClient)
     assert taken.release() is True
     with pytest.raises(LockLost):
         joint.lock("r", token=token).extend()
+    nothing_left(masters)
+
+
+def test_a_child_of_fork_goes_on_with_the_new_masters(masters: Masters, connected: MakeClient) -> None:
+    """It has another engine, with as many masters."""
+    old_list, new_list = lists(masters, "one of 3 replaced")
+    one = connected(old_list)
+    one.reconfigure(new_list, joint_with=old_list)
+    one.reconfigure(new_list)
+
+    def in_child() -> None:
+        connector = one.masters.connector
+        assert connector.own_states().keys() == {0, 1, 3}
+        assert connector.states[2].left_at > 0
+        if isinstance(one, FastRedlock):
+            lock = one.acquire("r", TTL)
+            assert lock
+            assert lock.release()
+
+    assert exit_code(fork_child(in_child)) == 0
     nothing_left(masters)
