@@ -48,8 +48,9 @@ class ShardedRedlock(Sharding[FastRedlock]):
     passwords and ``key_prefix`` do not matter.
 
     **Adding, removing or renaming a group moves resources.** Holders by the old map are not seen by the new
-    map. Stop all processes that use the old map, wait ``max_ttl`` seconds (or until all locks are released),
-    then start the new processes. docs/scaling.md has a procedure without a stop.
+    map. ``joint_with`` is the old map: a resource that moves needs a quorum of its old group and of its new
+    group, all other resources need what they need now. Change all processes to it, wait 2 * ``max_ttl``
+    seconds, then change all processes to the new map alone; docs/scaling.md has the steps.
 
     Options are those of [`FastRedlock`][], the same for every group. All times are in seconds. Raises
     ConfigError for bad settings, before any I/O. Source: rendezvous hashing, Thaler and Ravishankar, 1998;
@@ -63,11 +64,14 @@ class ShardedRedlock(Sharding[FastRedlock]):
     Args:
         groups: A dict of groups by name, each a list of masters as for [`FastRedlock`][]; or a list of such
             lists.
+        joint_with: The groups before a change, as ``groups``; None: there is no change.
     """
 
     @takes_only("groups", "lists of masters")
-    def __init__(self, groups: Groups, **options: Unpack[ClientOptions]) -> None:
-        super().__init__(groups, FastRedlock, options)
+    def __init__(
+        self, groups: Groups, *, joint_with: Groups | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        super().__init__(groups, FastRedlock, options, joint_with)
 
     def lock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[LockOptions[Lock]]
@@ -208,8 +212,10 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     """[`ShardedRedlock`][] for asyncio, with the same arguments, warnings and methods."""
 
     @takes_only("groups", "lists of masters")
-    def __init__(self, groups: Groups, **options: Unpack[ClientOptions]) -> None:
-        super().__init__(groups, AsyncFastRedlock, options)
+    def __init__(
+        self, groups: Groups, *, joint_with: Groups | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        super().__init__(groups, AsyncFastRedlock, options, joint_with)
 
     def lock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncLockOptions[AsyncLock]]

@@ -7,7 +7,7 @@ a new group takes its share from all other groups, and no resource moves between
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
@@ -30,29 +30,38 @@ Client = TypeVar("Client", bound=BaseClient)
 class Sharding(Generic[Client]):
     """Base of the sharded clients: the groups, and the methods that need no waiting."""
 
-    def __init__(self, groups: Groups, client: Callable[..., Client], options: ClientOptions) -> None:
-        checked = check_groups(groups)
-        if options.get("joint_with") is not None:
-            raise ConfigError("joint_with is an option of clients of one group of masters only")
-        self._clients = {name: client(masters, **options) for name, masters in checked.items()}
-        self._hashes = {name: hash_of(name) for name in checked}
+    def __init__(
+        self,
+        groups: Groups,
+        client: Callable[..., Client],
+        options: ClientOptions,
+        joint_with: Groups | None = None,
+    ) -> None:
+        new = check_groups("groups", groups)
+        old = new if joint_with is None else check_groups("joint_with", joint_with)
+        #: The groups before the change, and after it.
+        self._maps = [{name: hash_of(name) for name in one} for one in (old, new)]
+        self._clients: dict[str, Client] = {}
+        for before, after in pairs(old, new):
+            name = named(before, after)
+            if name in self._clients:
+                raise ConfigError(f"joint_with: {name!r} is the name of a group, and of a move; rename the group")
+            joint = {} if old[before] == new[after] else {"joint_with": old[before]}
+            self._clients[name] = client(new[after], **options, **joint)
 
     def group_of(self, resource: str | bytes) -> str:
         """The name of the group that ``resource`` belongs to. No I/O; raises ConfigError.
 
-        It depends only on the groups' names. docs/scaling.md has the arithmetic.
+        It depends only on the groups' names. During a change it is the new group. docs/scaling.md has the
+        arithmetic.
         """
-        key = encoded("resource", resource)
-
-        def weight(name: str) -> bytes:
-            own = self._hashes[name].copy()
-            own.update(key)
-            return own.digest()
-
-        return max(self._hashes, key=weight)
+        return heaviest(self._maps[1], encoded("resource", resource))
 
     def health(self) -> dict[str, list[MasterHealth]]:
-        """The state of the masters as this client sees it, by the name of the group. No I/O, never raises."""
+        """The state of the masters as this client sees it, by the name of the group. No I/O, never raises.
+
+        During a change there are also the masters of resources that move, as "old -> new".
+        """
         return {name: client.health() for name, client in self._clients.items()}
 
     def __repr__(self) -> str:
@@ -64,14 +73,21 @@ class Sharding(Generic[Client]):
         every = [client.stats() for client in self._clients.values()]
         return Stats(*(sum(getattr(one, field.name) for one in every) for field in fields(Stats)))
 
+    def _name(self, resource: str | bytes) -> str:
+        """The name of the client of ``resource``."""
+        key = encoded("resource", resource)
+        before, after = self._maps
+        group = heaviest(after, key)
+        return named(heaviest(before, key), group) if before is not after else group
+
     def _client(self, resource: str | bytes) -> Client:
-        return self._clients[self.group_of(resource)]
+        return self._clients[self._name(resource)]
 
     def _common(self, resources: ListOf[Resource]) -> Client:
         """The client of the group of all ``resources``. ConfigError if there are several groups."""
         client = self._checked(None)
         check_resources(client, resources)
-        groups = {self.group_of(resource): resource for resource in resources}
+        groups = {self._name(resource): resource for resource in resources}
         if len(groups) > 1:
             by_group = ", ".join(
                 f"{quoted(resource)} to {name!r}" for name, resource in sorted(groups.items())
@@ -136,34 +152,61 @@ def hash_of(name: str) -> blake2b:
     return blake2b(key=key, digest_size=8, usedforsecurity=False)
 
 
-def check_groups(groups: Any) -> dict[str, list[Any]]:
+def heaviest(hashes: Mapping[str, blake2b], key: bytes) -> str:
+    """The name of the group that ``key`` belongs to."""
+
+    def weight(name: str) -> bytes:
+        own = hashes[name].copy()
+        own.update(key)
+        return own.digest()
+
+    return max(hashes, key=weight)
+
+
+def pairs(old: Collection[str], new: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The old and the new group of each resource that there may be.
+
+    A resource moves only to a group that was added, or from a group that was removed.
+    """
+    for before in old:
+        for after in new:
+            if before == after or before not in new or after not in old:
+                yield before, after
+
+
+def named(before: str, after: str) -> str:
+    """The name of the client of the resources with these groups."""
+    return after if before == after else f"{before} -> {after}"
+
+
+def check_groups(option: str, groups: Any) -> dict[str, list[Any]]:
     """The masters of each group, sorted by the group's name. ConfigError for a server in two groups."""
     found: dict[str, list[Any]] = {}
     owners: dict[Any, str] = {}
-    for name, masters, targets in named_groups(groups):
+    for name, masters, targets in named_groups(option, groups):
         for target in targets:
             other = owners.setdefault(target.address, name)
             if other != name or name in found:
-                raise ConfigError(f"groups: {target.name} is in two groups; each needs masters of its own")
+                raise ConfigError(f"{option}: {target.name} is in two groups; each needs masters of its own")
         found[name] = list(masters)
     if not found:
-        raise ConfigError("groups must have at least one group of masters")
+        raise ConfigError(f"{option} must have at least one group of masters")
     return dict(sorted(found.items()))
 
 
-def named_groups(groups: Any) -> Iterator[tuple[str, list[Any], list[Target]]]:
+def named_groups(option: str, groups: Any) -> Iterator[tuple[str, list[Any], list[Target]]]:
     """The name, the masters as passed by the caller, and the targets of each group."""
     if isinstance(groups, Mapping):
         for name, masters in groups.items():
-            if not isinstance(name, str) or not encoded("groups: a name", name):
-                raise ConfigError(f"groups: a name must be a str and not empty, not {name!r}")
-            yield name, masters, targets_of(f"groups[{name!r}]", masters)
+            if not isinstance(name, str) or not encoded(f"{option}: a name", name):
+                raise ConfigError(f"{option}: a name must be a str and not empty, not {name!r}")
+            yield name, masters, targets_of(f"{option}[{name!r}]", masters)
     elif isinstance(groups, Sequence) and not isinstance(groups, (str, bytes)):
         for number, masters in enumerate(groups):
-            targets = targets_of(f"groups[{number}]", masters)
+            targets = targets_of(f"{option}[{number}]", masters)
             yield ",".join(sorted(":".join(map(str, one.address)) for one in targets)), masters, targets
     else:
-        raise ConfigError(f"groups must be a list of lists, or a dict of lists, not {type(groups).__name__}")
+        raise ConfigError(f"{option} must be a list of lists, or a dict of lists, not {type(groups).__name__}")
 
 
 def targets_of(where: str, masters: Any) -> list[Target]:

@@ -278,37 +278,54 @@ def test_closed(sharded: MakeSharded, groups: dict[str, Masters]) -> None:
 # --- another map ------------------------------------------------------------------------------------
 
 
-def test_a_map_is_changed_while_clients_run(sharded: MakeSharded, groups: dict[str, Masters]) -> None:
-    """docs/scaling.md: those who hold both places exclude those of the old map and those of the new."""
-    urls = {name: masters.urls for name, masters in groups.items()}
-    old, new = sharded({"five": urls["five"]}), sharded(urls)
-    moved = next(name for name in NAMES if new.client.group_of(name) == "three")
-    stays = next(name for name in NAMES if new.client.group_of(name) == "five")
-
-    def both(name: str) -> list[tuple[Plain, Any]]:
-        """The old place first, then the new one; nothing where either is taken."""
-        held: list[tuple[Plain, Any]] = []
-        for c in [old] if old.client.group_of(name) == new.client.group_of(name) else [old, new]:
-            lock = c.acquire(name, TTL, blocking=False)
-            if lock is None:
-                release(held)
-                return []
-            held.append((c, lock))
-        return held
-
-    def release(held: list[tuple[Plain, Any]]) -> None:
-        for c, lock in held:
-            assert c.wait(lock.release()) is True
-
-    for name, places in ((moved, 2), (stays, 1)):
-        held = both(name)
-        assert len(held) == places
+@pytest.mark.parametrize("adds", [True, False], ids=["a group is added", "a group is removed"])
+def test_a_map_is_changed_while_clients_run(
+    sharded: MakeSharded, groups: dict[str, Masters], raw: Raw, adds: bool
+) -> None:
+    """docs/scaling.md: a client of both maps excludes clients of the old map and clients of the new map."""
+    two = {name: masters.urls for name, masters in groups.items()}
+    one = {"five": two["five"]}
+    maps = (one, two) if adds else (two, one)
+    old, new = sharded(maps[0]), sharded(maps[1])
+    joint = sharded(maps[1], joint_with=maps[0])
+    by_two = new if adds else old
+    moved = next(name for name in NAMES if by_two.client.group_of(name) == "three")
+    stays = next(name for name in NAMES if by_two.client.group_of(name) == "five")
+    assert joint.client.group_of(moved) == new.client.group_of(moved)
+    for name, places in ((moved, 8), (stays, 5)):
+        lock = joint.acquire(name, TTL)
+        eventually(lambda name=name: keys_of(groups, raw, name) == places, "all masters granted")
         assert [c.acquire(name, TTL, blocking=False) for c in (old, new)] == [None, None]
-        release(held)
+        assert joint.wait(lock.release()) is True
         for c in (old, new):
             [alone] = taken(c, [name])
-            assert both(name) == []
-            release([(c, alone)])
+            assert joint.acquire(name, TTL, blocking=False) is None
+            assert c.wait(alone.release()) is True
+            eventually(lambda name=name: keys_of(groups, raw, name) == 0, "no key is left")
+
+
+def keys_of(groups: dict[str, Masters], raw: Raw, name: str) -> int:
+    return sum(int(master.exists(name)) for masters in groups.values() for master in raw(masters))
+
+
+def test_a_resource_that_moves_needs_both_groups(sharded: MakeSharded, groups: dict[str, Masters]) -> None:
+    two = {name: masters.urls for name, masters in groups.items()}
+    joint = sharded(two, joint_with={"five": two["five"]}, node_timeout=0.2, connect_timeout=0.2)
+    [moved], [stays] = of(joint.client, "three", 1), of(joint.client, "five", 1)
+    down(groups["three"])
+    assert joint.acquire(stays, TTL)
+    with pytest.raises(QuorumUnavailable):
+        joint.acquire(moved, TTL)
+
+
+def test_a_batch_over_groups_that_change(sharded: MakeSharded, groups: dict[str, Masters]) -> None:
+    two = {name: masters.urls for name, masters in groups.items()}
+    joint = sharded(two, joint_with={"five": two["five"]})
+    locks = taken(joint, NAMES)
+    old = sharded({"five": two["five"]})
+    assert [old.acquire(name, TTL, blocking=False) for name in NAMES] == [None] * len(NAMES)
+    assert joint.wait(joint.client.extend_many(locks)) == [True] * len(NAMES)
+    assert joint.wait(joint.client.release_many(locks)) == [True] * len(NAMES)
 
 
 # --- cancelled --------------------------------------------------------------------------------------
