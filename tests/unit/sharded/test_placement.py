@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from redlock_fast import ClientClosed, ConfigError, ShardedRedlock
+from redlock_fast.sharded.placement import hash_of, heaviest, pairs
 
 RESOURCES = [f"orders:{number}" for number in range(4000)]
 
@@ -283,7 +284,43 @@ def test_closed() -> None:
             call()
 
 
-def test_the_masters_of_a_group_are_not_changed_by_a_second_list() -> None:
-    """It would be the same list for all groups."""
-    with pytest.raises(ConfigError, match="joint_with is an option of clients of one group"):
-        ShardedRedlock(GROUPS, joint_with=GROUPS[0])
+# --- a change of the groups ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("old", "new"), [("ab", "abc"), ("abc", "ab"), ("abc", "abd"), ("ab", "cd"), ("a", "a")])
+def test_every_resource_has_a_client_during_a_change(old: str, new: str) -> None:
+    """A resource whose group stays needs this group alone; any other needs its old group and its new group."""
+    hashes = [{name: hash_of(name) for name in names} for names in (old, new)]
+    moves = Counter[tuple[str, str]]()
+    for resource in RESOURCES:
+        before, after = (heaviest(one, resource.encode()) for one in hashes)
+        moves[before, after] += 1
+    assert set(moves) == set(pairs(old, new)), "no client is missing, and none is idle"
+
+
+def test_names_of_clients_during_a_change() -> None:
+    client = ShardedRedlock(
+        {"a": ["redis://a"], "c": ["redis://c"]},
+        joint_with={"a": ["redis://a"], "b": ["redis://b"]},
+    )
+    assert sorted(client.health()) == ["a", "a -> c", "b -> a", "b -> c"]
+    assert {client.group_of(resource) for resource in RESOURCES} == {"a", "c"}
+
+
+def test_bad_maps_of_a_change() -> None:
+    good: Any = {"a": ["redis://a"]}
+    refused(lambda: ShardedRedlock(good, joint_with={}), "joint_with must have at least one group")
+    refused(lambda: ShardedRedlock(good, joint_with="a"), "joint_with must be a list of lists")  # type: ignore[arg-type]
+    twice: Any = {"a": ["redis://a"], "b": ["redis://a"]}
+    refused(lambda: ShardedRedlock(good, joint_with=twice), "joint_with: a:6379/0 is in two groups")
+    odd: Any = {"b": ["redis://b"], "a -> b": ["redis://c"]}
+    refused(lambda: ShardedRedlock(odd, joint_with=good | {"a -> b": ["redis://c"]}), "is the name of a group")
+
+
+def test_resources_of_one_multilock_move_together() -> None:
+    """Both belong to the new group c, but they come from different groups: one exchange cannot lock both."""
+    old: Any = {"a": ["redis://a"], "b": ["redis://b"]}
+    client = ShardedRedlock({**old, "c": ["redis://c"]}, joint_with=old)
+    before = ShardedRedlock(old)
+    by_group = {before.group_of(one): one for one in RESOURCES if client.group_of(one) == "c"}
+    refused(lambda: client.multilock(list(by_group.values())), "one group of masters", "a -> c", "b -> c")
