@@ -114,11 +114,16 @@ class DropInOptions(TypedDict, total=False):
     clock: Clock
 
 
-class ClientOptions(DropInOptions, total=False):
-    """The settings of a client beside its masters. [`FastRedlock`][] describes them."""
+class GroupOptions(DropInOptions, total=False):
+    """The settings of a sharded client beside its groups. [`FastRedlock`][] describes them."""
 
     ttl: float
     owner: str | None
+
+
+class ClientOptions(GroupOptions, total=False):
+    """The settings of a client beside its masters. [`FastRedlock`][] describes them."""
+
     joint_with: ListOf[Master] | None
 
 
@@ -211,6 +216,7 @@ __all__ = [
     "Decide",
     "DropInOptions",
     "EngineName",
+    "GroupOptions",
     "Groups",
     "IfTaken",
     "KindOptions",

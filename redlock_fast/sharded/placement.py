@@ -18,7 +18,7 @@ from ..locks.client_base import BaseClient
 from ..locks.config import check_masters
 from ..locks.lock_state import LockState
 from ..locks.many import check_resources
-from ..locks.options import ClientOptions, Groups, ListOf, Resource
+from ..locks.options import GroupOptions, Groups, ListOf, Resource
 from ..masters.address import Target
 from ..masters.health import MasterHealth
 from ..masters.stats import Stats
@@ -34,7 +34,7 @@ class Sharding(Generic[Client]):
         self,
         groups: Groups,
         client: Callable[..., Client],
-        options: ClientOptions,
+        options: GroupOptions,
         joint_with: Groups | None = None,
     ) -> None:
         new = check_groups("groups", groups)
@@ -45,7 +45,9 @@ class Sharding(Generic[Client]):
         for before, after in pairs(old, new):
             name = named(before, after)
             if name in self._clients:
-                raise ConfigError(f"joint_with: {name!r} is the name of a group, and of a move; rename the group")
+                raise ConfigError(
+                    f"joint_with: {name!r} is the name of a group, and of a move; rename the group"
+                )
             joint = {} if old[before] == new[after] else {"joint_with": old[before]}
             self._clients[name] = client(new[after], **options, **joint)
 
@@ -206,7 +208,9 @@ def named_groups(option: str, groups: Any) -> Iterator[tuple[str, list[Any], lis
             targets = targets_of(f"{option}[{number}]", masters)
             yield ",".join(sorted(":".join(map(str, one.address)) for one in targets)), masters, targets
     else:
-        raise ConfigError(f"{option} must be a list of lists, or a dict of lists, not {type(groups).__name__}")
+        raise ConfigError(
+            f"{option} must be a list of lists, or a dict of lists, not {type(groups).__name__}"
+        )
 
 
 def targets_of(where: str, masters: Any) -> list[Target]:

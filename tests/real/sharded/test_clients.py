@@ -294,14 +294,14 @@ def test_a_map_is_changed_while_clients_run(
     assert joint.client.group_of(moved) == new.client.group_of(moved)
     for name, places in ((moved, 8), (stays, 5)):
         lock = joint.acquire(name, TTL)
-        eventually(lambda name=name: keys_of(groups, raw, name) == places, "all masters granted")
+        eventually(lambda: keys_of(groups, raw, name) == places, "all masters granted")  # noqa: B023
         assert [c.acquire(name, TTL, blocking=False) for c in (old, new)] == [None, None]
         assert joint.wait(lock.release()) is True
         for c in (old, new):
             [alone] = taken(c, [name])
             assert joint.acquire(name, TTL, blocking=False) is None
             assert c.wait(alone.release()) is True
-            eventually(lambda name=name: keys_of(groups, raw, name) == 0, "no key is left")
+            eventually(lambda: keys_of(groups, raw, name) == 0, "no key is left")  # noqa: B023
 
 
 def keys_of(groups: dict[str, Masters], raw: Raw, name: str) -> int:

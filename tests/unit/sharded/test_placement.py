@@ -287,9 +287,11 @@ def test_closed() -> None:
 # --- a change of the groups ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("old", "new"), [("ab", "abc"), ("abc", "ab"), ("abc", "abd"), ("ab", "cd"), ("a", "a")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("ab", "abc"), ("abc", "ab"), ("abc", "abd"), ("ab", "cd"), ("a", "a")]
+)
 def test_every_resource_has_a_client_during_a_change(old: str, new: str) -> None:
-    """A resource whose group stays needs this group alone; any other needs its old group and its new group."""
+    """A resource that stays needs its group alone; any other needs its old group and its new group."""
     hashes = [{name: hash_of(name) for name in names} for names in (old, new)]
     moves = Counter[tuple[str, str]]()
     for resource in RESOURCES:
@@ -314,7 +316,9 @@ def test_bad_maps_of_a_change() -> None:
     twice: Any = {"a": ["redis://a"], "b": ["redis://a"]}
     refused(lambda: ShardedRedlock(good, joint_with=twice), "joint_with: a:6379/0 is in two groups")
     odd: Any = {"b": ["redis://b"], "a -> b": ["redis://c"]}
-    refused(lambda: ShardedRedlock(odd, joint_with=good | {"a -> b": ["redis://c"]}), "is the name of a group")
+    refused(
+        lambda: ShardedRedlock(odd, joint_with=good | {"a -> b": ["redis://c"]}), "is the name of a group"
+    )
 
 
 def test_resources_of_one_multilock_move_together() -> None:
