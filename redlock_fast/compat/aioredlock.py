@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from .. import AsyncFastRedlock, AsyncLock, LockLost, QuorumUnavailable
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError
-from ..locks.options import ClientOptions
+from ..locks.options import FastRedlockOptions
 from ..wire.text import quoted
 from ._clients import client_of
 from ._names import encodable
@@ -108,7 +108,7 @@ class Aioredlock:
         retry_delay_min: float = 0.1,
         retry_delay_max: float = 0.3,
         internal_lock_timeout: float = 10.0,
-        **options: Unpack[ClientOptions],
+        **options: Unpack[FastRedlockOptions],
     ) -> None:
         retry = Retry(retry_delay_min, retry_delay_max, retry_count)
         self.internal_lock_timeout = internal_lock_timeout

@@ -13,7 +13,7 @@ from .. import TooManyExtensions as OurTooManyExtensions
 from ..errors import ConfigError, reduced
 from ..locks.client_base import BaseClient
 from ..locks.decorated import check_plain
-from ..locks.options import ClientOptions
+from ..locks.options import FastRedlockOptions
 from ._clients import shared, shared_aio
 from ._errors import translated
 
@@ -82,7 +82,7 @@ class _Settings:
         num_extensions: int = _NUM_EXTENSIONS,
         context_manager_blocking: bool = True,
         context_manager_timeout: float = -1,
-        **options: Unpack[ClientOptions],
+        **options: Unpack[FastRedlockOptions],
     ) -> None:
         if not context_manager_blocking and context_manager_timeout != -1:
             raise ConfigError("context_manager_timeout must be -1 where context_manager_blocking is False")

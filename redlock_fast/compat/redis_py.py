@@ -23,7 +23,7 @@ from ..errors import ConfigError
 from ..locks.client_base import BaseClient
 from ..locks.config import check_masters
 from ..locks.lock_state import LockState
-from ..locks.options import ClientOptions
+from ..locks.options import FastRedlockOptions
 from ..wire.text import quoted
 from ._clients import shared, shared_aio
 from ._errors import Dictionary, translated
@@ -366,7 +366,7 @@ class AsyncQuorumLock(_Settings):
             self._left(trouble, error)
 
 
-def lock_class(masters: Iterable[Any], **options: Unpack[ClientOptions]) -> type[QuorumLock]:
+def lock_class(masters: Iterable[Any], **options: Unpack[FastRedlockOptions]) -> type[QuorumLock]:
     """A class for ``lock_class=`` of ``redis.Redis.lock`` and ``valkey.Valkey.lock``.
 
     ``masters``: URLs or clients. ``options``: options of FastRedlock. Raises ConfigError; no I/O.
@@ -379,13 +379,13 @@ def lock_class(masters: Iterable[Any], **options: Unpack[ClientOptions]) -> type
     return type("QuorumLock", (QuorumLock,), _checked(masters, options))
 
 
-def async_lock_class(masters: Iterable[Any], **options: Unpack[ClientOptions]) -> type[AsyncQuorumLock]:
+def async_lock_class(masters: Iterable[Any], **options: Unpack[FastRedlockOptions]) -> type[AsyncQuorumLock]:
     """[`lock_class`][] for ``redis.asyncio.Redis.lock`` and ``valkey.asyncio.Valkey.lock``."""
     return type("AsyncQuorumLock", (AsyncQuorumLock,), _checked(masters, options))
 
 
 def client_class(
-    masters: Iterable[Any], base: type[Any] | None = None, **options: Unpack[ClientOptions]
+    masters: Iterable[Any], base: type[Any] | None = None, **options: Unpack[FastRedlockOptions]
 ) -> type[Any]:
     """A subclass of ``base`` (None: ``redis.Redis``) whose ``lock()`` is over a quorum of ``masters``.
 
@@ -401,7 +401,7 @@ def client_class(
 
 
 def async_client_class(
-    masters: Iterable[Any], base: type[Any] | None = None, **options: Unpack[ClientOptions]
+    masters: Iterable[Any], base: type[Any] | None = None, **options: Unpack[FastRedlockOptions]
 ) -> type[Any]:
     """[`client_class`][] for ``redis.asyncio.Redis``, or another ``base``."""
     return _client_class("redis.asyncio", base, async_lock_class(masters, **options))
@@ -437,7 +437,7 @@ def _client_class(library: str, base: type[Any] | None, kind: type[Any]) -> type
     return QuorumRedis
 
 
-def _checked(masters: Iterable[Any], options: ClientOptions) -> dict[str, Any]:
+def _checked(masters: Iterable[Any], options: FastRedlockOptions) -> dict[str, Any]:
     masters = tuple(masters)
     check_masters([spec.master for spec in master_specs(masters)])  # raises ConfigError early
     return {"masters": masters, "options": options, "__doc__": "A lock over a quorum of masters."}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError, MasterError, QuorumUnavailable, reduced
-from ..locks.options import ClientOptions
+from ..locks.options import FastRedlockOptions
 from ._clients import shared
 from ._masters import clients_of
 from ._names import encodable
@@ -60,7 +60,7 @@ class Redlock:
         connection_list: Iterable[Any],
         retry_count: int | None = None,
         retry_delay: float | None = None,
-        **options: Unpack[ClientOptions],
+        **options: Unpack[FastRedlockOptions],
     ) -> None:
         self.retry_count: int = retry_count or self.default_retry_count
         self.retry_delay: float = retry_delay or self.default_retry_delay

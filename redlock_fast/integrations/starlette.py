@@ -19,7 +19,7 @@ from typing import Any, Unpack
 
 from .. import AsyncFastRedlock, AsyncLock, FastRedlock
 from ..errors import ConfigError, needs
-from ..locks.options import AsyncLockOptions, ClientOptions, ListOf, Master, Resource
+from ..locks.options import AsyncLockOptions, FastRedlockOptions, ListOf, Master, Resource
 from .names import name_of
 from .refusals import ERRORS, refusal
 
@@ -34,7 +34,7 @@ STATE = "redlock"
 def lifespan(
     masters: ListOf[Master],
     own: Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]] | None = None,
-    **settings: Unpack[ClientOptions],
+    **settings: Unpack[FastRedlockOptions],
 ) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
     """The ``lifespan`` of an application: opens an AsyncFastRedlock at startup and closes it at shutdown.
 

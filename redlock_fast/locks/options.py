@@ -114,15 +114,15 @@ class DropInOptions(TypedDict, total=False):
     clock: Clock
 
 
-class GroupOptions(DropInOptions, total=False):
-    """The settings of a sharded client beside its groups. [`FastRedlock`][] describes them."""
+class ClientOptions(DropInOptions, total=False):
+    """The settings of every client, also of a sharded one. [`FastRedlock`][] describes them."""
 
     ttl: float
     owner: str | None
 
 
-class ClientOptions(GroupOptions, total=False):
-    """The settings of a client beside its masters. [`FastRedlock`][] describes them."""
+class FastRedlockOptions(ClientOptions, total=False):
+    """The settings of a client of one group of masters. [`FastRedlock`][] describes them."""
 
     joint_with: ListOf[Master] | None
 
@@ -216,7 +216,7 @@ __all__ = [
     "Decide",
     "DropInOptions",
     "EngineName",
-    "GroupOptions",
+    "FastRedlockOptions",
     "Groups",
     "IfTaken",
     "KindOptions",

@@ -15,7 +15,7 @@ from ..locks.options import (
     AsyncKindOptions,
     AsyncLockOptions,
     AsyncRLockOptions,
-    GroupOptions,
+    ClientOptions,
     Groups,
     IfTaken,
     KindOptions,
@@ -69,7 +69,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
 
     @takes_only("groups", "lists of masters")
     def __init__(
-        self, groups: Groups, *, joint_with: Groups | None = None, **options: Unpack[GroupOptions]
+        self, groups: Groups, *, joint_with: Groups | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         super().__init__(groups, FastRedlock, options, joint_with)
 
@@ -213,7 +213,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
 
     @takes_only("groups", "lists of masters")
     def __init__(
-        self, groups: Groups, *, joint_with: Groups | None = None, **options: Unpack[GroupOptions]
+        self, groups: Groups, *, joint_with: Groups | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         super().__init__(groups, AsyncFastRedlock, options, joint_with)
 

@@ -18,7 +18,7 @@ from ..locks.client_base import BaseClient
 from ..locks.config import check_masters
 from ..locks.lock_state import LockState
 from ..locks.many import check_resources
-from ..locks.options import GroupOptions, Groups, ListOf, Resource
+from ..locks.options import ClientOptions, Groups, ListOf, Resource
 from ..masters.address import Target
 from ..masters.health import MasterHealth
 from ..masters.stats import Stats
@@ -34,7 +34,7 @@ class Sharding(Generic[Client]):
         self,
         groups: Groups,
         client: Callable[..., Client],
-        options: GroupOptions,
+        options: ClientOptions,
         joint_with: Groups | None = None,
     ) -> None:
         new = check_groups("groups", groups)

@@ -29,8 +29,8 @@ Reports = set[tuple[str, int]]
 @pytest.mark.parametrize(
     ("method", "options", "lock"),
     [
-        (FastRedlock.__init__, types.ClientOptions, ""),
-        (AsyncFastRedlock.__init__, types.ClientOptions, ""),
+        (FastRedlock.__init__, types.FastRedlockOptions, ""),
+        (AsyncFastRedlock.__init__, types.FastRedlockOptions, ""),
         (FastRedlock.lock, types.LockOptions, "Lock"),
         (FastRedlock.rlock, types.RLockOptions, "RLock"),
         (FastRedlock.multilock, types.KindOptions, "Lock"),
