@@ -165,13 +165,13 @@ class ListCheck:
 
     def _compared(self, views: Sequence[View], of: Class, voters: dict[str, int]) -> Verdict:
         record = self._reference(views, list(voters.values()))
-        writes = [
-            (n, record.of(id))
+        repairs = {
+            n: record.of(id)
             for n, view in enumerate(views)
             if (id := self._to_repair(view, n, of, voters, record))
             and (view.record is None or self._outdated(views, view.record, record))
-        ]
-        waiting = {master for master, _ in writes}
+        }
+        waiting = repairs.keys()
         reasons = [self._unread(view) for view in views]
         for n, view in enumerate(views):
             if n in voters.values() or not view.readable:
@@ -186,15 +186,24 @@ class ListCheck:
                 reasons[n] = self._expects(view.record)
             else:
                 reasons[n] = _not_listed(record)
-        write = next((one for one in writes if views[one[0]].attached), None)
+        writable = _is_newest(views, record)
+        write = next((one for one in repairs.items() if writable and views[one[0]].attached), None)
         wrong = self._wrong(views, reasons, waiting)
         return Verdict(tuple(reasons), write, False, wrong, self._step_of(record), record.epoch)
 
     def _reference(self, views: Sequence[View], voters: Sequence[int]) -> Record:
-        """The record of most of these masters; of several, that of the latest epoch."""
-        records = [record for n in voters if (record := views[n].record) and record.in_force]
-        counts = Counter(record.terms for record in records)
-        return max(records, key=lambda record: (counts[record.terms], record.epoch))
+        """The record of the latest epoch; of several, that of most masters. Those that are connected count.
+
+        A phase of a change that a few masters have forbids what the phase before it allowed.
+        """
+        found = [
+            (view.attached, record)
+            for view in (views[n] for n in voters)
+            if (record := view.record) and record.in_force
+        ]
+        counts = Counter(record.terms for attached, record in found if attached)
+        newest = max(found, key=lambda one: (one[0], one[1].epoch, counts[one[1].terms]))
+        return newest[1]
 
     def _to_repair(self, view: View, master: int, of: Class, voters: dict[str, int], record: Record) -> str:
         """The id of a master that may get ``record``; "": it may not."""
@@ -212,9 +221,7 @@ class ListCheck:
             return not own.in_force
         if not own.in_force or own.epoch >= record.epoch:
             return False
-        same = sum(
-            1 << n for n, view in enumerate(views) if view.record and view.record.terms == record.terms
-        )
+        same = sum(1 << n for n, view in enumerate(views) if _has(view, record))
         return all((same & mask).bit_count() >= quorum(mask.bit_count()) for mask in self.lists)
 
     # --- no list is in force that the client's lists may be ---
@@ -322,6 +329,27 @@ class ListCheck:
                     f"masters: {first.name}: {reasons[refused[0]]}{'; ' + ADVICE if first.readable else ''}"
                 )
         return ""
+
+
+def _has(view: View, record: Record) -> bool:
+    """Whether a master has ``record`` now. What was read before it was disconnected may be out of date."""
+    return view.attached and view.record is not None and view.record.terms == record.terms
+
+
+def _is_newest(views: Sequence[View], record: Record) -> bool:
+    """Whether no master of its lists can have a later record: it may be written to masters that lost theirs.
+
+    A quorum of each list has it; or all masters of its lists are connected, and those with a record have it.
+    (Else the record of a step that ended could be written back: proof/phases.py.)
+    """
+    have = {view.id for view in views if _has(view, record)}
+    blank = {view.name for view in views if view.attached and view.readable and view.record is None}
+    for one in filter(None, (record.old, record.new)):
+        ids = {id for id, _ in one}
+        whole = all(id in have or address in blank for id, address in one)
+        if not whole and len(ids & have) < quorum(len(ids)):
+            return False
+    return True
 
 
 def _proposed(views: Sequence[View]) -> Record | None:

@@ -231,7 +231,7 @@ def test_a_later_epoch_is_copied_from_a_quorum_only() -> None:
     old, later = steady(*THREE), steady(*THREE, epoch=7)
     assert CHECK_3.judge(found(later, later, old)).write == (2, later.of(first_id("m2")))
     assert CHECK_3.judge(found(later, old, old)).write is None
-    assert CHECK_3.judge(found(later, old, None)).write == (2, later.of(first_id("m2")))
+    assert CHECK_3.judge(found(later, old, None)).write is None, "one master alone may be hostile"
 
 
 def test_a_hostile_minority_changes_no_other_vote() -> None:
@@ -260,6 +260,32 @@ def test_the_steps_of_a_change() -> None:
     wrong = joint.judge(found(*[steady(*THREE)] * 5)).wrong
     assert "it expects the masters m0, m1, m2 (epoch 1)" in wrong
     assert "joint in the change from m0, m1, m2 to m0" in CHECK_5.judge(found(*[both] * 5)).wrong
+
+
+def changed(steps: tuple[str, ...], epoch: int, toward: str = "") -> Record:
+    """The record of a change from the masters 0, 1, 2 to 0, 1, 3."""
+    return Record("", epoch, TTL, steps, listed(0, 1, 2), listed(0, 1, 3), True, toward)
+
+
+def test_a_step_that_ended_is_not_written_back() -> None:
+    """Of the quorum that has the joint phase, one master lost its record. Phase 1 must not come back to it."""
+    phase_1, joint = changed(PHASE_1, 2), changed((JOINT,), 3, "new")
+    check = ListCheck((0b1011, 0b0111), TTL)  # by place in the views: 0, 1, 3 and 0, 1, 2
+    four = (0, 1, 2, 3)
+    lost = found(joint, None, phase_1, phase_1, masters=four)
+    verdict = check.judge(lost)
+    assert verdict.write is None
+    assert "lost its record" in verdict.reasons[1]
+    again = check.judge(found(joint, None, joint, joint, masters=four))
+    assert again.write == (1, joint.of(first_id(name(1))))
+
+
+def test_what_a_client_remembers_is_not_written_back() -> None:
+    """A client slept at the old list; its connection to the master 0 was cut when the joint phase began."""
+    old = ListCheck((0b111,), TTL)
+    views = found(changed(PHASE_1, 2), None, changed(PHASE_1, 2), masters=(0, 1, 2))
+    asleep = [replace(views[0], attached=False), *views[1:]]
+    assert old.judge(asleep).write is None
 
 
 def test_masters_of_no_list_do_not_count() -> None:
