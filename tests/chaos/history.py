@@ -64,6 +64,8 @@ class Hold:
     fence: int | None = None
     #: Of the worker's wall clock, in seconds, against our clock.
     skew: float = 0.0
+    #: The number of what was locked, where there are several.
+    resource: int = 0
 
     @property
     def deadline(self) -> float:
@@ -108,7 +110,10 @@ def read(path: Path) -> History:
         if what == "grant":
             token = bytes.fromhex(line["token"])
             stated = [(at, line["deadline"])]
-            hold = Hold(path.stem, token, at, stated, skew=line["skew"], fence=line["fence"])
+            resource = line.get("resource", 0)
+            hold = Hold(
+                path.stem, token, at, stated, skew=line["skew"], fence=line["fence"], resource=resource
+            )
             open_holds[who] = hold
             history.holds.append(hold)
             continue

@@ -34,9 +34,7 @@ def run(schedule: Schedule, server: str, folder: Path, seconds: float = SECONDS,
     if schedule.settings.clocks and clocks.COMPILER is None:
         pytest.skip("no C compiler for the clocks")
     pairs = contending(list(SCHEDULES).index(schedule.name))
-    verdict = run_schedule(
-        schedule, Topology(pairs, server, seconds=seconds, seed=seed), folder, GENEROUS
-    )
+    verdict = run_schedule(schedule, Topology(pairs, server, seconds=seconds, seed=seed), folder, GENEROUS)
     print(f"seed {seed}, {server}: {verdict}")
     return verdict
 

@@ -89,19 +89,19 @@ class Tasks:
     async def do(self, call: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         return await call(*args)
 
-    def _in_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def in_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def connect(self) -> bool:
-        return bool(self._in_loop(self.client.connect(LONGEST)).result())
+        return bool(self.in_loop(self.client.connect(LONGEST)).result())
 
     def start(self, holders: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:
-        self._holders = [self._in_loop(holder()) for holder in holders]
+        self._holders = [self.in_loop(holder()) for holder in holders]
 
     def end(self) -> None:
         for holder in self._holders:
             holder.result()
-        self._in_loop(self.client.close()).result()
+        self.in_loop(self.client.close()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._runner.close()
@@ -119,7 +119,6 @@ def options(setting: dict[str, Any]) -> dict[str, Any]:
         "connect_timeout": 0.5,
         "socket_timeout": 1.0,
         "retry": Retry(min_delay=0.003, max_delay=0.05),
-        "check_masters": "off",
         **setting["options"],
     }
 

@@ -21,13 +21,15 @@ STUCK = 60.0
 class Worker:
     """One process; ``name`` is its journal's."""
 
-    def __init__(self, name: str, setting: dict[str, Any], environment: dict[str, str]) -> None:
+    def __init__(
+        self, name: str, setting: dict[str, Any], environment: dict[str, str], module: str = "chaos.worker"
+    ) -> None:
         self.name = name
         self.history = Path(setting["journal"])
         self.result: dict[str, Any] = {}
         path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "chaos.worker", json.dumps({"name": name, **setting})],
+            [sys.executable, "-m", module, json.dumps({"name": name, **setting})],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -268,7 +268,7 @@ def changed(steps: tuple[str, ...], epoch: int, toward: str = "") -> Record:
 
 
 def test_a_step_that_ended_is_not_written_back() -> None:
-    """Of the quorum that has the joint phase, one master lost its record. Phase 1 must not come back to it."""
+    """One of the quorum that has the joint phase lost its record. Phase 1 must not come back to it."""
     phase_1, joint = changed(PHASE_1, 2), changed((JOINT,), 3, "new")
     check = ListCheck((0b1011, 0b0111), TTL)  # by place in the views: 0, 1, 3 and 0, 1, 2
     four = (0, 1, 2, 3)
@@ -281,7 +281,7 @@ def test_a_step_that_ended_is_not_written_back() -> None:
 
 
 def test_what_a_client_remembers_is_not_written_back() -> None:
-    """A client slept at the old list; its connection to the master 0 was cut when the joint phase began."""
+    """A client slept at the old list; its connection to master 0 was cut when the joint phase began."""
     old = ListCheck((0b111,), TTL)
     views = found(changed(PHASE_1, 2), None, changed(PHASE_1, 2), masters=(0, 1, 2))
     asleep = [replace(views[0], attached=False), *views[1:]]
