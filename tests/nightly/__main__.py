@@ -14,7 +14,7 @@ import time
 
 from tests.support.records import ROOT, Record, Records, commit, table, today
 
-#: The target of each part, with its variables. The matrix comes first: it says what the versions are good for.
+#: The target of each part, with its variables.
 PARTS = {
     "matrix": ("matrix",),
     "proof": ("proof",),

@@ -1,7 +1,7 @@
 """``python -m tests.versions.roots FOLDER``: Debian systems with versions that this machine does not have.
 
-As root. FOLDER/trixie and FOLDER/sid come from Debian's mirror, with the settings that apt and pip have on this
-machine. A Python without the GIL is built from Debian's source package, with one worker for each core.
+As root. FOLDER/trixie and FOLDER/sid come from Debian's mirror, with the settings of apt and pip on this
+machine. A Python without the GIL is built from Debian's source package: some six minutes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ TOOLS = ("ca-certificates", "gcc", "libc6-dev", "make")
 SERVERS = ("redis-server", "valkey-server")
 #: What CPython's modules need.
 TO_BUILD = (
-    "dpkg-dev", "libbz2-dev", "libffi-dev", "liblzma-dev", "libncurses-dev", "libreadline-dev", "libsqlite3-dev",
-    "libssl-dev", "pkgconf", "uuid-dev", "xz-utils", "zlib1g-dev",
+    "dpkg-dev", "libbz2-dev", "libffi-dev", "liblzma-dev", "libncurses-dev", "libreadline-dev",
+    "libsqlite3-dev", "libssl-dev", "pkgconf", "uuid-dev", "xz-utils", "zlib1g-dev",
 )  # fmt: skip
 #: Of this machine, for the network of a root.
 COPIED = ("etc/hosts", "etc/resolv.conf", "etc/pip.conf", "etc/ssl/certs/ca-certificates.crt")
