@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from tests.shipping.places import copy_of_the_tree
-from tests.support.records import Records
+from tests.support.records import Records, commit
 
 from . import run
 from .combinations import combinations
@@ -50,11 +50,11 @@ def main() -> int:
             shutil.rmtree(folder / "tree", ignore_errors=True)
             folder.mkdir(parents=True, exist_ok=True)
             copy_of_the_tree(folder / "tree")
-        failed = 0
+        failed, tree = 0, commit()
         for one in chosen:
             if options.tests:
                 one = dataclasses.replace(one, tests=tuple(options.tests))
-            record = run.tried(one, inside, options.workers)
+            record = run.tried(one, inside, options.workers, tree)
             records.put(one.name, record)
             failed += not run.passed(record)
             print(f"{one.name:14} {run.summary(record)}", flush=True)

