@@ -138,7 +138,7 @@ def summary(record: Record) -> str:
 def rows(records: dict[str, Record]) -> list[str]:
     """The table of docs/versions.md."""
     names = sorted(records, key=natural)
-    cells = [(name, *(records[name][column] for column in COLUMNS)) for name in names]
+    cells = [(name, *(records[name].get(column, 0) for column in COLUMNS)) for name in names]
     return table(("tried", *COLUMNS), cells)
 
 
