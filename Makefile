@@ -13,7 +13,7 @@ UNTRACED = native or fork or child or test_helper_thread or test_rule_10_loop_mi
 RUNS ?= 200000
 STEPS ?= 50
 
-.PHONY: build test test-full lint docs coverage coverage-native simulate proof mutants chaos soak fuzz fuzz-guided asan tsan thread-safety bench bench-quick wheel others clean
+.PHONY: build test test-full lint docs coverage coverage-native simulate proof mutants chaos soak fuzz fuzz-guided asan tsan thread-safety bench bench-quick wheel others matrix matrix-roots nightly clean
 
 build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test,types]'
@@ -77,6 +77,15 @@ soak:  ## every kind of lock against its model, STEPS times as many steps as in 
 
 others:  ## the lock tests of other libraries against the drop-ins. FOLDER=their source archives, ARGS='--download'
 	$(PYTHON) -m tests.others "$(FOLDER)" $(ARGS)
+
+matrix:  ## tests and demo on each version at hand, into docs/. ROOTS=FOLDER of matrix-roots, ARGS='--list', '--only NAME'
+	$(PYTHON) -m tests.versions $(if $(ROOTS),--roots "$(ROOTS)") $(ARGS)
+
+matrix-roots:  ## Debian systems with more versions, below ROOTS=FOLDER: as root, needs debootstrap
+	$(PYTHON) -m tests.versions.roots "$(ROOTS)"
+
+nightly:  ## all that takes a night, into docs/. PARTS='fuzz soak SECONDS=600 STEPS=10' for some of it; ROOTS= for the matrix
+	$(PYTHON) -m tests.nightly $(PARTS) $(if $(ROOTS),"ROOTS=$(ROOTS)")
 
 bench:  ## against the C floor and the peers, into docs/; some 20 minutes. ARGS='--only threads' for a part
 	$(PYTHON) benchmarks/compare.py $(ARGS)

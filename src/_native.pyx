@@ -216,12 +216,15 @@ cdef inline object at(object column, Py_ssize_t row):
 @cython.final
 cdef class _TlsSocket:
     cdef object sock
+    cdef object move  # tls_errors.move
     cdef object interrupt  # raised by a signal handler while bytes moved; the caller re-raises it
     cdef unsigned long thread  # the thread that moves bytes now
     cdef hub_transport transport
 
     def __cinit__(self, sock):
-        self.sock = sock
+        from .tls_errors import move
+
+        self.sock, self.move = sock, move
         self.transport.send = tls_send
         self.transport.receive = tls_receive
         self.transport.context = <void *> self
@@ -252,7 +255,7 @@ cdef ssize_t tls_send(void *context, const char *data, size_t size) noexcept wit
     cdef _TlsSocket tls = <_TlsSocket> context
     tls.thread = PyThread_get_thread_ident()
     try:
-        return tls.sock.send(data[:size])
+        return tls.move(tls.sock.send, data[:size])
     except BaseException as error:
         return tls.failed(error)
     finally:
@@ -263,7 +266,7 @@ cdef ssize_t tls_receive(void *context, char *data, size_t size) noexcept with g
     cdef _TlsSocket tls = <_TlsSocket> context
     tls.thread = PyThread_get_thread_ident()
     try:
-        return tls.sock.recv_into(PyMemoryView_FromMemory(data, size, PyBUF_WRITE))
+        return tls.move(tls.sock.recv_into, PyMemoryView_FromMemory(data, size, PyBUF_WRITE))
     except BaseException as error:
         return tls.failed(error)
     finally:

@@ -53,18 +53,9 @@ def acquire(
     try:
         if first is None and retry_loop.others_first() and not (yield from retry_loop.queue()):
             return retry_loop.failure
-        while True:
-            attempt = first or start_attempt(policy, retry_loop.lock_kind, ttl, retry_loop.token)
-            first = None
-            votes, lease = yield from ask(attempt, retry_loop)
-            if lease is not None:
-                on_granted(lease)
-                return lease
-            if retry_loop.exhausted(votes, attempt.start):
-                break
-            yield from retry_loop.roll_back()
-            if not (yield from retry_loop.wait(votes)):
-                break
+        lease = yield from _attempts(retry_loop, ttl, on_granted, first)
+        if lease is not None:
+            return lease
         yield from retry_loop.undo()
         return retry_loop.failure
     except BaseException as error:
@@ -72,6 +63,28 @@ def acquire(
         raise
     finally:
         retry_loop.leave()
+
+
+def _attempts(
+    retry_loop: RetryLoop, ttl: float, on_granted: Callable[[Lease], None], first: Attempt | None
+) -> Generator[Effect, list[Votes], Lease | None]:
+    """Make attempts until one gets a lease. None: the last one is not undone yet.
+
+    The caller's ``try`` protects this, and has no loop: where a turn ends with a condition, CPython 3.13 and
+    3.14 may run a signal handler, and a ``try`` around the loop in one function does not catch its exception.
+    """
+    while True:
+        attempt = first or start_attempt(retry_loop.policy, retry_loop.lock_kind, ttl, retry_loop.token)
+        first = None
+        votes, lease = yield from ask(attempt, retry_loop)
+        if lease is not None:
+            on_granted(lease)
+            return lease
+        if retry_loop.exhausted(votes, attempt.start):
+            return None
+        yield from retry_loop.roll_back()
+        if not (yield from retry_loop.wait(votes)):
+            return None
 
 
 def ask(

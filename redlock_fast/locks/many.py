@@ -39,13 +39,7 @@ def acquire_many(
         core.check_open()
     held: list[Lease | None] = []
     try:
-        for part in batches.parts(keys):
-            undecided = yield from batches.acquire(core.policy, keys[part], ttl, held)
-            if undecided is not None:
-                core.client_state.counts.unavailable += 1
-                number, votes = undecided
-                resource = resources[part.start + number]
-                raise core.acquire_error(resource, LockKind(keys[0]), AcquireFailure(votes, True, 1))
+        yield from _acquire_parts(core, resources, keys, ttl, held)
         _check_time(core, held)
         refused = held.count(None)
         if core.plain_locks:
@@ -58,6 +52,23 @@ def acquire_many(
     except BaseException as error:
         yield from undo_after(error, batches.undo_leases([lease for lease in held if lease is not None]))
         raise
+
+
+def _acquire_parts(
+    core: BaseClient, resources: ListOf[str | bytes], keys: list[bytes], ttl: float, held: list[Lease | None]
+) -> Generator[Effect, Any, None]:
+    """Make the attempts, and append the leases to ``held``. Raises QuorumUnavailable.
+
+    The caller's ``try`` protects this, and has no loop: where a turn ends with a condition, CPython 3.13 and
+    3.14 may run a signal handler, and a ``try`` around the loop in one function does not catch its exception.
+    """
+    for part in batches.parts(keys):
+        undecided = yield from batches.acquire(core.policy, keys[part], ttl, held)
+        if undecided is not None:
+            core.client_state.counts.unavailable += 1
+            number, votes = undecided
+            resource = resources[part.start + number]
+            raise core.acquire_error(resource, LockKind(keys[0]), AcquireFailure(votes, True, 1))
 
 
 def _locks_with_options(

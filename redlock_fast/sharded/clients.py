@@ -127,14 +127,24 @@ class ShardedRedlock(Sharding[FastRedlock]):
         parts = self._partition_resources(resources, ttl)
         locks: list[Lock | None] = [None] * len(resources)
         try:
-            for client, positions in parts.items():
-                granted = client.acquire_many([resources[position] for position in positions], ttl)
-                restore_order(locks, positions, granted)
+            self._acquire_parts(parts, resources, ttl, locks)
             check_alive(locks)
         except BaseException:
             self.release_many([lock for lock in locks if lock])
             raise
         return locks
+
+    def _acquire_parts(
+        self,
+        parts: dict[FastRedlock, list[int]],
+        resources: ListOf[Resource],
+        ttl: float | None,
+        locks: list[Lock | None],
+    ) -> None:
+        # A loop inside of the `try` would not be protected everywhere: see `locks/many.py`.
+        for client, positions in parts.items():
+            granted = client.acquire_many([resources[position] for position in positions], ttl)
+            restore_order(locks, positions, granted)
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
         """As [`FastRedlock.release_many`][], one group after the other."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ssl
+import typing
 from datetime import UTC, datetime
 from pathlib import Path
 
-import trustme
+import pytest
+
+if typing.TYPE_CHECKING:
+    import trustme
 
 LONG_AGO = {"not_before": datetime(2020, 1, 1, tzinfo=UTC), "not_after": datetime(2020, 1, 2, tzinfo=UTC)}
 
@@ -17,6 +21,7 @@ class Certificates:
     """
 
     def __init__(self, folder: Path) -> None:
+        trustme = pytest.importorskip("trustme")  # needs cffi, which not every Python has
         self.folder = folder
         ca, stranger = trustme.CA(), trustme.CA()
         self._write("ca", ca.private_key_pem, ca.cert_pem)

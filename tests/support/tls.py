@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 
-import trustme
+import pytest
 from support.scripted import Pair
 from support.waiting import DEADLINE, start
 
@@ -14,6 +14,7 @@ class Tls:
     """An authority and its certificate for localhost, for as many connections as one likes."""
 
     def __init__(self) -> None:
+        trustme = pytest.importorskip("trustme")  # needs cffi, which not every Python has
         authority = trustme.CA()
         self._server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert("localhost").configure_cert(self._server)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes  # noqa: F401  # libffi 3.8 opens its own file with the first import, and keeps it open
 import gc
 import json
 import logging

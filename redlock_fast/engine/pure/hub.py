@@ -95,15 +95,21 @@ class Hub:
         )
 
     def locked(self, step: Callable[..., T], *args: object) -> T:
-        """Calls ``step`` with the mutex."""
-        with self.mutex:
-            if self.torn:
-                self._recover()
-            try:
-                return step(*args)
-            except BaseException:
-                self.torn = True
-                raise
+        """Calls ``step`` with the mutex, which the thread does not have yet."""
+        try:
+            with self.mutex:
+                if self.torn:
+                    self._recover()
+                try:
+                    return step(*args)
+                except BaseException:
+                    self.torn = True
+                    raise
+        except BaseException:
+            # CPython 3.14 may run a signal handler after `with` has taken the mutex, before its block begins.
+            if self.mutex._is_owned():  # type: ignore[attr-defined]
+                self.mutex.release()
+            raise
 
     def interrupted(self) -> bool:
         """Whether the caller interrupted its own thread inside the hub: a signal handler, or a finalizer."""
@@ -400,14 +406,19 @@ class Hub:
         me = Waiter(self.generation)
         try:
             self._lead_exclusively(me)
-            while not (drained := self.locked(self._is_drained)) and (left := deadline - monotonic()) > 0:
-                self.round(me, min(left, LONGEST_WAIT))
-                if len(self.exclusive) > 1:
-                    break
+            drained = self._drain(me, deadline)
             self.wait(me)
             return drained
         finally:
             self.locked(self.leave, me)
+
+    def _drain(self, me: Waiter, deadline: float) -> bool:
+        # Not in the `try` of `drain`: CPython 3.13 and 3.14 do not protect the end of a loop's turn.
+        while not (drained := self.locked(self._is_drained)) and (left := deadline - monotonic()) > 0:
+            self.round(me, min(left, LONGEST_WAIT))
+            if len(self.exclusive) > 1:
+                break
+        return drained
 
     def _is_drained(self) -> bool:
         return all(channel.is_idle() for channel in self.channels)
@@ -432,32 +443,36 @@ class Hub:
 
     def _move(self, me: Waiter, connections: list[Connection], longest: float) -> Moved | None:
         """Sends, polls and receives, without the mutex. Returns None in a child of fork."""
-        timeout = min(longest, EXPECT_WITHIN) if self.expects_replies else longest
         try:
-            for connection in connections:
-                if connection.sending:
-                    self._send(connection)
-                if connection.failure:
-                    timeout = 0.0
-            poll = self.poller.poll
-            if timeout <= 0:
-                events = poll(0)
-            elif timeout <= EXPECT_WITHIN:
-                events = self.safe_points.wait_briefly(poll, timeout * 1000)
-            else:
-                events = self.safe_points.wait(poll, timeout * 1000)
-            if me.generation != self.generation:
-                return None  # the descriptors belong to other connections now
-            kicked = False
-            for fd, event in events:
-                readable = self.by_fd.get(fd)
-                if readable is None:
-                    kicked = True
-                elif event != select.POLLOUT and not readable.failure:
-                    readable.receive()
+            return self._move_bytes(me, connections, longest)
         except BaseException:
             self.torn = True
             raise
+
+    def _move_bytes(self, me: Waiter, connections: list[Connection], longest: float) -> Moved | None:
+        # Loops are not in the `try` of `_move`: CPython 3.13 and 3.14 do not protect the end of a turn.
+        timeout = min(longest, EXPECT_WITHIN) if self.expects_replies else longest
+        for connection in connections:
+            if connection.sending:
+                self._send(connection)
+            if connection.failure:
+                timeout = 0.0
+        poll = self.poller.poll
+        if timeout <= 0:
+            events = poll(0)
+        elif timeout <= EXPECT_WITHIN:
+            events = self.safe_points.wait_briefly(poll, timeout * 1000)
+        else:
+            events = self.safe_points.wait(poll, timeout * 1000)
+        if me.generation != self.generation:
+            return None  # the descriptors belong to other connections now
+        kicked = False
+        for fd, event in events:
+            readable = self.by_fd.get(fd)
+            if readable is None:
+                kicked = True
+            elif event != select.POLLOUT and not readable.failure:
+                readable.receive()
         return connections, bool(events), kicked
 
     def _send(self, connection: Connection) -> None:

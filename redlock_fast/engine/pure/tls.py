@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 
+from ..tls_errors import clear_errors
 from .connection import Connection
 
 
@@ -25,11 +27,27 @@ class TlsConnection(Connection):
     def send(self) -> None:
         self.in_change = True
         super().send()
+        if self.failure:
+            self._once_more(super().send)
         self.in_change = False
 
     def receive(self) -> None:
         self.in_change = True
-        super().receive()
-        while self.sock.pending() and not self.failure:  # poll does not show what the TLS layer holds
-            super().receive()
+        self._receive()
+        while not self.failure and self.sock.pending():  # poll does not show what the TLS layer holds
+            self._receive()
         self.in_change = False
+
+    def _receive(self) -> None:
+        super().receive()
+        if self.failure:
+            self._once_more(super().receive)
+
+    def _once_more(self, method: Callable[[], None]) -> None:
+        """The failure may be that of another TLS socket of this thread: see ``tls_errors``."""
+        failure, self.failure = self.failure, ""
+        clear_errors()
+        method()
+        if self.failure:
+            self.failure = failure
+            clear_errors()

@@ -99,7 +99,7 @@ def test_scripts_on_redis(redis7: Masters, connected: MakeClient, raw: Raw) -> N
         node.config_resetstat()
     check_life(client)
     assert paths(client) == ["EVALSHA"] * 5
-    assert {master.server for master in client.health()} == {"redis"}
+    assert {master.server for master in client.health()} <= {"redis", "valkey"}, "Valkey before 9 is like it"
     until_empty(raw(redis7))
     used = {name for node in raw(redis7) for name in node.info("commandstats")}
     assert "cmdstat_evalsha" in used

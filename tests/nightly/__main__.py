@@ -1,0 +1,89 @@
+"""``python -m tests.nightly [PART ...] [VARIABLE=VALUE ...]``: what takes a night, each part by its target.
+
+Without a name all parts run, in this order. A variable goes to make in place of the one that a part has. Each
+result goes to docs/nightly.json and docs/nightly.md: the last run, and the last one that passed.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+
+from tests.support.records import ROOT, Record, Records, commit, table, today
+
+#: The target of each part, with its variables.
+PARTS = {
+    "matrix": ("matrix",),
+    "proof": ("proof",),
+    "mutants": ("mutants",),
+    "fuzz": ("fuzz", "SECONDS=3600"),
+    "soak": ("soak", "STEPS=50"),
+    "chaos": ("chaos", "SECONDS=7200"),
+    "benchmark": ("bench",),
+}
+COLUMNS = ("result", "seconds", "date", "commit", "command")
+
+
+def main(words: list[str]) -> int:
+    names = [word for word in words if "=" not in word] or list(PARTS)
+    variables = [word for word in words if "=" in word]
+    if unknown := [name for name in names if name not in PARTS]:
+        print(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    records = Records("nightly", rows)
+    results = []
+    for name in names:
+        command = command_of(name, variables)
+        print(f"== {shlex.join(command)}", flush=True)
+        record = run(command)
+        earlier = records.read().get(name, {}).get("passed")
+        passed = record if record["result"] == "passed" else earlier
+        records.put(name, {"last": record, "passed": passed})
+        results.append(record["result"])
+        print(f"== {name}: {record['result']} after {record['seconds']} s", flush=True)
+    return any(result != "passed" for result in results)
+
+
+def command_of(name: str, variables: list[str]) -> list[str]:
+    """The command of a part; a variable of the caller replaces the part's."""
+    target, *usual = PARTS[name]
+    given = {variable.partition("=")[0] for variable in variables}
+    kept = [variable for variable in usual if variable.partition("=")[0] not in given]
+    return ["make", target, *kept, *variables]
+
+
+def run(command: list[str]) -> Record:
+    # The variables of the make that called this are not those of the targets.
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
+    python = f"PYTHON={sys.executable}"
+    tree, day, began = commit(), today(), time.monotonic()
+    code = subprocess.run([*command, python], cwd=ROOT, env=environment, check=False).returncode
+    return {
+        "command": shlex.join(command),
+        "result": "passed" if code == 0 else f"exit code {code}",
+        "seconds": round(time.monotonic() - began),
+        "date": day,
+        "commit": tree,
+    }
+
+
+def rows(records: dict[str, Record]) -> list[str]:
+    """The table of docs/nightly.md: for each part the last run that passed, and a later one that did not."""
+    cells = []
+    for name in PARTS:
+        known = records.get(name, {})
+        for record in (known.get("passed"), known.get("last")):
+            if record and (name, *(record[column] for column in COLUMNS)) not in cells:
+                cells.append((name, *(record[column] for column in COLUMNS)))
+        if not known:
+            cells.append((name, "not run yet", *[""] * 4))
+    return table(("part", *COLUMNS), cells)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,51 @@
+"""An error that another TLS socket left behind is not taken for one of this socket."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+import pytest
+
+from redlock_fast.engine.tls_errors import move
+
+
+def raising(*errors: OSError) -> tuple[Callable[[bytes], int], list[bytes]]:
+    """A method of a socket that raises each error once and then moves all bytes; its calls."""
+    left, calls = list(errors), list[bytes]()
+
+    def method(buffer: bytes) -> int:
+        calls.append(buffer)
+        if left:
+            raise left.pop(0)
+        return len(buffer)
+
+    return method, calls
+
+
+def test_an_error_of_the_system_is_tried_once_more() -> None:
+    method, calls = raising(BrokenPipeError())
+    assert move(method, b"abc") == 3
+    assert calls == [b"abc", b"abc"]
+
+
+def test_a_healthy_socket_that_would_block_says_so() -> None:
+    method, calls = raising(ConnectionResetError(), ssl.SSLWantReadError())
+    with pytest.raises(ssl.SSLWantReadError):
+        move(method, b"abc")
+    assert len(calls) == 2
+
+
+def test_a_broken_socket_fails_again() -> None:
+    method, calls = raising(BrokenPipeError(), BrokenPipeError("again"))
+    with pytest.raises(BrokenPipeError, match="again"):
+        move(method, b"abc")
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("error", [ssl.SSLWantReadError, ssl.SSLEOFError])
+def test_errors_of_tls_are_raised_at_once(error: type[ssl.SSLError]) -> None:
+    method, calls = raising(error())
+    with pytest.raises(error):
+        move(method, b"abc")
+    assert len(calls) == 1

