@@ -1,8 +1,9 @@
 """Masters are replaced, added and removed while processes contend; one master crashes during each change.
 
-``python -m chaos.change --seconds 600 --engine native``. Each change is made as docs/changing-masters.md says:
-by the command ``redlock-fast masters``, and by clients that are at the old list, at both lists, at the new list.
-In the first phase one client is killed and starts again with the old list; later one client tries that.
+``python -m chaos.change --seconds 600 --engine native``. Each change is made as docs/changing-masters.md
+says: by the command ``redlock-fast masters``, and by clients that are at the old list, at both lists, at the
+new list. In the first phase one client is killed and starts again with the old list; later one client tries
+that.
 """
 
 from __future__ import annotations
