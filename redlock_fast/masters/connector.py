@@ -96,7 +96,7 @@ class Connector:
         self._thread: threading.Thread | None = None
         self._signal_mask: Any = None  # the signals that the connector thread blocked before it blocked all
         self._lingering_sockets = LingeringSockets(len(states))
-        self.records = MasterRecords(self.list_check(policy.voters.lists), states, self.mutex)
+        self.records: MasterRecords = MasterRecords(self.list_check(policy.voters.lists), states, self.mutex)
         self._marks = Marks(settings.key_prefix)
         # The engine must not keep the connector alive: its callback has only the queue.
         self.engine: Engine = settings.engine_class(len(states), functools.partial(self._wake.put, None))

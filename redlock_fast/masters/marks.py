@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ..algorithm.master_lists import mask_of
 from ..engine.contract import Engine, Request
 from ..wire.commands import Verb
 from ..wire.text import clean
@@ -57,7 +58,8 @@ class Marks:
         self._owner = f"{socket.gethostname()}:{os.getpid()}"
         self._value = b""
         self._next = 0.0
-        self._marked: dict[int, int] = {}  # for each master the number of the connection that has the mark
+        self._marked: dict[int, int] = {}  # for each master the number of the connection that has the value
+        self._written: dict[int, bytes] = {}  # what each master has, if it has not expired
 
     def refresh(
         self, engine: Engine, states: Sequence[MasterState], epoch: int, step: str, now: float
@@ -65,27 +67,30 @@ class Marks:
         """Write the mark on each master that needs it. ``now``: monotonic."""
         value = encode_mark(Mark(epoch, step, self._owner))
         if value != self._value or now >= self._next:
+            self._value = value
             self._marked.clear()
             self._next = now + MARK_INTERVAL
         late = [n for n, one in enumerate(states) if one.attached and self._marked.get(n) != one.connections]
         if late:
-            self._write(engine, value, sum(1 << n for n in late))
+            self._write(engine, late)
             self._marked.update((n, states[n].connections) for n in late)
-        self._value = value
 
-    def _write(self, engine: Engine, value: bytes, masters: int) -> None:
+    def _write(self, engine: Engine, masters: Sequence[int]) -> None:
         """The replies are not awaited. A master that refuses the key has no mark, which the operator sees."""
-        ttl = b"%d" % round(MARK_TTL * 1000)
+        outdated = [n for n in masters if self._written.get(n, self._value) != self._value]
+        ttl, mask = b"%d" % round(MARK_TTL * 1000), mask_of(masters)
         requests = [
-            Request(Verb.REFILL, (self._key, value, ttl), masters),
-            Request(Verb.EXTEND, (self._key, value, ttl), masters),
+            *self._releases(outdated),
+            Request(Verb.REFILL, (self._key, self._value, ttl), mask),
+            Request(Verb.EXTEND, (self._key, self._value, ttl), mask),
         ]
-        if self._value not in (b"", value):
-            requests.insert(0, Request(Verb.RELEASE, (self._key, self._value), masters))
+        self._written.update(dict.fromkeys(masters, self._value))
         engine.exchange(requests, 0, 0.0)
+
+    def _releases(self, masters: Iterable[int]) -> list[Request]:
+        """The requests that delete what was written on ``masters``."""
+        return [Request(Verb.RELEASE, (self._key, self._written[n]), 1 << n) for n in masters]
 
     def remove(self, engine: Engine) -> None:
         """Remove the mark, because the client is closed."""
-        masters = sum(1 << n for n in self._marked)
-        if masters:
-            engine.exchange([Request(Verb.RELEASE, (self._key, self._value), masters)], 0, 0.0)
+        engine.exchange(self._releases(self._written), 0, 0.0)

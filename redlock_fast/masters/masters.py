@@ -57,9 +57,13 @@ class Masters:
     def wait_for_quorum(self, timeout: float) -> bool:
         """Wait up to ``timeout`` seconds for a quorum of connections. Returns whether there is one."""
         self.connector.start()
-        for condition, seconds in self.quorum_conditions(timeout):
-            self.connector.changed.wait_for(condition, seconds)
+        self.wait_for(self.quorum_conditions(timeout))
         return self.end_quorum_wait()
+
+    def wait_for(self, conditions: Sequence[tuple[Callable[[], bool], float]]) -> None:
+        """Wait for each condition in turn, for its seconds at most."""
+        for condition, seconds in conditions:
+            self.connector.changed.wait_for(condition, seconds)
 
     def quorum_conditions(self, timeout: float) -> Sequence[tuple[Callable[[], bool], float]]:
         """The conditions to wait for in this order, each with its seconds. Then call ``end_quorum_wait``."""

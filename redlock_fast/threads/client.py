@@ -724,7 +724,7 @@ class FastRedlock(BaseClient):
 
         Examples:
             >>> client.reconfigure(new, joint_with=old)    # first on every client
-            >>> client.reconfigure(new)                    # then on every client, max_ttl later
+            >>> client.reconfigure(new)                    # then on every client, 2 * max_ttl later
 
         Raises:
             ConfigError: An invalid list; or neither list is one that this client has now, because two clients
@@ -735,8 +735,7 @@ class FastRedlock(BaseClient):
         seconds = self.connect_timeout if timeout is None else number("timeout", timeout, low=0.0)
         change = self.change_of(masters, joint_with)
         try:
-            for condition, limit in change.conditions(seconds):
-                self.masters.connector.changed.wait_for(condition, limit)
+            self.masters.wait_for(change.conditions(seconds))
             change.finish()
         finally:
             change.end()

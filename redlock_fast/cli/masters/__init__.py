@@ -1,0 +1,1 @@
+"""``redlock-fast masters``: a change of the set of masters, in phases."""

@@ -45,7 +45,8 @@ class TlsConnection(Connection):
 
     def _once_more(self, method: Callable[[], None]) -> None:
         """The failure may be that of another TLS socket of this thread: see ``tls_errors``."""
-        failure, self.failure = self.failure, ""
+        failure = self.failure
+        self.failure = ""
         clear_errors()
         method()
         if self.failure:

@@ -16,7 +16,8 @@ from support.waiting import eventually, start
 
 from redlock_fast import ConfigError, FastRedlock, QuorumUnavailable
 from redlock_fast.embedded import Masters
-from redlock_fast.masters.membership import KEY, decode, encode, record_key
+from redlock_fast.masters.marks import MARK_KEY, decode_mark
+from redlock_fast.masters.membership import KEY, PHASE_1, decode, encode, record_key
 
 MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
@@ -272,3 +273,29 @@ def test_a_promoted_replica_has_the_record_of_its_master(
     both = checked([masters.urls[4], *masters.urls[:2]])
     both.connect()
     eventually(lambda: sum(map(bool, no_vote(both))) == 1, "of a master and its copy one votes")
+
+
+@both_clients
+def test_a_client_leaves_a_mark_of_its_step(masters: Masters, checked: MakeClient, raw: Raw) -> None:
+    """For the operator of a change: on each master, with the epoch of the record, until close()."""
+    urls, nodes = masters.urls[:3], raw(masters)[:3]
+
+    def marks(*expected: tuple[int, str]) -> bool:
+        found = [[decode_mark(node.get(key) or b"") for key in node.keys(MARK_KEY + b"*")] for node in nodes]  # type: ignore[union-attr]
+        return all([(mark.epoch, mark.step) for mark in one if mark] == [*expected] for one in found)
+
+    one = checked(urls)
+    assert one.connect()
+    eventually(lambda: marks((1, "new")), "a mark on each master")
+    for node in nodes:
+        data = node.get(KEY)
+        assert isinstance(data, bytes)
+        old = decode(data)
+        change = replace(
+            old, epoch=2, steps=PHASE_1, old=old.new, new=(*old.new, ("d" * 32, "10.0.0.1:6379"))
+        )
+        node.set(KEY, encode(change))
+        node.client_kill_filter(_type="normal")
+    eventually(lambda: marks((2, "old")), "the client has compared its list again")
+    one.close()
+    eventually(lambda: marks(), "no mark is left")
