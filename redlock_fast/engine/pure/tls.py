@@ -23,6 +23,7 @@ class TlsConnection(Connection):
     wants_input: tuple[type[OSError], ...] = (ssl.SSLWantReadError,)
     wants_output: tuple[type[OSError], ...] = (ssl.SSLWantWriteError,)
     in_change: bool
+    failure: str
 
     def send(self) -> None:
         self.in_change = True
