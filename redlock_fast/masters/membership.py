@@ -2,7 +2,7 @@
 
 Two clients with different lists can both have a quorum. So each master keeps one record for each key prefix.
 A master votes for a client only if its record allows the client's lists. The rules for that are here, without
-I/O. The record changes in phases: docs/operations.md has the steps, ``proof/membership.py`` the model.
+I/O. The record changes in phases: docs/changing-masters.md has the steps, ``proof/membership.py`` the model.
 """
 
 from __future__ import annotations
