@@ -1,4 +1,4 @@
-"""``redlock-fast masters``: changes the set of masters in phases. docs/changing-masters.md has the runbook."""
+"""``redlock-fast masters``: a change of the set of masters; docs/changing-masters.md has the runbook."""
 
 from __future__ import annotations
 
