@@ -10,6 +10,7 @@ import redis
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast.embedded import Master, Masters
+from redlock_fast.masters.membership import KEY
 
 #: No key of a test goes away by itself while anybody waits for that.
 TTL = 60.0
@@ -18,9 +19,16 @@ SOMEBODY = b"somebody else"
 CACHING = ("client|caching", "client")
 
 
+#: The number of keys, without the record of the masters and the marks of clients.
+COUNT = (
+    "local n=0 for _,key in ipairs(redis.call('keys','*')) do "
+    f"if not key:find('{KEY.decode()}',1,true) then n=n+1 end end return n"
+)
+
+
 def with_keys(masters: Masters) -> list[int]:
-    """Which of the masters that run have keys."""
-    return [n for n, master in enumerate(masters) if master.pid and master.ask("DBSIZE") != ":0"]
+    """Which of the masters that run have keys of locks."""
+    return [n for n, master in enumerate(masters) if master.pid and master.ask(f'EVAL "{COUNT}" 0') != ":0"]
 
 
 def nothing_left(masters: Masters, deadline: float = DEADLINE) -> None:

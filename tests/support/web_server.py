@@ -126,7 +126,7 @@ def check_server(command: Sequence[str], masters: Masters, log: Path, paths: Seq
         assert check_exclusion(log) == crowd.count(200)
         with httpx.Client(base_url=url, trust_env=False, timeout=DEADLINE) as client:
             late = first_granted(client, "/late/1")
-            assert (late.status_code, "Retry-After" in late.headers) == (500, False)
+            assert (late.status_code, "Retry-After" in late.headers) == (500, False), late.text
             for master in list(masters)[1:3]:
                 master.pause()
             down = client.post(paths[0])

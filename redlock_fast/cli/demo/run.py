@@ -12,6 +12,7 @@ from typing import Any
 from ... import embedded
 from ...algorithm.quorum import quorum
 from ...engine import load
+from ...masters.membership import KEY
 from .progress_bar import ProgressBar
 from .worker_pool import WorkerPool
 
@@ -84,11 +85,18 @@ def _alive(masters: embedded.Masters) -> int:
     return sum(master.pid is not None for master in masters)
 
 
+#: Counts the keys of a master, without its record and the marks of clients, which are no locks.
+COUNT = (
+    "local n=0 for _,key in ipairs(redis.call('keys','*')) do "
+    f"if key:find('{KEY.decode()}',1,true)~=1 then n=n+1 end end return n"
+)
+
+
 def _keys_left(masters: embedded.Masters) -> int:
     """The number of keys on the masters that run, after the last releases have arrived."""
     deadline = time.monotonic() + KEYS_TIMEOUT
     while True:
-        left = sum(int(master.ask("DBSIZE").lstrip(":")) for master in masters if master.pid)
+        left = sum(int(master.ask(f'EVAL "{COUNT}" 0').lstrip(":")) for master in masters if master.pid)
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.02)

@@ -16,11 +16,14 @@ from redlock_fast import FastRedlock
 from redlock_fast.embedded import Masters
 
 #: Runs the command, and says last how much memory (KiB, on Linux) it has had.
+#: Prints its largest memory in kB. (getrusage counts that of the parent before exec, too.)
 MEASURED = """
-import resource, sys
+import pathlib, sys
 from redlock_fast.cli import main
 code = main(sys.argv[1:])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+status = pathlib.Path("/proc/self/status")
+lines = status.read_text().splitlines() if status.exists() else ["VmHWM: 0"]
+print(*(line.split()[1] for line in lines if line.startswith("VmHWM")), file=sys.stderr)
 sys.exit(code)
 """
 MOST_KIB = 400 << 10
@@ -76,8 +79,7 @@ def check(urls: list[str], bad: Hostile, said: str) -> None:
     assert done.returncode == 0, done.stderr
     *errors, memory = done.stderr.split()
     assert errors == []
-    if sys.platform == "linux":
-        assert int(memory) < MOST_KIB
+    assert int(memory) < MOST_KIB
     found = json.loads(done.stdout)
     assert next(one["quorum"] for one in found["locks"] if one["lock"] == "orders:1") is True
     assert [master["error"] for master in found["masters"][:3]] == ["", "", ""]
