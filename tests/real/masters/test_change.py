@@ -358,6 +358,7 @@ def test_an_undone_change(masters: Masters, connected: MakeClient, raw: Raw, soo
         one.reconfigure(new_list)
     for number in (2, 3, 4):
         masters[number].kill()
+    eventually(lambda: one.health()[2].state != "connected", "the client has noticed")
     with pytest.raises(
         QuorumUnavailable, match="3 of 5 masters of the list masters votes, so nothing"
     ) as why:
