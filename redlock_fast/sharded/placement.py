@@ -48,8 +48,10 @@ class Sharding(Generic[Client]):
                 raise ConfigError(
                     f"joint_with: {name!r} is the name of a group, and of a move; rename the group"
                 )
-            joint = {} if old[before] == new[after] else {"joint_with": old[before]}
-            self._clients[name] = client(new[after], **options, **joint)
+            more: dict[str, Any] = {} if old[before] == new[after] else {"joint_with": old[before]}
+            if before != after:  # the records of each group name its own list only
+                more["check_masters"] = "off"
+            self._clients[name] = client(new[after], **{**options, **more})
 
     def group_of(self, resource: str | bytes) -> str:
         """The name of the group that ``resource`` belongs to. No I/O; raises ConfigError.

@@ -286,8 +286,9 @@ def test_a_map_is_changed_while_clients_run(
     two = {name: masters.urls for name, masters in groups.items()}
     one = {"five": two["five"]}
     maps = (one, two) if adds else (two, one)
-    old, new = sharded(maps[0]), sharded(maps[1])
-    joint = sharded(maps[1], joint_with=maps[0])
+    checked = {"check_masters": "auto"}
+    old, new = sharded(maps[0], **checked), sharded(maps[1], **checked)
+    joint = sharded(maps[1], joint_with=maps[0], **checked)
     by_two = new if adds else old
     moved = next(name for name in NAMES if by_two.client.group_of(name) == "three")
     stays = next(name for name in NAMES if by_two.client.group_of(name) == "five")
