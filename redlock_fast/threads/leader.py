@@ -109,7 +109,8 @@ class Leader(LeaderState):
     def start(self) -> None:
         """Begin to campaign in the background; does nothing while it campaigns.
 
-        In a child of fork it begins a campaign of the child.
+        After ``stop()`` the campaign waits until ``on_elected`` and ``on_lost`` of the one before have
+        returned. In a child of fork it begins a campaign of the child.
 
         Examples:
             >>> leader.start()
