@@ -21,7 +21,8 @@ from redlock_fast.algorithm.tokens import owner_part
 from redlock_fast.embedded import Masters
 
 Raw = Callable[[Masters], list[redis.Redis]]
-PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
+#: The command starts slowly on a busy machine.
+PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0, "ttl": 60.0}
 
 HOLDER = """
 import sys
