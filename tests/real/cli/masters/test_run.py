@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.commands import Command
+from support.commands import Command, first_line, running
 
 from redlock_fast import cli
 from redlock_fast.cli import exit_codes
@@ -28,6 +29,73 @@ MAX_TTL = 0.3
 ROOT = Path(__file__).parents[4]
 #: The permissions that a plan does not use.
 WRITES = ("set", "eval", "client|kill")
+
+#: Around the block of the recipe.
+SHORT_LEASES = f"""
+import inspect, signal, sys, time
+from redlock_fast.locks.client_base import BaseClient
+
+options = inspect.unwrap(BaseClient.__init__).__kwdefaults__
+options.update(ttl={MAX_TTL}, max_ttl={MAX_TTL}, connect_timeout=20.0)
+"""
+WAIT_FOR_SIGTERM = """
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+with client:
+    assert client.connect()
+    print("ready", flush=True)
+    while True:
+        time.sleep(60)
+"""
+#: What the script of the recipe calls. ``sleep`` removes the mark of a client that is late.
+PROGRAMS = {
+    "redlock-fast": "from redlock_fast.cli import main\nexit(main())",
+    "kubectl": """
+import json, os, signal, subprocess, sys, time
+from pathlib import Path
+import redis
+from redlock_fast.masters.marks import MARK_KEY, Mark, encode_mark
+from redlock_fast.masters.membership import KEY, decode
+
+here = Path(__file__).parent
+said = here / "environment"
+setting = json.loads(said.read_text()) if said.exists() else {}
+action, what, where, *changes = sys.argv[1:]
+assert where == "deployment/orders", sys.argv
+if (action, what) == ("set", "env"):
+    for one in changes:
+        if one.endswith("-"):
+            del setting[one[:-1]]
+        else:
+            name, _, value = one.partition("=")
+            setting[name] = value
+    said.write_text(json.dumps(setting))
+    with redis.Redis.from_url(os.environ["REDLOCK_FAST_MASTERS"].split()[0]) as node:
+        record = decode(node.get(KEY))
+        if "old" in record.steps:
+            node.set(MARK_KEY + b"late", encode_mark(Mark(record.epoch, "old", "late")), px=60_000)
+else:
+    assert (action, what) == ("rollout", "status"), sys.argv
+    new = subprocess.Popen(
+        [sys.executable, str(here / "application.py")],
+        env=os.environ | setting,
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    assert new.stdout.readline() == b"ready\\n"
+    old = int((here / "pid").read_text())
+    os.kill(old, signal.SIGTERM)
+    (here / "pid").write_text(f"{new.pid}")
+""",
+    "sleep": """
+import os
+import redis
+from redlock_fast.masters.marks import MARK_KEY
+
+with redis.Redis.from_url(os.environ["REDLOCK_FAST_MASTERS"].split()[0]) as node:
+    node.delete(MARK_KEY + b"late")
+""",
+}
 
 #: Runs a command once for each number of writes, each time in a fork that is killed after that write.
 KILLED = """
@@ -275,6 +343,51 @@ def test_an_operator_with_the_rules_of_the_page(
     finally:
         for node in nodes:
             node.acl_deluser(name)
+
+
+def _start(arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        arguments,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_recipe_for_kubernetes(operator: Operator, valkey: Masters, raw: Raw, tmp_path: Path) -> None:
+    """Its script, with a kubectl that replaces one process. A late client leaves during ``sleep``."""
+    page = (ROOT / "docs" / "recipes" / "kubernetes-masters.md").read_text()
+    (script,) = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (application,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    for number in range(1, 5):
+        script = script.replace(f"redis://10.0.0.{number}", valkey.urls[number - 1])
+        application = application.replace(f"redis://10.0.0.{number}", valkey.urls[number - 1])
+    assert "10.0.0" not in script + application
+    (tmp_path / "application.py").write_text(f"{SHORT_LEASES}{application}{WAIT_FOR_SIGTERM}")
+    for name, program in PROGRAMS.items():
+        (tmp_path / name).write_text(f"#!{sys.executable}\n{program}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = os.environ | operator.environment
+    environment["PATH"] = os.pathsep.join([str(tmp_path), os.environ["PATH"], os.defpath])
+    environment["PYTHONPATH"] = str(ROOT)
+    nodes = raw(valkey)
+    with running(_start([sys.executable, str(tmp_path / "application.py")], environment)) as first:
+        assert first_line(first) == "ready"
+        (tmp_path / "pid").write_text(f"{first.pid}")
+        try:
+            with running(_start(["sh", "-c", script], environment)) as ran:
+                out, err = ran.communicate(timeout=100)
+        finally:
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert ran.returncode == 0, out + err
+    assert "finish: 1 client is at step 'old'" in err
+    terms = {record_of(node).terms for node in nodes[:4]}
+    assert len(terms) == 1
+    assert {address for _, address in record_of(nodes[0]).new} == {
+        f"127.0.0.1:{valkey[number].port}/0" for number in (0, 1, 3)
+    }
 
 
 def test_what_is_wrong_with_the_lists(
