@@ -309,8 +309,10 @@ def test_10_extend_never_acquires_anew(masters: Masters, connected: MakeClient, 
         lock.extend(TTL)
     # A master that still had the old key when the next owner came has none at all once that key ends.
     eventually(
-        lambda: set(values(servers, "extend")) <= {other.token, None}
-        and values(servers, "extend").count(other.token) >= 3,
+        lambda: (
+            set(values(servers, "extend")) <= {other.token, None}
+            and values(servers, "extend").count(other.token) >= 3
+        ),
         "the old owner's keys are gone, the next owner's are not",
     )
     assert other.release()

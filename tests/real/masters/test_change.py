@@ -253,7 +253,7 @@ def states(client: Any) -> list[Any]:
 
 
 def all_attached(client: Any) -> None:
-    """``reconfigure`` waits for a quorum of each list, and no longer."""
+    """``reconfigure`` waits for a quorum of each list, and a moment at most for the other masters."""
     eventually(lambda: all(state.attached for state in states(client)), "all masters connect")
 
 
@@ -404,6 +404,28 @@ def test_a_master_that_dies_between_the_steps_costs_no_lock(masters: Masters, co
     one.reconfigure(new_list)
     assert lock.extend(TTL * 0.7) > 0
     assert lock.release() is True
+
+
+def test_a_master_that_dies_during_a_change_is_awaited(
+    masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was a quorum of each list, and the change waited a moment for the other masters."""
+    monkeypatch.setattr("redlock_fast.masters.change.GRACE", DEADLINE)
+    old_list, new_list = lists(masters, "3 to 5")
+    one = connected(old_list)
+    for number in (3, 4):
+        masters[number].pause()
+    change = start(lambda: one.reconfigure(new_list, joint_with=old_list, timeout=2 * DEADLINE))
+    eventually(lambda: one.masters.connector.changing, "it has begun")
+    for number in (2, 3, 4):
+        masters[number].kill()
+    states = one.masters.connector.states
+    eventually(lambda: all(states[n].failures and not states[n].attached for n in (2, 3, 4)), "all fail")
+    masters[3].restart()
+    change.result(2 * DEADLINE)
+    lock = one.acquire("r", TTL)
+    assert lock
+    assert lock.release()
 
 
 def test_a_second_client_with_the_token(masters: Masters, connected: MakeClient) -> None:
