@@ -47,12 +47,10 @@ class Terminal:
 
     def shows(self, text: str) -> None:
         """Waits until a line has ``text``."""
-        eventually(
-            lambda: text in "\n".join(self.lines()), f"{text!r} is on the screen", deadline=3 * DEADLINE
-        )
+        eventually(lambda: text in self.text(), f"{text!r} is on the screen")
 
     def shows_no(self, text: str) -> None:
-        eventually(lambda: text not in self.text(), f"{text!r} is gone", deadline=3 * DEADLINE)
+        eventually(lambda: text not in self.text(), f"{text!r} is gone")
 
     def text(self) -> str:
         return "\n".join(self.lines())
@@ -67,7 +65,7 @@ class Terminal:
 
     def ends(self) -> int:
         """The exit code. The terminal is as it was before: its modes, its cursor, its first screen."""
-        code = self.process.wait(3 * DEADLINE)
+        code = self.process.wait(DEADLINE)
         assert termios.tcgetattr(self._theirs) == self.modes
         self._theirs.close()
         self._reader.join(DEADLINE)
