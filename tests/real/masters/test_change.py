@@ -30,6 +30,9 @@ CHANGES = {
     "3 to 5": ("012", "01234"),
     "one of 3 replaced": ("012", "013"),
     "5 to 3": ("01234", "012"),
+    "2 to 4": ("01", "0123"),
+    "all of 2 replaced": ("01", "23"),
+    "1 of 3 stays": ("012", "234"),
 }
 each_change = pytest.mark.parametrize("change", CHANGES)
 
