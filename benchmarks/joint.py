@@ -54,7 +54,7 @@ COLUMNS: dict[str, tuple[Callable[..., Result], int, str]] = {
 
 def options_of(configuration: str, urls: list[str], engine: str) -> tuple[list[str], dict[str, Any]]:
     given = dict(CONFIGURATIONS[configuration])
-    lists = {
+    lists: dict[str, Any] = {
         name: [urls[int(number)] for number in given.pop(name)]
         for name in ("masters", "joint_with")
         if name in given

@@ -220,7 +220,7 @@ def test_no_attempt_counts_a_vote_that_the_records_refuse(
         seen.append((voters.lists.all, voters.asked()))
         judge(*args)
 
-    records.judge = watched  # type: ignore[method-assign]
+    monkeypatch.setattr(records, "judge", watched)
     one.reconfigure(new, joint_with=old, timeout=DEADLINE)
     assert voters.asked() == 0b011
     assert all(asked == 0b011 for every, asked in seen if every == 0b111), seen
