@@ -220,8 +220,8 @@ class RetryLoop:
 def is_split(lists: MasterLists, votes: Votes) -> bool:
     """Whether the votes of a round that was not granted may be divided among several clients.
 
-    A single vote is a sign of it. With an odd number of masters a round ends without a grant only when a quorum
-    refused, so it cannot show whether one client has those masters, or several.
+    A single vote is a sign of it. With an odd number of masters a round ends without a grant only when a
+    quorum refused, so it cannot show whether one client has those masters, or several.
     """
     return votes.granted > 0 or not lists.refused(votes)
 

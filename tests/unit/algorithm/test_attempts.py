@@ -250,7 +250,7 @@ def test_window_is_some_round_trips_wide(took: float, window: float) -> None:
 
 
 def test_only_split_votes_widen_the_window_of_a_waiter() -> None:
-    """Catches: windows that never grow, because with an odd number of masters a quorum refused each split round."""
+    """Catches: windows that never grow: with an odd number of masters a quorum refuses each split round."""
     waiter = Waiter()
     pauses = []
     for said in (DIVIDED, DIVIDED, DIVIDED, HELD, DIVIDED):
