@@ -47,6 +47,7 @@ class RetryLoop:
     took: float = 0.0  # seconds that the last round took
     spare: float = math.inf  # seconds until the last round must begin
     entry: QueueEntry | None = None
+    notified: bool = False  # whether a watch that ended before its time preceded the present round
     _refusal: AcquireFailure | None = None
 
     def __init__(
@@ -148,13 +149,21 @@ class RetryLoop:
         until = policy.clock() + (pause if self.rounds is not None else self.spare)
         if not (yield from self.queue(until)):
             return self.rounds is not None
-        longest = max(0.0, min(until - policy.clock(), self._rearm()))
+        contention, began = policy.contention, policy.clock()
+        split = is_split(lists, votes)
+        if split or self.notified:
+            contention.note(began, split)
+        longest = max(0.0, min(until - began, self._rearm()))
         seen = (yield WaitForChange([watch], lists.need, longest))[0]
+        self.notified = not lists.failed(seen) and policy.clock() < began + longest
         if lists.failed(seen):
             yield Sleep(max(0.0, min(pause, until - policy.clock())))
-        else:
-            jitter = self.lock_kind.delay(self._jitter(votes), notified=True)
-            yield Sleep(max(0.0, min(jitter, until - policy.clock())))
+            return True
+        spread = not self.notified or contention.recent(policy.clock())
+        jitter = self.lock_kind.delay(self._jitter(votes) if spread else 0.0, notified=True)
+        jitter = min(jitter, until - policy.clock())
+        if jitter > 0.0:
+            yield Sleep(jitter)
         return True
 
     @cached_property
@@ -162,7 +171,7 @@ class RetryLoop:
         return WakeJitter()
 
     def _jitter(self, votes: Votes) -> float:
-        return self.jitter.delay(not self.lists.refused(votes), self.took, self.policy.chance())
+        return self.jitter.delay(is_split(self.lists, votes), self.took, self.policy.chance())
 
     def _rearm(self) -> float:
         if self.policy.voters.all_push:
@@ -206,6 +215,15 @@ class RetryLoop:
             self.policy.server_entries.remove(self)
         if self.entry is not None:
             self.entry.leave()
+
+
+def is_split(lists: MasterLists, votes: Votes) -> bool:
+    """Whether the votes of a round that was not granted may be divided among several clients.
+
+    A single vote is a sign of it. With an odd number of masters a round ends without a grant only when a
+    quorum refused, so it cannot show whether one client has those masters, or several.
+    """
+    return votes.granted > 0 or not lists.refused(votes)
 
 
 def unavailable(lists: MasterLists, votes: Votes) -> bool:
