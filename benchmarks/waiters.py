@@ -188,9 +188,9 @@ def describe(load: float, options: argparse.Namespace) -> str:
     return (
         f"`python benchmarks/waiters.py`: five Valkey masters, {options.engine} engine, "
         f"Python {platform.python_version()}, {os.cpu_count()} cores, load {load:.0f}, "
-        f"{options.seconds:g} s for each cell. 100 clients are in {PROCESSES} processes. Commands are those "
-        "that all five masters executed, those inside scripts included. The share is that of the process with the "
-        "fewest grants, of an equal one."
+        f"{options.seconds:g} s for each cell. 100 clients are in {PROCESSES} processes. Commands: all "
+        "that the five masters executed, those in scripts included. The share is that of the process with "
+        "the fewest grants, of an equal one."
     )
 
 
