@@ -139,6 +139,8 @@ class RetryLoop:
             yield Sleep(min(self.spare, self._jitter(votes)))
             return True
         usual = policy.retry.delay(self.failed, self.took, policy.chance())
+        if self.lock_kind.first_caller_only and self._others_are_first():
+            return (yield from self._become_first(min(self.spare, usual)))
         pause = min(self.spare, self.lock_kind.delay(usual, notified=False))
         lists = policy.voters.lists
         watch = self.lock_kind.watch_request(policy.voters.asked()) if policy.push else None
@@ -166,6 +168,24 @@ class RetryLoop:
             yield Sleep(jitter)
         return True
 
+    def _others_are_first(self) -> bool:
+        """Enter the local queue, if the kind has one. Returns whether other callers are before this one."""
+        key = self.lock_kind.queue_key
+        if self.entry is None and key is not None:
+            self.entry = self.policy.local_queue.enter(key)
+        return self.entry is not None and not self.entry.is_first
+
+    def _become_first(self, pause: float) -> Generator[Effect, list[Votes], bool]:
+        """Wait in the local queue without a place on the masters. False: the time ended before.
+
+        What the masters have shown is forgotten: a place by an old ticket would be before later callers of
+        other clients that wait already.
+        """
+        self.lock_kind = self.lock_kind.for_attempt()
+        limit = pause if self.rounds is not None else self.spare
+        first = yield from self.queue(self.policy.clock() + limit)
+        return first or self.rounds is not None
+
     @cached_property
     def jitter(self) -> WakeJitter:
         return WakeJitter()
@@ -181,16 +201,12 @@ class RetryLoop:
 
     def queue(self, until: float = math.inf) -> Generator[Effect, list[Votes], bool]:
         """Wait in the local queue. Returns whether the caller is the first; False: the time ended before."""
-        key = self.lock_kind.queue_key
-        if key is None:
+        if not self._others_are_first():
             return True
-        if self.entry is None:
-            self.entry = self.policy.local_queue.enter(key)
         if self.give_up_at is not None:
             until = min(until, self.give_up_at)
-        if not self.entry.is_first:
-            yield WaitForTurn(self.entry, max(0.0, until - self.policy.clock()))
-        return self.entry.is_first
+        yield WaitForTurn(self.entry, max(0.0, until - self.policy.clock()))  # type: ignore[arg-type]
+        return not self._others_are_first()
 
     # --- cleaning up ---
 
