@@ -253,7 +253,7 @@ def states(client: Any) -> list[Any]:
 
 
 def all_attached(client: Any) -> None:
-    """``reconfigure`` waits for a quorum of each list, and no longer."""
+    """``reconfigure`` waits for a quorum of each list, and a moment at most for the other masters."""
     eventually(lambda: all(state.attached for state in states(client)), "all masters connect")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import redis
 from support.commands import Command, first_line, running
+from support.waiting import DEADLINE
 
 from redlock_fast import cli
 from redlock_fast.cli import exit_codes
@@ -252,7 +253,7 @@ def test_killed_after_each_write(
         env=os.environ | operator.environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=4 * DEADLINE,
         check=False,
     )
     assert process.returncode == 0, process.stderr
