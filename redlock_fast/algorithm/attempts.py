@@ -61,7 +61,7 @@ class RetryLoop:
     ) -> None:
         self.policy = policy
         self.lists: MasterLists = policy.voters.lists  # by which the present attempt counts
-        self.lock_kind = lock_kind
+        self.lock_kind: LockKind = lock_kind
         self.give_up_at = give_up_at
         self.rounds = rounds
         self.ttl = ttl
@@ -139,7 +139,7 @@ class RetryLoop:
             yield Sleep(min(self.spare, self._jitter(votes)))
             return True
         usual = policy.retry.delay(self.failed, self.took, policy.chance())
-        if self.lock_kind.first_caller_only and self._others_are_first():
+        if self.lock_kind.first_caller_only and self._entry_behind() is not None:
             return (yield from self._become_first(min(self.spare, usual)))
         pause = min(self.spare, self.lock_kind.delay(usual, notified=False))
         lists = policy.voters.lists
@@ -157,8 +157,9 @@ class RetryLoop:
             contention.note(began, split)
         longest = max(0.0, min(until - began, self._rearm()))
         seen = (yield WaitForChange([watch], lists.need, longest))[0]
-        self.notified = not lists.failed(seen) and policy.clock() < began + longest
-        if lists.failed(seen):
+        failed = lists.failed(seen)
+        self.notified = not failed and policy.clock() < began + longest
+        if failed:
             yield Sleep(max(0.0, min(pause, until - policy.clock())))
             return True
         spread = not self.notified or contention.recent(policy.clock())
@@ -168,12 +169,12 @@ class RetryLoop:
             yield Sleep(jitter)
         return True
 
-    def _others_are_first(self) -> bool:
-        """Enter the local queue, if the kind has one. Returns whether other callers are before this one."""
+    def _entry_behind(self) -> QueueEntry | None:
+        """Enter the local queue, if the kind has one. Returns the entry if other callers are before it."""
         key = self.lock_kind.queue_key
         if self.entry is None and key is not None:
             self.entry = self.policy.local_queue.enter(key)
-        return self.entry is not None and not self.entry.is_first
+        return None if self.entry is None or self.entry.is_first else self.entry
 
     def _become_first(self, pause: float) -> Generator[Effect, list[Votes], bool]:
         """Wait in the local queue without a place on the masters. False: the time ended before.
@@ -201,12 +202,13 @@ class RetryLoop:
 
     def queue(self, until: float = math.inf) -> Generator[Effect, list[Votes], bool]:
         """Wait in the local queue. Returns whether the caller is the first; False: the time ended before."""
-        if not self._others_are_first():
+        entry = self._entry_behind()
+        if entry is None:
             return True
         if self.give_up_at is not None:
             until = min(until, self.give_up_at)
-        yield WaitForTurn(self.entry, max(0.0, until - self.policy.clock()))  # type: ignore[arg-type]
-        return not self._others_are_first()
+        yield WaitForTurn(entry, max(0.0, until - self.policy.clock()))
+        return entry.is_first
 
     # --- cleaning up ---
 
