@@ -1,6 +1,7 @@
-#!/bin/bash -eu
+#!/bin/bash
 # Builds all targets into $OUT, as OSS-Fuzz wants it; the Python ones, and the seeds, only there.
 # fuzz/guided.py calls it for the C targets.
+set -eu
 project=${PROJECT:-$SRC/redlock-fast}
 
 compile() {  # NAME SOURCE...

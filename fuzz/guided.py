@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,8 +26,18 @@ FLAGS = "-O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefi
 def missing(target: str) -> str:
     """What this machine lacks, or nothing."""
     if target in C_TARGETS:
-        return "" if shutil.which("clang") and shutil.which("clang++") else "clang"
+        if not (shutil.which("clang") and shutil.which("clang++")):
+            return "clang"
+        return "" if links_fuzzers() else "libFuzzer and the sanitizers of clang (Debian: libclang-rt-dev)"
     return "" if find_spec("atheris") else "atheris (pip install atheris)"
+
+
+def links_fuzzers() -> bool:
+    """Whether clang has its runtime libraries here: Debian has them in a package of their own."""
+    empty = b"int LLVMFuzzerTestOneInput(const char *data, unsigned long size) { return 0; }"
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["clang", "-x", "c", "-fsanitize=fuzzer,address,undefined", "-o", f"{folder}/empty", "-"]
+        return subprocess.run(words, input=empty, capture_output=True, check=False).returncode == 0
 
 
 def build(out: Path, flags: str = FLAGS) -> None:
