@@ -50,6 +50,7 @@ class Environment:
             "LC_ALL": "C.UTF-8",
             "REDLOCK_FAST_BUILD_NATIVE": "yes",
             "REDLOCK_FAST_TEST_ENGINES": "native,python",
+            **dict.fromkeys(one.tests.variables, "1"),
         }
         if not one.place.outside(self._folder).exists():
             one.place.run(str(one.python), "-m", "venv", str(self._folder))
@@ -86,7 +87,7 @@ def tried(one: Combination, work: Path, workers: int, tree: str) -> Record:
     environment = Environment(one, work)
     used = json.loads(environment.run("python", "-c", USED))
     used["servers"] = ", ".join(server_version(used.pop(kind)) for kind in ("valkey", "redis"))
-    code, printed = environment.result("pytest", "-n", str(workers), *one.tests)
+    code, printed = environment.result("pytest", "-n", str(workers), *one.tests.paths)
     counts = counted(printed)
     if 0 < len(counts["failures"]) <= FEW:
         # Without other tests beside them: a busy machine misses what tests wait for.
@@ -104,7 +105,7 @@ def tried(one: Combination, work: Path, workers: int, tree: str) -> Record:
         **counts,
         "exit code": code,
         "demo": "failed" if demo else "passed",
-        "tests": ", ".join(path.removeprefix("tests/") for path in one.tests),
+        "tests": one.tests.text,
         "system": one.place.system,
         "date": today(),
         "commit": tree,

@@ -11,6 +11,7 @@ import pytest
 
 from tests.nightly.__main__ import PARTS, command_of
 from tests.nightly.__main__ import rows as nightly_rows
+from tests.support.combinations import spare, starts_redis
 from tests.support.records import Records, table
 from tests.versions import combinations, run
 from tests.versions.places import Place, server_version
@@ -43,6 +44,8 @@ def test_each_version_is_tried_once() -> None:
     ]  # fmt: skip
     assert [one.place for one in found.values()] == [here, here, other, other, here, here]
     assert found["Valkey 8.1"].server == "/usr/bin/Valkey 8.1"
+    assert found["Valkey 8.1"].tests == combinations.OF_SERVER
+    assert found["Python 3.13"].tests == found["lower bounds"].tests == combinations.ONCE
     assert found["lower bounds"].pins == combinations.lower_bounds()
     assert all("==" in pin for pin in found["lower bounds"].pins)
 
@@ -55,6 +58,39 @@ def test_a_server_beside_no_chosen_python_gets_a_row() -> None:
 def test_a_python_without_the_gil_lacks_what_needs_it() -> None:
     usual, free = set(combinations.packages("3.13")), set(combinations.packages("3.13t"))
     assert {one.split(">")[0] for one in usual - free} == combinations.NEED_THE_GIL
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test of pytest, with its parameters."""
+
+    nodeid: str
+    params: dict[str, str]
+    fixturenames: tuple[str, ...] = ()
+
+    @property
+    def callspec(self) -> Case:
+        return self
+
+
+def test_a_row_has_each_test_once() -> None:
+    axes = [{"engine_name": e, "masters": m} for e in ("native", "python") for m in ("valkey", "redis7")]
+    cases = [Case("a", one) for one in axes] + [Case("b", {**one, "n": "1"}) for one in axes]
+    left_out = list(spare(cases, once=True))
+    assert [sum(case.nodeid == name for case in left_out) for name in "ab"] == [3, 3]
+
+
+def test_the_tests_of_a_server_start_it() -> None:
+    assert [
+        starts_redis(case)
+        for case in (
+            Case("a", {"masters": "redis7"}),
+            Case("b", {"masters": "valkey"}),
+            Case("c", {"server": "redis"}),
+            Case("d", {}, ("redis_server",)),
+            Case("e", {}, ("valkey",)),
+        )
+    ] == [True, False, True, True, False]
 
 
 def test_this_python_is_found() -> None:
