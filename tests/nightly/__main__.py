@@ -1,18 +1,21 @@
 """``python -m tests.nightly [PART ...] [VARIABLE=VALUE ...]``: what takes a night, each part by its target.
 
 Without a name all parts run, in this order. A variable goes to make in place of the one that a part has. Each
-result goes to docs/nightly.json and docs/nightly.md: the last run, and the last one that passed.
+result goes to docs/nightly.json and docs/nightly.md: the last run, and the last one that passed. A part that
+fails does not end the night, and the exit code is 1 at its end. Ctrl-C ends it, after the part's record.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-from tests.support.records import ROOT, Record, Records, commit, table, today
+from tests.support.records import DOCS, ROOT, Record, Records, commit, table, today
 
 #: The target of each part, with its variables.
 PARTS = {
@@ -22,18 +25,19 @@ PARTS = {
     "fuzz": ("fuzz", "SECONDS=3600"),
     "soak": ("soak", "STEPS=50"),
     "chaos": ("chaos", "SECONDS=7200"),
-    "benchmark": ("bench",),
+    "benchmark": ("bench", "ARGS=--strict"),
 }
+INTERRUPTED = "interrupted"
 COLUMNS = ("result", "seconds", "date", "commit", "command")
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], docs: Path = DOCS) -> int:
     names = [word for word in words if "=" not in word] or list(PARTS)
     variables = [word for word in words if "=" in word]
     if unknown := [name for name in names if name not in PARTS]:
         print(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
-    records = Records("nightly", rows)
+    records = Records("nightly", rows, docs)
     results = []
     for name in names:
         command = command_of(name, variables)
@@ -44,7 +48,9 @@ def main(words: list[str]) -> int:
         records.put(name, {"last": record, "passed": passed})
         results.append(record["result"])
         print(f"== {name}: {record['result']} after {record['seconds']} s", flush=True)
-    return any(result != "passed" for result in results)
+        if record["result"] == INTERRUPTED:
+            break
+    return int(any(result != "passed" for result in results))
 
 
 def command_of(name: str, variables: list[str]) -> list[str]:
@@ -62,10 +68,14 @@ def run(command: list[str]) -> Record:
     }
     python = f"PYTHON={sys.executable}"
     tree, day, began = commit(), today(), time.monotonic()
-    code = subprocess.run([*command, python], cwd=ROOT, env=environment, check=False).returncode
+    try:
+        code = subprocess.run([*command, python], cwd=ROOT, env=environment, check=False).returncode
+        result = "passed" if code == 0 else f"exit code {code}"
+    except KeyboardInterrupt:
+        result = INTERRUPTED
     return {
         "command": shlex.join(command),
-        "result": "passed" if code == 0 else f"exit code {code}",
+        "result": result,
         "seconds": round(time.monotonic() - began),
         "date": day,
         "commit": tree,
@@ -86,4 +96,6 @@ def rows(records: dict[str, Record]) -> list[str]:
 
 
 if __name__ == "__main__":
+    # A job in the background of a script has inherited that SIGINT is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

@@ -6,8 +6,8 @@ import os
 
 #: ``make test-full`` sets it.
 FULL = "REDLOCK_FAST_TEST_FULL" in os.environ
-#: ``make matrix`` sets them. A version does not depend on the combination of engine, server and client; and only
-#: some tests start a redis-server.
+#: ``make matrix`` sets them. A version does not depend on the combination of engine, server and client, and
+#: only some tests start a redis-server.
 ONCE = "REDLOCK_FAST_TEST_ONCE" in os.environ
 ONLY_REDIS = "REDLOCK_FAST_TEST_ONLY_REDIS" in os.environ
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.nightly import __main__ as nightly
 from tests.nightly.__main__ import PARTS, command_of
 from tests.nightly.__main__ import rows as nightly_rows
 from tests.support.combinations import spare, starts_redis
@@ -150,3 +151,44 @@ def test_a_failed_run_does_not_hide_the_last_good_one() -> None:
     assert text.count("| soak |") == 2
     assert text.count("| proof |") == 1
     assert "| fuzz | not run yet |" in text
+
+
+def outcome(result: str) -> dict[str, Any]:
+    return {"result": result, "seconds": 1, "date": "2026-01-01", "commit": "a", "command": "make"}
+
+
+@pytest.mark.parametrize(
+    ("results", "code", "known"),
+    [
+        (["passed", "passed"], 0, ["fuzz", "soak"]),
+        (["exit code 2", "passed"], 1, ["fuzz", "soak"]),
+        (["passed", nightly.INTERRUPTED], 1, ["fuzz", "soak"]),
+        ([nightly.INTERRUPTED], 1, ["fuzz"]),
+    ],
+)
+def test_a_night(
+    results: list[str], code: int, known: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part is written down, also those before an interruption, and a failure is in the exit code."""
+    (tmp_path / "nightly.md").write_text("<!-- nightly:begin -->\n<!-- nightly:end -->\n")
+    ended = iter(results)
+    monkeypatch.setattr(nightly, "run", lambda _: outcome(next(ended)))
+    assert nightly.main(["fuzz", "soak"], tmp_path) == code
+    records = Records("nightly", nightly_rows, tmp_path).read()
+    assert {name: record["last"]["result"] for name, record in records.items()} == dict(
+        zip(known, results, strict=True)
+    )
+    assert (tmp_path / "nightly.md").read_text().count("| fuzz |") == 1
+
+
+def test_an_interrupted_part_has_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(nightly, "commit", lambda: "a")
+    monkeypatch.setattr(nightly.subprocess, "run", interrupted)
+    assert nightly.run(["make", "soak"])["result"] == nightly.INTERRUPTED
+
+
+def test_a_failed_target_is_no_pass() -> None:
+    assert nightly.run(["make", "no-such-target"])["result"] == "exit code 2"
