@@ -37,12 +37,13 @@ _now = time.clock_gettime_ns
 
 def new_token(owner: bytes = b"") -> bytes:
     """A token: 160 random bits, and ``owner``, which ``owner_part`` returned."""
-    try:
-        head, number = _drawn.pop()
-    except IndexError:
-        _drawn.extend(iter_unpack("=12sQ", os.urandom(TOKEN_SIZE * DRAWN_AT_ONCE)))
-        head, number = _drawn.pop()
-    return head + pack("=Q", number ^ _now(_clock)) + owner
+    while True:
+        try:
+            head, number = _drawn.pop()
+        except IndexError:  # also after a draw, where other threads used all of it
+            _drawn.extend(iter_unpack("=12sQ", os.urandom(TOKEN_SIZE * DRAWN_AT_ONCE)))
+        else:
+            return head + pack("=Q", number ^ _now(_clock)) + owner
 
 
 def new_tokens(count: int, owner: bytes = b"") -> list[bytes]:
