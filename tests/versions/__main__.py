@@ -17,6 +17,7 @@ from tests.shipping.places import copy_of_the_tree
 from tests.support.records import Records, commit
 
 from . import run
+from .claims import passed
 from .combinations import FULL, Selection, combinations
 from .places import Failed, Place
 
@@ -65,7 +66,7 @@ def main() -> int:
                 print(f"{one.name:14} not installed: {error}", flush=True)
                 continue
             records.put(one.name, record)
-            failed += not run.passed(record)
+            failed += not passed(record)
             print(f"{one.name:14} {run.summary(record)}", flush=True)
         for folder in work.values():
             shutil.rmtree(folder / "tree" if options.work else folder, ignore_errors=True)

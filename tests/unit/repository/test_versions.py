@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ from tests.nightly.__main__ import PARTS, command_of
 from tests.nightly.__main__ import rows as nightly_rows
 from tests.support.combinations import spare, starts_redis
 from tests.support.records import Records, table
-from tests.versions import combinations, run
-from tests.versions.places import Place, server_version
+from tests.versions import claims, combinations, run
+from tests.versions.combinations import ROOT
+from tests.versions.places import Place, release, server_version
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,52 @@ def test_outcomes_are_counted() -> None:
         "passed": 20, "skipped": 3, "failed": 3, "failures": ["tests/a.py::b", "tests/a.py::c"]
     }  # fmt: skip
     assert run.counted("Killed")["passed"] == 0
+
+
+RECORDS = Records("versions", run.rows).read()
+
+
+def test_the_page_says_what_is_claimed_without_a_row() -> None:
+    """Neither the table nor this line is edited by hand."""
+    page = (ROOT / "docs/versions.md").read_text()
+    assert "\n".join(run.rows(RECORDS)) in page
+
+
+def test_a_claim_with_a_failed_row_is_withdrawn() -> None:
+    failed = {name for name, record in RECORDS.items() if not claims.passed(record)}
+    assert not failed.intersection(claims.CLAIMS)
+
+
+def test_what_a_row_shows() -> None:
+    good = {"exit code": 0, "demo": "passed", "passed": 9, "tests": combinations.ONCE.text}
+    rows = {
+        "lower bounds": {**good, "python": "3.11.2"},
+        "Redis 6.2": {**good, "python": "3.12.1", "tests": combinations.OF_SERVER.text},
+        "Python 3.12": {**good, "python": "3.12.1", "tests": "tests/contract/test_fuzz.py"},
+        "Python 3.13": {**good, "python": "3.13.0", "exit code": 1},
+        "Python 3.13t": {**good, "python": "3.13.5t"},
+        "Python 3.14": {**good, "python": "3.14.10", "demo": "failed"},
+    }
+    assert claims.shown(rows) == {"lower bounds", "Redis 6.2", "Python 3.11", "Python 3.13t"}
+    assert claims.not_shown(rows) == ["Python 3.12", "Python 3.13", "Python 3.14"]
+
+
+def test_the_wheels_are_for_the_pythons_of_the_classifiers() -> None:
+    for build in claims.PROJECT["tool"]["cibuildwheel"]["build"]:
+        (versions,) = re.findall(r"cp\{([\d,]+)\}", build)
+        assert [f"3.{version[1:]}" for version in versions.split(",")] == claims.PYTHONS
+
+
+def test_free_threading_is_claimed_where_the_engine_declares_it() -> None:
+    declared = '"freethreading_compatible": True' in (ROOT / "setup.py").read_text()
+    assert any("Free Threading" in one for one in claims.CLASSIFIERS) == declared
+
+
+def test_the_readme_names_the_oldest_versions() -> None:
+    oldest = min(claims.PYTHONS, key=release)
+    assert claims.PROJECT["project"]["requires-python"] == f">={oldest}"
+    text = (ROOT / "README.md").read_text()
+    assert f"Python {oldest} or later; Redis from {combinations.OF_PIP_REDIS.split()[1]} on" in text
 
 
 def test_results_are_kept_and_shown(tmp_path: Path) -> None:
