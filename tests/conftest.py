@@ -37,8 +37,10 @@ inspect.unwrap(BaseClient.__init__).__kwdefaults__["check_masters"] = "off"
 _SCRIPTS = sysconfig.get_path("scripts")
 os.environ["PATH"] = os.pathsep.join([*(one for one in os.get_exec_path() if one != _SCRIPTS), _SCRIPTS])
 
-# Tests send SIGINT. A job in the background of a script has inherited that it is ignored.
+# Tests send these. A job in the background of a script has inherited that SIGINT is ignored, and nohup that
+# SIGHUP is: so would the processes that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # A busy machine may take longer for an example than any time that could be set.
 hypothesis.settings.register_profile("patient", deadline=None)

@@ -85,15 +85,15 @@ class AsyncLeader(LeaderState):
         core = self._core
         core.check_open()
         core.loop_binding()
-        campaign, term = self._current(), self._term
+        campaign, term, after = self._current(), self._term, None
         if campaign is not None and not campaign.ended() and not campaign.stopping:
             return
         if campaign is not None and not campaign.ended():
-            term = None  # the campaign that is stopping finishes its term itself
+            term, after = None, campaign.task  # it finishes its term itself
         elif term is not None:
             term.end(STOPPED)  # its loop was closed
         campaign = self._campaign = _Campaign(core.client_state.generation)
-        campaign.task = asyncio.create_task(self._run(campaign, term), name="redlock-fast-leader")
+        campaign.task = asyncio.create_task(self._run(campaign, term, after), name="redlock-fast-leader")
         campaign.task.add_done_callback(lambda _: campaign.notify())
 
     async def stop(self) -> None:
@@ -202,9 +202,17 @@ class AsyncLeader(LeaderState):
 
     # --- the task of the campaign ---
 
-    async def _run(self, campaign: _Campaign, before: Term | None) -> None:
-        """Campaign until ``stop``. ``before``: the term of a campaign whose loop was closed, or None."""
+    async def _run(
+        self, campaign: _Campaign, before: Term | None, after: asyncio.Task[None] | None
+    ) -> None:
+        """Campaign until ``stop``.
+
+        ``before``: the term of a campaign whose loop was closed, or None. ``after``: the task of a campaign
+        that is stopping, or None.
+        """
         try:
+            if after is not None:
+                await asyncio.wait({after})  # its on_elected may go on after ``stop``
             if before is not None and not before.released:
                 await self._finish(before)
             while not campaign.stopping:

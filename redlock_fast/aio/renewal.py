@@ -63,10 +63,10 @@ class LoopRenewal(Renewal):
         """Set the timer for the next renewal, ``least`` seconds from now or later. An earlier timer stays."""
         if self._ended or self.client_state.closed or not self.schedule:
             return
-        when = self._loop.time() + max(least, self.wait())
-        if self._timer is None or self._timer.when() > when + TIMER:
+        seconds = max(TIMER, least, self.wait())  # for less, uvloop returns a Handle, which has no ``when``
+        if self._timer is None or self._timer.when() > self._loop.time() + seconds + TIMER:
             self._stop_timer()
-            self._timer = self._loop.call_at(when, self._on_timer, context=self._context)
+            self._timer = self._loop.call_later(seconds, self._on_timer, context=self._context)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

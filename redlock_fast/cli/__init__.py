@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ MODULES = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code, see :mod:`.exit_codes`."""
     options = parse(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of locks may have what its encoding has not
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code: int = importlib.import_module(MODULES[options.command], __name__).run(options)
         sys.stdout.flush()

@@ -95,7 +95,7 @@ exit codes: that of COMMAND when it ends by itself, or
 examples:
   redlock-fast masters plan --from redis://a --to redis://a,redis://b,redis://c
   redlock-fast masters start --from ... --to ...
-  until redlock-fast masters finish --from ... --to ...; do sleep 10; done
+  redlock-fast masters finish --phase 1 --from ... --to ...
 
 exit codes:
   0         done; of plan and status: the next command is allowed
@@ -197,11 +197,13 @@ def _change(parser: argparse.ArgumentParser) -> None:
         "plan": "check both lists and say what is to be done",
         "start": "begin: clients may use the old list, or both",
         "status": "show the phase and the clients of each step",
-        "finish": "go on as soon as clients allow it: phase 2, then the new list only",
+        "finish": "end the phase: to phase 2, then to the new list only",
         "abort": "go back towards the old list",
     }
     text = "; ".join(f"{name}: {what}" for name, what in actions.items())
     parser.add_argument("action", choices=list(actions), metavar="plan|start|status|finish|abort", help=text)
+    number = "of finish and abort: the phase to end; done if it has ended (default: the present phase)"
+    parser.add_argument("--phase", type=int, choices=[1, 2], help=number)
     group = parser.add_argument_group("masters")
     old = "URLs of the present masters (default: $REDLOCK_FAST_MASTERS, or the file)"
     group.add_argument("--from", dest="masters", metavar="URL,URL", help=old)

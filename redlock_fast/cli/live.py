@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import signal
 import sys
 import termios
 import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from ..errors import ConfigError
@@ -26,8 +28,8 @@ F = TypeVar("F")
 def watch(read: Callable[[], F], tables: Callable[[F], Sequence[Table]], interval: float) -> int:
     """Draw what ``read`` returns each ``interval`` seconds. Returns the exit code.
 
-    The terminal is as before at the end, also after an exception. Raises ConfigError without a terminal, and
-    without rich.
+    The terminal is as before at the end, also after an exception. Raises ConfigError without a terminal that
+    can be drawn on, and without rich.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConfigError("a live view needs a terminal; without one use --once or --json")
@@ -37,6 +39,8 @@ def watch(read: Callable[[], F], tables: Callable[[F], Sequence[Table]], interva
     except ImportError:
         raise ConfigError("a live view needs rich: pip install 'redlock-fast[cli]'") from None
     console = Console(highlight=False)
+    if console.is_dumb_terminal:
+        raise ConfigError(f"a live view cannot draw with TERM={os.environ['TERM']}; use --once or --json")
     try:
         with (
             Signals(unstoppable=True),
@@ -53,6 +57,11 @@ def watch(read: Callable[[], F], tables: Callable[[F], Sequence[Table]], interva
                         return 0
     except Stopped as stopped:
         return SIGNALLED + stopped.number
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is not written yet
+        return SIGNALLED + signal.SIGHUP  # the terminal is gone
 
 
 def pieces(tables: Sequence[Table], width: int) -> Iterator[Any]:
@@ -71,10 +80,14 @@ def _keys() -> Iterator[Callable[[float], bytes]]:
 
     def pressed(seconds: float) -> bytes:
         ready, _, _ = select.select([terminal], [], [], seconds)
-        return os.read(terminal, 1) if ready else b""
+        key = os.read(terminal, 1) if ready else b""
+        if ready and not key:
+            raise OSError(errno.EIO, "the terminal is gone")
+        return key
 
     tty.setcbreak(terminal)
     try:
         yield pressed
     finally:
-        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
+        with suppress(termios.error):  # of a terminal that is gone
+            termios.tcsetattr(terminal, termios.TCSAFLUSH, before)

@@ -63,7 +63,8 @@ def single_run(
         ... def transfer(self, account): ...
 
     Raises:
-        ConfigError: An invalid option, an async function, or the decorator stands above ``@app.task``.
+        ConfigError: An invalid option, an async function, or the decorator stands above ``@app.task``. The
+            run: ``name`` is None, and ``task.run()`` was called in place of the task.
         Contended: The run, as for [`FastRedlock.single_run`][].
         QuorumUnavailable: The run: too few masters can be reached.
         LockLost: The run: the lease ended before the task did.
@@ -80,14 +81,17 @@ def single_run(
         @functools.wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> R | None:
             bound = bool(args) and isinstance(args[0], Task)
-            task: Any = args[0] if bound else current_task
+            task: Any = args[0] if bound else _task_of(run)
+            if task is None and name is None:
+                raise ConfigError("single_run: name is None, and this is no call of a task: call the task")
             began = False
             try:
-                with made(name_of(name, task.name, args[bound:], kwargs)) as lock:
+                own = "" if task is None else task.name
+                with made(name_of(name, own, args[bound:], kwargs)) as lock:
                     began = True
                     return None if lock is None else function(*args, **kwargs)
             except LockNotAcquired as error:
-                if began or if_taken != "retry":
+                if began or if_taken != "retry" or task is None:
                     raise
                 raise task.retry(exc=error, countdown=countdown) from error
 
@@ -96,3 +100,11 @@ def single_run(
         return run
 
     return decorate
+
+
+def _task_of(run: Callable[..., Any]) -> Any:
+    """The running task, if its body is ``run``. None: a program or another task has called ``run``."""
+    task = body = current_task._get_current_object()
+    while body is not None and body is not run:
+        body = getattr(body, "__wrapped__", None)
+    return None if body is None else task

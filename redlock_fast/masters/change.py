@@ -6,7 +6,8 @@ begin from then on count by the new lists. Attempts under way, leases and waitin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 from ..algorithm.master_lists import MasterLists, mask_of
 from ..errors import ConfigError, MasterError, QuorumUnavailable
@@ -48,8 +49,9 @@ class MastersChange:
                 "then reconfigure(new); see docs/changing-masters.md"
             )
 
-    def conditions(self, timeout: float) -> Sequence[tuple[Callable[[], bool], float]]:
+    def conditions(self, timeout: float) -> Iterator[tuple[Callable[[], bool], float]]:
         """The conditions to wait for in this order, each with its seconds."""
+        end = time.monotonic() + timeout
         self._connector.connect_urgently(timeout)
 
         def ready() -> bool:
@@ -59,8 +61,10 @@ class MastersChange:
             own = self._connector.own_states(self._lists).values()
             return self._masters.client_state.closed or all(one.attached or one.failures for one in own)
 
+        yield ready, timeout
         # A lease on a bare quorum is lost with the first master that fails: give the others a moment.
-        return (ready, timeout), (all_tried, min(timeout, GRACE))
+        yield all_tried, min(timeout, GRACE)
+        yield ready, max(0.0, end - time.monotonic())  # a master may have failed in that moment
 
     def finish(self) -> None:
         """Count by the new lists from now on. Raises QuorumUnavailable, ConfigError, ClientClosed."""

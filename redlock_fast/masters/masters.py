@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..algorithm.batch import undo_leases
@@ -60,7 +60,7 @@ class Masters:
         self.wait_for(self.quorum_conditions(timeout))
         return self.end_quorum_wait()
 
-    def wait_for(self, conditions: Sequence[tuple[Callable[[], bool], float]]) -> None:
+    def wait_for(self, conditions: Iterable[tuple[Callable[[], bool], float]]) -> None:
         """Wait for each condition in turn, for its seconds at most."""
         for condition, seconds in conditions:
             self.connector.changed.wait_for(condition, seconds)

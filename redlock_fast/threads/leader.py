@@ -48,11 +48,15 @@ class _Stopped(Exception):
 class _Campaign:
     """One campaign, from ``start`` to ``stop``. ``error``: the exception that ended it.
 
-    ``mask``: the signals that a thread blocks when it calls the program.
+    ``after``: the thread of the campaign before, or None. ``mask``: the signals that a thread blocks when it
+    calls the program.
     """
 
-    def __init__(self, generation: int, run: Callable[[_Campaign], None]) -> None:
+    def __init__(
+        self, generation: int, run: Callable[[_Campaign], None], after: threading.Thread | None
+    ) -> None:
         self.generation = generation
+        self.after = after
         self.stopping = False
         self.ended = False
         self.error: BaseException | None = None
@@ -105,7 +109,8 @@ class Leader(LeaderState):
     def start(self) -> None:
         """Begin to campaign in the background; does nothing while it campaigns.
 
-        In a child of fork it begins a campaign of the child.
+        After ``stop()`` the campaign waits until ``on_elected`` and ``on_lost`` of the one before have
+        returned. In a child of fork it begins a campaign of the child.
 
         Examples:
             >>> leader.start()
@@ -118,7 +123,8 @@ class Leader(LeaderState):
         with core.client_state.mutex:
             campaign = self._current()
             if campaign is None or not campaign.active():
-                self._campaign = _Campaign(core.client_state.generation, self._run)
+                after = None if campaign is None else campaign.thread
+                self._campaign = _Campaign(core.client_state.generation, self._run, after)
                 self._campaign.thread.start()
 
     def stop(self) -> None:
@@ -242,6 +248,8 @@ class Leader(LeaderState):
     def _run(self, campaign: _Campaign) -> None:
         campaign.mask = block_signals()
         try:
+            if campaign.after is not None:
+                campaign.after.join()  # its on_elected may go on after ``stop``
             while not campaign.stopping:
                 self._campaign_once(campaign)
         except _Stopped:

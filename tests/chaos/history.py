@@ -95,6 +95,8 @@ class History:
     contended: int = 0
     #: The longest that an acquire took beyond its timeout, in seconds.
     overtime: float = 0.0
+    #: When acquires ended without the lock.
+    refused: list[float] = field(default_factory=list)
 
 
 def read(path: Path) -> History:
@@ -105,6 +107,7 @@ def read(path: Path) -> History:
         if what == "refused":
             history.unavailable += line["unavailable"]
             history.contended += not line["unavailable"]
+            history.refused.append(at)
             history.overtime = max(history.overtime, line["overtime"])
             continue
         if what == "grant":

@@ -7,6 +7,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
+from chaos.worker import KEY
 from support.proxy import Pipe, Proxy, reset_socket
 from support.scripted import Words, take_commands
 
@@ -178,7 +179,8 @@ def whole_commands(data: bytes) -> list[Words]:
 
 
 def is_acquire(words: Words) -> bool:
-    return words[0] == b"SET" and b"NX" in words
+    """Of the lock. A client also sets its mark, again on each new connection, and its probe sets keys."""
+    return words[0] == b"SET" and words[1] == KEY.encode() and b"NX" in words
 
 
 def encode(words: Words) -> bytes:

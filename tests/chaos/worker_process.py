@@ -15,7 +15,7 @@ from typing import Any
 
 TESTS = Path(__file__).parents[1]
 #: Seconds. A worker says each of its words within this time, or it is stuck.
-STUCK = 60.0
+STUCK = 120.0
 
 
 class Worker:

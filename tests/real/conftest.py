@@ -16,7 +16,7 @@ from support.combinations import spare, starts_redis
 from support.event_loops import LOOPS, Plain
 from support.renewing import TTL, Kept, Told, held
 from support.thorough import FULL, ONCE, ONLY_REDIS
-from support.waiting import eventually
+from support.waiting import DEADLINE, eventually
 
 from redlock_fast import AsyncFastRedlock, FastRedlock, Lock
 from redlock_fast.compat import close_all
@@ -112,7 +112,7 @@ def as_before(started: list[Masters]) -> Iterator[None]:
             master.resume()
             if master.pid is None:
                 master.restart()
-            assert master.ask("FLUSHALL").startswith("+OK")
+            assert master.ask("FLUSHALL", DEADLINE).startswith("+OK")
             # A master that was a replica has the keys in a file, and would load them at its next start.
             Path(master.socket_path).with_name("dump.rdb").unlink(missing_ok=True)
 

@@ -59,7 +59,7 @@ def test_contended(masters: Masters, connected: MakeClient, raw: Raw, name: str 
     c = connected(masters)
     names = tuple(health.name for health in c.health())
     once = raised(Contended, lambda: entered(c.lock(name, timeout=0)))
-    waited = raised(ContendedTimeout, lambda: entered(c.lock(name, timeout=0.05)))
+    waited = raised(ContendedTimeout, lambda: entered(c.lock(name, timeout=0.5)))
     assert not isinstance(once, TimeoutError)
     for kind in (Contended, LockNotAcquired, TimeoutError):
         assert isinstance(waited, kind)

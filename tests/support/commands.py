@@ -42,6 +42,14 @@ class Command:
         if masters is not None:
             self.environment["REDLOCK_FAST_MASTERS"] = " ".join(masters.urls)
 
+    def with_options(self, folder: Path, **options: float) -> Command:
+        """The same with these options of the client, in a configuration file in ``folder``."""
+        path = folder / "redlock-fast.toml"
+        lines = (f"{name} = {value}\n" for name, value in options.items())
+        path.write_text("[redlock-fast]\n" + "".join(lines))
+        self.environment["REDLOCK_FAST_CONFIG"] = str(path)
+        return self
+
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, *_traced(), "-m", "redlock_fast", *arguments],
@@ -55,7 +63,7 @@ class Command:
     def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
         """Its exit code, what it printed, what it complained of."""
         with running(self.start(*arguments, **environment)) as process:
-            out, err = process.communicate(timeout=3 * DEADLINE)
+            out, err = process.communicate(timeout=DEADLINE)
             return process.returncode, out, err
 
 

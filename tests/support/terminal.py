@@ -12,6 +12,7 @@ import sys
 import termios
 import threading
 from collections.abc import Iterator, Sequence
+from io import FileIO
 from typing import Any
 
 import pyte
@@ -21,7 +22,7 @@ from support.waiting import DEADLINE, eventually
 class Terminal:
     """``process``: the command. ``output``: all bytes that it has written."""
 
-    def __init__(self, process: subprocess.Popen[bytes], ours: int, theirs: int, columns: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], ours: FileIO, theirs: FileIO, columns: int) -> None:
         self.process = process
         self.output = b""
         self.modes = termios.tcgetattr(theirs)
@@ -34,7 +35,7 @@ class Terminal:
 
     def _read(self) -> None:
         with contextlib.suppress(OSError):  # the other side is closed
-            while data := os.read(self._ours, 65536):
+            while data := os.read(self._ours.fileno(), 65536):
                 with self._mutex:
                     self.output += data
                     self._stream.feed(data)
@@ -46,18 +47,16 @@ class Terminal:
 
     def shows(self, text: str) -> None:
         """Waits until a line has ``text``."""
-        eventually(
-            lambda: text in "\n".join(self.lines()), f"{text!r} is on the screen", deadline=3 * DEADLINE
-        )
+        eventually(lambda: text in self.text(), f"{text!r} is on the screen")
 
     def shows_no(self, text: str) -> None:
-        eventually(lambda: text not in self.text(), f"{text!r} is gone", deadline=3 * DEADLINE)
+        eventually(lambda: text not in self.text(), f"{text!r} is gone")
 
     def text(self) -> str:
         return "\n".join(self.lines())
 
     def press(self, key: bytes) -> None:
-        os.write(self._ours, key)
+        self._ours.write(key)
 
     def resize(self, columns: int) -> None:
         with self._mutex:
@@ -66,9 +65,9 @@ class Terminal:
 
     def ends(self) -> int:
         """The exit code. The terminal is as it was before: its modes, its cursor, its first screen."""
-        code = self.process.wait(3 * DEADLINE)
+        code = self.process.wait(DEADLINE)
         assert termios.tcgetattr(self._theirs) == self.modes
-        os.close(self._theirs)
+        self._theirs.close()
         self._reader.join(DEADLINE)
         for on, off in ((b"\x1b[?1049h", b"\x1b[?1049l"), (b"\x1b[?25l", b"\x1b[?25h")):
             assert self.output.rfind(off) >= self.output.rfind(on), "the first screen and its cursor are back"
@@ -78,7 +77,7 @@ class Terminal:
 LINES = 40
 
 
-def set_size(terminal: int, columns: int) -> None:
+def set_size(terminal: FileIO, columns: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
 
 
@@ -90,25 +89,34 @@ def on_terminal(
     program: Sequence[str] = ("-m", "redlock_fast"),
 ) -> Iterator[Terminal]:
     """Python with these arguments, as the leader of a session on a terminal of its own."""
-    ours, theirs = pty.openpty()
+    environment = {**environment, "TERM": "xterm-256color"}
+    with spawn([*program, *arguments], environment, columns) as (process, ours, theirs):
+        yield Terminal(process, ours, theirs, columns)
+
+
+@contextlib.contextmanager
+def spawn(
+    arguments: Sequence[str], environment: dict[str, Any], columns: int = 80
+) -> Iterator[tuple[subprocess.Popen[bytes], FileIO, FileIO]]:
+    """Python with these arguments, and both ends of its terminal. All are closed at the end."""
+    ours, theirs = (FileIO(end, "r+") for end in pty.openpty())
     set_size(theirs, columns)
     process = subprocess.Popen(
-        [sys.executable, *program, *arguments],
+        [sys.executable, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
         preexec_fn=_take_terminal,
-        env={**environment, "TERM": "xterm-256color"},
+        env=environment,
     )
     try:
-        yield Terminal(process, ours, theirs, columns)
+        yield process, ours, theirs
     finally:
         process.kill()
         process.wait()
-        with contextlib.suppress(OSError):
-            os.close(theirs)
-        os.close(ours)
+        ours.close()
+        theirs.close()
 
 
 def _take_terminal() -> None:

@@ -68,10 +68,15 @@ ENDS: dict[Command, tuple[Phase, ...]] = {
     "finish": (Phase.PHASE_2, Phase.NEW),
     "abort": (Phase.PHASE_1, Phase.OLD),
 }
+#: Where a command that is to end one phase begins, if the other phase comes before.
+BEGINS = {("finish", 2): Phase.PHASE_2, ("abort", 1): Phase.PHASE_1}
 #: How many ``max_ttl`` lie between the last lease of one list alone and the first one of the other list
 #: alone. One is enough for the leases. Fencing tokens must rise, too, and they rest on clocks then
 #: (proof/fencing_change.py).
 WAIT_FACTOR = 2
+#: Leases end by the clocks of masters and clients, which may differ by this share, and these seconds.
+DRIFT, GRANULARITY = 0.01, 0.1
+OTHER_LISTS = "the records of these masters are about other lists than --from and --to"
 JOINT_ONLY = (Phase.TO_NEW, Phase.TO_OLD)
 
 
@@ -161,12 +166,23 @@ def holders(seen: Seen, state: State) -> frozenset[int]:
     return frozenset(master for master, one in seen.items() if one == state)
 
 
+def wait_seconds(max_ttl: int) -> float:
+    """Seconds between the last grant of one list alone and the first of the other. ``max_ttl``: in ms."""
+    return max_ttl / 1000 * WAIT_FACTOR * (1 + DRIFT) + GRANULARITY
+
+
 def follow(
-    command: Command, lists: Lists, seen: Seen, clients: Mapping[str, int], own: Write | Wait | None = None
+    command: Command,
+    lists: Lists,
+    seen: Seen,
+    clients: Mapping[str, int],
+    own: Write | Wait | None = None,
+    number: int | None = None,
 ) -> Action:
     """What ``command`` does next. ``clients``: how many are at a step. ``own``: what it has just done.
 
-    ``clients`` has the key "" for those whose step is not known for this epoch.
+    ``clients`` has the key "" for those whose step is not known for this epoch. ``number``: of the phase that
+    is to end, 1 or 2, so that the same command does nothing after that; None: of the present one.
     """
     now = present(lists, seen)
     state = now.state
@@ -175,7 +191,7 @@ def follow(
             return Refused("another command was under way at the same time: give finish or abort")
         return Write(State(state.epoch + 1, _direction(command)))
     if state.phase is Phase.FOREIGN:
-        return Refused("the records of these masters are about other lists than --from and --to")
+        return Refused(OTHER_LISTS)
     done = own == Write(state) and now.written
     if not state.epoch and not now.written:
         return Refused("too few masters of --from answered", exit_codes.UNAVAILABLE)
@@ -183,11 +199,16 @@ def follow(
         if not _on_its_way(command, state.phase):
             return Refused(_wrong_way(command, state.phase))
         return Write(state)
-    if state.phase in ENDS[command] and (done or (command, state.phase) not in MOVES):
-        return _complete(lists, seen, state, done)
     target = MOVES.get((command, state.phase))
+    begin = BEGINS.get((command, number or 0))
+    ended = state.phase in ENDS[command] and state.phase is not begin
+    if ended and (done or number or target is None):
+        return _complete(lists, seen, state, done)
     if target is None:
         return Refused(_wrong_way(command, state.phase))
+    if begin not in (None, state.phase):
+        other = 3 - (number or 0)
+        return Refused(f"phase {other} comes first: give {command} --phase {other}")
     if state.phase in JOINT_ONLY and target not in JOINT_ONLY and own != Wait(state):
         # The connections are cut again: an earlier run may have been killed before it cut them.
         return Wait(state) if done else Write(state)
@@ -196,9 +217,8 @@ def follow(
 
 def refused(phase: Phase, target: Phase, clients: Mapping[str, int]) -> Refused | None:
     """Why clients must change their step first; None: the phase may change to ``target``."""
-    forbidden = [step for step in phase.steps if step not in target.steps]
     unknown = clients.get("", 0)
-    for step in forbidden:
+    for step in _forbidden(phase, target):
         count = clients.get(step, 0)
         if count:
             return Refused(
@@ -209,11 +229,31 @@ def refused(phase: Phase, target: Phase, clients: Mapping[str, int]) -> Refused 
     return None
 
 
+def _forbidden(phase: Phase, target: Phase) -> list[str]:
+    return [step for step in phase.steps if step not in target.steps]
+
+
+def forbidden_steps(lists: Lists, seen: Seen) -> tuple[str, ...]:
+    """The steps at which no client may be before the next command, and "" for those not known; or ()."""
+    now = present(lists, seen)
+    command = next_move(lists, seen, {})[0]
+    target = MOVES.get((command, now.state.phase)) if command and not now.conflict else None
+    found = _forbidden(now.state.phase, target) if target else []
+    return (*found, "") if found else ()
+
+
+def number_of(phase: Phase) -> int | None:
+    """1 or 2: of the phase that the next command ends; None: there is none."""
+    return {Phase.PHASE_1: 1, Phase.TO_NEW: 1, Phase.TO_OLD: 1, Phase.PHASE_2: 2}.get(phase)
+
+
 def next_move(lists: Lists, seen: Seen, clients: Mapping[str, int]) -> tuple[Command | None, Refused | None]:
     """The command that leads towards the new list, and why it is not allowed yet."""
     now = present(lists, seen)
     if now.conflict:
         return "finish", None
+    if now.state.phase is Phase.FOREIGN:
+        return None, Refused(OTHER_LISTS)
     for command in ("start", "finish"):
         target = MOVES.get((command, now.state.phase))
         if target is not None:
@@ -240,6 +280,8 @@ def _on_its_way(command: Command, phase: Phase) -> bool:
 
 
 def _wrong_way(command: Command, phase: Phase) -> str:
+    if command == "start" and phase is Phase.NEW:
+        return "the change has ended: --from is the former list"
     if command == "start":
         return f"a change is under way, in {phase.title}: give status, finish or abort"
     if command == "finish":

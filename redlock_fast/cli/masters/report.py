@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,20 +14,24 @@ from .. import exit_codes
 from ..key_scan import Servers
 from ..output import print_error
 from ..tables import show
-from .phases import WAIT_FACTOR, Done, Lists, Phase, Refused, next_move
+from .phases import Done, Lists, Phase, Refused, forbidden_steps, next_move, number_of, wait_seconds
 from .records import Reading
 
 #: Clients that are named, of each step.
 NAMED = 10
+#: Characters of a line of names.
+LINE = 79
 
 STEPS = """\
-  1. redlock-fast masters start     clients may be at step old or joint
+  1. redlock-fast masters start             clients may be at step old or joint
   2. give every client FastRedlock(new, joint_with=old)
-  3. redlock-fast masters finish    when no client is at step old; takes {wait:g} s
+  3. redlock-fast masters finish --phase 1  when no client is at step old;
+                                            it waits {wait:.0f} s
   4. give every client FastRedlock(new)
-  5. redlock-fast masters finish    when no client is at step joint; then stop masters that are not in --to
+  5. redlock-fast masters finish --phase 2  when no client is at step joint
+  6. stop the masters that are not in --to
 
-Before the last step redlock-fast masters abort leads back, in the same way."""
+Before step 5, redlock-fast masters abort leads back."""
 
 
 class Report:
@@ -50,15 +55,40 @@ class Report:
             self._print_json(reading, servers, code, why)
             return code
         self._print_masters(reading, servers)
+        now = reading.present
+        print(
+            f"\nphase: {now.state.phase.title}, epoch {now.state.epoch}" + _doubt(now.written, now.conflict)
+        )
         self._print_clients(reading)
         if self._action == "plan":
-            print(f"steps:\n{STEPS.format(wait=WAIT_FACTOR * reading.max_ttl / 1000)}\n")
-        command = next_move(reading.lists, reading.seen, reading.clients())[0]
+            print(f"steps:\n{STEPS.format(wait=wait_seconds(reading.max_ttl))}\n")
+        command, number = self._next(reading)
+        shown = f"{command} --phase {number}" if number else command
         if why:
-            print(f"next: {command or 'nothing'}, not allowed now: {why.why}")
+            print(f"next: {shown or 'nothing'}, not allowed now: {why.why}")
+            if expires := self._expires(reading):
+                print(f"  the marks of clients that were killed expire within {expires:.0f} s")
+        elif shown:
+            wait = self._wait(reading)
+            print(f"next: {shown}" + f", which waits {wait:.0f} s" * bool(wait))
         else:
-            print(f"next: {command}" if command else "next: nothing, the change has ended")
+            print("next: nothing, the change has ended")
         return code
+
+    def _next(self, reading: Reading) -> tuple[str | None, int | None]:
+        """The next command, and the number of the phase that it ends."""
+        command = next_move(reading.lists, reading.seen, reading.clients())[0]
+        return command, number_of(reading.present.state.phase) if command else None
+
+    def _wait(self, reading: Reading) -> float:
+        """Seconds that the next command waits between two writes."""
+        return wait_seconds(reading.max_ttl) if self._next(reading)[1] == 1 else 0.0
+
+    def _expires(self, reading: Reading) -> float:
+        """Seconds until the last mark expires of those that forbid the next command; 0.0: none does."""
+        steps = forbidden_steps(reading.lists, reading.seen)
+        late = [left for mark, left in reading.marks.values() if reading.step(mark) in steps]
+        return max(late, default=0) / 1000
 
     def end(self, outcome: Done | Refused, reading: Reading, servers: Servers) -> int:
         """Print how a command ended. Returns its exit code."""
@@ -69,6 +99,7 @@ class Report:
             print_error(f"{self._action}: {outcome.why}")
         elif not self._json:
             self._print_masters(reading, servers)
+            print()
             steps = " or ".join(outcome.state.phase.steps)
             done = "" if outcome.changed else "; it was so before"
             phase, epoch = outcome.state.phase.title, outcome.state.epoch
@@ -79,8 +110,8 @@ class Report:
         return next_move(reading.lists, reading.seen, reading.clients())[1]
 
     def _quorum(self, reading: Reading) -> Refused | None:
-        answered = frozenset(reading.answers)
-        if reading.lists.written(answered, Phase.PHASE_1):
+        ended = self._next(reading)[0] is None and reading.present.written
+        if ended or reading.lists.written(frozenset(reading.answers), Phase.PHASE_1):
             return None
         return Refused("a quorum of each list must answer", exit_codes.UNAVAILABLE)
 
@@ -93,10 +124,6 @@ class Report:
             shown = ["-" if cell in (None, "") else str(cell) for cell in cells]
             rows.append([name, ", ".join(one["lists"]), *shown])
         show(columns, rows)
-        now = reading.present
-        print(
-            f"\nphase: {now.state.phase.title}, epoch {now.state.epoch}" + _doubt(now.written, now.conflict)
-        )
 
     def _master(self, reading: Reading, servers: Servers, master: int) -> dict[str, Any]:
         answer, state = reading.answers.get(master), reading.seen.get(master)
@@ -114,16 +141,18 @@ class Report:
     def _print_clients(self, reading: Reading) -> None:
         counts = reading.clients()
         shown = ", ".join(f"{counts[step]} {step}" for step in ("old", "joint", "new"))
+        shown += f", {counts[REFUSED]} refused" * bool(counts[REFUSED])
         print(f"clients: {shown}" + f", {counts['']} not yet seen in this phase" * bool(counts[""]))
         for step in ("old", "joint", "new", REFUSED, ""):
             owners = sorted(mark.owner for mark, _ in reading.marks.values() if reading.step(mark) == step)
             if owners:
-                more = f" and {len(owners) - NAMED} more" if len(owners) > NAMED else ""
-                print(f"  {step or '?'}: {', '.join(owners[:NAMED])}{more}")
+                more = [f"and {len(owners) - NAMED} more"] if len(owners) > NAMED else []
+                text = f"{step or '?'}: {', '.join([*owners[:NAMED], *more])}"
+                print(_folded(text))
         if self._unmarked(reading):
             print(
-                f"  {self._unmarked(reading)} connections have no mark: other programs, or clients with "
-                "check_masters='off', or that may not write marks"
+                f"  {self._unmarked(reading)} connections have no mark: other programs, clients with\n"
+                "  check_masters='off', or clients that may not write marks"
             )
         print()
 
@@ -135,6 +164,7 @@ class Report:
 
     def _print_json(self, reading: Reading, servers: Servers, code: int, why: Refused | None) -> None:
         now, counts = reading.present, reading.clients()
+        command, number = self._next(reading)
         clients = [
             {"id": client, "owner": mark.owner, "step": reading.step(mark) or None, "expires": left / 1000}
             for client, (mark, left) in sorted(reading.marks.items())
@@ -147,7 +177,10 @@ class Report:
             "epoch": now.state.epoch,
             "steps": now.state.phase.steps,
             "written": now.written,
-            "next": next_move(reading.lists, reading.seen, counts)[0],
+            "next": command,
+            "next_phase": number,
+            "wait": self._wait(reading),
+            "expires": self._expires(reading),
             "max_ttl": reading.max_ttl / 1000,
             "mark_ttl": MARK_TTL,
             "counts": {step or "unknown": count for step, count in counts.items()},
@@ -156,6 +189,11 @@ class Report:
             "masters": [self._master(reading, servers, master) for master in range(len(self._names))],
         }
         print(json.dumps(result), flush=True)
+
+
+def _folded(text: str) -> str:
+    """A line that is as short as the others."""
+    return textwrap.fill(text, LINE, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _doubt(written: bool, conflict: bool) -> str:

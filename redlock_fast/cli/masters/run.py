@@ -5,26 +5,28 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...errors import ConfigError
 from ...locks.config import check_masters, number
 from ...masters.address import Target
+from ...wire.text import clean
 from .. import exit_codes
 from ..key_scan import Servers
 from ..settings import load, new_masters
-from .phases import WAIT_FACTOR, Command, Done, Lists, Refused, Wait, Write, follow
+from .phases import Command, Done, Lists, Refused, Wait, Write, follow, wait_seconds
 from .records import Masters, Reading
 from .report import Report
 
 #: How often a phase is written again where a record was changed since it was read.
 ATTEMPTS = 3
-#: Leases end by the clocks of masters and clients, which may differ by this share, and these seconds.
-DRIFT, GRANULARITY = 0.01, 0.1
 
 
 def run(options: argparse.Namespace) -> int:
     """Run one of the commands. Returns its exit code; docs/cli.md lists them."""
+    if options.phase and options.action not in ("finish", "abort"):
+        raise ConfigError(f"{options.action} has no --phase: finish and abort have one")
     settings = load(options)
     reading = settings.reading()
     targets, lists = _union(reading.targets, check_masters(new_masters(options), "--to"))
@@ -38,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         if options.action in ("plan", "status"):
             seen = change.read()
             return report.show(seen, servers, change.problem(seen))
-        outcome = change.run(options.action, report)
+        outcome = change.run(options.action, options.phase, report)
         return report.end(outcome, change.read(), servers)
 
 
@@ -89,7 +91,7 @@ class _Change:
                 return Refused(f"{names[master]} is one of other masters: {others}")
         return None
 
-    def run(self, command: Command, report: Report) -> Done | Refused:
+    def run(self, command: Command, number: int | None, report: Report) -> Done | Refused:
         """Follow the rules of the phases until the command has ended."""
         own: Write | Wait | None = None
         attempts, changed = 0, False
@@ -97,14 +99,14 @@ class _Change:
             reading = self.read()
             if problem := self.problem(reading):
                 return problem
-            action = follow(command, reading.lists, reading.seen, reading.clients(), own)
+            action = follow(command, reading.lists, reading.seen, reading.clients(), own, number)
             own = None
             if isinstance(action, Refused):
-                return action
+                return self._with_errors(action)
             if isinstance(action, Done):
                 return Done(action.state, changed)
             if isinstance(action, Wait):
-                seconds = reading.max_ttl / 1000 * WAIT_FACTOR * (1 + DRIFT) + GRANULARITY
+                seconds = wait_seconds(reading.max_ttl)
                 report.say(f"waiting {seconds:.1f} s, until every lease that was granted before has ended")
                 time.sleep(seconds)
                 own = action
@@ -114,7 +116,13 @@ class _Change:
             if reading.lists.written(written, action.state.phase):
                 own, attempts, changed = action, 0, True
             elif (attempts := attempts + 1) == ATTEMPTS:
-                return Refused(f"too few masters took the record{self._errors()}", exit_codes.UNAVAILABLE)
+                return self._with_errors(Refused("too few masters took the record", exit_codes.UNAVAILABLE))
 
-    def _errors(self) -> str:
-        return "".join(f"; {one.name}: {one.error}" for one in self._masters.servers.all if one.error)
+    def _with_errors(self, refused: Refused) -> Refused:
+        """Where too few masters answered: with what is wrong with each."""
+        if refused.code != exit_codes.UNAVAILABLE:
+            return refused
+        errors = [
+            f"; {clean(one.name)}: {clean(one.error)}" for one in self._masters.servers.all if one.error
+        ]
+        return replace(refused, why=refused.why + "".join(errors))

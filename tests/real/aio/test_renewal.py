@@ -157,6 +157,23 @@ async def test_many_go_together(masters: Masters, aclient: MakeAio, clock: Jumpi
 
 
 @on_loops
+async def test_a_timer_is_set_again_while_it_is_due(
+    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told
+) -> None:
+    """Catches: uvloop returns a Handle, which has no ``when``, for a timer that is due at once."""
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        first = await held(c, "first", on_lost=told)
+        clock.jump(THIRD)
+        for _ in range(2):  # as two acquires do that are granted in one turn of a loop that was busy
+            c.renewal().wake_soon()
+        await renewed(c, 1)
+        assert await first.release()
+        await clean(masters)
+    assert told.losses == []
+
+
+@on_loops
 async def test_abandoned_and_released(masters: Masters, aclient: MakeAio, clock: Jumping, told: Told) -> None:
     async with aclient(masters, ttl=TTL, clock=clock) as c:
         await at_full_strength(c)

@@ -21,7 +21,8 @@ from redlock_fast.algorithm.tokens import owner_part
 from redlock_fast.embedded import Masters
 
 Raw = Callable[[Masters], list[redis.Redis]]
-PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
+#: The command starts slowly on a busy machine.
+PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0, "ttl": 60.0}
 
 HOLDER = """
 import sys
@@ -63,7 +64,7 @@ def test_its_holder_in_another_process_finds_the_loss(valkey: Masters, raw: Raw)
 
 @pytest.mark.parametrize("kind", ["fair", "writer", "semaphore"])
 def test_other_kinds(valkey: Masters, kind: str) -> None:
-    with FastRedlock(valkey.urls, key_prefix="app:", decide="all", **PATIENT) as client:
+    with FastRedlock(valkey.urls, key_prefix="app:", decide="all", ttl=60.0, **PATIENT) as client:
         lock = {
             "fair": lambda: client.lock("x", fair=True),
             "writer": lambda: client.rwlock("x").write(),

@@ -26,18 +26,20 @@ IGNORES = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.02; done"
 #: A lease that is over soon after it is not extended any more.
 SHORT = ("--ttl", "3")
 QUICK = ("--grace", "0.2")
+#: Seconds: a busy machine may take longer than the command's own limits.
+PATIENT = {"node_timeout": 5.0, "connect_timeout": 20.0}
 
 
 @pytest.fixture
-def command(valkey: Masters, engine_name: str) -> Command:
+def command(valkey: Masters, engine_name: str, tmp_path: Path) -> Command:
     """On both engines."""
-    return Command(valkey, engine_name)
+    return Command(valkey, engine_name).with_options(tmp_path, **PATIENT)
 
 
 @pytest.fixture
-def once(valkey: Masters) -> Command:
+def once(valkey: Masters, tmp_path: Path) -> Command:
     """For what no engine can change."""
-    return Command(valkey)
+    return Command(valkey).with_options(tmp_path, **PATIENT)
 
 
 def sh(script: str) -> list[str]:
@@ -117,9 +119,10 @@ def test_no_masters_are_configured() -> None:
     assert err.startswith("redlock-fast: no masters: give --masters URL,URL or set REDLOCK_FAST_MASTERS")
 
 
-def test_too_few_masters(once: Command, valkey: Masters, tmp_path: Path) -> None:
+def test_too_few_masters(valkey: Masters, tmp_path: Path) -> None:
     for number in (1, 2, 3):
         valkey[number].kill()
+    once = Command(valkey).with_options(tmp_path, connect_timeout=0.2)
     code, _, err = once.run("exec", "job", "--", "touch", str(tmp_path / "ran"))
     assert code == 69
     assert "no quorum of 3 of 5 masters" in err

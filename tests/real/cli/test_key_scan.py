@@ -30,8 +30,6 @@ MOST_KIB = 400 << 10
 PAGE = b"*2\r\n" + bulk(b"7")
 
 
-
-
 #: To SCAN, each with what is said of that master.
 SCANS: dict[str, tuple[Attack, str]] = {
     "huge array": (endless(b"$1\r\nx\r\n", b"*2\r\n$1\r\n7\r\n*2147483647\r\n"), "unexpected reply"),

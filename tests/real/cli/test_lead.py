@@ -19,18 +19,20 @@ from redlock_fast.embedded import Masters
 OBEYS = "trap 'echo ended; exit 5' TERM INT; echo $$ $REDLOCK_FAST_TOKEN; while :; do sleep 0.02; done"
 IGNORES = "trap '' TERM; echo $$ $REDLOCK_FAST_TOKEN; while :; do sleep 0.02; done"
 SHORT = ("--ttl", "3", "--grace", "0.3")
+#: Seconds: a busy machine may take longer than the command's own limits.
+PATIENT = {"node_timeout": 5.0, "connect_timeout": 20.0}
 
 
 @pytest.fixture
-def command(valkey: Masters, engine_name: str) -> Command:
+def command(valkey: Masters, engine_name: str, tmp_path: Path) -> Command:
     """On both engines."""
-    return Command(valkey, engine_name)
+    return Command(valkey, engine_name).with_options(tmp_path, **PATIENT)
 
 
 @pytest.fixture
-def once(valkey: Masters) -> Command:
+def once(valkey: Masters, tmp_path: Path) -> Command:
     """For what no engine can change."""
-    return Command(valkey)
+    return Command(valkey).with_options(tmp_path, **PATIENT)
 
 
 @pytest.fixture

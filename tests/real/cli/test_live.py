@@ -6,8 +6,8 @@ import signal
 
 import pytest
 from support.commands import Command
-from support.terminal import Terminal, on_terminal
-from support.waiting import eventually
+from support.terminal import Terminal, on_terminal, spawn
+from support.waiting import DEADLINE, eventually
 
 from redlock_fast import FastRedlock
 from redlock_fast.embedded import Masters
@@ -75,6 +75,42 @@ def test_an_exception(valkey: Masters, before: str, text: str) -> None:
     with on_terminal(program=program, environment=Command(valkey).environment) as terminal:
         terminal.shows(text)
         assert terminal.ends() == 1
+
+
+@pytest.mark.parametrize("before", ["", "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)"])
+def test_the_terminal_goes_away(valkey: Masters, before: str) -> None:
+    """Also for a process that ignores SIGHUP: it reads the end of the terminal in place of keys."""
+    program = f"{before}\nimport sys\nfrom redlock_fast.cli import main\nsys.exit(main())"
+    environment = Command(valkey).environment | {"TERM": "xterm"}
+    with spawn(["-c", program, *WATCH], environment) as (process, ours, theirs):
+        theirs.close()
+        seen = b""
+        while b"master" not in seen:
+            seen += ours.read(65536)
+        ours.close()
+        assert process.wait(3 * DEADLINE) == 128 + signal.SIGHUP
+
+
+def test_a_terminal_that_cannot_draw(valkey: Masters) -> None:
+    environment = Command(valkey).environment | {"TERM": "dumb"}
+    with spawn(["-m", "redlock_fast", *WATCH], environment) as (process, ours, _):
+        assert process.wait(3 * DEADLINE) == 64
+        assert b"TERM=dumb; use --once or --json" in ours.read(65536)
+
+
+@pytest.mark.parametrize("arguments", [WATCH, ("locks",), ("top", "--once")], ids=" ".join)
+def test_a_terminal_of_another_encoding(valkey: Masters, arguments: tuple[str, ...]) -> None:
+    with (
+        FastRedlock(valkey.urls, node_timeout=5.0, connect_timeout=20.0) as client,
+        client.lock("caf\u00e9 \u96ea", 60.0),
+        on_terminal(
+            *arguments, environment=Command(valkey).environment | {"PYTHONIOENCODING": "latin-1"}
+        ) as terminal,
+    ):
+        eventually(lambda: b"caf\xe9 \\u96ea" in terminal.output, "what it has not is escaped")
+        if arguments == WATCH:
+            terminal.press(b"q")
+        assert terminal.ends() == 0
 
 
 def test_without_a_terminal(valkey: Masters) -> None:

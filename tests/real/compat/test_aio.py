@@ -240,7 +240,7 @@ async def test_async_lock_class(valkey: Masters, options: Options) -> None:
     kind = redis_py.async_lock_class(valkey.urls, **options)
     async with redis.asyncio.Redis(port=1) as client:
         lock = client.lock("r", timeout=60, lock_class=kind)
-        other = client.lock("r", timeout=60, blocking_timeout=0.05, lock_class=kind)
+        other = client.lock("r", timeout=60, blocking_timeout=0, lock_class=kind)
         with pytest.raises(redis.exceptions.LockError, match="not locked"):
             await lock.release()
         assert await lock.acquire()

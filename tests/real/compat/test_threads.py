@@ -403,7 +403,7 @@ def test_lock_class(valkey: Masters, options: Options, library: Any) -> None:
     errors = library.exceptions
     with getattr(library, library.__name__.title())(port=1) as client:  # nobody listens, and nobody asks
         lock = client.lock("r", timeout=60, lock_class=kind)
-        other = client.lock("r", timeout=60, blocking_timeout=0.05, lock_class=kind)
+        other = client.lock("r", timeout=60, blocking_timeout=0, lock_class=kind)
         for nothing in (lock.release, lock.reacquire, lambda: lock.extend(1)):
             with pytest.raises(errors.LockError, match="not locked"):
                 nothing()

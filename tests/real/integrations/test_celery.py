@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -77,6 +78,43 @@ def test_it_is_tried_again_while_another_run_has_the_lock(client: Make, valkey: 
         transfer.apply([1]).get()
     assert asked == [0, 0, 0, 1]
     assert transfer.apply([2]).get() == "done"
+    nothing_left(valkey)
+
+
+def test_a_body_is_called_without_its_task(client: Make, valkey: Masters, app: Any) -> None:
+    """As in unit tests of an application, and in other tasks: the lock never gets the name of those."""
+    c = client(valkey)
+
+    @app.task
+    @integration.single_run(c)
+    def plain() -> bool:
+        return c.locked(plain.name)
+
+    @app.task
+    @integration.single_run(c, "account", if_taken="retry")
+    def named() -> bool:
+        return c.locked("account")
+
+    @app.task
+    def outer(task: Any) -> Any:
+        return task.run()
+
+    @integration.single_run(c)
+    def inner() -> bool:
+        return c.locked(below.name)
+
+    @app.task
+    @functools.wraps(inner)
+    def below() -> Any:
+        return inner()
+
+    assert below.apply().get() is True
+    assert named.run() is outer(named) is True
+    for call in (plain.run, lambda: outer.apply([plain]).get()):
+        with pytest.raises(ConfigError, match="call the task"):
+            call()
+    with c.lock("account", ttl=60.0), pytest.raises(Contended):
+        named.run()
     nothing_left(valkey)
 
 

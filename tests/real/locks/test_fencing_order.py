@@ -157,9 +157,7 @@ def test_a_counter_is_at_most_a_step_behind_the_clock(masters: Masters, plain: M
 
 
 @pytest.mark.usefixtures("all_masters")
-def test_masters_agree_on_the_number_in_one_round_trip(
-    masters: Masters, plain: MakePlain, raw: Raw
-) -> None:
+def test_masters_agree_on_the_number_in_one_round_trip(masters: Masters, plain: MakePlain, raw: Raw) -> None:
     """Behind the clock by less than a step they count."""
     nodes = raw(masters)
     c = plain(masters, ttl=60.0, max_ttl=600.0, decide="all").at_full_strength()

@@ -31,11 +31,13 @@ EACH = 50
 
 #: Which masters lose their replies in a step: mostly none; one does not matter; two are too many.
 deafness = st.integers(0, 99).flatmap(
-    lambda n: st.just(())
-    if n < 93
-    else st.integers(0, 3).map(lambda m: (m,))
-    if n < 98
-    else st.sampled_from([(0, 1), (0, 2), (1, 3), (2, 3)])
+    lambda n: (
+        st.just(())
+        if n < 93
+        else st.integers(0, 3).map(lambda m: (m,))
+        if n < 98
+        else st.sampled_from([(0, 1), (0, 2), (1, 3), (2, 3)])
+    )
 )
 who = st.integers(0, 1)
 which = st.integers(0, 1000)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -203,6 +205,38 @@ def test_callbacks_that_step_down_and_stop(valkey: Masters, connected: MakeClien
         eventually(lambda: len(done) == 3, "both are called")
         assert {*done} == {True, STEPPED_DOWN, False}
         assert not leader.wait()
+    free(valkey)
+
+
+def test_work_that_goes_on_after_a_stop(valkey: Masters, connected: MakeClient) -> None:
+    """The next campaign waits for it: on_elected runs once at a time, and sees no later term as its own."""
+    c, seen, go = connected(valkey), [], threading.Event()
+    if hasattr(c, "target"):  # asyncio
+
+        async def on_elected(leader: Any) -> None:
+            seen.append("begins")
+            if len(seen) == 1:
+                await leader.stop()
+                await leader.start()
+                while not go.is_set():
+                    await asyncio.sleep(0.01)
+            seen.append("leads" if leader.is_leader else "does not")
+    else:
+
+        def on_elected(leader: Any) -> None:
+            seen.append("begins")
+            if len(seen) == 1:
+                leader.stop()
+                leader.start()
+                go.wait(DEADLINE)
+            seen.append("leads" if leader.is_leader else "does not")
+
+    with c.leader("chair", on_elected=on_elected) as leader:
+        eventually(lambda: seen, "it is elected")
+        assert not leader.wait(1.0)
+        go.set()
+        eventually(lambda: len(seen) == 4, "it is elected again")
+        assert seen == ["begins", "does not", "begins", "leads"]
     free(valkey)
 
 

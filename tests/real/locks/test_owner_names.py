@@ -29,7 +29,7 @@ def refused(lock: Any) -> Contended:
 
 def test_an_error_names_the_owner(connected: MakeClient, valkey: Masters) -> None:
     client = connected(valkey)
-    with FastRedlock(valkey.urls, owner="web-1", **OTHER) as other:
+    with FastRedlock(valkey.urls, owner="web-1", ttl=60.0, **OTHER) as other:
         for held, wanted, owner in (
             (other.lock("a"), client.lock("a", timeout=0), "web-1"),
             (other.lock("b", owner="ci 7"), client.lock("b", timeout=0.2), "ci 7"),

@@ -252,12 +252,18 @@ def states(client: Any) -> list[Any]:
     return list(client.masters.connector.states)
 
 
+def all_attached(client: Any) -> None:
+    """``reconfigure`` waits for a quorum of each list, and no longer."""
+    eventually(lambda: all(state.attached for state in states(client)), "all masters connect")
+
+
 def test_batches_are_held_through_a_change(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     old_list, new_list = lists(masters, "one of 3 replaced")
     one, nodes = connected(old_list), raw(masters)
     names = [f"batch:{number}" for number in range(50)]
     locks = one.acquire_many(names, TTL / 2)
     one.reconfigure(new_list, joint_with=old_list)
+    all_attached(one)
     assert one.extend_many(locks, TTL * 0.6) == [True] * 50
     eventually(lambda: [node.dbsize() for node in nodes] == [50, 50, 50, 50, 0], "all have the tokens")
     one.reconfigure(new_list)
@@ -269,14 +275,14 @@ def test_batches_are_held_through_a_change(masters: Masters, connected: MakeClie
 def test_renewal_through_a_change_while_others_contend(masters: Masters, connected: MakeClient) -> None:
     """Eight threads of two clients, whose steps change while they run; one master dies in the middle."""
     old_list, new_list = lists(masters, "3 to 5")
-    clients = [connected(old_list, ttl=2.0) for _ in range(2)]
-    kept = clients[0].lock("kept", ttl=2.0, auto_extend=True)
+    clients = [connected(old_list) for _ in range(2)]
+    kept = clients[0].lock("kept", ttl=6.0, auto_extend=True)
     assert kept.acquire()
     inside, overlaps, grants, stop = set[int](), list[int](), itertools.count(), threading.Event()
 
     def work(number: int) -> None:
         while not stop.is_set():
-            lock = clients[number % 2].acquire("r", 2.0, timeout=DEADLINE)
+            lock = clients[number % 2].acquire("r", TTL, timeout=DEADLINE)
             assert lock
             inside.add(number)
             overlaps.append(len(inside) - 1)
@@ -296,6 +302,7 @@ def test_renewal_through_a_change_while_others_contend(masters: Masters, connect
     some_grants()
     for client in clients:
         client.reconfigure(new_list, joint_with=old_list)
+        all_attached(client)
         some_grants()
     masters[1].kill()
     some_grants()
@@ -388,6 +395,7 @@ def test_a_master_that_dies_between_the_steps_costs_no_lock(masters: Masters, co
     one = connected(old_list)
     lock = one.acquire("r", TTL / 2)
     one.reconfigure(new_list, joint_with=old_list)
+    all_attached(one)
     masters[0].kill()
     assert lock.extend(TTL * 0.6) > 0
     masters[3].kill()
@@ -396,6 +404,28 @@ def test_a_master_that_dies_between_the_steps_costs_no_lock(masters: Masters, co
     one.reconfigure(new_list)
     assert lock.extend(TTL * 0.7) > 0
     assert lock.release() is True
+
+
+def test_a_master_that_dies_during_a_change_is_awaited(
+    masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was a quorum of each list, and the change waited a moment for the other masters."""
+    monkeypatch.setattr("redlock_fast.masters.change.GRACE", DEADLINE)
+    old_list, new_list = lists(masters, "3 to 5")
+    one = connected(old_list)
+    for number in (3, 4):
+        masters[number].pause()
+    change = start(lambda: one.reconfigure(new_list, joint_with=old_list, timeout=2 * DEADLINE))
+    eventually(lambda: one.masters.connector.changing, "it has begun")
+    for number in (2, 3, 4):
+        masters[number].kill()
+    states = one.masters.connector.states
+    eventually(lambda: all(states[n].failures and not states[n].attached for n in (2, 3, 4)), "all fail")
+    masters[3].restart()
+    change.result(2 * DEADLINE)
+    lock = one.acquire("r", TTL)
+    assert lock
+    assert lock.release()
 
 
 def test_a_second_client_with_the_token(masters: Masters, connected: MakeClient) -> None:

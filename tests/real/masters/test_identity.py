@@ -89,9 +89,7 @@ def follow(node: redis.Redis, port: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "durable", "strict", "marker"])
-def test_demoted_and_promoted_again(
-    fleet: Masters, connected: MakeClient, raw: Raw, mode: str
-) -> None:
+def test_demoted_and_promoted_again(fleet: Masters, connected: MakeClient, raw: Raw, mode: str) -> None:
     """The process is the same, and so are the connections; the data is another server's."""
     nodes = raw(fleet)
     old_enough(nodes, mode)

@@ -50,9 +50,7 @@ def restart(masters: Masters, *numbers: int) -> None:
 def back(c: FastRedlock, *numbers: int, connections: int = 2) -> None:
     def there() -> bool:
         health = c.health()
-        return all(
-            health[n].connections == connections and health[n].state == "connected" for n in numbers
-        )
+        return all(health[n].connections == connections and health[n].state == "connected" for n in numbers)
 
     eventually(there, "it is connected again")
 

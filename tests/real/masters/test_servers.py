@@ -786,9 +786,7 @@ def test_minority_with_other_replies(
     assert [health.faults for health in client.health()[2:]] == [0, 0, 0]
 
 
-def with_two_that_say(
-    reply: bytes, valkey: Masters, connected: MakeClient, pretend: Pretend
-) -> FastRedlock:
+def with_two_that_say(reply: bytes, valkey: Masters, connected: MakeClient, pretend: Pretend) -> FastRedlock:
     """A client of five masters, connected; from now on two of them answer that to everything."""
     fakes = [pretend(Redis84()) for _ in range(2)]
     client = connected([fake.url for fake in fakes] + valkey.urls[:3], decide="all")

@@ -190,9 +190,7 @@ def clock() -> Jumping:
 
 
 @pytest.fixture
-def kept(
-    masters: Masters, connected: MakeClient, clock: Jumping, losses: list[tuple[RLock, str]]
-) -> RLock:
+def kept(masters: Masters, connected: MakeClient, clock: Jumping, losses: list[tuple[RLock, str]]) -> RLock:
     """A reentrant lock that is renewed; not acquired."""
     c = connected(masters, ttl=TTL, clock=clock)
     return c.rlock("kept", auto_extend=True, on_lost=lambda *loss: losses.append(loss))

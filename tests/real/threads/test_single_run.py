@@ -18,9 +18,7 @@ BEFORE = ("call __exit__", "call release", "call _keep")
 
 
 @pytest.mark.parametrize("once_per", [None, TTL])
-def test_interrupted_at_any_moment(
-    valkey: Masters, connected: MakeClient, once_per: float | None
-) -> None:
+def test_interrupted_at_any_moment(valkey: Masters, connected: MakeClient, once_per: float | None) -> None:
     """Nothing stays behind before the end of the job. After it, the lock stays for the period."""
     c: Any = connected(valkey)
     for number in range(1000):

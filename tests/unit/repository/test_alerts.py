@@ -25,7 +25,7 @@ SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_c
 def promtool(*arguments: str) -> None:
     program = shutil.which("promtool")
     if program is None:
-        pytest.skip("promtool is missing: it is in Debian's package prometheus")
+        pytest.skip("promtool is missing: .ci/tools FOLDER downloads it")
     done = subprocess.run([program, *arguments], cwd=FOLDER, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

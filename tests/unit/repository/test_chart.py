@@ -65,7 +65,7 @@ def render(values: Any) -> Objects:
 def by_helm(*options: str) -> Objects:
     helm = shutil.which("helm")
     if helm is None:
-        pytest.skip("helm is missing; the test beside this one renders the chart without it")
+        pytest.skip("helm is missing: .ci/tools FOLDER downloads it; another test renders without it")
     subprocess.run([helm, "lint", "--strict", CHART, *options], check=True, capture_output=True)
     page = subprocess.check_output([helm, "template", "redlock", CHART, *options], text=True)
     return {one["kind"]: one for one in yaml.safe_load_all(page)}

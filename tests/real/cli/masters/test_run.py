@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 import redis
-from support.commands import Command
+from support.commands import Command, first_line, running
 
 from redlock_fast import cli
 from redlock_fast.cli import exit_codes
@@ -25,6 +26,77 @@ Raw = Callable[[Masters], list[redis.Redis]]
 #: Seconds. The command waits so long before phase 2.
 MAX_TTL = 0.3
 
+ROOT = Path(__file__).parents[4]
+#: The permissions that a plan does not use.
+WRITES = ("set", "eval", "client|kill")
+
+#: Around the block of the recipe.
+SHORT_LEASES = f"""
+import inspect, signal, sys, time
+from redlock_fast.locks.client_base import BaseClient
+
+options = inspect.unwrap(BaseClient.__init__).__kwdefaults__
+options.update(ttl={MAX_TTL}, max_ttl={MAX_TTL}, connect_timeout=20.0)
+"""
+WAIT_FOR_SIGTERM = """
+signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+with client:
+    assert client.connect()
+    print("ready", flush=True)
+    while True:
+        time.sleep(60)
+"""
+#: What the script of the recipe calls. ``sleep`` removes the mark of a client that is late.
+PROGRAMS = {
+    "redlock-fast": "from redlock_fast.cli import main\nexit(main())",
+    "kubectl": """
+import json, os, signal, subprocess, sys, time
+from pathlib import Path
+import redis
+from redlock_fast.masters.marks import MARK_KEY, Mark, encode_mark
+from redlock_fast.masters.membership import KEY, decode
+
+here = Path(__file__).parent
+said = here / "environment"
+setting = json.loads(said.read_text()) if said.exists() else {}
+action, what, where, *changes = sys.argv[1:]
+assert where == "deployment/orders", sys.argv
+if (action, what) == ("set", "env"):
+    for one in changes:
+        if one.endswith("-"):
+            del setting[one[:-1]]
+        else:
+            name, _, value = one.partition("=")
+            setting[name] = value
+    said.write_text(json.dumps(setting))
+    with redis.Redis.from_url(os.environ["REDLOCK_FAST_MASTERS"].split()[0]) as node:
+        record = decode(node.get(KEY))
+        if "old" in record.steps:
+            node.set(MARK_KEY + b"late", encode_mark(Mark(record.epoch, "old", "late")), px=60_000)
+else:
+    assert (action, what) == ("rollout", "status"), sys.argv
+    new = subprocess.Popen(
+        [sys.executable, str(here / "application.py")],
+        env=os.environ | setting,
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    assert new.stdout.readline() == b"ready\\n"
+    old = int((here / "pid").read_text())
+    os.kill(old, signal.SIGTERM)
+    (here / "pid").write_text(f"{new.pid}")
+""",
+    "sleep": """
+import os
+import redis
+from redlock_fast.masters.marks import MARK_KEY
+
+with redis.Redis.from_url(os.environ["REDLOCK_FAST_MASTERS"].split()[0]) as node:
+    node.delete(MARK_KEY + b"late")
+""",
+}
+
 #: Runs a command once for each number of writes, each time in a fork that is killed after that write.
 KILLED = """
 import os, signal, sys
@@ -32,7 +104,7 @@ from redlock_fast import cli
 from redlock_fast.cli.masters import records
 
 write = records.write_record
-commands = sys.argv[1].split()
+commands = sys.argv[1].split(",")
 
 def run(command, kill):
     left = [kill]
@@ -44,7 +116,7 @@ def run(command, kill):
         return done
     records.write_record = counted
     sys.stdout = sys.stderr = open(os.devnull, "w")
-    os._exit(cli.main(["masters", command]))
+    os._exit(cli.main(["masters", *command.split()]))
 
 for command in commands:
     kill = 1
@@ -57,7 +129,7 @@ for command in commands:
             assert status == 0, (command, kill, status)
             break
         kill += 1
-    print(command, kill, flush=True)
+    print(kill, flush=True)
 """
 
 
@@ -121,17 +193,22 @@ def test_a_whole_change(operator: Operator, valkey: Masters, raw: Raw) -> None:
     put_mark(nodes[0], "a", "old")
     put_mark(nodes[4], "b", "joint")
     status = operator.says("status")
-    assert (status["code"], status["next"]) == (exit_codes.NOT_YET, "finish")
+    assert (status["code"], status["next"], status["next_phase"]) == (exit_codes.NOT_YET, "finish", 1)
+    assert status["wait"] > 2 * MAX_TTL
+    assert 30.0 < status["expires"] <= 60.0
     assert status["counts"] == {"old": 1, "joint": 1, "new": 0, "refused": 0, "unknown": 0}
     assert [one["owner"] for one in status["clients"]] == ["owner of a", "owner of b"]
     assert operator.phase("finish") == (exit_codes.NOT_YET, "phase 1")
     nodes[0].delete(MARK_KEY + b"a")
+    assert operator.phase("finish", "--phase", "2") == (exit_codes.FAILED, "phase 1")
     assert operator.phase("finish") == (0, "phase 2")
     put_mark(nodes[4], "b", "joint")
+    assert operator.phase("finish", "--phase", "1") == (0, "phase 2")
     assert operator.phase("finish") == (exit_codes.NOT_YET, "phase 2")
     put_mark(nodes[4], "b", "new")
     assert operator.phase("finish") == (0, "new list")
-    assert operator.phase("status") == (0, "new list")
+    status = operator.says("status")
+    assert (status["code"], status["next"], status["next_phase"], status["expires"]) == (0, None, None, 0.0)
     assert operator.phase("abort") == (exit_codes.FAILED, "new list")
     for node, id in zip(nodes, ids, strict=True):
         assert (record_of(node).id, record_of(node).steps, len(record_of(node).new)) == (id, ("new",), 5)
@@ -156,9 +233,9 @@ def test_the_way_back(operator: Operator, valkey: Masters, raw: Raw) -> None:
 
 def test_killed_after_each_write(operator: Operator, valkey: Masters, raw: Raw) -> None:
     """Each run but the last one is killed, after one write more. In the end it is as if it was run once."""
-    commands = "start abort start finish finish"
+    commands = ["start", "abort", "start", "finish --phase 1", "finish --phase 2"]
     process = subprocess.run(
-        [sys.executable, "-c", KILLED, commands],
+        [sys.executable, "-c", KILLED, ",".join(commands)],
         env=os.environ | operator.environment,
         capture_output=True,
         text=True,
@@ -166,9 +243,9 @@ def test_killed_after_each_write(operator: Operator, valkey: Masters, raw: Raw) 
         check=False,
     )
     assert process.returncode == 0, process.stderr
-    ran = [line.split() for line in process.stdout.splitlines()]
-    assert [command for command, _ in ran] == commands.split()
-    assert all(int(kills) >= 2 for _, kills in ran[:-1]), "the last finish may have nothing to write"
+    kills = [int(line) for line in process.stdout.splitlines()]
+    assert len(kills) == len(commands)
+    assert all(number >= 2 for number in kills), kills
     assert operator.phase("status") == (0, "new list")
     assert len({record_of(node).terms for node in raw(valkey)}) == 1
 
@@ -206,6 +283,113 @@ def test_a_master_that_is_down(operator: Operator, valkey: Masters, raw: Raw) ->
     assert len({record_of(node).id for node in nodes}) == 5
 
 
+def test_the_old_masters_are_stopped_after_the_end(
+    operator: Operator, valkey: Masters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDLOCK_FAST_MASTERS", " ".join(valkey.urls[:2]))
+    monkeypatch.setenv("REDLOCK_FAST_NEW_MASTERS", " ".join(valkey.urls[2:]))
+    for command in ("start", "finish", "finish"):
+        assert operator.says(command)["code"] == 0
+    for number in (0, 1):
+        valkey[number].kill()
+    for command in ("status", "finish"):
+        assert operator.phase(command) == (0, "new list")
+
+
+def test_masters_that_refuse_the_operator_are_named(
+    operator: Operator, valkey: Masters, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("REDLOCK_FAST_MASTERS", "REDLOCK_FAST_NEW_MASTERS"):
+        wrong = re.sub(r"redis://(?:[^@\s]*@)?", "redis://operator:geheim@", os.environ[name])
+        monkeypatch.setenv(name, wrong)
+    for command in ("plan", "start", "status", "finish", "abort"):
+        for more in ([], ["--json"]):
+            assert cli.main(["masters", command, *more]) == exit_codes.UNAVAILABLE
+            out, err = capsys.readouterr()
+            assert "WRONGPASS" in out + err
+            assert f"127.0.0.1:{valkey[0].port}" in out + err
+            assert "geheim" not in out + err
+
+
+def test_an_operator_with_the_rules_of_the_page(
+    operator: Operator, valkey: Masters, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are enough, and each of them is needed."""
+    page = (ROOT / "docs" / "changing-masters.md").read_text()
+    (rules,) = re.findall(r"^ACL SETUSER (.*)$", page, re.MULTILINE)
+    name, *given = rules.split()
+    nodes = raw(valkey)
+    for variable in ("REDLOCK_FAST_MASTERS", "REDLOCK_FAST_NEW_MASTERS"):
+        login = re.sub(r"redis://(?:[^@\s]*@)?", f"redis://{name}:secret@", os.environ[variable])
+        monkeypatch.setenv(variable, login)
+
+    def permit(*rules: str) -> None:
+        for node in nodes:
+            node.execute_command("ACL", "SETUSER", name, "reset", *rules)
+            node.acl_log_reset()
+
+    try:
+        permit(*given)
+        for command in ("plan", "start", "status", "finish", "finish", "status"):
+            assert operator.says(command)["code"] == 0
+        refused = {entry["object"] for node in nodes for entry in node.acl_log()}
+        assert refused <= {"client|setinfo"}, "redis-py names itself if it may"
+        put_mark(nodes[0], "a", "new")
+        for rule in (rule for rule in given if rule[0] == "+"):
+            permit(*given, f"-{rule[1:]}")
+            operator.says("plan")
+            refused = {entry["object"] for node in nodes for entry in node.acl_log()}
+            assert rule[1:] in {*refused, *WRITES}, f"{rule} is not needed"
+    finally:
+        for node in nodes:
+            node.acl_deluser(name)
+
+
+def _start(arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        arguments,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_recipe_for_kubernetes(operator: Operator, valkey: Masters, raw: Raw, tmp_path: Path) -> None:
+    """Its script, with a kubectl that replaces one process. A late client leaves during ``sleep``."""
+    page = (ROOT / "docs" / "recipes" / "kubernetes-masters.md").read_text()
+    (script,) = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (application,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    for number in range(1, 5):
+        script = script.replace(f"redis://10.0.0.{number}", valkey.urls[number - 1])
+        application = application.replace(f"redis://10.0.0.{number}", valkey.urls[number - 1])
+    assert "10.0.0" not in script + application
+    (tmp_path / "application.py").write_text(f"{SHORT_LEASES}{application}{WAIT_FOR_SIGTERM}")
+    for name, program in PROGRAMS.items():
+        (tmp_path / name).write_text(f"#!{sys.executable}\n{program}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = os.environ | operator.environment
+    environment["PATH"] = os.pathsep.join([str(tmp_path), os.environ["PATH"], os.defpath])
+    environment["PYTHONPATH"] = str(ROOT)
+    nodes = raw(valkey)
+    with running(_start([sys.executable, str(tmp_path / "application.py")], environment)) as first:
+        assert first_line(first) == "ready"
+        (tmp_path / "pid").write_text(f"{first.pid}")
+        try:
+            with running(_start(["sh", "-c", script], environment)) as ran:
+                out, err = ran.communicate(timeout=100)
+        finally:
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert ran.returncode == 0, out + err
+    assert "finish: 1 client is at step 'old'" in err
+    terms = {record_of(node).terms for node in nodes[:4]}
+    assert len(terms) == 1
+    assert {address for _, address in record_of(nodes[0]).new} == {
+        f"127.0.0.1:{valkey[number].port}/0" for number in (0, 1, 3)
+    }
+
+
 def test_what_is_wrong_with_the_lists(
     operator: Operator, valkey: Masters, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +403,10 @@ def test_what_is_wrong_with_the_lists(
     monkeypatch.setenv("REDLOCK_FAST_NEW_MASTERS", " ".join(valkey.urls[:4]))
     assert operator.phase("start") == (0, "phase 1")
     monkeypatch.setenv("REDLOCK_FAST_NEW_MASTERS", " ".join(valkey.urls))
-    assert operator.phase("start") == (exit_codes.FAILED, "other lists")
+    for command in ("plan", "start", "status", "finish", "abort"):
+        said = operator.says(command)
+        assert (said["code"], said["phase"], said["next"]) == (exit_codes.FAILED, "other lists", None)
+        assert "other lists than --from and --to" in said["why"]
     Path(os.environ["REDLOCK_FAST_CONFIG"]).write_text("[redlock-fast]\nmax_ttl = 7\n")
     monkeypatch.setenv("REDLOCK_FAST_NEW_MASTERS", " ".join(valkey.urls[:4]))
     assert operator.says("start")["why"] == "max_ttl is 7 s here, and 0.3 s in the records"
@@ -249,11 +436,35 @@ def test_a_table_for_people(operator: Operator, capsys: pytest.CaptureFixture[st
     assert cli.main(["masters", "plan"]) == 0
     out = capsys.readouterr().out
     assert "next: start" in out
-    assert "5. redlock-fast masters finish" in out
+    assert "5. redlock-fast masters finish --phase 2" in out
+    assert cli.main(["masters", "plan", "--phase", "1"]) == exit_codes.USAGE
+    capsys.readouterr()
     assert cli.main(["masters", "start"]) == 0
     out, err = capsys.readouterr()
     assert "phase 1, epoch 1: clients may be at step old or joint" in out
     assert "writing phase 1, epoch 1" in err
+
+
+def test_a_table_of_80_columns(
+    operator: Operator,
+    valkey: Masters,
+    raw: Raw,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert operator.phase("start") == (0, "phase 1")
+    (node, *_) = raw(valkey)
+    for number in range(12):
+        put_mark(node, f"{number}", "old")
+    for command in ("plan", "status", "start", "finish"):
+        cli.main(["masters", command])
+        out = capsys.readouterr().out
+        assert max(map(len, out.splitlines()), default=0) <= 80, out
+        if command == "status":
+            assert "12 old, 0 joint, 0 new" in out
+            assert "and 2 more" in out
+            assert re.search(r"the marks of clients that were killed expire within [0-9]+ s", out)
 
 
 def test_a_mark_of_a_hostile_client_is_shown_as_text(operator: Operator, valkey: Masters, raw: Raw) -> None:

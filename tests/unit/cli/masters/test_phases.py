@@ -87,12 +87,14 @@ class World:
     def seen(self) -> dict[int, State | None]:
         return {master: state for master, state in self.records.items() if master not in self.down}
 
-    def run(self, command: Command, clients: dict[str, int] | None = None) -> Iterator[Done | Refused | None]:
+    def run(
+        self, command: Command, clients: dict[str, int] | None = None, number: int | None = None
+    ) -> Iterator[Done | Refused | None]:
         """One command. Between two of its steps anything may happen, and it may be killed."""
         own: Write | Wait | None = None
         while True:
             before = self.seen()
-            action = follow(command, self.change, before, clients or {}, own)
+            action = follow(command, self.change, before, clients or {}, own, number)
             own = None
             if isinstance(action, (Done, Refused)):
                 yield action
@@ -116,8 +118,10 @@ class World:
                 return
             own = action
 
-    def finish(self, command: Command, clients: dict[str, int] | None = None) -> Done | Refused:
-        for result in self.run(command, clients):
+    def finish(
+        self, command: Command, clients: dict[str, int] | None = None, number: int | None = None
+    ) -> Done | Refused:
+        for result in self.run(command, clients, number):
             self.check()
             if result is not None:
                 return result
@@ -136,7 +140,8 @@ def test_commands_at_the_same_time_killed_and_resumed(change: Lists) -> None:
         for _ in range(random.randrange(300)):
             kind = random.random()
             if kind < 0.12 and len(running) < 3:
-                running.append(world.run(random.choice(("start", "finish", "finish", "abort"))))
+                given = random.choice(("start", "finish", "finish", "abort"))
+                running.append(world.run(given, number=random.choice((None, 1, 2))))
             elif kind < 0.14 and running:
                 running.pop(random.randrange(len(running)))
             elif kind < 0.17:
@@ -210,6 +215,57 @@ def test_killed_after_each_write_and_given_again(command: str) -> None:
         while isinstance(result := world.finish(given), Refused):
             given = "start" if given != "start" else "abort"
         assert present(world.change, world.records).written
+
+
+@pytest.mark.parametrize("down", [set(), {0}], ids=["all up", "one down"])
+@pytest.mark.parametrize(
+    ("command", "number", "before", "end"),
+    [
+        ("finish", 1, ["start"], Phase.PHASE_2),
+        ("finish", 2, ["start", "finish"], Phase.NEW),
+        ("abort", 2, ["start", "finish"], Phase.PHASE_1),
+        ("abort", 1, ["start"], Phase.OLD),
+    ],
+)
+def test_one_phase_ends_however_often_its_command_is_given(
+    command: Command, number: int, before: list[Command], end: Phase, down: set[int]
+) -> None:
+    """Without the number, a command that was killed after its last write would end the next phase, too."""
+    for kill in range(30):
+        world = World(CHANGES["1 of 3 replaced"], down=set(down))
+        for one in before:
+            assert isinstance(world.finish(one), Done)
+        for step, result in enumerate(world.run(command, number=number)):
+            world.check()
+            world.now += 1
+            if result is not None or step == kill:
+                break
+        world.down.clear()
+        for _ in range(3):
+            assert isinstance(world.finish(command, number=number), Done)
+            now = present(world.change, world.records)
+            assert (now.state.phase, now.written) == (end, True)
+
+
+def test_phases_end_in_their_order() -> None:
+    world = World(CHANGES["3 to 5"])
+    assert world.finish("finish", number=1) == Refused("no change was started: give start")
+    assert isinstance(world.finish("start"), Done)
+    early = Refused("phase 1 comes first: give finish --phase 1")
+    assert world.finish("finish", number=2) == early
+    assert isinstance(world.finish("finish", number=1), Done)
+    assert world.finish("abort", number=1) == Refused("phase 2 comes first: give abort --phase 2")
+    assert isinstance(world.finish("finish", number=2), Done)
+    assert world.finish("start") == Refused("the change has ended: --from is the former list")
+
+
+def test_the_records_of_other_lists_end_no_change() -> None:
+    change = CHANGES["3 to 5"]
+    seen = dict.fromkeys(change.new, State(7, Phase.FOREIGN))
+    for command, why in (next_move(change, seen, {}), (None, follow("finish", change, seen, {}))):
+        assert command is None
+        assert isinstance(why, Refused)
+        assert "other lists" in why.why
 
 
 def test_what_is_refused_and_why() -> None:
