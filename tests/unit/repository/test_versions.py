@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -230,12 +232,31 @@ def test_a_night(
 
 
 def test_an_interrupted_part_has_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
+    class Interrupted(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            if self.poll() is None and not ended:
+                ended.append(self)
+                raise KeyboardInterrupt
+            return super().wait(timeout)
 
+    ended: list[Interrupted] = []
     monkeypatch.setattr(nightly, "commit", lambda: "a")
-    monkeypatch.setattr(nightly.subprocess, "run", interrupted)
-    assert nightly.run(["make", "soak"])["result"] == nightly.INTERRUPTED
+    monkeypatch.setattr(nightly.subprocess, "Popen", Interrupted)
+    endless = ["sh", "-c", "sleep 1000 & wait", "make"]
+    assert nightly.run(endless)["result"] == nightly.INTERRUPTED
+    assert ended[0].returncode == -signal.SIGTERM
+
+
+def test_a_shorter_run_is_no_night() -> None:
+    assert nightly.is_whole("fuzz", [])
+    assert nightly.is_whole("matrix", ["ROOTS=/srv/roots"])
+    assert nightly.is_whole("fuzz", ["SECONDS=3600"])
+    assert not nightly.is_whole("fuzz", ["SECONDS=60"])
+    assert not nightly.is_whole("mutants", ["ARGS=--list"])
+    known = {"passed": outcome("passed"), "last": outcome("passed")}
+    text = "\n".join(nightly_rows({"fuzz, other limits": known}))
+    assert "| fuzz | not run yet |" in text
+    assert "| fuzz, other limits | passed |" in text
 
 
 def test_a_failed_target_is_no_pass() -> None:
