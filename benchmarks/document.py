@@ -7,9 +7,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PERFORMANCE = DOCS / "performance.md"
+WAITING = DOCS / "waiting.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 #: The blocks of each document.
-BLOCKS = {PERFORMANCE: ("plots", "bench", "scaling"), CONTRIBUTING: ("thresholds",)}
+BLOCKS = {PERFORMANCE: ("plots", "bench", "scaling"), CONTRIBUTING: ("thresholds",), WAITING: ("waiters",)}
 
 
 def paste(path: Path, block: str, body: str) -> None:

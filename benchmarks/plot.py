@@ -80,6 +80,23 @@ def throughput(turns: Turns, columns: dict[int, str], unit: str, family: str) ->
     return svg(draw, 5.0) if lines else ""
 
 
+def waiters(rows: dict[tuple[str, int, int], dict[str, float]]) -> str:
+    """Commands a grant by the callers of one client; a line for each kind."""
+
+    def draw(axes: Any) -> None:
+        for kind in dict.fromkeys(kind for kind, _, _ in rows):
+            line = [(each, row["commands"]) for (k, n, each), row in rows.items() if (k, n) == (kind, 1)]
+            axes.plot(*zip(*line, strict=True), label=kind, marker="o", markersize=4)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel("callers of one client")
+        axes.set_title("Commands a grant, all five masters together")
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+        ticks(axes.yaxis)
+
+    return svg(draw, 4.0)
+
+
 #: The bars of the overview: the best of this library, and all peers that were measured.
 OVERVIEW = {
     "caller": ("One caller: acquire + release, µs (less is better)", "p50", ("native", "python")),

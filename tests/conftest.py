@@ -6,9 +6,11 @@ import fcntl
 import gc
 import inspect
 import os
+import shutil
 import signal
 import sys
 import sysconfig
+import tempfile
 from collections import Counter
 from collections.abc import Generator
 from importlib.util import find_spec
@@ -42,6 +44,14 @@ os.environ["PATH"] = os.pathsep.join([*(one for one in os.get_exec_path() if one
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Workers, and hundreds of small processes, read what one of them has compiled: outside of the tree, where the
+# environment forbids to write it beside the sources.
+COMPILED = tempfile.mkdtemp(prefix="redlock-fast-compiled-") if sys.dont_write_bytecode else None
+if COMPILED is not None:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = COMPILED
+    sys.dont_write_bytecode = False
+
 # A busy machine may take longer for an example than any time that could be set.
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
@@ -59,6 +69,11 @@ def pytest_configure() -> None:
         newest = max(source.stat().st_mtime, types.stat().st_mtime)
         if built != source and built.stat().st_mtime < newest:
             raise pytest.UsageError(f"{source.name} was changed after it was compiled: make build")
+
+
+def pytest_unconfigure() -> None:
+    if COMPILED is not None:
+        shutil.rmtree(COMPILED, ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

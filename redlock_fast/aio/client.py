@@ -521,10 +521,10 @@ class AsyncFastRedlock(BaseClient):
             WrongLoop: The client belongs to another event loop, which is open.
         """
         seconds = self.connect_timeout if timeout is None else number("timeout", timeout, low=0.0)
-        self.check_open()
-        binding = self.loop_binding()
         change = self.change_of(masters, joint_with)
+        binding = self.loop_binding()
         try:
+            change.begin()
             for condition, limit in change.conditions(seconds):
                 await binding.until(condition, limit)
             change.finish()

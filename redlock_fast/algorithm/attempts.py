@@ -47,6 +47,7 @@ class RetryLoop:
     took: float = 0.0  # seconds that the last round took
     spare: float = math.inf  # seconds until the last round must begin
     entry: QueueEntry | None = None
+    notified: bool = False  # whether a watch that ended before its time preceded the present round
     _refusal: AcquireFailure | None = None
 
     def __init__(
@@ -138,6 +139,8 @@ class RetryLoop:
             yield Sleep(min(self.spare, self._jitter(votes)))
             return True
         usual = policy.retry.delay(self.failed, self.took, policy.chance())
+        if self.lock_kind.first_caller_only and self._others_are_first():
+            return (yield from self._become_first(min(self.spare, usual)))
         pause = min(self.spare, self.lock_kind.delay(usual, notified=False))
         lists = policy.voters.lists
         watch = self.lock_kind.watch_request(policy.voters.asked()) if policy.push else None
@@ -148,21 +151,47 @@ class RetryLoop:
         until = policy.clock() + (pause if self.rounds is not None else self.spare)
         if not (yield from self.queue(until)):
             return self.rounds is not None
-        longest = max(0.0, min(until - policy.clock(), self._rearm()))
+        contention, began = policy.contention, policy.clock()
+        split = is_split(lists, votes)
+        if split or self.notified:
+            contention.note(began, split)
+        longest = max(0.0, min(until - began, self._rearm()))
         seen = (yield WaitForChange([watch], lists.need, longest))[0]
+        self.notified = not lists.failed(seen) and policy.clock() < began + longest
         if lists.failed(seen):
             yield Sleep(max(0.0, min(pause, until - policy.clock())))
-        else:
-            jitter = self.lock_kind.delay(self._jitter(votes), notified=True)
-            yield Sleep(max(0.0, min(jitter, until - policy.clock())))
+            return True
+        spread = not self.notified or contention.recent(policy.clock())
+        jitter = self.lock_kind.delay(self._jitter(votes) if spread else 0.0, notified=True)
+        jitter = min(jitter, until - policy.clock())
+        if jitter > 0.0:
+            yield Sleep(jitter)
         return True
+
+    def _others_are_first(self) -> bool:
+        """Enter the local queue, if the kind has one. Returns whether other callers are before this one."""
+        key = self.lock_kind.queue_key
+        if self.entry is None and key is not None:
+            self.entry = self.policy.local_queue.enter(key)
+        return self.entry is not None and not self.entry.is_first
+
+    def _become_first(self, pause: float) -> Generator[Effect, list[Votes], bool]:
+        """Wait in the local queue without a place on the masters. False: the time ended before.
+
+        What the masters have shown is forgotten: a place by an old ticket would be before later callers of
+        other clients that wait already.
+        """
+        self.lock_kind = self.lock_kind.for_attempt()
+        limit = pause if self.rounds is not None else self.spare
+        first = yield from self.queue(self.policy.clock() + limit)
+        return first or self.rounds is not None
 
     @cached_property
     def jitter(self) -> WakeJitter:
         return WakeJitter()
 
     def _jitter(self, votes: Votes) -> float:
-        return self.jitter.delay(not self.lists.refused(votes), self.took, self.policy.chance())
+        return self.jitter.delay(is_split(self.lists, votes), self.took, self.policy.chance())
 
     def _rearm(self) -> float:
         if self.policy.voters.all_push:
@@ -172,16 +201,12 @@ class RetryLoop:
 
     def queue(self, until: float = math.inf) -> Generator[Effect, list[Votes], bool]:
         """Wait in the local queue. Returns whether the caller is the first; False: the time ended before."""
-        key = self.lock_kind.queue_key
-        if key is None:
+        if not self._others_are_first():
             return True
-        if self.entry is None:
-            self.entry = self.policy.local_queue.enter(key)
         if self.give_up_at is not None:
             until = min(until, self.give_up_at)
-        if not self.entry.is_first:
-            yield WaitForTurn(self.entry, max(0.0, until - self.policy.clock()))
-        return self.entry.is_first
+        yield WaitForTurn(self.entry, max(0.0, until - self.policy.clock()))  # type: ignore[arg-type]
+        return not self._others_are_first()
 
     # --- cleaning up ---
 
@@ -206,6 +231,15 @@ class RetryLoop:
             self.policy.server_entries.remove(self)
         if self.entry is not None:
             self.entry.leave()
+
+
+def is_split(lists: MasterLists, votes: Votes) -> bool:
+    """Whether the votes of a round that was not granted may be divided among several clients.
+
+    A single vote is a sign of it. With an odd number of masters a round ends without a grant only when a
+    quorum refused, so it cannot show whether one client has those masters, or several.
+    """
+    return votes.granted > 0 or not lists.refused(votes)
 
 
 def unavailable(lists: MasterLists, votes: Votes) -> bool:

@@ -44,6 +44,8 @@ class LockKind:
     keeps_place: ClassVar[bool] = False
     #: With ``keeps_place``: whether each round still gets a new token. Then the kind itself knows its place.
     new_token_per_round: ClassVar[bool] = False
+    #: With ``keeps_place``: whether only the first caller of the local queue has a place, push or not.
+    first_caller_only: ClassVar[bool] = False
     #: Whether ``observe`` needs refusals from a quorum. Then a failing master does not decide a round.
     needs_certain: bool = False
     #: Whether RELEASE and EXTEND on ``key`` are all it needs, so that a batch sends it in columns.

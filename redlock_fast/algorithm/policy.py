@@ -12,7 +12,7 @@ from ..engine.contract import FAULT, Wait
 from .local_queue import LocalQueue
 from .lock_kind import wire_ttl
 from .master_lists import MasterLists
-from .quorum import Retry
+from .quorum import ContentionHistory, Retry
 from .server_queue import ServerQueueEntries
 from .tokens import new_token, new_tokens
 
@@ -64,7 +64,7 @@ class Policy:
     ``step``: how far a counter may be behind its master's clock. Both are command arguments.
     ``refill``: extensions put the key back on masters that lost it. ``push``: masters report when a lock may
     be free. ``local_queue``: the callers of this client that wait. ``server_entries``: their places in queues
-    on the masters. ``ttl``: the default lease.
+    on the masters. ``contention``: what they saw of other clients. ``ttl``: the default lease.
     """
 
     node_timeout: float
@@ -83,6 +83,7 @@ class Policy:
     refill: bool = False
     local_queue: LocalQueue = field(default_factory=LocalQueue)
     server_entries: ServerQueueEntries = field(default_factory=ServerQueueEntries)
+    contention: ContentionHistory = field(default_factory=ContentionHistory)
     ttl: float = 10.0
     #: What decides an exchange in which a failing master must not count as a refusal.
     certain: Wait = field(init=False)

@@ -71,7 +71,7 @@ class Retry:
 
 
 class WakeJitter:
-    """The random delay of an acquire after a push: all waiting clients get the push at the same time.
+    """The random delay of an acquire after a push, where other clients wait too: all get it at the same time.
 
     Uniformly random within a window. The window doubles each time that the votes were split, because then
     several clients try at once. (In simulation a fixed window, or none, let the waiting clients split the
@@ -90,3 +90,28 @@ class WakeJitter:
         first = min(self.LAST, max(self.FIRST, self.ROUND_TRIPS * round_time))
         self.window = min(self.LAST, max(first, 2 * self.window)) if split else first
         return self.window * chance
+
+
+class ContentionHistory:
+    """Whether other clients lately wanted a lock at the same time as this client. One for each client.
+
+    Without such a client there is nothing to spread, so a waiter that is notified asks at once. Two kinds of
+    rounds show another client: one whose votes were split, and one that followed a wake-up and found the lock
+    taken again. An extension by the holder looks like the latter, so that counts for a short time only.
+    """
+
+    #: Seconds for which a round with split votes counts, and one that found the lock taken again.
+    SPLIT, TAKEN = 60.0, 1.0
+
+    __slots__ = ("until",)
+
+    def __init__(self) -> None:
+        self.until: float = -math.inf  # by the lease clock
+
+    def note(self, now: float, split: bool) -> None:
+        """Record a round that shows another client."""
+        self.until = max(self.until, now + (self.SPLIT if split else self.TAKEN))
+
+    def recent(self, now: float) -> bool:
+        """Whether wake-ups must be spread."""
+        return now < self.until

@@ -2,7 +2,7 @@
 
 cimport cython
 
-@cython.locals(head=bytes)
+@cython.locals(head=bytes, token=bytes)
 cpdef bytes new_token(bytes owner=*)
 
 cpdef list new_tokens(Py_ssize_t count, bytes owner=*)

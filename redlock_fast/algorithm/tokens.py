@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from struct import iter_unpack, pack
+from struct import Struct, iter_unpack
 
 from ..wire.text import clean
 
@@ -33,6 +33,8 @@ _drawn: list[tuple[bytes, int]] = []
 
 _clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _now = time.clock_gettime_ns
+_drawn_token = Struct("=12sQ")
+_pack = _drawn_token.pack
 
 
 def new_token(owner: bytes = b"") -> bytes:
@@ -41,9 +43,11 @@ def new_token(owner: bytes = b"") -> bytes:
         try:
             head, number = _drawn.pop()
         except IndexError:  # also after a draw, where other threads used all of it
-            _drawn.extend(iter_unpack("=12sQ", os.urandom(TOKEN_SIZE * DRAWN_AT_ONCE)))
+            _drawn.extend(_drawn_token.iter_unpack(os.urandom(TOKEN_SIZE * DRAWN_AT_ONCE)))
         else:
-            return head + pack("=Q", number ^ _now(_clock)) + owner
+            break
+    token = _pack(head, number ^ _now(_clock))
+    return token + owner if owner else token
 
 
 def new_tokens(count: int, owner: bytes = b"") -> list[bytes]:

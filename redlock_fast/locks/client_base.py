@@ -251,8 +251,11 @@ class BaseClient:
         self.masters.check_open()
 
     def change_of(self, masters: Any, joint_with: Any) -> MastersChange:
-        """The change of ``reconfigure``, which connects the masters that are new. Raises ConfigError."""
-        self.check_open()
+        """The change of ``reconfigure``. Raises ConfigError and ClientClosed.
+
+        A client whose list is refused by the records of masters may be changed: that is the cure.
+        """
+        self.masters.check_not_closed()
         return MastersChange(self.masters, check_lists(masters, joint_with))
 
     # --- outcomes as exceptions ---

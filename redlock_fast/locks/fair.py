@@ -5,6 +5,10 @@ has seen, and enters all queues with it (Lamport's order: no clock, no coordinat
 only to the head of its queue. Only the key decides which caller holds the lock: whatever happens to the
 queues, there are never two holders, and a plain lock on the same key excludes a fair one. (Clocks, or the
 order of arrival at each master, would give different queues, whose heads wait for each other.)
+
+Of all callers of one client only the first of its local queue takes a ticket, so the work of the masters does
+not grow with the callers. After a grant the next of them takes a new ticket, behind those of other clients: a
+client with many callers and a client with one take turns.
 """
 
 from __future__ import annotations
@@ -43,6 +47,8 @@ class FairKind(LockKind):
 
     kind: ClassVar[str] = "fair"
     keeps_place: ClassVar[bool] = True
+    #: One ticket for each client and key, however many callers wait.
+    first_caller_only: ClassVar[bool] = True
     #: Each round has its own token for the key, so that a late release cannot undo a later round.
     new_token_per_round: ClassVar[bool] = True
     batchable: ClassVar[bool] = False
@@ -59,9 +65,9 @@ class FairKind(LockKind):
         self._split = False  # whether a master granted in the last round
 
     @property
-    def queue_key(self) -> None:
-        """None: each caller has its own ticket, so the order holds within a process, too."""
-        return None
+    def queue_key(self) -> bytes:
+        """Not the queue of plain locks on the same key: their callers have no ticket, and may be passed."""
+        return self._queue
 
     @property
     def needs_certain(self) -> bool:  # type: ignore[override]

@@ -7,33 +7,41 @@ begin from then on count by the new lists. Attempts under way, leases and waitin
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 from ..algorithm.master_lists import MasterLists, mask_of
 from ..errors import ConfigError, MasterError, QuorumUnavailable
 from .address import Target
+from .connector import no_change
 from .list_check import Verdict
 from .masters import GRACE, Masters
 
 
 class MastersChange:
-    """One change to ``lists``. Raises ConfigError, before any I/O, if it is no step of a safe change.
+    """One change to ``new``, one list or two.
 
-    The caller waits for ``conditions`` and calls ``finish``, then always ``end``.
+    The caller calls ``begin``, waits for ``conditions`` and calls ``finish``, then always ``end``. A signal
+    handler may raise anywhere in between.
     """
 
-    def __init__(self, masters: Masters, lists: Sequence[Sequence[Target]]) -> None:
+    def __init__(self, masters: Masters, new: Sequence[Sequence[Target]]) -> None:
         self._masters = masters
         self._connector = masters.connector
-        with self._connector.mutex:
-            if self._connector.changing:
+        self._new = new
+
+    def begin(self) -> None:
+        """Connect the masters that are new. Raises ConfigError if this is no step of a safe change."""
+        connector = self._connector
+        connector.start()
+        with connector.mutex:
+            if connector.change() is not None:
                 raise ConfigError("reconfigure: another change of the masters of this client is under way")
-            self._check_step(lists)
-            self._before = masters.policy.voters.lists
-            self._masks = self._connector.number(lists)
-            self._connector.changing = True
-        self._lists = MasterLists(len(self._connector.states), *self._masks)
-        self._connector.start()
+            self._check_step(self._new)
+            connector.change = weakref.ref(self)
+            self._before = self._masters.policy.voters.lists
+            self._masks = connector.number(self._new)
+            self._lists = MasterLists(len(connector.states), *self._masks)
 
     def _check_step(self, lists: Sequence[Sequence[Target]]) -> None:
         """Two clients exclude each other if they have a list in common: each step must keep one."""
@@ -70,8 +78,7 @@ class MastersChange:
         """Count by the new lists from now on. Raises QuorumUnavailable, ConfigError, ClientClosed."""
         policy, connector = self._masters.policy, self._connector
         with connector.mutex:
-            if self._masters.client_state.closed:
-                self._masters.check_open()
+            self._masters.check_not_closed()
             if wrong := self._verdict().wrong:
                 raise ConfigError(f"reconfigure: {wrong}")
             if not self._lists.is_quorum(self._voting()):
@@ -90,10 +97,12 @@ class MastersChange:
             )
 
     def end(self) -> None:
-        """The change has ended. Masters that are in no list of the client leave it."""
-        with self._connector.mutex:
-            self._connector.changing = False
-            self._connector.apply(self._masters.policy.voters.lists)
+        """The change has ended, if it began. Masters that are in no list of the client leave it."""
+        connector = self._connector
+        with connector.mutex:
+            if connector.change() is self:
+                connector.change = no_change
+                connector.apply(self._masters.policy.voters.lists)
 
     def _verdict(self) -> Verdict:
         """What the records of the masters say of the new lists."""

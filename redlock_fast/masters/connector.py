@@ -78,8 +78,8 @@ class Connector:
         self.generation: int = client_state.generation
         #: Why the configuration cannot work, or "".
         self.misconfigured: str = ""
-        #: Whether a change of the masters is under way.
-        self.changing: bool = False
+        #: The change of the masters that is under way. One that was dropped before its end has ended.
+        self.change: Callable[[], object] = no_change
         #: Guards ``states`` and attach().
         self.mutex: threading.RLock = threading.RLock()
         #: Notified when a connection attempt finishes, and on close().
@@ -182,7 +182,10 @@ class Connector:
             raise ConfigError(
                 f"this client still has {len(targets) - MAX_MASTERS} masters too many: try later"
             )
-        everyone = mask_of(range(len(targets)))
+        # Before the states: an interrupt between the two leaves masters of the engine that are not used.
+        self.engine.grow(len(targets))
+        self._lingering_sockets.grow(len(targets))
+        self.policy.voters.mask |= mask_of(range(len(known), len(targets)))
         wanted = {one.address: one for masters in lists for one in masters}
         for n, target in enumerate(targets):
             if target is None or target.address not in wanted:
@@ -192,9 +195,6 @@ class Connector:
                 self.states[n].left_at = 0.0
             else:
                 self.states[n : n + 1] = [MasterState(target)]
-        self.policy.voters.mask |= everyone & ~mask_of(range(len(known)))
-        self.engine.grow(len(self.states))
-        self._lingering_sockets.grow(len(self.states))
         self._wake.put(None)
         return masks
 
@@ -206,8 +206,12 @@ class Connector:
 
     def apply(self, lists: MasterLists) -> None:
         """The masters that must agree from now on. The others leave."""
-        self.policy.voters.lists = lists
+        voters = self.policy.voters
         self.records.check = self.list_check(lists)
+        self.records.judge()
+        # Before the lists: no attempt by them asks a master that has no vote for them.
+        voters.mask &= self._voting()
+        voters.lists = lists
         now = time.monotonic()
         for n, state in enumerate(self.states):
             if lists.all >> n & 1:
@@ -524,8 +528,12 @@ class Connector:
 
     def _update_voters(self) -> None:
         voters = self.policy.voters
-        voters.mask = mask_of(n for n, state in enumerate(self.states) if state.votes)
+        voters.mask = self._voting()
         voters.all_push = all(state.server.can.push for state in self.own_states().values() if state.known)
+
+    def _voting(self) -> int:
+        """The mask of the masters that cast votes, once they are connected."""
+        return mask_of(n for n, state in enumerate(self.states) if state.votes)
 
     def _notify_change(self) -> None:
         self.changed.notify_all()
@@ -534,6 +542,10 @@ class Connector:
 
 def do_nothing() -> None:
     pass
+
+
+def no_change() -> None:
+    """In place of a reference to a change of the masters: none is under way."""
 
 
 def _connector(connector: weakref.ref[Connector], wake: queue.SimpleQueue[None]) -> None:

@@ -148,10 +148,14 @@ class Masters:
 
     def check_open(self) -> None:
         """Raise ClientClosed after close(), or ConfigError if the configuration cannot work."""
-        if self.client_state.closed:
-            raise ClientClosed("this client was closed; make a new one")
+        self.check_not_closed()
         if self.connector.misconfigured:
             raise ConfigError(self.connector.misconfigured)
+
+    def check_not_closed(self) -> None:
+        """Raise ClientClosed after close()."""
+        if self.client_state.closed:
+            raise ClientClosed("this client was closed; make a new one")
 
     # --- what the masters are like ---
 

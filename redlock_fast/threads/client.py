@@ -735,6 +735,7 @@ class FastRedlock(BaseClient):
         seconds = self.connect_timeout if timeout is None else number("timeout", timeout, low=0.0)
         change = self.change_of(masters, joint_with)
         try:
+            change.begin()
             self.masters.wait_for(change.conditions(seconds))
             change.finish()
         finally:

@@ -26,7 +26,7 @@ from chaos import history, verdict
 from chaos.counters import FileCounter
 from chaos.history import Hold, clock
 from chaos.worker_process import Worker
-from support.commands import Command
+from support.commands import Command, running
 from support.waiting import eventually, start
 
 from redlock_fast.embedded import Masters
@@ -37,7 +37,7 @@ TTL = 1.0
 POOL = 8
 NOTHING: Mapping[str, Any] = {}
 #: Seconds within which the next phase of a change must be allowed.
-ALLOWED = 120.0
+ALLOWED = 300.0
 #: What is done to the lists of three or five masters, again and again.
 CHANGES = ("added", "replaced", "removed", "replaced")
 #: The exit codes of a command that is to be given again.
@@ -196,11 +196,12 @@ class Change:
     # --- the operator ---
 
     def command(self, *arguments: str) -> tuple[int, dict[str, Any]]:
-        code, out, err = Command(None).run("masters", *arguments, "--json")
+        with running(Command(None).start("masters", *arguments, "--json")) as process:
+            out, err = process.communicate(timeout=ALLOWED)
         try:
-            return code, json.loads(out)
+            return process.returncode, json.loads(out)
         except ValueError:
-            return code, {"error": out + err}
+            return process.returncode, {"error": out + err}
 
     def _command(self, what: str, lists: Sequence[str]) -> None:
         """The command, as soon as it is allowed."""

@@ -182,7 +182,7 @@ ALGORITHM = [
         ("outages-add-up", "            self.outage = None\n", ""),
         ("never-looks-anyhow", "if self.policy.voters.all_push:", "if True:"),
         ("last-round-begins-too-late", "min(policy.node_timeout, max(4 * self.took, left / 10))", "0.0"),
-        ("any-of-the-local_queue-goes", "        return self.entry.is_first", "        return True"),
+        ("any-of-the-local_queue-goes", "        return not self._others_are_first()", "        return True"),
         ("slow-masters-pass-for-contention", "if waited and bad and cut_short:", "if bad and cut_short:"),
         ("entry-in-the-local_queue-kept", "            self.entry.leave()", "            pass"),
     ),

@@ -114,7 +114,7 @@ def test_multilock_names_the_resource_that_is_held(masters: Masters, connected: 
         node.set("app:two", "another")
     c = connected(masters, key_prefix="app:")
     names = ("three", b"two", "one")
-    error = raised(ContendedTimeout, lambda: entered(c.multilock(names, timeout=0.05)))
+    error = raised(ContendedTimeout, lambda: entered(c.multilock(names, timeout=0.5)))
     assert str(error).startswith("'two', of 3 resources, is already held on ")
     assert error.resource == names
     with c.multilock(["d", "e"]) as lock:

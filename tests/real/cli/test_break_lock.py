@@ -64,7 +64,7 @@ def test_its_holder_in_another_process_finds_the_loss(valkey: Masters, raw: Raw)
 
 @pytest.mark.parametrize("kind", ["fair", "writer", "semaphore"])
 def test_other_kinds(valkey: Masters, kind: str) -> None:
-    with FastRedlock(valkey.urls, key_prefix="app:", decide="all", ttl=60.0, **PATIENT) as client:
+    with FastRedlock(valkey.urls, key_prefix="app:", decide="all", **PATIENT) as client:
         lock = {
             "fair": lambda: client.lock("x", fair=True),
             "writer": lambda: client.rwlock("x").write(),

@@ -170,6 +170,70 @@ def test_who_comes_later_does_not_get_in_by_a_try(masters: Masters, connected: M
     assert c.lock("r", TTL).acquire(blocking=False), "a plain lock asks no queue"
 
 
+@pytest.mark.usefixtures("patient")
+def test_callers_of_one_client_share_one_place(
+    masters: Masters, aclient: MakeAio, connected: MakeClient, raw: Raw, wait: str
+) -> None:
+    """They are served by arrival. Another client with one caller has its turn after the first of them."""
+    nodes, other, served = raw(masters), connected(masters, wait=wait), list[int]()
+
+    async def one(c: AsyncFastRedlock, number: int) -> None:
+        async with c.lock("r", TTL, fair=True):
+            served.append(number)
+            if number == 0:  # the next caller of this client enters the queue while this one holds the lock
+                await until(lambda: all(len(queue(node)) == 3 for node in nodes), "the next one waits")
+
+    def single() -> None:
+        with other.lock("r", TTL, fair=True):
+            served.append(-1)
+
+    async def main() -> None:
+        async with aclient(masters, wait=wait) as c:
+            async with c.lock("r", TTL):
+                tasks = [asyncio.create_task(one(c, 0))]
+                await until(lambda: all(len(queue(node)) == 1 for node in nodes), "the first waits")
+                tasks += [asyncio.create_task(one(c, number)) for number in range(1, 30)]
+                thread = start(single)
+                await until(lambda: all(len(queue(node)) == 2 for node in nodes), "both clients wait")
+                await until(lambda: sum(map(len, c.policy.local_queue.waiting.values())) == 30, "all wait")
+                assert [len(queue(node)) for node in nodes] == [2] * 5
+            await asyncio.gather(*tasks)
+            await asyncio.to_thread(thread.result, DEADLINE)
+
+    asyncio.run(main())
+    assert served == [0, -1, *range(1, 30)]
+    nothing_left(masters)
+
+
+@pytest.mark.usefixtures("patient")
+def test_callers_that_begin_together_share_one_place(
+    masters: Masters, aclient: MakeAio, raw: Raw, wait: str
+) -> None:
+    """All have asked before one of them is in the local queue: all but the first forget what they saw."""
+    nodes, most = raw(masters), 0
+
+    async def main() -> None:
+        nonlocal most
+        async with aclient(masters, wait=wait) as c:
+            async with c.lock("r", TTL):
+                tasks = [asyncio.create_task(c.lock("r", TTL, fair=True).acquire()) for _ in range(20)]
+                await until(lambda: sum(map(len, c.policy.local_queue.waiting.values())) == 20, "all wait")
+                await until(lambda: all(queue(node) for node in nodes), "the first is in the queues")
+                most = max(len(queue(node)) for node in nodes)
+                for task in tasks[:5]:
+                    task.cancel()
+                await asyncio.gather(*tasks[:5], return_exceptions=True)
+                await until(lambda: all(len(queue(node)) == 1 for node in nodes), "the next is in the queues")
+                for task in tasks[5:]:
+                    task.cancel()
+                await asyncio.gather(*tasks[5:], return_exceptions=True)
+            assert c.policy.local_queue.waiting == {}
+
+    asyncio.run(main())
+    assert most == 1
+    nothing_left(masters)
+
+
 # --- cost ---------------------------------------------------------------------------------------------
 
 
@@ -215,7 +279,7 @@ def test_cancelled_while_it_waits(masters: Masters, aclient: MakeAio, raw: Raw, 
     async def main() -> None:
         async with aclient(masters, wait=wait) as c, c.lock("r", TTL, fair=True):
             tasks = [asyncio.create_task(c.lock("r", TTL, fair=True).acquire()) for _ in range(3)]
-            await until(lambda: len(queue(nodes[0])) == 3, "they wait")
+            await until(lambda: sum(map(len, c.policy.local_queue.waiting.values())) == 3, "they wait")
             for task in tasks:
                 task.cancel()
             ends = await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,6 +71,21 @@ def test_three_to_five_without_a_change(
     assert {master.listed for master in other.health()} == {False}
     eventually(lambda: "master-unlisted" in [getattr(r, "event", "") for r in caplog.records], "it is logged")
     assert one.lock("orders").acquire()
+
+
+def test_the_error_is_the_one_of_the_documents(masters: Masters, checked: MakeClient) -> None:
+    """docs/operations.md has the text, with its own addresses."""
+    urls = masters.urls[:3]
+    assert checked(urls).connect()
+    with pytest.raises(ConfigError) as wrong:
+        checked(masters).connect()
+    text = str(wrong.value)
+    for number, name in enumerate(sorted(f"{url.removeprefix('redis://')}/0" for url in urls), 1):
+        text = text.replace(name, f"10.0.0.{number}:6379/0")
+    first = re.match(r"masters: (10\.0\.0\.[123]):", text)  # of its own list
+    assert first, text
+    page = " ".join((Path(__file__).parents[3] / "docs" / "operations.md").read_text().split())
+    assert f"ConfigError: {text}".replace(first[1], "10.0.0.1", 1) in page
 
 
 @both_clients

@@ -29,7 +29,7 @@ from redlock_fast.algorithm.lease import AcquireFailure
 from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.procedures import acquire
-from redlock_fast.algorithm.quorum import WakeJitter
+from redlock_fast.algorithm.quorum import ContentionHistory, WakeJitter
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Request, Votes
 from redlock_fast.wire.commands import Verb
 
@@ -48,6 +48,7 @@ def votes(*values: int) -> Votes:
 
 HELD = votes(0, 0, 0, 0, 0)
 SPLIT = votes(1, 1, 0, 0, NO_REPLY)
+DIVIDED = votes(1, 1, 0, 0, 0)
 DOWN = votes(FAULT, FAULT, FAULT, NO_REPLY, NO_REPLY)
 MUTE = votes(NO_REPLY, NO_REPLY, NO_REPLY, NO_REPLY, NO_REPLY)
 GRANTED = votes(1, 1, 1, NO_REPLY, NO_REPLY)
@@ -131,6 +132,7 @@ class Waiter:
 
 def test_it_watches_and_lets_others_go_first() -> None:
     waiter = Waiter()
+    waiter.policy.contention.note(waiter.now, split=True)
     assert not waiter.fails()
     assert waiter.waits()
     watch, jitter = waiter.effects
@@ -248,15 +250,60 @@ def test_window_is_some_round_trips_wide(took: float, window: float) -> None:
 
 
 def test_only_split_votes_widen_the_window_of_a_waiter() -> None:
+    """Catches: windows that never grow: with an odd number of masters a quorum refuses each split round."""
     waiter = Waiter()
     pauses = []
-    for said in (SPLIT, SPLIT, SPLIT, HELD, SPLIT):
+    for said in (DIVIDED, DIVIDED, DIVIDED, HELD, DIVIDED):
         waiter.fails(said)
-        waiter.seen = GRANTED, 0.0
-        waiter.retry_loop._refusal = AcquireFailure(HELD, False, 1)  # it was others, not the masters
         waiter.waits(said)
         pauses.append(2 * waiter.paused())
     assert pauses == pytest.approx([4 * ROUND, 8 * ROUND, 16 * ROUND, 4 * ROUND, 8 * ROUND])
+
+
+@pytest.mark.parametrize("end", ["push", "the end of a lease"])
+def test_where_no_other_client_was_seen_it_asks_at_once(end: str) -> None:
+    waiter = Waiter()
+    waiter.seen = (GRANTED, 0.2) if end == "push" else (OPEN, 0.2)
+    assert not waiter.fails()
+    assert waiter.waits()
+    assert [type(effect) for effect in waiter.effects] == [WaitForChange]
+
+
+def test_without_a_wake_up_there_is_a_pause() -> None:
+    """What ends at its time, as in each second, may end for many clients at once."""
+    waiter = Waiter()
+    waiter.seen = OPEN, math.inf
+    waiter.fails()
+    assert waiter.waits()
+    assert waiter.paused() == pytest.approx(0.5 * 4 * ROUND)
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [(DIVIDED, ContentionHistory.SPLIT), (HELD, ContentionHistory.TAKEN)]
+)
+def test_wake_ups_are_spread_for_a_time_after_another_client_was_seen(said: Votes, seconds: float) -> None:
+    waiter = Waiter()
+    waiter.fails()
+    waiter.waits()
+    waiter.fails(said)  # the wake-up was for nothing: another client was faster
+    began = waiter.now
+    waiter.waits(said)
+    assert waiter.paused() > 0.0
+    for later, spread in ((seconds - 0.01, True), (seconds + 0.01, False)):
+        other = RetryLoop(waiter.policy, LockKind(KEY), None, None)  # another acquire of this client
+        waiter.retry_loop, waiter.now, waiter.effects = other, began + later - ROUND, []
+        waiter.fails()
+        waiter.waits()
+        assert (Sleep in map(type, waiter.effects)) is spread
+
+
+def test_a_lock_that_is_held_all_the_time_shows_no_other_client() -> None:
+    waiter = Waiter()
+    waiter.seen = OPEN, math.inf
+    for _ in range(3):
+        waiter.fails()
+        waiter.waits()
+    assert not waiter.policy.contention.recent(waiter.now)
 
 
 # --- how long ---------------------------------------------------------------------------------------
@@ -360,7 +407,7 @@ def test_it_waits_for_its_turn_first() -> None:
     waiter.meanwhile = before.leave
     waiter.fails()
     assert waiter.waits()
-    assert [type(effect) for effect in waiter.effects] == [WaitForTurn, WaitForChange, Sleep]
+    assert [type(effect) for effect in waiter.effects] == [WaitForTurn, WaitForChange]
     waiter.retry_loop.leave()
     assert waiter.policy.local_queue.waiting == {}
 
@@ -407,7 +454,7 @@ def test_a_claim_without_a_line_asks_at_once() -> None:
     assert waiter.run(waiter.retry_loop.queue())
     waiter.fails()
     assert waiter.waits()
-    assert [type(effect) for effect in waiter.effects] == [WaitForChange, Sleep]
+    assert [type(effect) for effect in waiter.effects] == [WaitForChange]
     assert behind.is_first
 
 
