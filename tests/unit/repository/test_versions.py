@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +12,14 @@ from typing import Any
 
 import pytest
 
+from tests.nightly import __main__ as nightly
 from tests.nightly.__main__ import PARTS, command_of
 from tests.nightly.__main__ import rows as nightly_rows
+from tests.support.combinations import spare, starts_redis
 from tests.support.records import Records, table
-from tests.versions import combinations, run
-from tests.versions.places import Place, server_version
+from tests.versions import claims, combinations, run
+from tests.versions.combinations import ROOT
+from tests.versions.places import Place, release, server_version
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,8 @@ def test_each_version_is_tried_once() -> None:
     ]  # fmt: skip
     assert [one.place for one in found.values()] == [here, here, other, other, here, here]
     assert found["Valkey 8.1"].server == "/usr/bin/Valkey 8.1"
+    assert found["Valkey 8.1"].tests == combinations.OF_SERVER
+    assert found["Python 3.13"].tests == found["lower bounds"].tests == combinations.ONCE
     assert found["lower bounds"].pins == combinations.lower_bounds()
     assert all("==" in pin for pin in found["lower bounds"].pins)
 
@@ -55,6 +63,39 @@ def test_a_server_beside_no_chosen_python_gets_a_row() -> None:
 def test_a_python_without_the_gil_lacks_what_needs_it() -> None:
     usual, free = set(combinations.packages("3.13")), set(combinations.packages("3.13t"))
     assert {one.split(">")[0] for one in usual - free} == combinations.NEED_THE_GIL
+
+
+@dataclass(frozen=True)
+class Case:
+    """A test of pytest, with its parameters."""
+
+    nodeid: str
+    params: dict[str, str]
+    fixturenames: tuple[str, ...] = ()
+
+    @property
+    def callspec(self) -> Case:
+        return self
+
+
+def test_a_row_has_each_test_once() -> None:
+    axes = [{"engine_name": e, "masters": m} for e in ("native", "python") for m in ("valkey", "redis7")]
+    cases = [Case("a", one) for one in axes] + [Case("b", {**one, "n": "1"}) for one in axes]
+    left_out = list(spare(cases, once=True))
+    assert [sum(case.nodeid == name for case in left_out) for name in "ab"] == [3, 3]
+
+
+def test_the_tests_of_a_server_start_it() -> None:
+    assert [
+        starts_redis(case)
+        for case in (
+            Case("a", {"masters": "redis7"}),
+            Case("b", {"masters": "valkey"}),
+            Case("c", {"server": "redis"}),
+            Case("d", {}, ("redis_server",)),
+            Case("e", {}, ("valkey",)),
+        )
+    ] == [True, False, True, True, False]
 
 
 def test_this_python_is_found() -> None:
@@ -80,6 +121,52 @@ def test_outcomes_are_counted() -> None:
         "passed": 20, "skipped": 3, "failed": 3, "failures": ["tests/a.py::b", "tests/a.py::c"]
     }  # fmt: skip
     assert run.counted("Killed")["passed"] == 0
+
+
+RECORDS = Records("versions", run.rows).read()
+
+
+def test_the_page_says_what_is_claimed_without_a_row() -> None:
+    """Neither the table nor this line is edited by hand."""
+    page = (ROOT / "docs/versions.md").read_text()
+    assert "\n".join(run.rows(RECORDS)) in page
+
+
+def test_a_claim_with_a_failed_row_is_withdrawn() -> None:
+    failed = {name for name, record in RECORDS.items() if not claims.passed(record)}
+    assert not failed.intersection(claims.CLAIMS)
+
+
+def test_what_a_row_shows() -> None:
+    good = {"exit code": 0, "demo": "passed", "passed": 9, "tests": combinations.ONCE.text}
+    rows = {
+        "lower bounds": {**good, "python": "3.11.2"},
+        "Redis 6.2": {**good, "python": "3.12.1", "tests": combinations.OF_SERVER.text},
+        "Python 3.12": {**good, "python": "3.12.1", "tests": "tests/contract/test_fuzz.py"},
+        "Python 3.13": {**good, "python": "3.13.0", "exit code": 1},
+        "Python 3.13t": {**good, "python": "3.13.5t"},
+        "Python 3.14": {**good, "python": "3.14.10", "demo": "failed"},
+    }
+    assert claims.shown(rows) == {"lower bounds", "Redis 6.2", "Python 3.11", "Python 3.13t"}
+    assert claims.not_shown(rows) == ["Python 3.12", "Python 3.13", "Python 3.14"]
+
+
+def test_the_wheels_are_for_the_pythons_of_the_classifiers() -> None:
+    for build in claims.PROJECT["tool"]["cibuildwheel"]["build"]:
+        (versions,) = re.findall(r"cp\{([\d,]+)\}", build)
+        assert [f"3.{version[1:]}" for version in versions.split(",")] == claims.PYTHONS
+
+
+def test_free_threading_is_claimed_where_the_engine_declares_it() -> None:
+    declared = '"freethreading_compatible": True' in (ROOT / "setup.py").read_text()
+    assert any("Free Threading" in one for one in claims.CLASSIFIERS) == declared
+
+
+def test_the_readme_names_the_oldest_versions() -> None:
+    oldest = min(claims.PYTHONS, key=release)
+    assert claims.PROJECT["project"]["requires-python"] == f">={oldest}"
+    text = (ROOT / "README.md").read_text()
+    assert f"Python {oldest} or later; Redis from {combinations.OF_PIP_REDIS.split()[1]} on" in text
 
 
 def test_results_are_kept_and_shown(tmp_path: Path) -> None:
@@ -114,3 +201,63 @@ def test_a_failed_run_does_not_hide_the_last_good_one() -> None:
     assert text.count("| soak |") == 2
     assert text.count("| proof |") == 1
     assert "| fuzz | not run yet |" in text
+
+
+def outcome(result: str) -> dict[str, Any]:
+    return {"result": result, "seconds": 1, "date": "2026-01-01", "commit": "a", "command": "make"}
+
+
+@pytest.mark.parametrize(
+    ("results", "code", "known"),
+    [
+        (["passed", "passed"], 0, ["fuzz", "soak"]),
+        (["exit code 2", "passed"], 1, ["fuzz", "soak"]),
+        (["passed", nightly.INTERRUPTED], 1, ["fuzz", "soak"]),
+        ([nightly.INTERRUPTED], 1, ["fuzz"]),
+    ],
+)
+def test_a_night(
+    results: list[str], code: int, known: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part is written down, also those before an interruption, and a failure is in the exit code."""
+    (tmp_path / "nightly.md").write_text("<!-- nightly:begin -->\n<!-- nightly:end -->\n")
+    ended = iter(results)
+    monkeypatch.setattr(nightly, "run", lambda _: outcome(next(ended)))
+    assert nightly.main(["fuzz", "soak"], tmp_path) == code
+    records = Records("nightly", nightly_rows, tmp_path).read()
+    assert {name: record["last"]["result"] for name, record in records.items()} == dict(
+        zip(known, results, strict=True)
+    )
+    assert (tmp_path / "nightly.md").read_text().count("| fuzz |") == 1
+
+
+def test_an_interrupted_part_has_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            if self.poll() is None and not ended:
+                ended.append(self)
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    ended: list[Interrupted] = []
+    monkeypatch.setattr(nightly, "commit", lambda: "a")
+    monkeypatch.setattr(nightly.subprocess, "Popen", Interrupted)
+    endless = ["sh", "-c", "sleep 1000 & wait", "make"]
+    assert nightly.run(endless)["result"] == nightly.INTERRUPTED
+    assert ended[0].returncode == -signal.SIGTERM
+
+
+def test_a_shorter_run_is_no_night() -> None:
+    assert nightly.is_whole("fuzz", [])
+    assert nightly.is_whole("matrix", ["ROOTS=/srv/roots"])
+    assert nightly.is_whole("fuzz", ["SECONDS=3600"])
+    assert not nightly.is_whole("fuzz", ["SECONDS=60"])
+    assert not nightly.is_whole("mutants", ["ARGS=--list"])
+    known = {"passed": outcome("passed"), "last": outcome("passed")}
+    text = "\n".join(nightly_rows({"fuzz, other limits": known}))
+    assert "| fuzz | not run yet |" in text
+    assert "| fuzz, other limits | passed |" in text
+
+
+def test_a_failed_target_is_no_pass() -> None:
+    assert nightly.run(["make", "no-such-target"])["result"] == "exit code 2"
