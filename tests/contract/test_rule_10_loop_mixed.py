@@ -85,7 +85,7 @@ def test_submissions_and_exchanges_side_by_side(fleet: MakeFleet, threads: int) 
         loop.turn()
     loop.until(lambda: len(loop.completed) >= 600, "all are told")
     for future in futures:
-        future.result(DEADLINE)
+        future.result(2 * DEADLINE)
     check_told(loop, names)
     loop.settle()
     assert len(loop.completed) == 600

@@ -48,7 +48,7 @@ def test_each_of_16_threads_gets_its_own_votes(fleet: MakeFleet, wait: Wait) -> 
                 assert all(detail == ERROR for detail in votes.details.values())
 
     for future in [start(lambda thread=n: work(thread)) for n in range(16)]:  # type: ignore[misc]
-        future.result(DEADLINE)
+        future.result(2 * DEADLINE)
 
 
 def test_votes_are_right_while_connections_come_and_go(fleet: MakeFleet) -> None:

@@ -63,7 +63,7 @@ class Command:
     def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
         """Its exit code, what it printed, what it complained of."""
         with running(self.start(*arguments, **environment)) as process:
-            out, err = process.communicate(timeout=DEADLINE)
+            out, err = process.communicate(timeout=3 * DEADLINE)
             return process.returncode, out, err
 
 

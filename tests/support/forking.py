@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
-from support.waiting import eventually
+from support.waiting import DEADLINE, eventually
 
 
 def fork_child(action: Callable[[], None]) -> int:
@@ -50,7 +50,7 @@ def exit_code(pid: int) -> int:
         return bool(found)
 
     try:
-        eventually(poll, "the child ends")
+        eventually(poll, "the child ends", deadline=3 * DEADLINE)
     finally:
         if not ended:
             os.kill(pid, signal.SIGABRT)  # and pytest writes to stderr where it hangs

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Seconds. Generous: on a busy machine a process of the command line needs half of this to start.
-DEADLINE = 60.0
+#: Seconds. Generous: the machine may be busy.
+DEADLINE = 20.0
 
 
 def eventually(condition: Callable[[], object], what: str, *, deadline: float = DEADLINE) -> None:

@@ -96,7 +96,7 @@ class Redlock:
         self.token = os.urandom(10).hex()
 
     def __enter__(self) -> None:
-        end = time.monotonic() + DEADLINE
+        end = time.monotonic() + 2 * DEADLINE
         while True:
             granted = [bool(node.set("counter", self.token, nx=True, px=60_000)) for node in self.nodes]
             if sum(granted) > len(granted) // 2:
@@ -287,7 +287,7 @@ async def test_all_masters_down_and_back(masters: Masters, aclient: MakeAio) -> 
 
 
 async def insist(c: AsyncFastRedlock, number: int) -> None:
-    end = time.monotonic() + DEADLINE
+    end = time.monotonic() + 2 * DEADLINE
     while time.monotonic() < end:
         try:
             async with c.lock(f"insist:{number}", TTL):

@@ -64,7 +64,7 @@ def test_frames_as_json(masters: Masters) -> None:
     with running(command.start("top", "--json", "--interval", "0.1")) as process:
         first_line(process)
         with FastRedlock(masters.urls, **PATIENT) as client, client.lock("orders:43", TTL):
-            eventually(lambda: _acquired(first_line(process)), "a rate")
+            eventually(lambda: _acquired(first_line(process)), "a rate", deadline=3 * DEADLINE)
         process.terminate()
 
 
@@ -84,7 +84,7 @@ def test_callers_in_the_queue_of_a_fair_lock(valkey: Masters) -> None:
     one, two = FastRedlock(valkey.urls, **PATIENT), FastRedlock(valkey.urls, **PATIENT)
     with one, two, one.lock("orders:42", TTL, fair=True):
         waiting = start(lambda: two.lock("orders:42", TTL, fair=True).acquire())
-        eventually(lambda: _queue(valkey) == 1, "it is in the queue")
+        eventually(lambda: _queue(valkey) == 1, "it is in the queue", deadline=3 * DEADLINE)
     assert waiting.exception(DEADLINE) or waiting.result()
 
 

@@ -88,7 +88,7 @@ def adopt_lock(make: Callable[[], Any], asked: Callable[[], int]) -> None:
     waiting = start(lambda: waiter.acquire(timeout=DEADLINE))
     eventually(lambda: asked() > before, "the masters are to tell")
     assert holder.release()
-    assert waiting.result(DEADLINE)
+    assert waiting.result(2 * DEADLINE)
     assert waiter.release()
 
 

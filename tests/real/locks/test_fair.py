@@ -79,7 +79,7 @@ def next_in_line(nodes: list[redis.Redis], mine: bytes) -> bytes:
         found[:] = views[0]
         return len(found) == CLIENTS - 1 and views.count(views[0]) == len(views)
 
-    eventually(all_there, "all others queue up")
+    eventually(all_there, "all others queue up", deadline=3 * DEADLINE)
     return found[0]
 
 
@@ -160,7 +160,9 @@ def test_plain_locks_exclude_it_and_it_excludes_them(masters: Masters, connected
 
 
 @pytest.mark.usefixtures("patient")
-def test_who_comes_later_does_not_get_in_by_a_try(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+def test_who_comes_later_does_not_get_in_by_a_try(
+    masters: Masters, connected: MakeClient, raw: Raw
+) -> None:
     """The lock is free for a moment, and yet it is somebody's turn."""
     nodes, c = raw(masters), connected(masters)
     for node in nodes:

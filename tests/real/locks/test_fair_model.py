@@ -93,7 +93,7 @@ class Model(RuleBasedStateMachine):
             assert lock.acquire(timeout=DEADLINE)
             self.holder, self.lock = who, lock
             return
-        self.trying[who] = lock, start(lambda: lock.acquire(timeout=DEADLINE))
+        self.trying[who] = lock, start(lambda: lock.acquire(timeout=3 * DEADLINE))
         self.queue.append(who)
         self.settle()
 

@@ -262,7 +262,7 @@ def test_batches_of_threads_exclude_each_other(valkey: Masters, connected: MakeC
         return granted, held
 
     workers = [start(lambda number=number: work(number)) for number in range(8)]
-    counts = [worker.result(DEADLINE) for worker in workers]
+    counts = [worker.result(3 * DEADLINE) for worker in workers]
     assert sum(held for _, held in counts), "they never met: nothing was tested"
     assert sum(c.stats().acquired for c in clients) == sum(granted for granted, _ in counts)
     assert sum(c.stats().contended for c in clients) == sum(held for _, held in counts)

@@ -74,7 +74,7 @@ def test_masters_that_come_back_in_time(valkey: Masters, kept: Kept, clock: Jump
     c, lock = kept(valkey, HUNG)
     with paused(valkey, 0, 1, 2):
         clock.jump(THIRD)
-        eventually(lambda: c.stats().inconclusive, "an extension fails")
+        eventually(lambda: c.stats().inconclusive, "an extension fails", deadline=2 * DEADLINE)
     renewed(c, 1)
     assert lock.release()
     assert told.losses == []

@@ -16,7 +16,7 @@ from support.clients import both_clients
 from support.clocks import Jumping
 from support.keys import TTL, nothing_left, occupy, paused, values, wipe, with_keys
 from support.renewing import THIRD, MakeClient, renewed
-from support.waiting import eventually
+from support.waiting import DEADLINE, eventually
 
 from redlock_fast import ConfigError, Contended, LockAlreadyHeld, LockLost
 from redlock_fast.embedded import Masters
@@ -133,7 +133,9 @@ def test_a_lease_is_no_longer_than_the_period(masters: Masters, connected: MakeC
 
 
 @both_clients
-def test_a_job_takes_longer_than_the_period(masters: Masters, connected: MakeClient, clock: Jumping) -> None:
+def test_a_job_takes_longer_than_the_period(
+    masters: Masters, connected: MakeClient, clock: Jumping
+) -> None:
     c = connected(masters, ttl=TTL, clock=clock)
     with c.single_run("job", once_per=TTL) as lock:
         assert lock is not None
@@ -263,7 +265,9 @@ def fleet(count: int, engine: str, log: Path, period: str, masters: Masters) -> 
     log.touch()
     with contextlib.ExitStack() as stack:
         arguments = [sys.executable, str(WORKER), engine, str(log), period, *masters.urls]
-        yield [stack.enter_context(subprocess.Popen(arguments, stdin=subprocess.PIPE)) for _ in range(count)]
+        yield [
+            stack.enter_context(subprocess.Popen(arguments, stdin=subprocess.PIPE)) for _ in range(count)
+        ]
 
 
 def runs(log: Path) -> list[Run]:
@@ -284,9 +288,9 @@ def test_a_fleet_runs_a_job_once_in_each_period(valkey: Masters, engine_name: st
     """A master dies after the first run."""
     log, period = tmp_path / "log", 0.8
     with fleet(4, engine_name, log, str(period), valkey):
-        eventually(lambda: runs(log), "a first run")
+        eventually(lambda: runs(log), "a first run", deadline=3 * DEADLINE)
         valkey[0].kill()
-        eventually(lambda: len(runs(log)) >= 4, "a run in each of four periods")
+        eventually(lambda: len(runs(log)) >= 4, "a run in each of four periods", deadline=3 * DEADLINE)
     # A master's clock may be faster by the drift that leases allow.
     assert all(
         later.began - earlier.asked > period * 0.98 for earlier, later in itertools.pairwise(runs(log))
@@ -296,10 +300,10 @@ def test_a_fleet_runs_a_job_once_in_each_period(valkey: Masters, engine_name: st
 def test_a_process_dies_in_the_job(valkey: Masters, engine_name: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with fleet(3, engine_name, log, "", valkey) as processes:
-        eventually(lambda: runs(log), "a first run")
+        eventually(lambda: runs(log), "a first run", deadline=3 * DEADLINE)
         [first] = runs(log)
         next(process for process in processes if process.pid == first.pid).kill()
-        eventually(lambda: len(runs(log)) > 1, "another process runs it")
+        eventually(lambda: len(runs(log)) > 1, "another process runs it", deadline=3 * DEADLINE)
         for process in processes:
             process.stdin.close()
     assert first.pid not in [run.pid for run in runs(log)[1:]]

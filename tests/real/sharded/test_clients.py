@@ -137,7 +137,7 @@ def test_threads_of_two_clients_exclude_each_other(groups: dict[str, Masters], e
 
         workers = [start(lambda client=client: work(client)) for client in (one, other) * 3]
         for worker in workers:
-            worker.result(DEADLINE)
+            worker.result(3 * DEADLINE)
         assert set(counters.values()) == {6 * 20}
         assert one.stats().acquired == one.stats().released == 3 * 20 * 6
 

@@ -26,7 +26,7 @@ both_orders = pytest.mark.parametrize("order", ["patched first", "imported first
 
 def run(what: str, masters: Masters, order: str = "patched first") -> Any:
     command = [sys.executable, str(WORKER), what, order, *masters.urls]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3 * DEADLINE)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

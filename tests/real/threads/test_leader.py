@@ -111,7 +111,9 @@ for leader, seconds in zip(leaders, (20.0, 0.1)):
     leader.wait(seconds)
 assert leaders[0].is_leader
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=DEADLINE)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=3 * DEADLINE
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{STOPPED}\n", "")
     with connected(valkey).leader("chair") as leader:
         assert leader.wait(DEADLINE)

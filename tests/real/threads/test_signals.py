@@ -61,7 +61,7 @@ class Worker:
 
     def _line(self) -> str:
         assert self.process.stdout
-        line = start(self.process.stdout.readline).result(DEADLINE)
+        line = start(self.process.stdout.readline).result(2 * DEADLINE)
         assert line, "the worker died"
         return line
 

@@ -46,5 +46,5 @@ def account(*arguments: object) -> str:
 def work(name: str) -> None:
     say(f"{name} began")
     with redis.Redis.from_url(BROKER, socket_timeout=None) as broker:
-        assert broker.blpop(["go"], DEADLINE)
+        assert broker.blpop(["go"], 2 * DEADLINE)
     say(f"{name} ended")
