@@ -65,7 +65,7 @@ class Terminal:
 
     def ends(self) -> int:
         """The exit code. The terminal is as it was before: its modes, its cursor, its first screen."""
-        code = self.process.wait(DEADLINE)
+        code = self.process.wait(3 * DEADLINE)
         assert termios.tcgetattr(self._theirs) == self.modes
         self._theirs.close()
         self._reader.join(DEADLINE)
