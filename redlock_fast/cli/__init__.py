@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 import sys
 from collections.abc import Sequence
 
 from ..errors import ConfigError, RedlockError
 from . import exit_codes
 from .arguments import parse
-from .output import print_error
+from .output import discard_stdout, print_error
 
 #: The module of each command: its function ``run`` takes the options and returns the exit code.
 MODULES = {
@@ -47,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error("interrupted")
         return exit_codes.INTERRUPTED
     except BrokenPipeError:  # as in `redlock-fast locks | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        discard_stdout()
         return exit_codes.NOT_READ
     except Exception:  # Python would exit with 1, which means that the lock is taken
         import traceback

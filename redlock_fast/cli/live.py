@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from ..errors import ConfigError
 from .exit_codes import SIGNALLED
+from .output import discard_stdout
 from .signals import Signals, Stopped
 from .tables import Table, rich_tables
 
@@ -60,7 +61,7 @@ def watch(read: Callable[[], F], tables: Callable[[F], Sequence[Table]], interva
     except OSError as error:
         if error.errno != errno.EIO:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is not written yet
+        discard_stdout()
         return SIGNALLED + signal.SIGHUP  # the terminal is gone
 
 

@@ -1,8 +1,9 @@
-"""Messages on stderr, without secrets."""
+"""Messages on stderr, without secrets; what becomes of stdout when its reader is gone."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 
 from ..wire.text import without_logins
@@ -14,3 +15,8 @@ def print_error(text: str) -> None:
         # One write: print() writes the end of the line apart, and a line of the log may come between.
         sys.stderr.write(f"redlock-fast: {without_logins(text)}\n")
         sys.stderr.flush()
+
+
+def discard_stdout() -> None:
+    """Let what is written to stdout from now on, or is not flushed yet, go nowhere: its reader is gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
