@@ -18,20 +18,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import document
 import plot
 import redis
 from progress import Progress
+from workloads import resident
 
 from redlock_fast import AsyncFastRedlock, AsyncLock
 from redlock_fast.embedded import Masters
 
 KEY, TTL, PERMITS, PROCESSES = "waited-for", 60.0, 4, 4
 #: Clients, and callers of each.
-CELLS = [(1, 1), (1, 10), (1, 100), (1, 1000), (1, 10_000), (100, 100)]
+CELLS = [(1, 1), (1, 10), (1, 100), (1, 1000), (1, 3000), (1, 10_000), (100, 100)]
 #: Commands that are no part of a lock.
 OTHERS = ("info", "ping", "hello", "config", "client|tracking", "client|setinfo", "acl", "auth", "role")
 
@@ -174,11 +174,6 @@ async def work(setting: dict[str, Any]) -> None:
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin, lambda: (sys.stdin.readline(), print(grants, flush=True)))
     await asyncio.gather(*tasks)
-
-
-def resident() -> int:
-    """The bytes of memory that this process uses."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 # --- the table --------------------------------------------------------------------------------------
