@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -98,6 +99,9 @@ def test_the_tests_of_a_server_start_it() -> None:
     ] == [True, False, True, True, False]
 
 
+@pytest.mark.skipif(
+    not (shutil.which("env") and shutil.which("sh")), reason="env or sh is missing: the matrix needs them"
+)
 def test_this_python_is_found() -> None:
     assert f"{sys.version_info.major}.{sys.version_info.minor}" in Place().pythons()
 
@@ -242,7 +246,9 @@ def test_an_interrupted_part_has_a_record(monkeypatch: pytest.MonkeyPatch) -> No
     ended: list[Interrupted] = []
     monkeypatch.setattr(nightly, "commit", lambda: "a")
     monkeypatch.setattr(nightly.subprocess, "Popen", Interrupted)
-    endless = ["sh", "-c", "sleep 1000 & wait", "make"]
+    child = "import time; time.sleep(1000)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    endless = [sys.executable, "-c", parent]
     assert nightly.run(endless)["result"] == nightly.INTERRUPTED
     assert ended[0].returncode == -signal.SIGTERM
 
@@ -259,5 +265,6 @@ def test_a_shorter_run_is_no_night() -> None:
     assert "| fuzz, other limits | passed |" in text
 
 
-def test_a_failed_target_is_no_pass() -> None:
-    assert nightly.run(["make", "no-such-target"])["result"] == "exit code 2"
+def test_a_failed_target_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nightly, "commit", lambda: "a")
+    assert nightly.run([sys.executable, "-c", "raise SystemExit(2)"])["result"] == "exit code 2"
