@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
+from urllib.parse import quote
 
 from .engine.contract import MAX_MASTERS
 from .errors import ConfigError, MasterError
@@ -118,7 +119,7 @@ class Master:
 
     @property
     def _login(self) -> str:
-        return f":{self._password}@" if self._password else ""
+        return f":{quote(self._password, safe='')}@" if self._password else ""
 
     @property
     def pid(self) -> int | None:
@@ -141,7 +142,7 @@ class Master:
             sock.connect(self.socket_path)
             with sock.makefile("rb") as reply:
                 if self._password:
-                    sock.sendall(f"AUTH {self._password}\r\n".encode())
+                    sock.sendall(f"AUTH {_quoted(self._password)}\r\n".encode())
                     reply.readline()
                 sock.sendall(line.encode() + b"\r\n")
                 return reply.readline().decode(errors="replace").rstrip()
@@ -183,12 +184,14 @@ class Master:
         self.port = port or _free_port()
         defaults = f"--port {self.port} --bind 127.0.0.1 --daemonize no --appendonly no".split()
         folders = ["--dir", str(self._folder), "--unixsocket", self.socket_path, "--save", ""]
-        login = ["--requirepass", self._password, "--masterauth", self._password] if self._password else []
+        login = ("requirepass", "masterauth") if self._password else ()
         extra = [option.replace("{port}", str(self.port)) for option in self._options]
         # In a file: all users of this machine can see arguments, and there may be a password.
         config = self._folder / "config"
         config.touch(mode=0o600)
-        config.write_text(_config([*defaults, "--maxmemory-policy", "noeviction", *folders, *login, *extra]))
+        lines = [f"{option} {_quoted(self._password)}\n" for option in login]  # it may begin with "--"
+        lines.append(_config([*defaults, "--maxmemory-policy", "noeviction", *folders, *extra]))
+        config.write_text("".join(lines))
         with open(self._folder / "log", "ab") as log:
             self._process = subprocess.Popen(
                 [self._binary, str(config)],
@@ -345,9 +348,13 @@ def _config(options: Sequence[str]) -> str:
         if word.startswith("--"):
             lines.append(word[2:])
         else:
-            quoted = word.replace("\\", "\\\\").replace('"', '\\"')
-            lines[-1:] = [f'{"".join(lines[-1:])} "{quoted}"']
+            lines[-1:] = [f"{''.join(lines[-1:])} {_quoted(word)}"]
     return "\n".join(lines) + "\n"
+
+
+def _quoted(word: str) -> str:
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _new_folder() -> Path:

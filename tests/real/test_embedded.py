@@ -59,6 +59,16 @@ def test_starts_answers_and_cleans_up(server: str) -> None:
     assert masters.urls == []
 
 
+@pytest.mark.parametrize("password", ["--from-a-random-choice", "of two words", 'a"b\\c', "@:/?#%"])
+def test_a_password_of_any_characters(password: str) -> None:
+    """A random one may begin with two hyphens, as an option does."""
+    with Masters(1, password=password) as masters:
+        assert masters[0].ask("PING") == "+PONG"
+        for url in masters.urls + masters.unix_urls:
+            with FastRedlock([url]) as client:
+                assert client.acquire("x").release()
+
+
 @pytest.mark.parametrize("server", ["valkey", "redis"])
 def test_a_password_of_their_own(server: str) -> None:
     """Other users of the machine can reach the port, see arguments, and find what was printed."""
