@@ -76,13 +76,14 @@ class Verdict:
     """What follows from all records.
 
     ``reasons``: for each master why it has no vote; "": it votes. ``write``: the master and the record to be
-    written next, or None. ``undecided``: the reasons are not final. ``wrong``: why the configuration cannot
-    work, or "". ``step``, ``epoch``: of the client, by the record in force that allows its lists; "" and 0:
-    there is none.
+    written next, or None. ``blocked``: masters need the record, but by what was read it may be out of date.
+    ``undecided``: the reasons are not final. ``wrong``: why the configuration cannot work, or "". ``step``,
+    ``epoch``: of the client, by the record in force that allows its lists; "" and 0: there is none.
     """
 
     reasons: tuple[str, ...]
     write: tuple[int, Record] | None = None
+    blocked: bool = False
     undecided: bool = False
     wrong: str = ""
     step: str = ""
@@ -186,10 +187,16 @@ class ListCheck:
                 reasons[n] = self._expects(view.record)
             else:
                 reasons[n] = _not_listed(record)
+        due = next((one for one in repairs.items() if views[one[0]].attached), None)
         writable = _is_newest(views, record)
-        write = next((one for one in repairs.items() if writable and views[one[0]].attached), None)
-        wrong = self._wrong(views, reasons, waiting)
-        return Verdict(tuple(reasons), write, False, wrong, self._step_of(record), record.epoch)
+        return Verdict(
+            tuple(reasons),
+            write=due if writable else None,
+            blocked=due is not None and not writable,
+            wrong=self._wrong(views, reasons, waiting),
+            step=self._step_of(record),
+            epoch=record.epoch,
+        )
 
     def _reference(self, views: Sequence[View], voters: Sequence[int]) -> Record:
         """The record of the latest epoch; of several, that of most masters. Those that are connected count.
@@ -266,7 +273,7 @@ class ListCheck:
         if undecided:
             why = NOT_IN_FORCE.format(len(views)) if self.strict else UNDECIDED
             reasons = [old or why * view.readable for old, view in zip(reasons, views, strict=True)]
-        return Verdict(tuple(reasons), write, undecided and not wrong, wrong)
+        return Verdict(tuple(reasons), write, undecided=undecided and not wrong, wrong=wrong)
 
     def _not_proposed(self, master: int, view: View, proposed: Record | None) -> str:
         """Why a master is no member of the list that is proposed, or ""."""

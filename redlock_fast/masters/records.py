@@ -36,6 +36,7 @@ class MasterRecords:
         self.verdict: Verdict = Verdict(("",) * len(states))
         self._can_write = True  # no write has failed since a master was connected
         self._writing = False  # a thread writes records
+        self._news = False  # a record has changed since the last reading of all
         self._next_recheck = 0.0
         self._failure = ""  # why the last write failed
 
@@ -59,7 +60,9 @@ class MasterRecords:
         return check.judge(views, self._can_write)
 
     def report(self, events: EventLog) -> None:
-        """Log each master that has no vote, once for each reason."""
+        """Log each master that has no vote, once for each reason; not while a thread writes records."""
+        if self._writing:
+            return
         for state in self._states:
             why = state.unlisted
             if why != state.reported and not state.undecided:
@@ -88,9 +91,9 @@ class MasterRecords:
         the records that allow no vote.
         """
         with self._mutex:
-            if self._writing or not (again or self.verdict.write):
+            if self._writing or not (again or self.verdict.write or self.verdict.blocked):
                 return
-            self._writing = True
+            self._writing = self._news = True
             self._can_write |= again
         self._next_recheck = time.monotonic() + RECHECK_INTERVAL
         self._failure = ""
@@ -116,21 +119,28 @@ class MasterRecords:
     def _write_next(self, connections: RecordConnections, judge: Callable[[], bool]) -> bool:
         """Write one record. False: all are written; in the same instant another thread may begin."""
         with self._mutex:
-            if not judge() or self.verdict.write is None:
+            open, verdict = judge(), self.verdict
+            # Another client may have written while records were read, one after the other.
+            read_again = verdict.blocked and self._news
+            if not open or not (verdict.write or read_again):
                 self._writing = False
                 return False
-            master, record = self.verdict.write
-            state = self._states[master]
-            before, connection = state.seen or Seen(), state.connections
-        now = connections.replace(state.target, before.data, record)
-        self._learn(state, connection, now)
-        if now.data != encode(record):  # another client has written: perhaps to the other masters, too
+            if verdict.write:
+                master, record = verdict.write
+                state = self._states[master]
+                before, connection = state.seen or Seen(), state.connections
+        if verdict.write:
+            now = connections.replace(state.target, before.data, record)
+            self._learn(state, connection, now)
+            read_again = now.data != encode(record)  # another client has written: perhaps to all masters
+        if read_again:
             self._read(connections)
         return True
 
     def _read(self, connections: RecordConnections) -> None:
         """Read records again that allow no vote, or all of them while the client's list is not in force."""
         with self._mutex:
+            self._news = False
             stale = [(state, state.connections) for state in self._states if self._is_stale(state)]
         for state, connection in stale:
             try:
@@ -141,6 +151,7 @@ class MasterRecords:
     def _learn(self, state: MasterState, connection: int, now: Seen) -> None:
         with self._mutex:
             if state.connections == connection:
+                self._news |= state.seen != now
                 state.seen = now
 
 

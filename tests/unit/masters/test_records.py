@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
+from random import Random
 from typing import Any
 
 import pytest
@@ -87,6 +89,66 @@ def test_the_first_record_is_written_on_all_masters(servers: Servers) -> None:
     servers.asked.clear()
     other.write()
     assert not servers.asked
+
+
+def first_records(servers: Servers) -> list[dict[str, bytes]]:
+    """What the masters have after each write of a client that writes the first records."""
+    one, steps = One(servers), [{}]
+    one.records._writing = True
+    while one.records._write_next(servers, one.judge):
+        steps.append(dict(servers.data))
+    return steps
+
+
+def test_records_that_another_client_wrote_between_two_reads(servers: Servers) -> None:
+    """Each master was read at another step of the other client, which has finished, or has stopped."""
+    steps = first_records(servers)
+    for read_at in itertools.product(range(len(steps)), repeat=N):
+        for now in (max(read_at), -1):
+            servers.data = dict(steps[now])
+            late = One(servers)
+            for state, step in zip(late.states, read_at, strict=True):
+                state.seen = module.seen(steps[step].get(state.target.name))
+            late.write()
+            assert late.votes() == [True] * N, (read_at, now)
+            assert late.records.verdict.in_force
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_records_that_two_clients_write_at_once(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The other client takes steps before each command of this one. It may stop for ever."""
+    random = Random(seed)
+    one, other, theirs, ask = One(servers), One(servers), Servers(), servers._ask
+    theirs.data = servers.data
+    other.records._writing = True
+    most = random.choice((1, 3, 30))
+
+    def asked(to: Any, command: tuple[bytes, ...]) -> Any:
+        for _ in range(random.randrange(most + 1)):
+            if other.records._writing:
+                other.records._write_next(theirs, other.judge)
+        return ask(to, command)
+
+    monkeypatch.setattr(servers, "_ask", asked)
+    one.write()
+    assert one.votes() == [True] * N
+    assert one.records.verdict.in_force
+
+
+def test_a_majority_that_lost_its_records_is_read_once(servers: Servers) -> None:
+    """The record that is left may be out of date, so it is not written."""
+    one = One(servers)
+    one.write()
+    for name in ("m1:6379/0", "m2:6379/0"):
+        servers.data[name] = b""
+    one.states[0].attached = False
+    one.states[1].seen = one.states[2].seen = Seen()
+    servers.asked.clear()
+    one.write()
+    assert servers.asked == ["m1:6379/0", "m2:6379/0"]
+    assert one.votes() == [True, False, False]
 
 
 def test_a_master_that_fails_meanwhile(servers: Servers) -> None:
