@@ -170,7 +170,8 @@ class Connector:
 
     def is_usable(self, master: int) -> bool:
         """Whether a master is connected, and its connection is not broken."""
-        return self.states[master].attached and not self.engine.connection_state(master).broken
+        with self.mutex:  # a broken connection is detached, and the state follows
+            return self.states[master].attached and not self.engine.connection_state(master).broken
 
     # --- a change of the masters: see masters/change.py, which holds the mutex ---
 
@@ -334,11 +335,11 @@ class Connector:
         self._retire(master, why)
 
     def _retire(self, master: int, why: str) -> None:
-        sock = self.engine.detach(master)
+        with self.mutex:
+            sock = self.engine.detach(master)
+            self.states[master].on_disconnected(why)
         if sock is not None:
             self._lingering_sockets.add(sock)
-        with self.mutex:
-            self.states[master].on_disconnected(why)
 
     def _end_guard(self, state: MasterState, now: float) -> float:
         """When the restart guard of a master ends, or ended."""

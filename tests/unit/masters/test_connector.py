@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
+from support.waiting import DEADLINE, start
 
 from redlock_fast.algorithm.lease import Lease
 from redlock_fast.algorithm.master_lists import MasterLists
@@ -154,6 +157,21 @@ def test_a_guarded_master_casts_no_vote_until_its_guard_ends(one: Connector, net
     assert one.policy.voters.mask == 0b110
     assert one._end_guard(one.states[0], one.states[0].guarded_until + 1) > 0.0
     assert one.policy.voters.mask == 0b111
+
+
+def test_a_lost_master_is_at_no_moment_usable(one: Connector, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread asks while the connection is detached, after which it is not known to be broken."""
+    one._connect(0)
+    assert one.is_usable(0)
+    answers: list[Future[bool]] = []
+
+    def detach(master: int) -> None:
+        answers.append(start(partial(one.is_usable, master)))
+        wait(answers, 0.1)
+
+    monkeypatch.setattr(one.engine, "detach", detach)
+    one._retire(0, "lost")
+    assert not answers[0].result(DEADLINE)
 
 
 def test_a_duplicate_has_no_vote(one: Connector, network: Network) -> None:
