@@ -73,6 +73,13 @@ class Terminal:
             assert self.output.rfind(off) >= self.output.rfind(on), "the first screen and its cursor are back"
         return code
 
+    def close(self) -> None:
+        """End the command, and the thread that reads: only then may its file be closed."""
+        self.process.kill()
+        self.process.wait()
+        self._theirs.close()
+        self._reader.join(DEADLINE)
+
 
 LINES = 40
 
@@ -91,7 +98,11 @@ def on_terminal(
     """Python with these arguments, as the leader of a session on a terminal of its own."""
     environment = {**environment, "TERM": "xterm-256color"}
     with spawn([*program, *arguments], environment, columns) as (process, ours, theirs):
-        yield Terminal(process, ours, theirs, columns)
+        terminal = Terminal(process, ours, theirs, columns)
+        try:
+            yield terminal
+        finally:
+            terminal.close()
 
 
 @contextlib.contextmanager
