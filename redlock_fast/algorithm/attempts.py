@@ -151,6 +151,8 @@ class RetryLoop:
         until = policy.clock() + (pause if self.rounds is not None else self.spare)
         if not (yield from self.queue(until)):
             return self.rounds is not None
+        if self.entry is not None and self.entry.slot.admitted:
+            return True
         contention, began = policy.contention, policy.clock()
         split = is_split(lists, votes)
         if split or self.notified:
@@ -172,7 +174,7 @@ class RetryLoop:
     def _entry_behind(self) -> QueueEntry | None:
         """Enter the local queue, if the kind has one. Returns the entry if other callers are before it."""
         key = self.lock_kind.queue_key
-        if self.entry is None and key is not None:
+        if key is not None and (self.entry is None or self.entry.slot.admitted):
             self.entry = self.policy.local_queue.enter(key)
         return None if self.entry is None or self.entry.is_first else self.entry
 
@@ -227,11 +229,13 @@ class RetryLoop:
         if masters:
             yield from send_no_reply(self.lock_kind.release_requests(self.token, masters, self.ttl))
 
-    def leave(self) -> None:
+    def leave(self, granted: bool) -> None:
         """Leave all queues. Called at the end of every acquire."""
         if self.lock_kind.keeps_place:
             self.policy.server_entries.remove(self)
         if self.entry is not None:
+            if granted and self.lock_kind.shared:
+                self.entry.admit_all()
             self.entry.leave()
 
 

@@ -6,17 +6,22 @@ import collections
 import threading
 from collections.abc import Callable
 
+#: What callers wait for: a key, or a set of keys.
+QueueKey = bytes | tuple[bytes, ...]
+
 
 class _Slot:
-    """An element of a queue. ``wake``: called when the element may have become the first.
+    """An element of a queue. ``wake``: called when the element may have become the first, or was admitted.
 
+    ``admitted``: its caller asks the masters at once, wherever it was in the queue.
     The queue refers to the slot and not to its entry, so that a forgotten entry is collected and leaves.
     """
 
-    __slots__ = ("wake",)
+    __slots__ = ("admitted", "wake")
 
     def __init__(self) -> None:
         self.wake: Callable[[], object] | None = None
+        self.admitted: bool = False
 
 
 class QueueEntry:
@@ -27,19 +32,23 @@ class QueueEntry:
 
     __slots__ = ("_queue", "key", "slot")
 
-    def __init__(self, queue: LocalQueue, key: bytes) -> None:
+    def __init__(self, queue: LocalQueue, key: QueueKey) -> None:
         self._queue = queue
-        self.key: bytes = key
+        self.key: QueueKey = key
         self.slot: _Slot = _Slot()
 
     @property
     def is_first(self) -> bool:
         entries = self._queue.waiting.get(self.key)
-        return entries is None or entries[0] is self.slot
+        return entries is None or entries[0] is self.slot or self.slot.admitted
 
     def leave(self) -> None:
         """Leave the queue, and wake the next caller if this one was the first."""
         self._queue.leave(self)
+
+    def admit_all(self) -> None:
+        """Empty the queue: its callers do not exclude this one, and all ask the masters now."""
+        self._queue.admit_all(self)
 
     __del__ = leave
 
@@ -48,7 +57,7 @@ class LocalQueue:
     """The local queues of one client, by key."""
 
     def __init__(self) -> None:
-        self.waiting: dict[bytes, collections.deque[_Slot]] = {}
+        self.waiting: dict[QueueKey, collections.deque[_Slot]] = {}
         self._mutex = threading.RLock()  # reentrant: a signal handler may queue, too
 
     def after_fork_in_child(self) -> None:
@@ -61,7 +70,7 @@ class LocalQueue:
         with self._mutex:
             self.waiting = {}
 
-    def enter(self, key: bytes) -> QueueEntry:
+    def enter(self, key: QueueKey) -> QueueEntry:
         entry = QueueEntry(self, key)
         with self._mutex:
             self.waiting.setdefault(key, collections.deque()).append(entry.slot)
@@ -79,6 +88,18 @@ class LocalQueue:
             wake = entries[0].wake if entries and was_first else None
         if wake is not None:
             wake()
+
+    def admit_all(self, entry: QueueEntry) -> None:
+        with self._mutex:
+            entries = self.waiting.get(entry.key, ())
+            if entry.slot not in entries:
+                return
+            del self.waiting[entry.key]
+            for slot in entries:
+                slot.admitted = True
+        for slot in entries:
+            if slot.wake is not None:
+                slot.wake()
 
     def wake_all(self) -> None:
         """Wake all callers: the client is closed."""

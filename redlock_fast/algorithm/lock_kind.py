@@ -10,6 +10,7 @@ from typing import ClassVar, Self
 
 from ..engine.messages import Request, Votes
 from ..wire.commands import Verb
+from .local_queue import QueueKey
 from .master_lists import MasterLists
 from .quorum import milliseconds
 
@@ -46,6 +47,8 @@ class LockKind:
     new_token_per_round: ClassVar[bool] = False
     #: With ``keeps_place``: whether only the first caller of the local queue has a place, push or not.
     first_caller_only: ClassVar[bool] = False
+    #: Whether holders do not exclude each other: once one caller of the local queue is granted, all ask.
+    shared: ClassVar[bool] = False
     #: Whether ``observe`` needs refusals from a quorum. Then a failing master does not decide a round.
     needs_certain: bool = False
     #: Whether RELEASE and EXTEND on ``key`` are all it needs, so that a batch sends it in columns.
@@ -64,7 +67,7 @@ class LockKind:
         return len(self.key)
 
     @property
-    def queue_key(self) -> bytes | None:
+    def queue_key(self) -> QueueKey | None:
         """The local queue that an acquire waits in; None: it asks the masters without queueing."""
         return self.key
 

@@ -50,6 +50,7 @@ def acquire(
     """
     token = policy.token() if first is None else first.token
     retry_loop = RetryLoop(policy, lock_kind.for_attempt(), give_up_at, rounds, ttl, token)
+    lease = None
     try:
         if first is None and retry_loop.others_first() and not (yield from retry_loop.queue()):
             return retry_loop.failure
@@ -62,7 +63,7 @@ def acquire(
         yield from undo_after(error, retry_loop.undo())
         raise
     finally:
-        retry_loop.leave()
+        retry_loop.leave(granted=lease is not None)
 
 
 def _attempts(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Self
 
+from ..algorithm.local_queue import QueueKey
 from ..algorithm.lock_kind import ACQUIRE, EXTEND, RELEASE, WATCH, LockKind, wire_ttl
 from ..algorithm.master_lists import MasterLists
 from ..engine.contract import Request, Votes
@@ -61,9 +62,9 @@ class MultiLockKind(LockKind):
         )
 
     @property
-    def queue_key(self) -> None:
-        """None: each round may wait for a different resource."""
-        return None
+    def queue_key(self) -> QueueKey:
+        """The queue of callers that want the same resources: they exclude each other."""
+        return self.keys if len(self.keys) > 1 else self.key
 
     def for_attempt(self) -> Self:
         return type(self)(self.keys)

@@ -37,6 +37,7 @@ class Reader(LockKind):
 
     kind = "read"
     batchable = False
+    shared = True
 
     def __init__(self, key: bytes, suffix: bytes = b"") -> None:
         super().__init__(key)
@@ -44,8 +45,8 @@ class Reader(LockKind):
         self.suffix: bytes = suffix
 
     @property
-    def queue_key(self) -> bytes | None:
-        return None  # readers do not exclude each other
+    def queue_key(self) -> bytes:
+        return self.keys[1]
 
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         return Request(Verb.RW_READ, (*self.names(token), ttl), masters)
@@ -84,6 +85,7 @@ class Writer(Reader):
     __slots__ = ("intent", "round")
 
     kind = "write"
+    shared = False
     keeps_place = True
 
     def __init__(self, key: bytes, intent: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import threading
@@ -12,15 +13,16 @@ import pytest
 import redis
 from support.clients import both_clients
 from support.clocks import Jumping
-from support.event_loops import Plain
+from support.event_loops import Plain, until
 from support.forking import exit_code, fork_child
 from support.keys import calls, names, nothing_left, occupy, paused, values, wipe
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import Contended, FastRedlock, Lock, LockLost, QuorumUnavailable
+from redlock_fast import AsyncFastRedlock, Contended, FastRedlock, Lock, LockLost, QuorumUnavailable
 from redlock_fast.embedded import Masters
 
 MakeClient = Callable[..., FastRedlock]
+MakeAio = Callable[..., AsyncFastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
 
 TTL = 60.0
@@ -270,6 +272,34 @@ def test_it_waits_for_what_is_taken(masters: Masters, connected: MakeClient, wai
     assert second.release()
     assert waiting.result(DEADLINE) is True
     assert lock.release()
+    nothing_left(masters)
+
+
+def test_callers_of_one_client_that_want_the_same_wait_in_one_queue(
+    masters: Masters, aclient: MakeAio, connected: MakeClient, raw: Raw
+) -> None:
+    """They are served by arrival. Callers with another set have another queue."""
+    other, order = connected(masters).lock("b", TTL), list[int]()
+
+    async def one(c: AsyncFastRedlock, number: int) -> None:
+        async with c.multilock(["b", "a"], TTL):
+            order.append(number)
+
+    async def main() -> None:
+        async with aclient(masters) as c:
+            assert other.acquire()
+            tasks, waiting = [], c.policy.local_queue.waiting
+            for number in range(10):
+                tasks.append(asyncio.create_task(one(c, number)))
+                await until(lambda number=number: len(waiting.get((b"a", b"b"), ())) > number, "it waits")
+            another = c.multilock(["a", "c"], TTL)
+            assert await another.acquire(timeout=DEADLINE)
+            assert other.release()
+            assert await another.release()
+            await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    assert order == list(range(10))
     nothing_left(masters)
 
 

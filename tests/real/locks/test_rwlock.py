@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -9,18 +10,19 @@ from functools import partial
 import pytest
 import redis
 from support.clocks import Jumping
-from support.event_loops import Plain
+from support.event_loops import Plain, until
 from support.keys import nothing_left, paused, wipe
 from support.kinds import claim_of, values, waiting_writers
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import ConfigError, FastRedlock, LockLost, QuorumUnavailable, Retry
+from redlock_fast import AsyncFastRedlock, ConfigError, FastRedlock, LockLost, QuorumUnavailable, Retry
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.rwlock import Reader, Writer
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 
 MakeClient = Callable[..., FastRedlock]
+MakeAio = Callable[..., AsyncFastRedlock]
 MakePlain = Callable[..., Plain]
 Raw = Callable[[Masters], list[redis.Redis]]
 
@@ -45,6 +47,32 @@ def waits(nodes: list[redis.Redis], count: int = 1) -> None:
 
 
 # --- who is let in ----------------------------------------------------------------------------------
+
+
+def test_readers_of_one_client_wait_in_one_queue_and_enter_together(
+    masters: Masters, aclient: MakeAio, connected: MakeClient, raw: Raw
+) -> None:
+    """The first of them watches the masters. Once it is granted, all ask, without waiting for its release."""
+    writer, nodes = connected(masters, ttl=TTL).rwlock("r").write(), raw(masters)
+
+    async def main() -> None:
+        async with aclient(masters, ttl=TTL) as c:
+            assert writer.acquire()
+            readers = [c.rwlock("r").read() for _ in range(20)]
+            tasks = [asyncio.create_task(reader.acquire()) for reader in readers]
+            await until(lambda: len(c.policy.local_queue.waiting.get(R.encode(), ())) == 20, "all wait")
+            for task in tasks[:3]:  # the first too
+                task.cancel()
+            await asyncio.gather(*tasks[:3], return_exceptions=True)
+            assert writer.release()
+            assert all(await asyncio.gather(*tasks[3:]))
+            assert max(int(node.zcard(R)) for node in nodes) == 17
+            assert c.policy.local_queue.waiting == {}
+            for reader in readers[3:]:
+                assert await reader.release()
+
+    asyncio.run(main())
+    nothing_left(masters)
 
 
 def test_readers_share_and_a_writer_excludes(masters: Masters, plain: MakePlain, raw: Raw) -> None:

@@ -26,6 +26,7 @@ from redlock_fast.algorithm.effects import (
     WaitForTurn,
 )
 from redlock_fast.algorithm.lease import AcquireFailure
+from redlock_fast.algorithm.local_queue import QueueEntry
 from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.procedures import acquire
@@ -408,7 +409,7 @@ def test_it_waits_for_its_turn_first() -> None:
     waiter.fails()
     assert waiter.waits()
     assert [type(effect) for effect in waiter.effects] == [WaitForTurn, WaitForChange]
-    waiter.retry_loop.leave()
+    waiter.retry_loop.leave(granted=False)
     assert waiter.policy.local_queue.waiting == {}
 
 
@@ -456,6 +457,46 @@ def test_a_claim_without_a_line_asks_at_once() -> None:
     assert waiter.waits()
     assert [type(effect) for effect in waiter.effects] == [WaitForChange]
     assert behind.is_first
+
+
+class Shared(LockKind):
+    shared = True
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_a_shared_grant_lets_all_callers_of_the_queue_ask(granted: bool) -> None:
+    """Without a grant the next caller is the first."""
+    first, second = Waiter(lock_kind=Shared(KEY)), Waiter(lock_kind=Shared(KEY))
+    second.retry_loop.policy = first.policy
+    for one in (first, second):
+        one.fails()
+    first.waits()
+    behind: list[QueueEntry] = []
+
+    def meanwhile() -> None:
+        behind.append(first.policy.local_queue.enter(KEY))
+        first.retry_loop.leave(granted=granted)
+
+    second.meanwhile = meanwhile
+    assert second.waits()
+    assert [type(effect) for effect in second.effects] == [WaitForTurn] + [WaitForChange] * (not granted)
+    assert behind[0].is_first is granted
+
+
+def test_a_shared_lock_that_is_refused_again_queues_again() -> None:
+    waiter = Waiter(lock_kind=Shared(KEY))
+    waiter.fails()
+    waiter.waits()
+    assert waiter.retry_loop.entry
+    waiter.retry_loop.entry.admit_all()
+    assert not waiter.policy.local_queue.waiting
+    before = waiter.policy.local_queue.enter(KEY)
+    waiter.meanwhile = before.leave
+    waiter.fails()
+    waiter.waits()
+    waiting = [type(effect) for effect in waiter.effects if not isinstance(effect, Sleep)]
+    assert waiting == [WaitForChange, WaitForTurn, WaitForChange]
+    assert len(waiter.policy.local_queue.waiting[KEY]) == 1
 
 
 def test_where_others_wait_it_asks_no_master_before_its_turn() -> None:

@@ -89,6 +89,23 @@ def test_each_key_has_a_line_of_its_own() -> None:
     assert list(line.waiting) == [OTHER]
 
 
+def test_callers_that_are_admitted_have_none_before_them() -> None:
+    """Also behind callers that come later. A caller that has left admits none."""
+    queue = Queue(3)
+    left = queue.places.pop(0)
+    left.leave()
+    queue.woken.clear()
+    left.admit_all()
+    assert [place.is_first for place in queue.places] == [True, False]
+    queue.places[0].admit_all()
+    later = queue.line.enter(KEY)
+    assert queue.woken == [1, 2]
+    assert [place.is_first for place in queue.places] == [True, True]
+    for place in queue.places:
+        place.leave()
+    assert list(queue.line.waiting[KEY]) == [later.slot]
+
+
 def test_who_is_woken_may_use_the_line_at_once() -> None:
     """It leaves, and enters anew: as a signal handler does that waits, too."""
     queue = Queue(3)

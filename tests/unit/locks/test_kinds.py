@@ -47,7 +47,7 @@ def test_what_undoes_an_attempt_takes_its_arguments() -> None:
 
 def test_a_reader() -> None:
     reader = Reader(b"r")
-    assert reader.queue_key is None
+    assert (reader.queue_key, reader.shared, Writer(b"r", b"600").shared) == (b"{r}:r", True, False)
     assert reader.acquire_request(TOKEN, TTL, ALL).args == (*KEYS, TOKEN, TOKEN, TTL)
     (more,) = reader.extend_requests(TOKEN, b"2000", 0b111)
     assert (more.verb, more.args, more.masters) == (Verb.RW_EXTEND, (*KEYS, TOKEN, TOKEN, b"2000"), 0b111)
