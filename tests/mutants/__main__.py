@@ -25,7 +25,9 @@ from uncompiled import NOT_COPIED, ROOT
 CONVICTED = (1, 2)
 #: Plugins that only take time to load.
 PYTEST = ("-m", "pytest", "-x", "-o", "addopts=", "-q", "--import-mode=importlib")
-PYTEST += tuple(f"-pno:{name}" for name in ("cacheprovider", "xdist", "benchmark", "pytest_cov", "sybil"))
+PYTEST += tuple(
+    f"-pno:{name}" for name in ("asyncio", "cacheprovider", "celery", "xdist", "benchmark", "pytest_cov", "sybil")
+)
 
 
 class Tree:

@@ -185,6 +185,9 @@ ALGORITHM = [
         ("any-of-the-local_queue-goes", "        return entry.is_first", "        return True"),
         ("slow-masters-pass-for-contention", "if waited and bad and cut_short:", "if bad and cut_short:"),
         ("entry-in-the-local_queue-kept", "            self.entry.leave()", "            pass"),
+        ("shared-grant-admits-none", "if granted and self.lock_kind.shared:", "if False:"),
+        ("admitted-without-a-queue", "(self.entry is None or self.entry.slot.admitted)", "self.entry is None"),
+        ("admitted-caller-watches", "if self.entry is not None and self.entry.slot.admitted:", "if False:"),
     ),
     *of(
         "redlock_fast/algorithm/refill.py",
@@ -232,6 +235,17 @@ GUARD = [
         ("later-epoch-of-one", "return all((same & mask)", "return any(1 or (same & mask)"),
         ("no-order-of-masters", "id, n = min(missing)", "id, n = missing[-1]"),
         ("strict-is-auto", "undecided = self.strict or", "undecided ="),
+    ),
+    *of(
+        "redlock_fast/masters/records.py",
+        judges("unit/masters/records"),
+        ("blocked-and-never-read-again", "read_again = verdict.blocked and self._news", "read_again = False"),
+        ("blocked-and-read-for-ever", "self._news = False\n", "self._news = True\n"),
+    ),
+    *of(
+        "redlock_fast/masters/connector.py",
+        judges("unit/masters/connector"),
+        ("detached-and-still-usable", "with self.mutex:  # a broken", "if True:  # a broken"),
     ),
     *of(
         "redlock_fast/masters/membership.py",
