@@ -26,7 +26,8 @@ CONVICTED = (1, 2)
 #: Plugins that only take time to load.
 PYTEST = ("-m", "pytest", "-x", "-o", "addopts=", "-q", "--import-mode=importlib")
 PYTEST += tuple(
-    f"-pno:{name}" for name in ("asyncio", "cacheprovider", "celery", "xdist", "benchmark", "pytest_cov", "sybil")
+    f"-pno:{name}"
+    for name in ("asyncio", "cacheprovider", "celery", "xdist", "benchmark", "pytest_cov", "sybil")
 )
 
 
