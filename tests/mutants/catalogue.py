@@ -186,7 +186,7 @@ ALGORITHM = [
         ("slow-masters-pass-for-contention", "if waited and bad and cut_short:", "if bad and cut_short:"),
         ("entry-in-the-local_queue-kept", "            self.entry.leave()", "            pass"),
         ("shared-grant-admits-none", "if granted and self.lock_kind.shared:", "if False:"),
-        ("admitted-without-a-queue", "(self.entry is None or self.entry.slot.admitted)", "self.entry is None"),
+        ("never-queued-again", "self.entry is None or self.entry.slot.admitted", "self.entry is None"),
         ("admitted-caller-watches", "if self.entry is not None and self.entry.slot.admitted:", "if False:"),
     ),
     *of(
