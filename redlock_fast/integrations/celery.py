@@ -55,7 +55,8 @@ def single_run(
         once_per: Seconds for which the lock stays after a success, as for [`FastRedlock.single_run`][].
         options: Those of [`FastRedlock.single_run`][].
 
-    ``self.retry()`` in the task releases the lock.
+    ``self.retry()`` in the task releases the lock. For a task with ``acks_late`` use "retry": the lock of a
+    worker that died lasts until its lease ends, and a second delivery of the message may come before.
 
     Examples:
         >>> @app.task(bind=True, max_retries=None)
