@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import inspect
 import re
 from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
+from prometheus_client import REGISTRY
 from sybil import Document, Example
 from sybil.evaluators.python import pad
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.client_base import BaseClient
+from redlock_fast.prometheus import RedlockCollector
 from redlock_fast.sharded.placement import Sharding
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +53,7 @@ class Page:
         self._document.namespace["__name__"] = page.stem
 
     def run(self) -> None:
-        """Raises what a block raises, with its line in the page. At the end all clients are closed."""
+        """Raises what a block raises, with its line in the page. At the end it closes clients and collectors."""
         with self._runner:
             try:
                 for example in self._document:
@@ -79,6 +82,9 @@ class Page:
         for value in list(self._document.namespace.values()):
             if isinstance(value, (BaseClient, Sharding)):
                 self._runner.run(_closed(value))
+            elif isinstance(value, RedlockCollector):
+                with contextlib.suppress(KeyError):  # the page has done it
+                    REGISTRY.unregister(value)
 
 
 async def _closed(client: Any) -> None:
