@@ -53,7 +53,7 @@ class Page:
         self._document.namespace["__name__"] = page.stem
 
     def run(self) -> None:
-        """Raises what a block raises, with its line in the page. At the end it closes clients and collectors."""
+        """Raises what a block raises, with its line in the page. Closes clients and collectors at the end."""
         with self._runner:
             try:
                 for example in self._document:
