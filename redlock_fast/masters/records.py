@@ -119,10 +119,10 @@ class MasterRecords:
     def _write_next(self, connections: RecordConnections, judge: Callable[[], bool]) -> bool:
         """Write one record. False: all are written; in the same instant another thread may begin."""
         with self._mutex:
-            open, verdict = judge(), self.verdict
+            is_open, verdict = judge(), self.verdict
             # Another client may have written while records were read, one after the other.
             read_again = verdict.blocked and self._news
-            if not open or not (verdict.write or read_again):
+            if not is_open or not (verdict.write or read_again):
                 self._writing = False
                 return False
             if verdict.write:
