@@ -52,7 +52,7 @@ def target(master: Any) -> Target:
     protocol = settings.pop("protocol", None)
     if protocol is not None:
         if str(protocol) not in ("2", "3"):
-            raise ConfigError(f"masters: {_shown(master)} asks for protocol {protocol!r}, not 2 or 3")
+            raise ConfigError(f"masters: {_shown(master)} asks for protocol {str(protocol)!r}, not 2 or 3")
         protocol = int(protocol)  # older versions of redis-py leave it as text
 
     def connect(timeout: float, protocol: int, **address: Any) -> Any:

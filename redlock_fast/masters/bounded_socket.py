@@ -36,6 +36,7 @@ class BoundedSocket:
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self._sock = sock
         self._timeout = timeout
+        self._waits = True
         self._received = bytearray()
         self._scan = NEW
         self._reply_bytes = 0  # how many bytes of ``_received`` are the rest of a complete reply
@@ -46,7 +47,11 @@ class BoundedSocket:
         return getattr(self._sock, name)
 
     def settimeout(self, seconds: float | None) -> None:
-        """Ignored: redis-py must not change the timeout."""
+        """With 0, ``recv`` does not wait. Other times are ignored: redis-py must not change the timeout.
+
+        Before it uses a pooled connection, redis-py before 8 asks with 0 whether there is unread data.
+        """
+        self._waits = seconds != 0
 
     def _on_write(self) -> None:
         self._deadline = monotonic() + self._timeout
@@ -93,7 +98,7 @@ class BoundedSocket:
         left = self._deadline - monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
-        self._sock.settimeout(left)
+        self._sock.settimeout(left if self._waits else 0)
         data = self._sock.recv(RECEIVE_SIZE)
         if not data:
             raise ConnectionError("connection closed by the master")

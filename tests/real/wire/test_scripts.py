@@ -32,7 +32,7 @@ class Pair:
 
     def __init__(self, node: redis.Redis) -> None:
         self.node = node
-        self.connection: Any = node.connection_pool.get_connection()
+        self.connection: Any = node.connection_pool.make_connection()
         self.commands = dialect(Capabilities())
         world = World(recorded([]))
         self.server = Server(world, Witness(world, 1), 0, 1.0, False)
@@ -83,7 +83,9 @@ def _ends(scores: dict[bytes, float], now: int) -> dict[bytes, float]:
 def pair(masters: Masters) -> Any:
     with redis.Redis(unix_socket_path=masters[0].socket_path, protocol=2) as node:
         node.flushall()
-        yield Pair(node)
+        pair = Pair(node)
+        yield pair
+        pair.connection.disconnect()
         node.flushall()
 
 

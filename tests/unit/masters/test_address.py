@@ -135,7 +135,7 @@ def test_settings_of_a_unix_url() -> None:
 def test_protocol_only_where_it_is_asked_for() -> None:
     assert target("redis://10.0.0.1").protocol is None
     assert target("redis://10.0.0.1?protocol=2").protocol == 2
-    with pytest.raises(ConfigError, match="protocol 5"):
+    with pytest.raises(ConfigError, match="protocol '5'"):
         target("redis://10.0.0.1?protocol=5")
 
 

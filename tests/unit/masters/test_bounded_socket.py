@@ -52,6 +52,21 @@ def test_one_reply_at_a_time(said: Said) -> None:
     assert sock.release().fileno() == sock.fileno()
 
 
+def test_with_a_timeout_of_0_it_does_not_wait() -> None:
+    """redis-py before 8 asks so whether a connection of its pool has unread data."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sock = BoundedSocket(ours, timeout=0.01)
+        sock.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            sock.recv(4096)
+        theirs.sendall(b"+a\r\n")
+        assert sock.recv(4096) == b"+a\r\n"
+        sock.settimeout(20)
+        with pytest.raises(TimeoutError):
+            sock.recv(4096)
+
+
 def test_a_reply_in_small_pieces(said: Said) -> None:
     sock, into = said(b"+abc\r\n"), bytearray(4)
     assert sock.recv_into(into) == 4
