@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -116,7 +115,7 @@ class RetryLoop:
         cut_short = self.give_up_at is not None and start + self.policy.node_timeout > self.give_up_at
         waited = self.failed > 1 or self.entry is not None
         if waited and bad and cut_short:  # the masters had no time to answer: they may be up
-            self._refusal = replace(self.failure, rounds=self.failed)
+            self._refusal = self.failure._replace(rounds=self.failed)
         else:
             self._refusal = AcquireFailure(votes, bad, self.failed, lists=self.lists)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from ..engine.contract import Request, Votes
 from .lock_kind import LockKind, release
@@ -182,8 +182,7 @@ def columns(leases: Sequence[Lease]) -> Columns:
     return keys, tokens, sent, ttls
 
 
-@dataclass(frozen=True, slots=True)
-class AcquireFailure:
+class AcquireFailure(NamedTuple):
     """Why an acquire got no lease.
 
     ``votes``: those of the last round. ``unavailable``: masters failed. Otherwise another holder has it.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import replace
 from typing import Any
 
 from ..algorithm import procedures
@@ -59,7 +58,7 @@ def acquire_lock(
             core.client_state.counts.unavailable += outcome.unavailable
             core.client_state.counts.contended += not outcome.unavailable
             if give_up_at is not None and (rounds is None or outcome.rounds < rounds):
-                return replace(outcome, timed_out=True)
+                return outcome._replace(timed_out=True)
         return outcome
     except BaseException as error:
         if lock._acquiring is me:  # otherwise a lease may belong to another acquire

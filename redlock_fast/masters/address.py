@@ -6,8 +6,7 @@ redis-py is imported when the first client is made, not with this package.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError, needs
@@ -25,8 +24,7 @@ _SCHEMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """One configured master.
 
     ``name``: for people, without secrets. ``address``: equal for masters that are one server.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from ..engine.contract import PROTOCOL_ERROR
@@ -110,9 +109,8 @@ def connect(
             if server.witness and (server.shared or (known and known.data)):
                 server = with_witness(connection, server, key_prefix)
             marker = guard.marker(server.identity, server.promoted, server.max_lag)
-            server = replace(
-                server,
-                can=replace(server.can, push=push and server.witness),
+            server = server._replace(
+                can=server.can._replace(push=push and server.witness),
                 where=(getattr(connection, "host", ""), getattr(connection, "port", 0)),
             )
             record = record_key(key_prefix) if check_masters else None
@@ -185,10 +183,10 @@ def _prepared(
         commands.append((b"GET", record))
     replies = send_commands(connection, commands)
     if record is not None:
-        server = replace(server, seen=seen(replies.pop()))
+        server = server._replace(seen=seen(replies.pop()))
     if marker is None:
         return server
     left = replies[-1]
     if isinstance(left, Exception):
         raise _connect_error(left, f" (restart_guard='marker' needs its key {MARKER.decode()!r})")
-    return replace(server, guarded=left / 1000)
+    return server._replace(guarded=left / 1000)

@@ -14,8 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..algorithm.condition import Condition
 from ..algorithm.master_lists import MasterLists, mask_of
@@ -44,8 +43,7 @@ BUSY_TICK, IDLE_TICK = 0.1, 1.0
 LEAVE_AFTER = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectorSettings:
+class ConnectorSettings(NamedTuple):
     """How the masters of one client are connected: the options of the same names. Times in seconds."""
 
     engine_class: type[Engine]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ..algorithm.quorum import quorum
 from .membership import STEADY, Members, Record, Seen, first_id, members
@@ -40,8 +40,7 @@ LOST = "it has lost its record of masters, which is not written back yet"
 Class = tuple[frozenset[str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """What a client knows of one master.
 
     ``seen``: its record as read last; None: it was not read. ``former_id``: its id before that. ``attached``:
@@ -71,8 +70,7 @@ class View:
         return self.seen is not None and self.seen.compared and not self.seen.error
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What follows from all records.
 
     ``reasons``: for each master why it has no vote; "": it votes. ``write``: the master and the record to be
@@ -95,8 +93,7 @@ class Verdict:
         return self.step != ""
 
 
-@dataclass(frozen=True, slots=True)
-class ListCheck:
+class ListCheck(NamedTuple):
     """The lists of one client, as masks of its masters: one list, or the new list and the old list.
 
     ``max_ttl``: of the client, in milliseconds. ``strict``: no votes before a list is in force.
@@ -121,12 +118,12 @@ class ListCheck:
     def _judge_own(self, views: Sequence[View], can_write: bool, own: Sequence[int]) -> Verdict:
         """The verdict on the masters ``own``, for the numbers of all masters."""
         lists = [sum((mask >> n & 1) << place for place, n in enumerate(own)) for mask in self.lists]
-        verdict = replace(self, lists=tuple(lists)).judge([views[n] for n in own], can_write)
+        verdict = self._replace(lists=tuple(lists)).judge([views[n] for n in own], can_write)
         reasons = [""] * len(views)
         for n, why in zip(own, verdict.reasons, strict=True):
             reasons[n] = why
         write = verdict.write and (own[verdict.write[0]], verdict.write[1])
-        return replace(verdict, reasons=tuple(reasons), write=write)
+        return verdict._replace(reasons=tuple(reasons), write=write)
 
     # --- a list is in force that the client's lists may be ---
 
@@ -308,7 +305,7 @@ class ListCheck:
             return n, proposed.of(id)
         if all(view.epoch for view in views) and reached:
             n, view = reached[0]
-            return n, replace(proposed, id=view.id, in_force=True)
+            return n, proposed._replace(id=view.id, in_force=True)
         return None
 
     # --- texts ---

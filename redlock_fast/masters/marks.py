@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..algorithm.master_lists import mask_of
 from ..engine.contract import Engine, Request
@@ -29,8 +29,7 @@ VERSION = b"1"
 MAX_OWNER = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """``epoch``: of the record that the client has compared its lists with; 0: with none."""
 
     epoch: int

@@ -7,12 +7,10 @@ I/O. The record changes in phases: docs/changing-masters.md has the steps, ``pro
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..engine.contract import MAX_MASTERS
 from ..wire.text import clean
@@ -45,8 +43,7 @@ class Unreadable(ValueError):
     """A value is no record, or one of a later version. Its text is for people."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """What a master keeps.
 
     ``id``: of this master, written once. ``epoch``: counts the phases; 0: no list is known yet.
@@ -80,11 +77,10 @@ class Record:
 
     def of(self, id: str) -> Record:
         """The same record for the master ``id``."""
-        return replace(self, id=id)
+        return self._replace(id=id)
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(NamedTuple):
     """The record of a master as it was read.
 
     ``data``: the bytes; b"": there is none. ``record``: None if there is none, or if it cannot be read.
@@ -125,6 +121,8 @@ def first_id(address: str) -> str:
 
     It is not random: clients that start at one time, and reach different masters, write the same list.
     """
+    import hashlib  # late, because it loads OpenSSL
+
     return hashlib.sha256(address.encode()).hexdigest()[:ID]
 
 

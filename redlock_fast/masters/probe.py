@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..wire.dialect import Capabilities, Identity
 from ..wire.text import clean
@@ -29,8 +28,7 @@ class Flushed(ConnectError):
     """The keys of a master were flushed while it was probed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(NamedTuple):
     """What a server said of itself when it was connected; "" or 0 where this user may not ask.
 
     ``persistence``: "aof always", "aof not on rewrite", "aof everysec", "aof no" or "no aof". ``eviction``:
@@ -48,7 +46,7 @@ class Server:
     uptime: int = 0
     role: str = ""
     protocol: int = 0
-    can: Capabilities = field(default_factory=Capabilities)
+    can: Capabilities = Capabilities()
     persistence: str = ""
     eviction: str = ""
     promoted: bool = False
@@ -157,7 +155,7 @@ def with_witness(connection: Any, server: Server, key_prefix: bytes) -> Server:
         (b"GET", key),
     ]
     data = send_commands(connection, commands)[-1]
-    return replace(server, data=data if isinstance(data, bytes) else b"")
+    return server._replace(data=data if isinstance(data, bytes) else b"")
 
 
 def _number(text: str) -> int:

@@ -7,8 +7,7 @@ with Redis", the section on crash recovery.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from ..wire.dialect import Identity, RestartMarker
 
@@ -20,8 +19,7 @@ MODES: tuple[str, ...] = get_args(RestartGuard)
 JUDGING = ("auto", "durable", "strict")
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(NamedTuple):
     """The client's settings for the restart guard.
 
     ``mode``: one of MODES. ``max_ttl``: the longest lease of all clients, in seconds. ``assume_fresh``: a

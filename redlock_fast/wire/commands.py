@@ -9,8 +9,8 @@ reply is a fault. A command gets either a status or an integer (``Command.reply`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class Verb(IntEnum):
@@ -71,8 +71,7 @@ class Reply(IntEnum):
     INTEGER = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     """One command as a template.
 
     ``parts``: bytes are sent as they are. An int n is replaced by argument n as a bulk string, ``~n`` by
@@ -152,8 +151,7 @@ def integer(
     return command(*words, fallback=fallback, rollback_verb=rollback_verb, reply=Reply.INTEGER)
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(NamedTuple):
     """A Lua text and its SHA1 for EVALSHA. ``keys``: the number of its arguments that are keys."""
 
     text: bytes

@@ -5,7 +5,6 @@ Sources: redis.io/commands/set, /delex, /evalsha; valkey.io/commands/set, /delif
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from . import scripts as lua
@@ -37,8 +36,7 @@ WORDS, MARKED_WORDS, NUMKEYS, MARKED_NUMKEYS, KEYS, ALL_TOKEN, ALL_TTL = range(7
 QUEUE, ENTRIES, QUEUE_TOKEN, ENTRY_TTL, TICKET = range(3, 8)
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(NamedTuple):
     """What one server executes natively; probed on each connection."""
 
     delifeq: bool = False
@@ -67,8 +65,7 @@ class Identity(NamedTuple):
     role: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RestartMarker:
+class RestartMarker(NamedTuple):
     """What every acquire on a master compares its marker with.
 
     ``name``: the master's present process; "": the client may not ask for it. ``max_ttl``: milliseconds.
@@ -102,7 +99,7 @@ def watching(read: Command, can: Capabilities, watch: int = WATCH_KEY, arm: Comm
     """
     fallback = watching(read.fallback, can, watch, arm) if read.fallback else None
     if not can.push:
-        return replace(read, fallback=fallback, watch=watch)
+        return read._replace(fallback=fallback, watch=watch)
     assert isinstance(_CACHING, bytes)
     first, *others = (*arm.parts, *read.parts) if arm else read.parts
     parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, first, *others)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache, partial
 from math import inf
 
@@ -195,7 +194,7 @@ def understood(server: Server, mark: RestartMarker | None) -> tuple[tuple[Handle
 def _understood(
     dialect: Callable[..., Dialect], kind: int, push: bool, mark: RestartMarker | None
 ) -> tuple[tuple[Handler, int | None], ...]:
-    can = replace(KINDS[kind], push=push)
+    can = KINDS[kind]._replace(push=push)
     commands = dialect(can, mark)
     found = [(_handler(Verb(verb), words(one), mark), one.rollback_verb) for verb, one in enumerate(commands)]
     assert found[Verb.REFILL] == (acquire, Verb.RELEASE)  # the same words, and not meant as such

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -204,7 +203,7 @@ class Engine:
         told = server.introduction(**server.identity())
         mark = self.guard.marker(told.identity, told.promoted)
         if mark is not None:
-            told = replace(told, guarded=look(server, mark) / 1000)
+            told = told._replace(guarded=look(server, mark) / 1000)
         self._attach_unless_duplicate(self.states[number], told)
         connection = self.connections[number] = Connection(self, server, mark)
         server.connections.append(connection)

@@ -9,7 +9,6 @@ import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -39,7 +38,7 @@ def unchecked(can: Capabilities) -> Dialect:
 
     def loose(template: Command) -> Command:
         fallback = template.fallback and loose(template.fallback)
-        return replace(template, reply=Reply.ANY, fallback=fallback)
+        return template._replace(reply=Reply.ANY, fallback=fallback)
 
     return tuple(map(loose, dialect(can)))
 

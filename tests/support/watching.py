@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from support.scripted import Answer, Words
 
 from redlock_fast.engine.contract import Request
@@ -16,7 +14,7 @@ _CACHING = command(b"CLIENT", b"CACHING", b"YES")
 
 def armed(read: Command, watch: int) -> Command:
     """CLIENT CACHING YES and ``read``, as one command."""
-    return replace(read, parts=(*_CACHING.parts, *read.parts), leading_replies=1, watch=watch)
+    return read._replace(parts=(*_CACHING.parts, *read.parts), leading_replies=1, watch=watch)
 
 
 #: By verb: what watches a key, what watches a prefix, and what does not watch.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...masters.address import Target
@@ -175,9 +175,9 @@ class Masters:
         old, new = self._members(reading, self.lists.old), self._members(reading, self.lists.new)
         record = Record("", state.epoch, reading.max_ttl, in_force=True)
         if state.phase in (Phase.OLD, Phase.NEW):
-            return replace(record, steps=STEADY, new=new if state.phase is Phase.NEW else old)
+            return record._replace(steps=STEADY, new=new if state.phase is Phase.NEW else old)
         steps, toward = TERMS[state.phase]
-        return replace(record, steps=steps, old=old, new=new, toward=toward)
+        return record._replace(steps=steps, old=old, new=new, toward=toward)
 
     def _members(self, reading: Reading, masters: frozenset[int]) -> Members:
         return members({reading.ids[master]: self._names[master] for master in masters})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -158,7 +157,7 @@ def write_phase_1(masters: Masters, nodes: list[redis.Redis], old: list[int], ne
     ids = {n: f"{n:032x}" for n in new} | {n: record.id for n, record in records.items()}
     after = members({ids[n]: f"{masters.urls[n].removeprefix('redis://')}/0" for n in new})
     of_old = records[old[0]]
-    phase_1 = replace(of_old, epoch=2, steps=PHASE_1, old=of_old.new, new=after, in_force=True)
+    phase_1 = of_old._replace(epoch=2, steps=PHASE_1, old=of_old.new, new=after, in_force=True)
     for n, id in ids.items():
         write(nodes[n], phase_1.of(id))
 
@@ -171,7 +170,7 @@ def write(node: redis.Redis, record: Record) -> None:
 def write_terms(nodes: list[redis.Redis], **terms: Any) -> None:
     """Another phase."""
     for node in nodes:
-        write(node, replace(decode(node.get(KEY)), **terms))  # type: ignore[arg-type]
+        write(node, decode(node.get(KEY))._replace(**terms))  # type: ignore[arg-type]
 
 
 PHASES: dict[str, dict[str, Any]] = {

@@ -6,7 +6,6 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -220,7 +219,7 @@ def test_a_hostile_minority(masters: Masters, checked: MakeClient, raw: Raw) -> 
     record = decode(nodes[0].get(KEY))
     before = [node.get(KEY) for node in nodes[2:]]
     for node in nodes[:2]:
-        node.set(KEY, encode(replace(record, epoch=99, new=record.new[:1])))
+        node.set(KEY, encode(record._replace(epoch=99, new=record.new[:1])))
     other = checked(masters)
     assert other.lock("orders").acquire()
     eventually(lambda: [bool(why) for why in no_vote(other)] == [True] * 2 + [False] * 3, "two have no vote")
@@ -308,8 +307,8 @@ def test_a_client_leaves_a_mark_of_its_step(masters: Masters, checked: MakeClien
         data = node.get(KEY)
         assert isinstance(data, bytes)
         old = decode(data)
-        change = replace(
-            old, epoch=2, steps=PHASE_1, old=old.new, new=(*old.new, ("d" * 32, "10.0.0.1:6379"))
+        change = old._replace(
+            epoch=2, steps=PHASE_1, old=old.new, new=(*old.new, ("d" * 32, "10.0.0.1:6379"))
         )
         node.set(KEY, encode(change))
         node.client_kill_filter(_type="normal")

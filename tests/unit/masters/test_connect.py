@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,7 +73,7 @@ class World:
     def _probe(self, connection: Connection, protocol: int, key_prefix: bytes) -> Server:
         if isinstance(self.server, Exception):
             raise self.server
-        return replace(self.server, protocol=protocol)
+        return self.server._replace(protocol=protocol)
 
     def connect(self, guard: Guard = OFF, protocol: int | None = None, **options: Any) -> Any:
         to = Target("host", ("host", 6379), self._connection, protocol)

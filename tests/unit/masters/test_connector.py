@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -213,7 +212,7 @@ def test_masters_that_do_not_fit(
     url: str,
     text: str,
 ) -> None:
-    one = make(replace(settings, **changes))
+    one = make(settings._replace(**changes))
     one.client_state.ready = True
     one.states[0] = MasterState(target(url))
     one._connect(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 
@@ -209,9 +209,9 @@ def test_a_master_that_lost_its_record_gets_it_back_by_its_address_or_its_former
     assert verdict.write == (2, record.of(first_id("m2")))
     assert "not written back yet" in verdict.reasons[2]
     assert verdict.wrong == ""
-    views[2] = replace(views[2], name="another", former_id=first_id("m2"))
+    views[2] = views[2]._replace(name="another", former_id=first_id("m2"))
     assert CHECK_3.judge(views).write == (2, record.of(first_id("m2")))
-    assert CHECK_3.judge([views[0], views[1], replace(views[2], former_id="")]).write is None
+    assert CHECK_3.judge([views[0], views[1], views[2]._replace(former_id="")]).write is None
 
 
 def test_most_masters_lost_their_records() -> None:
@@ -245,7 +245,7 @@ def test_the_steps_of_a_change() -> None:
     """Clients at old and at joint, then at joint and at new. A master that was away gets the record."""
     both = Record("", 2, TTL, PHASE_1, listed(*THREE), listed(*FIVE), True)
     joint = ListCheck((0b11111, 0b111), TTL)
-    for record, may in ((both, (1, 1, 0)), (replace(both, epoch=3, steps=PHASE_2), (0, 1, 1))):
+    for record, may in ((both, (1, 1, 0)), (both._replace(epoch=3, steps=PHASE_2), (0, 1, 1))):
         verdicts = [
             CHECK_3.judge(found(*[record] * 3)),
             joint.judge(found(*[record] * 5)),
@@ -284,7 +284,7 @@ def test_what_a_client_remembers_is_not_written_back() -> None:
     """A client slept at the old list; its connection to master 0 was cut when the joint phase began."""
     old = ListCheck((0b111,), TTL)
     views = found(changed(PHASE_1, 2), None, changed(PHASE_1, 2), masters=(0, 1, 2))
-    asleep = [replace(views[0], attached=False), *views[1:]]
+    asleep = [views[0]._replace(attached=False), *views[1:]]
     assert old.judge(asleep).write is None
 
 
@@ -311,7 +311,7 @@ def test_a_joint_client_writes_no_first_record() -> None:
 
 def test_what_a_user_may_not_read_is_not_compared() -> None:
     views = found(*[None] * 3)
-    views[1] = replace(views[1], seen=Seen(compared=False))
+    views[1] = views[1]._replace(seen=Seen(compared=False))
     verdict = CHECK_3.judge(views)
     assert (verdict.reasons[1], verdict.undecided) == ("", True)
     assert CHECK_3.judge(views, can_write=False) == Verdict(("",) * 3)
@@ -320,15 +320,15 @@ def test_what_a_user_may_not_read_is_not_compared() -> None:
 
 def test_a_record_that_cannot_be_read() -> None:
     views = found(*[steady(*THREE)] * 3)
-    views[0] = replace(views[0], seen=Seen(b"x", error="it is damaged"))
+    views[0] = views[0]._replace(seen=Seen(b"x", error="it is damaged"))
     assert CHECK_3.judge(views).reasons == ("it is damaged", "", "")
-    views[1] = replace(views[1], seen=views[0].seen)
+    views[1] = views[1]._replace(seen=views[0].seen)
     assert CHECK_3.judge(views).wrong == "masters: m0: it is damaged"
 
 
 def test_before_all_masters_were_tried_none_votes() -> None:
     views = found(None, None, None)
-    views[2] = replace(views[2], attached=False, tried=False, seen=None)
+    views[2] = views[2]._replace(attached=False, tried=False, seen=None)
     verdict = CHECK_3.judge(views)
     assert (verdict.undecided, verdict.write) == (True, None)
     assert verdict.reasons[0].startswith("no vote yet")

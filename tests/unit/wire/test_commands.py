@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import replace
 from itertools import pairwise, product
 
 import pytest
@@ -230,7 +229,7 @@ def test_watching_is_one_template_with_one_reply_that_counts(can: Capabilities) 
     look = array(b"PTTL", b"key")
     asked = dialect(can)[Verb.WATCH]
     assert (render(asked, ARGS), asked.leading_replies, asked.watch) == (look, 0, WATCH_KEY)
-    armed = dialect(replace(can, push=True))[Verb.WATCH]
+    armed = dialect(can._replace(push=True))[Verb.WATCH]
     assert render(armed, ARGS) == array(b"CLIENT", b"CACHING", b"YES") + look
     assert (armed.leading_replies, armed.watch, armed.rollback_verb) == (1, WATCH_KEY, None)
 
