@@ -463,11 +463,12 @@ cdef class NativeEngine:
             PyErr_CheckSignals()
 
     def grow(self, int masters):
-        if not self._masters <= masters <= HUB_MAX_MASTERS:
-            raise ValueError(f"{self._masters} to {MAX_MASTERS} masters, not {masters}")
-        self._tls.extend([None] * (masters - self._masters))
-        hub_grow(self._hub, masters)
-        self._masters = masters
+        if masters > HUB_MAX_MASTERS:
+            raise ValueError(f"{MAX_MASTERS} masters at most, not {masters}")
+        if masters > self._masters:
+            self._tls.extend([None] * (masters - self._masters))
+            hub_grow(self._hub, masters)
+            self._masters = masters
 
     def connection_state(self, int master):
         cdef hub_connection_state state

@@ -134,13 +134,12 @@ int hub_close(hub *h, int *fds) {
     return closed;
 }
 
-int hub_grow(hub *h, int masters) {
+void hub_grow(hub *h, int masters) {
     hub_lock(h);
     int before = hub_masters(h);
     for (int i = before; i < masters; i++) h->links[i].fd = -1;
     if (masters > before) __atomic_store_n(&h->masters, masters, __ATOMIC_RELEASE);
     hub_unlock(h);
-    return masters >= before;
 }
 
 /* Resends one request to each master that answered with a transient error. Its reply tells whether the others can
@@ -248,9 +247,12 @@ hub *hub_new(int masters, size_t max_pending, size_t max_buffer, size_t max_rese
     h->lag_after = hub_later(0, lag_after < MAX_LAG_AFTER ? lag_after : MAX_LAG_AFTER);
     h->parallel = (char)parallel;
     reset_process_state(h);
-    if (h->links && h->fds && hub_grow(h, masters) && !wakefd_open(h->kick) && hub_register(h)) return h;
-    hub_free(h);
-    return NULL;
+    if (!h->links || !h->fds || wakefd_open(h->kick) || !hub_register(h)) {
+        hub_free(h);
+        return NULL;
+    }
+    hub_grow(h, masters);
+    return h;
 }
 
 void hub_free(hub *h) {

@@ -216,9 +216,9 @@ int64_t hub_next_timeout(hub *h);
 /* Takes ownership of the templates, and of fd unless there is a transport. Equal dialects have equal `kind`. */
 void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                 int verbs, int kind);
-/* The hub has so many masters from now on, at most HUB_MAX_MASTERS. The new ones are not attached; requests keep
- * their number of values. Returns 0 if the hub has more than so many. */
-int hub_grow(hub *h, int masters);
+/* The hub has at least so many masters from now on, at most HUB_MAX_MASTERS. The new ones are not attached;
+ * requests keep their number of values. */
+void hub_grow(hub *h, int masters);
 /* Half-closes the connection and returns its fd for the caller to close. Returns -1 if the connection was
  * broken (its fd is closed), has a transport, or does not exist. */
 int hub_detach(hub *h, int master);

@@ -86,7 +86,7 @@ cdef extern from "hub.h" nogil:
     void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_template **dialect,
                     int verbs, int kind)
     int hub_detach(hub *h, int master)
-    int hub_grow(hub *h, int masters)
+    void hub_grow(hub *h, int masters)
     int hub_close(hub *h, int *fds)
     void hub_maintain(hub *h)
     int hub_drain(hub *h, double timeout)

@@ -258,10 +258,10 @@ class Engine(Protocol):
         """
 
     def grow(self, masters: int) -> None:
-        """Have so many masters from now on; the new ones are not connected.
+        """Have at least so many masters from now on; the new ones are not connected.
 
-        Requests under way keep their number of votes. Raises ValueError for fewer masters than before, or
-        more than MAX_MASTERS.
+        Requests under way keep their number of votes. With so many masters or more, nothing changes. Raises
+        ValueError for more than MAX_MASTERS.
         """
 
     def connection_state(self, master: int) -> ConnectionState:

@@ -65,7 +65,7 @@ class Sentinel:
 
     def master(self) -> int:
         """The port of the present master."""
-        return int(self._client.sentinel_get_master_addr_by_name(self.name)[1])
+        return int(self._client.sentinel_masters()[self.name]["port"])
 
     def url(self, rest: str = "") -> str:
         return f"redis+sentinel://127.0.0.1:{self.port}/{self.name}{rest}"

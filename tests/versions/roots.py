@@ -63,6 +63,7 @@ def main(folder: str) -> int:
         pythons = (f"python{version}{end}" for version in system.pythons for end in ("-venv", "-dev"))
         builds = TO_BUILD if system.free_threaded else ()
         install(place, *TOOLS, *SERVERS, *pythons, *builds)
+        copy_settings(root)  # the package ca-certificates has replaced one
         free = system.free_threaded
         if free and not (root / f"opt/python{free}t/bin/python{free}t").exists():
             place.run("sh", "-c", BUILD.format(apt=" ".join(APT), version=free))
@@ -71,13 +72,17 @@ def main(folder: str) -> int:
 
 
 def prepare(root: Path) -> None:
+    copy_settings(root)
+    policy = root / "usr/sbin/policy-rc.d"
+    policy.write_text(POLICY)
+    policy.chmod(0o755)
+
+
+def copy_settings(root: Path) -> None:
     for name in COPIED:
         if Path("/", name).exists():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(Path("/", name), root / name)
-    policy = root / "usr/sbin/policy-rc.d"
-    policy.write_text(POLICY)
-    policy.chmod(0o755)
 
 
 def install(place: Place, *packages: str) -> None:

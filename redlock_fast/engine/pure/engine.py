@@ -254,15 +254,14 @@ class PureEngine:
         self._reported_breaks = 0
 
     def grow(self, masters: int) -> None:
-        if not self._hub.locked(self._grow, masters):
-            raise ValueError(f"{self._masters} to {MAX_MASTERS} masters, not {masters}")
+        if masters > MAX_MASTERS:
+            raise ValueError(f"{MAX_MASTERS} masters at most, not {masters}")
+        self._hub.locked(self._grow, masters)
 
-    def _grow(self, masters: int) -> bool:
-        fits = self._masters <= masters <= MAX_MASTERS
-        if fits:
+    def _grow(self, masters: int) -> None:
+        if masters > self._masters:
             self._hub.grow(masters)
             self._masters = masters
-        return fits
 
     def connection_state(self, master: int) -> ConnectionState:
         return self._hub.locked(self._channel(master).state)

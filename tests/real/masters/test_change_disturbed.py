@@ -19,6 +19,7 @@ from support.waiting import DEADLINE, eventually, start
 from redlock_fast import AsyncFastRedlock, ClientClosed, ConfigError, FastRedlock
 from redlock_fast.embedded import Masters
 from redlock_fast.masters import change, connector
+from redlock_fast.masters.lingering_close import LingeringSockets
 from redlock_fast.masters.membership import KEY, PHASE_1, PHASE_2, Record, decode, encode, members
 
 pytestmark = pytest.mark.usefixtures("all_masters")
@@ -58,6 +59,23 @@ def test_an_interrupt_at_any_moment_changes_all_or_nothing(
             break
     assert number > 20
     assert lock.release()
+    nothing_left(masters)
+
+
+def test_an_interrupt_between_the_engine_and_the_states_is_no_obstacle(
+    masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine has more masters than the client then, and keeps them for the next change."""
+    old, new = masters.urls[:3], masters.urls[1:5]
+    client = connected(old)
+    with monkeypatch.context() as patch:
+        patch.setattr(LingeringSockets, "grow", lambda *_: interrupt())
+        with pytest.raises(KeyboardInterrupt):
+            client.reconfigure(new, joint_with=old)
+    for step in ({"masters": old}, {"masters": new, "joint_with": old}, {"masters": new}):
+        client.reconfigure(**step)
+        with client.lock("r", TTL):
+            pass
     nothing_left(masters)
 
 
