@@ -92,10 +92,24 @@ def flask_app() -> Any:
 
 
 def django_app(**more: Any) -> Any:
+    """The application for WSGI."""
+    from django.core.wsgi import get_wsgi_application
+
+    set_up_django(**more)
+    return get_wsgi_application()
+
+
+def django_asgi_app() -> Any:
+    from django.core.asgi import get_asgi_application
+
+    set_up_django()
+    return get_asgi_application()
+
+
+def set_up_django(**more: Any) -> None:
     """Django's URLs are in this module, too."""
     import django
     from django.conf import settings as django_settings
-    from django.core.wsgi import get_wsgi_application
 
     integration = "redlock_fast.integrations.django"
     django_settings.configure(
@@ -113,7 +127,6 @@ def django_app(**more: Any) -> Any:
         **more,
     )
     django.setup()
-    return get_wsgi_application()
 
 
 def __getattr__(name: str) -> Any:

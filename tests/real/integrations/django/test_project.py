@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from support.web_server import GUNICORN, check_server
+from support.web_server import GUNICORN, UVICORN, check_server
 
 from redlock_fast import AsyncFastRedlock, ConfigError, Contended, FastRedlock
 from redlock_fast.compat import close_all
@@ -56,6 +56,12 @@ def test_requests_in_two_processes(valkey: Masters, tmp_path: Path) -> None:
     """Sync and async views exclude each other; under WSGI each async view has an event loop of its own."""
     pytest.importorskip("gunicorn", reason="no gunicorn: pip install 'redlock-fast[integrations-test]'")
     command = ["gunicorn", "support.web_apps:django_app()", *GUNICORN]
+    check_server(command, valkey, tmp_path / "log", ["/orders/7", "/async/7"])
+
+
+def test_asgi_requests_in_two_processes(valkey: Masters, tmp_path: Path) -> None:
+    """Sync views run in threads, async views in the event loop of the process."""
+    command = ["uvicorn", "support.web_apps:django_asgi_app", *UVICORN]
     check_server(command, valkey, tmp_path / "log", ["/orders/7", "/async/7"])
 
 
