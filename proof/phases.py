@@ -7,8 +7,8 @@ when it connects, and asks on that connection for as long as it is open. The rec
 
 Client S is at "old" and knows nothing of the change: it sleeps, and wakes at any time. Client B is at "new".
 
-- *next phase*: allowed when the last one counts as written. Before phase 2 the operator waits until each
-  lease of the old list has ended, so S has no votes from before.
+- *next phase*: allowed when the last one counts as written. Before phase 2 the operator waits for the longest
+  lease. Meanwhile S extends its lease where it may. If that is no quorum, its lease has ended.
 - *lose*: a master loses its record, and its connections end. A client writes back the newest that it knows.
 - *go back*: a master has the record of the phase before (an older disk), and its connections end.
 
@@ -46,7 +46,9 @@ class Rules:
         cut: When the connections of a master are cut: "after" its record is written, "before", or "" - never.
         counts: The masters that must have a phase: "old" - so many of the list whose step it forbids that
             the others are no quorum; "fewer", "more" - one fewer, one more; "new" - a quorum of the new list.
-        wait: The leases of the old list have ended when new is allowed, and the other way round.
+        wait: The operator waits for leases of the old list before new is allowed, and the other way round.
+        extend: Where a client may extend a lease: "allowed" - where the record allows its step; "all" - on
+            each master that has its key.
         back_by: What a client writes back: "lists" - the newest record of a quorum of both lists; "own
             list" - of its own list; "most" - the one that most masters have; "memory" - that it remembers.
         lost, back: How many records get lost, or go back.
@@ -57,6 +59,7 @@ class Rules:
     cut: str = "after"
     counts: str = "old"
     wait: bool = True
+    extend: str = "allowed"
     back_by: str = "lists"
     lost: int = 0
     back: int = 0
@@ -112,13 +115,27 @@ def nexts(rules: Rules, state: State) -> Iterator[tuple[str, State]]:
 
 
 def begun(rules: Rules, state: State) -> tuple[Master, ...]:
-    """The masters when the next phase begins. If it newly allows a step, leases at the other one ended."""
+    """The masters when the next phase begins.
+
+    If it newly allows a step, keys of clients at the other one have ended, but for those that were extended.
+    """
     before, after = rules.phases[state.phase : state.phase + 2]
     newly = set(after) - set(before) if rules.wait else set()
+    ended = {client for client in (S, B) if STEP[1 - client] in newly}
+    kept = {at for client in ended for at in extended(rules, state, client)}
     return tuple(
-        one._replace(key=None) if one.key is not None and STEP[1 - one.key] in newly else one
-        for one in state.masters
+        one._replace(key=None) if one.key in ended and at not in kept else one
+        for at, one in enumerate(state.masters)
     )
+
+
+def extended(rules: Rules, state: State, client: int) -> set[int]:
+    """The masters that extend the lease of a client; none if they are no quorum of its list."""
+    (own,) = rules.change.lists(STEP[client])
+    every = rules.extend == "all"
+    asked = {at for at in own if every or state.masters[at].asked[client]}
+    granted = {at for at in asked if state.masters[at].key == client}
+    return granted if len(granted) >= majority(len(own)) else set()
 
 
 def operated(rules: Rules, phase: int, master: Master) -> Iterator[tuple[str, Master]]:
@@ -225,6 +242,7 @@ CASES = [
     case("one master fewer", replace(REPLACED, counts="fewer"), BAD),
     case("a quorum of the new list", replace(SHRUNK, counts="new"), BAD),
     case("new does not wait for old leases", replace(REPLACED, wait=False), BAD),
+    case("a master that forbids the list extends a lease", replace(REPLACED, extend="all"), BAD),
     case(
         "lost, a client writes back what it remembers",
         replace(REPLACED, back_by="memory", lost=1),

@@ -143,7 +143,8 @@ def extend(
         asking = [leases[number] for number in asked]
         wanted = [ttls[number] for number in asked]
         fresh = yield from put(policy, lists, list(zip(asking, wanted, strict=True)), start)
-        requests = _extensions(asking, wanted, lists.all)
+        masters = policy.voters.extending(lists.all)
+        requests = _extensions(asking, wanted, masters)
         longest = min(timeout, max(lease.deadline for lease in asking) - start)
         stall = min(longest, policy.node_timeout)
         all_replied = policy.refill and thorough and all(one.deadline - start > one.ttl / 3 for one in asking)
@@ -151,7 +152,7 @@ def extend(
             longest = min(longest, (min(lease.deadline for lease in asking) - start) / 2)
         wait = Wait.ALL if all_replied else policy.certain
         answers = yield Exchange(requests, lists.need, longest, wait, stall)
-        trusted = policy.voters.trust(fresh)
+        trusted = policy.voters.trust(fresh, masters)
         for number, (granted, votes) in zip(asked, _each(lists, asking, requests, answers), strict=True):
             granted = granted and trusted
             outcomes[number] = extended(policy, lists, leases[number], ttls[number], start, granted, votes)

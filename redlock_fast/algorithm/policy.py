@@ -31,23 +31,32 @@ class VotingMasters:
 
     ``lists``: the masters that must agree. ``mask``: the masters that vote now. Other masters are not asked,
     and their grants do not count. ``all_push``: whether every connected master reports when a watched key
-    changes.
+    changes. ``unlisted``: the masters whose records forbid the lists. They extend no lease either. A master under
+    a restart guard does: it has a token only if its holder has put it there.
     """
 
-    __slots__ = ("all_push", "lists", "mask")
+    __slots__ = ("all_push", "lists", "mask", "unlisted")
 
     def __init__(self, masters: int, *masks: int) -> None:
         self.lists: MasterLists = MasterLists(masters, *masks)
         self.mask: int = (1 << masters) - 1
+        self.unlisted: int = 0
         self.all_push: bool = True
 
     def asked(self) -> int:
         """The mask of the masters to ask now."""
         return self.mask & self.lists.all
 
-    def trust(self, masters: int) -> bool:
-        """Whether all ``masters`` still vote. Otherwise one restarted after it was asked."""
-        return not masters & ~self.mask
+    def extending(self, masters: int) -> int:
+        """Those of ``masters`` that may extend a lease of the lists."""
+        return masters & self.lists.all & ~self.unlisted
+
+    def trust(self, fresh: int, masters: int) -> bool:
+        """Whether an extension by ``masters`` counts. ``fresh``: those that got the token just before it.
+
+        It does not if since then a fresh one was restarted, or a record forbids the lists.
+        """
+        return not (fresh & ~self.mask or masters & self.unlisted)
 
     def filter(self, values: Sequence[int]) -> tuple[int, ...]:
         """``values`` with FAULT for each master that no longer votes. The mask changed after the request."""

@@ -173,10 +173,11 @@ def extend(
         return known, None
     lists = policy.voters.lists  # after the clock, as of an attempt
     fresh = yield from put(policy, lists, [(lease, ttl)], start)
-    requests = lease.lock_kind.extend_requests(lease.token, wire_ttl(ttl), lease.sent & lists.all)
+    asked = policy.voters.extending(lease.sent & lists.all)
+    requests = lease.lock_kind.extend_requests(lease.token, wire_ttl(ttl), asked)
     timeout = min(policy.node_timeout, lease.deadline - start)
     votes = weakest(lists, (yield Exchange(requests, lists.need, timeout, policy.certain)))
-    granted = lists.granted(votes) and policy.voters.trust(fresh)
+    granted = lists.granted(votes) and policy.voters.trust(fresh, asked)
     outcome = extended(policy, lists, lease, ttl, start, granted, votes)
     if policy.refill and outcome is ExtendOutcome.EXTENDED and lease.batchable:
         missing = lacking(lists, lease, votes)

@@ -161,11 +161,12 @@ def _exchange(
     lists = policy.voters.lists  # after the clock, as of an attempt
     fresh = yield from put(policy, lists, [(lease, ttl)], start)
     lease.lock_kind = Reader(writer.key, writer.suffix)
-    request = writer.downgrade(lease.token, wire_ttl(ttl), lease.sent & lists.all, ttl)
+    asked = policy.voters.extending(lease.sent & lists.all)
+    request = writer.downgrade(lease.token, wire_ttl(ttl), asked, ttl)
     timeout = min(policy.node_timeout, lease.deadline - start)
     votes = (yield Exchange([request], lists.need, timeout, policy.certain))[0]
     return extended(
-        policy, lists, lease, ttl, start, lists.granted(votes) and policy.voters.trust(fresh), votes
+        policy, lists, lease, ttl, start, lists.granted(votes) and policy.voters.trust(fresh, asked), votes
     ), votes
 
 

@@ -210,6 +210,7 @@ class Connector:
         self.records.judge()
         # Before the lists: no attempt by them asks a master that has no vote for them.
         voters.mask &= self._voting()
+        voters.unlisted |= self._unlisted()
         voters.lists = lists
         now = time.monotonic()
         for n, state in enumerate(self.states):
@@ -527,12 +528,17 @@ class Connector:
 
     def _update_voters(self) -> None:
         voters = self.policy.voters
+        voters.unlisted = self._unlisted()
         voters.mask = self._voting()
         voters.all_push = all(state.server.can.push for state in self.own_states().values() if state.known)
 
     def _voting(self) -> int:
         """The mask of the masters that cast votes, once they are connected."""
         return mask_of(n for n, state in enumerate(self.states) if state.votes)
+
+    def _unlisted(self) -> int:
+        """The mask of the masters whose records forbid the client's lists."""
+        return mask_of(n for n, state in enumerate(self.states) if state.listed is False)
 
     def _notify_change(self) -> None:
         self.changed.notify_all()

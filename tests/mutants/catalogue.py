@@ -264,6 +264,22 @@ GUARD = [
         ("forgetful-votes-filter", "value if self.mask >> master & 1 else FAULT", "value"),
     ),
     *of(
+        "redlock_fast/algorithm/policy.py",
+        judges("unit/algorithm/procedures"),
+        ("unlisted-master-extends", "self.lists.all & ~self.unlisted", "self.lists.all"),
+        ("unlisted-meanwhile-extends", " or masters & self.unlisted)", ")"),
+    ),
+    *of(
+        "redlock_fast/masters/connector.py",
+        judges("real/masters/change_stopped_client"),
+        ("unlisted-masters-are-not-noted", "voters.unlisted = self._unlisted()", "pass"),
+    ),
+    *of(
+        "redlock_fast/locks/rwlock.py",
+        judges("real/masters/change_stopped_client"),
+        ("unlisted-master-downgrades", "policy.voters.extending(lease.sent & lists.all)", "lease.sent"),
+    ),
+    *of(
         "redlock_fast/masters/restart_guard.py",
         judges("unit/masters/restart_guard"),
         ("uptime-beyond-the-absence", "min(uptime - 1, away)", "uptime - 1"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from redlock_fast.algorithm import batch as batches
 from redlock_fast.algorithm import procedures
 from redlock_fast.algorithm.effects import Exchange, Sleep
 from redlock_fast.algorithm.lease import AcquireFailure, ExtendOutcome, Lease
@@ -14,7 +15,7 @@ from redlock_fast.algorithm.lock_kind import FencedKind, LockKind
 from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry, drift, quorum
-from redlock_fast.engine.contract import FAULT, MAX_MASTERS, NO_REPLY, Request, Votes, Wait
+from redlock_fast.engine.contract import FAULT, MAX_MASTERS, NO_REPLY, BatchVotes, Request, Votes, Wait
 from redlock_fast.locks.fair import fair_kind
 from redlock_fast.wire.commands import Verb
 
@@ -384,6 +385,38 @@ def test_extension_goes_to_the_masters_that_were_sent_the_lock_only() -> None:
     world = World(GRANTED)
     extend(world, held(world, sent=0b00111), ttl=20.0)
     assert world.sent[0].masters == 0b00111
+
+
+EXTENSIONS: dict[str, Callable[[Policy, Lease], Generator[Any, Any, Any]]] = {
+    "one": lambda policy, lease: procedures.extend(policy, lease, 20.0),
+    "many": lambda policy, lease: batches.extend(policy, [lease], [20.0]),
+}
+
+
+@pytest.mark.parametrize("kind", EXTENSIONS)
+def test_a_master_whose_record_forbids_the_lists_extends_nothing(kind: str) -> None:
+    world = World()
+    policy = world.policy()
+    policy.voters.unlisted = 0b01001
+    exchange = next(EXTENSIONS[kind](policy, held(world)))
+    asked = exchange.requests.masters if kind == "many" else exchange.requests[0].masters
+    assert asked == 0b10110
+
+
+@pytest.mark.parametrize("kind", EXTENSIONS)
+@pytest.mark.parametrize(("unlisted", "outcome"), [(0, "EXTENDED"), (0b00001, "INCONCLUSIVE")])
+def test_a_record_that_forbids_the_lists_ends_an_extension_under_way(
+    kind: str, unlisted: int, outcome: str
+) -> None:
+    world = World()
+    policy, lease = world.policy(), held(world)
+    before, extension = lease.deadline, EXTENSIONS[kind](policy, lease)
+    next(extension)
+    policy.voters.unlisted = unlisted
+    with pytest.raises(StopIteration) as end:
+        extension.send(BatchVotes([5], [0b11111], {}) if kind == "many" else [GRANTED])
+    assert end.value.value[0] is ExtendOutcome[outcome]
+    assert (lease.deadline > before) == (outcome == "EXTENDED")
 
 
 def test_release_after_a_longer_extension_is_kept_as_long_as_the_key_may_live() -> None:

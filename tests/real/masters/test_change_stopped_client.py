@@ -1,0 +1,112 @@
+"""A client that was stopped during a phase of a change, and holds a lock when it continues.
+
+Its mark on the masters has ended, so the operator went on. Its lease may be valid for up to ``max_ttl``. The
+records of the masters forbid its list, so they must not extend the lease: the client would hold the lock
+without end, and a client of the new list would get it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from support.clients import Blocking, both_clients
+from support.waiting import DEADLINE, eventually
+
+from redlock_fast import FastRedlock, QuorumUnavailable
+from redlock_fast.embedded import Masters
+from redlock_fast.masters.membership import KEY, PHASE_1, PHASE_2, Record, decode, encode, members
+
+pytestmark = [pytest.mark.usefixtures("all_masters"), both_clients]
+
+MakeClient = Callable[..., FastRedlock]
+Raw = Callable[[Masters], list[redis.Redis]]
+
+#: The longest lease, where a test waits for its end, and where it must not end.
+SHORT, LONG = 2.0, 60.0
+OLD, NEW = [0, 1, 2], [2, 3, 4]
+TO_NEW: dict[str, Any] = {"epoch": 3, "steps": ("joint",), "toward": "new"}
+AT_PHASE_2: dict[str, Any] = {"epoch": 4, "steps": PHASE_2, "toward": ""}
+
+LOCKS: dict[str, Callable[..., Any]] = {
+    "plain": lambda client, **options: client.lock("r", **options),
+    "fenced": lambda client, **options: client.lock("r", fencing=True, **options),
+    "write": lambda client, **options: client.rwlock("r", **options).write(),
+}
+EXTENSIONS: dict[str, tuple[str, Callable[[Any, Any], object]]] = {
+    "extend": ("plain", lambda client, lock: lock.extend()),
+    "downgrade": ("write", lambda client, lock: lock.downgrade()),
+}
+
+
+def lock_of(kind: str, client: Any, **options: Any) -> Any:
+    made = LOCKS[kind](client, **options)
+    return client._result(made) if isinstance(client, Blocking) else made
+
+
+def phase_1(masters: Masters, nodes: list[redis.Redis]) -> list[Record]:
+    """The record of phase 1, by master."""
+    records = {n: decode(nodes[n].get(KEY)) for n in OLD}  # type: ignore[arg-type]
+    ids = {n: f"{n:032x}" for n in range(5)} | {n: record.id for n, record in records.items()}
+    after = members({ids[n]: f"127.0.0.1:{masters[n].port}/0" for n in NEW})
+    of_old = records[0]
+    record = of_old._replace(epoch=2, steps=PHASE_1, old=of_old.new, new=after, in_force=True)
+    return [record.of(ids[n]) for n in range(5)]
+
+
+def write(nodes: list[redis.Redis], records: list[Record], **terms: Any) -> None:
+    """As ``redlock-fast masters`` does: the record first, then the connections of clients are cut."""
+    for node, record in zip(nodes, records, strict=True):
+        node.set(KEY, encode(record._replace(**terms)))
+        node.client_kill_filter(_type="normal", skipme=True)
+
+
+def options(lease: float) -> dict[str, Any]:
+    return {"check_masters": "auto", "max_ttl": lease, "ttl": lease}
+
+
+def of_old_list(masters: Masters, client: MakeClient, lease: float) -> Any:
+    """A client of the old list, which is in force."""
+    made = client([masters.urls[n] for n in OLD], **options(lease))
+    assert made.connect()
+    eventually(lambda: all(master.listed for master in made.health()), "its list is in force")
+    return made
+
+
+@pytest.mark.parametrize("kind", LOCKS)
+def test_a_lease_of_a_forbidden_list_is_not_renewed(
+    masters: Masters, client: MakeClient, raw: Raw, kind: str
+) -> None:
+    nodes = raw(masters)
+    lock = lock_of(kind, of_old_list(masters, client, SHORT), auto_extend=True)
+    assert lock.acquire()
+    records = phase_1(masters, nodes)
+    write(nodes, records)
+    write(nodes, records, **TO_NEW)
+    eventually(lambda: not lock.locked(), "the lease ends: the operator waits for twice as long")
+    write(nodes, records, **AT_PHASE_2)
+    second = lock_of(kind, client([masters.urls[n] for n in NEW], **options(SHORT)))
+    assert second.acquire(timeout=DEADLINE)
+    assert not lock.locked(), "two holders"
+    assert second.release()
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_a_master_that_forbids_the_list_does_not_count(
+    masters: Masters, client: MakeClient, raw: Raw, extension: str
+) -> None:
+    """One master is down, one forbids the list, and one has not got the phase: no quorum extends."""
+    nodes = raw(masters)
+    late = of_old_list(masters, client, LONG)
+    kind, extend = EXTENSIONS[extension]
+    lock = lock_of(kind, late)
+    assert lock.acquire()
+    records = phase_1(masters, nodes)
+    write(nodes, records)
+    masters[0].kill()
+    write(nodes[1:2], records[1:2], **TO_NEW)
+    eventually(lambda: late.health()[1].listed is False, "one master forbids its list")
+    with pytest.raises(QuorumUnavailable, match="it expects clients that are joint"):
+        extend(late, lock)
