@@ -31,8 +31,8 @@ class VotingMasters:
 
     ``lists``: the masters that must agree. ``mask``: the masters that vote now. Other masters are not asked,
     and their grants do not count. ``all_push``: whether every connected master reports when a watched key
-    changes. ``unlisted``: the masters whose records forbid the lists. They extend no lease either. A master under
-    a restart guard does: it has a token only if its holder has put it there.
+    changes. ``unlisted``: the masters whose records forbid the lists. They extend no lease either. A master
+    under a restart guard does: it has a token only if its holder has put it there.
     """
 
     __slots__ = ("all_push", "lists", "mask", "unlisted")
