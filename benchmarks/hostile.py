@@ -8,7 +8,7 @@ takes and releases an uncontended lock, in turns: with the polite fifth master, 
 polite one, and so on. Each ratio compares a turn with the mean of its two polite neighbours. Printed are the
 medians over the rounds: locks per second of wall clock, and per second of the client's CPU. Above 1 the
 hostile turn is faster; a silent master is skipped and costs nothing. "it" is the share of a processor that
-the hostile master takes. All processes share the cores, so only the client's CPU tells its own cost.
+the hostile master takes. All processes share the cores, so only the client's CPU time shows its own cost.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_collection_finish() -> None:
-    """All that is there by now stays: who collects garbage in a test need not look at it, each time."""
+    """Freeze all objects that exist by now: a garbage collection in a test need not traverse them."""
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""Runs Python in a copy of this tree in which nothing is compiled: what users have who have no compiler.
+"""Runs Python in a copy of this tree in which nothing is compiled: what users without a compiler have.
 
     python tests/uncompiled.py -m pytest tests/unit
 
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: What was built, or is nobody's source.
+#: What was built, or is no source.
 NOT_COPIED = (".[!c]*", ".coverage*", "*.so", "_*.c", "build", "dist", "site", "*.egg-info", "__pycache__")
 
 

@@ -51,7 +51,7 @@ ENOUGH = 5
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What plays. ``workers``: processes; ``holders``: in each of them; ``resources``: that they lock.
+    """The setup. ``workers``: processes; ``holders``: in each of them; ``resources``: that they lock.
 
     ``restarts``: clients start again, half of them after SIGKILL. The mark of a killed client delays the next
     phase by a minute.

@@ -64,7 +64,7 @@ class Holder:
         return False
 
     async def _work(self, lock: Any, number: Any) -> None:
-        """Read, linger, write: what another holder writes between is lost."""
+        """Read, wait, write: what another holder writes in between is lost."""
         value = number.read()
         linger = self._chance.uniform(*self._hold)
         await self._sleep(linger / 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 class FileCounter:
-    """Believes whoever writes."""
+    """Accepts every write."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -27,7 +27,7 @@ class FileCounter:
 
 
 class FencedCounter:
-    """Refuses whoever comes with a fencing token that is lower than one it has seen."""
+    """Refuses a write with a fencing token that is lower than one it has seen."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""Where a schedule plays: masters behind bad networks, recorders that listen to them, workers."""
+"""The environment of a schedule: masters behind bad networks, recorders, workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ AOF = ("--appendonly", "yes", "--appendfsync", "always")
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Who plays: (engine, "threads" or "asyncio") for each worker, and how many holders in each."""
+    """The workers: (engine, "threads" or "asyncio") of each, and the number of holders in each."""
 
     workers: tuple[tuple[str, str], ...]
     server: str = "valkey"
@@ -159,7 +159,7 @@ class Environment:
         return clock() < self.opened + self.topology.seconds + overtime
 
     def heal(self) -> dict[str, bool]:
-        """Everything works again from now on. Which workers said that all their masters are back?"""
+        """End all faults. Returns which workers reported that all their masters are connected."""
         for n, network in enumerate(self.networks):
             network.heal()
             network.delay, network.deaf = float, False
@@ -200,7 +200,7 @@ class Environment:
         return sum(len(node.client_list()) - 2 for node in self.nodes)
 
     def truth(self) -> list[truth.Truth]:
-        """What each master did, as far as it was heard."""
+        """What each master did, as far as it was recorded."""
         true = [not (self.settings.clocks and self.clocks[n].moved) for n in range(MASTERS)]
         return [
             truth.read(recorder.chapters, KEY.encode(), true_clock)
@@ -226,7 +226,7 @@ class Environment:
         return Path(self.masters[n].socket_path).parent
 
     def kill(self, n: int) -> None:
-        """kill -9. Whoever wants to connect is refused, until ``boot``."""
+        """kill -9. Connections are refused until ``boot``."""
         self.networks[n].refusing = True
         self.masters[n].kill()
         self.did_it("kill -9")
@@ -241,7 +241,7 @@ class Environment:
         self.did_it("shutdown")
 
     def boot(self, n: int) -> None:
-        """Start it again, with what it kept; it is recorded before anybody else comes."""
+        """Start it again, with what it kept; the recorder connects before any client."""
         master = self.masters[n]
         self.nodes[n].close()
         master.launch(master.port)

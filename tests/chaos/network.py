@@ -1,4 +1,4 @@
-"""A network that does worse than delay: it partitions, and plays tricks on single pieces."""
+"""A network that does worse than delay: it partitions, and injects faults into single pieces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GARBAGE = (
 STALL = 0.3, 1.5
 BEFORE_RESET, BETWEEN_BYTES, AFTER_RELEASE, FOR_A_SET = 0.01, 0.0003, 0.02, 0.5
 
-#: Plays with a piece of bytes; False if it is not one to play with.
+#: Injects a fault into a piece of bytes; False if the piece is not a suitable one.
 Trick = Callable[["Network", Pipe, bytes], bool]
 
 
@@ -37,7 +37,7 @@ class Network(Proxy):
     """The way to one master.
 
     ``blocked``: directions whose bytes are kept back, as by a partition, until ``heal``. ``error``:
-    what the master is made to answer to every acquire. ``played``: how often each thing was done.
+    what the master is made to answer to every acquire. ``played``: how often each fault was injected.
     """
 
     def __init__(self, upstream: int, seed: int) -> None:
@@ -51,15 +51,15 @@ class Network(Proxy):
         super().__init__(upstream)
 
     def add_trick(self, direction: bool, trick: Trick) -> None:
-        """On the next piece that it fits."""
+        """Inject a fault into the next piece that it suits."""
         self._order(lambda: self._tricks.append((direction, trick)))
 
     def heal(self) -> None:
-        """What was kept back arrives at last; nothing is done any more."""
+        """End all faults: what was kept back arrives."""
         self._order(self._heal)
 
     def lose_late_sets(self) -> None:
-        """Those whose release did not come, since their lease had ended first or their client had."""
+        """Drop the held-back SETs without a later release: their lease or their client ended first."""
         self._order(self._lose_late_sets)
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class Network(Proxy):
         for token in [token for token in self.late_sets if token in data]:
             sock, words = self.late_sets.pop(token)
             lane = Pipe(sock, sock, REQUESTS)
-            lane.ended = True  # nobody reads it
+            lane.ended = True  # its replies are not read
             self._pipes.add(lane)
             self.carry(lane, words, AFTER_RELEASE)
             self.carry(lane, None, FOR_A_SET)
@@ -121,7 +121,7 @@ class Network(Proxy):
 
 
 def lose_reply(network: Network, pipe: Pipe, data: bytes) -> bool:
-    """The master did it, and nobody hears of it."""
+    """The master executed it; its reply is lost."""
     network.carry(pipe, None, BEFORE_RESET)
     return True
 

@@ -1,4 +1,4 @@
-"""What the masters really did, told by themselves, whatever the clients believe.
+"""What the masters really did, by their own reports, whatever the clients believe.
 
 One connection to each master, past all proxies, is at once a subscriber of the keyspace events and
 a monitor. A server writes both to it in the order in which it works: first the events of a command,
@@ -17,7 +17,7 @@ from chaos.history import both_clocks, clock
 
 from redlock_fast.embedded import Master
 
-#: For the masters: they tell of all that happens to keys.
+#: For the masters: they publish all events of keys.
 OPTIONS = ("--notify-keyspace-events", "KEA", "--client-output-buffer-limit", "pubsub", "0", "0", "0")
 GREETING = b"HELLO 3\r\nPSUBSCRIBE __keyevent@0__:*\r\nMONITOR\r\n"
 START_TIMEOUT = 20.0
@@ -25,7 +25,7 @@ START_TIMEOUT = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some of what a master said, and when it came: by our clock and by the wall clock."""
+    """A part of a master's output, and when it came: by our clock and by the wall clock."""
 
     arrival: float
     wall: float
@@ -34,7 +34,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Chapter:
-    """One process of a master: what it had when it was asked first, and all that it said, as it came.
+    """One process of a master: what it had at the first look, and its output, as it came.
 
     ``began`` by our clock, ``wall`` the same moment by the wall clock.
     """
@@ -57,7 +57,7 @@ class Recorder:
         self._thread: threading.Thread | None = None
 
     def attach(self) -> None:
-        """Begin with the process that runs now. Nobody else may use it before this returns."""
+        """Begin with the process that runs now. No client may use the master before this returns."""
         self.close()
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(START_TIMEOUT)
@@ -76,7 +76,7 @@ class Recorder:
         self._thread.start()
 
     def granted_since(self, moment: float) -> bool:
-        """Whether a key was set since then, as far as it was heard."""
+        """Whether a key was set since then, as far as it was recorded."""
         event = b"__keyevent@0__:set\r\n$%d\r\n%b\r\n" % (len(self._key), self._key)
         for piece in reversed(self.chapters[-1].pieces):
             if piece.arrival < moment:

@@ -17,7 +17,7 @@ from support.waiting import eventually
 
 @contextlib.contextmanager
 def loading(environment: Environment, n: int) -> Iterator[str]:
-    """Said by the network in its place: a server that has so little is not long in loading."""
+    """The network answers in place of the master: a server with so little data loads at once."""
     environment.networks[n].error = b"LOADING Redis is loading the dataset in memory"
     yield ""
     environment.networks[n].error = b""
@@ -37,7 +37,7 @@ def noreplicas(environment: Environment, n: int) -> Iterator[str]:
 
 @contextlib.contextmanager
 def readonly(environment: Environment, n: int) -> Iterator[str]:
-    """It became the replica of nobody."""
+    """It is the replica of an address without a server."""
     environment.nodes[n].replicaof("127.0.0.1", "1")
     try:
         yield "read only"
@@ -84,7 +84,7 @@ def _killed(node: redis.Redis, script: threading.Thread) -> bool:
 
 @contextlib.contextmanager
 def noauth(environment: Environment, n: int) -> Iterator[str]:
-    """It wants a password from those who connect from now on."""
+    """New connections need a password."""
     with environment.setting(n, "requirepass", "secret", ""):
         environment.networks[n].cut()
         yield ""

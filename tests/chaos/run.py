@@ -30,7 +30,7 @@ def run_schedule(schedule: Schedule, topology: Topology, folder: Path, limits: L
         result = Verdict(schedule.name)
         for name, strong in environment.heal().items():
             result.expect(strong, f"{name} did not find its masters again")
-        with contextlib.suppress(AssertionError):  # the verdict tells
+        with contextlib.suppress(AssertionError):  # the verdict reports it
             eventually(environment.all_grant, "all masters grant again")
         for name, well in environment.close().items():
             result.expect(well, f"{name} did not come to a good end")
@@ -82,7 +82,7 @@ def _judge(
 
 
 def _judge_rest(environment: Environment, limits: Limits, result: Verdict) -> None:
-    """What is left. A key that nobody could release stays for its ttl, and no longer."""
+    """What is left. A key that no client could release stays for its ttl, and no longer."""
     try:
         eventually(
             lambda: not environment.left(), "no key is left", deadline=environment.settings.ttl + DEADLINE
@@ -152,7 +152,7 @@ def _judge_keys(schedule: Schedule, environment: Environment, seen: Evidence, re
         for span in orphans:
             began, owner = span.start - environment.opened, owners.get(span.token)
             until = f"{owner.released_at - environment.opened:.4f}" if owner else ""
-            who = f"of {owner.worker}, who let go at {until} s" if owner else "granted to nobody"
+            who = f"of {owner.worker}, which released it at {until} s" if owner else "granted to nobody"
             where = [n for n, truth in enumerate(seen.truths) if span in truth.spans]
             result.problems.append(
                 f"{span.token.hex()}, {who}, was set on {where} at {began:.4f} s and left to expire"

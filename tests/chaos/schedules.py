@@ -1,7 +1,7 @@
-"""What goes wrong: each schedule is an act that is played again and again while its run lasts.
+"""The faults: each schedule is an act that is repeated while its run lasts.
 
 An act hurts, waits, and heals what it hurt; what it really did is counted by ``environment.did_it`` and by
-the networks. ``SCHEDULES`` has them all, with what may be expected of the clients meanwhile.
+the networks. ``SCHEDULES`` has them all, with what the clients must do during the fault.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DISKS = {"restart_guard": "durable"}
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """``act``, and what holds while it is played.
+    """``act``, and what holds while it is repeated.
 
     ``injects``: what must have been done at least once each. ``remembers``: the masters keep what they
     acknowledged, so a holder has a majority all the time. ``live``: a majority is up all the time, so
@@ -167,7 +167,7 @@ def server_clocks_back(environment: Environment) -> None:
 
 @schedule("jump", remembers=False, exposed=True, settings=Settings(clocks=True))
 def server_clocks_forward(environment: Environment) -> None:
-    """A master's clock jumps by a lease: its keys are gone, as if it had forgotten them."""
+    """A master's clock jumps by a lease: its keys expire, as if it had forgotten them."""
     _jump(environment, environment.chance.randrange(MASTERS), 2 * environment.settings.ttl)
     environment.pause(0.02, 0.1)
 
@@ -190,7 +190,7 @@ def _jump(environment: Environment, n: int, seconds: float) -> None:
 
 @schedule("kept back", settings=Settings(fenced=True))
 def partitions(environment: Environment) -> None:
-    """A minority cannot be heard, or cannot hear, or both; what was on its way arrives late, or never."""
+    """A minority cannot send, or cannot receive, or both; what was on its way arrives late, or never."""
     _cut_off(environment, environment.minority())
 
 
@@ -241,7 +241,7 @@ schedule("garble")(_trick(REPLIES, network.garble))
 
 @schedule("delay_set", "late SET", "late SET applied")
 def delay_set(environment: Environment) -> None:
-    """Each leaves a key that nobody owns, for a ttl; on the same two masters, else a majority has one."""
+    """Each leaves a key without an owner, for a ttl; on the same two masters, else a majority has one."""
     for n in environment.weak:
         environment.networks[n].add_trick(REQUESTS, network.delay_set)
     environment.pause(0.02, 0.15)

@@ -119,7 +119,7 @@ def said(at: float, *words: bytes, by: bytes = b"127.0.0.1:1") -> bytes:
 
 
 def told(*lines: bytes, found: dict[bytes, tuple[bytes, float]] | None = None, began: float = 0.0) -> Chapter:
-    """All heard at one time, in pieces of any size; the wall clock is our clock."""
+    """All received at one time, in pieces of any size; the wall clock is our clock."""
     stream = b"".join(lines)
     return Chapter(
         began, began, found or {}, [Piece(50.0, 50.0, stream[n : n + 7]) for n in range(0, len(stream), 7)]

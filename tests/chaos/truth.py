@@ -21,7 +21,7 @@ ROUNDING = 0.005
 
 
 class Command(NamedTuple):
-    """As a monitor tells it. ``scripted``: a script's, whose own line came before."""
+    """As MONITOR reports it. ``scripted``: a script sent it; the script's own report came before."""
 
     at: float
     scripted: bool
@@ -35,7 +35,7 @@ class Span:
     token: bytes
     start: float
     expiry: float
-    #: What was asked for; 0.0 if that was not heard.
+    #: The ttl of the request; 0.0 if its report was lost.
     ttl: float = 0.0
     end: float = float("inf")
     why: str = ""
@@ -61,7 +61,7 @@ class Truth:
     """What one master did to the key."""
 
     spans: list[Span] = field(default_factory=list)
-    #: (whose key, by whom).
+    #: (token of the owner, last argument of the command that deleted the key).
     foreign: list[tuple[bytes, bytes]] = field(default_factory=list)
     late_sets: int = 0
     #: What it executed of the key, by its own clock, for proof/conformance.py; nothing if that clock jumps.
@@ -100,7 +100,7 @@ class Reader:
             )
 
     def _begin(self, chapter: Chapter) -> None:
-        """What a restart left. The last words of the process before may not have been heard: what it
+        """What a restart left. The last reports of the old process may be lost: what it
         set or deleted at its end counts from its last line, and until its death.
         """
         self._events = []
@@ -114,7 +114,7 @@ class Reader:
                 live.expiry = expiry
             return
         if live is not None and live.expiry <= chapter.began:
-            self._end(chapter.began, "expired")  # while nobody was there
+            self._end(chapter.began, "expired")  # while no recorder was connected
         self._end(self._died, "forgotten")
         if token:
             self._live = Span(token, self._now, expiry)

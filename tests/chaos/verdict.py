@@ -174,8 +174,8 @@ def not_allowed(truths: Sequence[Truth]) -> list[tuple[int, str]]:
 def lost_updates(holds: Sequence[Hold], counted: int) -> int:
     """Increments that are not in the counter.
 
-    Without fencing tokens, who is stopped between looking at the lock and writing writes too late.
-    That is known of whoever did; no lock can prevent it.
+    Without fencing tokens, a holder that is stopped between its check of the lock and its write writes late.
+    Its history shows that; no lock can prevent it.
     """
     written = sum(hold.wrote is not None and hold.accepted for hold in holds)
     late = sum(hold.wrote_late and hold.fence is None for hold in holds)
@@ -189,7 +189,7 @@ def disorders(holds: Sequence[Hold]) -> list[tuple[Hold, Hold]]:
 
 
 def orphans(holds: Sequence[Hold], truths: Sequence[Truth]) -> list[Span]:
-    """Keys that were left to expire though their owner had let go of them, or never got the lock."""
+    """Keys that were left to expire though their owner had released them, or never got the lock."""
     kept = {hold.token for hold in holds if hold.overslept}
     return [s for t in truths for s in t.spans if s.why == "expired" and s.token not in kept]
 

@@ -34,7 +34,7 @@ PATIENCE, AFTER_OUTAGE = 2.0, 0.02
 EXTENSIONS = 1.0, 0.98
 #: Seconds between two looks at the clock.
 BEAT = 0.02
-#: Nobody waits longer for masters that are up.
+#: No worker waits longer for masters that are up.
 LONGEST = 40.0
 
 Do = Callable[..., Awaitable[Any]]
@@ -124,7 +124,7 @@ def options(setting: dict[str, Any]) -> dict[str, Any]:
 
 
 class Holder:
-    """One of those that want the lock."""
+    """One contender for the lock."""
 
     def __init__(self, number: int, setting: dict[str, Any], kind: Any, history: HistoryWriter) -> None:
         self._chance = random.Random(f"{setting['seed']} {setting['name']} {number}")
@@ -160,7 +160,7 @@ class Holder:
         return False
 
     async def _work(self) -> None:
-        """Read, linger, write: what another holder writes meanwhile is lost."""
+        """Read, wait, write: what another holder writes in between is lost."""
         fence = self._lock.fencing_token
         value = self._counter.read(fence)
         linger = self._chance.uniform(*self._hold)
@@ -177,7 +177,7 @@ class Holder:
         self._write("extend", **self._stated())  # however it ended: a lost lock states that it is lost
 
     def _marks(self) -> dict[str, Any]:
-        """What tells this grant from all others."""
+        """The text that distinguishes this grant from all others."""
         return {"token": self._lock.token.hex(), "fence": self._lock.fencing_token}
 
     def _stated(self) -> dict[str, float]:

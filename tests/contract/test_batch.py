@@ -1,4 +1,4 @@
-"""Batches: many requests as columns, each decided by itself, told in a tally."""
+"""Batches: many requests as columns, each decided by itself, reported in one tally."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from support.waiting import start
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Batch, Wait
 from redlock_fast.wire.commands import Verb
 
-# --- what is sent, what is told ---
+# --- what is sent, what is reported ---
 
 
 @both_ways
@@ -149,7 +149,7 @@ def test_batch_beside_single_requests(fleet: MakeFleet) -> None:
     def work(thread: int) -> None:
         for number in range(20):
             names = [b"%d-%d-%d" % (thread, number, part) for part in range(30)]
-            tally = f.tally(acquires(names, f.all, resend_for=LONG), 4, wait=Wait.ALL)  # 4: all are told
+            tally = f.tally(acquires(names, f.all, resend_for=LONG), 4, wait=Wait.ALL)  # 4: all votes kept
             for at, key in enumerate(names):
                 assert tally.votes[at].values == tuple(number_for(key, master) for master in range(3))
             single = f.ask(acquire(names[0], f.all, resend_for=LONG), 3, wait=Wait.ALL)
@@ -172,7 +172,7 @@ def test_large_batch_through_small_buffers(fleet: MakeFleet, ask: Ask, buffers: 
     f = fleet(number, number, buffers=buffers)
     count = amount(8_000, 20_000)
     names = keys(count, b"k" * 194)
-    tally = ask(f, acquires(names, f.all, resend_for=LONG), 3, 2 * LONG, Wait.ALL)  # 3: all are told
+    tally = ask(f, acquires(names, f.all, resend_for=LONG), 3, 2 * LONG, Wait.ALL)  # 3: all votes kept
     assert tally.granted == [2] * count
     for at, key in enumerate(names):
         assert tally.votes[at].values == (int(b"1000000" + key[:6]),) * 2
@@ -263,7 +263,7 @@ def test_kept_are_sent_again_after_a_break(fleet: MakeFleet) -> None:
 
 @pytest.mark.parametrize("wait", list(Wait))
 def test_sent_again_while_it_is_undecided_counts_once(fleet: MakeFleet, wait: Wait) -> None:
-    # The master failed, and that was its vote: what it says on the next connection goes to nobody.
+    # The master failed, and that was its vote: its reply on the next connection is dropped.
     for batch in (False, True):
         f = fleet(silent, silent, silent)
         if batch:

@@ -1,4 +1,4 @@
-"""The columns of a batch: constants and lists, right ones and wrong ones, and whose memory they are."""
+"""The columns of a batch: constants and lists, right ones and wrong ones, and the owner of their memory."""
 
 from __future__ import annotations
 

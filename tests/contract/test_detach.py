@@ -71,7 +71,7 @@ def test_detach_takes_back_no_vote_that_may_count(fleet: MakeFleet) -> None:
 
 
 def test_closing_takes_back_what_too_few_have_granted(fleet: MakeFleet) -> None:
-    """Also from those that have answered: nobody will be there to do it."""
+    """Also from those that have answered: after close() no client would do it."""
     f = fleet(granting, granting, silent, silent, silent)
     under_way = f.ask_meanwhile(acquire(b"k", f.all), 3)
     f.until(

@@ -1,4 +1,4 @@
-"""So many threads that somebody has to help: no wake-up is lost, no vote is wrong, no thread is left."""
+"""So many threads that the engine starts its helper: no wake-up or vote is lost, no thread is left."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def tls() -> Tls:
 
 
 def native_threads() -> int:
-    """Of this process, those that Python does not know among them."""
+    """The number of threads of this process, with those that Python did not start."""
     if sys.platform != "linux":
         return threading.active_count()
     return len(os.listdir("/proc/self/task"))
@@ -79,8 +79,8 @@ def finish(futures: list[Future[object]]) -> None:
 
 
 def cycles(f: Fleet, rounds: int, uncertain: int = 0) -> Callable[[int], None]:
-    """What each of a crowd does. ``uncertain``: the masters that may be gone."""
-    # Kept, so that none is passed over because the machine was busy; but not for those that only
+    """The work of each thread. ``uncertain``: the masters that may be disconnected."""
+    # Kept, so that none is passed over because the machine was busy; but not for threads that only
     # come to go, or it would pile up.
     resend_for = 0.0 if uncertain else LONG
 
@@ -162,7 +162,7 @@ def test_while_connections_come_and_go(fleet: MakeFleet) -> None:
 
 
 def test_while_a_master_changes_to_tls_and_back(fleet: MakeFleet, tls: Tls) -> None:
-    # C cannot move TLS bytes: from then on whoever helps must not lead.
+    # C cannot move TLS bytes: from then on the helper thread must not lead.
     f = numbered(fleet, 3)
     secured = ScriptedMaster(numbering(1), pair=tls.over(tcp_pair))
     plain = f.masters[1]
@@ -186,7 +186,7 @@ def test_while_a_master_changes_to_tls_and_back(fleet: MakeFleet, tls: Tls) -> N
 
 
 def test_as_many_come_and_go_as_they_like(fleet: MakeFleet) -> None:
-    # From one to many and back: whoever leads for the others changes each time.
+    # From one thread to many and back: the leader changes each time.
     f = numbered(fleet, 3)
     for number in range(12):
         for count in (1, MANY if number % 3 == 0 else 10, 3, 6):
@@ -240,7 +240,7 @@ def test_signals(fleet: MakeFleet, computing: int) -> None:
         if inside:
             interrupt()
 
-    # Beside threads that compute, who leads has the interpreter for moments only: an interrupt in each of
+    # Beside threads that compute, the leader has the GIL for moments only: an interrupt in each of
     # them would leave no time to get anything done.
     with hogs(computing), pestering(interrupt_inside, 0.5 if computing else 0.02):
         futures = crowd(MANY, cycles(f, 3 if computing else amount(8, 20)))
@@ -306,7 +306,7 @@ def test_close_while_all_are_busy(fleet: MakeFleet, closers: int) -> None:
 
 
 def until_closed(f: Fleet, closed: threading.Event) -> Callable[[int], None]:
-    """What each of a crowd does that is not over before the end."""
+    """The work of each thread, until the engine is closed."""
 
     def work(thread: int) -> None:
         number = 0
@@ -354,7 +354,7 @@ def test_engine_that_is_dropped_leaves_no_thread(engine_class: type[Engine]) -> 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_child_of_fork_while_many_wait(fleet: MakeFleet) -> None:
-    # Whoever helps does not exist in the child, and may hold anything at that moment.
+    # The helper thread does not exist in the child, and may hold any lock at that moment.
     f = fleet(silent, silent)
     for number in range(3):
         futures = [

@@ -184,7 +184,7 @@ def test_exchange_ends_when_the_last_of_its_requests_is_decided(fleet: MakeFleet
 
 
 def test_decision_does_not_hang_on_the_order_of_masters(fleet: MakeFleet) -> None:
-    # The last to speak decides, whoever it is.
+    # The last reply decides, from whichever master it is.
     for last in range(3):
         f = fleet(*[silent if n in (last, (last + 1) % 3) else always(b":5\r\n") for n in range(3)])
         future = f.ask_meanwhile(acquire(b"k", f.all), 2)

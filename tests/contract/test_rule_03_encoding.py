@@ -131,7 +131,7 @@ def test_scripts_get_their_arguments_whole(
 
 
 def test_a_server_may_have_a_new_dialect_each_time(engine_class: type[Engine]) -> None:
-    # As one has that is marked by its run_id; beside one that stays. More of them than are remembered.
+    # Arguments as of a marker with the run_id, beside constant ones. More of them than are cached.
     engine = engine_class(2, lambda: None, lag_after=1e6)
     client, stays = socket.socketpair()
     with stays, contextlib.closing(engine):

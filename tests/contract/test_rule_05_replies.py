@@ -37,7 +37,7 @@ def asked(verb: Verb) -> Request:
 
 
 def replying(reply: bytes, skip: int) -> bytes:
-    """The reply behind those that are dropped."""
+    """The reply after the dropped ones."""
     return b"+OK\r\n" * skip + reply
 
 

@@ -103,7 +103,7 @@ def test_one_reply_too_many_does_not_leave_the_next_request_waiting(fleet: MakeF
         f.masters[0].answer = silent
         f.session(0).send(b":666\r\n")
         # It is there before the next request goes out. An engine that looks before it sends breaks
-        # the connection; one that sends first cannot tell it from a quick answer.
+        # the connection; an engine that sends first cannot distinguish it from a quick reply.
         votes = f.ask(acquire(b"second", 1), need=1)
         assert votes.values[0] in (FAULT, 666)
         f.close()

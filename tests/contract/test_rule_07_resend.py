@@ -134,7 +134,7 @@ def test_acquires_are_never_sent_again(fleet: MakeFleet) -> None:
 
 
 def test_acquires_to_a_connection_that_dies_unread_are_not_sent_again(fleet: MakeFleet) -> None:
-    # They never left the out-buffer, but the caller was told that they may have.
+    # They never left the out-buffer, but the caller has the votes of requests that may have been sent.
     f = fleet(silent, buffers=4096, reading=False)
     f.exchange([acquire(b"%d" % n * 500, 1) for n in range(100)], need=0)
     f.session(0).close()

@@ -14,7 +14,7 @@ from redlock_fast.wire.commands import Verb
 
 BUSY = b"-BUSY Redis is busy running a script.\r\n"
 busy = always(BUSY)
-#: As Redis 6.2 tells of an error that a script ran into.
+#: As Redis 6.2 reports an error inside a script.
 WRAPPED = b"-ERR Error running script (call to f_c686f316aaf1eb01d5a4de1b): @user_script:1: @user_script: 1: "
 MARK = b"the next request"
 

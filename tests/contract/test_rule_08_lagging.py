@@ -165,7 +165,7 @@ def test_reconnecting_ends_the_lag(fleet: MakeFleet) -> None:
 
 
 def test_lag_is_noticed_while_threads_wait(fleet: MakeFleet) -> None:
-    # Nobody tends: exchanges alone must notice.
+    # No thread calls tend(): exchanges alone must notice.
     f = fleet(granting, granting, silent, lag_after=LAG_AFTER)
     f.ask(acquire(b"first", f.all), need=2)
     number, sent = 0, f.all

@@ -1,4 +1,4 @@
-"""Rule 10: what is submitted goes out with the next flush, and is told once, by on_ready."""
+"""Rule 10: what is submitted goes out with the next flush, and is reported once, by on_ready."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_submissions_beyond_the_bounds_are_faults_and_told(fleet: MakeFleet) -> 
     assert {context: votes.granted for context, [votes] in loop.completed[6:]} == dict.fromkeys(range(4), 1)
 
 
-# --- being told ---
+# --- reports ---
 
 
 def test_each_is_told_once_and_as_its_own(fleet: MakeFleet) -> None:

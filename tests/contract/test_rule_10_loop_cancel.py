@@ -1,4 +1,4 @@
-"""Rule 10: who is forgotten is not told; what is unwatched, closed or dropped leaves nothing behind."""
+"""Rule 10: a forgotten ticket is not reported; what is unwatched, closed or dropped leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from redlock_fast.engine.contract import FAULT, Engine, Wait
 
 
 class Somebody:
-    """Whom to tell."""
+    """The waiter of a ticket."""
 
 
 # --- forgetting ---

@@ -81,7 +81,7 @@ def test_after_a_connection_broke_that_nobody_detached(fleet: MakeFleet, how: st
     loop.until(lambda: f.connection_state(0).broken, "the connection breaks")
     assert len(loop.hear()) == 1
     loop.until(lambda: f.connection_state(1).pending == 0, "the other master has answered")
-    session.send(b"+more\r\n" * 100)  # it may still talk
+    session.send(b"+more\r\n" * 100)  # it may still send
     still(loop)
     loop.submit([acquire(b"next", 0b10)], 1)
     assert loop.votes().granted == 1
@@ -148,7 +148,7 @@ def test_threads_that_wait_keep_no_loop_busy(fleet: MakeFleet) -> None:
     assert f.engine.next_timeout() is None
 
 
-# --- whoever decides ---
+# --- decided by any thread ---
 
 Decide = Callable[[Fleet], object]
 

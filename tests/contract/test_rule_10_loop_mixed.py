@@ -37,11 +37,11 @@ def numbered(fleet: MakeFleet, masters: int, **options: Any) -> Fleet:
 
 
 def work(f: Fleet, name: bytes, rounds: int, uncertain: int = 0) -> None:
-    """What a thread does: one request, a batch, and one that nobody waits for.
+    """What a thread does: one request, a batch, and one that no thread waits for.
 
-    ``uncertain``: the masters that may be gone.
+    ``uncertain``: the masters that may be disconnected.
     """
-    # Kept, so that none is passed over because the machine was busy; but not for those that only
+    # Kept, so that none is passed over because the machine was busy; but not for threads that only
     # come to go, or it would pile up.
     resend_for = 0.0 if uncertain else LONG
     for number in range(rounds):
@@ -218,7 +218,7 @@ def test_handlers_use_the_engine_beneath_the_loop(fleet: MakeFleet) -> None:
 
 
 def test_interrupts_at_any_moment_in_the_loop(fleet: MakeFleet) -> None:
-    # What is told in the moment of an interrupt is lost with it: the engine must not be.
+    # An interrupt loses what is reported at that moment: the engine must go on.
     f = numbered(fleet, 3)
     loop = Loop(f)
     inside = False
@@ -324,7 +324,7 @@ def test_child_can_start_anew(fleet: MakeFleet, engine_class: type[Engine]) -> N
 
 @forking
 def test_copies_of_a_child_keep_no_loop_busy(fleet: MakeFleet) -> None:
-    # A connection that the parent has closed lives on in the child: nobody may wait for it any more.
+    # A connection that the parent has closed stays open in the child: no thread may wait for it any more.
     f = fleet(silent, granting)
     loop = Loop(f)
     loop.submit([acquire(b"k", 0b01)], 1)

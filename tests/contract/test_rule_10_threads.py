@@ -1,4 +1,4 @@
-"""Many threads on the same connections: each gets its own votes, and nobody waits for a stranger."""
+"""Many threads on the same connections: each gets its own votes, and none waits for another's request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ERROR = b"-OOM for you\r\n"
 
 
 def vote_for(key: bytes, master: int) -> int:
-    """What this master says to this key: a number of its own, a refusal or an error."""
+    """The reply of this master for this key: a distinct number, a refusal or an error."""
     number = zlib.crc32(key + b"@%d" % master) % 1_000_000
     return FAULT if number % 11 == 0 else 0 if number % 7 == 0 else number
 
@@ -113,7 +113,7 @@ def test_timeouts_of_all_lengths(fleet: MakeFleet) -> None:
 
 
 def test_replies_are_read_after_the_first_thread_has_left(fleet: MakeFleet) -> None:
-    # Whoever reads for all hands that over when it is done itself.
+    # The leader passes leadership on when its own requests are decided.
     f = fleet(silent)
     futures = [f.ask_meanwhile(acquire(b"%d" % number, 1), 1) for number in range(8)]
     for number, future in enumerate(futures):

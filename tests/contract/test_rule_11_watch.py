@@ -1,4 +1,4 @@
-"""Rule 11: a vote stays open until a push comes, or its time is over; and who it is decided by."""
+"""Rule 11: a vote stays open until a push comes, or its time is over; and which thread decides it."""
 
 from __future__ import annotations
 
@@ -441,7 +441,7 @@ def test_each_is_decided_by_its_own_rule(fleet: MakeFleet) -> None:
 
 
 def test_a_push_long_after_the_others_are_decided(fleet: MakeFleet) -> None:
-    """Catches: a thread that goes on watching with the lead, which then nobody has."""
+    """Catches: a thread that goes on watching after leadership was passed to it, and does not lead."""
     f = fleet(busy, commands=WATCHING)
     future = start(lambda: f.engine.exchange([get(b"g", 1), watch(b"a", 1)], 1, LONG, Wait.EARLY, SOON))
     f.session(0).wait_commands(3)

@@ -1,4 +1,4 @@
-"""Requests that watch, in an event loop: it is told in time, also of what threads read."""
+"""Requests that watch, in an event loop: they are reported in time, also where a thread reads the push."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_due_is_hastened(fleet: MakeFleet) -> None:
 
 
 def test_a_reply_that_is_read_late_does_not_put_off_the_end(fleet: MakeFleet) -> None:
-    """It said how long the key would live. Catches: a paused process that waits for so much longer."""
+    """The reply has the ttl of the key. Catches: a paused process that waits for so much longer."""
     f = fleet(silent, commands=WATCHING)
     loop = Loop(f)
     loop.submit([watch(b"k", f.all)], need=1, timeout=LONG)

@@ -1,4 +1,4 @@
-"""Threads that only watch: they make nobody wait, and what they wait for wakes them."""
+"""Threads that only watch: they delay no other thread, and a push for their key wakes them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_others_work_beside_them(fleet: MakeFleet) -> None:
 
 
 def test_some_are_told_by_a_crowd_that_works(fleet: MakeFleet) -> None:
-    """Catches: one was on the lookout when another thread told it, and nobody looks out from then on."""
+    """Catches: another thread decides the request of the watch poller, and no thread polls from then on."""
     f = fleet(busy, busy, commands=WATCHING)
     names = names_of(2 * CROWD)
     futures = [f.ask_meanwhile(watch(name, f.all), need=2) for name in names]
@@ -101,7 +101,7 @@ def test_some_are_told_by_a_crowd_that_works(fleet: MakeFleet) -> None:
 
 
 def test_while_a_thread_waits_for_a_slow_master(fleet: MakeFleet) -> None:
-    # That thread leads: it reads for those that watch, and their times end all the same.
+    # That thread leads: it reads for the waiters that watch, and their times end all the same.
     f = fleet(silent, expiring(50), commands=WATCHING, lag_after=1e6)
     slow = f.ask_meanwhile(get(b"g", 0b01), need=1)
     assert f.ask(watch(b"k", 0b10), need=1).values == (FAULT, NO_REPLY)

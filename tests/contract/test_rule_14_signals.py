@@ -1,4 +1,4 @@
-"""Signals in an exchange: handlers run and may raise, and nobody else notices."""
+"""Signals in an exchange: handlers run and may raise, and no other thread notices."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_interrupt_is_raised_promptly_and_the_engine_goes_on(
 def test_interrupt_of_one_thread_leaves_the_others_waiting(
     fleet: MakeFleet, handle: Handle, first: bool
 ) -> None:
-    # The main thread may be the one that reads for all, or one that is read for.
+    # The main thread may be the leader or a follower.
     handle(interrupt)
     f = fleet(silent)
     futures = [] if first else [f.ask_meanwhile(acquire(b"a", 1, resend_for=LONG), 1)]

@@ -189,7 +189,7 @@ def test_interrupt(fleet: MakeFleet, tls: Pair) -> None:
         signal.signal(signal.SIGUSR2, before)
     assert watch.seconds < SOON
     if f.ask(acquire(b"next", 1), 1).values != (3,):
-        # Raised inside the TLS layer, it cost the connection: nobody knows what had been read.
+        # Raised inside the TLS layer, it cost the connection: what had been read is unknown.
         assert f.until_broken(0)
         f.reattach(0)
         assert f.ask(acquire(b"next", 1), 1).values == (3,)

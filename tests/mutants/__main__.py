@@ -2,7 +2,7 @@
 
     python -m mutants [--only NAME]... [--area AREA] [--list]
 
-Exit 1 when one survives. The native engine is linked anew from the C that ``make build`` left behind.
+Exit 1 when one survives. The native engine is linked again from the C that ``make build`` left behind.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Tree:
         self.changes = 0
 
     def write(self, file: str, text: str) -> None:
-        """Python tells a new source from the one that it compiled by the time, to the second."""
+        """Python distinguishes a new source from the compiled one by the time, to the second."""
         self.changes += 1
         path = self.path / file
         path.write_text(text)

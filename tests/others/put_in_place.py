@@ -38,7 +38,7 @@ def delete_instead_of_flush() -> None:
 
 
 def replace_lock_classes() -> None:
-    """``redis.lock.Lock`` and its asyncio twin are the drop-ins: also what ``lock()`` makes by default."""
+    """``redis.lock.Lock`` and its asyncio counterpart are the drop-ins, also by ``lock()``."""
     import redis.asyncio.lock
     import redis.lock
 
@@ -53,7 +53,7 @@ def replace_lock_classes() -> None:
 
 
 def replace_clients() -> None:
-    """``redis.Redis`` and its asyncio twin are the classes of ``client_class``."""
+    """``redis.Redis`` and its asyncio counterpart are the classes of ``client_class``."""
     kind, async_kind = redis_py.client_class([URL]), redis_py.async_client_class([URL])
     for module, chosen in (
         (redis, kind),

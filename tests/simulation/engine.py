@@ -31,7 +31,7 @@ from .server import Server
 if TYPE_CHECKING:
     from .process import Process
 
-#: A master that is silent for longer (seconds) is connected anew.
+#: A master that is silent for longer (seconds) is connected again.
 SOCKET_TIMEOUT = 0.3
 
 
@@ -67,7 +67,7 @@ class Call(Waiter):
         world.at(max(deadline, world.now), self.engine.expire, self)
 
     def forget(self) -> None:
-        """Nobody waits for it any more."""
+        """No caller waits for it any more."""
         for request in self.requests:
             request.waiter = None
             request.decide()
@@ -143,7 +143,7 @@ class Engine:
                 world.at(deadline, self.expire, call)
 
     def _submit(self, call: Call, op: PendingRequest) -> None:
-        """Rules 7 and 8 of the contract: who is asked, and what is kept."""
+        """Rules 7 and 8 of the contract: which masters are asked, and which requests are kept."""
         request, now = op.request, self.world.now
         targets, lagging = [], []
         for number in range(len(self.servers)):
@@ -220,7 +220,7 @@ class Engine:
             attached()
 
     def _attach_unless_duplicate(self, master_state: MasterState, told: Introduction) -> None:
-        """Who sits there now, and whether its yes counts: before anybody can ask it."""
+        """Record the master's identity and whether its grants count, before any request is sent to it."""
         process = self.process
         master_state.on_connected(told, self.guard, process.clock())
         if master_state.guarded_until:
@@ -281,12 +281,12 @@ class Engine:
             self.connect(number)
 
     def flushed(self, connection: Connection) -> None:
-        """The master told that all its keys are gone."""
+        """The master reported that all its keys are deleted."""
         self.states[connection.server.number].flushed = True
         self.ask_anew(connection)
 
     def ask_anew(self, connection: Connection) -> None:
-        """No vote of the master counts before it has said again who it is."""
+        """Connect again: no vote of the master counts before its identity is known again."""
         if not connection.over:
             self.world.counts["asked anew"] += 1
             connection.close()

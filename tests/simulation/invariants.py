@@ -119,7 +119,7 @@ class Witness:
         self.excused.update((master, place) for place in places)
 
     def holds_now(self, hold: Hold, lease: Lease, left: float) -> Hold:
-        """A client was told that it holds this: ``left`` seconds by its own clock."""
+        """A client has this lock by its own state: ``left`` seconds by its own clock."""
         world, who = self.world, hold.who
         world.counts["holds"] += 1
         world.note(who, f"HOLDS {hold} by {hold.places[0][1].decode()} until {hold.end * 1000:.3f} ms")
@@ -156,7 +156,7 @@ class Witness:
         earlier.append((fencing, hold))
 
     def prolongs(self, hold: Hold, asked_at: float, end: float) -> None:
-        """A client was told that it holds until ``end``; a later one than before: it had asked for that."""
+        """A client extended its lease until ``end``, later than before: it had asked for that."""
         now, counts = self.world.now, self.world.counts
         if hold.end < now - HAIR:
             self.violated("S4", f"{hold.who} extended {hold} after its deadline")

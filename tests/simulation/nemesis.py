@@ -1,4 +1,4 @@
-"""What goes wrong: faults that strike just when somebody is talking to the masters."""
+"""The faults, injected while a client exchanges requests with the masters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .world import World
 GUARD = MAX_TTL * 1.2
 
 
-#: Strikes, and says whom it hit.
+#: Injects a fault. Returns the text for the trace, with the victim.
 Fault = Callable[["Nemesis"], str]
 MISSED = ""
 
@@ -24,7 +24,7 @@ MISSED = ""
 class Nemesis:
     """``band``: within which (seconds) masters' clocks may step. ``guard``: the clients' mode.
 
-    ``careless``: more than the algorithm allows: nobody guards against masters without memory.
+    ``careless``: more than the algorithm allows: no client guards against masters without memory.
     """
 
     world: World
@@ -72,7 +72,7 @@ class Nemesis:
         told = all(connection is not None and not connection.cut for connection in connections)
         return self.guard in ("auto", "strict") and server.push and told
 
-    # --- who ---
+    # --- victims ---
 
     def server(self) -> Server:
         return self.servers[self.world.draw(len(self.servers))]
@@ -174,7 +174,7 @@ def crash(it: Nemesis, server: Server, forgetting: bool) -> str:
 
 
 def flushall(it: Nemesis) -> str:
-    """The marker sees it, and clients that the master tells."""
+    """The marker shows it, and clients get a push."""
     server = it.server()
     if it.guard != "marker" and not it.careless and not it.may_tell(server):
         return MISSED

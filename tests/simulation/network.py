@@ -27,7 +27,7 @@ FLUSHED = b">2\r\n" + bulk(b"invalidate") + b"_\r\n"
 class Connection:
     """``pipe``: not executed yet; ``owed``: not answered yet, as the client sees it.
 
-    ``cut``: nothing new gets through. ``over``: the client knows, or no longer listens.
+    ``cut``: nothing new gets through. ``over``: the client has noticed, or no longer reads.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Connection:
         return f"{self.engine.process} to {self.server}"
 
     def send(self, op: PendingRequest, silently: bool = False) -> None:
-        """``silently``: nobody reads the reply."""
+        """``silently``: the reply is dropped."""
         world = self.server.world
         if not silently:
             self.owed.append((op, world.now))
@@ -96,7 +96,7 @@ class Connection:
             world.after(world.delay(), self._answer)
 
     def push(self, key: bytes | None) -> None:
-        """The master tells that the key has changed, or all keys; lost only with the connection."""
+        """The push of the master that the key has changed, or all keys; lost only with the connection."""
         world = self.server.world
         if self.cut:
             return
@@ -148,6 +148,6 @@ class Connection:
         if replies_too:
             counts["replies lost"] += len(self.replies)
             if FLUSHED in self.replies:
-                self.engine.flushed(self)  # or nothing would tell it of that
+                self.engine.flushed(self)  # or nothing would report that to it
             self.replies.clear()
         self.engine.notice_soon(self)

@@ -115,7 +115,7 @@ class Process:
         self.dead = False
         self.actors: list[Actor] = []
         self.tokens = 0
-        #: So soon (seconds) who watches for a lock is told that it is free.
+        #: The longest time (seconds) between a lock being free and the report to a process that watches it.
         self.told_within = inf
         self.engine = Engine(self, servers, guard)
         self._renewal: SimulatedRenewal | None = None
@@ -165,7 +165,7 @@ class Process:
         self.timers_late = 1e-9 * timers_late
 
     def die(self, arriving: int) -> None:
-        """It ends without a word; of what it sent, so many requests on each connection arrive."""
+        """It is killed; of what it sent, so many requests on each connection arrive."""
         self.dead = True
         for connection in self.engine.connections:
             if connection is not None:
@@ -233,7 +233,7 @@ class Actor:
             resume, argument = self.script.throw, Interrupted()
 
     def _forget(self) -> None:
-        """Nobody waits for the effect any more; what was sent stays sent."""
+        """No procedure waits for the effect any more; what was sent stays sent."""
         self._turn += 1
         call, self._call = self._call, None
         if call is not None:
@@ -284,7 +284,7 @@ class Actor:
             self._resume(turn)
 
     def _resume(self, turn: int) -> None:
-        """Go on, unless it was interrupted meanwhile."""
+        """Go on, unless it was interrupted before."""
         if turn != self._turn or self.done:
             return
         if self.process.wakes > self.world.now:

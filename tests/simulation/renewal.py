@@ -35,7 +35,7 @@ class Flag:
 
 
 class SimulatedRenewal(Renewal):
-    """``holds``: what the witness knows, by lease."""
+    """``holds``: the holds of the witness, by lease."""
 
     def __init__(self, process: Process) -> None:
         super().__init__(process.core)

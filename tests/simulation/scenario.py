@@ -1,4 +1,4 @@
-"""One run: who takes part, what goes wrong, and whether everything is well in the end."""
+"""One run: its processes, its faults, and the checks at the end."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ KINDS = (
 EXTENDERS = frozenset({"extending", "renewing", "reentrant", "readwrite", "semaphore", "multilock", "fair"})
 #: Locks that are one key: what masters execute is replayed through the model of a master.
 ONE_KEY = frozenset(KINDS) - {"readwrite", "semaphore", "multilock", "fair"}
-#: Whether masters tell who waits: none, all, or those that can.
+#: Which masters push to waiting clients: none, all, or those that can.
 WAITS = "poll", "push", "some push"
 GUARDS = "auto", "strict", "marker", "off"
 DRIFTS = 0.01, 0.1
 NODE_TIMEOUT = 0.05
 SKEWS = 0.0, 10.0, -10.0
 RESOURCES = b"a", b"b", b"c"
-#: Who watches for a lock is told so soon (seconds) that it is free, apart from messages on their way:
+#: The longest time (seconds) until a process that watches a lock knows that it is free, without messages:
 #: clocks that run differently put off the end of a lease.
 TOLD_WITHIN = 0.1
-#: Nobody who waits for a push looks anyhow: it would hide that the push never came.
+#: A client that waits for a push does not poll: that would hide that the push never came.
 NEVER = 1e6
 #: Everything is over by then (seconds).
 HORIZON = 60.0
@@ -158,7 +158,7 @@ class Scenario:
         return process
 
     def actor(self, number: int) -> Actor:
-        """One with a process of its own, or another thread of the last one."""
+        """A user with a process of its own, or another thread of the last process."""
         shared = number > 0 and self.world.draw(4) == 3
         process = self.processes[-1] if shared else self.process()
         name = f"user-{number}"
@@ -202,14 +202,14 @@ class Scenario:
         return next(process for process in self.processes if not process.dead)
 
     def _visit(self) -> None:
-        """A marker is looked at when somebody acquires: a master that forgot is guarded from then on."""
+        """A marker is checked by an acquire: a master that forgot is guarded from then on."""
         process = self._survivor()
         visitor = User(process, "visitor", 1, self.patient)
         Actor(process, "visitor", visitor.take_and_release(visitor.lock(self.resources[0]))).start()
         self.world.wait(RECOVERY)
 
     def _probe(self) -> None:
-        """L1: with a majority healthy, who lived through it all acquires what is free."""
+        """L1: with a majority healthy, each process that still runs acquires what is free."""
         world, process = self.world, self._survivor()
         spare = 0 if self.steps else self.masters - quorum(self.masters)
         for number in range(world.draw(spare + 1)):

@@ -92,7 +92,7 @@ def downgrade(server: Server, args: Args, orphaned: bool) -> int:
 
 
 def entry(server: Server, args: Args, orphaned: bool) -> int:
-    """RW_WATCH: args are a prefix, the writer, and the set of those that have to be gone besides."""
+    """RW_WATCH: args are a prefix, the writer, and the set of readers that has to be empty besides."""
     _, writer, others = args
     server.track(writer)
     server.track(others)
@@ -196,7 +196,7 @@ def leave(server: Server, args: Args, orphaned: bool) -> int:
 
 
 def fair_look(server: Server, args: Args, orphaned: bool) -> int:
-    """FAIR_WATCH: a change of the key only is told."""
+    """FAIR_WATCH: only a change of the key is pushed."""
     key, queue, entries, place = args
     server.track(key)
     left = server.left(key)

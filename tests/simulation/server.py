@@ -28,9 +28,9 @@ class Members(dict[bytes, int]):
 
 
 class Server:
-    """One master. ``rate``, ``offset``: of its clock. What it does is told to the ``witness``.
+    """One master. ``rate``, ``offset``: of its clock. The ``witness`` records what it does.
 
-    ``durable``: it never forgets (appendfsync always), unless its disk is another one. ``push``: it tells
+    ``durable``: it never forgets (appendfsync always), unless its disk is another one. ``push``: it pushes
     when a tracked key changes. ``skew``: of its clock from the beginning, in seconds.
     """
 
@@ -62,9 +62,9 @@ class Server:
         self.started = self.time() - UPTIME
         self.keys: dict[bytes, tuple[bytes, int]] = {}
         self.sets: dict[bytes, Members] = {}
-        #: Since when keys that are not there have been gone.
+        #: Keys that do not exist any more: the time since when.
         self.gone: dict[bytes, float] = {}
-        #: By key, the connections that are told when it changes, once.
+        #: By key, the connections that get a push when it changes, once.
         self.tracking: dict[bytes, dict[Connection, None]] = {}
         #: On which one the command came that it is executing.
         self.caller: Connection | None = None
@@ -194,7 +194,7 @@ class Server:
         if found.until == inf or found.until < until:
             found.until = until
 
-    # --- who is told of changes; never of a key that has ended: real masters may be very late with that ---
+    # --- pushes of changes; never of a key that has expired: real masters may be very late with that ---
 
     def track(self, key: bytes) -> None:
         """For the connection whose command is executed, where this master can push."""
@@ -285,7 +285,7 @@ class Server:
             connect()
 
     def forget(self) -> None:
-        """What it had in memory. Of that it tells everybody."""
+        """Lose all that was in memory. Each connection gets a push."""
         self._step(FORGOT)
         self.gone |= dict.fromkeys(self.keys, self.world.now)
         self.keys.clear()

@@ -107,7 +107,7 @@ def test_a_history_costs_no_more_rounds_than_wake_ups_that_are_always_spread() -
 
 
 def test_without_another_waiter_the_next_grant_comes_sooner() -> None:
-    """Two processes by turns: the one that waits is the only one."""
+    """Two processes by turns: there is only one waiter."""
     at_once = Herd(2, 10, hold=0.5, gap=0.1).run()
     with patch.object(ContentionHistory, "recent", lambda history, now: True):
         spread = Herd(2, 10, hold=0.5, gap=0.1).run()

@@ -247,7 +247,7 @@ def test_choices_are_remembered() -> None:
     assert [choices.draw(3), choices.draw(5)] == [2, 4] == choices.taken
 
 
-# --- those who watch ------------------------------------------------------------------------------
+# --- watches --------------------------------------------------------------------------------------
 
 
 def test_watch_ends_when_a_quorum_is_free() -> None:
@@ -331,7 +331,7 @@ def test_whose_memory_is_gone_tells_everybody() -> None:
 
 
 def test_time_in_which_a_lock_was_free_is_measured() -> None:
-    """On a quorum of masters that nothing ails; and only while the client runs."""
+    """On a quorum of masters without a fault; and only while the client runs."""
     stage = Stage()
     stage.hold(0, 1, 2)
     call = stage.watch(need=3)

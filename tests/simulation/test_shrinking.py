@@ -10,7 +10,7 @@ from simulation.many_runs import explain, replay
 from simulation.scenario import run
 from support.thorough import amount
 
-#: The choices that hypothesis makes: who takes part, what goes wrong, and the first delays. Those behind
+#: The choices that hypothesis makes: the processes, the faults, and the first delays. Those behind
 #: them are the most harmless.
 CHOICES = st.binary(min_size=30, max_size=120)
 

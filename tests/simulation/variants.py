@@ -157,7 +157,7 @@ def refill_counts_at_once() -> list[Change]:
 
 
 def refill_is_not_released() -> list[Change]:
-    """A release goes to those that were asked to acquire only."""
+    """A release goes only to the masters that got the acquire."""
     edit = "lease.sent |= mask", "pass"
     broken = rewritten(_refill.refill, edit)
     return [(_procedures, "refill", broken), (_batches, "refill", broken)]
@@ -181,7 +181,7 @@ def one_token_for_all_rounds() -> list[Change]:
 
 
 def silence_is_a_yes() -> list[Change]:
-    """Whoever has not answered in time will have said yes."""
+    """A master that has not answered in time counts as a grant."""
 
     def votes(self: PendingRequest) -> Votes:
         silent = self.values.count(NO_REPLY) if self.need and self.sent else 0
@@ -255,7 +255,7 @@ def disks_are_believed() -> list[Change]:
 
 
 def largest_counter() -> list[Change]:
-    """The fencing token is the largest of the counters, and nobody has to vouch for it."""
+    """The fencing token is the largest of the counters, and no master has to vouch for it."""
 
     def fence(policy: Any, lock_kind: Any, token: bytes, values: Any, timeout: float) -> Any:
         yield from ()
@@ -274,7 +274,7 @@ def kth_largest_counter() -> list[Change]:
 
 
 def look_then_track() -> list[Change]:
-    """'late': masters begin to track only after they have said whether the key is there."""
+    """'late': masters begin to track only after their reply to EXISTS."""
 
     def track(self: Server, key: bytes) -> None:
         self.world.after(self.world.delay(), begin, self, key, self.caller)
@@ -310,7 +310,7 @@ def leases_do_not_end() -> list[Change]:
 
 
 def connections_do_not_end_watches() -> list[Change]:
-    """'noreconn': who waits does not ask again on a new connection."""
+    """'noreconn': a waiting client does not ask again on a new connection."""
 
     def end(self: Subscriptions) -> None:
         pass
@@ -319,7 +319,7 @@ def connections_do_not_end_watches() -> list[Change]:
 
 
 def next_is_not_told() -> list[Change]:
-    """Who leaves the queue does not wake the one behind."""
+    """A caller that leaves the queue does not wake the next one."""
     return [(LocalQueue, "leave", rewritten(LocalQueue.leave, ("if wake is not None:", "if False:")))]
 
 
@@ -367,7 +367,7 @@ VARIANTS = {
                 ("the next is not told", next_is_not_told),
             )
         ),
-        # Masters that tell of changes, and the guard "auto".
+        # Masters that push changes, and the guard "auto".
         *(
             Variant(name, frozenset({"S1"}), changes, first=(*of("extending"), 1, 0, 0, 0))
             for name, changes in (

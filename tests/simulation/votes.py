@@ -33,7 +33,7 @@ class CountedVotes:
         self.owed: list[dict[Place, float]] = [{} for _ in range(masters)]
         #: By master: when it last forgot all.
         self.forgot_at = [-1.0] * masters
-        #: By place: of the last round that was answered when it began, its deadline, and who granted it.
+        #: By place: the start of the last answered round, its deadline, and the masters that granted it.
         self.rounds: dict[Place, tuple[float, float, list[int]]] = {}
 
     # --- what masters do ---

@@ -1,4 +1,4 @@
-"""Whether those who watch for a lock are told in time that it is free."""
+"""Whether a process that watches a lock knows in time that it is free."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def free_for(call: Call) -> float:
     """For how long (seconds) a watch has gone on while the lock was free on a quorum of masters.
 
-    Only masters count that nothing ailed meanwhile: connected, running, heard, with a vote, and not passed
+    Only masters without a fault in that time count: connected, running, heard, with a vote, and not passed
     over from the beginning because they lagged. Nor does time in which the client itself did not run.
     """
     engine, op = call.engine, call.requests[0]

@@ -79,6 +79,6 @@ class World:
             self.trace.append((self.now, str(who), what))
 
     def story(self) -> str:
-        """The trace, to be read: time in milliseconds, who, what."""
+        """The trace as text: time in milliseconds, actor, event."""
         lines = [f"{when * 1000:10.3f} ms  {who:<10} {what}" for when, who, what in self.trace or ()]
         return "\n".join(lines)

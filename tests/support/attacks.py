@@ -25,7 +25,7 @@ TESTS = Path(__file__).parent.parent
 DRIP, BEHAVES = 0.003, 1.1
 
 GRANTS = {b"ACQUIRE": b"+OK\r\n", b"DELIFEQ": b":1\r\n"}
-#: Keys that nobody watches, all that one push may name; and one each.
+#: Keys that no client watches, all that one push may name; and one each.
 STORM = invalidate(*[b"orders:%d" % number for number in range(5000)])
 SMALL_PUSH = b">2\r\n+x\r\n+y\r\n"
 PUSHES = b"".join(invalidate(b"orders:%d" % number) for number in range(1000))
@@ -60,7 +60,7 @@ def silence() -> Iterator[bytes]:
 
 
 class Beside(Talking):
-    """It grants all, and attacks meanwhile."""
+    """It grants all, and attacks at the same time."""
 
     def __init__(self, attack: Attack) -> None:
         self._beside = attack

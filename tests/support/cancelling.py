@@ -62,7 +62,7 @@ async def acquire(c: AsyncFastRedlock, key: str, aim: Aim) -> None:
 
 
 async def ended(lock: AsyncLock, task: asyncio.Task[bool]) -> None:
-    """An acquire that was cancelled has no lock, and every other one tells the truth."""
+    """An acquire that was cancelled has no lock, and the result of every other one is right."""
     granted = not task.cancelled() and task.result()
     assert lock.locked() == granted
     if granted:

@@ -69,7 +69,7 @@ class Command:
 
 @contextlib.contextmanager
 def running(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
-    """It is gone afterwards. If it does not end in time, the stacks of its threads are printed."""
+    """Ends the process. If it does not end in time, the stacks of its threads are printed."""
     with process:
         try:
             yield process
@@ -83,7 +83,7 @@ def running(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def first_line(process: subprocess.Popen[str]) -> str:
-    """What it says first, without the end of the line."""
+    """The first line of its output, without the line end."""
     assert process.stdout is not None
     return process.stdout.readline().rstrip()
 

@@ -42,8 +42,8 @@ each_loop = pytest.mark.parametrize("make_loop", LOOPS.values(), ids=LOOPS)
 def run(main: Main[T], make_loop: MakeLoop, *, debug: bool | None = None) -> T:
     """The result of ``main()`` in a loop of its own.
 
-    Tasks that are left, and exceptions that nobody retrieved or that a callback raised, are failures;
-    so is a coroutine that nobody awaited, by way of the warning that it ends with.
+    Tasks that are left, and exceptions that were not retrieved or that a callback raised, are failures;
+    so is a coroutine that was not awaited, by way of the warning that it ends with.
     """
     complaints: list[dict[str, Any]] = []
     with asyncio.Runner(loop_factory=make_loop, debug=debug) as runner:
@@ -78,7 +78,7 @@ def on_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
 
 
 async def until(condition: Callable[[], object], what: str, *, deadline: float = DEADLINE) -> None:
-    """As ``waiting.eventually``, for tasks: others go on meanwhile."""
+    """As ``waiting.eventually``, for tasks: it does not block the loop."""
     for pause in pauses(what, deadline):
         if condition():
             return
@@ -136,12 +136,12 @@ def pending_futures() -> int:
 
 
 def timers() -> int:
-    """Those of the running loop that will still ring; 0 where it does not tell."""
+    """The pending timers of the running loop; 0 where the loop does not report them."""
     scheduled = getattr(asyncio.get_running_loop(), "_scheduled", [])
     return sum(not handle.cancelled() for handle in scheduled)
 
 
 def open_files() -> int:
-    """Without those of objects that nobody has any more, an earlier test's for one."""
+    """Without those of objects that are garbage, such as an earlier test's."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))

@@ -102,7 +102,7 @@ def numbering(master: int) -> Answer:
 
 
 def numbers_are_right(key: bytes, votes: Votes, uncertain: int = 0) -> None:
-    """The votes of ``numbering`` masters. ``uncertain``: those that may be gone.
+    """The votes of ``numbering`` masters. ``uncertain``: those that may be disconnected.
 
     Then any other may be passed over too, because the machine was busy and it lagged.
     """
@@ -210,7 +210,7 @@ class Fleet:
                 sock.setblocking(False)
 
                 def ended() -> bool:
-                    # Read meanwhile: a master whose replies nobody takes stops reading at some hundred.
+                    # Read while waiting: a master whose replies are not read stops reading at some hundred.
                     with contextlib.suppress(OSError):
                         while sock.recv(1 << 16):
                             pass
@@ -292,7 +292,7 @@ class Fleet:
         return self.connection_state(master).broken
 
     def close(self) -> None:
-        """Close both sides and let go of the engine: what it still holds then is a leak."""
+        """Close both sides and drop the engine: what it still holds then is a leak."""
         if hasattr(self, "engine"):
             self.engine.close()
             del self.engine

@@ -1,4 +1,4 @@
-"""A master that behaves until some command comes, and from then on attacks whoever is connected."""
+"""A master that behaves until some command comes, and from then on attacks each connected client."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from support.waiting import DEADLINE, eventually
 from redlock_fast.embedded import Master, Masters
 from redlock_fast.masters.membership import KEY
 
-#: No key of a test goes away by itself while anybody waits for that.
+#: No key of a test expires while a client waits for it.
 TTL = 60.0
 SOMEBODY = b"somebody else"
-#: Asking to be told of a change; Redis 6.2 does not count subcommands by themselves.
+#: The request for pushes of changes; Redis 6.2 does not count subcommands by themselves.
 CACHING = ("client|caching", "client")
 
 
@@ -55,7 +55,7 @@ def values(nodes: Sequence[redis.Redis], key: str | bytes) -> list[Any]:
 
 
 def occupy(nodes: Sequence[redis.Redis], *keys: str | bytes) -> None:
-    """Somebody else holds these on these masters."""
+    """Another client holds these on these masters."""
     for node in nodes:
         pairs: dict[Any, Any] = dict.fromkeys(keys, SOMEBODY)
         assert node.mset(pairs)
@@ -85,7 +85,7 @@ def paused(masters: Masters, *numbers: int) -> Iterator[None]:
 
 
 def wipe(server: Master | redis.Redis) -> None:
-    """All keys are gone, and nobody is told so as of a FLUSHALL: as if each had been evicted."""
+    """Delete all keys without the push of a FLUSHALL: as if each had been evicted."""
     script = "for _,key in ipairs(redis.call('keys','*')) do redis.call('del',key) end return 1"
     if isinstance(server, Master):
         assert server.ask(f'EVAL "{script}" 0') == ":1"

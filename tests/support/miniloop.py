@@ -15,7 +15,7 @@ from redlock_fast.engine.contract import Batch, BatchVotes, Quorums, Request, Vo
 
 
 class Loop:
-    """A small event loop: it waits where the engine says and collects what is told in ``completed``.
+    """A small event loop: it polls the engine's descriptor and collects decided requests in ``completed``.
 
     ``turns``: how often it was woken.
     """

@@ -1,4 +1,4 @@
-"""Real masters on a bad day, as the steps of a state machine need them: one is dead, replies get lost."""
+"""Real masters for a state machine: one is dead, and the replies of another get lost."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class NestingLoop(asyncio.SelectorEventLoop):
     _nest_patched = True  # as nest_asyncio marks its loops
 
     def nested(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """The result of ``coroutine``; other tasks go on meanwhile."""
+        """The result of ``coroutine``; other tasks go on."""
         task = self.create_task(coroutine)
         while not task.done():
             self._run_once()

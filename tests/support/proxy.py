@@ -61,7 +61,7 @@ class Proxy(plugin.Proxy):
 class Stranding(Proxy):
     """Holds what belongs to the connections that there are, and passes what belongs to newer ones.
 
-    The client hears nothing on the old connections, and gives them up. What it wrote to them is delivered
+    The client gets no reply on the old connections, and closes them. What it wrote to them is delivered
     late, after what it wrote to their successors.
     """
 

@@ -1,4 +1,4 @@
-"""Random streams of RESP2 and RESP3, whole and damaged: the twin of fuzz/streams.h.
+"""Random streams of RESP2 and RESP3, whole and damaged: the counterpart of fuzz/streams.h.
 
 All choices come from one ``random.Random``, so that a seed, or hypothesis, can make them again.
 """

@@ -1,4 +1,4 @@
-"""A master that plays by the test's script: it records the commands and answers what it is told.
+"""A master with scripted replies: it records the commands and answers as the test's script does.
 
 ``ScriptedMaster.connect`` makes a connection and gives the client's end away. The server's end is a
 :class:`Session`: a thread that parses commands and asks ``answer`` for each reply. An empty reply
@@ -73,7 +73,7 @@ class Session:
         return self.commands[:]
 
     def send(self, reply: Reply) -> None:
-        """Say this now. A client that is gone hears nothing."""
+        """Send this now. A client that has disconnected gets nothing."""
         pieces = [reply] if isinstance(reply, bytes) else reply
         with self._sending:
             for number, piece in enumerate(pieces):

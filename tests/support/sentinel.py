@@ -1,4 +1,4 @@
-"""Sentinels: real ones, and one that says what it is told."""
+"""Sentinels: real ones, and one with scripted replies."""
 
 from __future__ import annotations
 

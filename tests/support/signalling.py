@@ -43,7 +43,7 @@ def handling(action: Callable[[], None]) -> Iterator[None]:
 def pestering(action: Callable[[], None], longest: float = 0.001) -> Iterator[None]:
     """The main thread gets signals in this block, at random moments; ``action`` handles them.
 
-    No garbage collection meanwhile: hypothesis has a hook there, and what a handler raises in it is lost.
+    Garbage collection is off: hypothesis has a hook there, and what a handler raises in it is lost.
     """
     done = threading.Event()
 

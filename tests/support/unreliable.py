@@ -28,7 +28,7 @@ STEPS, LENGTH = 400 * SOAK, 50
 #: Seconds that a test may take.
 bounded = pytest.mark.timeout(300 * SOAK)
 
-#: Whose replies nobody hears during a step, and whether they come later or, which takes its time, never.
+#: The master whose replies are lost during a step, and whether they come later or, which takes time, never.
 Unheard = tuple[int, bool] | None
 _LATE: list[Unheard] = [(master, False) for master in range(ALIVE)]
 _NEVER: list[Unheard] = [(master, True) for master in range(ALIVE)]
@@ -52,20 +52,20 @@ class UnreliableMasters:
         self.settled()
 
     def settled(self) -> None:
-        """All who are alive are connected, and have executed everything: what is put back comes late."""
+        """All running masters are connected, and have executed everything: what is put back comes late."""
         for client in self.clients:
             client.connect()
         eventually(self._settled, "all masters that are alive are connected, and owe nothing")
 
     def _settled(self) -> bool:
         for client in self.clients:
-            client.masters.engine.maintain()  # replies are read when somebody works
+            client.masters.engine.maintain()  # replies are read in the next exchange
         health = [one for client in self.clients for one in client.health()[:ALIVE]]
         return all(one.state == "connected" and not one.pending for one in health)
 
     @contextlib.contextmanager
     def recheck(self, which: Unheard) -> Iterator[None]:
-        """This master gets all that is sent, and nobody hears its answers meanwhile."""
+        """This master gets all that is sent, and its replies are lost."""
         self.steps += 1
         if which is None:
             yield
@@ -82,7 +82,7 @@ class UnreliableMasters:
             if never:
                 for client in self.clients:
                     with contextlib.suppress(QuorumUnavailable):
-                        client.locked("anything")  # whoever has nothing to do notices later
+                        client.locked("anything")  # an idle client notices later
                 eventually(lambda: self._connections(master) > before, "they notice that it was cut")
                 self.settled()
 
@@ -91,7 +91,7 @@ class UnreliableMasters:
         return min(client.health()[master].connections for client in self.clients)
 
     def delete(self, key: str, *masters: int) -> None:
-        """By hand, as nobody should."""
+        """By hand, as no user should."""
         for master in masters:
             self.nodes[master].delete(key)
 

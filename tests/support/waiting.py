@@ -23,7 +23,7 @@ def eventually(condition: Callable[[], object], what: str, *, deadline: float = 
 
 
 def pauses(what: str, deadline: float) -> Iterator[float]:
-    """Seconds until the next look, ever more of them: who waits for long must not keep others from work."""
+    """Growing pauses between checks: a long wait must not take the processor from other threads."""
     end = time.monotonic() + deadline
     pause = 0.0005
     while time.monotonic() < end:

@@ -27,7 +27,7 @@ def wanted(number: int) -> list[str]:
 
 
 def acquire(client: FastRedlock, number: int, during: Callable[[Callable[[], object]], None]) -> None:
-    """What an interrupted call did not return, nobody could release but the call itself."""
+    """What an interrupted call did not return, only the call itself could release."""
     locks: list[Lock | None] = []
     during(lambda: locks.extend(client.acquire_many(wanted(number), TTL)))
     client.release_many([lock for lock in locks if lock])

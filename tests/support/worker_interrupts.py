@@ -2,7 +2,7 @@
 
 ``python -m support.worker_interrupts '<settings as JSON>'``: connects, says "ready", waits for a line,
 does ``use`` ``count`` times, prints as JSON what came of that, waits for a line, shows that the
-client still works, and says "works". In between, whoever started it looks at the masters.
+client still works, and says "works". In between, the parent process checks the masters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from redlock_fast import FastRedlock, Lock, QuorumUnavailable, RLock
 TTL = 60.0
 #: Seconds after which a signal comes again.
 AGAIN = 1.0
-#: These are many times longer than anybody may have to wait for an exception.
+#: These are many times longer than the longest wait for an exception.
 TIMES = ("node_timeout", "connect_timeout", "socket_timeout")
 
 
@@ -44,7 +44,7 @@ class Timer:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if not self.armed:
-            return  # another thread got the signal, and Python was late to tell this one
+            return  # another thread got the signal, and Python ran the handler here later
         self.raised += 1
         raise KeyboardInterrupt if self.raised % 2 else Alarm
 

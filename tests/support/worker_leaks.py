@@ -107,7 +107,7 @@ def clients(setting: Numbers, end: Callable[[FastRedlock], None]) -> Numbers:
 
 
 def drop(client: FastRedlock) -> None:
-    """The caller's reference is the last one: nobody closes it."""
+    """The caller's reference is the last one: the client is not closed."""
 
 
 def cycles(setting: Numbers) -> Numbers:

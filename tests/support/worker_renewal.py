@@ -1,7 +1,7 @@
-"""A process that holds an auto-extended lock, is stopped for longer than its lease, and says what it hears.
+"""A process that holds an auto-extended lock, is stopped for longer than its lease, and prints the results.
 
-``python -m support.worker_renewal '<settings as JSON>'``: acquires, says "held", waits for a line (meanwhile
-it is stopped and woken up), and prints as JSON what check() said first, and what on_lost was called with.
+``python -m support.worker_renewal '<settings as JSON>'``: acquires, prints "held", waits for a line (before
+it, it is stopped and continued), and prints as JSON the first result of check() and the calls of on_lost.
 """
 
 from __future__ import annotations

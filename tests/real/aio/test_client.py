@@ -39,7 +39,7 @@ Raw = Callable[[Masters], list[redis.Redis]]
     ("ours", "theirs"), [(AsyncFastRedlock, FastRedlock), (AsyncLock, Lock)], ids=["client", "lock"]
 )
 def test_same_names_and_arguments(ours: type, theirs: type) -> None:
-    """Whoever knows the one knows the other: what only tasks have comes on top."""
+    """Both clients have the same names; only tasks have some more."""
 
     def face(kind: type) -> dict[str, list[Any]]:
         public = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
@@ -85,12 +85,12 @@ async def body() -> None:
     pytest.fail("the body ran")
 
 
-# --- whose lock it is ---------------------------------------------------------------------------
+# --- the owner of a lock ------------------------------------------------------------------------
 
 
 @on_loops
 async def test_two_tasks_on_one_object(valkey: Masters, aclient: MakeClient, raw: Raw) -> None:
-    """The second is told; it overwrites no token, neither while the first waits nor while it holds."""
+    """The second task fails; it overwrites no token, neither while the first waits nor while it holds."""
     nodes = raw(valkey)
     occupy(nodes, "r")
     async with aclient(valkey) as c:
@@ -160,7 +160,7 @@ async def test_tokens_differ(valkey: Masters, aclient: MakeClient) -> None:
 
 @on_loops
 async def test_waits_until_the_holder_releases(masters: Masters, aclient: MakeClient) -> None:
-    """And others go on meanwhile: no wait of one task is a wait of the loop."""
+    """And other tasks go on: no wait of one task is a wait of the loop."""
     async with aclient(masters) as c:
         holder = await c.acquire("r", TTL)
         assert holder

@@ -47,7 +47,7 @@ def threads() -> int:
 
 
 def collected() -> bool:
-    """What is garbage is gone; the connector's thread may hold its client for a moment."""
+    """True after a collection, for ``until``: the connector's thread may hold its client for a moment."""
     gc.collect()
     return True
 

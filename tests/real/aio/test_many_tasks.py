@@ -1,4 +1,4 @@
-"""Many tasks, threads and clients at once: at most one holder, whoever else wants the lock."""
+"""Many tasks, threads and clients at once: at most one holder."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_tasks_threads_and_other_libraries(
 
 @on_loops
 async def test_threads_work_beside_the_loop(valkey: Masters, aclient: MakeAio, connected: MakeClient) -> None:
-    """Each with a client of its own kind, on free keys: nobody waits for the other, nothing fails."""
+    """Each with a client of its own kind, on free keys: neither waits for the other, nothing fails."""
     for_threads, stop = connected(valkey), threading.Event()
 
     def cycles(name: int) -> int:
@@ -183,7 +183,7 @@ async def test_a_thousand_tasks(masters: Masters, aclient: MakeAio) -> None:
 
 @on_loops
 async def test_a_thousand_tasks_on_few_keys(valkey: Masters, aclient: MakeAio) -> None:
-    """One attempt each: of every key there is at most one holder, and who is refused leaves nothing."""
+    """One attempt each: each key has at most one holder, and a refused task leaves nothing."""
     async with aclient(valkey) as c:
         for turn in range(3):
             locks = [c.lock(f"few:{turn}:{number % 50}", TTL) for number in range(1000)]

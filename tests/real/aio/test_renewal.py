@@ -63,7 +63,7 @@ async def held(c: AsyncFastRedlock, key: str = "kept", **options: Any) -> AsyncL
 def test_renewal_goes_on_in_the_next_loop(
     masters: Masters, aclient: MakeAio, clock: Jumping, told: Told, make_loop: MakeLoop
 ) -> None:
-    """With the first call there. A lease that ended in between is told there, too."""
+    """With the first call there. A lease that ended in between is reported there, too."""
     c = aclient(masters, ttl=TTL, clock=clock)
     kept: list[AsyncLock] = []
 
@@ -192,7 +192,7 @@ async def test_abandoned_and_released(masters: Masters, aclient: MakeAio, clock:
 
 @on_loops
 async def test_closed(masters: Masters, aclient: MakeAio, clock: Jumping, told: Told) -> None:
-    """With an extension under way, too: no task is left, nobody is told."""
+    """With an extension under way, too: no task is left, on_lost is not called."""
     async with aclient(masters, ttl=TTL, clock=clock) as c:
         await at_full_strength(c)
         lock = await held(c, on_lost=told)
@@ -281,7 +281,7 @@ async def test_not_where_it_is_not_wanted(
             await body()
         assert ran == ["to its end"]
         await until(lambda: told.reasons() == [GONE], "it is told")
-        # Nor where nobody entered the lock.
+        # Nor where no task entered the lock.
         lock = await held(c, on_lost=told)
         flush(masters)
         clock.jump(THIRD)

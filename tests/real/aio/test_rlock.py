@@ -93,7 +93,7 @@ async def test_a_task_that_it_starts_is_another_owner(masters: Masters, aclient:
 
 @on_loops
 async def test_what_a_task_leaves_is_free_when_its_lease_ends(masters: Masters, aclient: MakeAio) -> None:
-    """And is renewed no more, though somebody still has the task."""
+    """And it is not renewed any more, although the task object is still referenced."""
     async with aclient(masters) as c:
         lock = c.rlock("r", 0.5, auto_extend=True, timeout=DEADLINE)
         task = asyncio.create_task(lock.acquire())
@@ -126,7 +126,7 @@ def nobody_waits() -> asyncio.Future[None]:
 def test_a_task_that_is_destroyed_releases_it(
     valkey: Masters, aclient: MakeAio, options: dict[str, bool], closed: bool
 ) -> None:
-    """Whoever runs when it is collected, and none of its levels before its body has cleaned up."""
+    """In any thread that collects it, and none of its levels before its body has cleaned up."""
     c, loop, seen = aclient(valkey), asyncio.new_event_loop(), []
     loop.set_exception_handler(lambda *_: None)  # it says that a pending task was destroyed
 

@@ -46,7 +46,7 @@ def having(servers: list[redis.Redis], key: str) -> int:
 
 
 class Thief(threading.Thread):
-    """Tries all the time, until it is told to stop or has it."""
+    """Tries all the time, until it is stopped or has the lock."""
 
     def __init__(self, client: FastRedlock) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Thief(threading.Thread):
 def test_held_while_all_masters_restart_one_after_the_other(
     masters: Masters, connected: MakeClient, raw: Raw, way: str
 ) -> None:
-    """Each has forgotten the key; nobody else gets the lock at any time."""
+    """Each has forgotten the key; no other client gets the lock at any time."""
     servers = raw(masters)
     clock = Jumping()
     holder = connected(masters, ttl=TTL, max_ttl=TTL, clock=clock)
@@ -112,7 +112,7 @@ def test_many_at_once(masters: Masters, plain: MakePlain, raw: Raw, refill: bool
     locks = c.acquire_many([f"r{n}" for n in range(50)])
     wipe(servers[1])
     wipe(servers[3])
-    for _ in range(8):  # by then also those that no extension waited for are heard
+    for _ in range(8):  # by then the replies that no extension waited for are read, too
         assert c.extend_many(locks) == [True] * 50
     if refill:
         eventually(lambda: [s.dbsize() for s in servers] == [50] * 5, "all are where they were")
@@ -159,7 +159,7 @@ def test_a_foreign_key_is_left_alone(masters: Masters, connected: MakeClient, ra
 def test_a_master_whose_marker_refuses_is_filled_up_all_the_same(
     masters: Masters, connected: MakeClient, raw: Raw
 ) -> None:
-    """It casts no vote for anybody; the key only keeps others out once it does."""
+    """It casts no vote for any client; the key excludes other clients only once it votes."""
     servers = raw(masters)
     c = connected(masters, ttl=TTL, max_ttl=TTL, restart_guard="marker", assume_fresh=True)
     lock = c.lock("r", max_extensions=None)

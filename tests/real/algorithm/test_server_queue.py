@@ -1,4 +1,4 @@
-"""A client that is closed while it waits: nobody else has to wait for the places that it kept."""
+"""A client that is closed while it waits: no other client has to wait for the places that it kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [
 
 @pytest.fixture
 def lasting_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No place of a test goes away by itself while anybody waits for that."""
+    """No place of a test expires while a client waits for it."""
     monkeypatch.setattr(fair, "ENTRY_TTL", TTL)
     monkeypatch.setattr(rwlock, "INTENT", TTL)
 

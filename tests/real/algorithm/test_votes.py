@@ -1,7 +1,7 @@
 """A vote that counts is never taken back, and never shortened: whatever old connections deliver, and when.
 
 PROTOCOLS: "A vote counts only while nothing that we sent, and that may still be executed, can take it back or
-shorten it." Here the first of three masters is behind a proxy. The client hears nothing from it any more,
+shorten it." Here the first of three masters is behind a proxy. The client gets no reply from it any more,
 gives the connection up and makes another. What it wrote to the first one arrives last.
 """
 
@@ -194,7 +194,7 @@ def test_a_held_lock_is_extended_where_memory_is_full(
 
 @pytest.mark.parametrize("kind", ["plain", "multilock"])
 def test_confirm_asks_the_masters(kind: str, masters: Masters, connected: MakeClient, raw: Raw) -> None:
-    """Less is asked for than is left. Catches: a lock that is said to be held though its keys are gone."""
+    """Less is asked for than is left. Catches: a lock that counts as held though its keys are deleted."""
     a = connected(masters)
     lock = KINDS[kind](a, 60.0)
     assert lock.acquire()

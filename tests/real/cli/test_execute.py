@@ -19,7 +19,7 @@ from redlock_fast.embedded import Masters
 
 Raw = Callable[[Masters], list[redis.Redis]]
 
-#: Says its number, and goes on until it is told to end; then it says so.
+#: Prints its process id, and goes on until a signal ends it; then it prints "ended".
 OBEYS = "trap 'echo ended; exit 5' TERM INT HUP; echo $$; while :; do sleep 0.02; done"
 #: Goes on even then.
 IGNORES = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.02; done"
@@ -284,7 +284,7 @@ def test_what_the_command_has_started_ends_with_it(once: Command, valkey: Master
 
 
 def test_masters_die(command: Command, valkey: Masters) -> None:
-    """The lease ends, and with it the command: before anybody else can have the lock."""
+    """The lease ends, and with it the command: before any other client can have the lock."""
     with running(command.start("exec", "job", *SHORT, *sh(OBEYS))) as process:
         first_line(process)
         for number in (0, 2, 4):

@@ -30,7 +30,7 @@ MOST_KIB = 400 << 10
 PAGE = b"*2\r\n" + bulk(b"7")
 
 
-#: To SCAN, each with what is said of that master.
+#: Replies to SCAN, each with the error text for that master.
 SCANS: dict[str, tuple[Attack, str]] = {
     "huge array": (endless(b"$1\r\nx\r\n", b"*2\r\n$1\r\n7\r\n*2147483647\r\n"), "unexpected reply"),
     "wide array": (endless(b":1\r\n", b"*100000\r\n"), "unexpected reply"),

@@ -15,7 +15,7 @@ from support.waiting import DEADLINE, eventually
 
 from redlock_fast.embedded import Masters
 
-#: Says its number and its fencing token, and goes on until it is told to end.
+#: Prints its process id and its fencing token, and goes on until a signal ends it.
 OBEYS = "trap 'echo ended; exit 5' TERM INT; echo $$ $REDLOCK_FAST_TOKEN; while :; do sleep 0.02; done"
 IGNORES = "trap '' TERM; echo $$ $REDLOCK_FAST_TOKEN; while :; do sleep 0.02; done"
 SHORT = ("--ttl", "3", "--grace", "0.3")

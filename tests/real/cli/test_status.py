@@ -66,7 +66,7 @@ def test_status_without_a_minority(valkey: Masters) -> None:
 
 
 def test_status_without_a_quorum(valkey: Masters, raw: Raw) -> None:
-    """Two are down, and one is there but takes no lock: only who tries knows."""
+    """Two are down, and one answers but takes no lock: only an acquire shows that."""
     valkey[0].kill()
     valkey[1].kill()
     node = raw(valkey)[2]
@@ -217,7 +217,7 @@ def test_locks_where_masters_are_down(valkey: Masters) -> None:
 
 @pytest.mark.parametrize("down", [3, 5])
 def test_locks_without_a_quorum(valkey: Masters, down: int) -> None:
-    """Catches: "nothing is held", which no master has said."""
+    """Catches: "nothing is held", without a reply of any master."""
     for master in valkey[:down]:
         master.kill()
     code, out, err = Command(valkey).run("locks")

@@ -78,7 +78,7 @@ async def test_aioredlock(valkey: Masters, options: Options) -> None:
 
 @on_loops
 async def test_aioredlock_extends_what_has_no_timeout(valkey: Masters, options: Options) -> None:
-    """As long as it is held, though nobody else has the object; destroy releases it."""
+    """As long as it is held, although nothing else refers to the object; destroy releases it."""
     manager = Aioredlock(valkey.urls, internal_lock_timeout=1.0, **options)
     await manager.lock("leader")
     (lock,) = await manager.get_active_locks()
@@ -114,7 +114,7 @@ async def test_aioredlock_hands_a_lock_over(valkey: Masters, options: Options) -
 
 @on_loops
 async def test_aioredlock_never_acquires_anew(valkey: Masters, options: Options, raw: Raw) -> None:
-    """What was lost is lost: the original's extend takes it back from whoever has it now."""
+    """What was lost is lost: the original's extend takes it back from its new holder."""
     manager = Aioredlock(valkey.urls, **options)
     lock = await manager.lock("r", lock_timeout=60)
     forget(valkey)

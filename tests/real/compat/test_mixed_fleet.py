@@ -59,7 +59,7 @@ def test_its_release_is_told(
     raw: Callable[[Masters], list[redis.Redis]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who waits here for a lock of redlock-py does not look by itself before the test has failed."""
+    """A client that waits here for a lock of redlock-py does not poll before the test has failed."""
     monkeypatch.setattr("redlock_fast.algorithm.attempts.REARM", 10 * DEADLINE)
     ours, nodes = connected(masters), raw(masters)
     theirs = peer.lock("r", int(TTL * 1000))

@@ -1,4 +1,4 @@
-"""Drop-ins and their originals: they exclude each other, whoever comes first. And what all drop-ins share."""
+"""Drop-ins and their originals: they exclude each other, in either order. And what all drop-ins share."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ PEERS: dict[str, tuple[Take, str]] = {
 @pytest.mark.usefixtures("all_masters")
 @pytest.mark.parametrize("peer", PEERS)
 def test_both_exclude_each_other(masters: Masters, options: dict[str, Any], raw: Raw, peer: str) -> None:
-    """With the commands that the originals send: the same keys, and tokens that anybody can read."""
+    """With the commands that the originals send: the same keys, and tokens that any client can read."""
     take, pattern = PEERS[peer]
     original, key = PeerLibrary(raw(masters)), pattern.format("shared")
     assert original.lock(key, "theirs") == 5
@@ -276,7 +276,7 @@ def test_a_lock_outlives_its_process(valkey: Masters, engine_name: str, raw: Raw
 
 
 def test_a_lease_longer_than_the_fleet_promises_is_refused(valkey: Masters, options: dict[str, Any]) -> None:
-    """The default is what other libraries ask for by default; more has to be said, to all."""
+    """The default is what other libraries ask for by default; a longer one must be set, in all clients."""
     locks = redlock_py_.Redlock(ports(valkey), **options)
     with pytest.raises(ConfigError, match="max_ttl"):
         locks.lock("r", 600_000)

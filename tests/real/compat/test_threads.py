@@ -22,12 +22,12 @@ pytestmark = pytest.mark.usefixtures("all_masters")
 Raw = Callable[[Masters], list[redis.Redis]]
 Options = dict[str, Any]
 
-#: Where nobody listens.
+#: Addresses without a server.
 DEAD = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
 
 
 def forget(masters: Masters) -> None:
-    """All leases end now, as far as the masters know."""
+    """End all leases on the masters now."""
     for master in masters:
         wipe(master)
 
@@ -377,7 +377,7 @@ def test_pottery_synchronize(valkey: Masters, options: Options) -> None:
 
 
 def test_one_object_among_threads_is_a_lock_among_them(valkey: Masters, options: Options) -> None:
-    """As a threading.Lock would be: whoever comes second waits; no token is overwritten."""
+    """As a threading.Lock would be: the second thread waits; no token is overwritten."""
     lock = printer(valkey, options, auto_release_time=60)
     assert lock.acquire()
     waiting = start(lock.acquire)
@@ -401,7 +401,7 @@ def library(request: pytest.FixtureRequest) -> Any:
 def test_lock_class(valkey: Masters, options: Options, library: Any) -> None:
     kind = redis_py.lock_class(valkey.urls, **options)
     errors = library.exceptions
-    with getattr(library, library.__name__.title())(port=1) as client:  # nobody listens, and nobody asks
+    with getattr(library, library.__name__.title())(port=1) as client:  # no server, and no request
         lock = client.lock("r", timeout=60, lock_class=kind)
         other = client.lock("r", timeout=60, blocking_timeout=0, lock_class=kind)
         for nothing in (lock.release, lock.reacquire, lambda: lock.extend(1)):
@@ -520,7 +520,7 @@ def test_lock_class_extends_by_what_is_added(valkey: Masters, options: Options, 
 
 
 def test_lock_class_without_a_timeout_lasts(valkey: Masters, options: Options) -> None:
-    """For as long as it is held: extended meanwhile, and gone with its process."""
+    """For as long as it is held: it is extended, and it ends with its process."""
     kind = redis_py.lock_class(valkey.urls, ttl=1.0, **options)
     lock = kind(redis.Redis, "r")
     with lock:

@@ -77,11 +77,11 @@ def test_what_was_locked_is_locked_after_a_crash_of_all(these: Deployed) -> None
         assert lock.release()
 
 
-# --- who may do what ----------------------------------------------------------------------------------
+# --- permissions of each user -------------------------------------------------------------------------
 
 
 def adopt_lock(make: Callable[[], Any], asked: Callable[[], int]) -> None:
-    """One holds it, another waits until it is told that it is free."""
+    """One holds it, another waits until a push reports that it is free."""
     holder, waiter = make(), make()
     assert holder.acquire()
     before = asked()
@@ -107,7 +107,7 @@ def use_everything(client: FastRedlock, admin: list[redis.Redis]) -> None:
     adopt_lock(lambda: client.rwlock("both").write(), asked)
     with client.lock("fenced", fencing=True):
         pass
-    admin[0].delete("{fenced}:f")  # its counter begins anew, far above the others, which are lifted
+    admin[0].delete("{fenced}:f")  # its counter starts again, far above the others, which are raised
     with client.lock("fenced", fencing=True) as lock:
         lock.extend()
     with client.rwlock("both").read() as reader:
@@ -263,7 +263,7 @@ def health_checks() -> dict[str, list[str]]:
 
 @pytest.mark.skipif(shutil.which("redis-cli") is None, reason="no redis-cli on PATH")
 def test_health_checks(these: Deployed, tmp_path: Path) -> None:
-    """Those that end a container are content with any answer, the others with a master that can be used."""
+    """Liveness probes accept any reply; the other probes need a usable master."""
     secrets = tmp_path / "secrets"
     secrets.mkdir()
     stand_in = tmp_path / "valkey-cli"

@@ -19,7 +19,7 @@ from support.waiting import DEADLINE, eventually
 from redlock_fast import FastRedlock
 from redlock_fast.embedded import Masters
 
-#: Seconds. Nobody is refused because the machine is busy, and who is to be refused does not wait for long.
+#: Seconds. No request fails because the machine is busy, and one that must be refused does not wait long.
 PATIENT, IMPATIENT = "60", "0.2"
 PASSWORD = "p@ss/word"
 
@@ -31,7 +31,7 @@ def database(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def masters() -> Iterator[Masters]:
-    """Of its own: one of them will die."""
+    """Masters of this test: one of them is killed."""
     with Masters(5, options=("--requirepass", PASSWORD)) as masters:
         yield masters
 

@@ -82,7 +82,7 @@ def check(numbers: dict[str, Any]) -> None:
 
 
 def check_errors(numbers: dict[str, Any], error: str = "") -> None:
-    """``error`` was wrong with each hostile master at some time; a busy machine may fail to dial it later."""
+    """``error`` was the fault of each hostile master once; a busy machine may fail to connect to it later."""
     check(numbers)
     assert all(any(error in one for one in found) for found in numbers["errors"].values()), numbers
 

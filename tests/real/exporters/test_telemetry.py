@@ -1,4 +1,4 @@
-"""Metrics and spans with real masters: each moves when it should, and costs nobody his client."""
+"""Metrics and spans with real masters: each moves when it should, and none breaks a client."""
 
 from __future__ import annotations
 
@@ -437,7 +437,7 @@ def test_span_of_what_was_slow(
 
 
 def test_trace_that_is_not_sampled(valkey: Masters, plain: Callable[..., Plain]) -> None:
-    """Catches: a sampler that is asked, and a span that is made, for what nobody will see."""
+    """Catches: a sampler that is asked, and a span that is made, for an unsampled trace."""
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler
     from opentelemetry.trace import get_tracer

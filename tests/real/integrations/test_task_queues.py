@@ -76,12 +76,12 @@ class Queue:
         return process
 
     def events(self) -> list[tuple[str, str]]:
-        """All so far: the worker, and what it said."""
+        """All so far: the worker, and the text of the event."""
         lines: Any = self._redis.lrange("events", 0, -1)
         return [(worker, said) for worker, _, said in (line.partition(" ") for line in lines)]
 
     def said(self, *words: str) -> list[str]:
-        """The workers that said it, in their order."""
+        """The workers of the events with this text, in their order."""
         return [worker for worker, said in self.events() if said in words]
 
     def senders(self) -> list[str]:

@@ -216,7 +216,7 @@ def fail() -> None:
 
 
 def waits(nodes: list[redis.Redis]) -> bool:
-    """Whether somebody is in the middle of waiting: since the last CONFIG RESETSTAT, a quorum was watched."""
+    """Whether a client waits: since the last CONFIG RESETSTAT, a quorum was watched."""
     return sum(map(bool, calls(nodes, *CACHING))) >= 3
 
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("all_masters")
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody loses his place because the machine is busy."""
+    """No client loses its place because the machine is busy."""
     monkeypatch.setattr(fair, "ENTRY_TTL", 60.0)
 
 
@@ -44,7 +44,7 @@ def wait(request: pytest.FixtureRequest) -> str:
 
 
 def queue(node: redis.Redis, name: str = "r") -> list[bytes]:
-    """Whose places there are, the first first."""
+    """The tokens in the queue, in order."""
     return node.zrange(f"{{{name}}}:q", 0, -1)
 
 
@@ -88,7 +88,7 @@ def next_in_line(nodes: list[redis.Redis], mine: bytes) -> bytes:
 def test_twelve_clients_have_equal_shares_in_the_order_of_the_queue(
     masters: Masters, connected: MakeClient, raw: Raw, wait: str
 ) -> None:
-    """Each holder waits for all others to be in the queue, which then says who is next."""
+    """Each holder waits for all others to be in the queue, which then shows the next holder."""
     nodes = raw(masters)
     clients = [connected(masters, wait=wait) for _ in range(CLIENTS)]
     grants = [0] * CLIENTS
@@ -163,7 +163,7 @@ def test_plain_locks_exclude_it_and_it_excludes_them(masters: Masters, connected
 def test_who_comes_later_does_not_get_in_by_a_try(
     masters: Masters, connected: MakeClient, raw: Raw
 ) -> None:
-    """The lock is free for a moment, and yet it is somebody's turn."""
+    """The lock is free for a moment, but it is another client's turn."""
     nodes, c = raw(masters), connected(masters)
     for node in nodes:
         node.zadd("{r}:q", {b"first": 1})

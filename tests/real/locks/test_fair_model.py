@@ -66,7 +66,7 @@ class Model(RuleBasedStateMachine):
         return [sum(one != mine for one in node.zrange("{r}:q", 0, -1)) for node in self.nodes]
 
     def settle(self) -> None:
-        """Those who wait are where the model has them, and nobody else."""
+        """The queue has the waiters of the model, in its order, and no others."""
         try:
             eventually(lambda: self.in_queue() == [len(self.queue)] * 3, f"{self.queue} wait")
         except AssertionError:
@@ -159,7 +159,7 @@ class Model(RuleBasedStateMachine):
 
 @pytest.fixture
 def nobody() -> Any:
-    """A port that nobody listens on."""
+    """A port without a server."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Fencing tokens over real masters: always rising, whoever holds, whatever the counters were."""
+"""Fencing tokens over real masters: always rising, for any holder and any counters."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_counters_that_differ(masters: Masters, plain: MakePlain, raw: Raw, deci
 
 @pytest.mark.usefixtures("all_masters")
 def test_a_master_that_is_behind_is_lifted_by_the_way(masters: Masters, plain: MakePlain, raw: Raw) -> None:
-    """A quorum agrees, so nobody waits for the others; the next time all agree."""
+    """A quorum agrees, so the grant does not wait for the others; the next time all agree."""
     nodes = raw(masters)
     first = time.time_ns() // 1000 + 3600_000_000
     for node, count in zip(nodes, (70, 90, 90, 90, 80), strict=True):
@@ -216,7 +216,7 @@ class Account:
         self.db.execute("INSERT INTO account VALUES (1, '', 0)")
 
     def write(self, owner: str, token: int) -> bool:
-        """False: somebody with a later token has been here."""
+        """False: a write with a later token came before."""
         done = self.db.execute(
             "UPDATE account SET owner = ?, fence = ? WHERE id = 1 AND fence <= ?", (owner, token, token)
         )

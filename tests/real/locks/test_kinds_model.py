@@ -68,7 +68,7 @@ class Model(RuleBasedStateMachine):
         raise NotImplementedError
 
     def has(self, node: Any, lock: Any) -> bool:
-        """Whether this master knows that it is held."""
+        """Whether this master has the lock."""
         raise NotImplementedError
 
     def can_fail(self, lock: Any, deaf: tuple[int, ...]) -> bool:

@@ -33,7 +33,7 @@ HUNG = 0.3
 
 
 class Diary:
-    """The callbacks of candidates, which write down what they are told."""
+    """The callbacks of candidates, which record their calls."""
 
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []

@@ -1,7 +1,7 @@
 """What clients and locks took, they give back: threads, descriptors, memory, keys on the masters.
 
 Measured in processes of their own, where nothing else takes and gives. They have one arena of malloc: what
-the arenas of threads that dial keep for themselves is no leak.
+the arenas of threads that connect keep for themselves is no leak.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def measure(valkey: Masters, engine_name: str) -> Measure:
 
 @pytest.mark.parametrize("mode", ["closed", "dropped"])
 def test_clients_come_and_go(measure: Measure, mode: str) -> None:
-    """Catches: a connector that keeps its client alive, a socket that nobody closes, an engine that is not
+    """Catches: a connector that keeps its client alive, a socket that is not closed, an engine that is not
     freed (its buffers alone are more than the memory allowed here).
     """
     numbers = measure(mode, amount(60, 120))

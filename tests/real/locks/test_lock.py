@@ -1,4 +1,4 @@
-"""The lock on real masters, with both clients: what callers are told, and what is on the masters then."""
+"""The lock on real masters, with both clients: what callers get, and what is on the masters then."""
 
 from __future__ import annotations
 
@@ -467,7 +467,7 @@ def test_acquiring_that_took_longer_than_the_lease_fails(
 ) -> None:
     clock, nodes = Clock(), raw(masters)
     one = connected(masters, clock=clock)
-    with pytest.raises(QuorumUnavailable, match="too late"):  # nobody else holds it: False would say so
+    with pytest.raises(QuorumUnavailable, match="too late"):  # not held: False would mean that
         acquire_while_time_jumps(masters, one, clock, nodes, 9.9)
     assert one.stats().unavailable == 1
     until_empty(nodes)
@@ -531,7 +531,7 @@ def test_extend_after_the_lease_ended_asks_nobody(masters: Masters, connected: M
 def test_extend_of_an_expired_key_does_not_make_it_anew(
     masters: Masters, connected: MakeClient, raw: Raw
 ) -> None:
-    # Its clock stands still, so that only the masters know.
+    # Its clock stands still: only the masters see the end.
     nodes = raw(masters)
     lock = held(connected(masters, clock=Clock()), ttl=0.2)
     until_empty(nodes)
@@ -730,7 +730,7 @@ def test_locked_is_asked_of_the_masters(masters: Masters, connected: MakeClient,
     assert connected(masters).locked("r") is True
     assert lock.release()
     occupy(nodes[:2], "r")
-    assert client.locked("r") is False  # a minority locks nobody out
+    assert client.locked("r") is False  # a minority excludes no client
     occupy(nodes[:3], "r")
     assert client.locked("r") is True
     with paused(0, 1, of=masters):

@@ -1,4 +1,4 @@
-"""Batches: what callers are told of each resource, and what is on the masters then.
+"""Batches: what callers get for each resource, and what is on the masters then.
 
 Each test runs with the client for threads and with that for asyncio.
 """

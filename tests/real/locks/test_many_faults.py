@@ -301,7 +301,7 @@ def test_inconclusive_extension_keeps_the_old_deadline(masters: Masters, plain: 
 @pytest.mark.parametrize("use", ["acquire", "release", "extend"])
 def test_interrupts_leave_nothing(valkey: Masters, raw: Raw, engine_name: str, use: str) -> None:
     """At any instruction of a batch. Catches: tokens that are on their way, or were granted, and that
-    nobody knows of.
+    no client knows of.
     """
     occupy(raw(valkey), *names(5, "held"))
     setting = {"urls": valkey.urls, "engine": engine_name, "use": use, "count": 300, "seed": os.getpid()}

@@ -147,7 +147,7 @@ def test_scripts_that_a_master_forgot(masters: Masters, connected: MakeClient, r
 
 
 def test_masters_with_a_marker(masters: Masters, connected: MakeClient, raw: Raw) -> None:
-    """One whose marker is gone may have forgotten locks: it has no vote here either."""
+    """A master without its marker may have forgotten locks: it has no vote here either."""
     c, nodes = connected(masters, restart_guard="marker", assume_fresh=True), raw(masters)
     with c.multilock(["a", "b"], TTL) as lock:
         lock.extend()

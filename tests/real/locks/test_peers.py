@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("all_masters")
 MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
 
-#: No key of these tests goes away by itself while anybody waits for that.
+#: No key of these tests expires while a client waits for it.
 TTL = 60.0
 #: Seconds; long past what is immediate, long before any time limit that these tests set.
 SOON = 10.0
@@ -316,7 +316,7 @@ def test_10_extend_never_acquires_anew(masters: Masters, connected: MakeClient, 
         "the old owner's keys are gone, the next owner's are not",
     )
     assert other.release()
-    # The same where the masters lost the key before its time, and nobody else came.
+    # The same where the masters lost the key before its time, and no other client came.
     long = c.lock("lost", TTL / 2)
     assert long.acquire()
     for server in servers:
@@ -350,7 +350,7 @@ def test_11_fractions_of_a_second_are_waited(valkey: Masters, client: MakeClient
 
 
 def test_12_tokens_come_from_no_seed(valkey: Masters, client: MakeClient) -> None:
-    """Workers that seed `random` alike share no token, so a stale release frees nobody's lock."""
+    """Workers that seed `random` alike share no token, so a stale release frees no other lock."""
     tokens = []
     first, second = client(valkey), client(valkey)
     for c in (first, second):
@@ -428,7 +428,7 @@ def test_15_a_failing_extend_keeps_what_is_ours(masters: Masters, connected: Mak
 def test_16_an_even_tie_is_resolved(
     masters: Masters, client: MakeClient, connected: MakeClient, raw: Raw, size: int
 ) -> None:
-    """Half of the masters each: nobody wins, everybody notices at once, and gives the votes back."""
+    """Half of the masters each: no client wins, each notices at once, and gives the votes back."""
     c, servers = connected(masters.urls[:size], node_timeout=60.0), raw(masters)
     for server in servers[: size // 2]:
         server.set("tie", b"foreign")
@@ -504,7 +504,7 @@ def test_18_a_lost_lock_is_told(masters: Masters, connected: MakeClient) -> None
 def test_19_replies_mean_the_same_whatever_they_are_decoded_to(
     masters: Masters, client: MakeClient, connected: MakeClient, protocol: int
 ) -> None:
-    """Settings taken from clients that decode, for either protocol: no, yes, and gone stay what they are."""
+    """Settings of clients that decode, for either protocol: refused, granted and lost stay the same."""
     servers = [redis.Redis.from_url(url, decode_responses=True, protocol=protocol) for url in masters.urls]
     c, other = connected(servers), client(masters)
     lock = c.lock("decoded", TTL / 2)

@@ -1,4 +1,4 @@
-"""Waiting for a lock without asking: masters tell when it is free."""
+"""Waiting for a lock without polling: the masters push when it is free."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COMPARE_AND_DELETE = "if redis.call('get',KEYS[1])==ARGV[1] then redis.call('del
 
 @pytest.fixture
 def only_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits does not look by itself before the test has failed."""
+    """A waiting client does not poll before the test has failed."""
     monkeypatch.setattr("redlock_fast.algorithm.attempts.REARM", 10 * DEADLINE)
 
 
@@ -52,19 +52,19 @@ def free_again(valkey: Masters, raw: Raw) -> Iterator[list[redis.Redis]]:
 
 
 def watched(nodes: list[redis.Redis]) -> list[int]:
-    """How many keys each master has promised to tell of."""
+    """The number of keys that each master tracks for its clients."""
     return [int(node.info("stats")["tracking_total_keys"]) for node in nodes]
 
 
 def wait_for(c: Any, nodes: list[redis.Redis], key: str = "r") -> Any:
-    """A thread that acquires ``key``, and now waits to be told by all masters."""
+    """A thread that acquires ``key``, and now waits for a push of any master."""
     waiting = start(lambda: c.acquire(key, TTL))
     eventually(lambda: all(watched(nodes)) or waiting.done(), "it waits")
     assert not waiting.done()
     return waiting
 
 
-# --- told by whom, and of what ------------------------------------------------------------------------
+# --- which pushes wake a waiting client ---------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("only_told", "all_masters")
@@ -110,7 +110,7 @@ def test_whoever_released_it(masters: Masters, connected: MakeClient, raw: Raw, 
 
 @pytest.mark.usefixtures("only_told", "all_masters")
 def test_a_holder_that_dies(plain: MakePlain, masters: Masters, raw: Raw) -> None:
-    """Nobody tells of that, in time: it is known when its lease ends on a quorum."""
+    """No push reports that in time: it is known when its lease ends on a quorum."""
     c, nodes = plain(masters).at_full_strength(), raw(masters)
     for number, node in enumerate(nodes):
         node.set("r", SOMEBODY, px=600_000 if number > 2 else 300 + 100 * number)
@@ -122,7 +122,7 @@ def test_a_holder_that_dies(plain: MakePlain, masters: Masters, raw: Raw) -> Non
 
 @pytest.mark.usefixtures("only_told", "all_masters")
 def test_an_extension_is_no_release(masters: Masters, connected: MakeClient, raw: Raw) -> None:
-    """It is told of, too: who waits looks, and waits on."""
+    """A push reports it, too: the waiting client asks, and waits on."""
     nodes = raw(masters)
     held = connected(masters, decide="all").acquire("r", TTL / 2)
     assert held
@@ -136,12 +136,12 @@ def test_an_extension_is_no_release(masters: Masters, connected: MakeClient, raw
     assert waiting.result(DEADLINE).release()
 
 
-# --- masters that cannot tell, or not any more ------------------------------------------------------
+# --- masters that cannot push, or not any more -----------------------------------------------------
 
 
 @pytest.mark.usefixtures("only_told")
 def test_connections_that_were_lost_meanwhile(plain: MakePlain, masters: Masters, raw: Raw) -> None:
-    """The new ones know of no watch. Catches: a client that waits for pushes that nobody owes it."""
+    """The new connections have no watch. Catches: a client that waits for pushes that no master owes it."""
     c, nodes = plain(masters).at_full_strength(), raw(masters)
     occupy(nodes, "r")
     waiting = start(lambda: c.acquire("r", TTL))
@@ -204,7 +204,7 @@ def test_push_or_nothing(valkey: Masters, plain: MakePlain, free_again: list[red
 
 
 def test_push_and_poll_where_masters_can(plain: MakePlain, valkey: Masters, raw: Raw) -> None:
-    """Those that poll are no burden for masters' memory."""
+    """Clients that poll take no memory on the masters."""
     nodes = raw(valkey)
     for wait, watches in (("push", True), ("poll", False)):
         c = plain(valkey, wait=wait).at_full_strength()
@@ -224,7 +224,7 @@ def test_push_and_poll_where_masters_can(plain: MakePlain, valkey: Masters, raw:
         FastRedlock(valkey.urls, wait="pull")
 
 
-# --- the line --------------------------------------------------------------------------------------
+# --- the local queue -------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("only_told")
@@ -260,7 +260,7 @@ def test_one_of_a_client_asks_and_all_are_served_in_turn(
 
 @pytest.mark.usefixtures("only_told")
 def test_who_gives_up_leaves_the_line(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
-    """The first, the last and one between them; and who is next is told so."""
+    """The first, the last and one between them; and the next waiter is woken."""
     nodes, c = raw(valkey), connected(valkey)
     occupy(nodes, "r")
     timeouts = [0.3, -1.0, 0.2, -1.0, 0.1]
@@ -373,7 +373,7 @@ async def test_five_thousand_waits_leave_nothing(valkey: Masters, aclient: MakeA
 
 
 def test_interrupted_while_it_waits(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
-    """KeyboardInterrupt in the main thread, which waits as the first of the line."""
+    """KeyboardInterrupt in the main thread, which waits as the first of the queue."""
     import signal
 
     nodes, c = raw(valkey), connected(valkey)

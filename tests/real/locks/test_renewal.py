@@ -1,4 +1,4 @@
-"""Auto-extended locks on real masters, with both clients: what keeps them, what ends them, what is told.
+"""Auto-extended locks on real masters, with both clients: what keeps them, what ends them, what is reported.
 
 Leases are so long that no busy machine loses one; a clock that the test puts forward makes them due, and ends
 them.

@@ -14,12 +14,12 @@ from support.waiting import DEADLINE
 from redlock_fast import LockLost, QuorumUnavailable, RLock
 from redlock_fast.embedded import Masters
 
-#: The calling thread, somebody in the same client, and somebody in another one.
+#: The calling thread, a named owner in the same client, and one in another client.
 OWNERS = st.sampled_from(["thread", "named", "other"])
 
 
 class Model(UnreliableModel):
-    """``depth`` of each owner; ``lost``: who has levels to leave of a lock that is lost."""
+    """``depth`` of each owner; ``lost``: the owners that have levels to leave of a lost lock."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Read-write locks on real masters: who is let in, who goes first, and what is left."""
+"""Read-write locks on real masters: which requests are granted, in which order, and what is left."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def waits(nodes: list[redis.Redis], count: int = 1) -> None:
     eventually(lambda: waiting_writers(nodes, "r") == [count] * len(nodes), "the writer waits everywhere")
 
 
-# --- who is let in ----------------------------------------------------------------------------------
+# --- which requests are granted ---------------------------------------------------------------------
 
 
 def test_readers_of_one_client_wait_in_one_queue_and_enter_together(
@@ -168,7 +168,7 @@ def test_who_comes_after_a_waiting_writer_goes_after_it(
 def test_waiting_needs_no_polling(
     masters: Masters, connected: MakeClient, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pauses would outlast the test: pushes and the ends of leases wake whoever waits."""
+    """Pauses would outlast the test: pushes and the ends of leases wake each waiter."""
     monkeypatch.setattr("redlock_fast.algorithm.attempts.REARM", TTL)
     nodes = raw(masters)
     c = connected(masters, ttl=TTL, wait="push", retry=Retry(min_delay=TTL, max_delay=TTL))
@@ -188,7 +188,7 @@ def test_waiting_needs_no_polling(
     assert dying.write().acquire(timeout=DEADLINE)
 
 
-# --- who dies ---------------------------------------------------------------------------------------
+# --- processes that die -----------------------------------------------------------------------------
 
 
 def test_what_the_dead_leave_expires(masters: Masters, plain: MakePlain, raw: Raw) -> None:
@@ -226,7 +226,7 @@ def test_what_the_dead_leave_expires(masters: Masters, plain: MakePlain, raw: Ra
 def test_places_and_leases_end_by_themselves(
     masters: Masters, connected: MakeClient, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a client that dies: nobody gives back what it had."""
+    """Of a client that dies: what it had is not released."""
     nodes, c = raw(masters), connected(masters, ttl=2.0)
     monkeypatch.setattr(c.policy.server_entries, "close", list)
     assert c.rwlock("r").read().acquire()
@@ -299,7 +299,7 @@ def test_no_writer_gets_in_between(masters: Masters, connected: MakeClient, raw:
 
 
 def test_masters_that_do_not_answer_a_downgrade(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
-    """They follow when they can; who asked is a reader meanwhile, as long as it was the writer."""
+    """They follow when they can; until then the caller is a reader, for as long as it was the writer."""
     nodes, c = raw(valkey), connected(valkey, ttl=TTL, node_timeout=0.5)
     rw = c.rwlock("r")
     lock = rw.write()
@@ -461,7 +461,7 @@ def test_a_late_downgrade_shortens_nothing(masters: Masters, connected: MakeClie
 
 
 def test_an_end_is_an_end(masters: Masters, connected: MakeClient, raw: Raw) -> None:
-    """A reader whose time is over is none, though nobody has looked since."""
+    """A reader whose time is over is none, although no client has asked since."""
     nodes, c = raw(masters), connected(masters, ttl=TTL)
     reader, token = claim_of(c.rwlock("r").read()), b"r" * 20
     assert values(c, reader.acquire_request(token, b"60000", EVERYONE)) == [(1,) * 5]

@@ -122,7 +122,7 @@ def test_many_contenders(masters: Masters, connected: MakeClient) -> None:
 def test_waiting_needs_no_polling(
     masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pauses would outlast the test: pushes and the ends of leases wake whoever waits."""
+    """Pauses would outlast the test: pushes and the ends of leases wake each waiter."""
     monkeypatch.setattr("redlock_fast.algorithm.attempts.REARM", TTL)
     c = connected(masters, ttl=TTL, wait="push", retry=Retry(min_delay=TTL, max_delay=TTL))
     locks = [c.semaphore("s", 3) for _ in range(3)]

@@ -48,7 +48,7 @@ def test_what_is_held_is_released(masters: Masters, engine_name: str, how: str) 
 
 
 def test_a_stopped_master_does_not_hold_it_up(valkey: Masters, engine_name: str) -> None:
-    """What it is sent is executed when it goes on, though nobody is left."""
+    """It executes what it was sent when it goes on, although the process has ended."""
     assert end(valkey, "end", engine_name, meanwhile=valkey[4].pause) == 24
     assert [int(master.ask("DBSIZE")[1:]) for master in valkey[:4]] == [0] * 4
     valkey[4].resume()

@@ -104,7 +104,7 @@ MOVES = [(0, 1), (2, 3), (4, 0), (1, 2), (3, 4), (0, 2)]
 def test_faults_that_move_fail_no_acquire(
     valkey: Masters, plain: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches: masters that were well again, and that nobody had connected when the next ones failed."""
+    """Catches: healthy masters that were not yet connected again when the next ones failed."""
     monkeypatch.setattr("redlock_fast.algorithm.attempts.BLIP", DEADLINE)
     with ExitStack() as stack:
         proxies = [stack.enter_context(Faulty(master.port)) for master in valkey]
@@ -189,7 +189,7 @@ def until_connected(one: FastRedlock, connections: int) -> None:
 def test_a_master_is_tried_again_where_memory_is_short(
     where: str, valkey: Masters, client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches: a master that is being dialled for ever, by nobody."""
+    """Catches: a master that is being connected for ever, without a thread that does it."""
     failed: list[object] = []
     begin, connect = threading.Thread.start, _connector.connect
 

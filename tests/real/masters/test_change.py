@@ -195,7 +195,7 @@ def test_a_waiter_is_notified_by_masters_of_both_lists(
 
 
 def tracked(node: redis.Redis) -> int:
-    """How many keys a master has promised to tell of."""
+    """The number of keys that a master tracks for its clients."""
     return int(node.info("stats")["tracking_total_keys"])
 
 

@@ -1,4 +1,4 @@
-"""Masters as people have them: who asks for credentials, for the client's certificate; a Cluster's node."""
+"""Masters that ask for credentials or for the client's certificate; a node of a Cluster."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Rotating(redis.CredentialProvider):
 
 
 def test_each_connection_asks_for_credentials(client: MakeClient) -> None:
-    """A password is changed and connections are cut: the next one has the new, and nobody noticed."""
+    """A password is changed and connections are cut: the next one has the new, and no call fails."""
     with Masters(3) as masters:
         for master in masters:
             assert master.ask("ACL SETUSER locker on >first ~* &* +@all") == "+OK"
@@ -79,7 +79,7 @@ def test_each_connection_asks_for_credentials(client: MakeClient) -> None:
 
 @pytest.fixture(scope="module")
 def wary(authority: Certificates, tls_server: str) -> Iterator[Masters]:
-    """Masters that talk TLS only, and only to who has a certificate of the authority."""
+    """Masters that talk TLS only, and only to clients with a certificate of the authority."""
     options = ["--port", "0", "--tls-port", "{port}", "--tls-auth-clients", "yes"]
     for kind, file in (("cert", "server.crt"), ("key", "server.key"), ("ca-cert", "ca.crt")):
         options += [f"--tls-{kind}-file", authority.path(file)]

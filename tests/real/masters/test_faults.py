@@ -1,4 +1,4 @@
-"""Masters that are late, hung, killed and cut off: a minority of them is not noticed, a majority is told,
+"""Masters that are late, hung, killed and cut off: a minority of them is not noticed, a majority is an error,
 and nothing of ours stays behind.
 """
 
@@ -35,7 +35,7 @@ Raw = Callable[[Masters], list[redis.Redis]]
 
 #: The times of a service that is not patient: the library's defaults.
 QUICK: dict[str, Any] = {"node_timeout": 0.05, "connect_timeout": 1.0}
-#: No key of these tests goes away by itself while anybody waits for that.
+#: No key of these tests expires while a client waits for it.
 TTL = 60.0
 TESTS = Path(__file__).parents[2]
 
@@ -54,7 +54,7 @@ def states(client: FastRedlock) -> list[str]:
 
 
 def all_connected(client: FastRedlock) -> None:
-    """At full strength, by itself; replies are read when somebody works."""
+    """Wait until all masters are connected again; replies are read in the next exchange."""
     client.connect()
 
     def strong() -> bool:
@@ -249,7 +249,7 @@ def test_connection_that_hangs_is_replaced_and_leaves_no_orphan(masters: Masters
 
 
 def test_killed_minority_comes_back_unnoticed(masters: Masters, client: MakeClient) -> None:
-    """Catches: an error of one master that reaches a caller, and a master that is given up for good."""
+    """Catches: an error of one master that reaches a caller, and a master that is never connected again."""
     c = client(masters, restart_guard="off")
     all_connected(c)
     stop = threading.Event()
@@ -300,7 +300,7 @@ def test_every_operation_with_a_dead_minority(masters: Masters, client: MakeClie
 
 
 def test_loss_is_told_with_a_dead_minority(masters: Masters, client: MakeClient) -> None:
-    """Catches: "still held", said of a key that every master that answers has lost."""
+    """Catches: "still held" for a key that every master that answers has lost."""
     c = client(masters)
     all_connected(c)
     for number in (1, 3):
@@ -358,7 +358,7 @@ def blocked_acquire(lock: Lock, proxies: list[Proxy]) -> Future[bool]:
 def test_acquire_is_not_sent_again_after_a_cut(
     masters: Masters, client: MakeClient, behind: Callable[..., list[Proxy]]
 ) -> None:
-    """Catches: SET NX sent again blindly, and a caller who is left waiting for a connection that is gone."""
+    """Catches: SET NX sent again blindly, and a caller that waits for a closed connection."""
     proxies = behind(2, 3, 4, record=True)
     c = client(urls(masters, proxies), node_timeout=60.0)
     all_connected(c)
@@ -416,7 +416,7 @@ def test_cut_in_the_middle_of_many_cycles(
 
 
 def closed_port() -> int:
-    """A port that nobody listens on; below those of outgoing connections, which might meet themselves."""
+    """A port without a server; below those of outgoing connections, which might connect to themselves."""
     while True:
         port = int.from_bytes(os.urandom(2)) % 10_000 + 15_000
         with socket.socket() as probe:
@@ -426,7 +426,7 @@ def closed_port() -> int:
 
 @contextlib.contextmanager
 def unreachable(kind: str, master: Master) -> Iterator[str]:
-    """The URL of a master that refuses, never says a word, or takes very long over everything."""
+    """The URL of a master that refuses, never replies, or is very slow."""
     if kind == "closed":
         yield f"redis://127.0.0.1:{closed_port()}"
     elif kind == "silent":

@@ -1,4 +1,4 @@
-"""Who a master is: data that went without a restart, another disk, a run_id that two masters claim.
+"""The identity of a master: data lost without a restart, another disk, a run_id that two masters claim.
 
 Each begins with a lock that is held, and asks whether another client gets it while the lease has time left.
 """
@@ -71,7 +71,7 @@ def two_holders(lock: Lock, thief: FastRedlock) -> bool:
 
 
 def back(client: FastRedlock, *numbers: int) -> None:
-    """Each was connected anew, as a master."""
+    """Each was connected again, as a master."""
 
     def there() -> bool:
         health = client.health()
@@ -107,7 +107,7 @@ def test_demoted_and_promoted_again(fleet: Masters, connected: MakeClient, raw: 
     assert not two_holders(lock, thief)
     back(thief, 0, 1)
     assert not two_holders(lock, thief)
-    if mode == "marker":  # whoever comes is told, too
+    if mode == "marker":  # a new client notices it, too
         assert not two_holders(lock, connected(urls, **{**guard(mode), "assume_fresh": False}))
 
 
@@ -117,7 +117,7 @@ def test_demoted_and_promoted_again(fleet: Masters, connected: MakeClient, raw: 
 @pytest.mark.parametrize("mode", ["auto", "durable", "marker"])
 @pytest.mark.parametrize("wait", ["auto", "poll"])
 def test_a_flush_silences(valkey: Masters, connected: MakeClient, mode: str, wait: str) -> None:
-    """Also where nothing is watched: a client that polls is told it, too."""
+    """Also where nothing is watched: a client that polls gets the push, too."""
     holder, thief = (connected(valkey, wait=wait, **guard(mode)) for _ in range(2))
     assert all(master.witness for master in thief.health())
     lock = holder.acquire("r")
@@ -216,7 +216,7 @@ def test_a_borrowed_run_id_costs_nobody_else_anything(
 def test_a_borrowed_run_id_costs_nothing_where_memory_is_full(
     valkey: Masters, client: MakeClient, raw: Raw
 ) -> None:
-    """Catches: a good master that is given up because it does not write what would tell them apart."""
+    """Catches: a good master that is given up because it does not write what would distinguish the two."""
     nodes = raw(valkey)
     own, good = (nodes[n].info("server")["run_id"] for n in (4, 0))
     with Impostor(valkey[4].port, own, good) as impostor:

@@ -60,7 +60,7 @@ def guarded(c: FastRedlock) -> list[bool]:
 
 
 def granted(acquire: Callable[[], object]) -> bool:
-    """Not so where the masters that still know of the lock were heard first, nor where the others were."""
+    """Whether ``acquire`` grants; False also where the masters leave no quorum."""
     try:
         return acquire() is not None
     except QuorumUnavailable:
@@ -109,7 +109,7 @@ def test_a_minority_that_forgot_is_passed_over(
     nodes = raw(masters)
     restart(masters, 3, 4)
     eventually(lambda: [m.connections for m in c.client.health()][3:] == [2, 2], "they are back")
-    # Logged by the thread that connected it, once it has let go of the masters.
+    # Logged by the thread that connected it, once it has released the mutex of the masters.
     eventually(lambda: "master-guarded" in caplog.text, "it is logged")
     for number in range(10):
         lock = c.acquire(f"during:{number}", 2.0)
@@ -195,7 +195,7 @@ def test_a_new_cluster_may_be_called_fresh(masters: Masters, plain: MakePlain) -
 
 @pytest.mark.parametrize("trouble", ["flushed", "restarted"])
 def test_masters_that_forgot_refuse_everybody(masters: Masters, client: MakeClient, trouble: str) -> None:
-    """Also who was connected all the time (flushed), and who comes for the first time."""
+    """Also clients that were connected all the time (flushed), and those that connect for the first time."""
     options: dict[str, Any] = {"restart_guard": "marker", "max_ttl": TTL}
     holder = client(masters, assume_fresh=True, **options)
     lock = holder.acquire("r", TTL)
@@ -204,7 +204,7 @@ def test_masters_that_forgot_refuse_everybody(masters: Masters, client: MakeClie
     assert old.acquire("other", TTL)
     if trouble == "restarted":
         restart(masters, 0, 1, 2)
-        back(holder, 0, 1, 2)  # who called them fresh does so no more
+        back(holder, 0, 1, 2)  # the holder assumed fresh masters only at the first connection
         back(old, 0, 1, 2)
     else:
         for number in range(3):
@@ -255,7 +255,7 @@ def test_who_may_not_see_the_run_id_goes_by_the_marker(valkey: Masters, client: 
             node.acl_deluser("limited")
 
 
-# --- what people are told --------------------------------------------------------------------------------
+# --- error texts and log ---------------------------------------------------------------------------------
 
 
 def test_one_server_has_one_vote(valkey: Masters, client: MakeClient) -> None:

@@ -1,4 +1,4 @@
-"""Nobody gets in by a lock's name, and no secret gets out."""
+"""No lock name injects a command, and no output contains a secret."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def chain(error: BaseException | None) -> Iterator[str]:
 
 
 def refused(one: FastRedlock, match: str | None = None) -> QuorumUnavailable:
-    """What an acquire raises once every master was dialled, in vain."""
+    """What an acquire raises once connecting has failed for every master."""
     one.connect(0.01)
     in_vain = {"down", "refused"}
     eventually(lambda: all(health.state in in_vain for health in one.health()), "all masters were dialled")
@@ -194,7 +194,7 @@ def test_options_of_embedded_servers_are_no_arguments() -> None:
 
 @pytest.fixture(scope="module")
 def secure(authority: Certificates, tls_server: str) -> Iterator[Callable[[str], Masters]]:
-    """``secure(name)``: a master that speaks nothing but TLS, with that certificate."""
+    """``secure(name)``: a master with TLS only, with that certificate."""
     with contextlib.ExitStack() as stack:
         made: dict[str, Masters] = {}
 

@@ -1,4 +1,4 @@
-"""Masters that Sentinels look after: found when they are dialled, failed over, and what Sentinels may say."""
+"""Masters that Sentinels look after: found by each connect, failed over, and what Sentinels may reply."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def master_state(client: Any) -> Any:
 def test_a_failover_is_a_restart(
     valkey: Masters, pair: Masters, sentinel: Sentinel, connected: MakeClient
 ) -> None:
-    """Locks go on over the others; who was promoted is found, kept out for max_ttl, and then votes."""
+    """Locks go on over the others; the promoted replica is found, kept out for max_ttl, and then votes."""
     where = [sentinel.url("/0"), *valkey.urls[:2]]
     client = connected(where, max_ttl=1.0, ttl=1.0)
     name, before = f"locks@127.0.0.1:{sentinel.port}/0", master_state(client).run_id
@@ -92,7 +92,7 @@ def test_a_failover_is_a_restart(
 
 
 def test_a_marker_notices_a_failover(pair: Masters, sentinel: Sentinel, connected: MakeClient) -> None:
-    """Also who never met the master of before: the marker that was copied is another process's."""
+    """Also a client that never saw the old master: the marker that was copied is another process's."""
     client = connected([sentinel.url()], restart_guard="marker", assume_fresh=True, max_ttl=TTL)
     assert client.acquire("r", 20)
     eventually(lambda: pair[0].ask("WAIT 1 1000") == ":1", "the replica has it")
@@ -159,7 +159,7 @@ def test_a_dead_sentinel_is_a_vote(valkey: Masters, client: MakeClient) -> None:
 
 
 def test_the_next_sentinel_is_asked(valkey: Masters, connected: MakeClient) -> None:
-    """One is dead, one knows nothing, one refuses; the last knows."""
+    """One is down, one has no such master, one refuses; the last one answers."""
     with contextlib.ExitStack() as stack:
         replies = [None, b"*0\r\n", b"-ERR no\r\n", masters_reply("locks", valkey[0].port)]
         asked = [stack.enter_context(ScriptedSentinel(saying(reply))) for reply in replies]

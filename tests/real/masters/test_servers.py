@@ -67,7 +67,7 @@ def check_life(client: FastRedlock, resource: str = "r") -> None:
 
 
 def until_down(client: FastRedlock, masters: int, state: str = "down") -> None:
-    """The first ``masters`` masters were dialled in vain, and it is known why."""
+    """Connecting has failed for the first ``masters`` masters, and the reason is known."""
     client.connect(0.01)
     first = slice(masters)
     eventually(lambda: {m.state for m in client.health()[first]} == {state}, f"{masters} masters are {state}")
@@ -121,7 +121,7 @@ def test_mixed_fleet(valkey: Masters, redis7: Masters, connected: MakeClient, ra
     until_empty(nodes)
 
 
-# --- scripts that are gone ----------------------------------------------------------------------
+# --- scripts that were flushed ------------------------------------------------------------------
 
 
 def flush_scripts(nodes: Nodes) -> None:
@@ -191,7 +191,7 @@ def test_server_without_a_command(
         client.close()
 
 
-# --- who may ------------------------------------------------------------------------------------
+# --- permissions --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=["valkey", "redis"])
@@ -252,7 +252,7 @@ NATIVE_ONLY = "+set +exists +delifeq +get +pexpire +eval +evalsha"
 
 @pytest.fixture
 def limited(raw: Raw) -> Iterator[Callable[[Masters, str], list[str]]]:
-    """``limited(masters, policy)``: URLs of a user who may do no more than that."""
+    """``limited(masters, policy)``: URLs of a user that may do no more than that."""
     hurt: Nodes = []
 
     def make(masters: Masters, policy: str) -> list[str]:
@@ -296,7 +296,7 @@ def test_user_without_del_where_commands_are_native(
 def test_user_whose_pattern_is_narrower_than_the_prefix(
     valkey: Masters, connected: MakeClient, raw: Raw, limited: Callable[..., list[str]], allowed: str
 ) -> None:
-    # What the server can do cannot be tried out on a key of its own then.
+    # The capabilities cannot be probed with a separate key then.
     client = connected(limited(valkey, f"~orders:* {allowed}"))
     check_life(client, "orders:42")
     until_empty(raw(valkey))
@@ -465,7 +465,7 @@ def without_permission(nodes: Nodes) -> Iterator[None]:
 @contextlib.contextmanager
 def read_only(nodes: Nodes) -> Iterator[None]:
     for node in nodes:
-        node.replicaof("127.0.0.1", 1)  # of nobody: it keeps what it has
+        node.replicaof("127.0.0.1", 1)  # an address without a server: it keeps its data
     try:
         yield
     finally:
@@ -780,7 +780,7 @@ def test_minority_with_other_replies(
     text = reply[1:].strip().decode()
     word = text.split()[0]
     for health in client.health()[:2]:
-        # redis-py, which dials the next connection, cuts the words that it knows off the text.
+        # redis-py, which opens the next connection, cuts the words that it knows off the text.
         assert word in health.error or health.error == text.removeprefix(f"{word} ")
         assert health.faults >= (1 if word in ("LOADING", "MASTERDOWN") else 9), "these end the connection"
     assert [health.faults for health in client.health()[2:]] == [0, 0, 0]

@@ -143,7 +143,7 @@ def test_text_on_a_terminal(
 
 
 def test_names_on_a_terminal(talking: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    """Keys and tokens that anybody may have written."""
+    """Keys and tokens that any client may have written."""
     replies = {
         b"SCAN": b"*2\r\n" + bulk(b"0") + array(EVIL),
         b"GETRANGE": bulk(EVIL[:40]),

@@ -1,4 +1,4 @@
-"""Every way in which five masters can be taken, or stopped: who gets the lock, and what is left of it."""
+"""Every way in which five masters can be taken, or stopped: which client gets the lock, and what is left."""
 
 from __future__ import annotations
 

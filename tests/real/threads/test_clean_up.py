@@ -24,7 +24,7 @@ MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
 
 TRIALS = int(os.environ.get("REDLOCK_FAST_TRIALS", "3"))
-#: A master that is silent for so long is connected anew. Others must not be, though the machine is busy.
+#: A master that is silent for so long is connected again. No other must be, though the machine is busy.
 SOON, NEVER = 1.0, 100.0
 AOF = ["--appendonly", "yes", "--appendfsync", "always"]
 

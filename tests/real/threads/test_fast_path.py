@@ -238,7 +238,7 @@ USES: dict[str, Callable[[Lock], object]] = {
 }
 #: Compiled, the way itself has no moments but in the exchange, for which test_signals.py is.
 LEAST = 5 if str(fast_path.__file__).endswith(".py") else 0
-#: What returns from there has done it all: the caller has been told.
+#: What returns from there has done it all: the caller has the result.
 WHOLE = ("threads/client.py", "threads/fast_path.py", "threads/driver.py")
 #: On the way in, before anything of a release has begun.
 BEFORE = ("call release", "call __exit__")

@@ -1,4 +1,4 @@
-"""A child of fork holds nothing of its parent's, can use the same client, and disturbs nobody."""
+"""A child of fork holds nothing of its parent's, can use the same client, and disturbs no other process."""
 
 from __future__ import annotations
 
@@ -387,7 +387,7 @@ def test_fork_in_the_middle_of_an_acquire_of_the_same_lock(valkey: Masters, conn
     def child() -> None:
         assert not lock.locked()
         assert lock.release() is False
-        assert lock.acquire(blocking=False) is False  # and not: acquired by somebody with this object
+        assert lock.acquire(blocking=False) is False  # and not: acquired by a thread with this object
         c.close()
 
     assert exit_code(fork_child(child)) == 0

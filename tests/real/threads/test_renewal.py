@@ -200,7 +200,7 @@ def test_the_users_extensions_beside_ours(
 def test_callbacks_harm_nobody(
     masters: Masters, connected: MakeClient, clock: Jumping, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One raises, one takes its time: renewal goes on, and others are told."""
+    """One raises, one is slow: renewal goes on, and the other callbacks are called."""
     go_on = threading.Event()
 
     def bad(lock: Lock, reason: str) -> None:
@@ -228,7 +228,7 @@ def test_callbacks_harm_nobody(
 
 
 def test_closed(masters: Masters, kept: Kept, clock: Jumping, told: Told, raw: Raw) -> None:
-    """Renewal ends; what is held stays so until its lease ends; nobody is told, but who asks."""
+    """Renewal ends; a lock is held until its lease ends; on_lost is not called, but check() raises."""
     before = threads()
     c, lock = kept(masters)
     (thread,) = threads() - before

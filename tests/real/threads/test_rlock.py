@@ -97,7 +97,7 @@ def test_others_are_excluded_as_by_any_lock(masters: Masters, connected: MakeCli
 
 
 def test_two_lost_messages_are_harmless(valkey: Masters, connected: MakeClient) -> None:
-    """With counts on the masters, who enters level 2 unheard by one master and level
+    """With counts on the masters, an owner that enters level 2 unheard by one master and level
     3 unheard by another has lost the lock to others after it left both levels.
     """
     with ExitStack() as stack:

@@ -117,7 +117,7 @@ def only(masters: Masters, allowed: set[bytes]) -> None:
 def test_interrupts_of_a_free_lock(
     valkey: Masters, worker: Callable[..., Worker], use: str, threads: int
 ) -> None:
-    """At any instruction, alone or while other threads read the replies. Catches: a moment in which nobody
+    """At any instruction, alone or while other threads read the replies. Catches: a moment in which no client
     knows of a token that is on its way or was granted.
     """
     w = worker(use, 800, threads=threads)
@@ -262,7 +262,7 @@ def connectors() -> set[threading.Thread]:
 def test_a_thread_that_dials_and_cannot_be_started(
     valkey: Masters, client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catches: a master that is never dialled again."""
+    """Catches: a master that is never connected again."""
     c = client(valkey)
     fail_start(monkeypatch, "redlock-fast-connect", RuntimeError("can't start new thread"), begun=False)
     c.masters.connector.start()

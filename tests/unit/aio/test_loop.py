@@ -1,4 +1,4 @@
-"""How tasks are woken by what an engine tells: together, once, whatever one of them does meanwhile."""
+"""How tasks are woken by what an engine reports: together, once, whatever one of them does then."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def turns(count: int = 3) -> None:
 
 
 def tell(c: AsyncFastRedlock) -> None:
-    """As the loop does when the engine has something to tell."""
+    """As the loop does when the engine has completed requests."""
     asyncio.get_running_loop().call_soon(c.loop_binding()._on_ready)
 
 
@@ -123,7 +123,7 @@ def test_woken_together(c: AsyncFastRedlock, engine: Engine, loop: asyncio.Abstr
 def test_many_go_out_as_many_as_are_on_their_way(
     c: AsyncFastRedlock, engine: Engine, loop: asyncio.AbstractEventLoop
 ) -> None:
-    """Masters neither wait until all is made, nor are they woken for a few while they have enough to do."""
+    """Requests are flushed before all are made, but not a few at a time while masters are busy."""
     many = 20 * FLUSH_AT
 
     async def main() -> None:
@@ -142,7 +142,7 @@ def test_many_go_out_as_many_as_are_on_their_way(
 def test_others_while_tasks_are_woken(
     c: AsyncFastRedlock, engine: Engine, loop: asyncio.AbstractEventLoop
 ) -> None:
-    """Then the loop is not asked whether it is the client's. Who is elsewhere is told all the same."""
+    """Then no check of the loop is made. A task of another loop gets WrongLoop all the same."""
 
     def elsewhere() -> None:
         asyncio.run(c.acquire("elsewhere"))  # type: ignore[arg-type]
@@ -171,7 +171,7 @@ def test_others_while_tasks_are_woken(
 def test_cancelled_by_one_that_was_told_with_it(
     c: AsyncFastRedlock, engine: Engine, loop: asyncio.AbstractEventLoop
 ) -> None:
-    """It has been granted, does not know yet, and takes it back."""
+    """The lock is granted, the task has no result yet, and releases it."""
 
     async def main() -> None:
         async def cancel() -> None:
@@ -255,7 +255,7 @@ def test_answer_that_is_there(loop: asyncio.AbstractEventLoop) -> None:
         assert answer.done()
         assert answer.cancel() is False
         answer.drop()
-        answer.wake()  # nobody waits
+        answer.wake()  # no task waits
         await answer
         return answer.answers
 

@@ -36,7 +36,7 @@ from redlock_fast.wire.commands import Verb
 
 KEY, N, NEED = b"key", 5, 3
 NODE_TIMEOUT = 0.05
-#: A round with a reply from everybody takes so long.
+#: A round with a reply from each master takes so long.
 ROUND = 0.001
 
 
@@ -57,7 +57,7 @@ OPEN = votes(NO_REPLY, NO_REPLY, NO_REPLY, NO_REPLY, NO_REPLY)
 
 
 class Waiter:
-    """One who tries, in a client of its own. Time goes by with effects only."""
+    """A caller of acquire, in a client of its own. Time goes by with effects only."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ def test_a_long_life_of_refusals_does_not_overflow() -> None:
 
 @pytest.mark.parametrize("said", [DOWN, MUTE])
 def test_where_masters_failed_it_pauses(said: Votes) -> None:
-    """Nobody would tell it anything."""
+    """No master would push anything to it."""
     waiter = Waiter()
     assert not waiter.fails(said)
     assert waiter.waits(said)
@@ -386,14 +386,14 @@ def test_masters_that_had_no_time_to_answer_are_not_blamed() -> None:
 
 @pytest.mark.parametrize("said", [DOWN, MUTE])
 def test_the_only_round_tells_of_masters_that_did_not_answer_though_it_was_cut_short(said: Votes) -> None:
-    """Nothing else is known: no earlier round, and no wait in the line, has shown that others hold it."""
+    """Nothing else is known: no earlier round and no wait in the local queue has shown another holder."""
     waiter = Waiter(seconds=NODE_TIMEOUT / 2)
     assert waiter.fails(said, took=NODE_TIMEOUT / 2)
     assert (waiter.retry_loop.failure.unavailable, waiter.retry_loop.failure.rounds) == (True, 1)
     assert waiter.retry_loop.failure.votes is said
 
 
-# --- the line -----------------------------------------------------------------------------------------
+# --- the local queue ----------------------------------------------------------------------------------
 
 
 def test_who_is_alone_in_line_does_not_wait_for_its_turn() -> None:

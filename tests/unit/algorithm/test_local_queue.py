@@ -1,4 +1,4 @@
-"""The line of those who wait for one key in one client: first come, first served, and nobody is forgotten."""
+"""The local queue of one key in one client: first come, first served, and each entry is woken."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY, OTHER = b"key", b"other"
 
 
 class Queue:
-    """A line with places in it, and who was woken, by number."""
+    """A queue with entries, and the entries that were woken, by number."""
 
     def __init__(self, places: int, key: bytes = KEY) -> None:
         self.line = LocalQueue()
@@ -55,7 +55,7 @@ def test_who_leaves_wakes_exactly_the_next_that_has_become_first(place: int) -> 
 
 
 def test_leaving_twice_is_leaving_once() -> None:
-    """Catches: the second time takes the place of who is first now."""
+    """Catches: the second time removes the entry that is first now."""
     queue = Queue(3)
     for _ in range(2):
         queue.places[0].leave()
@@ -107,7 +107,7 @@ def test_callers_that_are_admitted_have_none_before_them() -> None:
 
 
 def test_who_is_woken_may_use_the_line_at_once() -> None:
-    """It leaves, and enters anew: as a signal handler does that waits, too."""
+    """It leaves, and enters again: as a signal handler does that waits, too."""
     queue = Queue(3)
     again: list[QueueEntry] = []
 
@@ -142,7 +142,7 @@ def test_everybody_is_woken_when_the_client_is_closed() -> None:
 
 
 def test_a_child_of_fork_waits_for_none_of_its_parents_threads() -> None:
-    """Not even for one that held the mutex."""
+    """Not even for a caller that held the mutex."""
     queue = Queue(2)
     held, done = threading.Event(), threading.Event()
 

@@ -116,7 +116,7 @@ def test_fencing_token_is_the_qth_smallest(counters: list[int], masters: int, to
 
 @given(st.integers(1, 9), st.integers(0, 10**16), st.data())
 def test_fencing_tokens_rise(masters: int, held: int, data: st.DataObject) -> None:
-    """Whoever comes after a holder with token ``held`` gets a larger one, whichever masters decide."""
+    """The holder after one with token ``held`` gets a larger one, whichever masters decide."""
     q = quorum(masters)
     raised = data.draw(st.sets(st.integers(0, masters - 1), min_size=q))
     counters = [

@@ -313,7 +313,7 @@ def test_release_after_the_lease_is_told_by_the_clock_when_masters_do_not_tell()
 
 
 def test_release_of_a_lost_lease_is_no_success_whatever_the_masters_say() -> None:
-    """It was told to be lost: others may have held the lock since, and given it back."""
+    """It was reported lost: another client may have held the lock since, and released it."""
     world = World(GRANTED)
     lease = held(world)
     lease.mark_lost(world.now)
@@ -497,7 +497,7 @@ def test_a_lease_that_too_few_vouch_for_is_none() -> None:
 
 
 def test_who_is_ahead_does_not_vouch() -> None:
-    """All five answered: the third largest is the token, and the two above are nobody's yet."""
+    """All five answered: the third largest is the token, and the two above belong to no holder yet."""
     world = World(votes(12, 11, 9, 9, 9))
     assert fenced(world, wait=Wait.ALL).fencing == 9
     assert world.verbs() == [Verb.FENCE]
@@ -551,7 +551,7 @@ def test_what_is_kept_over_the_rounds_is_taken_back_from_all_that_were_asked() -
 
 @pytest.mark.parametrize("masters", range(1, 8))
 def test_a_ticket_from_fewer_masters_is_none(masters: int) -> None:
-    """As many as leave no quorum among the others: those may have told larger tickets."""
+    """As many as leave no quorum among the others: those may have given larger tickets."""
     enough = masters - quorum(masters) + 1
     for told in range(masters + 1):
         lock_kind = fair_kind(KEY, fencing=False).for_attempt()
@@ -590,7 +590,7 @@ def test_a_confirmed_deadline_stays_where_an_earlier_extension_is_answered_later
 
 
 def test_a_lost_lease_is_not_extended() -> None:
-    """Neither before the masters are asked, nor where another thread finds it lost meanwhile."""
+    """Neither before the masters are asked, nor where another thread finds it lost first."""
     world = World()
     lease = held(world)
     lease.lost = True

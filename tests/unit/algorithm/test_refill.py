@@ -1,4 +1,4 @@
-"""Refill: who is sent the key again, and when not."""
+"""Refill: which masters get the key again, and when not."""
 
 from __future__ import annotations
 

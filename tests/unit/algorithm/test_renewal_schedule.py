@@ -1,4 +1,4 @@
-"""Renewal in virtual time: which leases are extended when, and which are told to be lost."""
+"""Renewal in virtual time: which leases are extended when, and which are reported lost."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_inconclusive_is_tried_again_soon_with_pauses_that_grow_until_the_deadli
 
 
 def test_what_cannot_be_answered_in_time_is_not_asked() -> None:
-    """Catches: a thousand locks that are asked for once more, and told of their end only after that."""
+    """Catches: a thousand locks that are asked for once more, and reported lost only after that."""
     lock = FakeLock(START)
     assert lock.lease
     for took, asks in ((0.0, True), (0.05, True), (0.2, False), (60.0, False)):

@@ -1,4 +1,4 @@
-"""Places that waiting acquires keep: who rests is undone at the end, who is busy is waited for."""
+"""Places that waiting acquires keep: close() removes those between rounds, and waits for rounds."""
 
 from __future__ import annotations
 

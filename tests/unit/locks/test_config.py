@@ -82,7 +82,7 @@ CLIENTS: list[Any] = [FastRedlock, AsyncFastRedlock, ShardedRedlock, AsyncSharde
 
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_missing_masters(kind: Any) -> None:
-    """The error speaks of the class and of its argument, not of a base class."""
+    """The error names the class and its argument, not a base class."""
     argument = "groups" if issubclass(kind, Sharding) else "masters"
     refused(kind, f"{kind.__name__}() needs the argument {argument}:")
     refused(lambda: kind(ttl=5.0), f"{kind.__name__}() needs the argument {argument}:")

@@ -1,4 +1,4 @@
-"""The bookkeeping of reentrant locks, over locks that are played: who owns, how deep, what is asked for."""
+"""The bookkeeping of reentrant locks, over scripted locks: the owner, the depth, the requests."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_threads_own_for_themselves(world: World) -> None:
 
 
 def test_a_thread_that_ends_leaves_nothing_to_the_next_one(world: World) -> None:
-    """Which may get the same ident; the lock within is gone, and nobody renews it any more."""
+    """Which may get the same ident; the inner lock is dropped, and not renewed any more."""
     lock = world.rlock()
     idents = set()
 
@@ -213,7 +213,7 @@ def test_a_name_owns_in_any_thread(world: World) -> None:
 
 
 def test_a_name_of_which_one_thread_leaves_while_another_enters(world: World) -> None:
-    """It is entered or it is not: nobody enters what is being released."""
+    """It is entered or it is not: no thread enters what is being released."""
     lock = world.rlock()
     job = lock.owned_by("job")
     job.acquire()

@@ -1,4 +1,4 @@
-"""Settings: from a URL or a redis-py client to a target, without a word to the network or of the password."""
+"""Settings: from a URL or a redis-py client to an address. No network traffic, no password in texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server says while it is dialled: whole, plain and finite, or refused."""
+"""The replies of a server during connect: whole, plain and finite, or refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HELLO = b"%2\r\n+server\r\n+redis\r\n$7\r\nmodules\r\n*1\r\n%1\r\n+name\r\n*1\r\
 
 @pytest.fixture
 def said() -> Iterator[Said]:
-    """``said(data, timeout)``: a socket whose other end said that; it is not closed yet."""
+    """``said(data, timeout)``: a socket whose other end sent ``data``; it is not closed yet."""
     ends: list[socket.socket] = []
 
     def make(data: bytes, timeout: float = 20.0) -> BoundedSocket:

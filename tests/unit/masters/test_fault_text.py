@@ -1,4 +1,4 @@
-"""A fault for people: whatever a master said can be shown, but for what servers repeat of a request."""
+"""The text of a fault: any reply of a master can be shown, but not what servers repeat of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which votes somebody has to look at."""
+"""Which votes are passed to the fault handling."""
 
 from __future__ import annotations
 

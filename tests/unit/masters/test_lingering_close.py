@@ -1,4 +1,4 @@
-"""Half-closed connections: read meanwhile, closed in the end, and never too many."""
+"""Half-closed connections: read until the other side closes, closed in the end, and never too many."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Clients:
         return ListCheck(((1 << len(masters)) - 1,), TTL, self.strict).judge(found)
 
     def explore(self) -> tuple[bool, set[tuple[int, ...]]]:
-        """Whether two clients can have quorums without a common master, and who can have one at the end."""
+        """Whether two clients can have disjoint quorums, and which clients can have a quorum at the end."""
         judge = cache(self.judge)
         size = 1 + max(map(max, self.lists))
         start = (

@@ -55,7 +55,7 @@ def test_only_who_knows_his_disks_believes_them(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", JUDGING)
 def test_other_data_in_the_same_process_is_of_a_moment_ago(mode: str) -> None:
-    """It was another's replica meanwhile; until when its own leases were granted is not known."""
+    """It was a replica in between; until when its own leases were granted is not known."""
     assert silence(mode, "this", replid="other", uptime=1e9, away=1e9) == MAX_TTL
     assert silence(mode, "this", replid="other", uptime=1e9, away=1e9, durable=True) == MAX_TTL
     assert silence(mode, "this", replid="other", promoted=True, max_lag=10.0) == MAX_TTL + 10
@@ -147,7 +147,7 @@ def test_a_flush_of_another_database_took_no_lock(before: bytes, now: bytes, sil
 
 @pytest.mark.parametrize(("now", "silent"), [(b"x", False), (b"y", True), (b"", True)])
 def test_a_flush_that_was_not_heard_of(now: bytes, silent: bool) -> None:
-    """The connection was given up before the push was read. What is in the witness key tells it."""
+    """The connection was given up before the push was read. The witness key shows the flush."""
     guard = Guard("auto", MAX_TTL)
     master_state = MasterState(target("redis://localhost"))
     master_state.on_connected(Server(run_id="a", data=b"x"), guard, 1000.0)

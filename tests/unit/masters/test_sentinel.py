@@ -27,7 +27,7 @@ def test_a_url_with_a_missing_part(rest: str) -> None:
 
 
 class Asked(Discovery):
-    """Sentinels of which only ``knows`` knows the master."""
+    """Sentinels of which only ``knows`` has the master."""
 
     def __init__(self, knows: str) -> None:
         super().__init__(Service("locks", SENTINELS, "", {}), object, {})

@@ -18,7 +18,7 @@ OTHERS = {"repository": "about the repository itself", "deploy": "about deploy/"
 ELSEWHERE = {
     # both engines, by the rules of the contract
     "contract": ("engine", "wire/push"),
-    # one step of an acquire or release, played without masters
+    # one step of an acquire or release, run without masters
     "unit/algorithm/test_procedures.py": ("algorithm/effects", "algorithm/lease", "algorithm/policy"),
     "unit/wire/test_commands.py": ("wire/dialect",),
     "unit/locks/test_config.py": ("locks/client_base",),  # the checks and errors of both clients

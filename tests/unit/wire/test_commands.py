@@ -225,7 +225,7 @@ def test_several_keys_are_the_scripts_keys(can: Capabilities) -> None:
 
 @pytest.mark.parametrize("can", EVERY_SERVER)
 def test_watching_is_one_template_with_one_reply_that_counts(can: Capabilities) -> None:
-    """Armed and asked in one: what changes between the two would never be told."""
+    """Armed and asked in one: a change between the two would never be pushed."""
     look = array(b"PTTL", b"key")
     asked = dialect(can)[Verb.WATCH]
     assert (render(asked, ARGS), asked.leading_replies, asked.watch) == (look, 0, WATCH_KEY)

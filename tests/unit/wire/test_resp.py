@@ -175,7 +175,7 @@ def test_pieces_make_no_difference(data: bytes) -> None:
     ],
 )
 def test_line_has_a_bound(kind: bytes, most: int) -> None:
-    """Whatever follows: who waits for the rest of what is none waits in vain."""
+    """Whatever follows: the rest of such a line would never come."""
     assert frame(kind + b"1" * most, 0) == PARTIAL
     with pytest.raises(ProtocolError):
         frame(kind + b"1" * (most + 1), 0)

@@ -236,7 +236,7 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def words(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What a worker says that runs here, not in a process of its own."""
+    """The output of a worker that runs here, not in a process of its own."""
     said: list[dict[str, Any]] = []
     monkeypatch.setattr(_demo_worker, "send_message", lambda **message: said.append(message))
     return said
