@@ -33,7 +33,7 @@ from redlock_fast.wire.commands import Verb
 
 
 @both_ways
-def test_all_granted_is_told_by_numbers_alone(fleet: MakeFleet, ask: Ask) -> None:
+def test_all_granted_is_reported_by_counts_alone(fleet: MakeFleet, ask: Ask) -> None:
     f = fleet(*[numbering(master) for master in range(3)])
     tally = ask(f, acquires(keys(500), f.all, resend_for=LONG), 3, wait=Wait.ALL)
     assert tally.granted == [3] * 500
@@ -51,7 +51,7 @@ def test_each_goes_out_in_order_and_once(fleet: MakeFleet, ask: Ask) -> None:
 
 
 @both_ways
-def test_those_with_too_few_grants_are_told_in_full(fleet: MakeFleet, ask: Ask) -> None:
+def test_requests_with_too_few_grants_are_reported_in_full(fleet: MakeFleet, ask: Ask) -> None:
     # Every third is refused by two of three masters.
     def third(words: Words) -> bytes:
         return b"$-1\r\n" if int(words[1]) % 3 == 0 else b"+OK\r\n"
@@ -64,7 +64,7 @@ def test_those_with_too_few_grants_are_told_in_full(fleet: MakeFleet, ask: Ask) 
 
 
 @both_ways
-def test_those_with_a_master_that_failed_are_told_in_full(fleet: MakeFleet, ask: Ask) -> None:
+def test_requests_with_a_failed_master_are_reported_in_full(fleet: MakeFleet, ask: Ask) -> None:
     def odd(words: Words) -> bytes:
         return b"-OOM\r\n" if int(words[1]) % 2 else b"+OK\r\n"
 
@@ -121,7 +121,7 @@ def test_nothing_asked_is_nothing_answered(fleet: MakeFleet, need: int) -> None:
     assert f.connection_state(0).pending == 0
 
 
-def test_need_0_waits_for_nobody_and_arrives(fleet: MakeFleet) -> None:
+def test_need_0_waits_for_no_reply_and_arrives(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, silent, attach=False)
     f.attach(0)
     f.attach(2)

@@ -189,7 +189,7 @@ def test_wrong_verb_is_no_crash(fleet: MakeFleet, verb: int) -> None:
 
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="counts references")
 @pytest.mark.parametrize("how", ["well", "wrong"])
-def test_arguments_are_let_go(fleet: MakeFleet, how: str) -> None:
+def test_arguments_are_released(fleet: MakeFleet, how: str) -> None:
     f = fleet(granting)
     names, token = keys(50), b"tok" * 7
     loop = Loop(f)

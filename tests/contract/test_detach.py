@@ -46,7 +46,7 @@ def test_detach_undoes_in_the_dialect_of_the_connection(fleet: MakeFleet) -> Non
     assert session.commands[2][3:] == (b"a", TOKEN)
 
 
-def test_detach_is_a_fault_for_those_who_wait(fleet: MakeFleet) -> None:
+def test_detach_is_a_fault_for_waiters(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
     futures = [f.ask_meanwhile(acquire(b"%d" % n, f.all), 2) for n in range(3)]
     f.detach(1)
@@ -177,7 +177,7 @@ def test_detach_does_not_wait_for_a_master_that_does_not_read(fleet: MakeFleet) 
     assert arrived[: len(keys)] == keys[: len(arrived)], "a part of them, in order"
 
 
-def test_what_detach_leaves_is_heard_to_the_end(fleet: MakeFleet) -> None:
+def test_what_detach_leaves_is_read_to_the_end(fleet: MakeFleet) -> None:
     # The socket comes back half-closed: the master reads the releases although it still writes.
     f = fleet(silent, pair=tcp_pair)
     f.exchange([acquire(b"%d" % n, 1) for n in range(50)], need=1, timeout=0.0)

@@ -77,7 +77,7 @@ def test_child_keeps_no_copy_of_a_connection(fleet: MakeFleet) -> None:
     assert code == 0
 
 
-def test_child_can_connect_anew(fleet: MakeFleet, engine_class: type[Engine]) -> None:
+def test_child_can_connect_again(fleet: MakeFleet, engine_class: type[Engine]) -> None:
     f = fleet(silent)
     waiting = f.ask_meanwhile(acquire(b"parent", 1), 1)
 

@@ -193,7 +193,7 @@ def test_as_many_come_and_go_as_they_like(fleet: MakeFleet) -> None:
             finish(crowd(count, cycles(f, 2)))
 
 
-def test_those_who_leave_wake_those_who_stay(fleet: MakeFleet) -> None:
+def test_threads_that_leave_wake_threads_that_stay(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
     futures = [f.ask_meanwhile(acquire(b"%d" % n, 0b01, resend_for=LONG), 1) for n in range(MANY)]
     last = f.ask_meanwhile(acquire(b"last", 0b10, resend_for=LONG), 1)

@@ -131,7 +131,7 @@ def test_drain_does_not_wait_for_the_lagging(fleet: MakeFleet) -> None:
 
 
 @pytest.mark.parametrize("wait", list(Wait))
-def test_close_is_a_fault_for_those_who_wait(fleet: MakeFleet, wait: Wait) -> None:
+def test_close_is_a_fault_for_waiters(fleet: MakeFleet, wait: Wait) -> None:
     f = fleet(silent, silent, silent)
     futures = [f.ask_meanwhile(acquire(b"%d" % n, f.all), 2, wait=wait) for n in range(6)]
     draining = start(lambda: f.engine.drain(LONG))
@@ -188,7 +188,7 @@ def test_engine_that_was_never_attached_closes(engine_class: type[Engine]) -> No
     engine.close()
 
 
-def test_two_engines_are_strangers(engine_class: type[Engine]) -> None:
+def test_two_engines_are_independent(engine_class: type[Engine]) -> None:
     with Fleet(engine_class, silent) as one, Fleet(engine_class, silent) as other:
         first = one.ask_meanwhile(acquire(b"k", 1), 1)
         second = other.ask_meanwhile(acquire(b"k", 1), 1)

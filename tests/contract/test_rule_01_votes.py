@@ -150,7 +150,7 @@ def test_masters_without_a_connection_are_faults(fleet: MakeFleet) -> None:
     assert all(isinstance(votes.details[n], str) for n in (0, 2))
 
 
-def test_nobody_there_is_decided_at_once(fleet: MakeFleet) -> None:
+def test_without_connections_it_is_decided_at_once(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, silent, attach=False)
     with Stopwatch() as watch:
         votes = f.ask(acquire(b"k", f.all), need=2)

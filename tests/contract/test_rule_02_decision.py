@@ -130,7 +130,7 @@ def test_waiting_for_all_ends_with_its_timeout(fleet: MakeFleet) -> None:
     assert kinds(votes.values) == "gg-"
 
 
-def test_need_0_waits_for_nobody_and_arrives(fleet: MakeFleet) -> None:
+def test_need_0_waits_for_no_reply_and_arrives(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, silent)
     with Stopwatch() as watch:
         first, second = f.exchange([acquire(b"a", f.all), acquire(b"b", 0b101)], need=0)

@@ -81,7 +81,7 @@ def test_not_stalled_while_replies_trickle_in(fleet: MakeFleet, ask: Ask) -> Non
 
 
 @both_ways
-def test_stall_begins_anew_with_each_reply(fleet: MakeFleet, ask: Ask) -> None:
+def test_stall_starts_again_with_each_reply(fleet: MakeFleet, ask: Ask) -> None:
     stall, count = 0.4, 6
     f = fleet(silent)
     trickle = Trickle(f, count - 1, 0.05)

@@ -136,7 +136,7 @@ def test_only_the_master_that_lost_its_scripts_is_asked_again(fleet: MakeFleet) 
     assert [len(f.session(n).commands) for n in range(3)] == [2, 1, 1]
 
 
-def test_the_fallback_goes_behind_what_was_sent_meanwhile(fleet: MakeFleet) -> None:
+def test_the_fallback_goes_behind_later_requests(fleet: MakeFleet) -> None:
     f = fleet(once_all_came(2, NOSCRIPT + b":5\r\n"), commands=PLAIN)
     future = start(lambda: f.exchange([release(b"k", 1), acquire(b"other", 1)], need=1))
     assert [words[0] for words in f.session(0).wait_commands(3)] == [b"EVALSHA", b"SET", b"EVAL"]
@@ -145,7 +145,7 @@ def test_the_fallback_goes_behind_what_was_sent_meanwhile(fleet: MakeFleet) -> N
     assert (released.values, acquired.values) == ((9,), (5,))
 
 
-def test_the_fallback_is_sent_though_nobody_waits(fleet: MakeFleet) -> None:
+def test_the_fallback_is_sent_though_no_caller_waits(fleet: MakeFleet) -> None:
     f = fleet(without_scripts(b":1\r\n"), commands=PLAIN)
     f.ask(release(b"k", 1, resend_for=30), need=0)
     f.until(lambda: len(f.session(0).commands) == 2, "the release is sent again")

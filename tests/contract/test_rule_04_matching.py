@@ -83,7 +83,7 @@ def test_two_replies_in_one_packet_for_two_threads(fleet: MakeFleet) -> None:
     assert (first.result(SOON).values, second.result(SOON).values) == ((1,), (0,))
 
 
-def test_late_reply_goes_to_nobody(fleet: MakeFleet) -> None:
+def test_late_reply_is_dropped(fleet: MakeFleet) -> None:
     f = fleet(silent)
     assert f.ask(acquire(b"a", 1), need=1, timeout=0.02).values == (NO_REPLY,)
     future = f.ask_meanwhile(acquire(b"b", 1), 1)
@@ -102,7 +102,7 @@ def test_late_and_own_reply_in_one_packet(fleet: MakeFleet) -> None:
     assert f.connection_state(0).late_replies == 3
 
 
-def test_late_replies_of_a_minority_go_to_nobody(fleet: MakeFleet) -> None:
+def test_late_replies_of_a_minority_are_dropped(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, silent)
     assert f.ask(acquire(b"a", f.all), need=2).values[2] == NO_REPLY
     future = f.ask_meanwhile(acquire(b"b", f.all, resend_for=30), 3)

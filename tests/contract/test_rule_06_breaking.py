@@ -83,7 +83,7 @@ def test_connection_that_broke_is_not_used_again(fleet: MakeFleet) -> None:
 @pytest.mark.parametrize(
     "extra", [b":1\r\n", b"+OK\r\n", b"$-1\r\n", b"_\r\n", b"-ERR\r\n", b"$3\r\nfoo\r\n", b"*0\r\n"]
 )
-def test_reply_that_nobody_is_owed_breaks_an_idle_connection(fleet: MakeFleet, extra: bytes) -> None:
+def test_reply_without_a_request_breaks_an_idle_connection(fleet: MakeFleet, extra: bytes) -> None:
     f = fleet(silent)
     f.session(0).send(extra)
     assert f.until_broken(0)

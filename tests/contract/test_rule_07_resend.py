@@ -30,7 +30,7 @@ def test_kept_for_a_master_that_is_not_there_yet(fleet: MakeFleet) -> None:
     assert f.connection_state(0).attached
 
 
-def test_kept_goes_out_before_what_is_new_and_its_reply_to_nobody(fleet: MakeFleet) -> None:
+def test_kept_goes_out_before_new_requests_and_its_reply_is_dropped(fleet: MakeFleet) -> None:
     f = fleet(silent, attach=False)
     for key in (b"a", b"b"):
         f.ask(release(key, 1, resend_for=30), need=1)

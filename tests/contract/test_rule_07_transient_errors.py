@@ -49,7 +49,7 @@ def test_sent_again_until_it_is_done(fleet: MakeFleet, before: bytes, code: byte
     assert (f.connection_state(0).resent, f.connection_state(0).resend_dropped) == (3, 0)
 
 
-def test_nobody_waits_for_its_answer(fleet: MakeFleet) -> None:
+def test_no_caller_waits_for_its_answer(fleet: MakeFleet) -> None:
     f = fleet(busy)
     f.ask(release(b"k", 1, resend_for=30), need=0)
     f.until(lambda: len(f.session(0).commands) == 2, "it is sent again")

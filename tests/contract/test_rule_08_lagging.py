@@ -93,7 +93,7 @@ def test_pieces_of_a_reply_are_no_answer(fleet: MakeFleet) -> None:
     f.until(lags_while_it_dribbles, "the master lags")
 
 
-def test_master_that_answers_while_it_lags_is_heard(fleet: MakeFleet) -> None:
+def test_master_that_answers_while_it_lags_has_a_vote(fleet: MakeFleet) -> None:
     f = lagging(fleet, 3, 2)
     future = f.ask_meanwhile(release(b"first", 0b100, resend_for=30), 1)
     f.session(2).send([b":5\r\n", b":6\r\n"])

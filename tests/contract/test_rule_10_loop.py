@@ -105,7 +105,7 @@ def test_submit_never_waits_for_masters_that_do_not_read(fleet: MakeFleet) -> No
     loop.settle()
 
 
-def test_submissions_beyond_the_bounds_are_faults_and_told(fleet: MakeFleet) -> None:
+def test_submissions_beyond_the_bounds_are_faults_and_reported(fleet: MakeFleet) -> None:
     f = fleet(granting, max_owed=4, reading=False)
     loop = Loop(f)
     for number in range(10):
@@ -121,7 +121,7 @@ def test_submissions_beyond_the_bounds_are_faults_and_told(fleet: MakeFleet) -> 
 # --- reports ---
 
 
-def test_each_is_told_once_and_as_its_own(fleet: MakeFleet) -> None:
+def test_each_is_reported_once_and_as_its_own(fleet: MakeFleet) -> None:
     f = fleet(*[numbering(master) for master in range(3)])
     loop = Loop(f)
     names = keys(1500)
@@ -138,7 +138,7 @@ def test_each_is_told_once_and_as_its_own(fleet: MakeFleet) -> None:
     assert len(loop.completed) == 1500
 
 
-def test_whom_may_be_the_same_for_many(fleet: MakeFleet) -> None:
+def test_context_may_be_the_same_for_many(fleet: MakeFleet) -> None:
     f = fleet(granting)
     loop = Loop(f)
     context = object()
@@ -148,7 +148,7 @@ def test_whom_may_be_the_same_for_many(fleet: MakeFleet) -> None:
     assert loop.completed == []
 
 
-def test_lists_and_batches_are_told_as_exchange_returns_them(fleet: MakeFleet) -> None:
+def test_lists_and_batches_are_reported_as_exchange_returns_them(fleet: MakeFleet) -> None:
     f = fleet(granting, refusing, failing)
     loop = Loop(f)
     loop.submit([acquire(b"a", f.all), acquire(b"b", f.all)], 2, wait=Wait.ALL)
@@ -159,7 +159,7 @@ def test_lists_and_batches_are_told_as_exchange_returns_them(fleet: MakeFleet) -
     assert [votes.values for votes in tally.votes.values()] == [(1, 0, FAULT)] * 2
 
 
-def test_only_on_ready_tells(fleet: MakeFleet) -> None:
+def test_only_on_ready_reports(fleet: MakeFleet) -> None:
     f = fleet(granting)
     loop = Loop(f)
     loop.submit([acquire(b"k", 1)], 1)
@@ -171,7 +171,7 @@ def test_only_on_ready_tells(fleet: MakeFleet) -> None:
     assert f.engine.on_ready() == []
 
 
-def test_told_in_the_order_of_decision(fleet: MakeFleet) -> None:
+def test_reported_in_the_order_of_decision(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, silent)
     loop = Loop(f)
     for master in range(3):
@@ -185,7 +185,7 @@ def test_told_in_the_order_of_decision(fleet: MakeFleet) -> None:
     assert [context for context, _ in loop.completed] == [1, 2, 0]
 
 
-def test_decided_when_submitted_is_told_too(fleet: MakeFleet) -> None:
+def test_decided_when_submitted_is_reported_too(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, attach=False)
     loop = Loop(f)
     loop.submit([acquire(b"a", f.all)], 1, context="a")
@@ -209,7 +209,7 @@ def test_decided_before_and_after_in_one_go_keep_their_order(fleet: MakeFleet) -
 
 
 @pytest.mark.parametrize("nothing", ["list", "batch"])
-def test_nothing_is_told_as_nothing(fleet: MakeFleet, nothing: str) -> None:
+def test_nothing_is_reported_as_nothing(fleet: MakeFleet, nothing: str) -> None:
     f = fleet(silent)
     loop = Loop(f)
     loop.submit([] if nothing == "list" else acquires([], 1), 1)
@@ -219,7 +219,7 @@ def test_nothing_is_told_as_nothing(fleet: MakeFleet, nothing: str) -> None:
     assert loop.completed == []
 
 
-def test_need_0_has_no_ticket_and_is_never_told(fleet: MakeFleet) -> None:
+def test_need_0_has_no_ticket_and_is_never_reported(fleet: MakeFleet) -> None:
     f = fleet(granting, silent)
     loop = Loop(f)
     assert loop.submit([acquire(b"a", f.all)], 0) is None
@@ -270,7 +270,7 @@ def test_not_decided_before_wait_says(fleet: MakeFleet, masters: tuple[object, .
     assert loop.votes().values[2] == 9
 
 
-def test_break_is_told_as_faults(fleet: MakeFleet) -> None:
+def test_break_is_reported_as_faults(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
     loop = Loop(f)
     for number in range(5):

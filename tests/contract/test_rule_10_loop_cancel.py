@@ -37,7 +37,7 @@ class Somebody:
 # --- forgetting ---
 
 
-def test_forgotten_is_never_told_and_its_reply_goes_to_nobody(fleet: MakeFleet) -> None:
+def test_forgotten_is_never_reported_and_its_reply_is_dropped(fleet: MakeFleet) -> None:
     f = fleet(silent)
     loop = Loop(f)
     forgotten = loop.submit([acquire(b"a", 1)], 1)
@@ -71,7 +71,7 @@ def test_forgotten_keeps_its_place_on_the_wire(fleet: MakeFleet) -> None:
     assert loop.completed == []
 
 
-def test_forgotten_after_the_decision_is_not_told(fleet: MakeFleet) -> None:
+def test_forgotten_after_the_decision_is_not_reported(fleet: MakeFleet) -> None:
     f = fleet(granting)
     loop = Loop(f)
     forgotten = loop.submit([acquire(b"a", 1)], 1, context="a")
@@ -100,7 +100,7 @@ def test_all_forgotten_after_the_decision_leave_nothing_to_do(fleet: MakeFleet) 
     assert f.engine.next_timeout() is None
 
 
-def test_forgetting_what_was_told_or_forgotten_does_no_harm(fleet: MakeFleet) -> None:
+def test_forgetting_what_was_reported_or_forgotten_does_no_harm(fleet: MakeFleet) -> None:
     f = fleet(granting)
     loop = Loop(f)
     completed = loop.submit([acquire(b"a", 1)], 1)
@@ -135,7 +135,7 @@ def test_kept_and_forgotten_is_sent_again(fleet: MakeFleet) -> None:
 
 
 @pytest.mark.parametrize("how", ["told", "forgotten", "unwatched", "closed", "timed out"])
-def test_whom_is_let_go(fleet: MakeFleet, how: str) -> None:
+def test_the_context_is_released(fleet: MakeFleet, how: str) -> None:
     f = fleet(silent)
     loop = Loop(f)
     context = Somebody()
@@ -184,7 +184,7 @@ def test_engine_that_is_dropped_takes_all_with_it(engine_class: type[Engine], cy
 
 
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="counts references")
-def test_arguments_are_let_go(fleet: MakeFleet) -> None:
+def test_arguments_are_released(fleet: MakeFleet) -> None:
     f = fleet(granting, silent)
     loop = Loop(f)
     key = b"counted" * 5
@@ -260,7 +260,7 @@ def test_unwatch_without_watching_does_no_harm(fleet: MakeFleet) -> None:
     assert f.engine.next_timeout() is None
 
 
-def test_what_was_decided_before_fileno_is_told(fleet: MakeFleet) -> None:
+def test_what_was_decided_before_fileno_is_reported(fleet: MakeFleet) -> None:
     f = fleet(granting)
     f.engine.submit([acquire(b"k", 1)], 1, LONG, Wait.EARLY, 0.0, "somebody")
     f.engine.flush()
@@ -268,7 +268,7 @@ def test_what_was_decided_before_fileno_is_told(fleet: MakeFleet) -> None:
     assert Loop(f).votes().granted == 1
 
 
-def test_closed_engine_tells_faults(fleet: MakeFleet) -> None:
+def test_closed_engine_reports_faults(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
     loop = Loop(f)
     for number in range(4):
@@ -285,7 +285,7 @@ def test_closed_engine_tells_faults(fleet: MakeFleet) -> None:
     assert f.engine.next_timeout() is None
 
 
-def test_fleets_side_by_side_are_strangers(engine_class: type[Engine]) -> None:
+def test_fleets_side_by_side_are_independent(engine_class: type[Engine]) -> None:
     with Fleet(engine_class, always(b":1\r\n")) as one, Fleet(engine_class, always(b":2\r\n")) as other:
         loops = Loop(one), Loop(other)
         for loop in loops:

@@ -53,7 +53,7 @@ def test_idle(fleet: MakeFleet) -> None:
     assert f.engine.next_timeout() is None
 
 
-def test_after_all_is_told(fleet: MakeFleet) -> None:
+def test_after_all_is_reported(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, granting)
     loop = Loop(f)
     for key in keys(20):
@@ -67,7 +67,7 @@ def test_after_all_is_told(fleet: MakeFleet) -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "finish", "reset", "nonsense", "too much"])
-def test_after_a_connection_broke_that_nobody_detached(fleet: MakeFleet, how: str) -> None:
+def test_after_a_connection_broke_that_was_not_detached(fleet: MakeFleet, how: str) -> None:
     f = fleet(silent, granting, pair=tcp_pair)
     loop = Loop(f)
     loop.submit([acquire(b"k", f.all, resend_for=LONG)], 2)
@@ -188,7 +188,9 @@ def by_drain(f: Fleet) -> None:
     ],
     ids=["exchange", "tend", "drain", "break", "detach", "close"],
 )
-def test_decision_of_others_is_told(fleet: MakeFleet, decide: Decide, value: int, in_thread: bool) -> None:
+def test_decision_by_another_thread_is_reported(
+    fleet: MakeFleet, decide: Decide, value: int, in_thread: bool
+) -> None:
     for batch in (False, True):
         f = fleet(silent)
         loop = Loop(f)
@@ -225,7 +227,7 @@ def test_decision_while_a_thread_waits_on(fleet: MakeFleet) -> None:
     assert waiting.result(0).values[0] == 3
 
 
-def test_flush_does_not_wait_for_who_leads(fleet: MakeFleet) -> None:
+def test_flush_does_not_wait_for_the_leader(fleet: MakeFleet) -> None:
     # A thread that polls for a silent master would look again by itself only after a while.
     f = fleet(silent, granting)
     waiting = f.ask_meanwhile(acquire(b"slow", 0b01), 1)
@@ -305,7 +307,7 @@ def test_due_is_never_late_and_none_where_nothing_is_open(fleet: MakeFleet) -> N
     assert f.engine.next_timeout() is None
 
 
-def test_timeout_is_told_neither_early_nor_never(fleet: MakeFleet) -> None:
+def test_timeout_is_reported_neither_early_nor_never(fleet: MakeFleet) -> None:
     f = fleet(silent, granting)
     loop = Loop(f)
     with Stopwatch() as watch:
@@ -359,7 +361,7 @@ def test_timeouts_of_all_lengths_in_any_order(fleet: MakeFleet) -> None:
     still(loop)
 
 
-def test_decided_before_its_timeout_is_not_told_again(fleet: MakeFleet) -> None:
+def test_decided_before_its_timeout_is_not_reported_again(fleet: MakeFleet) -> None:
     f = fleet(granting, silent)
     loop = Loop(f)
     loop.submit([acquire(b"quick", 0b01, resend_for=LONG)], 1, 0.2, context="quick")

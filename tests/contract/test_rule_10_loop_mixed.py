@@ -288,7 +288,7 @@ def test_loop_of_the_parent_goes_on(fleet: MakeFleet, pair: Pair, abandon: bool)
 
 
 @forking
-def test_child_can_start_anew(fleet: MakeFleet, engine_class: type[Engine]) -> None:
+def test_child_can_start_again(fleet: MakeFleet, engine_class: type[Engine]) -> None:
     f = fleet(silent)
     loop = Loop(f)
     loop.submit([acquire(b"parents", 1, resend_for=LONG)], 1, context="parent")

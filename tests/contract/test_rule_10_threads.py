@@ -121,7 +121,7 @@ def test_replies_are_read_after_the_first_thread_has_left(fleet: MakeFleet) -> N
         assert future.result(SOON).values == (number + 1,)
 
 
-def test_replies_are_read_whoever_leaves_first(fleet: MakeFleet) -> None:
+def test_replies_are_read_in_any_order_of_leaving(fleet: MakeFleet) -> None:
     f = fleet(*[silent] * 6)
     futures = [f.ask_meanwhile(acquire(b"k", 1 << master), 1) for master in range(6)]
     for master in (3, 0, 5, 1, 4, 2):
@@ -166,7 +166,7 @@ def test_connection_attached_while_a_thread_waits_is_served(fleet: MakeFleet) ->
     assert waiting.result(SOON).granted == 1
 
 
-def test_tending_beside_waiting_threads_disturbs_nobody(fleet: MakeFleet) -> None:
+def test_tending_beside_waiting_threads_disturbs_none(fleet: MakeFleet) -> None:
     f = coded(fleet, 3)
 
     def work(thread: int) -> None:

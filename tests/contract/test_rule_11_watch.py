@@ -261,7 +261,7 @@ def test_a_push_counts_for_its_own_master(fleet: MakeFleet) -> None:
     assert future.result(SOON).values == (NO_REPLY, 1, FAULT)
 
 
-def test_nobody_waits(fleet: MakeFleet) -> None:
+def test_without_a_waiter(fleet: MakeFleet) -> None:
     f = fleet(busy, commands=WATCHING)
     f.ask(watch(b"k", 1), need=0)
     f.session(0).wait_commands(2)

@@ -14,7 +14,7 @@ from support.watching import EVERYTHING, WATCHING, busy, expiring, get, invalida
 from redlock_fast.engine.contract import FAULT, NO_REPLY
 
 
-def test_told_when_a_push_comes(fleet: MakeFleet) -> None:
+def test_reported_when_a_push_comes(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING)
     loop = Loop(f)
     for name in (b"a", b"b"):
@@ -126,7 +126,7 @@ def test_mixed_with_what_does_not_watch(fleet: MakeFleet) -> None:
     assert [one.values for one in votes] == [(1,), (1,), (NO_REPLY,)]
 
 
-def test_attach_and_close_tell(fleet: MakeFleet) -> None:
+def test_attach_and_close_are_reported(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING)
     loop = Loop(f)
     loop.submit([watch(b"k", 0b01)], need=1)

@@ -120,7 +120,7 @@ def test_a_storm_costs_the_same_for_few_and_many(
     assert many < FAR_LESS * few + TICK
 
 
-def test_among_many_the_right_ones_are_told(engine_class: type[Engine]) -> None:
+def test_among_many_the_right_ones_are_reported(engine_class: type[Engine]) -> None:
     # All lengths and names, several for each: as many are reported as are named, whatever else is listed.
     names = [b"%d" % number for number in range(300)]
     requests = [watch(name, 0b11) for name in names for _ in range(3)]

@@ -75,7 +75,7 @@ def test_others_work_beside_them(fleet: MakeFleet) -> None:
         assert future.result(SOON).values == (1, 1)
 
 
-def test_some_are_told_by_a_crowd_that_works(fleet: MakeFleet) -> None:
+def test_some_are_decided_by_threads_that_work(fleet: MakeFleet) -> None:
     """Catches: another thread decides the request of the watch poller, and no thread polls from then on."""
     f = fleet(busy, busy, commands=WATCHING)
     names = names_of(2 * CROWD)

@@ -74,7 +74,7 @@ def test_what_is_watched_may_be_pushed(fleet: MakeFleet) -> None:
     f.until(lambda: f.connection_state(0).broken, "one more is too many")
 
 
-def test_the_next_connection_begins_anew(fleet: MakeFleet) -> None:
+def test_the_next_connection_has_a_fresh_state(fleet: MakeFleet) -> None:
     f = fleet(granting)
     for _ in range(2):
         f.session(0).send(PUSH * MOST)

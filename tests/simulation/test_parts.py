@@ -229,7 +229,7 @@ def test_restarted_master_has_no_vote_for_the_longest_lease() -> None:
     assert voters.mask == 0b111
 
 
-def test_paused_process_hears_nothing_until_it_wakes() -> None:
+def test_paused_process_gets_nothing_until_it_goes_on() -> None:
     stage = Stage()
     stage.ask(Verb.ACQUIRE, KEY, TOKEN, b"100")
     stage.process.pause(1.0, timers_late=False)
@@ -273,7 +273,7 @@ def test_what_is_free_from_the_beginning_counts() -> None:
     assert stage.done == [pytest.approx(0.0102)]
 
 
-def test_end_of_a_lease_is_not_told_but_foreseen() -> None:
+def test_end_of_a_lease_is_not_pushed_but_foreseen() -> None:
     """When it has ended on a quorum: counted from the question, however late the answer was read."""
     stage = Stage()
     for number, ttl in enumerate((b"900", b"300", b"600")):
@@ -286,7 +286,7 @@ def test_end_of_a_lease_is_not_told_but_foreseen() -> None:
     assert call.answer()[0].values == (NO_REPLY,) * 3
 
 
-def test_one_watch_is_told_once() -> None:
+def test_one_watch_gets_one_push() -> None:
     stage = Stage()
     stage.hold(0, 1, 2)
     stage.watch(need=3)
@@ -319,7 +319,7 @@ def test_watch_without_enough_masters_fails() -> None:
     assert call.answer()[0].values == (FAULT, FAULT, NO_REPLY)
 
 
-def test_whose_memory_is_gone_tells_everybody() -> None:
+def test_a_master_that_loses_its_memory_pushes_to_all() -> None:
     stage = Stage()
     stage.hold(0, 1, 2)
     stage.watch()

@@ -88,7 +88,7 @@ def test_a_lock_says_what_it_is(masters):
     assert locks.unlock(lock) is None
 
 
-def test_somebody_else_may_unlock_with_the_key(masters):
+def test_another_client_may_unlock_with_the_key(masters):
     lock = Redlock(masters).lock("handed over", 10000)
     another = Redlock(masters)
     another.unlock(Lock(0, lock.resource, b"another key"))

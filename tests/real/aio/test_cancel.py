@@ -86,7 +86,7 @@ async def test_storm_on_contended_keys(valkey: Masters, aclient: MakeAio) -> Non
 
 
 @on_loops
-async def test_storm_beside_somebody_elses_key(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
+async def test_storm_beside_the_key_of_another_client(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
     """On a minority, or on all: it stays."""
     nodes = raw(valkey)
     async with aclient(valkey, retry=Retry(0.0005, 0.005)) as c:

@@ -205,7 +205,7 @@ async def test_destroyed(valkey: Masters, aclient: MakeAio, what: str) -> None:
 
 
 @on_loops
-async def test_closed_meanwhile(valkey: Masters, aclient: MakeAio) -> None:
+async def test_closed_during_the_exchange(valkey: Masters, aclient: MakeAio) -> None:
     c = aclient(valkey)
     await at_full_strength(c)
     lock = c.lock("closed", TTL)

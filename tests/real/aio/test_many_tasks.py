@@ -298,7 +298,7 @@ async def insist(c: AsyncFastRedlock, number: int) -> None:
 
 
 @on_loops
-async def test_majority_hung_is_told_and_leaves_nothing(masters: Masters, aclient: MakeAio) -> None:
+async def test_majority_hung_is_reported_and_leaves_nothing(masters: Masters, aclient: MakeAio) -> None:
     async with aclient(masters, node_timeout=0.2) as c:
         await at_full_strength(c)
         with paused(masters, 0, 2, 4):

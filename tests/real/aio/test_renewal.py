@@ -420,7 +420,7 @@ async def test_a_decorated_function_is_cancelled(
 
 
 @on_loops
-async def test_callbacks_harm_nobody(
+async def test_callbacks_that_raise_do_not_stop_renewal(
     masters: Masters, aclient: MakeAio, clock: Jumping, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
     def bad(lock: AsyncLock, reason: str) -> None:

@@ -122,7 +122,7 @@ def test_many_at_once(masters: Masters, plain: MakePlain, raw: Raw, refill: bool
     eventually(lambda: sum(s.dbsize() for s in servers) == 0, "nothing is left")
 
 
-def test_who_was_away_at_the_acquire_joins_and_is_released(
+def test_a_master_that_was_away_at_the_acquire_joins_and_is_released(
     masters: Masters, connected: MakeClient, raw: Raw
 ) -> None:
     servers = raw(masters)

@@ -113,7 +113,7 @@ async def test_aioredlock_hands_a_lock_over(valkey: Masters, options: Options) -
 
 
 @on_loops
-async def test_aioredlock_never_acquires_anew(valkey: Masters, options: Options, raw: Raw) -> None:
+async def test_aioredlock_never_acquires_again(valkey: Masters, options: Options, raw: Raw) -> None:
     """What was lost is lost: the original's extend takes it back from its new holder."""
     manager = Aioredlock(valkey.urls, **options)
     lock = await manager.lock("r", lock_timeout=60)

@@ -52,7 +52,7 @@ def test_each_keeps_the_other_out(masters: Masters, peer: Any, connected: MakeCl
 
 
 @pytest.mark.usefixtures("all_masters")
-def test_its_release_is_told(
+def test_its_release_is_pushed(
     masters: Masters,
     peer: Any,
     connected: MakeClient,

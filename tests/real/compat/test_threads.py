@@ -72,7 +72,7 @@ def test_redlock_py_unlocks_first_thing(valkey: Masters, options: Options, raw: 
     nothing_left(valkey)
 
 
-def test_redlock_py_tries_as_often_as_it_is_told(valkey: Masters, options: Options, raw: Raw) -> None:
+def test_redlock_py_tries_as_often_as_configured(valkey: Masters, options: Options, raw: Raw) -> None:
     locks = redlock_py_.Redlock(valkey.urls, retry_count=1_000_000, retry_delay=0.05, **options)
     occupy(raw(valkey), "r")
     waiting = start(lambda: locks.lock("r", 60_000))
@@ -124,7 +124,7 @@ def test_redlock(valkey: Masters, options: Options) -> None:
     nothing_left(valkey)
 
 
-def test_redlock_tells_of_what_the_original_hides(valkey: Masters, options: Options) -> None:
+def test_redlock_reports_what_the_original_hides(valkey: Masters, options: Options) -> None:
     lock = redlock.RedLock("r", valkey.urls, **options)
     with pytest.raises(redlock.RedLockError, match="before the body"), lock:
         forget(valkey)

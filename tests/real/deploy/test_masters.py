@@ -171,7 +171,7 @@ def test_the_services_user_can_do_nothing_else(these: Deployed, admin: list[redi
     admin[0].acl_log_reset()
 
 
-def test_nobody_without_a_password(these: Deployed) -> None:
+def test_no_client_without_a_password(these: Deployed) -> None:
     master = these.masters[0]
     assert master.ask("PING").startswith("-NOAUTH")
     for login in ("x", "default x", "redlock x", "admin x"):

@@ -114,5 +114,5 @@ def test_attack_over_tls(attacked: Attacked, authority: Certificates, attacks: l
     ids=["HELLO", "ROLE"],
 )
 @pytest.mark.parametrize("attacks", groups(ATTACKS), ids=" + ".join)
-def test_attack_while_it_is_dialled(attacked: Attacked, trigger: bytes, attacks: list[str]) -> None:
+def test_attack_during_connect(attacked: Attacked, trigger: bytes, attacks: list[str]) -> None:
     check_errors(attacked(attacks, trigger))

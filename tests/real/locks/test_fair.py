@@ -160,7 +160,7 @@ def test_plain_locks_exclude_it_and_it_excludes_them(masters: Masters, connected
 
 
 @pytest.mark.usefixtures("patient")
-def test_who_comes_later_does_not_get_in_by_a_try(
+def test_a_later_client_does_not_get_the_lock_by_a_try(
     masters: Masters, connected: MakeClient, raw: Raw
 ) -> None:
     """The lock is free for a moment, but it is another client's turn."""

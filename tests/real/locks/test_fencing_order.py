@@ -111,7 +111,7 @@ def test_tokens_rise_over_a_flush_a_restart_and_a_new_process(
     assert next_token(new) > lost
 
 
-def test_a_new_process_that_begins_at_once_is_told_by_the_marker(
+def test_a_new_process_that_begins_at_once_is_known_by_the_marker(
     masters: Masters, plain: MakePlain, raw: Raw
 ) -> None:
     """It has not seen what happened before: of the guards, only the marker has."""

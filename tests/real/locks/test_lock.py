@@ -517,7 +517,9 @@ def test_extend_of_what_is_not_held(masters: Masters, client: MakeClient, raw: R
     assert values(raw(masters), "r") == [None] * 5
 
 
-def test_extend_after_the_lease_ended_asks_nobody(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+def test_extend_after_the_lease_ended_sends_no_request(
+    masters: Masters, connected: MakeClient, raw: Raw
+) -> None:
     nodes, clock = raw(masters), Clock()
     lock = held(connected(masters, clock=clock), ttl=20)
     until_held(nodes, lock)
@@ -528,7 +530,7 @@ def test_extend_after_the_lease_ended_asks_nobody(masters: Masters, connected: M
     assert all(0 < int(node.pttl("r")) <= 20_000 for node in nodes)
 
 
-def test_extend_of_an_expired_key_does_not_make_it_anew(
+def test_extend_of_an_expired_key_does_not_create_it(
     masters: Masters, connected: MakeClient, raw: Raw
 ) -> None:
     # Its clock stands still: only the masters see the end.
@@ -560,7 +562,7 @@ def test_extend_of_a_lock_that_others_took(masters: Masters, connected: MakeClie
     until_values(nodes, "r", [SOMEBODY] * 3 + [None] * 2)
 
 
-def test_extend_holds_with_a_majority_and_makes_no_key_anew(
+def test_extend_holds_with_a_majority_and_creates_no_key(
     masters: Masters, connected: MakeClient, raw: Raw
 ) -> None:
     nodes = raw(masters)
@@ -742,7 +744,7 @@ def test_locked_is_asked_of_the_masters(masters: Masters, connected: MakeClient,
 # --- the client ---------------------------------------------------------------------------------
 
 
-def test_stats_tell_what_happened(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+def test_stats_count_what_happened(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     client, nodes = connected(masters, node_timeout=0.2), raw(masters)
     lock = held(client)
     client.acquire("r", blocking=False)
@@ -767,7 +769,7 @@ def test_stats_tell_what_happened(masters: Masters, connected: MakeClient, raw: 
     )
 
 
-def test_health_tells_the_truth(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+def test_health_shows_the_state(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     client = connected(masters, decide="all")
     held(client).release()
     for health, master, node in zip(client.health(), masters, raw(masters), strict=True):

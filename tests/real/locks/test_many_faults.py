@@ -256,7 +256,7 @@ def test_release_of_expired_locks_leaves_the_next_owner_alone(
         assert values(nodes, name) == [SOMEBODY] * 5
 
 
-def test_extend_tells_each_what_became_of_it(masters: Masters, plain: MakePlain, raw: Raw) -> None:
+def test_extend_reports_the_outcome_of_each(masters: Masters, plain: MakePlain, raw: Raw) -> None:
     """Extended, lost, as often as allowed, never held: all in one batch."""
     c, nodes = plain(masters, decide="all").at_full_strength(), raw(masters)
     held, lost = c.acquire_many(["held", "lost"], TTL / 2)

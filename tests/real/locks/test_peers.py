@@ -107,7 +107,7 @@ def test_02_a_dead_master_fails_no_operation(masters: Masters, connected: MakeCl
     nothing_left(masters)
 
 
-def test_03_a_lost_reply_locks_nobody_out(masters: Masters, connected: MakeClient) -> None:
+def test_03_a_lost_reply_excludes_no_client(masters: Masters, connected: MakeClient) -> None:
     """A SET whose reply is lost is not sent again, and what it set is neither kept nor met again."""
     with contextlib.ExitStack() as stack:
         proxies = [stack.enter_context(Proxy(master.port, record=True)) for master in masters]
@@ -296,7 +296,7 @@ def test_09_any_minority_may_be_down(valkey: Masters, client: MakeClient, size: 
     nothing_left(valkey)
 
 
-def test_10_extend_never_acquires_anew(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+def test_10_extend_never_acquires_again(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     """Of a lease that ended it says so, and leaves the next owner's keys and free keys alone."""
     c, servers = connected(masters), raw(masters)
     lock = c.lock("extend", 0.05)
@@ -327,7 +327,7 @@ def test_10_extend_never_acquires_anew(masters: Masters, connected: MakeClient, 
     nothing_left(masters)
 
 
-def test_10_one_hung_master_blocks_nobody(valkey: Masters, connected: MakeClient) -> None:
+def test_10_one_hung_master_blocks_no_client(valkey: Masters, connected: MakeClient) -> None:
     """Acquire, extend and release end without it, each time, and in no more than its time."""
     c = connected(valkey, node_timeout=30.0)
     with paused(valkey, 2), within(SOON):
@@ -474,7 +474,7 @@ def test_17_cleaning_up_has_time_of_its_own(masters: Masters, connected: MakeCli
     nothing_left(masters)
 
 
-def test_18_a_lost_lock_is_told(masters: Masters, connected: MakeClient) -> None:
+def test_18_a_lost_lock_is_reported(masters: Masters, connected: MakeClient) -> None:
     """By `check`, by `extend`, by leaving `with`. By a callback, and before the lease ends, comes with
     renewal; that nothing renews after the release, too: nothing does today.
     """

@@ -68,7 +68,7 @@ def wait_for(c: Any, nodes: list[redis.Redis], key: str = "r") -> Any:
 
 
 @pytest.mark.usefixtures("only_told", "all_masters")
-def test_a_release_is_told(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+def test_a_release_is_pushed(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     """With one round of commands between the release and the grant, and none while it waits."""
     nodes = raw(masters)
     a, b = connected(masters, decide="all"), connected(masters)
@@ -89,7 +89,7 @@ def test_a_release_is_told(masters: Masters, connected: MakeClient, raw: Raw) ->
 
 @pytest.mark.usefixtures("only_told", "all_masters")
 @pytest.mark.parametrize("release", ["delete", "script", "expire at once", "flush"])
-def test_whoever_released_it(masters: Masters, connected: MakeClient, raw: Raw, release: str) -> None:
+def test_any_release_is_pushed(masters: Masters, connected: MakeClient, raw: Raw, release: str) -> None:
     """No matter how, and by which client: and on no more masters than a quorum."""
     nodes = raw(masters)
     occupy(nodes, "r")
@@ -140,7 +140,7 @@ def test_an_extension_is_no_release(masters: Masters, connected: MakeClient, raw
 
 
 @pytest.mark.usefixtures("only_told")
-def test_connections_that_were_lost_meanwhile(plain: MakePlain, masters: Masters, raw: Raw) -> None:
+def test_connections_that_were_lost_while_waiting(plain: MakePlain, masters: Masters, raw: Raw) -> None:
     """The new connections have no watch. Catches: a client that waits for pushes that no master owes it."""
     c, nodes = plain(masters).at_full_strength(), raw(masters)
     occupy(nodes, "r")
@@ -259,7 +259,7 @@ def test_one_of_a_client_asks_and_all_are_served_in_turn(
 
 
 @pytest.mark.usefixtures("only_told")
-def test_who_gives_up_leaves_the_line(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
+def test_a_waiter_that_gives_up_leaves_the_queue(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
     """The first, the last and one between them; and the next waiter is woken."""
     nodes, c = raw(valkey), connected(valkey)
     occupy(nodes, "r")

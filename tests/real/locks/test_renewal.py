@@ -83,7 +83,7 @@ def test_masters_that_come_back_in_time(valkey: Masters, kept: Kept, clock: Jump
 # --- lost ----------------------------------------------------------------------------------------
 
 
-def test_a_majority_killed_every_lock_tells_once(
+def test_a_majority_killed_every_lock_reports_once(
     masters: Masters, connected: MakeClient, clock: Jumping, told: Told
 ) -> None:
     c = connected(masters, ttl=TTL, clock=clock)

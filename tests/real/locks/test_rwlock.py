@@ -143,7 +143,7 @@ def test_a_writer_gets_in_under_a_stream_of_readers(
 
 
 @pytest.mark.usefixtures("long_intents")
-def test_who_comes_after_a_waiting_writer_goes_after_it(
+def test_a_reader_after_a_waiting_writer_goes_after_it(
     masters: Masters, connected: MakeClient, raw: Raw
 ) -> None:
     nodes, c = raw(masters), connected(masters, ttl=TTL)
@@ -191,7 +191,7 @@ def test_waiting_needs_no_polling(
 # --- processes that die -----------------------------------------------------------------------------
 
 
-def test_what_the_dead_leave_expires(masters: Masters, plain: MakePlain, raw: Raw) -> None:
+def test_what_dead_clients_leave_expires(masters: Masters, plain: MakePlain, raw: Raw) -> None:
     """Each reader by itself, though others come and go."""
     nodes = raw(masters)
     c = plain(masters, ttl=TTL).at_full_strength()

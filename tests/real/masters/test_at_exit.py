@@ -55,6 +55,6 @@ def test_a_stopped_master_does_not_hold_it_up(valkey: Masters, engine_name: str)
     eventually(lambda: sizes(valkey) == [0] * 5, "it reads what it was sent")
 
 
-def test_who_wants_to_keep_them_may(valkey: Masters, engine_name: str) -> None:
+def test_a_client_may_keep_them(valkey: Masters, engine_name: str) -> None:
     assert end(valkey, "end", engine_name, release="no") == 24
     assert sorted(sizes(valkey))[2] == 24, "on a quorum"

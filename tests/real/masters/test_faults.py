@@ -194,7 +194,7 @@ def test_hung_minority_costs_nothing_after_the_first_timeout(valkey: Masters, cl
 
 
 @pytest.mark.parametrize("timeout", [0.0, 0.3])
-def test_hung_majority_is_told_in_time(valkey: Masters, client: MakeClient, timeout: float) -> None:
+def test_hung_majority_is_reported_in_time(valkey: Masters, client: MakeClient, timeout: float) -> None:
     """Catches: a deadline that the retries or the clean-up outlive, and a clean-up that is forgotten."""
     c = client(valkey, **QUICK)
     all_connected(c)
@@ -299,7 +299,7 @@ def test_every_operation_with_a_dead_minority(masters: Masters, client: MakeClie
     nothing_left(masters)
 
 
-def test_loss_is_told_with_a_dead_minority(masters: Masters, client: MakeClient) -> None:
+def test_loss_is_reported_with_a_dead_minority(masters: Masters, client: MakeClient) -> None:
     """Catches: "still held" for a key that every master that answers has lost."""
     c = client(masters)
     all_connected(c)
@@ -459,7 +459,7 @@ def test_unreachable_minority_does_not_delay_the_first_acquire(
 
 
 @pytest.mark.parametrize("kind", ["closed", "silent"])
-def test_unreachable_majority_is_told_in_time(valkey: Masters, client: MakeClient, kind: str) -> None:
+def test_unreachable_majority_is_reported_in_time(valkey: Masters, client: MakeClient, kind: str) -> None:
     """Catches: an acquire that waits for connections longer than its caller allows."""
     with contextlib.ExitStack() as stack:
         broken = [stack.enter_context(unreachable(kind, valkey[0])) for _ in range(3)]

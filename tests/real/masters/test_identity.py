@@ -192,7 +192,7 @@ class Impostor(Proxy):
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_borrowed_run_id_costs_nobody_else_anything(
+def test_a_borrowed_run_id_costs_no_other_client_anything(
     valkey: Masters, connected: MakeClient, client: MakeClient, raw: Raw, first: bool
 ) -> None:
     own, good = (raw(valkey)[n].info("server")["run_id"] for n in (4, 0))

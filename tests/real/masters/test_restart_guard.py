@@ -194,7 +194,7 @@ def test_a_new_cluster_may_be_called_fresh(masters: Masters, plain: MakePlain) -
 
 
 @pytest.mark.parametrize("trouble", ["flushed", "restarted"])
-def test_masters_that_forgot_refuse_everybody(masters: Masters, client: MakeClient, trouble: str) -> None:
+def test_masters_that_forgot_refuse_all_clients(masters: Masters, client: MakeClient, trouble: str) -> None:
     """Also clients that were connected all the time (flushed), and those that connect for the first time."""
     options: dict[str, Any] = {"restart_guard": "marker", "max_ttl": TTL}
     holder = client(masters, assume_fresh=True, **options)
@@ -231,7 +231,9 @@ def test_a_marker_that_survived_with_the_data_is_another_process(
     assert lock.release()
 
 
-def test_who_may_not_see_the_run_id_goes_by_the_marker(valkey: Masters, client: MakeClient, raw: Raw) -> None:
+def test_a_client_that_may_not_see_the_run_id_uses_the_marker(
+    valkey: Masters, client: MakeClient, raw: Raw
+) -> None:
     for node in raw(valkey):
         node.acl_setuser(
             "limited",
@@ -281,7 +283,9 @@ def test_one_server_has_one_vote(valkey: Masters, client: MakeClient) -> None:
                 c.acquire("r", TTL, blocking=False)
 
 
-def test_a_twin_costs_one_vote_where_the_others_are_a_quorum(valkey: Masters, client: MakeClient) -> None:
+def test_a_duplicate_costs_one_vote_where_the_others_are_a_quorum(
+    valkey: Masters, client: MakeClient
+) -> None:
     c = client([*valkey.urls[:2], valkey.urls[0].replace("127.0.0.1", "localhost")])
     c.connect()
     eventually(lambda: any("same server" in m.error for m in c.health()), "it is found out")
@@ -293,7 +297,7 @@ def test_a_twin_costs_one_vote_where_the_others_are_a_quorum(valkey: Masters, cl
         c.acquire("other", TTL, blocking=False)
 
 
-def test_warnings_say_who_could_forget(
+def test_warnings_name_the_masters_that_could_forget(
     valkey: Masters, connected: MakeClient, raw: Raw, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "redlock_fast")
@@ -377,7 +381,7 @@ def promote(masters: Masters, nodes: list[redis.Redis]) -> None:
     assert nodes[1].replicaof("NO", "ONE")
 
 
-def test_a_guard_that_began_anew_is_not_ended(valkey: Masters, connected: MakeClient) -> None:
+def test_a_guard_that_was_restarted_is_not_ended(valkey: Masters, connected: MakeClient) -> None:
     """Catches: the connector, which saw that a guard had ended, takes away that of the next restart."""
     connector = connected(valkey.urls).masters.connector
     master_state = connector.states[0]
@@ -404,7 +408,7 @@ def test_a_guard_that_began_anew_is_not_ended(valkey: Masters, connected: MakeCl
     assert not connector.policy.voters.mask & 1
 
 
-def test_a_flush_is_not_forgotten_whoever_gives_the_connection_up(
+def test_a_flush_is_not_forgotten_when_another_thread_detaches(
     valkey: Masters, connected: MakeClient
 ) -> None:
     """Catches: another thread detaches the master before the connector has seen why its connection broke."""

@@ -155,7 +155,7 @@ def ways(port: int, stack: contextlib.ExitStack) -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize("way", range(7))
 @pytest.mark.parametrize("where", ["refused", "repeated"])
-def test_no_secret_is_told(
+def test_no_secret_is_shown(
     locked_up: Masters, client: MakeClient, log: pytest.LogCaptureFixture, where: str, way: int
 ) -> None:
     telltale = Telltale()
@@ -170,7 +170,7 @@ def test_no_secret_is_told(
         assert any(b"hunter2" in word for words in telltale.heard for word in words), "it was not even sent"
 
 
-def test_bad_settings_do_not_tell_either(client: MakeClient) -> None:
+def test_bad_settings_show_none_either(client: MakeClient) -> None:
     with contextlib.ExitStack() as stack:
         for _, master in ways(1, stack):
             with pytest.raises(ConfigError) as caught:
@@ -222,7 +222,7 @@ Secure = Callable[[str], Masters]
         ("expired", "ca.crt", "expired"),
     ],
 )
-def test_who_is_trusted(
+def test_which_certificates_are_trusted(
     secure: Secure, authority: Certificates, client: MakeClient, certificate: str, trusted: str, said: str
 ) -> None:
     master = secure(certificate)[0]

@@ -177,7 +177,7 @@ def test_a_stale_sentinel_is_not_believed(pair: Masters, connected: MakeClient, 
     assert pair[0].ask("EXISTS r") == ":1"
 
 
-def test_who_logs_in_where(client: MakeClient) -> None:
+def test_masters_and_sentinels_have_separate_logins(client: MakeClient) -> None:
     """The login in front is the master's; the Sentinels have their own, and TLS of the master's kind."""
     options = ("--requirepass", "for-master")
     with Masters(1, options=options) as masters:

@@ -303,7 +303,7 @@ def test_user_whose_pattern_is_narrower_than_the_prefix(
     assert not any(health.faults for health in client.health())
 
 
-def test_user_who_may_not_do_enough(
+def test_user_with_too_few_permissions(
     masters: Masters, connected: MakeClient, raw: Raw, limited: Callable[..., list[str]]
 ) -> None:
     client = connected(limited(masters, "~locks:* +set +get"))
@@ -416,7 +416,7 @@ def test_tls_master_that_hangs_or_restarts(
 
 
 @pytest.mark.parametrize("query", ["", "?ssl_ca_certs={}/stranger.crt"])
-def test_tls_from_a_stranger(
+def test_tls_from_an_unknown_authority(
     tls: tuple[Masters, list[str]], client: MakeClient, authority: Certificates, query: str
 ) -> None:
     masters, _ = tls
@@ -428,7 +428,7 @@ def test_tls_from_a_stranger(
     assert len(error.value.causes) == 3
 
 
-def test_plain_words_to_a_tls_port(tls: tuple[Masters, list[str]], client: MakeClient) -> None:
+def test_plain_text_to_a_tls_port(tls: tuple[Masters, list[str]], client: MakeClient) -> None:
     masters, _ = tls
     one = client(masters)
     until_down(one, 3)

@@ -104,7 +104,7 @@ def test_a_key_is_on_its_groups_masters_only(
         nothing_left(masters)
 
 
-def test_one_holder_whoever_asks(sharded: MakeSharded, groups: dict[str, Masters]) -> None:
+def test_one_holder_from_any_client(sharded: MakeSharded, groups: dict[str, Masters]) -> None:
     """Groups and masters in another order, resources as bytes: the same locks."""
     c = sharded()
     other = sharded({name: masters.urls[::-1] for name, masters in reversed(groups.items())})

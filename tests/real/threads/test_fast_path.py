@@ -182,7 +182,7 @@ def test_electorate_changed(valkey: Masters, connected: MakeClient, trusted: int
     reusable(lock)
 
 
-def test_closed_meanwhile(valkey: Masters, connected: MakeClient) -> None:
+def test_closed_during_the_exchange(valkey: Masters, connected: MakeClient) -> None:
     c = connected(valkey)
     lock = c.lock("closed", TTL)
     with asked(valkey, lock) as attempt:

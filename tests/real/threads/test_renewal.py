@@ -197,7 +197,7 @@ def test_the_users_extensions_beside_ours(
     assert told.losses == []
 
 
-def test_callbacks_harm_nobody(
+def test_callbacks_that_raise_do_not_stop_renewal(
     masters: Masters, connected: MakeClient, clock: Jumping, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One raises, one is slow: renewal goes on, and the other callbacks are called."""
@@ -348,7 +348,7 @@ def test_a_child_of_fork_renews_its_own_only(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="stops a process")
-def test_a_stopped_holder_is_told_when_it_wakes_up(masters: Masters, engine_name: str) -> None:
+def test_a_stopped_holder_notices_the_loss_when_it_goes_on(masters: Masters, engine_name: str) -> None:
     setting = {"urls": masters.urls, "engine": engine_name, "ttl": 1.5}
     worker = subprocess.Popen(
         [sys.executable, "-m", "support.worker_renewal", json.dumps(setting)],

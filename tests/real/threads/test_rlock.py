@@ -208,7 +208,7 @@ def test_it_is_renewed_until_the_last_level_is_left(kept: RLock, clock: Jumping,
     nothing_left(masters)
 
 
-def test_a_loss_is_told_once_and_nobody_enters_under_it(
+def test_a_loss_is_reported_once_and_no_thread_enters_under_it(
     kept: RLock, clock: Jumping, masters: Masters, losses: list[tuple[RLock, str]], raw: Raw
 ) -> None:
     assert kept.acquire()

@@ -168,7 +168,7 @@ def test_others_while_tasks_are_woken(
     loop.run_until_complete(main())
 
 
-def test_cancelled_by_one_that_was_told_with_it(
+def test_cancelled_by_a_task_that_was_woken_with_it(
     c: AsyncFastRedlock, engine: Engine, loop: asyncio.AbstractEventLoop
 ) -> None:
     """The lock is granted, the task has no result yet, and releases it."""
@@ -193,7 +193,7 @@ def test_cancelled_by_one_that_was_told_with_it(
     loop.run_until_complete(main())
 
 
-def test_cancelled_is_not_told(c: AsyncFastRedlock, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+def test_cancelled_is_not_woken(c: AsyncFastRedlock, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
     async def main() -> None:
         lock = c.lock("key")
         task = asyncio.create_task(lock.acquire())
@@ -231,7 +231,7 @@ def test_end_of_the_loop(c: AsyncFastRedlock, engine: Engine, loop: asyncio.Abst
     assert isinstance(tasks[0].exception(), SystemExit)
 
 
-def test_told_inside_a_task(c: AsyncFastRedlock, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+def test_decided_inside_a_task(c: AsyncFastRedlock, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
     """No task runs inside another one."""
 
     async def main() -> None:

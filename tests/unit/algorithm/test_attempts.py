@@ -237,7 +237,7 @@ def test_window_doubles_with_every_split_and_ends_at_its_longest() -> None:
     assert windows == [0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.064, 0.064]
 
 
-def test_window_begins_anew_when_the_votes_were_not_split() -> None:
+def test_window_starts_again_when_the_votes_were_not_split() -> None:
     jitter = WakeJitter()
     for _ in range(4):
         jitter.delay(True, 0.0001, 1.0)
@@ -385,7 +385,7 @@ def test_masters_that_had_no_time_to_answer_are_not_blamed() -> None:
 
 
 @pytest.mark.parametrize("said", [DOWN, MUTE])
-def test_the_only_round_tells_of_masters_that_did_not_answer_though_it_was_cut_short(said: Votes) -> None:
+def test_the_only_round_reports_masters_that_did_not_answer_though_it_was_cut_short(said: Votes) -> None:
     """Nothing else is known: no earlier round and no wait in the local queue has shown another holder."""
     waiter = Waiter(seconds=NODE_TIMEOUT / 2)
     assert waiter.fails(said, took=NODE_TIMEOUT / 2)
@@ -396,7 +396,7 @@ def test_the_only_round_tells_of_masters_that_did_not_answer_though_it_was_cut_s
 # --- the local queue ----------------------------------------------------------------------------------
 
 
-def test_who_is_alone_in_line_does_not_wait_for_its_turn() -> None:
+def test_a_caller_alone_in_the_queue_does_not_wait_for_its_turn() -> None:
     waiter = Waiter()
     assert waiter.run(waiter.retry_loop.queue())
     assert waiter.effects == []
@@ -422,7 +422,7 @@ def test_its_place_stays_its_own_over_the_rounds() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "rounds", "another"), [(1.0, None, False), (None, 3, True)])
-def test_time_that_has_gone_by_in_line(seconds: float | None, rounds: int | None, another: bool) -> None:
+def test_time_that_has_passed_in_the_queue(seconds: float | None, rounds: int | None, another: bool) -> None:
     """It is over, or cost a pause where attempts are counted: the next is made as if it had polled."""
     waiter = Waiter(seconds, rounds)
     before = waiter.policy.local_queue.enter(KEY)
@@ -436,7 +436,7 @@ def test_time_that_has_gone_by_in_line(seconds: float | None, rounds: int | None
     assert before.is_first
 
 
-def test_in_line_without_an_end() -> None:
+def test_in_the_queue_without_an_end() -> None:
     waiter = Waiter()
     before = waiter.policy.local_queue.enter(KEY)
     waiter.meanwhile = before.leave
@@ -446,7 +446,7 @@ def test_in_line_without_an_end() -> None:
     assert turn.seconds == math.inf
 
 
-def test_a_claim_without_a_line_asks_at_once() -> None:
+def test_a_lock_kind_without_a_queue_asks_at_once() -> None:
     class Alone(LockKind):
         queue_key = None
 

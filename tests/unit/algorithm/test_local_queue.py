@@ -44,7 +44,7 @@ def test_first_come_first_served() -> None:
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_who_leaves_wakes_exactly_the_next_that_has_become_first(place: int) -> None:
+def test_an_entry_that_leaves_wakes_exactly_the_next_that_has_become_first(place: int) -> None:
     queue = Queue(4)
     queue.places[place].leave()
     assert queue.woken == ([1] if place == 0 else [])
@@ -63,7 +63,7 @@ def test_leaving_twice_is_leaving_once() -> None:
     assert [place.is_first for place in queue.places[1:]] == [True, False]
 
 
-def test_a_place_that_nobody_has_any_more_is_left() -> None:
+def test_an_unreferenced_entry_leaves_the_queue() -> None:
     """As an interrupt between ``enter`` and whatever would have come next leaves it."""
     queue = Queue(3)
     del queue.places[0]
@@ -72,7 +72,7 @@ def test_a_place_that_nobody_has_any_more_is_left() -> None:
     assert queue.is_first() == [0]
 
 
-def test_who_does_not_listen_yet_sees_that_it_is_first() -> None:
+def test_an_entry_that_does_not_listen_yet_sees_that_it_is_first() -> None:
     line = LocalQueue()
     before, behind = line.enter(KEY), line.enter(KEY)
     assert (before.is_first, behind.is_first) == (True, False)
@@ -80,7 +80,7 @@ def test_who_does_not_listen_yet_sees_that_it_is_first() -> None:
     assert behind.is_first
 
 
-def test_each_key_has_a_line_of_its_own() -> None:
+def test_each_key_has_a_queue_of_its_own() -> None:
     line = LocalQueue()
     one, other = line.enter(KEY), line.enter(OTHER)
     assert one.is_first
@@ -106,7 +106,7 @@ def test_callers_that_are_admitted_have_none_before_them() -> None:
     assert list(queue.line.waiting[KEY]) == [later.slot]
 
 
-def test_who_is_woken_may_use_the_line_at_once() -> None:
+def test_a_woken_entry_may_use_the_queue_at_once() -> None:
     """It leaves, and enters again: as a signal handler does that waits, too."""
     queue = Queue(3)
     again: list[QueueEntry] = []
@@ -121,7 +121,7 @@ def test_who_is_woken_may_use_the_line_at_once() -> None:
     assert (queue.places[2].is_first, again[0].is_first) == (True, False)
 
 
-def test_a_signal_handler_may_wait_while_its_thread_changes_the_line() -> None:
+def test_a_signal_handler_may_wait_while_its_thread_changes_the_queue() -> None:
     """Catches: a mutex that the thread itself holds, which it would wait for without end."""
     line = LocalQueue()
 
@@ -133,7 +133,7 @@ def test_a_signal_handler_may_wait_while_its_thread_changes_the_line() -> None:
     assert start(handle).result(DEADLINE)
 
 
-def test_everybody_is_woken_when_the_client_is_closed() -> None:
+def test_all_entries_are_woken_when_the_client_is_closed() -> None:
     queue = Queue(3)
     silent = queue.line.enter(OTHER)
     queue.line.wake_all()

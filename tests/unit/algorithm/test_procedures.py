@@ -227,7 +227,7 @@ def test_round_cut_short_by_the_deadline_does_not_blame_the_masters() -> None:
         (votes(NO, FAULT, FAULT, FAULT, NO_REPLY), True),
     ],
 )
-def test_contention_and_failing_masters_are_told_apart(answer: Votes, unavailable: bool) -> None:
+def test_contention_and_failing_masters_are_distinguished(answer: Votes, unavailable: bool) -> None:
     world = World(*[answer] * 1000)  # where no quorum is connected it tries again for a moment
     assert acquire(world, rounds=1).unavailable is unavailable
 
@@ -305,7 +305,7 @@ def test_release_within_the_lease(answer: Votes, alive: bool) -> None:
     assert world.sent[0].resend_for == 10.0
 
 
-def test_release_after_the_lease_is_told_by_the_clock_when_masters_do_not_tell() -> None:
+def test_release_after_the_lease_is_decided_by_the_clock_when_masters_do_not() -> None:
     world = World(votes(OK, OK, FAULT, FAULT, FAULT))
     lease = held(world)
     world.now += 20.0
@@ -474,7 +474,7 @@ def test_equal_counters_are_one_round_trip() -> None:
     assert world.sent[0].args == args
 
 
-def test_who_is_behind_is_lifted_before_the_lock_counts() -> None:
+def test_a_master_that_is_behind_is_raised_before_the_lock_counts() -> None:
     world = World(votes(9, 7, 8, NO_REPLY, NO_REPLY), votes(FAULT, 1, 1, FAULT, FAULT))
     assert fenced(world).fencing == 9
     assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE]
@@ -482,7 +482,7 @@ def test_who_is_behind_is_lifted_before_the_lock_counts() -> None:
     assert world.exchanges[1].need == 2
 
 
-def test_who_is_behind_is_lifted_unawaited_where_enough_vouch() -> None:
+def test_a_master_that_is_behind_is_raised_unawaited_where_enough_vouch() -> None:
     world = World(votes(9, 9, 9, 7, NO_REPLY))
     assert fenced(world).fencing == 9
     assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE]
@@ -496,14 +496,14 @@ def test_a_lease_that_too_few_vouch_for_is_none() -> None:
     assert world.kept == []
 
 
-def test_who_is_ahead_does_not_vouch() -> None:
+def test_a_master_that_is_ahead_does_not_vouch() -> None:
     """All five answered: the third largest is the token, and the two above belong to no holder yet."""
     world = World(votes(12, 11, 9, 9, 9))
     assert fenced(world, wait=Wait.ALL).fencing == 9
     assert world.verbs() == [Verb.FENCE]
 
 
-def test_who_is_ahead_does_not_stand_in_for_those_that_have_to_be_lifted() -> None:
+def test_a_master_that_is_ahead_does_not_stand_in_for_those_that_have_to_be_raised() -> None:
     """A larger counter was moved by another holder: that number is free for a third one."""
     world = World(votes(12, 11, 9, 7, NO_REPLY), votes(FAULT, FAULT, 1, 0, FAULT))
     assert isinstance(fenced(world, wait=Wait.ALL), AcquireFailure)

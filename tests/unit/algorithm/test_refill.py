@@ -98,7 +98,7 @@ def extend(policy: Policy, lease: Lease, answer: Votes) -> tuple[ExtendOutcome, 
         ((OK, OK, OK, FAULT, NO), [0b10000]),
     ],
 )
-def test_who_says_that_it_is_missing_is_sent_it(
+def test_a_master_that_reports_it_missing_is_sent_it(
     policy: Policy, time: Time, values: tuple[int, ...], masks: list[int]
 ) -> None:
     assert extend(policy, held(time), votes(*values)) == (ExtendOutcome.EXTENDED, masks)
@@ -125,7 +125,7 @@ def test_nothing_after_the_lease_has_ended(policy: Policy, time: Time) -> None:
     assert end.value.value[0] is ExtendOutcome.LOST
 
 
-def test_who_was_not_asked_before_is_sent_it_and_released(policy: Policy, time: Time) -> None:
+def test_a_master_that_was_not_asked_before_is_sent_it_and_released(policy: Policy, time: Time) -> None:
     lease = held(time, sent=0b00111)
     assert extend(policy, lease, votes(OK, OK, OK, FAULT, FAULT)) == (ExtendOutcome.EXTENDED, [0b11000])
     assert lease.sent == EVERYONE
@@ -154,7 +154,7 @@ def test_other_kinds_are_left_alone(policy: Policy, time: Time) -> None:
 
 
 @pytest.mark.parametrize("trouble", [None, KeyboardInterrupt()])
-def test_what_is_released_meanwhile_is_taken_back(
+def test_what_is_released_in_between_is_taken_back(
     policy: Policy, time: Time, trouble: BaseException | None
 ) -> None:
     """Another thread's release went out between the extension and the refill."""
@@ -196,14 +196,14 @@ def test_renewal_waits_for_all_and_fills_up_what_is_missing_anywhere(policy: Pol
     assert first.timeout <= (leases[0].ttl - 4.0) / 2
 
 
-def test_renewal_waits_for_nobody_when_time_is_short(policy: Policy, time: Time) -> None:
+def test_renewal_waits_for_no_reply_when_time_is_short(policy: Policy, time: Time) -> None:
     lease = held(time)
     time.now = lease.deadline - 3.0
     _, masks, first = extend_many(policy, [lease], tally(3), thorough=True)
     assert (masks, first.wait) == ([], Wait.CERTAIN)
 
 
-def test_votes_say_exactly_who_lacks_it(policy: Policy, time: Time) -> None:
+def test_votes_show_exactly_which_masters_lack_it(policy: Policy, time: Time) -> None:
     answer = tally(3, _0=votes(OK, NO, OK, OK, FAULT))
     assert extend_many(policy, [held(time)], answer, thorough=True)[1] == [0b00010]
 

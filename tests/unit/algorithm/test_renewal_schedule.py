@@ -424,7 +424,7 @@ def test_a_release_while_an_extension_is_under_way_is_no_loss(renewal: Still) ->
     assert len(renewal.schedule) == 0
 
 
-def test_what_a_release_finds_is_told_once(renewal: Still) -> None:
+def test_what_a_release_finds_is_reported_once(renewal: Still) -> None:
     lock = renewal.hold()
     assert lock._auto_extension
     assert lock.lease
@@ -579,7 +579,7 @@ def test_the_bound_is_an_hour_and_no_number(kind: Any) -> None:
     assert client.lock("r")._max_extensions is None
 
 
-def test_a_plain_lock_is_told_of_nothing() -> None:
+def test_a_plain_lock_has_no_lost_event() -> None:
     assert not hasattr(FastRedlock(URLS).lock("r"), "lost")
     assert not hasattr(AsyncFastRedlock(URLS).lock("r"), "lost")
     event = FastRedlock(URLS).lock("r", auto_extend=True).lost

@@ -19,7 +19,7 @@ ONE, OTHER = "one", "other"
 UNDO = [Request(1, (b"key",), 0b11111)]
 
 
-def test_nobody_waits() -> None:
+def test_without_a_waiter() -> None:
     places = ServerQueueEntries()
     assert places.close() == []
     assert places.wait_for_rounds(0.0)
@@ -35,7 +35,7 @@ def test_the_undo_of_all_that_rest() -> None:
     assert places.wait_for_rounds(0.0), "they may rest for long"
 
 
-def test_who_is_busy_is_waited_for() -> None:
+def test_a_busy_acquire_is_waited_for() -> None:
     places = ServerQueueEntries()
     places.end_round(ONE, UNDO)
     places.begin_round(ONE)
@@ -48,7 +48,7 @@ def test_who_is_busy_is_waited_for() -> None:
     assert waiting.result(DEADLINE) is True
 
 
-def test_nobody_goes_on_after_the_end() -> None:
+def test_no_acquire_goes_on_after_the_end() -> None:
     places = ServerQueueEntries()
     places.end_round(ONE, UNDO)
     places.close()
@@ -62,7 +62,7 @@ def test_nobody_goes_on_after_the_end() -> None:
     places.remove(OTHER)
 
 
-def test_who_has_left_is_not_undone() -> None:
+def test_an_acquire_that_has_left_is_not_undone() -> None:
     places = ServerQueueEntries()
     places.end_round(ONE, UNDO)
     places.remove(ONE)

@@ -129,7 +129,7 @@ def test_bad_url(url: str) -> None:
     refused(lambda: FastRedlock([*URLS, url]), "masters", url.removesuffix(":port"), "redis://host:port/db")
 
 
-def test_url_with_an_option_that_nobody_knows() -> None:
+def test_url_with_an_unknown_option() -> None:
     refused(lambda: FastRedlock(["redis://10.0.0.4?tls_version=5"]), "masters", "10.0.0.4", "tls_version")
 
 

@@ -115,7 +115,7 @@ def elsewhere(call: Callable[[], Any]) -> Any:
     return start(call).result(DEADLINE)
 
 
-def test_only_the_first_enter_and_the_last_leave_are_told(world: World) -> None:
+def test_only_the_first_acquire_and_the_last_release_reach_the_lock(world: World) -> None:
     lock = world.rlock()
     assert lock.acquire()
     with lock, lock:
@@ -128,7 +128,7 @@ def test_only_the_first_enter_and_the_last_leave_are_told(world: World) -> None:
     assert not lock.locked()
 
 
-def test_with_is_told_as_with(world: World) -> None:
+def test_with_reaches_the_lock_as_with(world: World) -> None:
     with world.rlock() as lock, lock:
         pass
     assert world.said == ["enter", "exit"]
@@ -188,7 +188,7 @@ def test_a_thread_that_ends_leaves_nothing_to_the_next_one(world: World) -> None
     assert not any(made() for made in world.made), "what the threads held is still there"
 
 
-def test_a_lock_that_nobody_has_keeps_nothing(world: World) -> None:
+def test_an_unreferenced_lock_keeps_nothing(world: World) -> None:
     lock = world.rlock()
     lock.acquire()
     lock.owned_by("somebody").acquire()
@@ -359,7 +359,7 @@ def test_an_interrupt_between_the_grant_and_its_note(world: World, monkeypatch: 
         assert lock.depth == 0
 
 
-def test_on_lost_is_told_of_the_reentrant_lock(engine_name: str) -> None:
+def test_on_lost_gets_the_reentrant_lock(engine_name: str) -> None:
     told: list[tuple[Any, str]] = []
     with FastRedlock(["redis://127.0.0.1:1"], engine=engine_name) as client:
         lock = client.rlock("r", auto_extend=True, on_lost=lambda *loss: told.append(loss))

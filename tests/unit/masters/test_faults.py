@@ -55,7 +55,7 @@ def test_a_master_that_was_left_out_is_counted() -> None:
     assert masters.skipped() == {3: {"lagging": 2}, 4: {"not connected": 1}, 5: {"lagging": 1}}
 
 
-def test_of_a_batch_what_is_told() -> None:
+def test_of_a_batch_what_is_reported() -> None:
     masters = Masters()
     assert not has_faults(BatchVotes([3, 0], [7, 7], {1: votes("lagging")}), masters)
     assert has_faults(BatchVotes([3, 0], [7, 7], {1: votes("broken")}), masters)

@@ -88,7 +88,7 @@ class Endless(socket.socket):
         return b"+OK\r\n"
 
 
-def test_one_that_sends_without_end_keeps_nobody() -> None:
+def test_a_sender_without_end_delays_no_other() -> None:
     with Endless() as sock:
         assert at_end(sock) is False
 

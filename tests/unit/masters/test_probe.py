@@ -52,7 +52,7 @@ def server(protocol: int = 3, **replies: Any) -> Server:
     return probe(Connection(**replies), protocol, b"prefix:")
 
 
-def test_a_server_that_tells_all() -> None:
+def test_a_server_that_reports_all() -> None:
     found = server()
     assert (found.kind, found.version, found.run_id, found.uptime) == ("valkey", "9.0.1", "abc", 12)
     assert (found.role, found.replid, found.promoted, found.protocol) == ("master", "r1", False, 3)
@@ -60,7 +60,7 @@ def test_a_server_that_tells_all() -> None:
     assert (found.durable, found.evicts, found.can.delifeq, found.can.expire_gt) == (False, False, True, True)
 
 
-def test_a_server_that_tells_nothing() -> None:
+def test_a_server_that_reports_nothing() -> None:
     commands = ("CLIENT", "INFO", "ROLE", "CONFIG", "DELIFEQ", "DELEX", "PEXPIRE")
     connection = Connection()
     connection.replies = dict.fromkeys(commands, DENIED)

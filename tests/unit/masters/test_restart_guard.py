@@ -47,7 +47,7 @@ def test_a_restarted_master_is_silent_until_all_that_it_forgot_has_ended(mode: s
 
 
 @pytest.mark.parametrize("mode", JUDGING)
-def test_only_who_knows_his_disks_believes_them(mode: str) -> None:
+def test_only_the_mode_for_durable_disks_trusts_them(mode: str) -> None:
     believed = mode == "durable"
     assert silence(mode, "another", durable=True) == (0 if believed else MAX_TTL)
     assert silence(mode, "another", replid="other", durable=True) == (0 if believed else MAX_TTL)
@@ -86,7 +86,7 @@ def test_a_promoted_replica_is_silent_from_now_on(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["off", "marker"])
-def test_the_other_modes_ask_nobody_or_the_master(mode: str) -> None:
+def test_the_other_modes_guard_nothing_or_ask_the_master(mode: str) -> None:
     assert silence(mode, "another") == silence(mode, None) == 0
 
 
@@ -146,7 +146,7 @@ def test_a_flush_of_another_database_took_no_lock(before: bytes, now: bytes, sil
 
 
 @pytest.mark.parametrize(("now", "silent"), [(b"x", False), (b"y", True), (b"", True)])
-def test_a_flush_that_was_not_heard_of(now: bytes, silent: bool) -> None:
+def test_a_flush_whose_push_was_not_read(now: bytes, silent: bool) -> None:
     """The connection was given up before the push was read. The witness key shows the flush."""
     guard = Guard("auto", MAX_TTL)
     master_state = MasterState(target("redis://localhost"))
@@ -173,7 +173,7 @@ def test_a_child_of_fork_goes_by_the_guard_of_its_parent() -> None:
     assert master_state.copy_after_fork(1001.0).guarded_until == 1003.0
 
 
-def test_votes_of_who_may_not_vote_any_more_are_not_heard() -> None:
+def test_votes_of_masters_that_may_not_vote_any_more_do_not_count() -> None:
     voters = VotingMasters(4)
     assert voters.mask == 0b1111
     assert voters.filter((7, 0, NO_REPLY, 1)) == (7, 0, NO_REPLY, 1)

@@ -62,7 +62,9 @@ def test_brief_connections_are_made_ever_more_rarely(
 @pytest.mark.parametrize(
     ("lived", "why"), [(SHORT_CONNECTION + 1, LOST), (SHORT_CONNECTION_VIOLATION + 1, VIOLATED)]
 )
-def test_others_are_made_anew_at_once(lived: float, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_connections_are_made_again_at_once(
+    lived: float, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert after(12, lived, why, monkeypatch)[0] < MAX_BACKOFF / 10
 
 

@@ -136,7 +136,7 @@ def test_tables(turns: stats.Turns) -> None:
     assert min(widths) >= 3
 
 
-def test_a_busy_machine_is_told(turns: stats.Turns) -> None:
+def test_a_busy_machine_is_reported(turns: stats.Turns) -> None:
     busy = result(turns)
     busy["setting"]["load average"] = [4.0, 4.0]
     assert "do not quote" in tables.markdown(busy)

@@ -91,7 +91,7 @@ def test_what_compose_refers_to_is_there(compose: dict[str, Any]) -> None:
     assert service["environment"]["REDLOCK_FAST_MASTERS"].split() == [f"redis://{name}" for name in NAMES]
 
 
-def test_everybody_has_the_same_settings(compose: dict[str, Any]) -> None:
+def test_all_examples_have_the_same_settings(compose: dict[str, Any]) -> None:
     assert (
         COMPOSE / compose["configs"]["valkey.conf"]["file"]
     ).resolve() == DEPLOY / "valkey" / "valkey.conf"
