@@ -108,12 +108,12 @@ def mixed(turns: Turns, trips: Trips) -> Iterable[str]:
     for distances in MIXED:
         if not measured(turns, either(distances)):
             continue
-        quorum, everyone = (median(turns[cell], "p50") for cell in either(distances))
+        quorum, all_masters = (median(turns[cell], "p50") for cell in either(distances))
         third, last = sorted(distances)[len(distances) // 2], max(distances)
         text = " + ".join(f"{far:g}" for far in distances)
         yield (
             f"| {text} | {third:g} | {ms(2 * trips[third])} | {ms(quorum)} "
-            f"| {ms(2 * trips[last])} | {ms(everyone)} |"
+            f"| {ms(2 * trips[last])} | {ms(all_masters)} |"
         )
 
 

@@ -87,7 +87,7 @@ def _text(data: bytes) -> str:
     return data.decode(errors="surrogateescape")
 
 
-def _said(error: BaseException | None) -> list[str]:
+def _texts(error: BaseException | None) -> list[str]:
     """The text of an error, and of all that a traceback prints besides."""
     shown = []
     while error is not None:
@@ -102,7 +102,7 @@ def _read(url: str) -> list[str]:
     try:
         shown.append(target(url).name)
     except ConfigError as error:
-        shown += _said(error)
+        shown += _texts(error)
     return shown
 
 
@@ -133,5 +133,5 @@ def toml(data: bytes) -> None:
             shown.append(repr(client))
             client.close()
         except ConfigError as error:
-            shown += _said(error)
+            shown += _texts(error)
     assert SECRET not in repr(shown), "shows a password"

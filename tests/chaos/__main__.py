@@ -34,8 +34,8 @@ def main() -> int:
     args = arguments()
     names, servers = args.schedule or list(SCHEDULES), args.server or ["valkey", "redis"]
     runs = [(name, server) for server in servers for name in names]
-    crew = workers(args.engine or engines(), args.mode or MODES)
-    topology = Topology(crew, seconds=args.seconds / len(runs), seed=args.seed)
+    topology_workers = workers(args.engine or engines(), args.mode or MODES)
+    topology = Topology(topology_workers, seconds=args.seconds / len(runs), seed=args.seed)
     print(f"seed {topology.seed}, {topology.seconds:.1f} s each, workers {topology.workers}", flush=True)
     bad = 0
     for name, server in runs:

@@ -284,11 +284,11 @@ class Change:
         quorum of them is a quorum of the new list.
         """
         late = self.hire(old)
-        said = late.hear()
-        if said == "ready":
+        reply = late.hear()
+        if reply == "ready":
             eventually(lambda: late.history.read_bytes().count(b"released") >= ENOUGH, "it holds locks")
-        self.result.did["old list refused" if said.startswith("refused") else "old list counted as new"] += 1
-        if said == "ready" and len(old) != len(new):
+        self.result.did["old list refused" if reply.startswith("refused") else "old list counted as new"] += 1
+        if reply == "ready" and len(old) != len(new):
             self.result.problems.append(f"{late.name} got the old list in the second phase")
         late.kill()
 

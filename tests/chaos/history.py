@@ -41,8 +41,8 @@ class HistoryWriter:
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
-    def write(self, what: str, who: int, at: float, **more: Any) -> None:
-        os.write(self._fd, json.dumps({"what": what, "who": who, "at": at, **more}).encode() + b"\n")
+    def write(self, what: str, holder: int, at: float, **more: Any) -> None:
+        os.write(self._fd, json.dumps({"what": what, "holder": holder, "at": at, **more}).encode() + b"\n")
 
     def close(self) -> None:
         os.close(self._fd)
@@ -103,7 +103,7 @@ def read(path: Path) -> History:
     history = History()
     open_holds: dict[int, Hold] = {}
     for line in _lines(path):
-        what, who, at = line["what"], line["who"], line["at"]
+        what, holder, at = line["what"], line["holder"], line["at"]
         if what == "refused":
             history.unavailable += line["unavailable"]
             history.contended += not line["unavailable"]
@@ -117,10 +117,10 @@ def read(path: Path) -> History:
             hold = Hold(
                 path.stem, token, at, stated, skew=line["skew"], fence=line["fence"], resource=resource
             )
-            open_holds[who] = hold
+            open_holds[holder] = hold
             history.holds.append(hold)
             continue
-        hold = open_holds[who]
+        hold = open_holds[holder]
         if what == "extend":
             hold.deadlines.append((at, line["deadline"] or min(at, hold.deadline)))
         elif what == "write":

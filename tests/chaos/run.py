@@ -152,10 +152,10 @@ def _judge_keys(schedule: Schedule, environment: Environment, seen: Evidence, re
         for span in orphans:
             began, owner = span.start - environment.opened, owners.get(span.token)
             until = f"{owner.released_at - environment.opened:.4f}" if owner else ""
-            who = f"of {owner.worker}, which released it at {until} s" if owner else "granted to nobody"
+            holder = f"of {owner.worker}, which released it at {until} s" if owner else "granted to no client"
             where = [n for n, truth in enumerate(seen.truths) if span in truth.spans]
             result.problems.append(
-                f"{span.token.hex()}, {who}, was set on {where} at {began:.4f} s and left to expire"
+                f"{span.token.hex()}, {holder}, was set on {where} at {began:.4f} s and left to expire"
             )
 
 

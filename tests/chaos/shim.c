@@ -1,7 +1,7 @@
 /* Moves the wall clock of the processes that are started with it (LD_PRELOAD), and no other clock.
  *
- * CHAOS_CLOCK names a file of eight bytes: nanoseconds to add, as a signed integer. Whoever writes
- * there sets the clock of all processes that have it mapped, at once. libfaketime hangs some servers;
+ * CHAOS_CLOCK names a file of eight bytes: nanoseconds to add, as a signed integer. A process that
+ * writes there sets the clock of all processes that have it mapped, at once. libfaketime hangs some servers;
  * this does nothing but add.
  */
 #define _GNU_SOURCE

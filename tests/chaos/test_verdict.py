@@ -114,11 +114,13 @@ def event(name: str) -> bytes:
     )
 
 
-def said(at: float, *words: bytes, by: bytes = b"127.0.0.1:1") -> bytes:
+def monitored(at: float, *words: bytes, by: bytes = b"127.0.0.1:1") -> bytes:
     return b"+%.6f [0 %b] %b\r\n" % (at, by, b" ".join(b'"%b"' % word for word in words))
 
 
-def told(*lines: bytes, found: dict[bytes, tuple[bytes, float]] | None = None, began: float = 0.0) -> Chapter:
+def chapter_of(
+    *lines: bytes, found: dict[bytes, tuple[bytes, float]] | None = None, began: float = 0.0
+) -> Chapter:
     """All received at one time, in pieces of any size; the wall clock is our clock."""
     stream = b"".join(lines)
     return Chapter(
@@ -127,74 +129,80 @@ def told(*lines: bytes, found: dict[bytes, tuple[bytes, float]] | None = None, b
 
 
 def set_(at: float, token: bytes) -> bytes:
-    return event("set") + event("expire") + said(at, b"SET", KEY, token, b"NX", b"PX", b"1000")
+    return event("set") + event("expire") + monitored(at, b"SET", KEY, token, b"NX", b"PX", b"1000")
 
 
 def test_a_key_lives_from_its_set_to_its_delete() -> None:
-    refused = said(1.5, b"SET", KEY, B, b"NX", b"PX", b"1000")
-    deleted = event("del") + said(1.75, b"DELIFEQ", KEY, A)
-    [span] = truth.read([told(set_(1.0, A), refused, deleted)], KEY, True).spans
+    refused = monitored(1.5, b"SET", KEY, B, b"NX", b"PX", b"1000")
+    deleted = event("del") + monitored(1.75, b"DELIFEQ", KEY, A)
+    [span] = truth.read([chapter_of(set_(1.0, A), refused, deleted)], KEY, True).spans
     assert (span.token, span.start, span.expiry, span.until, span.why) == (A, 1.0, 2.0, 1.75, "deleted")
 
 
 def test_scripts_say_what_they_do_line_by_line() -> None:
     extended = (
-        said(1.25, b"EVALSHA", b"sha", b"1", KEY, A, b"1000")
+        monitored(1.25, b"EVALSHA", b"sha", b"1", KEY, A, b"1000")
         + event("expire")
-        + said(1.5, b"pexpire", KEY, b"1000", by=b"lua")
+        + monitored(1.5, b"pexpire", KEY, b"1000", by=b"lua")
     )
     deleted = (
-        said(1.625, b"EVALSHA", b"sha", b"1", KEY, A) + event("del") + said(1.75, b"del", KEY, by=b"lua")
+        monitored(1.625, b"EVALSHA", b"sha", b"1", KEY, A)
+        + event("del")
+        + monitored(1.75, b"del", KEY, by=b"lua")
     )
-    read = truth.read([told(set_(1.0, A), extended, deleted)], KEY, True)
+    read = truth.read([chapter_of(set_(1.0, A), extended, deleted)], KEY, True)
     assert [(span.expiry, span.until) for span in read.spans] == [(2.5, 1.75)]
     assert read.foreign == []
 
 
 def test_a_foreign_delete_is_seen() -> None:
-    deleted = event("del") + said(1.75, b"DELIFEQ", KEY, B)
-    assert truth.read([told(set_(1.0, A), deleted)], KEY, True).foreign == [(A, B)]
-    by_anybody = event("del") + said(1.75, b"DEL", KEY)
-    assert truth.read([told(set_(1.0, A), by_anybody)], KEY, True).foreign == [(A, KEY)]
+    deleted = event("del") + monitored(1.75, b"DELIFEQ", KEY, B)
+    assert truth.read([chapter_of(set_(1.0, A), deleted)], KEY, True).foreign == [(A, B)]
+    by_another_command = event("del") + monitored(1.75, b"DEL", KEY)
+    assert truth.read([chapter_of(set_(1.0, A), by_another_command)], KEY, True).foreign == [(A, KEY)]
 
 
 def test_a_set_after_its_release_is_seen() -> None:
-    assert truth.read([told(said(0.9, b"DELIFEQ", KEY, A), set_(1.0, A))], KEY, True).late_sets == 1
+    assert (
+        truth.read([chapter_of(monitored(0.9, b"DELIFEQ", KEY, A), set_(1.0, A))], KEY, True).late_sets == 1
+    )
 
 
 def test_a_restart_keeps_a_key_or_forgets_it() -> None:
-    before = told(set_(1.0, A))
+    before = chapter_of(set_(1.0, A))
     before.ended = 1.25
-    kept = truth.read([before, told(found={KEY: (A, 2.0)}, began=1.5)], KEY, True).spans
+    kept = truth.read([before, chapter_of(found={KEY: (A, 2.0)}, began=1.5)], KEY, True).spans
     assert [(span.until, span.why) for span in kept] == [(2.0, "")]
-    forgotten = truth.read([before, told(began=1.5)], KEY, True).spans
+    forgotten = truth.read([before, chapter_of(began=1.5)], KEY, True).spans
     assert [(span.until, span.why) for span in forgotten] == [(1.25, "forgotten")]
-    expired = truth.read([before, told(began=2.5)], KEY, True).spans
+    expired = truth.read([before, chapter_of(began=2.5)], KEY, True).spans
     assert [(span.until, span.why) for span in expired] == [(2.0, "expired")]
-    recheck = truth.read([before, told(found={KEY: (B, 3.0)}, began=2.5)], KEY, True).spans
+    recheck = truth.read([before, chapter_of(found={KEY: (B, 3.0)}, began=2.5)], KEY, True).spans
     assert [(span.token, span.start, span.until) for span in recheck] == [(A, 1.0, 2.0), (B, 1.0, 3.0)]
 
 
 @pytest.mark.parametrize(
     ("history", "allowed"),
     [
-        ([set_(1.0, A), event("del") + said(1.5, b"DELIFEQ", KEY, A), set_(1.6, B)], True),
+        ([set_(1.0, A), event("del") + monitored(1.5, b"DELIFEQ", KEY, A), set_(1.6, B)], True),
         ([set_(1.0, A), set_(2.1, B)], True),
         ([set_(1.0, A), set_(1.5, B)], False),
-        ([said(1.0, b"SET", KEY, A, b"NX", b"PX", b"1000")], False),
-        ([set_(1.0, A), event("del") + said(1.5, b"DELIFEQ", KEY, B)], False),
-        ([set_(1.0, A), said(1.2, b"FLUSHALL"), set_(1.5, B)], True),
+        ([monitored(1.0, b"SET", KEY, A, b"NX", b"PX", b"1000")], False),
+        ([set_(1.0, A), event("del") + monitored(1.5, b"DELIFEQ", KEY, B)], False),
+        ([set_(1.0, A), monitored(1.2, b"FLUSHALL"), set_(1.5, B)], True),
     ],
     ids=["released", "expired", "overwritten", "refused without a key", "foreign", "flushed"],
 )
 def test_what_a_master_executed_is_replayed_through_the_model(history: list[bytes], allowed: bool) -> None:
-    true, moved = (truth.read([told(*history)], KEY, true_clock) for true_clock in (True, False))
+    true, moved = (truth.read([chapter_of(*history)], KEY, true_clock) for true_clock in (True, False))
     assert [number for number, _ in verdict.not_allowed([moved, true])] == ([] if allowed else [1])
 
 
 def test_a_restart_is_replayed_with_what_was_found() -> None:
-    kept = truth.read([told(set_(1.0, A)), told(set_(1.6, B), found={KEY: (A, 2.0)}, began=1.5)], KEY, True)
-    forgotten = truth.read([told(set_(1.0, A)), told(set_(1.6, B), began=1.5)], KEY, True)
+    kept = truth.read(
+        [chapter_of(set_(1.0, A)), chapter_of(set_(1.6, B), found={KEY: (A, 2.0)}, began=1.5)], KEY, True
+    )
+    forgotten = truth.read([chapter_of(set_(1.0, A)), chapter_of(set_(1.6, B), began=1.5)], KEY, True)
     assert [number for number, _ in verdict.not_allowed([kept, forgotten])] == [0]
 
 

@@ -189,7 +189,7 @@ def test_large_batch_beside_one_that_does_not_read(fleet: MakeFleet, ask: Ask) -
     assert min(tally.granted) == 2
     assert tally.sent == [0b111] * 2000
     f.masters[2].reading.set()
-    f.until(lambda: len(f.session(2).commands) == 2000, "the third is told when it reads")
+    f.until(lambda: len(f.session(2).commands) == 2000, "the third gets them when it reads")
     assert [words[1] for words in f.session(2).commands] == names
 
 
@@ -256,7 +256,7 @@ def test_kept_are_sent_again_after_a_break(fleet: MakeFleet) -> None:
     assert session.commands == [del_words(names[2]), del_words(names[5])]
     assert f.connection_state(0).resent == 2
     session.send(b":1\r\n:1\r\n")
-    f.until(lambda: f.connection_state(0).pending == 0, "their replies go to nobody")
+    f.until(lambda: f.connection_state(0).pending == 0, "their replies are dropped")
     f.masters[0].answer = always(b":4\r\n")
     assert f.ask(acquire(b"next", 1), 1).values == (4,)
 

@@ -219,7 +219,7 @@ def test_arguments_are_released(fleet: MakeFleet, how: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("how", ["told", "forgotten", "unwatched", "wrong", "nobody"])
+@pytest.mark.parametrize("how", ["completed", "forgotten", "unwatched", "wrong", "no waiter"])
 def test_memory_is_given_back(fleet: MakeFleet, how: str) -> None:
     """Catches: requests in C that are not freed, 8 MB and more of them here."""
     f = fleet(granting)
@@ -233,10 +233,10 @@ def test_memory_is_given_back(fleet: MakeFleet, how: str) -> None:
             with pytest.raises(TypeError):
                 loop.submit(batch, 1)
             return
-        ticket = loop.submit(batch, 0 if how == "nobody" else 1)
+        ticket = loop.submit(batch, 0 if how == "no waiter" else 1)
         if how == "forgotten":
             f.engine.cancel(ticket)
-        elif how == "told":
+        elif how == "completed":
             loop.hear()
         f.engine.flush()
         f.engine.close_loop_fd()

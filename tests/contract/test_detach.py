@@ -48,7 +48,7 @@ def test_detach_undoes_in_the_dialect_of_the_connection(fleet: MakeFleet) -> Non
 
 def test_detach_is_a_fault_for_waiters(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
-    futures = [f.ask_meanwhile(acquire(b"%d" % n, f.all), 2) for n in range(3)]
+    futures = [f.ask_in_background(acquire(b"%d" % n, f.all), 2) for n in range(3)]
     f.detach(1)
     for future in futures:
         votes = future.result(SOON)
@@ -62,7 +62,7 @@ def test_detach_takes_back_no_vote_that_may_count(fleet: MakeFleet) -> None:
     """
     f = fleet(silent, granting, granting)
     assert f.ask(acquire(b"granted", f.all), 2).granted == 2
-    undecided = f.ask_meanwhile(acquire(b"undecided", f.all), 3, wait=Wait.ALL)
+    undecided = f.ask_in_background(acquire(b"undecided", f.all), 3, wait=Wait.ALL)
     f.ask(acquire(b"not awaited", f.all), 0)
     f.session(0).wait_commands(3)
     f.detach(0)
@@ -73,7 +73,7 @@ def test_detach_takes_back_no_vote_that_may_count(fleet: MakeFleet) -> None:
 def test_closing_takes_back_what_too_few_have_granted(fleet: MakeFleet) -> None:
     """Also from those that have answered: after close() no client would do it."""
     f = fleet(granting, granting, silent, silent, silent)
-    under_way = f.ask_meanwhile(acquire(b"k", f.all), 3)
+    under_way = f.ask_in_background(acquire(b"k", f.all), 3)
     f.until(
         lambda: [f.connection_state(n).pending for n in range(5)] == [0, 0, 1, 1, 1], "two have granted it"
     )
@@ -90,7 +90,7 @@ def test_closing_leaves_what_a_quorum_granted(fleet: MakeFleet) -> None:
     """
     f = fleet(granting, granting, silent)
     f.ask(acquire(b"refill", 0b100), 0)
-    under_way = f.ask_meanwhile(acquire(b"k", f.all), 2, wait=Wait.ALL)
+    under_way = f.ask_in_background(acquire(b"k", f.all), 2, wait=Wait.ALL)
     f.until(lambda: [f.connection_state(n).pending for n in range(3)] == [0, 0, 2], "a quorum has granted it")
     f.session(2).wait_commands(2)
     f.engine.close()
@@ -111,7 +111,7 @@ def test_detach_undoes_what_has_the_quorum_of_one_list_only(fleet: MakeFleet) ->
 def test_detach_takes_back_no_vote_of_two_quorums(fleet: MakeFleet) -> None:
     f = fleet(granting, silent, granting, granting, silent)
     assert f.ask(acquire(b"granted", f.all), JOINT).granted == 3
-    undecided = f.ask_meanwhile(acquire(b"undecided", 0b10111), JOINT, wait=Wait.ALL)
+    undecided = f.ask_in_background(acquire(b"undecided", 0b10111), JOINT, wait=Wait.ALL)
     for number in (1, 4):
         f.detach(number)
         assert f.session(number).commands == [set_words(b"granted"), set_words(b"undecided")]
@@ -120,7 +120,7 @@ def test_detach_takes_back_no_vote_of_two_quorums(fleet: MakeFleet) -> None:
 
 def test_closing_takes_back_what_one_list_only_has_granted(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, silent, silent, granting)
-    under_way = f.ask_meanwhile(acquire(b"k", f.all), JOINT)
+    under_way = f.ask_in_background(acquire(b"k", f.all), JOINT)
     answered = [0, 0, 1, 1, 0]
     f.until(lambda: [f.connection_state(n).pending for n in range(5)] == answered, "three have granted it")
     f.engine.close()
@@ -132,7 +132,7 @@ def test_closing_takes_back_what_one_list_only_has_granted(fleet: MakeFleet) -> 
 
 def test_closing_leaves_what_both_lists_have_granted(fleet: MakeFleet) -> None:
     f = fleet(granting, silent, granting, granting, silent)
-    under_way = f.ask_meanwhile(acquire(b"k", f.all), JOINT, LONG, Wait.ALL)
+    under_way = f.ask_in_background(acquire(b"k", f.all), JOINT, LONG, Wait.ALL)
     answered = [0, 1, 0, 0, 1]
     f.until(lambda: [f.connection_state(n).pending for n in range(5)] == answered, "three have granted it")
     f.engine.close()

@@ -36,7 +36,7 @@ def test_child_while_a_thread_of_the_parent_waits(fleet: MakeFleet) -> None:
     # The lock and the lead may be held by a thread that the child does not have.
     f = fleet(silent, silent)
     for number in range(10):
-        futures = [f.ask_meanwhile(acquire(b"%d" % n, f.all, resend_for=60), 2) for n in range(2)]
+        futures = [f.ask_in_background(acquire(b"%d" % n, f.all, resend_for=60), 2) for n in range(2)]
 
         def action() -> None:
             f.engine.after_fork_in_child()
@@ -79,7 +79,7 @@ def test_child_keeps_no_copy_of_a_connection(fleet: MakeFleet) -> None:
 
 def test_child_can_connect_again(fleet: MakeFleet, engine_class: type[Engine]) -> None:
     f = fleet(silent)
-    waiting = f.ask_meanwhile(acquire(b"parent", 1), 1)
+    waiting = f.ask_in_background(acquire(b"parent", 1), 1)
 
     def action() -> None:
         f.engine.after_fork_in_child()

@@ -170,6 +170,6 @@ def test_reply_to_what_has_not_been_sent_breaks_the_connection(engine_class: typ
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(chance=st.randoms(use_true_random=False), requests=st.integers(1, 5))
 def test_engines_agree_on_any_reply(chance: Random, requests: int) -> None:
-    said = pieces(chance, stream(chance))
-    first, second = (observe(load(name), said, requests) for name in ("python", "native"))
+    replies = pieces(chance, stream(chance))
+    first, second = (observe(load(name), replies, requests) for name in ("python", "native"))
     assert first == second

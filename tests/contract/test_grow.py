@@ -91,7 +91,7 @@ def test_a_subscription_goes_on_and_ends_when_a_new_master_is_attached(fleet: Ma
     assert not watching.done()
     f.attach(3)
     assert watching.result(SOON)[0].values == (NO_REPLY, 1, NO_REPLY)
-    again = f.ask_meanwhile(watch(b"k", f.all), 2)
+    again = f.ask_in_background(watch(b"k", f.all), 2)
     for master in (1, 3):
         f.session(master).send(invalidate(b"k"))
     assert again.result(SOON).values == (NO_REPLY, 1, NO_REPLY, 1)
@@ -164,12 +164,12 @@ def test_an_event_loop_goes_on_while_it_grows(fleet: MakeFleet) -> None:
         f.attach(master)
         loop.submit([acquire(b"own", 1 << master)], 1)  # only the descriptor says that it came
         f.engine.flush()
-        sizes = [len(votes[0].values) for votes in told(loop, 3)]
+        sizes = [len(votes[0].values) for votes in reported(loop, 3)]
         assert sorted(sizes) == [master, master + 1, master + 1]
     loop.settle()
 
 
-def told(loop: Loop, count: int) -> list[list[object]]:
+def reported(loop: Loop, count: int) -> list[list[object]]:
     """So many answers, of any number of masters."""
     engine = loop.fleet.engine
     answers: list[list[object]] = []

@@ -62,7 +62,7 @@ def native_threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def crowd(count: int, action: Callable[[int], object]) -> list[Future[object]]:
+def start_threads(count: int, action: Callable[[int], object]) -> list[Future[object]]:
     """So many threads, which begin at the same time."""
     gate = threading.Barrier(count)
 
@@ -116,13 +116,13 @@ def hogs(count: int) -> Iterator[None]:
 
 def test_each_gets_its_own_votes(fleet: MakeFleet) -> None:
     f = numbered(fleet, 3)
-    finish(crowd(MANY, cycles(f, amount(10, 25))))
+    finish(start_threads(MANY, cycles(f, amount(10, 25))))
 
 
 def test_beside_threads_that_compute(fleet: MakeFleet) -> None:
     f = numbered(fleet, 3)
     with hogs(2):
-        finish(crowd(MANY, cycles(f, 3)))
+        finish(start_threads(MANY, cycles(f, 3)))
 
 
 def test_batches_and_single_requests(fleet: MakeFleet) -> None:
@@ -136,7 +136,7 @@ def test_batches_and_single_requests(fleet: MakeFleet) -> None:
                 numbers_are_right(key, tally.votes[number])
         cycles(f, 4)(thread)
 
-    finish(crowd(MANY, work))
+    finish(start_threads(MANY, work))
 
 
 def test_while_connections_come_and_go(fleet: MakeFleet) -> None:
@@ -154,7 +154,7 @@ def test_while_connections_come_and_go(fleet: MakeFleet) -> None:
 
     busy = [start(lambda: reconnect(1)), start(lambda: reconnect(3))]
     try:
-        finish(crowd(MANY, cycles(f, 12, uncertain=0b01010)))
+        finish(start_threads(MANY, cycles(f, 12, uncertain=0b01010)))
     finally:
         done.set()
     for future in busy:
@@ -178,7 +178,7 @@ def test_while_a_master_changes_to_tls_and_back(fleet: MakeFleet, tls: Tls) -> N
 
     busy = start(reconnect)
     try:
-        finish(crowd(MANY, cycles(f, 12, uncertain=0b010)))
+        finish(start_threads(MANY, cycles(f, 12, uncertain=0b010)))
     finally:
         done.set()
     busy.result(PATIENCE)
@@ -190,13 +190,13 @@ def test_as_many_come_and_go_as_they_like(fleet: MakeFleet) -> None:
     f = numbered(fleet, 3)
     for number in range(12):
         for count in (1, MANY if number % 3 == 0 else 10, 3, 6):
-            finish(crowd(count, cycles(f, 2)))
+            finish(start_threads(count, cycles(f, 2)))
 
 
 def test_threads_that_leave_wake_threads_that_stay(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
-    futures = [f.ask_meanwhile(acquire(b"%d" % n, 0b01, resend_for=LONG), 1) for n in range(MANY)]
-    last = f.ask_meanwhile(acquire(b"last", 0b10, resend_for=LONG), 1)
+    futures = [f.ask_in_background(acquire(b"%d" % n, 0b01, resend_for=LONG), 1) for n in range(MANY)]
+    last = f.ask_in_background(acquire(b"last", 0b10, resend_for=LONG), 1)
     for number, future in enumerate(futures):
         f.session(0).send(b":%d\r\n" % (number + 1))
         assert future.result(SOON).values[0] == number + 1
@@ -207,7 +207,7 @@ def test_threads_that_leave_wake_threads_that_stay(fleet: MakeFleet) -> None:
 
 def test_newcomers_are_not_kept_waiting_by_silent_masters(fleet: MakeFleet) -> None:
     f = fleet(silent, granting)
-    waiting = [f.ask_meanwhile(acquire(b"%d" % n, 0b01, resend_for=LONG), 1) for n in range(MANY)]
+    waiting = [f.ask_in_background(acquire(b"%d" % n, 0b01, resend_for=LONG), 1) for n in range(MANY)]
     for number in range(30):
         with Stopwatch() as watch:
             assert f.ask(acquire(b"new%d" % number, 0b10), 1).granted == 1
@@ -227,7 +227,7 @@ def test_timeouts_of_all_lengths(fleet: MakeFleet) -> None:
         assert timeout <= watch.seconds < SOON
         assert votes.values[0] == NO_REPLY
 
-    finish(crowd(MANY, work))
+    finish(start_threads(MANY, work))
 
 
 @pytest.mark.parametrize("computing", [0, 2])
@@ -243,7 +243,7 @@ def test_signals(fleet: MakeFleet, computing: int) -> None:
     # Beside threads that compute, the leader has the GIL for moments only: an interrupt in each of
     # them would leave no time to get anything done.
     with hogs(computing), pestering(interrupt_inside, 0.5 if computing else 0.02):
-        futures = crowd(MANY, cycles(f, 3 if computing else amount(8, 20)))
+        futures = start_threads(MANY, cycles(f, 3 if computing else amount(8, 20)))
         end = time.monotonic() + PATIENCE
         while not all(future.done() for future in futures):
             assert time.monotonic() < end, "the threads get on"
@@ -267,7 +267,7 @@ def test_signals(fleet: MakeFleet, computing: int) -> None:
 def test_beside_an_event_loop(fleet: MakeFleet) -> None:
     f = numbered(fleet, 3)
     loop = Loop(f)
-    futures = crowd(MANY, cycles(f, 10))
+    futures = start_threads(MANY, cycles(f, 10))
     completed = 0
     while completed < 50 or not all(future.done() for future in futures):
         key = b"loop%d" % completed
@@ -282,7 +282,7 @@ def test_close_while_all_wait(fleet: MakeFleet) -> None:
     before = native_threads()
     f = fleet(silent, silent, silent)
     futures = [
-        f.ask_meanwhile(acquire(b"%d" % n, f.all, resend_for=LONG), 2, wait=Wait.ALL) for n in range(MANY)
+        f.ask_in_background(acquire(b"%d" % n, f.all, resend_for=LONG), 2, wait=Wait.ALL) for n in range(MANY)
     ]
     f.engine.close()
     for future in futures:
@@ -297,9 +297,9 @@ def test_close_while_all_are_busy(fleet: MakeFleet, closers: int) -> None:
     for _ in range(2):
         f = numbered(fleet, 3)
         closed = threading.Event()
-        futures = crowd(MANY, until_closed(f, closed))
+        futures = start_threads(MANY, until_closed(f, closed))
         f.session(0).wait_commands(MANY)
-        finish(crowd(closers, lambda n, f=f: f.engine.close()))  # type: ignore[misc]
+        finish(start_threads(closers, lambda n, f=f: f.engine.close()))  # type: ignore[misc]
         closed.set()
         finish(futures)
         eventually(lambda: native_threads() <= before, "no thread is left, of the engine or the masters")
@@ -323,7 +323,7 @@ def until_closed(f: Fleet, closed: threading.Event) -> Callable[[int], None]:
 
 def test_drain_beside_many(fleet: MakeFleet) -> None:
     f = numbered(fleet, 3)
-    futures = crowd(MANY, cycles(f, 10))
+    futures = start_threads(MANY, cycles(f, 10))
     while not all(future.done() for future in futures):
         f.engine.drain(0.01)
         f.engine.maintain()
@@ -344,7 +344,7 @@ def test_engine_that_is_dropped_leaves_no_thread(engine_class: type[Engine]) -> 
             [votes] = engines[0].exchange([acquire(b"%d" % thread, 1, resend_for=LONG)], 1, LONG)
             assert votes.granted == 1
 
-    finish(crowd(MANY, work))
+    finish(start_threads(MANY, work))
     engines.clear()
     gc.collect()
     eventually(master.session.ended.is_set, "the connection is closed")
@@ -358,7 +358,8 @@ def test_child_of_fork_while_many_wait(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
     for number in range(3):
         futures = [
-            f.ask_meanwhile(acquire(b"%d" % n, f.all, resend_for=LONG), 2, wait=Wait.ALL) for n in range(20)
+            f.ask_in_background(acquire(b"%d" % n, f.all, resend_for=LONG), 2, wait=Wait.ALL)
+            for n in range(20)
         ]
 
         def action() -> None:
@@ -371,7 +372,7 @@ def test_child_of_fork_while_many_wait(fleet: MakeFleet) -> None:
                 key = b"child%d" % thread
                 numbers_are_right(key, f.ask(acquire(key, f.all, resend_for=LONG), 2, wait=Wait.ALL))
 
-            finish(crowd(20, work))
+            finish(start_threads(20, work))
             f.engine.close()
 
         assert exit_code(fork_child(action)) == 0
@@ -385,12 +386,12 @@ def test_child_of_fork_while_many_wait(fleet: MakeFleet) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_children_of_fork_while_many_are_busy(fleet: MakeFleet) -> None:
     f = numbered(fleet, 3)
-    futures = crowd(MANY, cycles(f, 15))
+    futures = start_threads(MANY, cycles(f, 15))
 
     def action() -> None:
         f.engine.after_fork_in_child()
         f.attach(0)
-        finish(crowd(10, lambda n: f.ask(acquire(b"%d" % n, 1, resend_for=LONG), 1)))
+        finish(start_threads(10, lambda n: f.ask(acquire(b"%d" % n, 1, resend_for=LONG), 1)))
         f.engine.close()
 
     for _ in range(3):

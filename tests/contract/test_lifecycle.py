@@ -133,7 +133,7 @@ def test_drain_does_not_wait_for_the_lagging(fleet: MakeFleet) -> None:
 @pytest.mark.parametrize("wait", list(Wait))
 def test_close_is_a_fault_for_waiters(fleet: MakeFleet, wait: Wait) -> None:
     f = fleet(silent, silent, silent)
-    futures = [f.ask_meanwhile(acquire(b"%d" % n, f.all), 2, wait=wait) for n in range(6)]
+    futures = [f.ask_in_background(acquire(b"%d" % n, f.all), 2, wait=wait) for n in range(6)]
     draining = start(lambda: f.engine.drain(LONG))
     f.engine.close()
     for future in futures:
@@ -148,7 +148,7 @@ def test_close_is_a_fault_for_waiters(fleet: MakeFleet, wait: Wait) -> None:
 
 def test_close_keeps_the_votes_that_came(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, silent)
-    future = f.ask_meanwhile(acquire(b"k", f.all), 3, wait=Wait.ALL)
+    future = f.ask_in_background(acquire(b"k", f.all), 3, wait=Wait.ALL)
     f.session(1).send(b":5\r\n")
     f.until(lambda: f.connection_state(1).pending == 0, "the reply is read")
     f.engine.close()
@@ -190,8 +190,8 @@ def test_engine_that_was_never_attached_closes(engine_class: type[Engine]) -> No
 
 def test_two_engines_are_independent(engine_class: type[Engine]) -> None:
     with Fleet(engine_class, silent) as one, Fleet(engine_class, silent) as other:
-        first = one.ask_meanwhile(acquire(b"k", 1), 1)
-        second = other.ask_meanwhile(acquire(b"k", 1), 1)
+        first = one.ask_in_background(acquire(b"k", 1), 1)
+        second = other.ask_in_background(acquire(b"k", 1), 1)
         other.session(0).send(b":2\r\n")
         assert second.result(SOON).values == (2,)
         other.engine.close()

@@ -97,7 +97,7 @@ def test_certain_does_not_count_faults_as_refusals(fleet: MakeFleet, masters: st
 
 def test_certain_ends_when_the_last_master_has_failed(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, refusing)
-    future = f.ask_meanwhile(acquire(b"k", f.all), 2, wait=Wait.CERTAIN)
+    future = f.ask_in_background(acquire(b"k", f.all), 2, wait=Wait.CERTAIN)
     f.session(0).close()
     f.session(1).send(b"-OOM\r\n")
     assert kinds(future.result(SOON).values) == "ffr"
@@ -105,7 +105,7 @@ def test_certain_ends_when_the_last_master_has_failed(fleet: MakeFleet) -> None:
 
 def test_waiting_for_all_includes_what_the_decision_does_not_need(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, granting, silent, silent)
-    future = f.ask_meanwhile(acquire(b"k", f.all), 3, wait=Wait.ALL)
+    future = f.ask_in_background(acquire(b"k", f.all), 3, wait=Wait.ALL)
     f.session(3).send(b"$-1\r\n")
     f.session(4).send(b":7\r\n")
     votes = future.result(SOON)
@@ -117,7 +117,7 @@ def test_waiting_for_all_does_not_wait_for_faults(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, failing, silent, silent, attach=False)
     for master in (0, 1, 2, 3):
         f.attach(master)
-    future = f.ask_meanwhile(acquire(b"k", 0b01111), 3, wait=Wait.ALL)
+    future = f.ask_in_background(acquire(b"k", 0b01111), 3, wait=Wait.ALL)
     f.session(3).close()
     assert kinds(future.result(SOON).values) == "ggfff"
 
@@ -144,7 +144,7 @@ def test_need_0_waits_for_no_reply_and_arrives(fleet: MakeFleet) -> None:
 
 def test_need_0_arrives_while_another_thread_waits(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
-    waiting = f.ask_meanwhile(acquire(b"slow", 0b01), 1)
+    waiting = f.ask_in_background(acquire(b"slow", 0b01), 1)
     f.ask(acquire(b"a", f.all), need=0)
     f.session(1).wait_commands(1)
     f.session(0).wait_commands(2)
@@ -187,7 +187,7 @@ def test_decision_does_not_hang_on_the_order_of_masters(fleet: MakeFleet) -> Non
     # The last reply decides, from whichever master it is.
     for last in range(3):
         f = fleet(*[silent if n in (last, (last + 1) % 3) else always(b":5\r\n") for n in range(3)])
-        future = f.ask_meanwhile(acquire(b"k", f.all), 2)
+        future = f.ask_in_background(acquire(b"k", f.all), 2)
         f.session(last).send(b":6\r\n")
         votes = future.result(SOON)
         assert votes.values[last] == 6

@@ -187,22 +187,22 @@ def test_decided_at_the_first_vote_that_determines_it(
     engine = engine_class(5, lambda: None, lag_after=1e6)
     pairs = [socket.socketpair() for _ in range(5)]
     votes: dict[int, int] = {}
-    told: list[tuple[object, list[Votes]]] = []
+    reported: list[tuple[object, list[Votes]]] = []
     try:
         engine.fileno()
         for master, (client, _) in enumerate(pairs):
             engine.attach(master, client, NATIVE)
         engine.submit([acquire(b"k", 0b11111)], quorums, LONG, wait, 0.0, None)
-        told += engine.on_ready()
+        reported += engine.on_ready()
         for master in order:
-            assert bool(told) == is_decided(quorums, votes, wait)
-            if told:
+            assert bool(reported) == is_decided(quorums, votes, wait)
+            if reported:
                 break
             pairs[master][1].sendall(replies[master])
             votes[master] = REPLIES[replies[master]]
             while engine.connection_state(master).pending:
-                told += engine.on_ready()
-        assert told[0][1][0].values == tuple(votes.get(master, NO_REPLY) for master in range(5))
+                reported += engine.on_ready()
+        assert reported[0][1][0].values == tuple(votes.get(master, NO_REPLY) for master in range(5))
     finally:
         engine.close()
         engine.close_loop_fd()

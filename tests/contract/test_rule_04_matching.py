@@ -77,8 +77,8 @@ def test_many_replies_in_one_packet(fleet: MakeFleet) -> None:
 
 def test_two_replies_in_one_packet_for_two_threads(fleet: MakeFleet) -> None:
     f = fleet(silent)
-    first = f.ask_meanwhile(acquire(b"a", 1), 1)
-    second = f.ask_meanwhile(acquire(b"b", 1), 1)
+    first = f.ask_in_background(acquire(b"a", 1), 1)
+    second = f.ask_in_background(acquire(b"b", 1), 1)
     f.session(0).send(b":1\r\n$-1\r\n")
     assert (first.result(SOON).values, second.result(SOON).values) == ((1,), (0,))
 
@@ -86,7 +86,7 @@ def test_two_replies_in_one_packet_for_two_threads(fleet: MakeFleet) -> None:
 def test_late_reply_is_dropped(fleet: MakeFleet) -> None:
     f = fleet(silent)
     assert f.ask(acquire(b"a", 1), need=1, timeout=0.02).values == (NO_REPLY,)
-    future = f.ask_meanwhile(acquire(b"b", 1), 1)
+    future = f.ask_in_background(acquire(b"b", 1), 1)
     f.session(0).send([b":1\r\n", b":2\r\n"])
     assert future.result(SOON).values == (2,)
     assert f.connection_state(0).late_replies == 1
@@ -96,7 +96,7 @@ def test_late_and_own_reply_in_one_packet(fleet: MakeFleet) -> None:
     f = fleet(silent)
     for number in range(3):
         assert f.ask(acquire(b"%d" % number, 1), need=1, timeout=0.01).values == (NO_REPLY,)
-    future = f.ask_meanwhile(acquire(b"own", 1), 1)
+    future = f.ask_in_background(acquire(b"own", 1), 1)
     f.session(0).send(b"+OK\r\n-ERR late\r\n_\r\n:42\r\n")
     assert future.result(SOON).values == (42,)
     assert f.connection_state(0).late_replies == 3
@@ -105,7 +105,7 @@ def test_late_and_own_reply_in_one_packet(fleet: MakeFleet) -> None:
 def test_late_replies_of_a_minority_are_dropped(fleet: MakeFleet) -> None:
     f = fleet(granting, granting, silent)
     assert f.ask(acquire(b"a", f.all), need=2).values[2] == NO_REPLY
-    future = f.ask_meanwhile(acquire(b"b", f.all, resend_for=30), 3)
+    future = f.ask_in_background(acquire(b"b", f.all, resend_for=30), 3)
     f.session(2).send(b"$-1\r\n:8\r\n")
     votes = future.result(SOON)
     assert votes.values[2] == 8
@@ -117,15 +117,15 @@ def test_half_a_reply_before_the_timeout_and_half_after_it(fleet: MakeFleet) -> 
     f = fleet(always(b":12"))
     assert f.ask(acquire(b"a", 1), need=1, timeout=0.05).values == (NO_REPLY,)
     f.masters[0].answer = silent
-    future = f.ask_meanwhile(acquire(b"b", 1), 1)
+    future = f.ask_in_background(acquire(b"b", 1), 1)
     f.session(0).send(b"34\r\n:7\r\n")
     assert future.result(SOON).values == (7,)
 
 
 def test_half_of_a_later_reply_with_the_end_of_an_earlier(fleet: MakeFleet) -> None:
     f = fleet(silent)
-    first = f.ask_meanwhile(acquire(b"a", 1), 1)
-    second = f.ask_meanwhile(acquire(b"b", 1), 1)
+    first = f.ask_in_background(acquire(b"a", 1), 1)
+    second = f.ask_in_background(acquire(b"b", 1), 1)
     f.session(0).send([b"+", b"OK\r\n$", b"-1\r\n"])
     assert first.result(SOON).granted == 1
     assert second.result(SOON).values == (0,)
@@ -151,7 +151,7 @@ def test_pushes_to_an_idle_connection_are_welcome(fleet: MakeFleet) -> None:
 
 def test_push_that_looks_like_a_grant_is_none(fleet: MakeFleet) -> None:
     f = fleet(silent)
-    future = f.ask_meanwhile(acquire(b"k", 1), 1)
+    future = f.ask_in_background(acquire(b"k", 1), 1)
     f.session(0).send([b">1\r\n+OK\r\n", b">1\r\n:1\r\n", b"$-1\r\n"])
     assert future.result(SOON).values == (0,)
     assert f.connection_state(0).pushes == 2

@@ -98,9 +98,9 @@ def test_text_in_reply_to_the_owner_script(fleet: MakeFleet, name: str) -> None:
 def test_what_follows_is_not_counted_for_others(fleet: MakeFleet) -> None:
     """A reply too many, such as a master's that repeats one, moves all others by one."""
     f = fleet(silent, granting, commands=NATIVE)
-    release = f.ask_meanwhile(Request(Verb.RELEASE, ARGS, 1), 1)
+    release = f.ask_in_background(Request(Verb.RELEASE, ARGS, 1), 1)
     f.session(0).wait_commands(1)
-    acquire = f.ask_meanwhile(Request(Verb.ACQUIRE, ARGS, 1), 1)
+    acquire = f.ask_in_background(Request(Verb.ACQUIRE, ARGS, 1), 1)
     f.session(0).wait_commands(2)
     f.session(0).send(b"$-1\r\n:0\r\n+OK\r\n")
     assert (release.result(SOON).values[0], acquire.result(SOON).values[0]) == (FAULT, FAULT)

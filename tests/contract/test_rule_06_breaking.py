@@ -113,7 +113,7 @@ def test_one_reply_too_many_does_not_leave_the_next_request_waiting(fleet: MakeF
 @pytest.mark.parametrize("how", ["close", "reset", "finish"])
 def test_end_of_the_connection_in_a_reply(fleet: MakeFleet, begun: bytes, how: str) -> None:
     f = fleet(silent, silent, pair=tcp_pair)
-    future = f.ask_meanwhile(acquire(b"k", f.all), 2)
+    future = f.ask_in_background(acquire(b"k", f.all), 2)
     f.session(0).send(begun)
     getattr(f.session(0), how)()
     votes = future.result(SOON)
@@ -128,7 +128,7 @@ def test_end_of_the_connection_in_a_reply(fleet: MakeFleet, begun: bytes, how: s
 @pytest.mark.parametrize("pair", [socket.socketpair, tcp_pair])
 def test_reply_right_before_the_end_of_the_connection_counts(fleet: MakeFleet, pair: Pair) -> None:
     f = fleet(silent, pair=pair)
-    future = f.ask_meanwhile(acquire(b"k", 1), 1)
+    future = f.ask_in_background(acquire(b"k", 1), 1)
     f.session(0).send(b":5\r\n")
     f.session(0).finish()
     assert future.result(SOON).values == (5,)
@@ -137,8 +137,8 @@ def test_reply_right_before_the_end_of_the_connection_counts(fleet: MakeFleet, p
 
 def test_reply_right_before_nonsense_counts(fleet: MakeFleet) -> None:
     f = fleet(silent)
-    first = f.ask_meanwhile(acquire(b"a", 1), 1)
-    second = f.ask_meanwhile(acquire(b"b", 1), 1)
+    first = f.ask_in_background(acquire(b"a", 1), 1)
+    second = f.ask_in_background(acquire(b"b", 1), 1)
     f.session(0).send(b":5\r\nnonsense\r\n")
     assert first.result(SOON).values == (5,)
     assert second.result(SOON).values == (FAULT,)
@@ -146,7 +146,7 @@ def test_reply_right_before_nonsense_counts(fleet: MakeFleet) -> None:
 
 def test_a_break_is_a_fault_for_all_that_wait(fleet: MakeFleet) -> None:
     f = fleet(silent)
-    futures = [f.ask_meanwhile(acquire(b"%d" % number, 1), 1) for number in range(6)]
+    futures = [f.ask_in_background(acquire(b"%d" % number, 1), 1) for number in range(6)]
     f.session(0).close()
     for future in futures:
         assert future.result(SOON).values == (FAULT,)
@@ -155,7 +155,7 @@ def test_a_break_is_a_fault_for_all_that_wait(fleet: MakeFleet) -> None:
 
 def test_a_break_decides_what_can_no_longer_be_granted(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, silent)
-    future = f.ask_meanwhile(acquire(b"k", f.all), 2)
+    future = f.ask_in_background(acquire(b"k", f.all), 2)
     f.session(0).close()
     f.session(2).close()
     votes = future.result(SOON)
@@ -165,7 +165,7 @@ def test_a_break_decides_what_can_no_longer_be_granted(fleet: MakeFleet) -> None
 
 def test_a_break_of_a_minority_is_survived(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, silent)
-    future = f.ask_meanwhile(acquire(b"k", f.all), 2)
+    future = f.ask_in_background(acquire(b"k", f.all), 2)
     f.session(1).close()
     f.session(0).send(b":1\r\n")
     f.session(2).send(b":3\r\n")
@@ -175,7 +175,7 @@ def test_a_break_of_a_minority_is_survived(fleet: MakeFleet) -> None:
 
 def test_pieces_of_the_old_connection_are_not_continued_on_the_next(fleet: MakeFleet) -> None:
     f = fleet(silent)
-    future = f.ask_meanwhile(acquire(b"a", 1), 1)
+    future = f.ask_in_background(acquire(b"a", 1), 1)
     f.session(0).send(b"$20\r\nhalf")
     f.session(0).close()
     assert future.result(SOON).values == (FAULT,)
@@ -183,7 +183,7 @@ def test_pieces_of_the_old_connection_are_not_continued_on_the_next(fleet: MakeF
     session = f.reattach(0)
     assert f.connection_state(0).attached
     assert f.connection_state(0).broken == ""
-    future = f.ask_meanwhile(acquire(b"b", 1), 1)
+    future = f.ask_in_background(acquire(b"b", 1), 1)
     session.send(b":77\r\n")
     assert future.result(SOON).values == (77,)
     assert session.commands == [set_words(b"b")]
@@ -203,7 +203,7 @@ def test_replies_that_the_old_connection_owed_are_not_awaited_on_the_next(fleet:
 
 def test_break_can_be_seen_when_on_break_is_called(fleet: MakeFleet) -> None:
     f = fleet(silent, silent)
-    future = f.ask_meanwhile(acquire(b"k", f.all), 1)
+    future = f.ask_in_background(acquire(b"k", f.all), 1)
     f.session(1).close()
     f.until(lambda: f.breaks.acquire(blocking=False), "on_break is called")
     assert f.connection_state(1).broken
@@ -226,7 +226,7 @@ def test_writing_to_a_dead_connection_is_a_fault(fleet: MakeFleet) -> None:
 def test_breaks_of_all_masters_are_faults_of_all(fleet: MakeFleet) -> None:
     replies: list[Reply] = [b"-", b"nonsense", b"$5\r\nfoo"]
     f = fleet(*[always(reply) for reply in replies])
-    future = f.ask_meanwhile(acquire(b"k", f.all), 3, wait=Wait.ALL)
+    future = f.ask_in_background(acquire(b"k", f.all), 3, wait=Wait.ALL)
     for master in range(3):
         f.session(master).finish() if master != 1 else None
     assert future.result(SOON).values == (FAULT,) * 3

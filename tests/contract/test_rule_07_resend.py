@@ -35,7 +35,7 @@ def test_kept_goes_out_before_new_requests_and_its_reply_is_dropped(fleet: MakeF
     for key in (b"a", b"b"):
         f.ask(release(key, 1, resend_for=30), need=1)
     session = f.attach(0)
-    future = f.ask_meanwhile(acquire(MARK, 1), 1)
+    future = f.ask_in_background(acquire(MARK, 1), 1)
     assert session.wait_commands(3) == [del_words(b"a"), del_words(b"b"), set_words(MARK)]
     session.send(b":1\r\n:0\r\n:33\r\n")
     assert future.result(SOON).values == (33,)
@@ -44,7 +44,7 @@ def test_kept_goes_out_before_new_requests_and_its_reply_is_dropped(fleet: MakeF
 @pytest.mark.parametrize("pair", [socket.socketpair, tcp_pair])
 def test_kept_and_owed_when_the_connection_broke(fleet: MakeFleet, pair: Pair) -> None:
     f = fleet(silent, pair=pair)
-    future = f.ask_meanwhile(release(b"k", 1, resend_for=30), 1)
+    future = f.ask_in_background(release(b"k", 1, resend_for=30), 1)
     f.session(0).reset() if pair is tcp_pair else f.session(0).close()
     assert future.result(SOON).values == (FAULT,)
     f.until_broken(0)
@@ -126,7 +126,7 @@ def test_acquires_are_never_sent_again(fleet: MakeFleet) -> None:
     f.until_broken(0)
     f.ask(acquire(b"c", 1), need=1)
     session = f.reattach(0)
-    future = f.ask_meanwhile(acquire(MARK, 1), 1)
+    future = f.ask_in_background(acquire(MARK, 1), 1)
     session.wait_commands(2)
     assert session.commands == [del_words(b"a"), set_words(MARK)]
     session.send(b":0\r\n:1\r\n")
@@ -224,7 +224,7 @@ def test_kept_only_for_the_master_that_missed_it(fleet: MakeFleet) -> None:
 def test_kept_goes_out_while_a_thread_waits_for_another_master(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, attach=False)
     f.attach(0)
-    waiting = f.ask_meanwhile(acquire(b"slow", 0b01), 1)
+    waiting = f.ask_in_background(acquire(b"slow", 0b01), 1)
     f.ask(release(b"k", 0b10, resend_for=30), need=0)
     assert f.attach(1).wait_commands(1) == [del_words(b"k")]
     f.session(0).send(b"+OK\r\n")

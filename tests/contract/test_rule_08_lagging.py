@@ -95,14 +95,14 @@ def test_pieces_of_a_reply_are_no_answer(fleet: MakeFleet) -> None:
 
 def test_master_that_answers_while_it_lags_has_a_vote(fleet: MakeFleet) -> None:
     f = lagging(fleet, 3, 2)
-    future = f.ask_meanwhile(release(b"first", 0b100, resend_for=30), 1)
+    future = f.ask_in_background(release(b"first", 0b100, resend_for=30), 1)
     f.session(2).send([b":5\r\n", b":6\r\n"])
     assert future.result(SOON).values[2] == 6
 
 
 def test_too_few_healthy_ones_and_the_lagging_are_asked_too(fleet: MakeFleet) -> None:
     f = lagging(fleet, 3, 1, 2)
-    future = f.ask_meanwhile(acquire(b"second", f.all), 2)
+    future = f.ask_in_background(acquire(b"second", f.all), 2)
     f.session(1).send(b":1\r\n:7\r\n")
     votes = future.result(SOON)
     assert votes.granted == 2

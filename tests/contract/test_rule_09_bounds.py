@@ -160,7 +160,7 @@ def test_a_reply_that_drips_is_not_looked_at_again_and_again(engine_class: type[
 
 def test_what_drips_and_ends_is_taken(fleet: MakeFleet) -> None:
     f = fleet(silent)
-    future = f.ask_meanwhile(acquire(b"k", 1), need=1)
+    future = f.ask_in_background(acquire(b"k", 1), need=1)
     for byte in b"|1\r\n+a\r\n%1\r\n+b\r\n*2\r\n:1\r\n$1\r\nx\r\n" + b">1\r\n+x\r\n" + b":77\r\n":
         f.session(0).send(bytes((byte,)))
     assert future.result(SOON).values == (77,)
@@ -204,5 +204,5 @@ def test_one_that_does_not_read_does_not_stall_the_others(fleet: MakeFleet) -> N
     for votes in f.exchange([acquire(key, f.all) for key in keys], need=2):
         assert votes.granted == 2
     f.masters[2].reading.set()
-    f.until(lambda: len(f.session(2).commands) == 1000, "the third is told when it reads")
+    f.until(lambda: len(f.session(2).commands) == 1000, "the third gets them when it reads")
     assert [words[1] for words in f.session(2).commands] == keys

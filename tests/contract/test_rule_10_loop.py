@@ -99,7 +99,7 @@ def test_submit_never_waits_for_masters_that_do_not_read(fleet: MakeFleet) -> No
     for master in f.masters:
         master.reading.set()
     # From here on only fileno drives it: the rest has to go out when there is room.
-    loop.until(lambda: len(loop.completed) == 200, "all are told")
+    loop.until(lambda: len(loop.completed) == 200, "all are reported")
     for key, [votes] in loop.completed:
         assert votes.values == tuple(number_for(key, master) for master in range(2))
     loop.settle()
@@ -110,7 +110,7 @@ def test_submissions_beyond_the_bounds_are_faults_and_reported(fleet: MakeFleet)
     loop = Loop(f)
     for number in range(10):
         loop.submit([acquire(b"%d" % number, 1)], 1, context=number)
-    loop.until(lambda: len(loop.completed) == 6, "those beyond are told")
+    loop.until(lambda: len(loop.completed) == 6, "those beyond are reported")
     assert [context for context, _ in loop.completed] == [4, 5, 6, 7, 8, 9]
     assert all(votes.values == (FAULT,) and not votes.sent for _, [votes] in loop.completed)
     f.masters[0].reading.set()
@@ -129,7 +129,7 @@ def test_each_is_reported_once_and_as_its_own(fleet: MakeFleet) -> None:
         for key in names[start : start + 50]:
             loop.submit([acquire(key, f.all, resend_for=LONG)], 3, context=key)
         loop.turn()
-    loop.until(lambda: len(loop.completed) >= 1500, "all are told")
+    loop.until(lambda: len(loop.completed) >= 1500, "all are reported")
     assert sorted(context for context, _ in loop.completed) == names
     for key, [votes] in loop.completed:
         assert votes.values == tuple(number_for(key, master) for master in range(3))
@@ -167,7 +167,7 @@ def test_only_on_ready_reports(fleet: MakeFleet) -> None:
     f.ask(acquire(b"other", 1), 1)  # its reply is behind
     f.engine.maintain()
     f.engine.drain(LONG)
-    assert [context for context, _ in f.engine.on_ready()] == ["somebody"]
+    assert [context for context, _ in f.engine.on_ready()] == ["context"]
     assert f.engine.on_ready() == []
 
 
@@ -181,7 +181,7 @@ def test_reported_in_the_order_of_decision(fleet: MakeFleet) -> None:
         f.session(master).wait_commands(1)
         f.session(master).send(b"+OK\r\n")
         f.until(lambda m=master: f.connection_state(m).pending == 0, "it is decided")  # type: ignore[misc]
-    loop.until(lambda: len(loop.completed) == 3, "all are told")
+    loop.until(lambda: len(loop.completed) == 3, "all are reported")
     assert [context for context, _ in loop.completed] == [1, 2, 0]
 
 
@@ -204,7 +204,7 @@ def test_decided_before_and_after_in_one_go_keep_their_order(fleet: MakeFleet) -
     loop = Loop(f)
     loop.submit([acquire(b"a", 0b10)], 1, context="later")
     loop.submit([acquire(b"b", 0b01)], 1, context="at once")
-    loop.until(lambda: len(loop.completed) == 2, "both are told")
+    loop.until(lambda: len(loop.completed) == 2, "both are reported")
     assert [context for context, _ in loop.completed] == ["at once", "later"]
 
 
@@ -279,7 +279,7 @@ def test_break_is_reported_as_faults(fleet: MakeFleet) -> None:
     loop.turn()
     f.session(0).wait_commands(8)
     f.session(0).close()
-    loop.until(lambda: len(loop.completed) == 6, "all are told")
+    loop.until(lambda: len(loop.completed) == 6, "all are reported")
     assert [context for context, _ in loop.completed] == list(range(6))
     assert all(votes.values[0] == FAULT for _, [votes] in loop.completed[:5])
     assert f.breaks.acquire(timeout=DEADLINE), "on_break was called"

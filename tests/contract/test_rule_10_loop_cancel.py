@@ -30,7 +30,7 @@ from support.waiting import eventually
 from redlock_fast.engine.contract import FAULT, Engine, Wait
 
 
-class Somebody:
+class Context:
     """The waiter of a ticket."""
 
 
@@ -82,7 +82,7 @@ def test_forgotten_after_the_decision_is_not_reported(fleet: MakeFleet) -> None:
     assert loop.readable()
     f.engine.cancel(forgotten)
     f.engine.cancel(batch)
-    loop.until(lambda: loop.completed, "the third is told")
+    loop.until(lambda: loop.completed, "the third is reported")
     assert [context for context, _ in loop.completed] == ["d"]
     loop.settle()
 
@@ -134,16 +134,16 @@ def test_kept_and_forgotten_is_sent_again(fleet: MakeFleet) -> None:
 # --- letting go ---
 
 
-@pytest.mark.parametrize("how", ["told", "forgotten", "unwatched", "closed", "timed out"])
+@pytest.mark.parametrize("how", ["completed", "forgotten", "unwatched", "closed", "timed out"])
 def test_the_context_is_released(fleet: MakeFleet, how: str) -> None:
     f = fleet(silent)
     loop = Loop(f)
-    context = Somebody()
+    context = Context()
     alive = weakref.ref(context)
     ticket = loop.submit([acquire(b"k", 1)], 1, 0.01 if how == "timed out" else LONG, context=context)
     del context
     loop.turn(0.0)
-    if how == "told":
+    if how == "completed":
         f.session(0).wait_commands(1)
         f.session(0).send(b"+OK\r\n")
     elif how == "forgotten":
@@ -152,7 +152,7 @@ def test_the_context_is_released(fleet: MakeFleet, how: str) -> None:
         f.engine.close_loop_fd()
     elif how == "closed":
         f.engine.close()
-    if how in ("told", "closed", "timed out"):
+    if how in ("completed", "closed", "timed out"):
         loop.hear()
     del ticket
     gc.collect()
@@ -169,7 +169,7 @@ def test_engine_that_is_dropped_takes_all_with_it(engine_class: type[Engine], cy
     engine = engine_class(1, lambda: None)
     engine.attach(0, master.connect(), NATIVE)
     engine.fileno()
-    context = Somebody()
+    context = Context()
     alive = weakref.ref(context)
     if cycle:
         context.engine = engine  # type: ignore[attr-defined]
@@ -194,7 +194,7 @@ def test_arguments_are_released(fleet: MakeFleet) -> None:
         loop.submit([acquire(key, 0b10)], 1, 0.001)
         f.engine.cancel(loop.submit([acquire(key, 0b10)], 1))
         loop.submit([acquire(key, 0b10)], 0)
-    loop.until(lambda: len(loop.completed) == 20, "all are told")
+    loop.until(lambda: len(loop.completed) == 20, "all are reported")
     f.session(1).wait_commands(30)
     f.session(1).send(b"+OK\r\n" * 30)
     loop.until(lambda: f.connection_state(1).pending == 0, "the late replies are taken")
@@ -262,7 +262,7 @@ def test_unwatch_without_watching_does_no_harm(fleet: MakeFleet) -> None:
 
 def test_what_was_decided_before_fileno_is_reported(fleet: MakeFleet) -> None:
     f = fleet(granting)
-    f.engine.submit([acquire(b"k", 1)], 1, LONG, Wait.EARLY, 0.0, "somebody")
+    f.engine.submit([acquire(b"k", 1)], 1, LONG, Wait.EARLY, 0.0, "context")
     f.engine.flush()
     f.until(lambda: f.connection_state(0).pending == 0, "it is decided")
     assert Loop(f).votes().granted == 1

@@ -140,7 +140,7 @@ def test_waiting_takes_few_turns(fleet: MakeFleet) -> None:
 def test_threads_that_wait_keep_no_loop_busy(fleet: MakeFleet) -> None:
     f = fleet(silent)
     loop = Loop(f)
-    waiting = f.ask_meanwhile(acquire(b"k", 1), 1, timeout=0.3)
+    waiting = f.ask_in_background(acquire(b"k", 1), 1, timeout=0.3)
     loop.until(waiting.done, "the thread's timeout ends")
     assert loop.turns <= FEW
     assert waiting.result(0).values == (NO_REPLY,)
@@ -203,7 +203,7 @@ def test_decision_by_another_thread_is_reported(
         else:
             decide(f)
         eventually(loop.readable, "there is something to tell")
-        assert loop.readable(), "until it is told"
+        assert loop.readable(), "until it is reported"
         [answer] = loop.hear()
         if batch:
             assert answer.granted == [value != FAULT]
@@ -216,7 +216,7 @@ def test_decision_by_another_thread_is_reported(
 def test_decision_while_a_thread_waits_on(fleet: MakeFleet) -> None:
     # The thread reads for all: the loop has to be woken by it, each time.
     f = fleet(silent, numbering(1))
-    waiting = f.ask_meanwhile(acquire(b"slow", 0b01), 1)
+    waiting = f.ask_in_background(acquire(b"slow", 0b01), 1)
     loop = Loop(f)
     for key in keys(200):
         loop.submit([acquire(key, 0b10)], 1)
@@ -230,7 +230,7 @@ def test_decision_while_a_thread_waits_on(fleet: MakeFleet) -> None:
 def test_flush_does_not_wait_for_the_leader(fleet: MakeFleet) -> None:
     # A thread that polls for a silent master would look again by itself only after a while.
     f = fleet(silent, granting)
-    waiting = f.ask_meanwhile(acquire(b"slow", 0b01), 1)
+    waiting = f.ask_in_background(acquire(b"slow", 0b01), 1)
     loop = Loop(f)
     times = []
     for key in keys(40):
@@ -246,7 +246,7 @@ def test_flush_does_not_wait_for_the_leader(fleet: MakeFleet) -> None:
 def test_loop_reads_for_threads_too(fleet: MakeFleet) -> None:
     f = fleet(silent)
     loop = Loop(f)
-    futures = [f.ask_meanwhile(acquire(b"%d" % number, 1), 1) for number in range(5)]
+    futures = [f.ask_in_background(acquire(b"%d" % number, 1), 1) for number in range(5)]
     f.session(0).send(b"".join(b":%d\r\n" % (number + 1) for number in range(5)))
     loop.until(lambda: all(future.done() for future in futures), "all threads are answered")
     assert [future.result(0).values[0] for future in futures] == [1, 2, 3, 4, 5]
@@ -346,7 +346,7 @@ def test_timeouts_of_all_lengths_in_any_order(fleet: MakeFleet) -> None:
         loop.turn(0.0)
     heard: dict[int, float] = {}
     while len(heard) < 300:
-        loop.until(lambda: loop.completed, "all are told")
+        loop.until(lambda: loop.completed, "all are reported")
         for number, [votes] in loop.completed:
             assert number not in heard
             heard[number] = time.monotonic()
@@ -366,14 +366,14 @@ def test_decided_before_its_timeout_is_not_reported_again(fleet: MakeFleet) -> N
     loop = Loop(f)
     loop.submit([acquire(b"quick", 0b01, resend_for=LONG)], 1, 0.2, context="quick")
     loop.submit([acquire(b"slow", 0b10)], 1, 0.4, context="slow")
-    loop.until(lambda: len(loop.completed) >= 2, "both are told")
+    loop.until(lambda: len(loop.completed) >= 2, "both are reported")
     assert [context for context, _ in loop.completed] == ["quick", "slow"]
     assert loop.turns <= FEW
 
 
 def test_timeout_while_a_thread_leads(fleet: MakeFleet) -> None:
     f = fleet(silent)
-    waiting = f.ask_meanwhile(acquire(b"slow", 1), 1)
+    waiting = f.ask_in_background(acquire(b"slow", 1), 1)
     loop = Loop(f)
     for number in range(10):
         with Stopwatch() as watch:
@@ -399,7 +399,7 @@ def test_tls_records_that_are_read_in_one_go_are_not_forgotten(fleet: MakeFleet,
     loop = Loop(f)
     for number, key in enumerate(keys(1000)):
         loop.submit([acquire(key, 1, resend_for=LONG)], 1, context=number)
-    loop.until(lambda: len(loop.completed) == 1000, "all are told")
+    loop.until(lambda: len(loop.completed) == 1000, "all are reported")
     assert all(votes.values == (number + 1,) for number, [votes] in loop.completed)
     still(loop)
 

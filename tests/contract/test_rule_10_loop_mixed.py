@@ -64,7 +64,7 @@ def submit_some(loop: Loop, names: list[bytes]) -> None:
             loop.submit(batch, f.size + 1, wait=Wait.ALL, context=key)
 
 
-def check_told(loop: Loop, names: list[bytes], uncertain: int = 0) -> None:
+def check_completed(loop: Loop, names: list[bytes], uncertain: int = 0) -> None:
     assert sorted(context for context, _ in loop.completed) == sorted(names), "each once"
     for key, answer in loop.completed:
         for votes in answer.votes.values() if isinstance(answer, BatchVotes) else answer:
@@ -83,10 +83,10 @@ def test_submissions_and_exchanges_side_by_side(fleet: MakeFleet, threads: int) 
     for first in range(0, 600, 20):
         submit_some(loop, names[first : first + 20])
         loop.turn()
-    loop.until(lambda: len(loop.completed) >= 600, "all are told")
+    loop.until(lambda: len(loop.completed) >= 600, "all are reported")
     for future in futures:
         future.result(2 * DEADLINE)
-    check_told(loop, names)
+    check_completed(loop, names)
     loop.settle()
     assert len(loop.completed) == 600
     assert f.engine.next_timeout() is None
@@ -125,11 +125,11 @@ def test_connections_come_and_go_beneath_the_loop(fleet: MakeFleet) -> None:
         if len(completed) % 3 == 0:
             loop.turn()
         completed.append(key)
-    loop.until(lambda: len(loop.completed) >= 300, "all are told")
+    loop.until(lambda: len(loop.completed) >= 300, "all are reported")
     done.set()
     for future in busy:
         future.result(DEADLINE)
-    check_told(loop, completed, uncertain=0b010)
+    check_completed(loop, completed, uncertain=0b010)
     loop.settle()
 
 
@@ -155,7 +155,7 @@ def test_close_beneath_a_loop_and_threads(fleet: MakeFleet) -> None:
     for key in keys(10):
         loop.submit([acquire(key, f.all)], 2, wait=Wait.ALL, context=key)
     loop.turn(0.0)
-    waiting = [f.ask_meanwhile(acquire(b"%d" % n, f.all), 2, wait=Wait.ALL) for n in range(10)]
+    waiting = [f.ask_in_background(acquire(b"%d" % n, f.all), 2, wait=Wait.ALL) for n in range(10)]
     start(f.engine.close).result(SOON)
     for future in waiting:
         assert future.result(SOON).values == (FAULT, FAULT)
@@ -177,7 +177,7 @@ def test_forgetting_beside_threads(fleet: MakeFleet) -> None:
             loop.submit([release(key, f.all, resend_for=LONG)], 0)
         else:
             kept.append(key)
-    loop.until(lambda: {context for context, _ in loop.completed} >= set(kept), "the others are told")
+    loop.until(lambda: {context for context, _ in loop.completed} >= set(kept), "the others are reported")
     for future in busy:
         future.result(DEADLINE)
     completed = [context for context, _ in loop.completed]
@@ -211,8 +211,8 @@ def test_handlers_use_the_engine_beneath_the_loop(fleet: MakeFleet) -> None:
         for first in range(0, 300, 10):
             submit_some(loop, names[first : first + 10])
             loop.turn()
-        loop.until(lambda: len(loop.completed) >= 300, "all are told")
-    check_told(loop, names)
+        loop.until(lambda: len(loop.completed) >= 300, "all are reported")
+    check_completed(loop, names)
     assert handled
     loop.settle()
 
@@ -248,7 +248,7 @@ def test_interrupts_at_any_moment_in_the_loop(fleet: MakeFleet) -> None:
     assert interrupted
     for key, votes in completed:
         numbers_are_right(key, votes)
-    assert len({key for key, _ in completed}) == len(completed), "nobody is told twice"
+    assert len({key for key, _ in completed}) == len(completed), "none is reported twice"
     loop.submit([acquire(b"last", f.all, resend_for=LONG)], 3, context=b"last")
     loop.until(lambda: b"last" in [context for context, _ in loop.completed], "the loop goes on")
     loop.until(
@@ -303,7 +303,7 @@ def test_child_can_start_again(fleet: MakeFleet, engine_class: type[Engine]) -> 
         f.attach(0)
         for _ in range(3):
             own.submit([acquire(b"child", 1)], 1, context="child")
-            own.until(lambda: own.completed, "the child is told")
+            own.until(lambda: own.completed, "the child is reported")
             assert [(context, votes.values) for context, [votes] in own.completed] == [("child", (3,))]
             own.completed.clear()
         own.settle()
@@ -381,8 +381,8 @@ def test_child_while_threads_and_a_loop_are_busy(fleet: MakeFleet) -> None:
         submit_some(loop, names)
         loop.turn(0.0)
         assert exit_code(fork_child(action)) == 0
-        loop.until(lambda: len(loop.completed) >= 20, "all are told")
-        check_told(loop, names)
+        loop.until(lambda: len(loop.completed) >= 20, "all are reported")
+        check_completed(loop, names)
         loop.completed.clear()
     for future in busy:
         future.result(DEADLINE)

@@ -78,7 +78,7 @@ def test_votes_are_right_while_connections_come_and_go(fleet: MakeFleet) -> None
 
 def test_short_timeout_is_not_held_up_by_a_long_one(fleet: MakeFleet) -> None:
     f = fleet(silent)
-    long = f.ask_meanwhile(acquire(b"long", 1), 1)
+    long = f.ask_in_background(acquire(b"long", 1), 1)
     with Stopwatch() as watch:
         votes = f.ask(acquire(b"short", 1), 1, timeout=0.05)
     assert 0.05 <= watch.seconds < SOON
@@ -89,8 +89,8 @@ def test_short_timeout_is_not_held_up_by_a_long_one(fleet: MakeFleet) -> None:
 
 def test_long_timeout_is_not_cut_by_a_short_one(fleet: MakeFleet) -> None:
     f = fleet(silent)
-    short = f.ask_meanwhile(acquire(b"short", 1), 1, timeout=0.3)
-    long = f.ask_meanwhile(acquire(b"long", 1), 1)
+    short = f.ask_in_background(acquire(b"short", 1), 1, timeout=0.3)
+    long = f.ask_in_background(acquire(b"long", 1), 1)
     assert short.result(SOON).values == (NO_REPLY,)
     f.session(0).send(b":1\r\n:2\r\n")
     assert long.result(SOON).values == (2,)
@@ -115,7 +115,7 @@ def test_timeouts_of_all_lengths(fleet: MakeFleet) -> None:
 def test_replies_are_read_after_the_first_thread_has_left(fleet: MakeFleet) -> None:
     # The leader passes leadership on when its own requests are decided.
     f = fleet(silent)
-    futures = [f.ask_meanwhile(acquire(b"%d" % number, 1), 1) for number in range(8)]
+    futures = [f.ask_in_background(acquire(b"%d" % number, 1), 1) for number in range(8)]
     for number, future in enumerate(futures):
         f.session(0).send(b":%d\r\n" % (number + 1))
         assert future.result(SOON).values == (number + 1,)
@@ -123,7 +123,7 @@ def test_replies_are_read_after_the_first_thread_has_left(fleet: MakeFleet) -> N
 
 def test_replies_are_read_in_any_order_of_leaving(fleet: MakeFleet) -> None:
     f = fleet(*[silent] * 6)
-    futures = [f.ask_meanwhile(acquire(b"k", 1 << master), 1) for master in range(6)]
+    futures = [f.ask_in_background(acquire(b"k", 1 << master), 1) for master in range(6)]
     for master in (3, 0, 5, 1, 4, 2):
         f.session(master).send(b":%d\r\n" % (master + 1))
         assert futures[master].result(SOON).values[master] == master + 1
@@ -131,7 +131,7 @@ def test_replies_are_read_in_any_order_of_leaving(fleet: MakeFleet) -> None:
 
 def test_newcomer_does_not_wait_for_a_slow_master(fleet: MakeFleet) -> None:
     f = fleet(silent, granting, granting)
-    slow = f.ask_meanwhile(acquire(b"slow", 0b001), 1)
+    slow = f.ask_in_background(acquire(b"slow", 0b001), 1)
     for number in range(20):
         with Stopwatch() as watch:
             votes = f.ask(acquire(b"%d" % number, 0b110), 2)
@@ -143,7 +143,7 @@ def test_newcomer_does_not_wait_for_a_slow_master(fleet: MakeFleet) -> None:
 
 def test_newcomers_do_not_wait_for_a_slow_majority(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, silent, granting, granting)
-    slow = [f.ask_meanwhile(acquire(b"slow%d" % n, f.all), 3) for n in range(3)]
+    slow = [f.ask_in_background(acquire(b"slow%d" % n, f.all), 3) for n in range(3)]
 
     def work(thread: int) -> None:
         for number in range(20):
@@ -159,7 +159,7 @@ def test_newcomers_do_not_wait_for_a_slow_majority(fleet: MakeFleet) -> None:
 def test_connection_attached_while_a_thread_waits_is_served(fleet: MakeFleet) -> None:
     f = fleet(silent, always(b":4\r\n"), attach=False)
     f.attach(0)
-    waiting = f.ask_meanwhile(acquire(b"slow", 0b01), 1)
+    waiting = f.ask_in_background(acquire(b"slow", 0b01), 1)
     f.attach(1)
     assert f.ask(acquire(b"k", 0b10), 1).values[1] == 4
     f.session(0).send(b"+OK\r\n")

@@ -81,7 +81,7 @@ def test_replies_before_the_one_that_counts_are_dropped(fleet: MakeFleet, cachin
 
 def test_replies_to_skip_are_owed(fleet: MakeFleet) -> None:
     f = fleet(silent, commands=WATCHING, max_owed=3)
-    future = f.ask_meanwhile(watch(b"k", 1), need=1)
+    future = f.ask_in_background(watch(b"k", 1), need=1)
     assert f.connection_state(0).pending == 2
     votes = f.ask(watch(b"other", 1), need=1)
     assert votes.details == {0: "too many replies owed"}
@@ -104,7 +104,7 @@ def test_the_fallback_skips_for_itself(fleet: MakeFleet) -> None:
 
 def test_a_kept_request_with_replies_to_skip_is_sent_again_once(fleet: MakeFleet) -> None:
     f = fleet(silent, commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"k", 1, resend_for=60.0), need=1)
+    future = f.ask_in_background(watch(b"k", 1, resend_for=60.0), need=1)
     f.session(0).wait_commands(2)
     f.session(0).close()
     assert future.result(SOON).values == (FAULT,)
@@ -127,7 +127,7 @@ def test_a_command_that_watches_needs_something_to_watch(fleet: MakeFleet) -> No
 @waits
 def test_pushes_grant(fleet: MakeFleet, wait: Wait) -> None:
     f = fleet(busy, busy, busy, commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"k", f.all), need=2, wait=wait)
+    future = f.ask_in_background(watch(b"k", f.all), need=2, wait=wait)
     f.session(0).send(invalidate(b"x", b"k") + invalidate(b"k"))  # counts once
     f.until(lambda: f.connection_state(0).pushes == 2, "the first pushes are there")
     assert not future.done()
@@ -137,7 +137,7 @@ def test_pushes_grant(fleet: MakeFleet, wait: Wait) -> None:
 
 def test_a_push_may_come_before_the_reply(fleet: MakeFleet) -> None:
     f = fleet(silent, silent, commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"k", f.all), need=2)
+    future = f.ask_in_background(watch(b"k", f.all), need=2)
     f.session(0).send(invalidate(b"k") + b"+OK\r\n:-1\r\n")
     f.session(1).send(b"+OK\r\n" + invalidate(b"k"))
     assert future.result(SOON).values == (1, 1)
@@ -149,7 +149,7 @@ def test_a_push_may_come_before_the_reply(fleet: MakeFleet) -> None:
 def test_a_master_grants_once(fleet: MakeFleet) -> None:
     """By its reply and by a push, in either order."""
     f = fleet(free, silent, busy, busy, busy, commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"k", f.all), need=3)
+    future = f.ask_in_background(watch(b"k", f.all), need=3)
     f.session(0).wait_commands(2)
     f.until(lambda: f.connection_state(0).pending == 0, "the reply is there")
     f.session(0).send(invalidate(b"k"))
@@ -189,7 +189,7 @@ FOR_K = [
 
 def test_other_pushes_grant_nothing(fleet: MakeFleet) -> None:
     f = fleet(busy, commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"k", 1), need=1)
+    future = f.ask_in_background(watch(b"k", 1), need=1)
     f.session(0).send(b"".join(OTHERS))
     f.until(lambda: f.connection_state(0).pushes == len(OTHERS), "all pushes are there")
     assert not future.done()
@@ -200,11 +200,11 @@ def test_other_pushes_grant_nothing(fleet: MakeFleet) -> None:
 @pytest.mark.parametrize("push", FOR_K)
 def test_forms_of_a_push(fleet: MakeFleet, push: bytes) -> None:
     f = fleet(busy, commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"k", 1), need=1)
+    future = f.ask_in_background(watch(b"k", 1), need=1)
     f.session(0).send(push)
     assert future.result(SOON).values == (1,)
     if push in FLUSHES:
-        assert f.until_broken(0) == FLUSHED, "what else it has said before counts for nothing"
+        assert f.until_broken(0) == FLUSHED, "its earlier replies count for nothing"
     else:
         assert f.connection_state(0).broken == ""
 
@@ -214,7 +214,7 @@ def test_a_push_in_pieces(fleet: MakeFleet, push: bytes) -> None:
     # Behind a reply of another request, cut at every place.
     f = fleet(busy, commands=WATCHING)
     for cut in range(1, len(push)):
-        future = f.ask_meanwhile(watch(b"k", 1), need=1)
+        future = f.ask_in_background(watch(b"k", 1), need=1)
         f.session(0).wait_commands(2 * cut)
         f.session(0).send([push[:cut], push[cut:]])
         assert future.result(SOON).values == (1,)
@@ -223,7 +223,7 @@ def test_a_push_in_pieces(fleet: MakeFleet, push: bytes) -> None:
 
 def test_a_push_byte_by_byte(fleet: MakeFleet) -> None:
     f = fleet(busy, commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"key", 1), need=1)
+    future = f.ask_in_background(watch(b"key", 1), need=1)
     f.session(0).send([bytes([byte]) for byte in invalidate(b"other", b"key")])
     assert future.result(SOON).values == (1,)
 
@@ -231,10 +231,10 @@ def test_a_push_byte_by_byte(fleet: MakeFleet) -> None:
 def test_long_keys_and_many(fleet: MakeFleet) -> None:
     f = fleet(busy, commands=WATCHING)
     for key in (b"p" * 100 + b"x" * 65536, b"\r\n$1\r\nk\r\n", b""):
-        future = f.ask_meanwhile(watch(key, 1), need=1)
+        future = f.ask_in_background(watch(key, 1), need=1)
         f.session(0).send(invalidate(key))
         assert future.result(SOON).values == (1,)
-    future = f.ask_meanwhile(watch(b"k", 1), need=1)
+    future = f.ask_in_background(watch(b"k", 1), need=1)
     f.session(0).send(invalidate(*[b"%d" % number for number in range(5000)], b"k"))
     assert future.result(SOON).values == (1,)
 
@@ -253,7 +253,7 @@ def test_prefixes(fleet: MakeFleet) -> None:
 
 def test_a_push_counts_for_its_own_master(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, busy, commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"k", 0b011), need=1)
+    future = f.ask_in_background(watch(b"k", 0b011), need=1)
     f.session(2).send(invalidate(b"k"))
     f.until(lambda: f.connection_state(2).pushes == 1, "the push is there")
     assert not future.done()
@@ -277,7 +277,7 @@ def test_without_a_waiter(fleet: MakeFleet) -> None:
 @waits
 def test_a_break_is_a_fault(fleet: MakeFleet, wait: Wait) -> None:
     f = fleet(busy, busy, busy, commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"k", f.all), need=2, wait=wait)
+    future = f.ask_in_background(watch(b"k", f.all), need=2, wait=wait)
     f.session(0).close()
     f.until_broken(0)
     assert not future.done()
@@ -289,7 +289,7 @@ def test_a_break_is_a_fault(fleet: MakeFleet, wait: Wait) -> None:
 
 def test_a_detached_master_is_a_fault(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"k", f.all), need=2)
+    future = f.ask_in_background(watch(b"k", f.all), need=2)
     f.session(0).wait_commands(2)
     f.until(lambda: not f.connection_state(0).pending, "the reply is there")
     f.detach(0)
@@ -298,13 +298,13 @@ def test_a_detached_master_is_a_fault(fleet: MakeFleet) -> None:
 
 def test_attach_ends_all_that_watch(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, busy, commands=WATCHING)
-    futures = [f.ask_meanwhile(watch(b"%d" % number, 0b011), need=2) for number in range(3)]
+    futures = [f.ask_in_background(watch(b"%d" % number, 0b011), need=2) for number in range(3)]
     f.session(1).close()
     f.until_broken(1)
     f.reattach(2)  # whichever it is
     assert [future.result(SOON).granted for future in futures] == [0, 0, 0]
     f.reattach(1)
-    future = f.ask_meanwhile(watch(b"k", 0b011), need=2)
+    future = f.ask_in_background(watch(b"k", 0b011), need=2)
     for master in range(2):
         f.session(master).send(invalidate(b"k"))
     assert future.result(SOON).values[:2] == (1, 1)
@@ -312,7 +312,7 @@ def test_attach_ends_all_that_watch(fleet: MakeFleet) -> None:
 
 def test_close_ends_it(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING)
-    futures = [f.ask_meanwhile(watch(b"%d" % number, f.all), need=1) for number in range(3)]
+    futures = [f.ask_in_background(watch(b"%d" % number, f.all), need=1) for number in range(3)]
     f.engine.close()
     for future in futures:
         assert future.result(SOON).values == (FAULT, FAULT)
@@ -320,7 +320,7 @@ def test_close_ends_it(fleet: MakeFleet) -> None:
 
 def test_an_open_vote_is_no_reply_owed(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING, lag_after=0.0)
-    future = f.ask_meanwhile(watch(b"k", f.all), need=2)
+    future = f.ask_in_background(watch(b"k", f.all), need=2)
     f.until(
         lambda: not any(f.connection_state(master).pending for master in range(2)), "the replies are there"
     )
@@ -384,7 +384,7 @@ def test_time_is_up_when_each_list_has_its_quorum(
 @waits
 def test_pushes_to_each_list_grant(fleet: MakeFleet, wait: Wait) -> None:
     f = fleet(*[busy] * 6, commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"k", f.all), JOINT, wait=wait)
+    future = f.ask_in_background(watch(b"k", f.all), JOINT, wait=wait)
     for master in (0, 1, 4, 5):
         f.session(master).send(invalidate(b"k"))
         f.until(lambda at=master: f.connection_state(at).pushes == 1, "the push is there")
@@ -396,7 +396,7 @@ def test_pushes_to_each_list_grant(fleet: MakeFleet, wait: Wait) -> None:
 @waits
 def test_faults_of_one_list_end_a_subscription(fleet: MakeFleet, wait: Wait) -> None:
     f = fleet(*[busy] * 6, commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"k", f.all), JOINT, wait=wait)
+    future = f.ask_in_background(watch(b"k", f.all), JOINT, wait=wait)
     for master in (5, 0, 3):
         f.session(master).close()
         f.until_broken(master)
@@ -407,7 +407,7 @@ def test_faults_of_one_list_end_a_subscription(fleet: MakeFleet, wait: Wait) -> 
 
 def test_an_expiry_of_a_master_that_failed_does_not_count(fleet: MakeFleet) -> None:
     f = fleet(expiring(300), expiring(60_000), expiring(60_000), commands=WATCHING)
-    future = f.ask_meanwhile(watch(b"k", f.all), need=1, timeout=1.5)
+    future = f.ask_in_background(watch(b"k", f.all), need=1, timeout=1.5)
     f.until(
         lambda: not any(f.connection_state(master).pending for master in range(3)), "the replies are there"
     )

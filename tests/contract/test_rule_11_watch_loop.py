@@ -23,7 +23,7 @@ def test_reported_when_a_push_comes(fleet: MakeFleet) -> None:
     for master in range(2):
         f.session(master).wait_commands(4)
         f.session(master).send(invalidate(b"b"))
-    loop.until(lambda: loop.completed, "it is told")
+    loop.until(lambda: loop.completed, "it is reported")
     assert [context for context, _ in loop.completed] == [b"b"]
     loop.settle()
     assert not loop.readable()
@@ -93,7 +93,7 @@ def test_readable_where_a_thread_has_read_an_earlier_time(fleet: MakeFleet, turn
 def test_beside_threads_that_watch(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING)
     loop = Loop(f)
-    futures = [f.ask_meanwhile(watch(b"k", f.all), need=2) for _ in range(3)]
+    futures = [f.ask_in_background(watch(b"k", f.all), need=2) for _ in range(3)]
     for number in range(50):
         loop.submit([get(b"%d" % number, f.all)], need=2)
         assert loop.votes().values == (1, 1)

@@ -40,7 +40,7 @@ class Watched:
             client, server = socket.socketpair()
             self.engine.attach(master, client, WATCHING)
             self.servers.append(server)
-        self.engine.cancel(self._submit(ASKED_FOR, "nobody"))
+        self.engine.cancel(self._submit(ASKED_FOR, "dropped"))
         for number, request in enumerate(requests):
             self._submit(request, number)
 

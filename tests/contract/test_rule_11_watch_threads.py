@@ -18,14 +18,14 @@ from support.watching import EVERYTHING, WATCHING, busy, expiring, get, invalida
 
 from redlock_fast.engine.contract import FAULT, NO_REPLY
 
-CROWD = 12
+THREADS = 12
 
 
 def parked(f: Fleet, names: list[bytes], need: int | None = None) -> list[Any]:
     """One thread for each key, whose replies have all come."""
     sessions = [f.session(master) for master in range(f.size)]
     came = [len(session.commands) for session in sessions]
-    futures: list[Any] = [f.ask_meanwhile(watch(name, f.all), need=need or f.size) for name in names]
+    futures: list[Any] = [f.ask_in_background(watch(name, f.all), need=need or f.size) for name in names]
     for session, before in zip(sessions, came, strict=True):
         session.wait_commands(before + 2 * len(names))
     f.until(
@@ -39,11 +39,11 @@ def names_of(count: int) -> list[bytes]:
     return [b"watched %d" % number for number in range(count)]
 
 
-@pytest.mark.parametrize("crowd", [1, CROWD])
-def test_each_is_woken_by_its_key(fleet: MakeFleet, crowd: int) -> None:
+@pytest.mark.parametrize("threads", [1, THREADS])
+def test_each_is_woken_by_its_key(fleet: MakeFleet, threads: int) -> None:
     f = fleet(busy, busy, commands=WATCHING)
-    names = names_of(crowd)
-    futures = [f.ask_meanwhile(watch(name, f.all), need=2) for name in names]
+    names = names_of(threads)
+    futures = [f.ask_in_background(watch(name, f.all), need=2) for name in names]
     for name, future in reversed(list(zip(names, futures, strict=True))):
         assert not future.done()
         for master in range(2):
@@ -53,8 +53,8 @@ def test_each_is_woken_by_its_key(fleet: MakeFleet, crowd: int) -> None:
 
 def test_others_work_beside_them(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING)
-    names = names_of(CROWD)
-    futures = [f.ask_meanwhile(watch(name, f.all), need=2) for name in names]
+    names = names_of(THREADS)
+    futures = [f.ask_in_background(watch(name, f.all), need=2) for name in names]
 
     def work() -> None:
         for number in range(200):
@@ -78,15 +78,15 @@ def test_others_work_beside_them(fleet: MakeFleet) -> None:
 def test_some_are_decided_by_threads_that_work(fleet: MakeFleet) -> None:
     """Catches: another thread decides the request of the watch poller, and no thread polls from then on."""
     f = fleet(busy, busy, commands=WATCHING)
-    names = names_of(2 * CROWD)
-    futures = [f.ask_meanwhile(watch(name, f.all), need=2) for name in names]
+    names = names_of(2 * THREADS)
+    futures = [f.ask_in_background(watch(name, f.all), need=2) for name in names]
     over = threading.Event()
 
     def work() -> None:
         while not over.is_set():
             assert f.ask(get(b"k", f.all), need=2).values == (1, 1)
 
-    workers = [start(work) for _ in range(CROWD)]
+    workers = [start(work) for _ in range(THREADS)]
     for name, future in list(zip(names, futures, strict=True))[:-2]:
         for master in range(2):
             f.session(master).send(invalidate(name))
@@ -103,10 +103,10 @@ def test_some_are_decided_by_threads_that_work(fleet: MakeFleet) -> None:
 def test_while_a_thread_waits_for_a_slow_master(fleet: MakeFleet) -> None:
     # That thread leads: it reads for the waiters that watch, and their times end all the same.
     f = fleet(silent, expiring(50), commands=WATCHING, lag_after=1e6)
-    slow = f.ask_meanwhile(get(b"g", 0b01), need=1)
+    slow = f.ask_in_background(get(b"g", 0b01), need=1)
     assert f.ask(watch(b"k", 0b10), need=1).values == (FAULT, NO_REPLY)
     f.masters[1].answer = busy
-    future = f.ask_meanwhile(watch(b"k", 0b10), need=1)
+    future = f.ask_in_background(watch(b"k", 0b10), need=1)
     f.session(1).send(invalidate(b"k"))
     assert future.result(SOON).values == (FAULT, 1)
     assert not slow.done()
@@ -118,7 +118,7 @@ def test_hastened_by_what_another_thread_reads(fleet: MakeFleet) -> None:
     f = fleet(expiring(60_000), busy, commands=WATCHING)
     futures = parked(f, names_of(3), need=1)
     f.masters[1].answer = expiring(10)
-    hastened = f.ask_meanwhile(watch(b"k", f.all), need=1)
+    hastened = f.ask_in_background(watch(b"k", f.all), need=1)
     assert hastened.result(SOON).values == (NO_REPLY, NO_REPLY)
     assert not any(future.done() for future in futures)
     f.session(0).send(EVERYTHING)
@@ -151,7 +151,7 @@ def alarm() -> Iterator[None]:
 def test_interrupt(fleet: MakeFleet, alarm: None, others: int) -> None:
     f = fleet(busy, commands=WATCHING)
     before = len(f.session(0).commands)
-    futures = [f.ask_meanwhile(watch(name, 1), need=1) for name in names_of(others)]
+    futures = [f.ask_in_background(watch(name, 1), need=1) for name in names_of(others)]
     main = threading.get_ident()
     came = len(f.session(0).wait_commands(before + 2 * others))  # two commands for each
 
@@ -175,7 +175,7 @@ def test_interrupt(fleet: MakeFleet, alarm: None, others: int) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_fork(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, commands=WATCHING)
-    futures = [f.ask_meanwhile(watch(name, f.all), need=2) for name in names_of(3)]
+    futures = [f.ask_in_background(watch(name, f.all), need=2) for name in names_of(3)]
 
     def action() -> None:
         f.engine.after_fork_in_child()

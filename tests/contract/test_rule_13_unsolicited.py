@@ -32,7 +32,7 @@ def test_replies_between_them_allow_no_more(fleet: MakeFleet, noise: bytes) -> N
     f = fleet(always(noise * (MOST // 4) + b"+OK\r\n"))
     granted = [f.ask(acquire(b"%d" % number, 1), need=1).granted for number in range(5)]
     assert granted == [1, 1, 1, 1, 0]
-    f.until(lambda: f.connection_state(0).broken, "it is told")
+    f.until(lambda: f.connection_state(0).broken, "it is reported")
     assert WHY in f.connection_state(0).broken
 
 

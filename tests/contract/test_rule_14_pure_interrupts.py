@@ -62,7 +62,7 @@ def test_another_thread_waits_while_an_exchange_is_interrupted_anywhere(fleet: M
         rounds = 0
         while not done:
             votes = f.ask(acquire(b"5", f.all, resend_for=LONG), 2, timeout=SOON)
-            assert votes.granted + votes.faulty >= 2, "its own masters may have broken, and it is told"
+            assert votes.granted + votes.faulty >= 2, "its own masters may have broken, and that is reported"
             rounds += 1
         return rounds
 

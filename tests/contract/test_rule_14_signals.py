@@ -81,7 +81,7 @@ def test_interrupt_is_raised_promptly_and_the_engine_goes_on(
         with Stopwatch() as watch, pytest.raises(KeyboardInterrupt):
             f.ask(acquire(b"interrupted", 1, resend_for=LONG), 1)
         assert watch.seconds < SOON
-        future = f.ask_meanwhile(acquire(b"next", 1, resend_for=LONG), 1)
+        future = f.ask_in_background(acquire(b"next", 1, resend_for=LONG), 1)
         f.session(0).send(b":1\r\n:2\r\n")
         assert future.result(SOON).values == (2,)
 
@@ -93,11 +93,11 @@ def test_interrupt_of_one_thread_leaves_the_others_waiting(
     # The main thread may be the leader or a follower.
     handle(interrupt)
     f = fleet(silent)
-    futures = [] if first else [f.ask_meanwhile(acquire(b"a", 1, resend_for=LONG), 1)]
+    futures = [] if first else [f.ask_in_background(acquire(b"a", 1, resend_for=LONG), 1)]
 
     def others() -> None:
         f.session(0).wait_commands(len(futures) + 1)
-        futures.extend(f.ask_meanwhile(acquire(b"%d" % n, 1, resend_for=LONG), 1) for n in range(3))
+        futures.extend(f.ask_in_background(acquire(b"%d" % n, 1, resend_for=LONG), 1) for n in range(3))
         to_main()
 
     helper = start(others)
@@ -116,7 +116,7 @@ def test_handler_that_returns_changes_nothing(fleet: MakeFleet, handle: Handle, 
     handled: list[int] = []
     handle(lambda: handled.append(1))
     f = fleet(silent)
-    other = None if alone else f.ask_meanwhile(acquire(b"other", 1), 1)
+    other = None if alone else f.ask_in_background(acquire(b"other", 1), 1)
     stop = threading.Event()
 
     def pester() -> None:
@@ -139,7 +139,7 @@ def test_handler_that_returns_changes_nothing(fleet: MakeFleet, handle: Handle, 
 @pytest.mark.parametrize("alone", [True, False])
 def test_handler_may_use_the_engine(fleet: MakeFleet, handle: Handle, alone: bool) -> None:
     f = fleet(silent, lambda words: b":5\r\n")
-    other = None if alone else f.ask_meanwhile(acquire(b"other", 0b01), 1)
+    other = None if alone else f.ask_in_background(acquire(b"other", 0b01), 1)
     inner: list[int] = []
 
     def nested() -> None:
@@ -179,7 +179,7 @@ def test_interrupt_in_the_handlers_own_exchange(fleet: MakeFleet, handle: Handle
     with Stopwatch() as watch, pytest.raises(KeyboardInterrupt):
         f.ask(acquire(b"outer", 0b01), 1)
     assert watch.seconds < SOON
-    future = f.ask_meanwhile(acquire(b"next", f.all, resend_for=LONG), 2)
+    future = f.ask_in_background(acquire(b"next", f.all, resend_for=LONG), 2)
     f.session(0).send(b":1\r\n:2\r\n")
     f.session(1).send(b":1\r\n:3\r\n")
     assert future.result(SOON).values == (2, 3)

@@ -110,7 +110,7 @@ def test_tls_and_plain_masters_side_by_side(fleet: MakeFleet, tls: Pair) -> None
 @pytest.mark.parametrize("how", ["close", "reset", "finish"])
 def test_end_of_the_connection(fleet: MakeFleet, tls: Pair, how: str) -> None:
     f = fleet(silent, granting, pair=tls)
-    future = f.ask_meanwhile(acquire(b"k", f.all), 2)
+    future = f.ask_in_background(acquire(b"k", f.all), 2)
     getattr(f.session(0), how)()
     assert future.result(SOON).values[0] == FAULT
     assert f.until_broken(0)
@@ -138,7 +138,7 @@ def test_nonsense(fleet: MakeFleet, tls: Pair) -> None:
 
 def test_bytes_that_are_not_tls(fleet: MakeFleet, tls: Pair) -> None:
     f = fleet(silent, pair=tls)
-    future = f.ask_meanwhile(acquire(b"k", 1), 1)
+    future = f.ask_in_background(acquire(b"k", 1), 1)
     # Past the TLS layer, straight into the socket.
     raw = f.session(0).sock.fileno()
     with open(raw, "wb", buffering=0, closefd=False) as wire:
@@ -160,7 +160,7 @@ def test_kept_and_undone(fleet: MakeFleet, tls: Pair) -> None:
 
 def test_close_while_a_thread_waits(fleet: MakeFleet, tls: Pair) -> None:
     f = fleet(silent, silent, pair=tls)
-    future = f.ask_meanwhile(acquire(b"k", f.all), 2, wait=Wait.ALL)
+    future = f.ask_in_background(acquire(b"k", f.all), 2, wait=Wait.ALL)
     f.engine.close()
     assert future.result(SOON).values == (FAULT, FAULT)
     for master in range(2):

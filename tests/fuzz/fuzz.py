@@ -86,7 +86,7 @@ def differ(pieces: list[bytes], requests: int) -> str:
     return ""
 
 
-def run_twins(seed: int, seconds: float) -> bool:
+def run_comparison(seed: int, seconds: float) -> bool:
     print(f"twins: seed {seed}: ", end="", flush=True)
     end, number = time.monotonic() + seconds, 0
     while time.monotonic() < end:
@@ -112,7 +112,11 @@ def replay(file: str) -> bool:
 def everything(seconds: float, seed: int) -> bool:
     print(f"seed {seed}")
     share = f"{seconds / 3:.1f}"
-    results = [run_c("reply", str(seed), share), run_c("hub", str(seed), share), run_twins(seed, seconds / 3)]
+    results = [
+        run_c("reply", str(seed), share),
+        run_c("hub", str(seed), share),
+        run_comparison(seed, seconds / 3),
+    ]
     return all(results)
 
 

@@ -14,7 +14,7 @@ from support.clients import Blocking, LoopThread
 from support.clocks import Jumping
 from support.combinations import spare, starts_redis
 from support.event_loops import LOOPS, Plain
-from support.renewing import TTL, Kept, Told, held
+from support.renewing import TTL, Kept, LossRecorder, held
 from support.thorough import FULL, ONCE, ONLY_REDIS
 from support.waiting import DEADLINE, eventually
 
@@ -124,8 +124,8 @@ def renewal_looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def recorder() -> LossRecorder:
+    return LossRecorder()
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def clock() -> Jumping:
 
 
 @pytest.fixture
-def kept(connected: Callable[..., FastRedlock], clock: Jumping, told: Told) -> Kept:
+def kept(connected: Callable[..., FastRedlock], clock: Jumping, recorder: LossRecorder) -> Kept:
     """``kept(masters, **options)``: a client, and an auto-extended lock that it holds.
 
     ``node_timeout``: a short one makes hung masters cheap. An extension that it ends is tried again.
@@ -142,7 +142,7 @@ def kept(connected: Callable[..., FastRedlock], clock: Jumping, told: Told) -> K
 
     def make(masters: Masters, node_timeout: float = 5.0, **options: Any) -> tuple[FastRedlock, Lock]:
         c = connected(masters, ttl=TTL, clock=clock, node_timeout=node_timeout)
-        return c, held(c, **{"on_lost": told, **options})
+        return c, held(c, **{"on_lost": recorder, **options})
 
     return make
 

@@ -76,8 +76,8 @@ def lift(server: Server, args: Args, orphaned: bool) -> int:
 def look(server: Server, mark: RestartMarker) -> int:
     """For how many milliseconds more the marker gives the master no vote."""
     now = server.milliseconds()
-    who, until = server.marker or ("", 0)
-    if server.marker is None or (mark.name and who != mark.name):
+    writer, until = server.marker or ("", 0)
+    if server.marker is None or (mark.name and writer != mark.name):
         until = now + mark.max_ttl
         server.marker = mark.name, until
     return max(0, until - now)

@@ -186,9 +186,9 @@ class Engine:
 
     def connect(self, number: int) -> None:
         """Connect; a master that is down or stopped is connected when it is back."""
-        self.world.after(self.world.delay(), self._dialled, number)
+        self.world.after(self.world.delay(), self._try_connect, number)
 
-    def _dialled(self, number: int) -> None:
+    def _try_connect(self, number: int) -> None:
         server, world, process = self.servers[number], self.world, self.process
         if process.dead or self.connections[number] is not None:
             return
@@ -200,11 +200,11 @@ class Engine:
             self._attach(number, server)
 
     def _attach(self, number: int, server: Server) -> None:
-        told = server.introduction(**server.identity())
-        mark = self.guard.marker(told.identity, told.promoted)
+        introduced = server.introduction(**server.identity())
+        mark = self.guard.marker(introduced.identity, introduced.promoted)
         if mark is not None:
-            told = told._replace(guarded=look(server, mark) / 1000)
-        self._attach_unless_duplicate(self.states[number], told)
+            introduced = introduced._replace(guarded=look(server, mark) / 1000)
+        self._attach_unless_duplicate(self.states[number], introduced)
         connection = self.connections[number] = Connection(self, server, mark)
         server.connections.append(connection)
         kept = self.kept[number]
@@ -219,13 +219,13 @@ class Engine:
         for attached in self.on_attach:
             attached()
 
-    def _attach_unless_duplicate(self, master_state: MasterState, told: Introduction) -> None:
+    def _attach_unless_duplicate(self, master_state: MasterState, introduced: Introduction) -> None:
         """Record the master's identity and whether its grants count, before any request is sent to it."""
         process = self.process
-        master_state.on_connected(told, self.guard, process.clock())
+        master_state.on_connected(introduced, self.guard, process.clock())
         if master_state.guarded_until:
             self.world.counts["guarded"] += 1
-            self.world.note(process, f"does not count on {told.run_id} for now")
+            self.world.note(process, f"does not count on {introduced.run_id} for now")
             self.world.at(process.true_time(master_state.guarded_until), self._end_guard, master_state)
         self._elect()
 
@@ -283,12 +283,12 @@ class Engine:
     def flushed(self, connection: Connection) -> None:
         """The master reported that all its keys are deleted."""
         self.states[connection.server.number].flushed = True
-        self.ask_anew(connection)
+        self.identify_again(connection)
 
-    def ask_anew(self, connection: Connection) -> None:
+    def identify_again(self, connection: Connection) -> None:
         """Connect again: no vote of the master counts before its identity is known again."""
         if not connection.over:
-            self.world.counts["asked anew"] += 1
+            self.world.counts["identified again"] += 1
             connection.close()
             self._let_go(connection)
 

@@ -36,7 +36,7 @@ class Hold:
     ``shared``: other holds of this kind may be there at the same time.
     """
 
-    who: str
+    actor: str
     places: tuple[Place, ...]
     end: float
     shared: bool = False
@@ -108,11 +108,11 @@ class Witness:
 
     # --- what clients do ---
 
-    def draws(self, who: str, token: bytes) -> None:
+    def draws(self, actor: str, token: bytes) -> None:
         """A client is about to acquire with this token."""
         if token in self.drawn:
-            self.violated("S3", f"{who} uses {token!r}, which {self.drawn[token]} used")
-        self.drawn[token] = who
+            self.violated("S3", f"{actor} uses {token!r}, which {self.drawn[token]} used")
+        self.drawn[token] = actor
 
     def excuse(self, master: int, places: Sequence[Place]) -> None:
         """Their release cannot reach the master any more: the lease has to end by itself."""
@@ -120,14 +120,14 @@ class Witness:
 
     def holds_now(self, hold: Hold, lease: Lease, left: float) -> Hold:
         """A client has this lock by its own state: ``left`` seconds by its own clock."""
-        world, who = self.world, hold.who
+        world, actor = self.world, hold.actor
         world.counts["holds"] += 1
-        world.note(who, f"HOLDS {hold} by {hold.places[0][1].decode()} until {hold.end * 1000:.3f} ms")
+        world.note(actor, f"HOLDS {hold} by {hold.places[0][1].decode()} until {hold.end * 1000:.3f} ms")
         if left <= 0:
-            self.violated("S4", f"{who} was granted {hold} after its deadline")
+            self.violated("S4", f"{actor} was granted {hold} after its deadline")
         for place in hold.places:
             if len(self.granted[place]) < self.quorum:
-                self.violated("S4", f"{who} was granted {place[0]!r} by {len(self.granted[place])} masters")
+                self.violated("S4", f"{actor} was granted {place[0]!r} by {len(self.granted[place])} masters")
             self.votes.confirmed(place)
             self.holds[place[0]].append(hold)
         self._alone(hold)
@@ -142,7 +142,7 @@ class Witness:
             others = self.holds[key] = [one for one in self.holds[key] if one.end > now]
             for other in others:
                 if other is not hold and not (other.shared and hold.shared):
-                    self.violated("S1", f"{hold.who} and {other.who} hold {key!r}")
+                    self.violated("S1", f"{hold.actor} and {other.actor} hold {key!r}")
 
     def _fenced(self, hold: Hold, fencing: int) -> None:
         """Earlier holders have a smaller one; those that may overlap have another one."""
@@ -150,24 +150,24 @@ class Witness:
         self.world.counts["fencing tokens"] += 1
         for number, other in earlier:
             if number == fencing:
-                self.violated("F", f"{hold.who} and {other.who} both have {fencing} for {hold}")
+                self.violated("F", f"{hold.actor} and {other.actor} both have {fencing} for {hold}")
             elif number > fencing:
-                self.violated("F", f"{hold.who} has {fencing}, after {number} of {other.who}")
+                self.violated("F", f"{hold.actor} has {fencing}, after {number} of {other.actor}")
         earlier.append((fencing, hold))
 
     def prolongs(self, hold: Hold, asked_at: float, end: float) -> None:
         """A client extended its lease until ``end``, later than before: it had asked for that."""
         now, counts = self.world.now, self.world.counts
         if hold.end < now - HAIR:
-            self.violated("S4", f"{hold.who} extended {hold} after its deadline")
+            self.violated("S4", f"{hold.actor} extended {hold} after its deadline")
         if end > hold.end:
             counts["extended"] += 1
             for place in hold.places:
                 masters = [at for at in self.extended[place].values() if at >= asked_at]
                 if len(masters) < self.quorum:
-                    self.violated("S4", f"{hold.who} extended {place[0]!r} on {len(masters)} masters")
+                    self.violated("S4", f"{hold.actor} extended {place[0]!r} on {len(masters)} masters")
                 self.votes.confirmed(place)
-        self.world.note(hold.who, f"EXTENDS {hold} until {end * 1000:.3f} ms")
+        self.world.note(hold.actor, f"EXTENDS {hold} until {end * 1000:.3f} ms")
         hold.end = end
         self._alone(hold)
 
@@ -178,12 +178,12 @@ class Witness:
         hold.end = min(hold.end, self.world.now)
         for place in hold.places:
             self.votes.given_up(place)
-        self.world.note(hold.who, f"gives up {hold}")
+        self.world.note(hold.actor, f"gives up {hold}")
 
-    def took(self, who: str, what: str, seconds: float, allowed: float) -> None:
+    def took(self, actor: str, what: str, seconds: float, allowed: float) -> None:
         """How long an operation took, by its caller's clock."""
         if seconds > allowed + HAIR:
-            self.violated("L1", f"{who}: {what} took {seconds:.6f} s of {allowed:.6f} s")
+            self.violated("L1", f"{actor}: {what} took {seconds:.6f} s of {allowed:.6f} s")
 
     def end(self, dead: set[str]) -> None:
         """Everything was delivered and no client holds anything: what still stands was left behind."""

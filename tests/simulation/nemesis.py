@@ -65,12 +65,12 @@ class Nemesis:
         alive = (process for process in self.processes if not process.dead)
         return self.guard != "auto" or all(one.engine.states[server.number].known for one in alive)
 
-    def may_tell(self, server: Server) -> bool:
+    def may_notice(self, server: Server) -> bool:
         """All clients learn that its data is not what it was; but one that comes later does not."""
         alive = [process for process in self.processes if not process.dead]
         connections = [one.engine.connections[server.number] for one in alive]
-        told = all(connection is not None and not connection.cut for connection in connections)
-        return self.guard in ("auto", "strict") and server.push and told
+        reached = all(connection is not None and not connection.cut for connection in connections)
+        return self.guard in ("auto", "strict") and server.push and reached
 
     # --- victims ---
 
@@ -176,7 +176,7 @@ def crash(it: Nemesis, server: Server, forgetting: bool) -> str:
 def flushall(it: Nemesis) -> str:
     """The marker shows it, and clients get a push."""
     server = it.server()
-    if it.guard != "marker" and not it.careless and not it.may_tell(server):
+    if it.guard != "marker" and not it.careless and not it.may_notice(server):
         return MISSED
     server.forget()
     return str(server)
@@ -185,7 +185,7 @@ def flushall(it: Nemesis) -> str:
 def change_role(it: Nemesis) -> str:
     """A master becomes a replica of another, or of an empty one, and a master again, in one process."""
     server, other, until = it.server(), it.server(), it.until()
-    if not server.up or server.replica or not it.may_tell(server):
+    if not server.up or server.replica or not it.may_notice(server):
         return MISSED
     # Keys end by the clock of the master that set them: so from one with a clock like its own.
     server.demote(other if other is not server and other.skew == server.skew else None)
@@ -196,7 +196,7 @@ def change_role(it: Nemesis) -> str:
 def lose_disk(it: Nemesis) -> str:
     """A durable master restarts with an empty disk."""
     server = it.server()
-    if not it.may_tell(server):
+    if not it.may_notice(server):
         return MISSED
     return crash(it, server, True)
 
@@ -207,7 +207,7 @@ def old_disk(it: Nemesis) -> str:
     data = server.snapshot()
 
     def restart() -> None:
-        if server.up and it.may_tell(server):
+        if server.up and it.may_notice(server):
             crash(it, server, True)
             server.restore(data)
 

@@ -89,8 +89,8 @@ class Connection:
         server.witness.votes.look(server)
         if world.trace is not None:
             words = b" ".join([Verb(request.verb).name.encode(), *request.args]).decode().replace("\r\n", " ")
-            said = "fault" if value in (FAULT, REFUSED) else str(value)
-            world.note(server, f"{words} from {self.engine.process}: {said}{', late' * late}")
+            shown = "fault" if value in (FAULT, REFUSED) else str(value)
+            world.note(server, f"{words} from {self.engine.process}: {shown}{', late' * late}")
         if not self.cut:
             self.replies.append((op, value))
             world.after(world.delay(), self._answer)
@@ -122,7 +122,7 @@ class Connection:
             return
         op, value = reply
         if value == REFUSED:
-            self.engine.ask_anew(self)
+            self.engine.identify_again(self)
             return
         asked = self.owed.popleft()[1]
         op.on_reply(number, world.now)

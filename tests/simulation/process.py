@@ -116,7 +116,7 @@ class Process:
         self.actors: list[Actor] = []
         self.tokens = 0
         #: The longest time (seconds) between a lock being free and the report to a process that watches it.
-        self.told_within = inf
+        self.noticed_within = inf
         self.engine = Engine(self, servers, guard)
         self._renewal: SimulatedRenewal | None = None
 
@@ -304,6 +304,6 @@ class Actor:
         if call.requests[0].request.verb != Verb.WATCH:
             return  # other kinds wait for more than one key
         late = free_for(call)
-        if late > self.process.told_within:
+        if late > self.process.noticed_within:
             key = call.requests[0].request.args[0]
             self.process.witness.violated("L1", f"{self} slept while {key!r} was free for {late:.3f} s")

@@ -44,7 +44,7 @@ SKEWS = 0.0, 10.0, -10.0
 RESOURCES = b"a", b"b", b"c"
 #: The longest time (seconds) until a process that watches a lock knows that it is free, without messages:
 #: clocks that run differently put off the end of a lease.
-TOLD_WITHIN = 0.1
+NOTICED_WITHIN = 0.1
 #: A client that waits for a push does not poll: that would hide that the push never came.
 NEVER = 1e6
 #: Everything is over by then (seconds).
@@ -148,9 +148,9 @@ class Scenario:
             refill=self.refill,
             ttl=0.2,
         )
-        process.told_within = TOLD_WITHIN + 5 * self.world.delays[-1]
+        process.noticed_within = NOTICED_WITHIN + 5 * self.world.delays[-1]
         if not all(server.push for server in self.servers):
-            process.told_within += MAX_POLL_INTERVAL
+            process.noticed_within += MAX_POLL_INTERVAL
         process.core = SimulatedClient(policy, MAX_TTL)
         self.processes.append(process)
         # Some come later: then masters may have restarted before they ever saw them.
@@ -181,10 +181,10 @@ class Scenario:
         world.run(lambda: False)
         self.witness.end({process.name for process in self.processes if process.dead})
         if not all(actor.done for actor in self.actors):
-            self.witness.violated("L1", "somebody never came to an end")
+            self.witness.violated("L1", "an actor never came to an end")
         for process in self.processes:
             if process.core.client_state.held and not process.dead:
-                self.witness.violated("L4", f"{process} still remembers leases that all have let go of")
+                self.witness.violated("L4", f"{process} still remembers leases that all have released")
         world.counts["runs"] += 1
         result = Result(list(self.witness.violations), world.counts, world.story(), self.choices)
         for process in self.processes:

@@ -127,7 +127,7 @@ def delete_without_compare() -> list[Change]:
     return with_command(Verb.RELEASE, b"DEL", KEY)
 
 
-def extend_from_anybody() -> list[Change]:
+def extend_with_any_token() -> list[Change]:
     return with_command(Verb.EXTEND, b"SET", KEY, TOKEN, b"PX", TTL)
 
 
@@ -221,7 +221,7 @@ def set_ends_with_last_member() -> list[Change]:
     return [(Server, "outlive", outlive)]
 
 
-def flushes_are_not_told() -> list[Change]:
+def flushes_are_not_noticed() -> list[Change]:
     """A client does not look at what a master pushes of all its keys."""
 
     def flushed(self: engine.Engine, connection: Connection) -> None:
@@ -248,8 +248,8 @@ def disks_are_believed() -> list[Change]:
     """A master that restarts with appendfsync always has forgotten nothing."""
     real = Guard.quarantine
 
-    def silence(self: Guard, *who: Any, durable: bool = False, **what: Any) -> float:
-        return 0.0 if durable and not what["flushed"] else real(self, *who, **what)
+    def silence(self: Guard, *identity: Any, durable: bool = False, **what: Any) -> float:
+        return 0.0 if durable and not what["flushed"] else real(self, *identity, **what)
 
     return [(Guard, "quarantine", silence)]
 
@@ -318,7 +318,7 @@ def connections_do_not_end_watches() -> list[Change]:
     return [(Subscriptions, "end", end)]
 
 
-def next_is_not_told() -> list[Change]:
+def next_is_not_woken() -> list[Change]:
     """A caller that leaves the queue does not wake the next one."""
     return [(LocalQueue, "leave", rewritten(LocalQueue.leave, ("if wake is not None:", "if False:")))]
 
@@ -336,7 +336,7 @@ VARIANTS = {
         Variant("quorum N//2", frozenset({"S1", "S4"}), half_is_enough),
         Variant("elapsed time is missing", frozenset({"S1"}), time_stands_still),
         Variant("delete without compare", frozenset({"S1", "S2"}), delete_without_compare),
-        Variant("extend from anybody", frozenset({"S2", "V"}), extend_from_anybody, first=EXTENDING),
+        Variant("extend with any token", frozenset({"S2", "V"}), extend_with_any_token, first=EXTENDING),
         Variant("extend creates", frozenset({"S4"}), extend_creates),
         Variant("late refill", frozenset({"S4"}), late_refill),
         Variant("refill counts at once", frozenset({"S4", "L2"}), refill_counts_at_once),
@@ -364,14 +364,14 @@ VARIANTS = {
                 ("pushes alone count", pushes_alone_count),
                 ("leases do not end", leases_do_not_end),
                 ("connections do not end watches", connections_do_not_end_watches),
-                ("the next is not told", next_is_not_told),
+                ("the next is not woken", next_is_not_woken),
             )
         ),
         # Masters that push changes, and the guard "auto".
         *(
             Variant(name, frozenset({"S1"}), changes, first=(*of("extending"), 1, 0, 0, 0))
             for name, changes in (
-                ("flushes are not told", flushes_are_not_told),
+                ("flushes are not noticed", flushes_are_not_noticed),
                 ("roles are not seen", roles_are_not_seen),
                 ("disks are believed", disks_are_believed),
             )

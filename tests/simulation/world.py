@@ -74,11 +74,11 @@ class World:
 
     # --- what was seen ---
 
-    def note(self, who: object, what: str) -> None:
+    def note(self, actor: object, what: str) -> None:
         if self.trace is not None:
-            self.trace.append((self.now, str(who), what))
+            self.trace.append((self.now, str(actor), what))
 
     def story(self) -> str:
         """The trace as text: time in milliseconds, actor, event."""
-        lines = [f"{when * 1000:10.3f} ms  {who:<10} {what}" for when, who, what in self.trace or ()]
+        lines = [f"{when * 1000:10.3f} ms  {actor:<10} {what}" for when, actor, what in self.trace or ()]
         return "\n".join(lines)

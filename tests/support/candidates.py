@@ -39,8 +39,8 @@ class Candidate:
         assert self._process.stdout
         self._process.stdin.write("look\n")
         self._process.stdin.flush()
-        said: dict[str, bool] = json.loads(self._process.stdout.readline())
-        return said
+        reply: dict[str, bool] = json.loads(self._process.stdout.readline())
+        return reply
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
@@ -94,7 +94,7 @@ class Election:
     def elected(self, count: int) -> Candidate:
         """Wait for election number ``count``. Returns the winner."""
         eventually(lambda: len(self.events("elected")) >= count, f"election {count}: {self.events()}")
-        return self.candidates[self.events("elected")[count - 1]["who"]]
+        return self.candidates[self.events("elected")[count - 1]["candidate"]]
 
     def check(self) -> None:
         """At no instant two leaders; a loss was reported before the next election; fencing tokens rise."""
@@ -110,8 +110,8 @@ class Election:
         events = self.events()
         for number, event in enumerate(events):
             if event["what"] == "leads":
-                who = event["who"]
-                ends = [one["at"] for one in events if one["who"] == who and one["what"] == "led"]
+                candidate = event["candidate"]
+                ends = [one["at"] for one in events if one["candidate"] == candidate and one["what"] == "led"]
                 ends = [at for at in ends if at >= event["at"]]
-                killed = self.candidates[who].killed
+                killed = self.candidates[candidate].killed
                 yield {**event, "until": min([*ends, killed or events[-1]["at"]]), "number": number}

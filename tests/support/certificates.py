@@ -16,16 +16,16 @@ LONG_AGO = {"not_before": datetime(2020, 1, 1, tzinfo=UTC), "not_after": datetim
 
 
 class Certificates:
-    """In ``folder``: ca.crt and stranger.crt, two authorities; and signed by the first, with their keys:
+    """In ``folder``: ca.crt and unknown_ca.crt, two authorities; and signed by the first, with their keys:
     server.crt for 127.0.0.1, elsewhere.crt for another host, expired.crt.
     """
 
     def __init__(self, folder: Path) -> None:
         trustme = pytest.importorskip("trustme")  # needs cffi, which not every Python has
         self.folder = folder
-        ca, stranger = trustme.CA(), trustme.CA()
+        ca, unknown_ca = trustme.CA(), trustme.CA()
         self._write("ca", ca.private_key_pem, ca.cert_pem)
-        self._write("stranger", stranger.private_key_pem, stranger.cert_pem)
+        self._write("unknown_ca", unknown_ca.private_key_pem, unknown_ca.cert_pem)
         for name, certificate in (
             ("server", ca.issue_cert("127.0.0.1")),
             ("elsewhere", ca.issue_cert("elsewhere.example", "127.0.0.9")),

@@ -148,13 +148,13 @@ def check_tally(tally: BatchVotes, batch: Batch, need: int | Quorums, masters: i
         votes = tally.votes.get(number)
         if votes is None:
             least = need if isinstance(need, int) else max(number for _, number in need.lists)
-            assert granted >= least, "those without a quorum are told in full"
+            assert granted >= least, "those without a quorum are reported in full"
             assert 0 <= sent < 1 << masters
         else:
             check(votes, masters)
             counts = isinstance(need, int) or has_quorum(votes, need)
             assert (votes.granted if counts else 0, votes.sent) == (granted, sent)
-            assert not has_quorum(votes, need) or votes.faulty, "the others are not told in full"
+            assert not has_quorum(votes, need) or votes.faulty, "the others are not reported in full"
     assert all(0 <= number < batch.count for number in tally.votes)
 
 
@@ -262,7 +262,7 @@ class Fleet:
         """One request."""
         return self.exchange([request], need, timeout, wait)[0]
 
-    def ask_meanwhile(
+    def ask_in_background(
         self, request: Request, need: int | Quorums, timeout: float = LONG, wait: int = Wait.EARLY
     ) -> Future[Votes]:
         """One request by another thread; returns when it arrived at all masters that it asks."""

@@ -14,7 +14,7 @@ from redlock_fast.masters.membership import KEY
 
 #: No key of a test expires while a client waits for it.
 TTL = 60.0
-SOMEBODY = b"somebody else"
+OTHER_CLIENT = b"another client"
 #: The request for pushes of changes; Redis 6.2 does not count subcommands by themselves.
 CACHING = ("client|caching", "client")
 
@@ -57,7 +57,7 @@ def values(nodes: Sequence[redis.Redis], key: str | bytes) -> list[Any]:
 def occupy(nodes: Sequence[redis.Redis], *keys: str | bytes) -> None:
     """Another client holds these on these masters."""
     for node in nodes:
-        pairs: dict[Any, Any] = dict.fromkeys(keys, SOMEBODY)
+        pairs: dict[Any, Any] = dict.fromkeys(keys, OTHER_CLIENT)
         assert node.mset(pairs)
 
 

@@ -35,7 +35,7 @@ class Loop:
         wait: int = Wait.EARLY,
         stall: float = 0.0,
         *,
-        context: object = "somebody",
+        context: object = "context",
     ) -> object:
         """It goes out with the next turn."""
         self._submitted = True
@@ -72,7 +72,7 @@ class Loop:
 
     def hear(self, count: int = 1) -> list[Any]:
         """The next ``count`` answers."""
-        self.until(lambda: len(self.completed) >= count, f"{count} are told, not {len(self.completed)}")
+        self.until(lambda: len(self.completed) >= count, f"{count} are reported, not {len(self.completed)}")
         heard, self.completed[:count] = self.completed[:count], []
         return [answer for _, answer in heard]
 

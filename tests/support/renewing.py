@@ -17,7 +17,7 @@ TTL = 60.0
 THIRD = 21.0
 
 
-class Told:
+class LossRecorder:
     """``on_lost`` that remembers."""
 
     def __init__(self) -> None:

@@ -51,7 +51,7 @@ def serving(command: Sequence[str], masters: Masters, log: Path) -> Iterator[str
             assert process.wait(DEADLINE) in (0, -15)
 
 
-class Crowd:
+class Traffic:
     """Threads that send requests for one order, through ``paths`` in turn, until ``done()``."""
 
     def __init__(self, url: str, paths: Sequence[str]) -> None:
@@ -74,7 +74,7 @@ class Crowd:
         assert {answer.status_code for answer in self.answers} <= {200, 409}, self.answers[-1].text
         return sum(answer.status_code == status for answer in self.answers)
 
-    def __enter__(self) -> Crowd:
+    def __enter__(self) -> Traffic:
         for thread in self._threads:
             thread.start()
         return self
@@ -111,19 +111,23 @@ def check_server(command: Sequence[str], masters: Masters, log: Path, paths: Seq
     Without a quorum requests get 503, and they work again when the masters are back.
     """
     with serving(command, masters, log) as url:
-        with Crowd(url, paths) as crowd:
-            eventually(lambda: crowd.count(200) >= 3, "requests work", deadline=40.0)
+        with Traffic(url, paths) as traffic:
+            eventually(lambda: traffic.count(200) >= 3, "requests work", deadline=40.0)
             masters[0].kill()
-            before = crowd.count(200)
+            before = traffic.count(200)
             eventually(
                 lambda: (
-                    crowd.count(200) >= before + 10 and crowd.count(409) >= 5 and len(crowd.processes()) == 2
+                    traffic.count(200) >= before + 10
+                    and traffic.count(409) >= 5
+                    and len(traffic.processes()) == 2
                 ),
                 "both processes work after the death of a master, and refuse requests",
                 deadline=40.0,
             )
-        assert {a.headers.get("Retry-After") for a in crowd.answers if a.status_code == 409} == {f"{TTL:.0f}"}
-        assert check_exclusion(log) == crowd.count(200)
+        assert {a.headers.get("Retry-After") for a in traffic.answers if a.status_code == 409} == {
+            f"{TTL:.0f}"
+        }
+        assert check_exclusion(log) == traffic.count(200)
         with httpx.Client(base_url=url, trust_env=False, timeout=DEADLINE) as client:
             late = first_granted(client, "/late/1")
             assert (late.status_code, "Retry-After" in late.headers) == (500, False), late.text

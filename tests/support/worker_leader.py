@@ -34,10 +34,10 @@ class Diary:
 
     def __init__(self, setting: dict[str, Any]) -> None:
         self._file = os.open(setting["file"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self._who = setting["identity"]
+        self._identity = setting["identity"]
 
     def note(self, what: str, at: float | None = None, **more: Any) -> None:
-        entry = {"who": self._who, "what": what, "at": now() if at is None else at, **more}
+        entry = {"candidate": self._identity, "what": what, "at": now() if at is None else at, **more}
         os.write(self._file, json.dumps(entry).encode() + b"\n")
 
     def elected(self, leader: Any) -> None:

@@ -44,7 +44,8 @@ def main() -> None:
         event = lock.lost.is_set()
         released = lock.release()
     print(
-        json.dumps({"checked": checked, "told": completed, "event": event, "released": released}), flush=True
+        json.dumps({"checked": checked, "losses": completed, "event": event, "released": released}),
+        flush=True,
     )
 
 

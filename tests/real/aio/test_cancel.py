@@ -12,7 +12,7 @@ import pytest
 import redis
 from support.cancelling import BATCHES, SINGLE, Aim, Use, acquire, several
 from support.event_loops import at_full_strength, clean, on_loops, open_files, pending_futures, timers, until
-from support.keys import SOMEBODY, TTL, calls, occupy, paused, sizes, values
+from support.keys import OTHER_CLIENT, TTL, calls, occupy, paused, sizes, values
 from support.proxy import Proxy, jitter
 from support.waiting import DEADLINE
 
@@ -42,7 +42,7 @@ async def as_before(c: AsyncFastRedlock, masters: Masters) -> AsyncIterator[None
     await until(lambda: timers() <= 1, "no timer is left but that of the client")
     assert pending_futures() <= futures
     assert open_files() <= files
-    await until(lambda: not any(m.pending for m in c.health()), "all replies are read, though nobody waits")
+    await until(lambda: not any(m.pending for m in c.health()), "all replies are read, without a waiter")
     for number in range(20):
         async with c.lock(f"after:{number}", TTL) as lock:
             assert await lock.extend() > 0
@@ -101,7 +101,7 @@ async def test_storm_beside_the_key_of_another_client(valkey: Masters, aclient: 
             for task in await asyncio.gather(*tasks):
                 if not task.cancelled() and not isinstance(task.exception(), QuorumUnavailable):
                     assert task.result() in (True, False)  # else the machine stood still for 50 ms
-            occupied = [[SOMEBODY] * 5, [SOMEBODY] * 2]
+            occupied = [[OTHER_CLIENT] * 5, [OTHER_CLIENT] * 2]
             assert [values(nodes, "shared:0"), values(nodes[:2], "shared:1")] == occupied
         assert sizes(valkey)[:2] == [2, 2]
 

@@ -89,7 +89,7 @@ async def test_refused_once(valkey: Masters, aclient: MakeAio, raw: Raw) -> None
         lock = c.lock("taken", TTL)
         task = asyncio.create_task(lock.acquire())
         await until(lambda: bool(c.policy.local_queue.waiting) or task.done(), "it waits")
-        assert c.lock("taken", TTL)._start_attempt(True, -1) is None, "who comes now has to queue"
+        assert c.lock("taken", TTL)._start_attempt(True, -1) is None, "a later caller has to queue"
         for node in nodes:
             node.delete("taken")
         assert await task is True

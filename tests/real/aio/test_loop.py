@@ -422,14 +422,14 @@ def test_loop_that_is_closed_without_closing_the_client(
         clients.append(aclient(valkey))
         await asyncio.gather(*(cycle(clients[-1], f"closed:{n}") for n in range(10)))
 
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(5):
             run(main, make_loop)
         clients.clear()
         eventually(lambda: collected() and threads() <= before, "the threads end")
         eventually(lambda: collected() and open_files() <= files, "the descriptors are closed")
-    assert len(told) <= 5, "at most one for each client"
+    assert len(caught) <= 5, "at most one for each client"
     nothing_left(valkey)
 
 

@@ -26,7 +26,7 @@ TTL = 60.0
 THIRD = 21.0
 
 
-class Told:
+class LossRecorder:
     """``on_lost`` that remembers, as a coroutine function."""
 
     def __init__(self) -> None:
@@ -41,8 +41,8 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def recorder() -> LossRecorder:
+    return LossRecorder()
 
 
 @pytest.fixture
@@ -61,14 +61,16 @@ async def held(c: AsyncFastRedlock, key: str = "kept", **options: Any) -> AsyncL
 
 @each_loop
 def test_renewal_goes_on_in_the_next_loop(
-    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told, make_loop: MakeLoop
+    masters: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder, make_loop: MakeLoop
 ) -> None:
     """With the first call there. A lease that ended in between is reported there, too."""
     c = aclient(masters, ttl=TTL, clock=clock)
     kept: list[AsyncLock] = []
 
     async def first() -> None:
-        kept.extend([await held(c, "kept", on_lost=told), await held(c, "short", ttl=TTL / 2, on_lost=told)])
+        kept.extend(
+            [await held(c, "kept", on_lost=recorder), await held(c, "short", ttl=TTL / 2, on_lost=recorder)]
+        )
         waiting = asyncio.create_task(kept[1].lost.wait())
         await asyncio.sleep(0)
         waiting.cancel()
@@ -76,8 +78,8 @@ def test_renewal_goes_on_in_the_next_loop(
 
     async def second() -> None:
         await c.connect()
-        await until(lambda: told.losses, "the loss is told")
-        assert told.losses == [(kept[1], LATE)]
+        await until(lambda: recorder.losses, "the loss is reported")
+        assert recorder.losses == [(kept[1], LATE)]
         assert kept[1].lost.is_set()
         await renewed(c, 1)
         event = asyncio.create_task(kept[0].lost.wait())
@@ -94,12 +96,12 @@ def test_renewal_goes_on_in_the_next_loop(
     run(first, make_loop)
     clock.jump(TTL / 2)
     run(second, make_loop)
-    assert len(told.losses) == 1
+    assert len(recorder.losses) == 1
 
 
 @each_loop
 def test_a_loop_closed_during_an_extension(
-    valkey: Masters, aclient: MakeAio, clock: Jumping, told: Told, make_loop: MakeLoop
+    valkey: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder, make_loop: MakeLoop
 ) -> None:
     """Its lease is scheduled again in the next loop, though nothing cancelled its task."""
     c = aclient(valkey, ttl=TTL, clock=clock, node_timeout=DEADLINE)
@@ -107,7 +109,7 @@ def test_a_loop_closed_during_an_extension(
     loop.set_exception_handler(lambda _, context: None)  # "Task was destroyed but it is pending!"
 
     async def first() -> AsyncLock:
-        lock = await held(c, "kept", on_lost=told)
+        lock = await held(c, "kept", on_lost=recorder)
         with paused(valkey, 0, 1, 2):
             clock.jump(THIRD)
             await until(lambda: c.renewal()._task, "it is being extended")
@@ -123,7 +125,7 @@ def test_a_loop_closed_during_an_extension(
     lock = loop.run_until_complete(first())
     loop.close()
     run(second, make_loop)
-    assert told.losses == []
+    assert recorder.losses == []
 
 
 async def renewed(c: AsyncFastRedlock, count: int) -> None:
@@ -139,10 +141,12 @@ def flush(masters: Masters) -> None:
 
 
 @on_loops
-async def test_many_go_together(masters: Masters, aclient: MakeAio, clock: Jumping, told: Told) -> None:
+async def test_many_go_together(
+    masters: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder
+) -> None:
     async with aclient(masters, ttl=TTL, clock=clock) as c:
         await at_full_strength(c)
-        locks = [await held(c, name, on_lost=told) for name in names(300)]
+        locks = [await held(c, name, on_lost=recorder) for name in names(300)]
         most = 0
         for turn in (1, 2):
             clock.jump(THIRD)
@@ -153,31 +157,33 @@ async def test_many_go_together(masters: Masters, aclient: MakeAio, clock: Jumpi
         assert c.stats().renewed == 600
         assert await c.release_many(locks) == [True] * 300
         await clean(masters)
-    assert told.losses == []
+    assert recorder.losses == []
 
 
 @on_loops
 async def test_a_timer_is_set_again_while_it_is_due(
-    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told
+    masters: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder
 ) -> None:
     """Catches: uvloop returns a Handle, which has no ``when``, for a timer that is due at once."""
     async with aclient(masters, ttl=TTL, clock=clock) as c:
         await at_full_strength(c)
-        first = await held(c, "first", on_lost=told)
+        first = await held(c, "first", on_lost=recorder)
         clock.jump(THIRD)
         for _ in range(2):  # as two acquires do that are granted in one turn of a loop that was busy
             c.renewal().wake_soon()
         await renewed(c, 1)
         assert await first.release()
         await clean(masters)
-    assert told.losses == []
+    assert recorder.losses == []
 
 
 @on_loops
-async def test_abandoned_and_released(masters: Masters, aclient: MakeAio, clock: Jumping, told: Told) -> None:
+async def test_abandoned_and_released(
+    masters: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder
+) -> None:
     async with aclient(masters, ttl=TTL, clock=clock) as c:
         await at_full_strength(c)
-        stays, released, abandoned = [await held(c, name, on_lost=told) for name in names(3)]
+        stays, released, abandoned = [await held(c, name, on_lost=recorder) for name in names(3)]
         assert await released.release()
         del abandoned
         gc.collect()
@@ -187,15 +193,15 @@ async def test_abandoned_and_released(masters: Masters, aclient: MakeAio, clock:
         assert c.stats().renewed == 3
         assert len(c.renewal().schedule) == 1
         assert await stays.release()
-    assert told.losses == []
+    assert recorder.losses == []
 
 
 @on_loops
-async def test_closed(masters: Masters, aclient: MakeAio, clock: Jumping, told: Told) -> None:
+async def test_closed(masters: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder) -> None:
     """With an extension under way, too: no task is left, on_lost is not called."""
     async with aclient(masters, ttl=TTL, clock=clock) as c:
         await at_full_strength(c)
-        lock = await held(c, on_lost=told)
+        lock = await held(c, on_lost=recorder)
         with paused(masters, 0, 1, 2, 3, 4):
             clock.jump(THIRD)
             await until(lambda: c.renewal()._task is not None, "an extension is under way")
@@ -206,7 +212,7 @@ async def test_closed(masters: Masters, aclient: MakeAio, clock: Jumping, told: 
         clock.jump(TTL)
         with pytest.raises(LockLost):
             lock.check()
-    assert told.losses == []
+    assert recorder.losses == []
 
 
 # --- the body of ``async with`` -------------------------------------------------------------------
@@ -224,10 +230,12 @@ async def outlive(
 
 
 @on_loops
-async def test_the_body_is_cancelled(masters: Masters, aclient: MakeAio, clock: Jumping, told: Told) -> None:
+async def test_the_body_is_cancelled(
+    masters: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder
+) -> None:
     async with aclient(masters, ttl=TTL, clock=clock) as c:
         await at_full_strength(c)
-        lock = c.lock("kept", auto_extend=True, on_lost=told)
+        lock = c.lock("kept", auto_extend=True, on_lost=recorder)
         task = asyncio.current_task()
         assert task
         for turn in (1, 2):
@@ -236,7 +244,7 @@ async def test_the_body_is_cancelled(masters: Masters, aclient: MakeAio, clock: 
             assert isinstance(caught.value.__context__, asyncio.CancelledError)
             assert GONE in str(caught.value.__context__)
             assert task.cancelling() == 0
-            await until(lambda turn=turn: told.reasons() == [GONE] * turn, "it is told")  # type: ignore[misc]
+            await until(lambda turn=turn: recorder.reasons() == [GONE] * turn, "it is reported")  # type: ignore[misc]
         await asyncio.sleep(0)
         async with lock:
             pass
@@ -244,11 +252,13 @@ async def test_the_body_is_cancelled(masters: Masters, aclient: MakeAio, clock: 
 
 
 @on_loops
-async def test_late_is_late(valkey: Masters, aclient: MakeAio, clock: Jumping, told: Told) -> None:
+async def test_late_is_late(
+    valkey: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder
+) -> None:
     """A loop that was held up beyond the lease."""
     async with aclient(valkey, ttl=TTL, clock=clock) as c:
         await at_full_strength(c)
-        lock = c.lock("kept", auto_extend=True, on_lost=told)
+        lock = c.lock("kept", auto_extend=True, on_lost=recorder)
 
         async def held_up() -> None:
             clock.jump(TTL)
@@ -257,16 +267,16 @@ async def test_late_is_late(valkey: Masters, aclient: MakeAio, clock: Jumping, t
         with pytest.raises(LockLost):
             async with lock:
                 await held_up()
-        await until(lambda: told.reasons() == [LATE], "it is told")
+        await until(lambda: recorder.reasons() == [LATE], "it is reported")
 
 
 @on_loops
 async def test_not_where_it_is_not_wanted(
-    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told
+    masters: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder
 ) -> None:
     async with aclient(masters, ttl=TTL, clock=clock) as c:
         await at_full_strength(c)
-        lock = c.lock("kept", auto_extend=True, on_lost=told, cancel_on_loss=False)
+        lock = c.lock("kept", auto_extend=True, on_lost=recorder, cancel_on_loss=False)
         ran: list[str] = []
 
         async def body() -> None:
@@ -280,9 +290,9 @@ async def test_not_where_it_is_not_wanted(
         with pytest.raises(LockLost):
             await body()
         assert ran == ["to its end"]
-        await until(lambda: told.reasons() == [GONE], "it is told")
+        await until(lambda: recorder.reasons() == [GONE], "it is reported")
         # Nor where no task entered the lock.
-        lock = await held(c, on_lost=told)
+        lock = await held(c, on_lost=recorder)
         flush(masters)
         clock.jump(THIRD)
         await lock.lost.wait()
@@ -377,12 +387,12 @@ async def test_a_body_that_swallows_or_replaces_the_cancellation(
 
 @on_loops
 async def test_what_the_bodys_own_extension_finds(
-    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told
+    masters: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder
 ) -> None:
     """Its exception is enough: no cancellation comes on top."""
     async with aclient(masters, ttl=TTL, clock=clock) as c:
         await at_full_strength(c)
-        lock = c.lock("kept", auto_extend=True, on_lost=told)
+        lock = c.lock("kept", auto_extend=True, on_lost=recorder)
 
         async def extend() -> None:
             async with lock:
@@ -392,18 +402,18 @@ async def test_what_the_bodys_own_extension_finds(
         with pytest.raises(LockLost, match="before it was extended"):
             await extend()
         await asyncio.sleep(0.01)
-        await until(lambda: told.losses == [(lock, GONE)], "it is told")
+        await until(lambda: recorder.losses == [(lock, GONE)], "it is reported")
         assert c.stats().lost == 1
 
 
 @on_loops
 async def test_a_decorated_function_is_cancelled(
-    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told
+    masters: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder
 ) -> None:
     async with aclient(masters, ttl=TTL, clock=clock) as c:
         await at_full_strength(c)
 
-        @c.synchronized("kept", auto_extend=True, on_lost=told, max_extensions=0)
+        @c.synchronized("kept", auto_extend=True, on_lost=recorder, max_extensions=0)
         async def work() -> None:
             clock.jump(THIRD)
             holds = [hold for _, _, hold in c.renewal().schedule._ends]
@@ -413,7 +423,7 @@ async def test_a_decorated_function_is_cancelled(
 
         with pytest.raises(LockLost):
             await work()
-        await until(lambda: told.reasons() == [MAX_EXTENSIONS], "it is told")
+        await until(lambda: recorder.reasons() == [MAX_EXTENSIONS], "it is reported")
 
 
 # --- callbacks ------------------------------------------------------------------------------------
@@ -421,7 +431,11 @@ async def test_a_decorated_function_is_cancelled(
 
 @on_loops
 async def test_callbacks_that_raise_do_not_stop_renewal(
-    masters: Masters, aclient: MakeAio, clock: Jumping, told: Told, caplog: pytest.LogCaptureFixture
+    masters: Masters,
+    aclient: MakeAio,
+    clock: Jumping,
+    recorder: LossRecorder,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def bad(lock: AsyncLock, reason: str) -> None:
         raise ZeroDivisionError("at once")
@@ -433,12 +447,12 @@ async def test_callbacks_that_raise_do_not_stop_renewal(
     async with aclient(masters, ttl=TTL, clock=clock) as c:
         await at_full_strength(c)
         stays = await held(c, "stays")
-        kinds: list[Any] = [bad, bad_later, told, None]
+        kinds: list[Any] = [bad, bad_later, recorder, None]
         lost = [await held(c, f"lost:{n}", on_lost=kind, max_extensions=0) for n, kind in enumerate(kinds)]
         for turn in (1, 2, 3, 4):
             clock.jump(THIRD)
             await renewed(c, turn)
-        await until(lambda: told.losses == [(lost[2], MAX_EXTENSIONS)], "it is told")
+        await until(lambda: recorder.losses == [(lost[2], MAX_EXTENSIONS)], "it is reported")
         assert all(lock.lost.is_set() for lock in lost)
         logged = [record.getMessage() for record in caplog.records]
         assert logged.count("on-lost-error") == 2

@@ -117,7 +117,7 @@ async def test_nothing_is_left_with_a_task_that_goes_on(valkey: Masters, aclient
         assert task.remove_done_callback(lock._owner._ended) == 0  # type: ignore[attr-defined]
 
 
-def nobody_waits() -> asyncio.Future[None]:
+def pending_future() -> asyncio.Future[None]:
     return asyncio.get_running_loop().create_future()
 
 
@@ -134,7 +134,7 @@ def test_a_task_that_is_destroyed_releases_it(
         async with lock:
             try:
                 async with lock:
-                    await nobody_waits()
+                    await pending_future()
             finally:
                 seen.append(with_keys(valkey))
 
@@ -222,13 +222,13 @@ async def test_cancelled_at_any_moment(masters: Masters, aclient: MakeAio) -> No
 async def test_a_loss_cancels_the_outermost_body(masters: Masters, aclient: MakeAio, raw: Raw) -> None:
     losses: list[tuple[AsyncRLock, str]] = []
 
-    async def told(lock: AsyncRLock, reason: str) -> None:
+    async def record_loss(lock: AsyncRLock, reason: str) -> None:
         losses.append((lock, reason))
 
     clock, seen = Jumping(), []
     async with aclient(masters, clock=clock) as c:
         await at_full_strength(c)
-        lock = c.rlock("r", TTL, auto_extend=True, on_lost=told)
+        lock = c.rlock("r", TTL, auto_extend=True, on_lost=record_loss)
         with pytest.raises(LockLost):  # noqa: PT012
             async with lock:
                 try:
@@ -243,7 +243,7 @@ async def test_a_loss_cancels_the_outermost_body(masters: Masters, aclient: Make
                     seen.append(lock.lost.is_set())
                     raise
         assert seen == [True]
-        await until(lambda: [one for one, _ in losses] == [lock], "the loss is told once")
+        await until(lambda: [one for one, _ in losses] == [lock], "the loss is reported once")
         assert lock.depth == 0
         async with lock:
             lock.check()

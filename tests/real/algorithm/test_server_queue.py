@@ -58,7 +58,7 @@ def test_threads(masters: Masters, connected: MakeClient, raw: Raw, kind: str, w
     for one in trying:
         with pytest.raises(ClientClosed):
             one.result(DEADLINE)
-    assert left(nodes, taken) == [[]] * 5, "nobody took it again"
+    assert left(nodes, taken) == [[]] * 5, "no client took it again"
 
 
 @on_loops
@@ -72,4 +72,4 @@ async def test_tasks(masters: Masters, aclient: MakeAio, raw: Raw, kind: str, wa
     assert left(nodes, taken) == [[]] * 5
     ends = await asyncio.gather(*trying, return_exceptions=True)
     assert [type(end) for end in ends] == [ClientClosed] * 3
-    assert left(nodes, taken) == [[]] * 5, "nobody took it again"
+    assert left(nodes, taken) == [[]] * 5, "no client took it again"

@@ -11,7 +11,7 @@ import pytest
 import redis
 import redis.asyncio
 from support.event_loops import clean, on_loops, until
-from support.keys import SOMEBODY, occupy, wipe
+from support.keys import OTHER_CLIENT, occupy, wipe
 from support.waiting import DEADLINE
 
 from redlock_fast import ConfigError
@@ -123,7 +123,7 @@ async def test_aioredlock_never_acquires_again(valkey: Masters, options: Options
     occupy(raw(valkey), "r")
     with pytest.raises(LockError):
         await lock.release()
-    assert [node.get("r") for node in raw(valkey)] == [SOMEBODY] * 5
+    assert [node.get("r") for node in raw(valkey)] == [OTHER_CLIENT] * 5
     forget(valkey)
     with pytest.raises(LockError, match="had ended"):
         async with await manager.lock("r", lock_timeout=60):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 import valkey as valkey_py
-from support.keys import SOMEBODY, nothing_left, occupy, wipe
+from support.keys import OTHER_CLIENT, nothing_left, occupy, wipe
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast.compat import pottery, redis_py, redlock, redlock_plus
@@ -68,7 +68,7 @@ def test_redlock_py(valkey: Masters, options: Options, raw: Raw) -> None:
 def test_redlock_py_unlocks_first_thing(valkey: Masters, options: Options, raw: Raw) -> None:
     """A process that was handed a lock, and never had one."""
     occupy(raw(valkey), "r")
-    redlock_py_.Redlock(valkey.urls, **options).unlock(redlock_py_.Lock(0, "r", SOMEBODY))
+    redlock_py_.Redlock(valkey.urls, **options).unlock(redlock_py_.Lock(0, "r", OTHER_CLIENT))
     nothing_left(valkey)
 
 

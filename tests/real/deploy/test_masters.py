@@ -147,7 +147,7 @@ def test_the_services_user_can_do_all_that_the_client_does(these: Deployed, admi
     words = granted(these)
     if not any("|" in name for name in executed):  # Redis 6.2 counts no subcommands
         words = {word.partition("|")[0] for word in words}
-    assert words - executed - OTHERWISE == set(), "nothing is granted that nobody needs"
+    assert words - executed - OTHERWISE == set(), "nothing is granted that no command needs"
 
 
 FORBIDDEN = [
@@ -279,8 +279,8 @@ def test_health_checks(these: Deployed, tmp_path: Path) -> None:
     checks, port = health_checks(), these.masters[0].port
     assert set(checks) == {"startupProbe", "livenessProbe", "readinessProbe", "compose"}
     with socket.create_server(("127.0.0.1", 0)) as closed:
-        nobody = closed.getsockname()[1]
+        closed_port = closed.getsockname()[1]
     for name, command in checks.items():
         assert healthy(command, port, these.password("redlock")), name
         assert healthy(command, port, "wrong") == (name in ("startupProbe", "livenessProbe"))
-        assert not healthy(command, nobody, these.password("redlock")), name
+        assert not healthy(command, closed_port, these.password("redlock")), name

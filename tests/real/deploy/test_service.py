@@ -71,13 +71,15 @@ def test_counters_are_exact_while_a_master_dies(
 
 
 def test_what_it_answers_without_a_lock(masters: Masters, environment: dict[str, str]) -> None:
-    somebody = FastRedlock([redis.Redis(port=m.port, password=PASSWORD) for m in masters], node_timeout=5.0)
+    other_client = FastRedlock(
+        [redis.Redis(port=m.port, password=PASSWORD) for m in masters], node_timeout=5.0
+    )
     with (
-        somebody,
+        other_client,
         serving(environment | {"LOCK_TIMEOUT": IMPATIENT}) as url,
         httpx.Client(base_url=url, trust_env=False, timeout=DEADLINE) as client,
     ):
-        with somebody.lock("counter:taken", 60):
+        with other_client.lock("counter:taken", 60):
             taken = client.post("/counters/taken")
             assert (taken.status_code, taken.headers["Retry-After"]) == (409, "1")
         eventually(lambda: client.post("/counters/taken").status_code == 200, "it is free")

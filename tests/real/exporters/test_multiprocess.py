@@ -93,10 +93,10 @@ def test_gunicorn(server: httpx.Client) -> None:
     assert scraped("grant_seconds_count") == requests + 1
     assert scraped("quorum") == 2
     assert scraped("held") == 0
-    keeper = int(server.get("/keep").text)
+    kept_pid = int(server.get("/keep").text)
     eventually(lambda: scraped("held") == 1, "a worker holds a lock")
     before = scraped("acquires_total", outcome="acquired") or 0.0
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(kept_pid, signal.SIGKILL)
     eventually(lambda: scraped("held") == 0, "the gauges of a dead worker go")
     assert (scraped("acquires_total", outcome="acquired") or 0.0) >= before, "its counts stay"
 

@@ -133,7 +133,7 @@ def test_masters_that_are_down(page: Page, valkey: Masters, connected: MakeClien
     for master in valkey:
         master.restart()
     eventually(lambda: all(page("master_connections_total", master=n) == 2 for n in names), "all are back")
-    eventually(lambda: all(page("master_resent_total", master=n) == 1 for n in names), "they are told")
+    eventually(lambda: all(page("master_resent_total", master=n) == 1 for n in names), "they are reported")
     guards = [page("master_guard_seconds", master=name) for name in names]
     assert all(guards), "they may have forgotten"
 

@@ -78,11 +78,11 @@ class Queue:
     def events(self) -> list[tuple[str, str]]:
         """All so far: the worker, and the text of the event."""
         lines: Any = self._redis.lrange("events", 0, -1)
-        return [(worker, said) for worker, _, said in (line.partition(" ") for line in lines)]
+        return [(worker, logged) for worker, _, logged in (line.partition(" ") for line in lines)]
 
-    def said(self, *words: str) -> list[str]:
+    def logged(self, *words: str) -> list[str]:
         """The workers of the events with this text, in their order."""
-        return [worker for worker, said in self.events() if said in words]
+        return [worker for worker, logged in self.events() if logged in words]
 
     def senders(self) -> list[str]:
         """The processes that sent the tasks that are in Celery's queue, in their order."""
@@ -145,26 +145,26 @@ def test_a_job_runs_once(queue: Queue, valkey: Masters, name: str) -> None:
             app.enqueue("nightly", number)
         for worker in "12":
             queue.start(WORKERS[name], worker)
-        queue.until(lambda: len(set(queue.said(*asked("nightly", 4)))) == 2, "both workers have a copy")
-        queue.until(lambda: queue.said("nightly began"), "a copy runs")
+        queue.until(lambda: len(set(queue.logged(*asked("nightly", 4)))) == 2, "both workers have a copy")
+        queue.until(lambda: queue.logged("nightly began"), "a copy runs")
         valkey[-1].kill()
         app.enqueue("nightly", 4)
         queue.go()
-        queue.until(lambda: len(queue.said(*asked("nightly", 5))) == 5, "each copy was taken by a worker")
-        queue.until(lambda: queue.said("nightly ended"), "the one that ran ends")
-        assert queue.said("nightly began") == queue.said("nightly ended")
+        queue.until(lambda: len(queue.logged(*asked("nightly", 5))) == 5, "each copy was taken by a worker")
+        queue.until(lambda: queue.logged("nightly ended"), "the one that ran ends")
+        assert queue.logged("nightly began") == queue.logged("nightly ended")
         app.enqueue("nightly", 5)
 
         for number in range(2):
             app.enqueue("account", number)
-        queue.until(lambda: len(set(queue.said(*asked("account", 2)))) == 2, "the other worker is refused")
+        queue.until(lambda: len(set(queue.logged(*asked("account", 2)))) == 2, "the other worker is refused")
         for _ in range(2):
             queue.go()
-        queue.until(lambda: len(queue.said("account ended")) == 2, "each runs in the end")
-        runs = [said for _, said in queue.events() if said in ("account began", "account ended")]
+        queue.until(lambda: len(queue.logged("account ended")) == 2, "each runs in the end")
+        runs = [logged for _, logged in queue.events() if logged in ("account began", "account ended")]
         assert runs == ["account began", "account ended"] * 2
-        queue.until(lambda: len(queue.said(*asked("nightly", 6))) == 6, "the last copy was taken, too")
-    assert len(queue.said("nightly began")) == 1
+        queue.until(lambda: len(queue.logged(*asked("nightly", 6))) == 6, "the last copy was taken, too")
+    assert len(queue.logged("nightly began")) == 1
 
 
 def asked(job: str, count: int) -> list[str]:
@@ -176,14 +176,14 @@ def test_apscheduler(queue: Queue, valkey: Masters) -> None:
     pytest.importorskip("apscheduler", reason="package apscheduler is not installed: pip install apscheduler")
     for worker in "12":
         queue.start(f"python -m {APP}.apscheduler_app", worker)
-    queue.until(lambda: len(set(queue.said("nightly? 0"))) == 2, "both schedulers fire the job")
-    queue.until(lambda: queue.said("nightly began"), "one runs it")
+    queue.until(lambda: len(set(queue.logged("nightly? 0"))) == 2, "both schedulers fire the job")
+    queue.until(lambda: queue.logged("nightly began"), "one runs it")
     valkey[-1].kill()
     queue.go()
-    queue.until(lambda: queue.said("nightly ended"), "the run ends")
-    fired = len(queue.said("nightly? 0"))
-    queue.until(lambda: len(set(queue.said("nightly? 0")[fired:])) == 2, "both fire it again")
-    assert len(queue.said("nightly began")) == 1
+    queue.until(lambda: queue.logged("nightly ended"), "the run ends")
+    fired = len(queue.logged("nightly? 0"))
+    queue.until(lambda: len(set(queue.logged("nightly? 0")[fired:])) == 2, "both fire it again")
+    assert len(queue.logged("nightly began")) == 1
 
 
 def test_django_commands(queue: Queue, valkey: Masters) -> None:
@@ -194,16 +194,16 @@ def test_django_commands(queue: Queue, valkey: Masters) -> None:
         return queue.start(f"python -m {APP}.django_command {number}", str(number))
 
     copies = [start(number) for number in range(2)]
-    queue.until(lambda: len(queue.said(*asked("nightly", 2))) == 2, "both ask for the lock")
-    queue.until(lambda: queue.said("nightly began"), "one runs")
+    queue.until(lambda: len(queue.logged(*asked("nightly", 2))) == 2, "both ask for the lock")
+    queue.until(lambda: queue.logged("nightly began"), "one runs")
     valkey[-1].kill()
     copies.append(start(2))
-    queue.until(lambda: [one.poll() for one in copies].count(0) == 2, "the others are skipped meanwhile")
+    queue.until(lambda: [one.poll() for one in copies].count(0) == 2, "the others are skipped")
     queue.go()
-    queue.until(lambda: queue.said("nightly ended"), "the run ends")
+    queue.until(lambda: queue.logged("nightly ended"), "the run ends")
     copies.append(start(3))
     assert [one.wait(PATIENCE) for one in copies] == [0] * 4
-    assert len(queue.said("nightly began")) == 1
+    assert len(queue.logged("nightly began")) == 1
 
 
 def test_celery_beat(queue: Queue, valkey: Masters) -> None:

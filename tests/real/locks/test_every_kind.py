@@ -138,7 +138,7 @@ def test_renewal_and_its_loss(masters: Masters, connected: MakeClient, kind: str
         wipe(master)
     clock.jump(THIRD)
     assert lock.lost.wait(DEADLINE)
-    eventually(lambda: len(losses) == 1, "it is told")
+    eventually(lambda: len(losses) == 1, "it is reported")
     assert not lock.locked()
     with pytest.raises(LockLost):
         lock.check()

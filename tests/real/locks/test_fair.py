@@ -70,7 +70,7 @@ def held(c: FastRedlock, **options: object) -> Iterator[Lock]:
 # --- order --------------------------------------------------------------------------------------------
 
 
-def next_in_line(nodes: list[redis.Redis], mine: bytes) -> bytes:
+def next_in_queue(nodes: list[redis.Redis], mine: bytes) -> bytes:
     """Once all others wait, in the same order on every master."""
     found: list[bytes] = []
 
@@ -106,7 +106,7 @@ def test_twelve_clients_have_equal_shares_in_the_order_of_the_queue(
                 grants[number] += 1
                 if max(grants) - min(grants) > 1:
                     wrong.append(f"unequal: {grants}")
-                expected.append(next_in_line(nodes, mine))
+                expected.append(next_in_queue(nodes, mine))
 
     for thread in [start(partial(take, number)) for number in range(CLIENTS)]:
         thread.result(6 * DEADLINE)

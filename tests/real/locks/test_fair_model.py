@@ -56,8 +56,8 @@ class Model(RuleBasedStateMachine):
         if self.proxy.deaf:
             self.connections_break()  # each run begins alike
 
-    def idle(self, who: int) -> bool:
-        return who != self.holder and who not in self.queue
+    def idle(self, caller: int) -> bool:
+        return caller != self.holder and caller not in self.queue
 
     def in_queue(self) -> list[int]:
         """How many wait on each of the masters; a holder's place may still be there, too."""
@@ -75,33 +75,33 @@ class Model(RuleBasedStateMachine):
 
     # --- what callers do ---
 
-    @rule(who=st.integers(0, CALLERS - 1), fairly=st.booleans())
-    def tries(self, who: int, fairly: bool) -> None:
-        if not self.idle(who):
+    @rule(caller=st.integers(0, CALLERS - 1), fairly=st.booleans())
+    def tries(self, caller: int, fairly: bool) -> None:
+        if not self.idle(caller):
             return
-        lock = self.clients[who].lock("r", TTL, fair=fairly)
+        lock = self.clients[caller].lock("r", TTL, fair=fairly)
         assert lock.acquire(blocking=False) == (self.holder is None)
         if self.holder is None:
-            self.holder, self.lock = who, lock
+            self.holder, self.lock = caller, lock
 
-    @rule(who=st.integers(0, CALLERS - 1))
-    def queues_up(self, who: int) -> None:
-        if not self.idle(who):
+    @rule(caller=st.integers(0, CALLERS - 1))
+    def queues_up(self, caller: int) -> None:
+        if not self.idle(caller):
             return
-        lock = self.clients[who].lock("r", TTL, fair=True)
+        lock = self.clients[caller].lock("r", TTL, fair=True)
         if self.holder is None:
             assert lock.acquire(timeout=DEADLINE)
-            self.holder, self.lock = who, lock
+            self.holder, self.lock = caller, lock
             return
-        self.trying[who] = lock, start(lambda: lock.acquire(timeout=3 * DEADLINE))
-        self.queue.append(who)
+        self.trying[caller] = lock, start(lambda: lock.acquire(timeout=3 * DEADLINE))
+        self.queue.append(caller)
         self.settle()
 
-    @rule(who=st.integers(0, CALLERS - 1))
-    def waits_in_vain(self, who: int) -> None:
-        if self.idle(who) and self.holder is not None:
+    @rule(caller=st.integers(0, CALLERS - 1))
+    def waits_in_vain(self, caller: int) -> None:
+        if self.idle(caller) and self.holder is not None:
             with contextlib.suppress(QuorumUnavailable):  # a busy machine may not answer in that time
-                assert not self.clients[who].lock("r", TTL, fair=True).acquire(timeout=0.02)
+                assert not self.clients[caller].lock("r", TTL, fair=True).acquire(timeout=0.02)
             self.settle()
 
     @precondition(lambda self: self.lock is not None)
@@ -158,7 +158,7 @@ class Model(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def nobody() -> Any:
+def closed_port() -> Any:
     """A port without a server."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -167,11 +167,11 @@ def nobody() -> Any:
 
 @pytest.mark.usefixtures("all_masters")
 def test_one_holder_and_one_queue(
-    masters: Masters, client: MakeClient, raw: Raw, nobody: int, monkeypatch: pytest.MonkeyPatch
+    masters: Masters, client: MakeClient, raw: Raw, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fair, "ENTRY_TTL", TTL)
     with Proxy(masters[4].port) as proxy:
-        urls = [*masters.urls[:3], f"redis://127.0.0.1:{nobody}", proxy.url]
+        urls = [*masters.urls[:3], f"redis://127.0.0.1:{closed_port}", proxy.url]
 
         class Bound(Model):
             pass

@@ -13,7 +13,7 @@ import redis
 from support.clients import both_clients
 from support.clocks import Jumping
 from support.keys import TTL, nothing_left, paused, values, wipe
-from support.renewing import THIRD, MakeClient, Told, held, renewed
+from support.renewing import THIRD, LossRecorder, MakeClient, held, renewed
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import LockAlreadyHeld, LockLost, QuorumUnavailable
@@ -162,10 +162,10 @@ def test_guarded_masters_confirm_nothing(masters: Masters, connected: MakeClient
 
 
 def test_renewal_ends_here_and_begins_there(
-    masters: Masters, connected: MakeClient, clock: Jumping, told: Told
+    masters: Masters, connected: MakeClient, clock: Jumping, recorder: LossRecorder
 ) -> None:
     one, two = (connected(masters, ttl=60.0, clock=clock) for _ in range(2))
-    lock = held(one, "job", on_lost=told)
+    lock = held(one, "job", on_lost=recorder)
     token = lock.detach()
     taken = two.lock("job", token=token, auto_extend=True)
     assert taken.acquire()
@@ -177,7 +177,7 @@ def test_renewal_ends_here_and_begins_there(
     clock.jump(THIRD)
     renewed(two, 2)
     assert taken.release()
-    assert told.losses == []
+    assert recorder.losses == []
     assert one.stats().lost == 0
 
 

@@ -39,7 +39,7 @@ deafness = st.integers(0, 99).flatmap(
         else st.sampled_from([(0, 1), (0, 2), (1, 3), (2, 3)])
     )
 )
-who = st.integers(0, 1)
+caller = st.integers(0, 1)
 which = st.integers(0, 1000)
 
 
@@ -92,7 +92,7 @@ class Model(RuleBasedStateMachine):
         if free and not granted and len(deaf) < 2:
             # What another client gives back may not have come to the masters yet.
             granted = lock.acquire(timeout=DEADLINE)
-            assert granted, "refused, though nobody holds it"
+            assert granted, "refused, though no client holds it"
         if granted:
             self.held.append(lock)
 
@@ -161,13 +161,13 @@ class ReadWriteModel(Model):
         mine = lock.lease.token + lock.lease.lock_kind.suffix
         return node.get(f"{{{self.name}}}:w") == mine or node.zscore(f"{{{self.name}}}:r", mine) is not None
 
-    @rule(who=who, deaf=deafness, timeout=st.sampled_from([0.0, 0.02]))
-    def read(self, who: int, deaf: tuple[int, ...], timeout: float) -> None:
-        self.attempt(self.day.clients[who].rwlock(self.name).read(), deaf, timeout)
+    @rule(caller=caller, deaf=deafness, timeout=st.sampled_from([0.0, 0.02]))
+    def read(self, caller: int, deaf: tuple[int, ...], timeout: float) -> None:
+        self.attempt(self.day.clients[caller].rwlock(self.name).read(), deaf, timeout)
 
-    @rule(who=who, deaf=deafness, timeout=st.sampled_from([0.0, 0.02]))
-    def write(self, who: int, deaf: tuple[int, ...], timeout: float) -> None:
-        self.attempt(self.day.clients[who].rwlock(self.name).write(), deaf, timeout)
+    @rule(caller=caller, deaf=deafness, timeout=st.sampled_from([0.0, 0.02]))
+    def write(self, caller: int, deaf: tuple[int, ...], timeout: float) -> None:
+        self.attempt(self.day.clients[caller].rwlock(self.name).write(), deaf, timeout)
 
     @precondition(lambda self: any(self.writing(lock) for lock in self.alive))
     @rule(deaf=deafness)
@@ -203,9 +203,9 @@ class SemaphoreModel(Model):
     def has(self, node: Any, lock: Any) -> bool:
         return bool(node.get(lock.lease.lock_kind.key) == lock.lease.token)
 
-    @rule(who=who, deaf=deafness, timeout=st.sampled_from([0.0, 0.02]))
-    def enter(self, who: int, deaf: tuple[int, ...], timeout: float) -> None:
-        self.attempt(self.day.clients[who].semaphore(self.name, self.permits), deaf, timeout)
+    @rule(caller=caller, deaf=deafness, timeout=st.sampled_from([0.0, 0.02]))
+    def enter(self, caller: int, deaf: tuple[int, ...], timeout: float) -> None:
+        self.attempt(self.day.clients[caller].semaphore(self.name, self.permits), deaf, timeout)
 
     @invariant()
     def counted(self) -> None:

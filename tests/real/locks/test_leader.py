@@ -279,7 +279,7 @@ def test_at_no_instant_two_leaders(
         second = election.elected(2)
         loss = election.events("lost")[0]
         assert loss["reason"] == UNCONFIRMED
-        assert loss["at"] < election.events("elected")[1]["at"], "told before another was elected"
+        assert loss["at"] < election.events("elected")[1]["at"], "reported before another was elected"
         assert cut_off.look() == {"leads": False, "written": True}, "the other has not written yet"
         assert second.look() == {"leads": True, "written": True}
         assert cut_off.look() == {"leads": False, "written": False}

@@ -37,7 +37,7 @@ MakeClient = Callable[..., FastRedlock]
 Nodes = list[redis.Redis]
 Raw = Callable[[Masters], Nodes]
 
-SOMEBODY = b"somebody else"
+OTHER_CLIENT = b"another client"
 
 #: Seconds; shorter than the leases: a key that goes later was forgotten, and only expired.
 SOON = 8.0
@@ -101,7 +101,7 @@ def sets(nodes: Nodes) -> list[int]:
 
 def occupy(nodes: Nodes, key: str | bytes) -> None:
     for node in nodes:
-        assert node.set(key, SOMEBODY)
+        assert node.set(key, OTHER_CLIENT)
 
 
 @contextlib.contextmanager
@@ -226,7 +226,7 @@ def test_failed_acquire_leaves_only_what_others_have(
     nodes = raw(masters)
     occupy(nodes[:3], "r")
     assert connected(masters).lock("r").acquire(blocking=False) is False
-    until_values(nodes, "r", [SOMEBODY] * 3 + [None] * 2)
+    until_values(nodes, "r", [OTHER_CLIENT] * 3 + [None] * 2)
 
 
 def test_release_twice_is_false(masters: Masters, client: MakeClient) -> None:
@@ -556,10 +556,10 @@ def test_extend_of_a_lock_that_others_took(masters: Masters, connected: MakeClie
     occupy(nodes[:3], "r")
     with pytest.raises(LockLost):
         lock.extend()
-    assert values(nodes, "r") == [SOMEBODY] * 3 + [token] * 2  # a failing extend deletes nothing
+    assert values(nodes, "r") == [OTHER_CLIENT] * 3 + [token] * 2  # a failing extend deletes nothing
     assert all(node.pttl("r") == -1 for node in nodes[:3])
     assert lock.release() is False
-    until_values(nodes, "r", [SOMEBODY] * 3 + [None] * 2)
+    until_values(nodes, "r", [OTHER_CLIENT] * 3 + [None] * 2)
 
 
 def test_extend_holds_with_a_majority_and_creates_no_key(
@@ -666,7 +666,7 @@ def test_leaving_with_after_the_lease_ended(masters: Masters, connected: MakeCli
         work_too_long_and_fail(nodes)
     with pytest.raises(LockLost), client.lock("r"):
         occupy(nodes, "r")
-    assert values(nodes, "r") == [SOMEBODY] * 5
+    assert values(nodes, "r") == [OTHER_CLIENT] * 5
 
 
 def test_synchronized_runs_the_function_under_the_lock(masters: Masters, client: MakeClient) -> None:
@@ -890,10 +890,10 @@ def test_quorum_of_n_masters(
     until_values(nodes[spare:], "r", [lock.token] * (n - spare))
     assert lock.extend(20) > 0
     assert lock.release() is True
-    until_values(nodes, "r", [SOMEBODY] * spare + [None] * (n - spare))
+    until_values(nodes, "r", [OTHER_CLIENT] * spare + [None] * (n - spare))
     occupy(nodes[: spare + 1], "r")
     assert lock.acquire(blocking=False) is False
-    until_values(nodes, "r", [SOMEBODY] * (spare + 1) + [None] * (n - spare - 1))
+    until_values(nodes, "r", [OTHER_CLIENT] * (spare + 1) + [None] * (n - spare - 1))
 
 
 @pytest.mark.parametrize("settings", [{}, {"decode_responses": True}, {"protocol": 2}, {"protocol": 3}])
@@ -904,8 +904,8 @@ def test_settings_from_redis_clients(
         clients = [stack.enter_context(redis.Redis(port=master.port, db=2, **settings)) for master in masters]
         one = connected(clients)
         # Older versions of redis-py say 2 where their user says nothing.
-        said = clients[0].connection_pool.connection_kwargs.get("protocol") or 3
-        assert {health.protocol for health in one.health()} == {settings.get("protocol", said)}
+        default_protocol = clients[0].connection_pool.connection_kwargs.get("protocol") or 3
+        assert {health.protocol for health in one.health()} == {settings.get("protocol", default_protocol)}
         lock = held(one)
         assert one.acquire("r", blocking=False) is None
         assert one.locked("r") is True

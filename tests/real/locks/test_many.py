@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 from support.event_loops import Plain
-from support.keys import SOMEBODY, TTL, calls, names, nothing_left, occupy, sizes, values
+from support.keys import OTHER_CLIENT, TTL, calls, names, nothing_left, occupy, sizes, values
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, ConfigError, FastRedlock, LockAlreadyHeld, Retry
@@ -69,12 +69,12 @@ def test_held_and_free(masters: Masters, plain: MakePlain, raw: Raw) -> None:
     resources = ["first", "all", "minority", "majority", "last"]
     locks = c.acquire_many(resources)
     assert [lock and lock.resource for lock in locks] == ["first", None, "minority", None, "last"]
-    eventually(lambda: values(nodes, "majority") == [None, *[SOMEBODY] * 3, None], "ours is taken back")
-    assert values(nodes, "minority") == [locks[2].token] * 3 + [SOMEBODY] * 2
+    eventually(lambda: values(nodes, "majority") == [None, *[OTHER_CLIENT] * 3, None], "ours is taken back")
+    assert values(nodes, "minority") == [locks[2].token] * 3 + [OTHER_CLIENT] * 2
     assert c.release_many([lock for lock in locks if lock]) == [True] * 3
     eventually(lambda: sizes(masters) == [1, 2, 2, 3, 2], "only what others have is left")
-    assert values(nodes, "all") == [SOMEBODY] * 5
-    assert values(nodes, "minority") == [None] * 3 + [SOMEBODY] * 2
+    assert values(nodes, "all") == [OTHER_CLIENT] * 5
+    assert values(nodes, "minority") == [None] * 3 + [OTHER_CLIENT] * 2
     assert (c.client.stats().acquired, c.client.stats().contended) == (3, 2)
 
 
@@ -206,9 +206,9 @@ def test_locks_that_are_not_this_clients(
     for node in nodes:
         node.config_resetstat()
     unlike = aclient(masters) if isinstance(c.client, FastRedlock) else client(masters)
-    for stranger in (theirs, unlike.lock("unlike"), "mine", 7, object()):
+    for foreign in (theirs, unlike.lock("unlike"), "mine", 7, object()):
         for method in (c.release_many, c.extend_many):
-            for locks in ([mine, stranger], [stranger], stranger):
+            for locks in ([mine, foreign], [foreign], foreign):
                 with pytest.raises(ConfigError, match="lock"):
                     method(locks)
     for method in (c.release_many, c.extend_many):
@@ -250,7 +250,7 @@ def test_batches_of_threads_exclude_each_other(valkey: Masters, connected: MakeC
         for turn in range(30):
             wanted = [*chance.sample(shared, 8), *names(8, f"own:{number}:{turn}")]
             locks = c.acquire_many(wanted, TTL)
-            assert all(locks[8:]), "nobody else wants them"
+            assert all(locks[8:]), "no other client wants them"
             mine = [lock for lock in locks if lock]
             for lock in mine:
                 assert holders.setdefault(str(lock.resource), number) == number, "two holders"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 from support.event_loops import Plain
-from support.keys import SOMEBODY, TTL, names, nothing_left, occupy, paused, sizes, values
+from support.keys import OTHER_CLIENT, TTL, names, nothing_left, occupy, paused, sizes, values
 from support.proxy import Proxy, jitter
 from support.waiting import DEADLINE, eventually, start
 
@@ -199,7 +199,7 @@ def test_one_resource_without_a_quorum_gives_all_back(
             c.acquire_many(resources, TTL)
         assert len(caught.value.causes) == 3
     eventually(lambda: sizes(valkey) == [1] * 5, "only what others have is left")
-    assert values(nodes, "ok:held") == [SOMEBODY] * 5
+    assert values(nodes, "ok:held") == [OTHER_CLIENT] * 5
 
 
 def test_first_call_without_masters(plain: MakePlain) -> None:
@@ -253,7 +253,7 @@ def test_release_of_expired_locks_leaves_the_next_owner_alone(
     assert c.release_many(mixed) == [False, True] * 10
     assert sizes(masters) == [10] * 5
     for name in names(10, "short"):
-        assert values(nodes, name) == [SOMEBODY] * 5
+        assert values(nodes, name) == [OTHER_CLIENT] * 5
 
 
 def test_extend_reports_the_outcome_of_each(masters: Masters, plain: MakePlain, raw: Raw) -> None:
@@ -266,7 +266,7 @@ def test_extend_reports_the_outcome_of_each(masters: Masters, plain: MakePlain, 
     left = spent.remaining()
     never = c.client.lock("never", TTL / 2)
     for node in nodes[:3]:
-        node.set("lost", SOMEBODY)
+        node.set("lost", OTHER_CLIENT)
     assert c.extend_many([held, lost, spent, never], TTL) == [True, False, False, False]
     assert held.remaining() > TTL / 2 + 2
     assert (lost.locked(), lost.remaining()) == (False, 0.0)
@@ -276,7 +276,7 @@ def test_extend_reports_the_outcome_of_each(masters: Masters, plain: MakePlain, 
     assert held.remaining() > TTL / 2 + 2
     assert c.release_many([held, lost, spent, never]) == [True, False, True, False]
     eventually(lambda: sizes(masters) == [1, 1, 1, 0, 0], "a lost lock gives back what it still has")
-    assert values(nodes[:3], "lost") == [SOMEBODY] * 3
+    assert values(nodes[:3], "lost") == [OTHER_CLIENT] * 3
 
 
 def test_inconclusive_extension_keeps_the_old_deadline(masters: Masters, plain: MakePlain) -> None:

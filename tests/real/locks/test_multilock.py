@@ -215,7 +215,7 @@ def test_renewal(masters: Masters, connected: MakeClient, clock: Jumping, raw: R
         for node in raw(masters)[:3]:
             node.delete("b")
         clock.jump(THIRD)
-        eventually(lambda: losses, "the loss is told")
+        eventually(lambda: losses, "the loss is reported")
         assert losses[0][0] is lock
         assert lock.lost.is_set()
         plain.check()

@@ -481,7 +481,7 @@ def test_18_a_lost_lock_is_reported(masters: Masters, connected: MakeClient) -> 
     c = connected(masters)
 
     def too_long(end: Exception | None) -> None:
-        with c.lock("told", 0.05) as lock:
+        with c.lock("lost", 0.05) as lock:
             eventually(lambda: not lock.locked(), "the lease ends")
             nothing_left(masters)
             with pytest.raises(LockLost):

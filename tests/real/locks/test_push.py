@@ -22,7 +22,7 @@ from support.event_loops import (
     timers,
     until,
 )
-from support.keys import SOMEBODY, TTL, calls, nothing_left, occupy, paused, wipe
+from support.keys import OTHER_CLIENT, TTL, calls, nothing_left, occupy, paused, wipe
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ClientClosed, ConfigError, FastRedlock, Retry
@@ -37,7 +37,7 @@ COMPARE_AND_DELETE = "if redis.call('get',KEYS[1])==ARGV[1] then redis.call('del
 
 
 @pytest.fixture
-def only_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def push_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting client does not poll before the test has failed."""
     monkeypatch.setattr("redlock_fast.algorithm.attempts.REARM", 10 * DEADLINE)
 
@@ -67,7 +67,7 @@ def wait_for(c: Any, nodes: list[redis.Redis], key: str = "r") -> Any:
 # --- which pushes wake a waiting client ---------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("only_told", "all_masters")
+@pytest.mark.usefixtures("push_only", "all_masters")
 def test_a_release_is_pushed(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     """With one round of commands between the release and the grant, and none while it waits."""
     nodes = raw(masters)
@@ -87,7 +87,7 @@ def test_a_release_is_pushed(masters: Masters, connected: MakeClient, raw: Raw) 
     nothing_left(masters)
 
 
-@pytest.mark.usefixtures("only_told", "all_masters")
+@pytest.mark.usefixtures("push_only", "all_masters")
 @pytest.mark.parametrize("release", ["delete", "script", "expire at once", "flush"])
 def test_any_release_is_pushed(masters: Masters, connected: MakeClient, raw: Raw, release: str) -> None:
     """No matter how, and by which client: and on no more masters than a quorum."""
@@ -98,7 +98,7 @@ def test_any_release_is_pushed(masters: Masters, connected: MakeClient, raw: Raw
         if release == "delete":
             node.delete("r")
         elif release == "script":
-            assert node.eval(COMPARE_AND_DELETE, 1, "r", SOMEBODY) == 1
+            assert node.eval(COMPARE_AND_DELETE, 1, "r", OTHER_CLIENT) == 1
         elif release == "expire at once":
             node.pexpire("r", -1)
         else:
@@ -108,19 +108,19 @@ def test_any_release_is_pushed(masters: Masters, connected: MakeClient, raw: Raw
     assert lock.release()
 
 
-@pytest.mark.usefixtures("only_told", "all_masters")
+@pytest.mark.usefixtures("push_only", "all_masters")
 def test_a_holder_that_dies(plain: MakePlain, masters: Masters, raw: Raw) -> None:
     """No push reports that in time: it is known when its lease ends on a quorum."""
     c, nodes = plain(masters).at_full_strength(), raw(masters)
     for number, node in enumerate(nodes):
-        node.set("r", SOMEBODY, px=600_000 if number > 2 else 300 + 100 * number)
+        node.set("r", OTHER_CLIENT, px=600_000 if number > 2 else 300 + 100 * number)
     lock = c.acquire("r", TTL)
     assert lock
     assert [node.get("r") == lock.token for node in nodes] == [True, True, True, False, False]
     assert c.wait(lock.release())
 
 
-@pytest.mark.usefixtures("only_told", "all_masters")
+@pytest.mark.usefixtures("push_only", "all_masters")
 def test_an_extension_is_no_release(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     """A push reports it, too: the waiting client asks, and waits on."""
     nodes = raw(masters)
@@ -139,7 +139,7 @@ def test_an_extension_is_no_release(masters: Masters, connected: MakeClient, raw
 # --- masters that cannot push, or not any more -----------------------------------------------------
 
 
-@pytest.mark.usefixtures("only_told")
+@pytest.mark.usefixtures("push_only")
 def test_connections_that_were_lost_while_waiting(plain: MakePlain, masters: Masters, raw: Raw) -> None:
     """The new connections have no watch. Catches: a client that waits for pushes that no master owes it."""
     c, nodes = plain(masters).at_full_strength(), raw(masters)
@@ -157,7 +157,7 @@ def test_connections_that_were_lost_while_waiting(plain: MakePlain, masters: Mas
     c.wait(lock.release())
 
 
-@pytest.mark.usefixtures("only_told")
+@pytest.mark.usefixtures("push_only")
 def test_a_minority_that_is_down_or_stopped(plain: MakePlain, valkey: Masters, raw: Raw) -> None:
     nodes = raw(valkey)
     c = plain(valkey, node_timeout=0.2).at_full_strength()
@@ -227,7 +227,7 @@ def test_push_and_poll_where_masters_can(plain: MakePlain, valkey: Masters, raw:
 # --- the local queue -------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("only_told")
+@pytest.mark.usefixtures("push_only")
 def test_one_of_a_client_asks_and_all_are_served_in_turn(
     valkey: Masters, connected: MakeClient, raw: Raw
 ) -> None:
@@ -258,7 +258,7 @@ def test_one_of_a_client_asks_and_all_are_served_in_turn(
     nothing_left(valkey)
 
 
-@pytest.mark.usefixtures("only_told")
+@pytest.mark.usefixtures("push_only")
 def test_a_waiter_that_gives_up_leaves_the_queue(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
     """The first, the last and one between them; and the next waiter is woken."""
     nodes, c = raw(valkey), connected(valkey)
@@ -275,14 +275,14 @@ def test_a_waiter_that_gives_up_leaves_the_queue(valkey: Masters, connected: Mak
     for node in nodes:
         node.delete("r")
     done = [threads[1], threads[3]]
-    eventually(lambda: any(one.done() for one in done), "the next is told")
+    eventually(lambda: any(one.done() for one in done), "the next is woken")
     assert [one.result(DEADLINE) for one in done if one.done()] == [True]
     for node in nodes:
         node.delete("r")
     assert [one.result(DEADLINE) for one in done] == [True] * 2
 
 
-@pytest.mark.usefixtures("only_told")
+@pytest.mark.usefixtures("push_only")
 def test_close_ends_all_waits(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
     nodes, c = raw(valkey), connected(valkey)
     occupy(nodes, "r")
@@ -297,7 +297,7 @@ def test_close_ends_all_waits(valkey: Masters, connected: MakeClient, raw: Raw) 
     assert c.policy.local_queue.waiting == {}
 
 
-@pytest.mark.usefixtures("only_told")
+@pytest.mark.usefixtures("push_only")
 @on_loops
 async def test_cancelled_waits_leave_nothing(valkey: Masters, aclient: MakeAsync, raw: Raw) -> None:
     """While it is first and while it is not; and the others are served."""
@@ -321,7 +321,7 @@ async def test_cancelled_waits_leave_nothing(valkey: Masters, aclient: MakeAsync
         await clean(valkey)
 
 
-@pytest.mark.usefixtures("only_told")
+@pytest.mark.usefixtures("push_only")
 @on_loops
 async def test_the_end_of_a_lease_wakes_while_nothing_else_happens(
     valkey: Masters, aclient: MakeAsync, raw: Raw
@@ -330,7 +330,7 @@ async def test_the_end_of_a_lease_wakes_while_nothing_else_happens(
     async with aclient(valkey) as c:
         await at_full_strength(c)
         for node in raw(valkey):
-            node.set("r", SOMEBODY, px=300)
+            node.set("r", OTHER_CLIENT, px=300)
         began = time.monotonic()
         lock = await c.acquire("r", TTL)
         assert lock
@@ -391,7 +391,7 @@ def test_interrupted_while_it_waits(valkey: Masters, connected: MakeClient, raw:
     thread.result(DEADLINE)
     assert c.policy.local_queue.waiting == {}
     for node in nodes:
-        assert node.get("r") == SOMEBODY
+        assert node.get("r") == OTHER_CLIENT
         node.delete("r")
     with c.lock("r", TTL):
         pass

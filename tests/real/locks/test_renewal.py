@@ -12,7 +12,7 @@ import pytest
 from support.clients import both_clients
 from support.clocks import Jumping
 from support.keys import names, nothing_left, paused, wipe
-from support.renewing import THIRD, TTL, Kept, MakeClient, Told, held, renewed
+from support.renewing import THIRD, TTL, Kept, LossRecorder, MakeClient, held, renewed
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import LockLost, TooManyExtensions
@@ -32,14 +32,16 @@ def lost(lock: Any) -> None:
 # --- held as long as it is wanted ----------------------------------------------------------------
 
 
-def test_held_for_longer_than_its_lease(masters: Masters, connected: MakeClient, told: Told) -> None:
+def test_held_for_longer_than_its_lease(
+    masters: Masters, connected: MakeClient, recorder: LossRecorder
+) -> None:
     """In real time."""
     c = connected(masters)
-    with c.lock("kept", 3.0, auto_extend=True, on_lost=told) as lock:
+    with c.lock("kept", 3.0, auto_extend=True, on_lost=recorder) as lock:
         renewed(c, 4)
         lock.check()
     nothing_left(masters)
-    assert told.losses == []
+    assert recorder.losses == []
     assert c.stats().released == 1
 
 
@@ -56,7 +58,7 @@ def test_with_a_fencing_token(masters: Masters, kept: Kept, clock: Jumping) -> N
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
 def test_a_minority_does_not_matter(
-    masters: Masters, kept: Kept, clock: Jumping, told: Told, how: str
+    masters: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder, how: str
 ) -> None:
     c, lock = kept(masters, HUNG)
     for number in (0, 1):
@@ -65,11 +67,13 @@ def test_a_minority_does_not_matter(
         clock.jump(THIRD)
         renewed(c, turn)
     lock.check()
-    assert told.losses == []
+    assert recorder.losses == []
     assert lock.release()
 
 
-def test_masters_that_come_back_in_time(valkey: Masters, kept: Kept, clock: Jumping, told: Told) -> None:
+def test_masters_that_come_back_in_time(
+    valkey: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder
+) -> None:
     """It is tried again and again until then."""
     c, lock = kept(valkey, HUNG)
     with paused(valkey, 0, 1, 2):
@@ -77,56 +81,56 @@ def test_masters_that_come_back_in_time(valkey: Masters, kept: Kept, clock: Jump
         eventually(lambda: c.stats().inconclusive, "an extension fails", deadline=2 * DEADLINE)
     renewed(c, 1)
     assert lock.release()
-    assert told.losses == []
+    assert recorder.losses == []
 
 
 # --- lost ----------------------------------------------------------------------------------------
 
 
 def test_a_majority_killed_every_lock_reports_once(
-    masters: Masters, connected: MakeClient, clock: Jumping, told: Told
+    masters: Masters, connected: MakeClient, clock: Jumping, recorder: LossRecorder
 ) -> None:
     c = connected(masters, ttl=TTL, clock=clock)
-    locks = [held(c, name, on_lost=told) for name in names(50)]
+    locks = [held(c, name, on_lost=recorder) for name in names(50)]
     for number in (0, 1, 2):
         masters[number].kill()
     clock.jump(THIRD)
     eventually(lambda: c.stats().inconclusive >= 50, "extensions fail")
-    assert told.losses == []
+    assert recorder.losses == []
     assert all(lock.locked() and not lock.lost.is_set() for lock in locks)
     clock.jump(TTL)
-    assert not any(lock.locked() for lock in locks), "by the clock, whoever has noticed"
-    eventually(lambda: len(told.losses) >= 50, "all are told")
-    assert {lock for lock, _ in told.losses} == set(locks)
-    assert set(told.reasons()) == {UNCONFIRMED}
+    assert not any(lock.locked() for lock in locks), "by the clock, noticed or not"
+    eventually(lambda: len(recorder.losses) >= 50, "all are reported")
+    assert {lock for lock, _ in recorder.losses} == set(locks)
+    assert set(recorder.reasons()) == {UNCONFIRMED}
     assert all(lock.lost.is_set() for lock in locks)
     assert not any(c.release_many(locks))
-    assert len(told.losses) == 50
+    assert len(recorder.losses) == 50
     assert c.stats().lost == 50
 
 
 def test_a_hung_majority_does_not_delay_the_telling(
-    valkey: Masters, connected: MakeClient, told: Told
+    valkey: Masters, connected: MakeClient, recorder: LossRecorder
 ) -> None:
     """In real time. Catches: an exchange that lasts as long as masters may take, beyond the deadline."""
     c = connected(valkey, node_timeout=60.0)
-    lock = held(c, "hung", ttl=2.0, on_lost=told)
+    lock = held(c, "hung", ttl=2.0, on_lost=recorder)
     with paused(valkey, 0, 1, 2):
         lost(lock)
         assert not lock.locked()
-        eventually(lambda: told.reasons() == [UNCONFIRMED], "it is told")
+        eventually(lambda: recorder.reasons() == [UNCONFIRMED], "it is reported")
 
 
 def test_gone_from_the_masters(
-    masters: Masters, kept: Kept, clock: Jumping, told: Told, caplog: pytest.LogCaptureFixture
+    masters: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     c, lock = kept(masters)
     for master in masters:
         wipe(master)
-    assert lock.locked(), "nobody knows yet"
+    assert lock.locked(), "the loss is not noticed yet"
     clock.jump(THIRD)
-    eventually(lambda: told.losses, "it is told")
-    assert told.losses == [(lock, GONE)]
+    eventually(lambda: recorder.losses, "it is reported")
+    assert recorder.losses == [(lock, GONE)]
     assert lock.lost.is_set()
     assert not lock.locked()
     with pytest.raises(LockLost):
@@ -134,34 +138,37 @@ def test_gone_from_the_masters(
     with pytest.raises(LockLost):
         lock.extend()
     assert lock.release() is False
-    assert len(told.losses) == 1
+    assert len(recorder.losses) == 1
     assert [getattr(record, "event", "") for record in caplog.records].count("lock-lost") == 1
     stats = c.stats()
     assert (stats.lost, stats.expired, stats.released) == (1, 1, 0)
 
 
 def test_what_the_users_extension_or_release_finds(
-    masters: Masters, connected: MakeClient, told: Told
+    masters: Masters, connected: MakeClient, recorder: LossRecorder
 ) -> None:
     """Long before renewal would look."""
     c = connected(masters, ttl=TTL)
-    extended, released, many = (held(c, name, on_lost=told) for name in ("a", "b", "c"))
+    extended, released, many = (held(c, name, on_lost=recorder) for name in ("a", "b", "c"))
     for master in masters:
         wipe(master)
     with pytest.raises(LockLost):
         extended.extend()
     assert released.release() is False
     assert c.release_many([many, extended]) == [False, False]
-    eventually(lambda: len(told.losses) == 3, "all are told")
-    assert told.reasons() == [GONE] * 3
+    eventually(lambda: len(recorder.losses) == 3, "all are reported")
+    assert recorder.reasons() == [GONE] * 3
     assert c.stats().lost == 3
 
 
 def test_max_extensions_and_max_hold(
-    masters: Masters, connected: MakeClient, clock: Jumping, told: Told
+    masters: Masters, connected: MakeClient, clock: Jumping, recorder: LossRecorder
 ) -> None:
     c = connected(masters, ttl=TTL, clock=clock)
-    counted, timed = held(c, "a", on_lost=told, max_extensions=2), held(c, "b", on_lost=told, max_hold=90.0)
+    counted, timed = (
+        held(c, "a", on_lost=recorder, max_extensions=2),
+        held(c, "b", on_lost=recorder, max_hold=90.0),
+    )
     for turn in (1, 2):
         clock.jump(THIRD)
         renewed(c, 2 * turn)
@@ -170,19 +177,23 @@ def test_max_extensions_and_max_hold(
     clock.jump(THIRD)
     holds = [hold for _, _, hold in c.renewal().schedule._ends]
     eventually(lambda: all(hold.stopped for hold in holds), "no more is asked for")
-    assert told.losses == []
+    assert recorder.losses == []
     clock.jump(TTL)
-    eventually(lambda: len(told.losses) == 2, "both are told")
-    assert dict(told.losses) == {counted: MAX_EXTENSIONS, timed: MAX_HOLD}
+    eventually(lambda: len(recorder.losses) == 2, "both are reported")
+    assert dict(recorder.losses) == {counted: MAX_EXTENSIONS, timed: MAX_HOLD}
     assert c.stats().renewed == 4
 
 
 def test_a_long_hold_is_logged_once(
-    masters: Masters, connected: MakeClient, clock: Jumping, told: Told, caplog: pytest.LogCaptureFixture
+    masters: Masters,
+    connected: MakeClient,
+    clock: Jumping,
+    recorder: LossRecorder,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """At 80 % of max_hold. ``on_lost`` is not called then."""
     c = connected(masters, ttl=TTL, clock=clock, max_hold=10 * THIRD)
-    lock = held(c, "long", on_lost=told)
+    lock = held(c, "long", on_lost=recorder)
 
     def reported() -> list[str]:
         return [record.getMessage() for record in caplog.records if record.event == "lock-held-long"]  # type: ignore[attr-defined]
@@ -196,10 +207,10 @@ def test_a_long_hold_is_logged_once(
     assert "80% of max_hold" in reported()[0]
     clock.jump(THIRD)
     assert lock.locked()
-    assert told.losses == []
+    assert recorder.losses == []
     clock.jump(2 * TTL)
     lost(lock)
-    eventually(lambda: told.reasons() == [MAX_HOLD], "it is told")
+    eventually(lambda: recorder.reasons() == [MAX_HOLD], "it is reported")
     assert len(reported()) == 1
 
 
@@ -229,41 +240,43 @@ def test_defaults_of_a_client_hold_for_every_way_to_a_lock(
     nothing_left(masters)
 
 
-def test_each_hold_has_its_own_loss(masters: Masters, kept: Kept, clock: Jumping, told: Told) -> None:
+def test_each_hold_has_its_own_loss(
+    masters: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder
+) -> None:
     c, lock = kept(masters)
     first = lock.lost
     clock.jump(TTL)
-    assert lock.acquire(timeout=DEADLINE), "nobody else has it"
-    eventually(lambda: told.reasons() == [LATE], "the end of the hold before is told")
+    assert lock.acquire(timeout=DEADLINE), "no other client has it"
+    eventually(lambda: recorder.reasons() == [LATE], "the end of the hold before is reported")
     assert first.is_set()
     assert not lock.lost.is_set()
     clock.jump(THIRD)
     renewed(c, 1)
     clock.jump(TTL)
     lost(lock)
-    eventually(lambda: len(told.losses) == 2, "and that of this one")
+    eventually(lambda: len(recorder.losses) == 2, "and that of this one")
 
 
 # --- not after its end ---------------------------------------------------------------------------
 
 
-def test_never_after_a_release(masters: Masters, kept: Kept, clock: Jumping, told: Told) -> None:
+def test_never_after_a_release(masters: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder) -> None:
     c, lock = kept(masters)
     clock.jump(THIRD)
     renewed(c, 1)
-    other = held(c, "other", on_lost=told)
+    other = held(c, "other", on_lost=recorder)
     assert lock.release()
     for turn in (1, 2):
         clock.jump(THIRD)
         renewed(c, 1 + turn)
     assert c.stats().renewed == 3, "the other one's only"
     assert other.release()
-    assert told.losses == []
+    assert recorder.losses == []
     nothing_left(masters)
 
 
 def test_release_while_an_extension_is_under_way(
-    valkey: Masters, kept: Kept, clock: Jumping, told: Told
+    valkey: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder
 ) -> None:
     """The extension finds the key gone, or not: neither is a loss."""
     c, lock = kept(valkey)
@@ -277,5 +290,5 @@ def test_release_while_an_extension_is_under_way(
         assert releasing.result(DEADLINE) is True
         assert lock.acquire(timeout=DEADLINE)
     assert lock.release()
-    assert told.losses == []
+    assert recorder.losses == []
     assert c.stats().lost == 0

@@ -32,27 +32,27 @@ class Model(UnreliableModel):
 
     @property
     def holder(self) -> str | None:
-        return next((who for who, depth in self.depth.items() if depth and who not in self.lost), None)
+        return next((owner for owner, depth in self.depth.items() if depth and owner not in self.lost), None)
 
-    @rule(who=OWNERS, recheck=UNHEARD, ttl=st.sampled_from([None, None, 30.0, 59.0]))
-    def enter(self, who: str, recheck: Unheard, ttl: float | None) -> None:
-        lock, holder = self.locks[who], self.holder
+    @rule(owner=OWNERS, recheck=UNHEARD, ttl=st.sampled_from([None, None, 30.0, 59.0]))
+    def enter(self, owner: str, recheck: Unheard, ttl: float | None) -> None:
+        lock, holder = self.locks[owner], self.holder
         with self.unreliable.recheck(recheck):
-            if who in self.lost:
+            if owner in self.lost:
                 with pytest.raises(LockLost):
                     lock.acquire(blocking=False, ttl=ttl)
-            elif who == holder:
-                self._again(who, ttl, recheck)
+            elif owner == holder:
+                self._again(owner, ttl, recheck)
             elif holder is None:
                 assert lock.acquire(timeout=DEADLINE)
-                self.depth[who], self.touched = 1, False
+                self.depth[owner], self.touched = 1, False
             else:
                 self._refused(lock)
 
-    def _again(self, who: str, ttl: float | None, recheck: Unheard) -> None:
+    def _again(self, owner: str, ttl: float | None, recheck: Unheard) -> None:
         try:
-            assert self.locks[who].acquire(blocking=False, ttl=ttl)
-            self.depth[who] += 1
+            assert self.locks[owner].acquire(blocking=False, ttl=ttl)
+            self.depth[owner] += 1
         except QuorumUnavailable as error:
             assert ttl is not None
             failed(error, self.touched or recheck is not None)
@@ -61,29 +61,29 @@ class Model(UnreliableModel):
         with contextlib.suppress(QuorumUnavailable):
             assert not lock.acquire(blocking=False), "two owners hold it"
 
-    @rule(who=OWNERS, recheck=UNHEARD)
-    def leave(self, who: str, recheck: Unheard) -> None:
-        lock = self.locks[who]
+    @rule(owner=OWNERS, recheck=UNHEARD)
+    def leave(self, owner: str, recheck: Unheard) -> None:
+        lock = self.locks[owner]
         with self.unreliable.recheck(recheck):
-            if self.depth[who]:
-                assert lock.release() == (who not in self.lost)
-                self.depth[who] -= 1
-                if not self.depth[who]:
-                    self.lost.discard(who)
+            if self.depth[owner]:
+                assert lock.release() == (owner not in self.lost)
+                self.depth[owner] -= 1
+                if not self.depth[owner]:
+                    self.lost.discard(owner)
             else:
                 with pytest.raises(RuntimeError, match="has not acquired"):
                     lock.release()
 
-    @rule(who=OWNERS, recheck=UNHEARD)
-    def extend(self, who: str, recheck: Unheard) -> None:
+    @rule(owner=OWNERS, recheck=UNHEARD)
+    def extend(self, owner: str, recheck: Unheard) -> None:
         with self.unreliable.recheck(recheck):
             try:
-                assert self.locks[who].extend() > 0.0
-                assert who == self.holder
+                assert self.locks[owner].extend() > 0.0
+                assert owner == self.holder
             except QuorumUnavailable as error:
                 failed(error, self.touched or recheck is not None)
             except LockLost:
-                assert who != self.holder
+                assert owner != self.holder
 
     @rule(master=st.integers(0, ALIVE - 1))
     def delete_on_one(self, master: int) -> None:
@@ -112,14 +112,14 @@ class Model(UnreliableModel):
 
     @invariant()
     def as_the_model_says(self) -> None:
-        for who, lock in self.locks.items():
-            assert lock.depth == self.depth[who]
-            assert lock.locked() == (who == self.holder), who
+        for owner, lock in self.locks.items():
+            assert lock.depth == self.depth[owner]
+            assert lock.locked() == (owner == self.holder), owner
 
     def teardown(self) -> None:
-        for who, lock in self.locks.items():
+        for owner, lock in self.locks.items():
             while lock.depth:
-                assert lock.release() == (who not in self.lost)
+                assert lock.release() == (owner not in self.lost)
         self.unreliable.gone(self.key)
 
 

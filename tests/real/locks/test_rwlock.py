@@ -28,7 +28,7 @@ Raw = Callable[[Masters], list[redis.Redis]]
 
 TTL = 60.0
 W, R, I = "{r}:w", "{r}:r", "{r}:i"  # noqa: E741
-EVERYONE = 0b11111
+ALL_MASTERS = 0b11111
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_a_reader_after_a_waiting_writer_goes_after_it(
     writing = start(lambda: writer.acquire(timeout=DEADLINE))
     waits(nodes)
     assert not rw.read().acquire(blocking=False)
-    assert first.extend() > 0, "who is in stays in"
+    assert first.extend() > 0, "a reader stays in"
     late = rw.read()
     reading = start(lambda: late.acquire(timeout=DEADLINE))
     assert first.release()
@@ -199,22 +199,22 @@ def test_what_dead_clients_leave_expires(masters: Masters, plain: MakePlain, raw
     reader, writer = rw.read(), rw.write()
     for key, lock in ((R, writer), (I, reader)):
         for node in nodes:
-            node.zadd(key, {"somebody": now(node) + 60_000})
+            node.zadd(key, {"another client": now(node) + 60_000})
         assert not c.wait(lock.acquire(blocking=False))
         for node in nodes:
-            node.zadd(key, {"somebody": now(node)})
+            node.zadd(key, {"another client": now(node)})
         assert c.wait(lock.acquire(blocking=False))
         assert c.wait(lock.release())
         nothing_left(masters)
     for node in nodes:
-        node.zadd(R, {"somebody": now(node) - 1})
+        node.zadd(R, {"another client": now(node) - 1})
     assert c.wait(reader.acquire())
     assert [node.zcard(R) for node in nodes] == [1] * 5, "the dead one is gone"
     assert all(node.pttl(R) > 50_000 for node in nodes), "and nothing is kept for ever"
     assert c.wait(reader.release())
     for lock in (reader, writer):
         for node in nodes:
-            node.set(W, "somebody", px=60_000)
+            node.set(W, "another client", px=60_000)
         assert not c.wait(lock.acquire(blocking=False))
         for node in nodes:
             node.pexpire(W, 1)
@@ -290,7 +290,7 @@ def test_no_writer_gets_in_between(masters: Masters, connected: MakeClient, raw:
     over.set()
     assert hammering.result(DEADLINE) > 0
     assert not writing.done()
-    assert not rw.read().acquire(blocking=False), "who waits to write goes before a new reader"
+    assert not rw.read().acquire(blocking=False), "a waiting writer goes before a new reader"
     lock.check()
     assert lock.release()
     assert writing.result(DEADLINE)
@@ -378,11 +378,11 @@ def test_a_vote_that_is_there_already_is_refreshed(masters: Masters, connected: 
     rw = c.rwlock("r")
     writer, reader = claim_of(rw.write()), claim_of(rw.read())
     assert isinstance(writer, Writer)
-    again = writer.acquire_request(b"t" * 20, b"60000", EVERYONE)
-    longer = Reader.extend_requests(writer, b"t" * 20, b"60000", EVERYONE)
+    again = writer.acquire_request(b"t" * 20, b"60000", ALL_MASTERS)
+    longer = Reader.extend_requests(writer, b"t" * 20, b"60000", ALL_MASTERS)
     assert values(c, again, again, *longer) == [(1,) * 5] * 3
     assert all(node.pttl(W) > 50_000 for node in nodes)
-    down = writer.downgrade(b"t" * 20, b"60000", EVERYONE, 0.0)
+    down = writer.downgrade(b"t" * 20, b"60000", ALL_MASTERS, 0.0)
     assert values(c, down) == [(1,) * 5]
     for node in nodes:
         node.zadd(R, {b"t" * 20 + b"1": now(node) + 5000})
@@ -390,12 +390,12 @@ def test_a_vote_that_is_there_already_is_refreshed(masters: Masters, connected: 
     assert values(c, down) == [(1,) * 5], "a reader already"
     assert all(node.zscore(R, b"t" * 20 + b"1") > now(node) + 50_000 for node in nodes)
     assert all(node.pttl(R) > 50_000 for node in nodes)
-    assert values(c, reader.acquire_request(b"r" * 20, b"5000", EVERYONE)) == [(1,) * 5]
+    assert values(c, reader.acquire_request(b"r" * 20, b"5000", ALL_MASTERS)) == [(1,) * 5]
     for node in nodes:
-        node.zadd(I, {"somebody": now(node) + 60_000})
-    assert values(c, reader.acquire_request(b"s" * 20, b"60000", EVERYONE)) == [(0,) * 5]
-    assert values(c, reader.acquire_request(b"r" * 20, b"60000", EVERYONE)) == [(1,) * 5], (
-        "who is in may ask again"
+        node.zadd(I, {"another client": now(node) + 60_000})
+    assert values(c, reader.acquire_request(b"s" * 20, b"60000", ALL_MASTERS)) == [(0,) * 5]
+    assert values(c, reader.acquire_request(b"r" * 20, b"60000", ALL_MASTERS)) == [(1,) * 5], (
+        "a reader may ask again"
     )
     assert all(node.zscore(R, b"r" * 20) > now(node) + 50_000 for node in nodes)
 
@@ -423,14 +423,14 @@ def test_a_grant_leaves_the_place(masters: Masters, connected: MakeClient, raw: 
     nodes, c = raw(masters), connected(masters, ttl=TTL)
     writer = claim_of(c.rwlock("r").write())
     token = b"t" * 20
-    assert values(c, writer.acquire_request(token, b"60000", EVERYONE)) == [(1,) * 5]
-    assert waiting_writers(nodes, "r") == [0] * 5, "who need not wait has no place"
-    assert values(c, *writer.rollback_requests(token, EVERYONE, 0.0)) == [(1,) * 5]
+    assert values(c, writer.acquire_request(token, b"60000", ALL_MASTERS)) == [(1,) * 5]
+    assert waiting_writers(nodes, "r") == [0] * 5, "a writer that need not wait has no place"
+    assert values(c, *writer.rollback_requests(token, ALL_MASTERS, 0.0)) == [(1,) * 5]
     assert waiting_writers(nodes, "r") == [1] * 5
     assert not any(node.exists(W) for node in nodes)
-    assert values(c, writer.acquire_request(token, b"60000", EVERYONE)) == [(1,) * 5]
+    assert values(c, writer.acquire_request(token, b"60000", ALL_MASTERS)) == [(1,) * 5]
     assert waiting_writers(nodes, "r") == [1] * 5
-    assert values(c, *writer.release_requests(token, EVERYONE, 0.0)) == [(1,) * 5]
+    assert values(c, *writer.release_requests(token, ALL_MASTERS, 0.0)) == [(1,) * 5]
     nothing_left(masters)
 
 
@@ -438,12 +438,12 @@ def test_what_takes_back_an_earlier_round_comes_late(valkey: Masters, connected:
     """As on an old connection: the place is the same, what holds the lock is not."""
     c = connected(valkey, ttl=TTL)
     writer, token = claim_of(c.rwlock("r").write()), b"t" * 20
-    first = writer.acquire_request(token, b"60000", EVERYONE)
-    earlier = writer.release_requests(token, EVERYONE, 0.0)
-    later = writer.rollback_requests(token, EVERYONE, 0.0)
-    second = writer.acquire_request(token, b"60000", EVERYONE)
+    first = writer.acquire_request(token, b"60000", ALL_MASTERS)
+    earlier = writer.release_requests(token, ALL_MASTERS, 0.0)
+    later = writer.rollback_requests(token, ALL_MASTERS, 0.0)
+    second = writer.acquire_request(token, b"60000", ALL_MASTERS)
     assert values(c, first, *earlier, second, *earlier, *later) == [(1,) * 5] * 3 + [(0,) * 5, (1,) * 5]
-    assert values(c, *writer.extend_requests(token, b"60000", EVERYONE)) == [(1,) * 5], (
+    assert values(c, *writer.extend_requests(token, b"60000", ALL_MASTERS)) == [(1,) * 5], (
         "held by the second round"
     )
 
@@ -452,8 +452,8 @@ def test_a_late_downgrade_shortens_nothing(masters: Masters, connected: MakeClie
     """As on an old connection, after a longer extension."""
     nodes, c = raw(masters), connected(masters, ttl=TTL)
     writer, token = claim_of(c.rwlock("r").write()), b"t" * 20
-    ask = writer.acquire_request(token, b"60000", EVERYONE)
-    assert values(c, ask, writer.downgrade(token, b"1000", EVERYONE, 0.0)) == [(1,) * 5] * 2
+    ask = writer.acquire_request(token, b"60000", ALL_MASTERS)
+    assert values(c, ask, writer.downgrade(token, b"1000", ALL_MASTERS, 0.0)) == [(1,) * 5] * 2
     for node in nodes:
         seconds, micro = node.time()
         assert node.zscore(R, token + b"1") - seconds * 1000 - micro // 1000 > 30_000
@@ -464,11 +464,11 @@ def test_an_end_is_an_end(masters: Masters, connected: MakeClient, raw: Raw) -> 
     """A reader whose time is over is none, although no client has asked since."""
     nodes, c = raw(masters), connected(masters, ttl=TTL)
     reader, token = claim_of(c.rwlock("r").read()), b"r" * 20
-    assert values(c, reader.acquire_request(token, b"60000", EVERYONE)) == [(1,) * 5]
+    assert values(c, reader.acquire_request(token, b"60000", ALL_MASTERS)) == [(1,) * 5]
     for node in nodes:
         node.zadd(R, {token: now(node)})
-    assert values(c, *reader.extend_requests(token, b"60000", EVERYONE)) == [(0,) * 5]
-    assert values(c, *reader.release_requests(token, EVERYONE, 0.0)) == [(0,) * 5]
+    assert values(c, *reader.extend_requests(token, b"60000", ALL_MASTERS)) == [(0,) * 5]
+    assert values(c, *reader.release_requests(token, ALL_MASTERS, 0.0)) == [(0,) * 5]
     nothing_left(masters)
 
 

@@ -143,8 +143,8 @@ def test_slots_that_are_held_on_a_few_masters(masters: Masters, connected: MakeC
     """Each master has a free slot, and yet none is free on a quorum: there is only time to wait for."""
     nodes, c = raw(masters), connected(masters, ttl=TTL)
     for number, node in enumerate(nodes):
-        node.set("{s}:0" if number < 3 else "{s}:1", "somebody", px=60_000)
-    nodes[0].set("{s}:1", "somebody", px=60_000)
+        node.set("{s}:0" if number < 3 else "{s}:1", "another client", px=60_000)
+    nodes[0].set("{s}:1", "another client", px=60_000)
     assert not c.semaphore("s", 2).acquire(blocking=False)
     waiting = start(lambda: c.semaphore("s", 2).acquire(timeout=DEADLINE))
     nodes[3].delete("{s}:1")

@@ -23,7 +23,7 @@ def end(
     how: str,
     engine: str,
     release: str = "yes",
-    meanwhile: Callable[[], None] = lambda: None,
+    before_end: Callable[[], None] = lambda: None,
 ) -> int:
     """How many keys a worker held on each master before it ended."""
     arguments = [sys.executable, str(WORKER), how, engine, release, *masters.urls]
@@ -33,7 +33,7 @@ def end(
         assert worker.stdout
         assert worker.stdout.readline() == "held\n"
         before = max(sizes(masters))
-        meanwhile()
+        before_end()
         _, errors = worker.communicate("end\n", timeout=DEADLINE)
     assert worker.returncode == (how == "error")
     assert ("on purpose" in errors) == (how == "error")
@@ -49,7 +49,7 @@ def test_what_is_held_is_released(masters: Masters, engine_name: str, how: str) 
 
 def test_a_stopped_master_does_not_hold_it_up(valkey: Masters, engine_name: str) -> None:
     """It executes what it was sent when it goes on, although the process has ended."""
-    assert end(valkey, "end", engine_name, meanwhile=valkey[4].pause) == 24
+    assert end(valkey, "end", engine_name, before_end=valkey[4].pause) == 24
     assert [int(master.ask("DBSIZE")[1:]) for master in valkey[:4]] == [0] * 4
     valkey[4].resume()
     eventually(lambda: sizes(valkey) == [0] * 5, "it reads what it was sent")

@@ -28,7 +28,7 @@ MOST = 4.0
 GROWN = 32 << 20
 #: Of each way to attack, that which is the most work.
 NAMES = ("pushes", "pushes beside", "attributes beside", "drip nested", "long errors", "two replies")
-DIALLED = ("flapping", "huge at INFO")
+AT_CONNECT = ("flapping", "huge at INFO")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def threads_turn(urls: list[str], options: dict[str, Any]) -> float:
             assert lock.acquire(timeout=20)
             lock.release()
         spent = time.process_time() - before
-        said(client.health())
+        check_health(client.health())
         return spent / LOCKS
 
 
@@ -60,11 +60,11 @@ async def asyncio_turn(urls: list[str], options: dict[str, Any]) -> float:
             assert await lock.acquire(timeout=20)
             await lock.release()
         spent = time.process_time() - before
-        said(client.health())
+        check_health(client.health())
         return spent / LOCKS
 
 
-def said(health: list[Any]) -> None:
+def check_health(health: list[Any]) -> None:
     for one in health:
         for name in one.__slots__:
             assert str(getattr(one, name)).isprintable(), ascii(getattr(one, name))
@@ -77,7 +77,7 @@ def turn(mode: str, masters: Masters, hostile: Process, engine: str) -> float:
 
 
 @pytest.mark.parametrize("mode", ["threads", "asyncio"])
-@pytest.mark.parametrize("name", [*NAMES, *DIALLED])
+@pytest.mark.parametrize("name", [*NAMES, *AT_CONNECT])
 def test_cpu_memory_and_text(
     valkey: Masters, polite: Process, engine_name: str, mode: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -110,4 +110,4 @@ def test_what_the_command_shows(valkey: Masters, name: str, capsys: pytest.Captu
 
 
 def test_every_trick_is_named() -> None:
-    assert {*NAMES, *DIALLED} <= {*TRICKS}
+    assert {*NAMES, *AT_CONNECT} <= {*TRICKS}

@@ -18,7 +18,7 @@ MakeClient = Callable[..., FastRedlock]
 def refusal(client: FastRedlock) -> str:
     """Why its masters cannot be used."""
     client.connect(0.01)
-    eventually(lambda: {m.state for m in client.health()} == {"down"}, "they were dialled in vain")
+    eventually(lambda: {m.state for m in client.health()} == {"down"}, "connecting has failed")
     with pytest.raises(QuorumUnavailable) as caught:
         client.lock("r").acquire(blocking=False)
     return str(caught.value)
@@ -101,7 +101,7 @@ def test_a_client_with_a_certificate(wary: Masters, authority: Certificates, cli
         assert one.acquire("r", blocking=False) is None
 
 
-@pytest.mark.parametrize("name", ["", "stranger", "expired"])
+@pytest.mark.parametrize("name", ["", "unknown_ca", "expired"])
 def test_a_client_without_a_good_one(
     wary: Masters, authority: Certificates, client: MakeClient, name: str
 ) -> None:

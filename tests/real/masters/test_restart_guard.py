@@ -266,7 +266,7 @@ def test_one_server_has_one_vote(valkey: Masters, client: MakeClient) -> None:
         other.refusing = True
         c = client([valkey.urls[0], twin.url, valkey.urls[0].replace("127.0.0.1", "localhost"), other.url])
 
-        def told() -> bool:
+        def refused() -> bool:
             try:
                 c.lock("r", TTL).acquire(blocking=False)
             except ConfigError:
@@ -275,7 +275,7 @@ def test_one_server_has_one_vote(valkey: Masters, client: MakeClient) -> None:
                 pass
             return False
 
-        eventually(told, "all names have been tried")
+        eventually(refused, "all names have been tried")
         other.refusing = False
         eventually(lambda: c.health()[3].connections == 1, "the other master is there")
         for _ in range(3):
@@ -323,7 +323,7 @@ def test_warnings_name_the_masters_that_could_forget(
 
 
 @pytest.mark.parametrize(("mode", "warned"), [("auto", True), ("off", False)])
-def test_a_master_that_does_not_say_who_it_is(
+def test_a_master_that_does_not_show_its_identity(
     valkey: Masters,
     connected: MakeClient,
     raw: Raw,
@@ -339,7 +339,7 @@ def test_a_master_that_does_not_say_who_it_is(
     )
     c = connected([f"redis://{user}:secret@{name}", *valkey.urls[1:]], restart_guard=mode)
     assert [bool(master.run_id) for master in c.health()] == [False, True, True, True, True]
-    eventually(lambda: connections_of(valkey, caplog) == 5, "and said so")
+    eventually(lambda: connections_of(valkey, caplog) == 5, "and logged it")
 
     def found() -> list[bool]:
         lines = [r.getMessage() for r in caplog.records if "master-anonymous" in r.getMessage()]
@@ -362,11 +362,11 @@ def test_a_promoted_replica_may_have_missed_what_its_master_promised(
         eventually(old, "none is silent for its uptime")
         connected(masters, restart_guard="strict", max_ttl=3.0, ttl=1.0)
 
-        def said() -> list[str]:
+        def connection_events() -> list[str]:
             return [r.getMessage() for r in caplog.records if "master-guarded" in r.getMessage()]
 
-        eventually(lambda: connections_of(masters, caplog) == 3 and said(), "and said so")
-        assert [str(masters[1].port) in line for line in said()] == [True]
+        eventually(lambda: connections_of(masters, caplog) == 3 and connection_events(), "and logged it")
+        assert [str(masters[1].port) in line for line in connection_events()] == [True]
 
 
 def connections_of(masters: Masters, caplog: pytest.LogCaptureFixture) -> int:
@@ -428,7 +428,7 @@ def test_a_flush_is_not_forgotten_when_another_thread_detaches(
         connector.engine.maintain()
         return bool(connector.engine.connection_state(0).broken)
 
-    eventually(broken, "the flush is told")
+    eventually(broken, "the flush is reported")
     connector._fail(0, "another reason")
     assert master_state.flushed
     connector.maintain_all = looked  # type: ignore[method-assign]

@@ -86,8 +86,8 @@ class Telltale:
                     while data := sock.recv(65536):
                         words = data.split(b"\r\n")[2::2]
                         self.heard.append(tuple(words))
-                        said = b" ".join(b"`%b`" % word for word in words[1:])
-                        text = b"unknown command `%b`, with args beginning with: %b" % (words[0], said)
+                        shown = b" ".join(b"`%b`" % word for word in words[1:])
+                        text = b"unknown command `%b`, with args beginning with: %b" % (words[0], shown)
                         sock.sendall(b"-ERR %b\r\n" % text)
 
     def close(self) -> None:
@@ -119,19 +119,21 @@ def refused(one: FastRedlock, match: str | None = None) -> QuorumUnavailable:
     """What an acquire raises once connecting has failed for every master."""
     one.connect(0.01)
     in_vain = {"down", "refused"}
-    eventually(lambda: all(health.state in in_vain for health in one.health()), "all masters were dialled")
+    eventually(
+        lambda: all(health.state in in_vain for health in one.health()), "connecting to all has failed"
+    )
     with pytest.raises(QuorumUnavailable, match=match) as caught:
         one.lock("r").acquire(blocking=False)
     return caught.value
 
 
-def everything_said(one: FastRedlock, log: pytest.LogCaptureFixture) -> str:
+def everything_shown(one: FastRedlock, log: pytest.LogCaptureFixture) -> str:
     """All that people may get to see of a client that cannot connect."""
     error = refused(one)
-    said = [*chain(error), *(text for cause in error.causes for text in chain(cause))]
-    said += [repr(one), repr(one.lock("r")), repr(one.health()), str(one.health()), repr(one.stats())]
-    said += [log.text, *(repr(vars(record)) for record in log.records)]
-    return "\n".join(said)
+    shown = [*chain(error), *(text for cause in error.causes for text in chain(cause))]
+    shown += [repr(one), repr(one.lock("r")), repr(one.health()), str(one.health()), repr(one.stats())]
+    shown += [log.text, *(repr(vars(record)) for record in log.records)]
+    return "\n".join(shown)
 
 
 def ways(port: int, stack: contextlib.ExitStack) -> list[tuple[str, Any]]:
@@ -163,9 +165,9 @@ def test_no_secret_is_shown(
         stack.callback(telltale.close)
         port = locked_up[0].port if where == "refused" else telltale.port
         name, master = ways(port, stack)[way]
-        said = everything_said(client([master]), log)
-    assert f":{port}/0" in said
-    assert "hunter2" not in said, name
+        shown = everything_shown(client([master]), log)
+    assert f":{port}/0" in shown
+    assert "hunter2" not in shown, name
     if where == "repeated":
         assert any(b"hunter2" in word for words in telltale.heard for word in words), "it was not even sent"
 
@@ -213,25 +215,25 @@ Secure = Callable[[str], Masters]
 
 
 @pytest.mark.parametrize(
-    ("certificate", "trusted", "said"),
+    ("certificate", "trusted", "shown"),
     [
         ("server", "ca.crt", ""),
-        ("server", "stranger.crt", "certificate verify failed"),
+        ("server", "unknown_ca.crt", "certificate verify failed"),
         ("server", "", "certificate verify failed"),
         ("elsewhere", "ca.crt", "IP address mismatch|hostname"),
         ("expired", "ca.crt", "expired"),
     ],
 )
 def test_which_certificates_are_trusted(
-    secure: Secure, authority: Certificates, client: MakeClient, certificate: str, trusted: str, said: str
+    secure: Secure, authority: Certificates, client: MakeClient, certificate: str, trusted: str, shown: str
 ) -> None:
     master = secure(certificate)[0]
     query = f"?ssl_ca_certs={authority.path(trusted)}" if trusted else ""
     one = client([f"rediss://127.0.0.1:{master.port}{query}"])
-    if not said:
+    if not shown:
         with one.lock("r"):
             return
-    refused(one, f"(?i){said}")
+    refused(one, f"(?i){shown}")
     assert master.ask("DBSIZE") == ":0"
 
 

@@ -76,9 +76,9 @@ def test_a_failover_is_a_restart(
     eventually(lambda: master_state(client).connections == 2, "it is found")
     assert master_state(client).run_id not in ("", before)
     assert master_state(client).guard > 0
-    with client.lock("meanwhile"):
+    with client.lock("during"):
         if master_state(client).guard > 0:
-            assert pair[1].ask("EXISTS meanwhile") == ":0", "it is not asked"
+            assert pair[1].ask("EXISTS during") == ":0", "it is not asked"
     comes_back(pair)
 
     eventually(lambda: not master_state(client).guard, "the guard ends")
@@ -99,9 +99,9 @@ def test_a_marker_notices_a_failover(pair: Masters, sentinel: Sentinel, connecte
     pair[0].kill()
     eventually(lambda: sentinel.master() == pair[1].port, "the Sentinel promotes the replica")
     comes_back(pair)
-    stranger = connected([sentinel.url()], restart_guard="marker", max_ttl=TTL)
+    new_client = connected([sentinel.url()], restart_guard="marker", max_ttl=TTL)
     with pytest.raises(QuorumUnavailable):
-        stranger.acquire("other", 20, blocking=False)
+        new_client.acquire("other", 20, blocking=False)
 
 
 # --- what Sentinels may say ---------------------------------------------------------------------------
@@ -118,14 +118,14 @@ def url(*ports: int, rest: str = "/locks", login: str = "") -> str:
 def refusal(client: FastRedlock) -> str:
     """Why its only master cannot be used."""
     client.connect(0.01)
-    eventually(lambda: master_state(client).state == "down", "it was dialled in vain")
+    eventually(lambda: master_state(client).state == "down", "connecting has failed")
     with pytest.raises(QuorumUnavailable) as caught:
         client.lock("r").acquire(blocking=False)
     return str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "expected"),
     [
         (b"*0\r\n", "no such service"),
         (masters_reply("others", 1), "no such service"),
@@ -141,11 +141,11 @@ def refusal(client: FastRedlock) -> str:
         (None, ""),
     ],
 )
-def test_what_is_no_master_is_a_vote(client: MakeClient, reply: bytes | None, said: str) -> None:
+def test_what_is_no_master_is_a_vote(client: MakeClient, reply: bytes | None, expected: str) -> None:
     with ScriptedSentinel(saying(reply)) as scripted:
         text = refusal(client([url(scripted.port)], connect_timeout=2.0))
     assert f"no Sentinel has a master for 'locks': 127.0.0.1:{scripted.port}: " in text
-    assert not said or any(word in text for word in said.split("|"))
+    assert not expected or any(word in text for word in expected.split("|"))
     assert len(text) < 1000
 
 

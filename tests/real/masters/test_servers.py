@@ -27,7 +27,7 @@ MakeClient = Callable[..., FastRedlock]
 Nodes = list[redis.Redis]
 Raw = Callable[[Masters], Nodes]
 
-SOMEBODY = b"somebody else"
+OTHER_CLIENT = b"another client"
 
 #: Seconds; shorter than the leases: a key that goes later was forgotten, and only expired.
 SOON = 8.0
@@ -146,10 +146,10 @@ def test_scripts_flushed_before_extend_and_release(redis7: Masters, connected: M
 def test_scripts_flushed_before_a_failed_acquire(redis7: Masters, connected: MakeClient, raw: Raw) -> None:
     client, nodes = connected(redis7, decide="all"), raw(redis7)
     for node in nodes[:3]:
-        node.set("r", SOMEBODY)
+        node.set("r", OTHER_CLIENT)
     flush_scripts(nodes)
     assert client.acquire("r", blocking=False) is None
-    until_values(nodes, "r", [SOMEBODY] * 3 + [None] * 2)
+    until_values(nodes, "r", [OTHER_CLIENT] * 3 + [None] * 2)
 
 
 def test_scripts_flushed_on_masters_that_answer_after_the_decision(
@@ -223,10 +223,10 @@ def test_credential_provider(guarded: Masters, connected: MakeClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("user", "said"),
+    ("user", "expected"),
     [(":wrong", "WRONGPASS"), ("nobody:secret", "WRONGPASS"), ("", "NOAUTH"), ("reader:secret", "NOPERM")],
 )
-def test_refused_user(guarded: Masters, client: MakeClient, user: str, said: str) -> None:
+def test_refused_user(guarded: Masters, client: MakeClient, user: str, expected: str) -> None:
     """The code is the first word of the cause, and the master is not "down"."""
     where = urls(guarded, user) if user else guarded.urls
     for master in guarded if "reader" in user else ():
@@ -234,12 +234,12 @@ def test_refused_user(guarded: Masters, client: MakeClient, user: str, said: str
             node.execute_command("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@all", "-set")
     one = client(where)
     until_down(one, 3, "refused")
-    with pytest.raises(QuorumUnavailable, match=said) as error:
+    with pytest.raises(QuorumUnavailable, match=expected) as error:
         one.lock("r").acquire(blocking=False)
     causes = {cause.master: cause.cause for cause in error.value.causes}
     assert set(causes) == {f"127.0.0.1:{master.port}/0" for master in guarded}
     assert "secret" not in str(error.value)
-    assert all(cause.startswith(f"{said} ") for cause in causes.values())
+    assert all(cause.startswith(f"{expected} ") for cause in causes.values())
     assert causes == {health.name: health.error for health in one.health()}
     assert repr(one).count(" refused") == 3
     assert "secret" not in repr(one)
@@ -411,11 +411,11 @@ def test_tls_master_that_hangs_or_restarts(
     until_empty(raw(masters))
     masters[1].restart()
     check_life(client)
-    eventually(lambda: client.health()[1].connections == 2, "it is connected anew")
+    eventually(lambda: client.health()[1].connections == 2, "it is connected again")
     check_life(client)
 
 
-@pytest.mark.parametrize("query", ["", "?ssl_ca_certs={}/stranger.crt"])
+@pytest.mark.parametrize("query", ["", "?ssl_ca_certs={}/unknown_ca.crt"])
 def test_tls_from_an_unknown_authority(
     tls: tuple[Masters, list[str]], client: MakeClient, authority: Certificates, query: str
 ) -> None:
@@ -555,8 +555,8 @@ def test_majority_in_trouble(
     with trouble(nodes[:3]):
         with pytest.raises(QuorumUnavailable, match=word) as error:
             lock.acquire(blocking=False)
-        told = {cause.master for cause in error.value.causes if word in cause.cause}
-        assert told == {health.name for health in client.health()[:3]}
+        named = {cause.master for cause in error.value.causes if word in cause.cause}
+        assert named == {health.name for health in client.health()[:3]}
         assert not lock.locked()
         until_empty(nodes[3:])
     until_empty(nodes)
@@ -611,8 +611,8 @@ def test_replicas_are_no_quorum(redis7: Masters, client: MakeClient, raw: Raw) -
         until_down(one, 3)
         with pytest.raises(QuorumUnavailable, match="not a master") as error:
             one.lock("r").acquire(blocking=False)
-        told = [cause.master for cause in error.value.causes if "not a master" in cause.cause]
-        assert told == [health.name for health in one.health()[:3]]
+        named = [cause.master for cause in error.value.causes if "not a master" in cause.cause]
+        assert named == [health.name for health in one.health()[:3]]
         until_empty(nodes)
 
 
@@ -811,7 +811,7 @@ def test_minority_with_replies_that_a_set_cannot_have(
 
 
 @pytest.mark.parametrize(
-    ("reply", "said"),
+    ("reply", "expected"),
     [
         (b"-LOADING Redis is loading the dataset in memory\r\n", "(?i)loading"),
         (b"-ERR max number of clients reached\r\n", "max number of clients"),
@@ -820,7 +820,7 @@ def test_minority_with_replies_that_a_set_cannot_have(
     ids=["LOADING", "full", "HTTP"],
 )
 def test_masters_that_cannot_be_used_from_the_start(
-    valkey: Masters, client: MakeClient, pretend: Pretend, reply: bytes, said: str
+    valkey: Masters, client: MakeClient, pretend: Pretend, reply: bytes, expected: str
 ) -> None:
     fakes = [pretend(lambda words: reply) for _ in range(3)]
     minority = client([fake.url for fake in fakes[:2]] + valkey.urls[:3])
@@ -830,7 +830,7 @@ def test_masters_that_cannot_be_used_from_the_start(
     minority.close()
     majority = client([fake.url for fake in fakes] + valkey.urls[:2])
     until_down(majority, 3)
-    with pytest.raises(QuorumUnavailable, match=said) as error:
+    with pytest.raises(QuorumUnavailable, match=expected) as error:
         majority.lock("r").acquire(blocking=False)
     assert {cause.master for cause in error.value.causes} >= {h.name for h in majority.health()[:3]}
     majority.close()

@@ -75,26 +75,26 @@ def talking() -> Iterator[Callable[[dict[bytes, bytes]], Talking]]:
 Make = Callable[[dict[bytes, bytes]], Talking]
 
 
-def everything_said(client: FastRedlock, log: pytest.LogCaptureFixture) -> list[str]:
+def everything_shown(client: FastRedlock, log: pytest.LogCaptureFixture) -> list[str]:
     """All that a program or a person may be shown."""
     client.connect(0.01)
-    eventually(lambda: all(one.connections or one.error for one in client.health()), "masters are dialled")
-    said: list[str] = []
+    eventually(lambda: all(one.connections or one.error for one in client.health()), "connecting has ended")
+    shown: list[str] = []
     try:
         client.lock("r").acquire(blocking=False)
     except LockNotAcquired as error:
         causes = getattr(error, "causes", ())
-        said += [text for one in (error, *causes) for text in (str(one), repr(one))]
-        said += [cause.cause for cause in causes]
+        shown += [text for one in (error, *causes) for text in (str(one), repr(one))]
+        shown += [cause.cause for cause in causes]
     for health in client.health():
-        said += map(str, (getattr(health, name) for name in health.__slots__))
-        said.append(repr(health))
-    said += [text for record in log.records for text in (record.getMessage(), str(vars(record)))]
-    return said
+        shown += map(str, (getattr(health, name) for name in health.__slots__))
+        shown.append(repr(health))
+    shown += [text for record in log.records for text in (record.getMessage(), str(vars(record)))]
+    return shown
 
 
-def check(said: list[str]) -> None:
-    for text in said:
+def check(shown: list[str]) -> None:
+    for text in shown:
         assert text.isprintable(), ascii(text)
 
 
@@ -108,9 +108,9 @@ def test_text_of_a_master(
     query = f"?protocol={options.pop('protocol')}" if "protocol" in options else ""
     url = f"redis://127.0.0.1:{talking(replies).port}{query}"
     one = client([url], **options)
-    said = everything_said(one, caplog)
-    check(said)
-    assert name in NOT_SHOWN or any("\\x1b" in text for text in said), "none of it was shown"
+    shown = everything_shown(one, caplog)
+    check(shown)
+    assert name in NOT_SHOWN or any("\\x1b" in text for text in shown), "none of it was shown"
     assert all(len(health.error) < 500 for health in one.health())
 
 
@@ -120,9 +120,9 @@ def test_text_of_a_sentinel(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     server = talking({b"SENTINEL": SENTINELS[name]})
-    said = everything_said(client([f"redis+sentinel://127.0.0.1:{server.port}/service"]), caplog)
-    check(said)
-    assert any("no Sentinel has a master" in text for text in said)
+    shown = everything_shown(client([f"redis+sentinel://127.0.0.1:{server.port}/service"]), caplog)
+    check(shown)
+    assert any("no Sentinel has a master" in text for text in shown)
 
 
 @pytest.mark.parametrize("command", ["status", "locks"])
@@ -136,8 +136,8 @@ def test_text_on_a_terminal(
     urls = [f"redis://127.0.0.1:{talking(replies).port}?protocol=3" for _ in range(3)]
     for form in ([], ["--json"]):
         main([command, "--config", str(impatient), "--masters", ",".join(urls), *form])
-        said = capsys.readouterr()
-        lines = (said.out + said.err).split("\n")
+        shown = capsys.readouterr()
+        lines = (shown.out + shown.err).split("\n")
         check(lines)
         assert not any(line.startswith("2026") for line in lines)
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("all_masters")
 
 Raw = Callable[[Masters], list[redis.Redis]]
 
-SOMEBODY = b"somebody else"
+OTHER_CLIENT = b"another client"
 MASKS = range(1 << 5)
 
 
@@ -61,9 +61,9 @@ def settle(client: FastRedlock) -> None:
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: f"{mask:05b}")
 def test_masters_taken_by_others(fleet: Masters, patient: FastRedlock, raw: Raw, mask: int) -> None:
     nodes = raw(fleet)
-    foreign = [SOMEBODY if master in members(mask) else None for master in range(5)]
+    foreign = [OTHER_CLIENT if master in members(mask) else None for master in range(5)]
     for master in members(mask):
-        nodes[master].set("r", SOMEBODY)
+        nodes[master].set("r", OTHER_CLIENT)
     lock = patient.lock("r")
     acquired = lock.acquire(blocking=False)
     assert acquired is (foreign.count(None) >= 3)
@@ -129,7 +129,7 @@ def test_masters_taken_and_stopped(
     """None: neither free nor held, for all that can be known."""
     nodes = raw(fleet)
     for master in taken:
-        nodes[master].set("r", SOMEBODY)
+        nodes[master].set("r", OTHER_CLIENT)
     for master in stopped:
         fleet[master].pause()
     client = hasty if outcome is None else patient
@@ -145,4 +145,6 @@ def test_masters_taken_and_stopped(
         for master in stopped:
             fleet[master].resume()
     settle(client)
-    assert [node.get("r") for node in nodes] == [SOMEBODY if master in taken else None for master in range(5)]
+    assert [node.get("r") for node in nodes] == [
+        OTHER_CLIENT if master in taken else None for master in range(5)
+    ]

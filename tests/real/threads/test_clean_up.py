@@ -101,7 +101,7 @@ def test_closed_while_much_is_owed(masters: Masters, connected: MakeClient) -> N
     with paused(masters, 4):
         assert all(c.release_many([lock for lock in c.acquire_many(names(500), TTL) if lock]))
         closing = start(lambda: c.masters.close(NEVER))
-        eventually(lambda: not c.masters.connector.connected(), "all is said")
+        eventually(lambda: not c.masters.connector.connected(), "all replies are read")
     closing.result(DEADLINE)
     nothing_left(masters)
 
@@ -118,7 +118,7 @@ def test_given_up_while_a_reply_is_owed(
     given_up = {"connecting", "down"}
     eventually(lambda: all(c.health()[-1].state in given_up for c in clients), "the connector gives it up")
     silent.end()
-    eventually(lambda: all(c.health()[-1].state == "connected" for c in clients), "they connect anew")
+    eventually(lambda: all(c.health()[-1].state == "connected" for c in clients), "they connect again")
     eventually(lambda: nodes[-1].dbsize() == TRIALS, "it executes every acquire, and keeps it")
     for lock in locks:
         lock.check()
@@ -140,7 +140,7 @@ def test_given_up_after_a_round_that_failed(
     assert not c.lock("failed", TTL).acquire(blocking=False)
     eventually(lambda: c.health()[-1].state in {"connecting", "down"}, "the connector gives it up")
     silent.end()
-    eventually(lambda: c.health()[-1].state == "connected", "it connects anew")
+    eventually(lambda: c.health()[-1].state == "connected", "it connects again")
     eventually(lambda: calls(nodes[-1:], "set") >= [1], "the master hears of the acquire")
     eventually(lambda: nodes[-1].dbsize() == 0, "and of its release")
 

@@ -14,7 +14,7 @@ import redis
 from support.clocks import Jumping
 from support.fast_path_only import fast_path_only
 from support.interruptions import interrupted
-from support.keys import SOMEBODY, TTL, nothing_left, occupy, paused, sizes, values, wipe
+from support.keys import OTHER_CLIENT, TTL, nothing_left, occupy, paused, sizes, values, wipe
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import (
@@ -107,7 +107,7 @@ def test_refused_once(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
     lock = c.lock("taken", TTL)
     waiting = start(lock.acquire)
     eventually(lambda: c.policy.local_queue.waiting, "it waits")
-    assert c.lock("taken", TTL)._start_attempt(True, -1) is None, "who comes now has to queue"
+    assert c.lock("taken", TTL)._start_attempt(True, -1) is None, "a later caller has to queue"
     with pytest.raises(LockAlreadyHeld):
         lock.acquire()
     for node in nodes:
@@ -272,4 +272,4 @@ def test_interrupted_at_any_moment(
     if free:
         nothing_left(valkey)
     else:
-        eventually(lambda: values(nodes, "r") == [SOMEBODY] * 3 + [None] * 2, "only theirs are left")
+        eventually(lambda: values(nodes, "r") == [OTHER_CLIENT] * 3 + [None] * 2, "only theirs are left")

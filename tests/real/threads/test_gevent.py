@@ -79,5 +79,5 @@ def test_the_end_of_the_process_releases(valkey: Masters) -> None:
 
 
 def test_asyncio_beside_gevent_is_refused(valkey: Masters) -> None:
-    said = run("loop", valkey)
-    assert said == "gevent removes epoll and kqueue, and asyncio clients need one: use FastRedlock"
+    printed = run("loop", valkey)
+    assert printed == "gevent removes epoll and kqueue, and asyncio clients need one: use FastRedlock"

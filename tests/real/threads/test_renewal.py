@@ -24,7 +24,7 @@ import redis
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child
 from support.keys import calls, names, nothing_left
-from support.renewing import THIRD, TTL, Kept, MakeClient, Told, held, renewed
+from support.renewing import THIRD, TTL, Kept, LossRecorder, MakeClient, held, renewed
 from support.starting import fail_start
 from support.waiting import DEADLINE, eventually, start
 
@@ -56,12 +56,12 @@ def threads_end() -> Iterator[None]:
 
 
 def test_one_thread_for_many(
-    masters: Masters, connected: MakeClient, clock: Jumping, told: Told, raw: Raw
+    masters: Masters, connected: MakeClient, clock: Jumping, recorder: LossRecorder, raw: Raw
 ) -> None:
     nodes = raw(masters)
     before = threads()
     c = connected(masters, ttl=TTL, clock=clock)
-    locks = [held(c, name, on_lost=told) for name in names(300)]
+    locks = [held(c, name, on_lost=recorder) for name in names(300)]
     for turn in (1, 2):
         clock.jump(THIRD)
         renewed(c, turn * 300)
@@ -70,18 +70,20 @@ def test_one_thread_for_many(
     eventually(lambda: all(node.pttl(names(300)[-1]) > 50_000 for node in nodes), "all masters extend")
     assert c.stats().renewed == c.stats().extended == 600
     assert c.release_many(locks) == [True] * 300
-    assert told.losses == []
+    assert recorder.losses == []
     nothing_left(masters)
 
 
-def test_sharded_and_decorated(valkey: Masters, redis7: Masters, engine_name: str, told: Told) -> None:
+def test_sharded_and_decorated(
+    valkey: Masters, redis7: Masters, engine_name: str, recorder: LossRecorder
+) -> None:
     clock = Jumping()
     groups = {"one": valkey.urls, "two": redis7.urls}
     options: dict[str, Any] = {"engine": engine_name, "node_timeout": 5.0, "connect_timeout": DEADLINE}
     with ShardedRedlock(groups, ttl=TTL, clock=clock, **options) as c:
         c.connect()
 
-        @c.synchronized(lambda name: name, auto_extend=True, on_lost=told)
+        @c.synchronized(lambda name: name, auto_extend=True, on_lost=recorder)
         def work(name: str) -> None:
             before = c.stats().renewed
             clock.jump(THIRD)
@@ -91,18 +93,18 @@ def test_sharded_and_decorated(valkey: Masters, redis7: Masters, engine_name: st
             work(name)
         assert c.stats().released == 4
         with pytest.raises(ValueError, match="on_lost"):
-            c.lock("r", on_lost=told)
-    assert told.losses == []
+            c.lock("r", on_lost=recorder)
+    assert recorder.losses == []
 
 
 # --- lost -----------------------------------------------------------------------------------------
 
 
 def test_with_raises_after_a_loss(
-    masters: Masters, connected: MakeClient, clock: Jumping, told: Told
+    masters: Masters, connected: MakeClient, clock: Jumping, recorder: LossRecorder
 ) -> None:
     c = connected(masters, ttl=TTL, clock=clock)
-    lock = c.lock("kept", auto_extend=True, on_lost=told)
+    lock = c.lock("kept", auto_extend=True, on_lost=recorder)
 
     def outlive() -> None:
         with lock:
@@ -111,21 +113,23 @@ def test_with_raises_after_a_loss(
 
     with pytest.raises(LockLost):
         outlive()
-    eventually(lambda: told.reasons() == [LATE], "the clock ran away from the thread")
+    eventually(lambda: recorder.reasons() == [LATE], "the clock ran away from the thread")
     nothing_left(masters)
 
 
 # --- not after its end ----------------------------------------------------------------------------
 
 
-def test_released_by_many_threads_none_is_lost(masters: Masters, connected: MakeClient, told: Told) -> None:
+def test_released_by_many_threads_none_is_lost(
+    masters: Masters, connected: MakeClient, recorder: LossRecorder
+) -> None:
     """Releases in the midst of extensions, in real time."""
     c = connected(masters)
 
     def work(name: int) -> None:
         end, done = time.monotonic() + 3.0, 0
         while time.monotonic() < end:
-            with c.lock(f"{name}:{done}", 6.0, auto_extend=True, on_lost=told, timeout=DEADLINE) as lock:
+            with c.lock(f"{name}:{done}", 6.0, auto_extend=True, on_lost=recorder, timeout=DEADLINE) as lock:
                 if done % 3 == 0:
                     lock.extend()
                 if done % 50 == 0:
@@ -136,15 +140,15 @@ def test_released_by_many_threads_none_is_lost(masters: Masters, connected: Make
     workers = [start(partial(work, name)) for name in range(4)]
     for worker in workers:
         worker.result(2 * DEADLINE)
-    assert told.losses == []
+    assert recorder.losses == []
     assert c.stats().renewed > 0
     assert len(c.renewal().schedule) == 0
     nothing_left(masters)
 
 
-def test_abandoned(masters: Masters, kept: Kept, clock: Jumping, told: Told, raw: Raw) -> None:
+def test_abandoned(masters: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder, raw: Raw) -> None:
     c, lock = kept(masters)
-    stays = held(c, "stays", on_lost=told)
+    stays = held(c, "stays", on_lost=recorder)
     token = lock.token
     del lock
     gc.collect()
@@ -155,21 +159,21 @@ def test_abandoned(masters: Masters, kept: Kept, clock: Jumping, told: Told, raw
     assert len(c.renewal().schedule) == 1
     assert token in [node.get("kept") for node in raw(masters)], "its lease ends by itself"
     assert stays.release()
-    assert told.losses == []
+    assert recorder.losses == []
 
 
 # --- with others ----------------------------------------------------------------------------------
 
 
 def test_the_users_extensions_beside_ours(
-    masters: Masters, connected: MakeClient, told: Told, raw: Raw
+    masters: Masters, connected: MakeClient, recorder: LossRecorder, raw: Raw
 ) -> None:
     """For other times, by threads that are in no order: we never believe in more than a quorum keeps. (That
     they take turns, without which this is only likely, is shown in virtual time.)
     """
     nodes = raw(masters)
     c = connected(masters)
-    lock = held(c, "shared", ttl=3.0, on_lost=told, max_extensions=None)
+    lock = held(c, "shared", ttl=3.0, on_lost=recorder, max_extensions=None)
     stop = threading.Event()
 
     def extend(ttl: float) -> None:
@@ -194,11 +198,15 @@ def test_the_users_extensions_beside_ours(
             worker.result(DEADLINE)
     assert believed()
     assert lock.release()
-    assert told.losses == []
+    assert recorder.losses == []
 
 
 def test_callbacks_that_raise_do_not_stop_renewal(
-    masters: Masters, connected: MakeClient, clock: Jumping, told: Told, caplog: pytest.LogCaptureFixture
+    masters: Masters,
+    connected: MakeClient,
+    clock: Jumping,
+    recorder: LossRecorder,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """One raises, one is slow: renewal goes on, and the other callbacks are called."""
     go_on = threading.Event()
@@ -209,10 +217,10 @@ def test_callbacks_that_raise_do_not_stop_renewal(
     def slow(lock: Lock, reason: str) -> None:
         assert go_on.wait(DEADLINE)
         assert lock.release() is False
-        told(lock, reason)
+        recorder(lock, reason)
 
     c = connected(masters, ttl=TTL, clock=clock)
-    stays = held(c, "stays", on_lost=told)
+    stays = held(c, "stays", on_lost=recorder)
     lost = [held(c, name, on_lost=on_lost, max_extensions=0) for name, on_lost in (("a", bad), ("b", slow))]
     for turn in (1, 2, 3):
         clock.jump(THIRD)
@@ -220,14 +228,14 @@ def test_callbacks_that_raise_do_not_stop_renewal(
     assert all(lock.lost.wait(DEADLINE) for lock in lost)
     clock.jump(THIRD)
     renewed(c, 4)
-    assert told.losses == []
+    assert recorder.losses == []
     go_on.set()
-    eventually(lambda: told.losses == [(lost[1], MAX_EXTENSIONS)], "the slow one")
+    eventually(lambda: recorder.losses == [(lost[1], MAX_EXTENSIONS)], "the slow one")
     assert any(record.getMessage() == "on-lost-error" for record in caplog.records)
     assert stays.release()
 
 
-def test_closed(masters: Masters, kept: Kept, clock: Jumping, told: Told, raw: Raw) -> None:
+def test_closed(masters: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder, raw: Raw) -> None:
     """Renewal ends; a lock is held until its lease ends; on_lost is not called, but check() raises."""
     before = threads()
     c, lock = kept(masters)
@@ -241,7 +249,7 @@ def test_closed(masters: Masters, kept: Kept, clock: Jumping, told: Told, raw: R
     with pytest.raises(LockLost):
         lock.check()
     assert calls(raw(masters), "set", "evalsha") == [0] * 5
-    assert told.losses == []
+    assert recorder.losses == []
 
 
 def test_the_thread_ends_when_nothing_is_left(
@@ -321,7 +329,7 @@ def test_closed_after_the_thread_was_interrupted(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_child_of_fork_renews_its_own_only(
-    masters: Masters, kept: Kept, clock: Jumping, told: Told
+    masters: Masters, kept: Kept, clock: Jumping, recorder: LossRecorder
 ) -> None:
     c, lock = kept(masters)
     event = lock.lost
@@ -329,14 +337,14 @@ def test_a_child_of_fork_renews_its_own_only(
     def child() -> None:
         assert not lock.locked()
         assert threads() == set()
-        own = held(c, "child's", on_lost=told)
+        own = held(c, "child's", on_lost=recorder)
         before = c.stats().renewed
         clock.jump(THIRD)
         renewed(c, before + 1)
         assert len(threads()) == 1
         clock.jump(TTL)
         assert own.lost.wait(DEADLINE)
-        eventually(lambda: [one for one, _ in told.losses] == [own], "only its own is told")
+        eventually(lambda: [one for one, _ in recorder.losses] == [own], "only its own is reported")
         assert not event.is_set()
         c.close()
 
@@ -344,7 +352,7 @@ def test_a_child_of_fork_renews_its_own_only(
     clock.jump(THIRD)
     renewed(c, 1)
     assert lock.release()
-    assert told.losses == []
+    assert recorder.losses == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="stops a process")
@@ -371,6 +379,6 @@ def test_a_stopped_holder_notices_the_loss_when_it_goes_on(masters: Masters, eng
         worker.kill()
         worker.communicate()
     assert result["checked"] == "lost", "at once"
-    assert len(result["told"]) == 1
-    assert result["told"][0] in (LATE, UNCONFIRMED, GONE)
+    assert len(result["losses"]) == 1
+    assert result["losses"][0] in (LATE, UNCONFIRMED, GONE)
     assert (result["event"], result["released"]) == (True, False)

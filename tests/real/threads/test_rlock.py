@@ -216,7 +216,7 @@ def test_a_loss_is_reported_once_and_no_thread_enters_under_it(
     for node in raw(masters):
         wipe(node)
     clock.jump(THIRD)
-    eventually(lambda: losses, "the loss is told")
+    eventually(lambda: losses, "the loss is reported")
     assert kept.lost.is_set()
     assert not kept.locked()
     with pytest.raises(LockLost):

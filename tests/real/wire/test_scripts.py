@@ -39,18 +39,18 @@ class Pair:
         self.handlers = understood(self.server, None)
 
     def ask(self, verb: Verb, *args: bytes) -> None:
-        said = self._say(self.commands[verb], args)
+        answer = self._execute(self.commands[verb], args)
         simulated = self.handlers[verb][0](self.server, args, False)
-        same = said == simulated if said <= 0 or simulated <= 0 else abs(said - simulated) < NEAR
-        assert same, f"{verb.name} {args}: {said}, simulated {simulated}"
+        same = answer == simulated if answer <= 0 or simulated <= 0 else abs(answer - simulated) < NEAR
+        assert same, f"{verb.name} {args}: {answer}, simulated {simulated}"
 
-    def _say(self, command: Command, args: tuple[bytes, ...]) -> int:
+    def _execute(self, command: Command, args: tuple[bytes, ...]) -> int:
         self.connection.send_packed_command([Template(command).encode(args)])
         try:
             reply = self.connection.read_response()
         except redis.exceptions.NoScriptError:
             assert command.fallback is not None
-            return self._say(command.fallback, args)
+            return self._execute(command.fallback, args)
         return int(reply in (b"OK", "OK")) if not isinstance(reply, int) else reply
 
     def compare(self) -> None:

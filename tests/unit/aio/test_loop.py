@@ -50,8 +50,8 @@ class Engine:
         self.sizes.append(len(self.sent) - sum(self.sizes))
 
     def on_ready(self) -> list[tuple[object, Any]]:
-        told, self.asked = [(context, GRANTED) for context in self.asked], []
-        return told
+        completed, self.asked = [(context, GRANTED) for context in self.asked], []
+        return completed
 
     def next_timeout(self) -> None:
         return None

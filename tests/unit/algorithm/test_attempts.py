@@ -72,7 +72,7 @@ class Waiter:
         #: What a watch sees, and after how long (at most its own time).
         self.seen: tuple[Votes, float] = GRANTED, 0.0
         #: What happens while it waits for its turn.
-        self.meanwhile: Callable[[], object] = lambda: None
+        self.while_waiting: Callable[[], object] = lambda: None
         settings: dict[str, Any] = {"retry": Retry(0.01, 0.1), "push": True, **policy}
         self.policy = Policy(
             NODE_TIMEOUT,
@@ -86,14 +86,14 @@ class Waiter:
         give_up_at = None if seconds is None else self.now + seconds
         self.retry_loop = RetryLoop(self.policy, lock_kind or LockKind(KEY), give_up_at, rounds)
 
-    def fails(self, said: Votes = HELD, took: float = ROUND) -> bool:
+    def fails(self, round_votes: Votes = HELD, took: float = ROUND) -> bool:
         """A round that got no lease; whether it was the last."""
         self.now += took
-        return self.retry_loop.exhausted(said, self.now - took)
+        return self.retry_loop.exhausted(round_votes, self.now - took)
 
-    def waits(self, said: Votes = HELD) -> bool:
+    def waits(self, round_votes: Votes = HELD) -> bool:
         """Until the next round; False: there is no time for one."""
-        return bool(self.run(self.retry_loop.wait(said)))
+        return bool(self.run(self.retry_loop.wait(round_votes)))
 
     def run(self, procedure: Generator[Effect, Any, Any]) -> Any:
         answer: Any = None
@@ -111,7 +111,7 @@ class Waiter:
             self.now += min(self.seen[1], effect.timeout)
             return [self.seen[0]]
         if isinstance(effect, WaitForTurn):
-            self.meanwhile()
+            self.while_waiting()
             if not effect.entry.is_first:
                 self.now += effect.seconds
         elif isinstance(effect, Sleep):
@@ -184,15 +184,15 @@ def test_a_long_life_of_refusals_does_not_overflow() -> None:
     assert waiter.watched() <= MAX_POLL_INTERVAL
 
 
-@pytest.mark.parametrize("said", [DOWN, MUTE])
-def test_where_masters_failed_it_pauses(said: Votes) -> None:
+@pytest.mark.parametrize("round_votes", [DOWN, MUTE])
+def test_where_masters_failed_it_pauses(round_votes: Votes) -> None:
     """No master would push anything to it."""
     waiter = Waiter()
-    assert not waiter.fails(said)
-    assert waiter.waits(said)
-    assert [type(effect) for effect in waiter.effects] == [WaitForReconnect if said is DOWN else Sleep]
+    assert not waiter.fails(round_votes)
+    assert waiter.waits(round_votes)
+    assert [type(effect) for effect in waiter.effects] == [WaitForReconnect if round_votes is DOWN else Sleep]
     assert waiter.paused() == pytest.approx(waiter.policy.retry.delay(1, ROUND, 0.5))
-    assert waiter.retry_loop.entry is None, "and keeps nobody from asking"
+    assert waiter.retry_loop.entry is None, "and keeps no other caller from asking"
 
 
 @pytest.mark.parametrize("why", ["too many replies owed", "buffer full", "lagging"])
@@ -254,9 +254,9 @@ def test_only_split_votes_widen_the_window_of_a_waiter() -> None:
     """Catches: windows that never grow: with an odd number of masters a quorum refuses each split round."""
     waiter = Waiter()
     pauses = []
-    for said in (DIVIDED, DIVIDED, DIVIDED, HELD, DIVIDED):
-        waiter.fails(said)
-        waiter.waits(said)
+    for round_votes in (DIVIDED, DIVIDED, DIVIDED, HELD, DIVIDED):
+        waiter.fails(round_votes)
+        waiter.waits(round_votes)
         pauses.append(2 * waiter.paused())
     assert pauses == pytest.approx([4 * ROUND, 8 * ROUND, 16 * ROUND, 4 * ROUND, 8 * ROUND])
 
@@ -280,15 +280,17 @@ def test_without_a_wake_up_there_is_a_pause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"), [(DIVIDED, ContentionHistory.SPLIT), (HELD, ContentionHistory.TAKEN)]
+    ("round_votes", "seconds"), [(DIVIDED, ContentionHistory.SPLIT), (HELD, ContentionHistory.TAKEN)]
 )
-def test_wake_ups_are_spread_for_a_time_after_another_client_was_seen(said: Votes, seconds: float) -> None:
+def test_wake_ups_are_spread_for_a_time_after_another_client_was_seen(
+    round_votes: Votes, seconds: float
+) -> None:
     waiter = Waiter()
     waiter.fails()
     waiter.waits()
-    waiter.fails(said)  # the wake-up was for nothing: another client was faster
+    waiter.fails(round_votes)  # the wake-up was for nothing: another client was faster
     began = waiter.now
-    waiter.waits(said)
+    waiter.waits(round_votes)
     assert waiter.paused() > 0.0
     for later, spread in ((seconds - 0.01, True), (seconds + 0.01, False)):
         other = RetryLoop(waiter.policy, LockKind(KEY), None, None)  # another acquire of this client
@@ -326,13 +328,13 @@ def test_bounded_attempts_bound_the_wait(push: bool) -> None:
     assert waiter.retry_loop.failure.rounds == 4
 
 
-@pytest.mark.parametrize("said", [HELD, SPLIT])
-def test_time_is_left_for_a_last_round(said: Votes) -> None:
+@pytest.mark.parametrize("round_votes", [HELD, SPLIT])
+def test_time_is_left_for_a_last_round(round_votes: Votes) -> None:
     waiter = Waiter(seconds=1.0)
     waiter.seen = OPEN, math.inf
-    assert not waiter.fails(said)
-    waiter.retry_loop._refusal = AcquireFailure(said, False, 1)
-    assert waiter.waits(said)
+    assert not waiter.fails(round_votes)
+    waiter.retry_loop._refusal = AcquireFailure(round_votes, False, 1)
+    assert waiter.waits(round_votes)
     left = waiter.retry_loop.give_up_at
     assert left is not None
     assert left - waiter.now == pytest.approx(NODE_TIMEOUT)
@@ -384,13 +386,15 @@ def test_masters_that_had_no_time_to_answer_are_not_blamed() -> None:
     assert waiter.retry_loop.failure.votes is HELD
 
 
-@pytest.mark.parametrize("said", [DOWN, MUTE])
-def test_the_only_round_reports_masters_that_did_not_answer_though_it_was_cut_short(said: Votes) -> None:
+@pytest.mark.parametrize("round_votes", [DOWN, MUTE])
+def test_the_only_round_reports_masters_that_did_not_answer_though_it_was_cut_short(
+    round_votes: Votes,
+) -> None:
     """Nothing else is known: no earlier round and no wait in the local queue has shown another holder."""
     waiter = Waiter(seconds=NODE_TIMEOUT / 2)
-    assert waiter.fails(said, took=NODE_TIMEOUT / 2)
+    assert waiter.fails(round_votes, took=NODE_TIMEOUT / 2)
     assert (waiter.retry_loop.failure.unavailable, waiter.retry_loop.failure.rounds) == (True, 1)
-    assert waiter.retry_loop.failure.votes is said
+    assert waiter.retry_loop.failure.votes is round_votes
 
 
 # --- the local queue ----------------------------------------------------------------------------------
@@ -405,7 +409,7 @@ def test_a_caller_alone_in_the_queue_does_not_wait_for_its_turn() -> None:
 def test_it_waits_for_its_turn_first() -> None:
     waiter = Waiter()
     before = waiter.policy.local_queue.enter(KEY)
-    waiter.meanwhile = before.leave
+    waiter.while_waiting = before.leave
     waiter.fails()
     assert waiter.waits()
     assert [type(effect) for effect in waiter.effects] == [WaitForTurn, WaitForChange]
@@ -439,7 +443,7 @@ def test_time_that_has_passed_in_the_queue(seconds: float | None, rounds: int | 
 def test_in_the_queue_without_an_end() -> None:
     waiter = Waiter()
     before = waiter.policy.local_queue.enter(KEY)
-    waiter.meanwhile = before.leave
+    waiter.while_waiting = before.leave
     assert waiter.run(waiter.retry_loop.queue())
     (turn,) = waiter.effects
     assert isinstance(turn, WaitForTurn)
@@ -473,11 +477,11 @@ def test_a_shared_grant_lets_all_callers_of_the_queue_ask(granted: bool) -> None
     first.waits()
     behind: list[QueueEntry] = []
 
-    def meanwhile() -> None:
+    def while_waiting() -> None:
         behind.append(first.policy.local_queue.enter(KEY))
         first.retry_loop.leave(granted=granted)
 
-    second.meanwhile = meanwhile
+    second.while_waiting = while_waiting
     assert second.waits()
     assert [type(effect) for effect in second.effects] == [WaitForTurn] + [WaitForChange] * (not granted)
     assert behind[0].is_first is granted
@@ -491,7 +495,7 @@ def test_a_shared_lock_that_is_refused_again_queues_again() -> None:
     waiter.retry_loop.entry.admit_all()
     assert not waiter.policy.local_queue.waiting
     before = waiter.policy.local_queue.enter(KEY)
-    waiter.meanwhile = before.leave
+    waiter.while_waiting = before.leave
     waiter.fails()
     waiter.waits()
     waiting = [type(effect) for effect in waiter.effects if not isinstance(effect, Sleep)]

@@ -16,9 +16,9 @@ from redlock_fast.locks.multilock import MultiLeaseKind
 from redlock_fast.wire.commands import Verb
 
 N, NEED, TTL = 5, 3, 10.0
-EVERYONE = 0b11111
-GRANTED = Votes((1, 1, 1, 1, 1), EVERYONE, 5, 0, 0, {})
-REFUSED = Votes((0, 0, 0, 1, 1), EVERYONE, 2, 3, 0, {})
+ALL_MASTERS = 0b11111
+GRANTED = Votes((1, 1, 1, 1, 1), ALL_MASTERS, 5, 0, 0, {})
+REFUSED = Votes((0, 0, 0, 1, 1), ALL_MASTERS, 2, 3, 0, {})
 
 
 class Acquiring:
@@ -34,7 +34,7 @@ class Acquiring:
         procedure = batches.acquire(policy, self.keys, TTL, self.held)
         self.undone: list[bytes] = []
         effect: Any = next(procedure)
-        answer: BatchVotes | None = BatchVotes(list(granted), [EVERYONE] * len(granted), odd)
+        answer: BatchVotes | None = BatchVotes(list(granted), [ALL_MASTERS] * len(granted), odd)
         self.now += takes
         voters.mask &= ~forgetful
         try:
@@ -99,8 +99,8 @@ def test_a_batch_goes_out_in_parts_that_are_small_enough(keys: list[bytes], size
 def test_each_lock_has_the_answers_to_its_own_requests() -> None:
     """Released together: one of two resources, and one of one that another client has by now."""
     policy = Policy(0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=lambda: 100.0)
-    both = lease_of(MultiLeaseKind(b"both", (b"a", b"b")), b"t" * 20, EVERYONE, TTL, 109.0, 9.0)
-    one = lease_of(MultiLeaseKind(b"c", (b"c",)), b"t" * 20, EVERYONE, TTL, 109.0, 9.0)
+    both = lease_of(MultiLeaseKind(b"both", (b"a", b"b")), b"t" * 20, ALL_MASTERS, TTL, 109.0, 9.0)
+    one = lease_of(MultiLeaseKind(b"c", (b"c",)), b"t" * 20, ALL_MASTERS, TTL, 109.0, 9.0)
     procedure = batches.release(policy, [both, one])
     requests = next(procedure).requests
     assert [request.args[0] for request in requests] == [b"a", b"b", b"c"]  # type: ignore[union-attr]

@@ -175,7 +175,7 @@ def test_many_threads_one_at_a_time() -> None:
             place, turn, patient = line.enter(KEY), threading.Event(), chance.random() < 0.7
             place.slot.wake = turn.set
             if patient and not place.is_first:
-                assert turn.wait(DEADLINE), "nobody told it"
+                assert turn.wait(DEADLINE), "it is woken"
                 assert place.is_first
             if place.is_first:
                 inside += 1
@@ -184,8 +184,8 @@ def test_many_threads_one_at_a_time() -> None:
                 inside -= 1
             place.leave()
 
-    crew = [start(partial(work, seed)) for seed in range(8)]
-    for one in crew:
+    threads = [start(partial(work, seed)) for seed in range(8)]
+    for one in threads:
         one.result(DEADLINE)
     assert most == 1
     assert line.waiting == {}

@@ -146,10 +146,10 @@ def test_fencing_tokens_rise_through_a_change(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, 2))
     before, after = steps[at], steps[min(2, max(0, at + data.draw(st.integers(-1, 1))))]
     held = data.draw(st.integers(1, 9))
-    someone = st.sets(st.integers(0, MASTERS - 1)).map(mask_of)
-    raised = data.draw(someone.filter(before.is_quorum))
+    some_masters = st.sets(st.integers(0, MASTERS - 1)).map(mask_of)
+    raised = data.draw(some_masters.filter(before.is_quorum))
     counters = [data.draw(st.integers(held + 1 if raised >> n & 1 else 1, held + 9)) for n in range(MASTERS)]
-    deciding = data.draw(someone.filter(after.is_quorum))
+    deciding = data.draw(some_masters.filter(after.is_quorum))
     token = after.rank({n: counters[n] for n in members(deciding)})
     assert token is not None
     assert token > held

@@ -346,7 +346,7 @@ def test_extension_decided_after_the_lease_ended_is_a_loss_even_from_a_quorum() 
     old = lease.deadline
     assert extend(world, lease) is ExtendOutcome.LOST
     assert lease.deadline == old
-    assert world.exchanges[0].timeout == pytest.approx(0.03), "nobody waits beyond the lease"
+    assert world.exchanges[0].timeout == pytest.approx(0.03), "no exchange waits beyond the lease"
 
 
 def test_ended_lease_is_not_extended_and_nothing_is_sent() -> None:
@@ -553,12 +553,12 @@ def test_what_is_kept_over_the_rounds_is_taken_back_from_all_that_were_asked() -
 def test_a_ticket_from_fewer_masters_is_none(masters: int) -> None:
     """As many as leave no quorum among the others: those may have given larger tickets."""
     enough = masters - quorum(masters) + 1
-    for told in range(masters + 1):
+    for answered in range(masters + 1):
         lock_kind = fair_kind(KEY, fencing=False).for_attempt()
-        lock_kind.observe(votes(*[-5] * told, *[FAULT] * (masters - told)), MasterLists(masters))
-        assert lock_kind.ticket == (b"5" if told >= enough else b"")
+        lock_kind.observe(votes(*[-5] * answered, *[FAULT] * (masters - answered)), MasterLists(masters))
+        assert lock_kind.ticket == (b"5" if answered >= enough else b"")
         lock_kind.observe(votes(*[NO_REPLY] * (masters - 1), -8), MasterLists(masters))
-        assert lock_kind.ticket == (b"5" if told >= enough else b"8" if told + 1 == enough else b"")
+        assert lock_kind.ticket == (b"5" if answered >= enough else b"8" if answered + 1 == enough else b"")
 
 
 def test_a_larger_counter_does_not_vouch_for_the_token() -> None:

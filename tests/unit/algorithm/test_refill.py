@@ -21,7 +21,7 @@ from redlock_fast.wire.commands import Verb
 
 N, TTL = 5, 10.0
 OK, NO = 1, 0
-EVERYONE = 0b11111
+ALL_MASTERS = 0b11111
 URLS = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
 
 
@@ -43,7 +43,7 @@ def policy(time: Time) -> Policy:
 
 
 def held(
-    time: Time, sent: int = EVERYONE, extensions: int = 0, lock_kind: type[LockKind] = LockKind
+    time: Time, sent: int = ALL_MASTERS, extensions: int = 0, lock_kind: type[LockKind] = LockKind
 ) -> Lease:
     lease = lease_of(lock_kind(b"r"), b"token", sent, TTL, 100.0 + TTL, TTL)
     lease.extensions = extensions
@@ -128,7 +128,7 @@ def test_nothing_after_the_lease_has_ended(policy: Policy, time: Time) -> None:
 def test_a_master_that_was_not_asked_before_is_sent_it_and_released(policy: Policy, time: Time) -> None:
     lease = held(time, sent=0b00111)
     assert extend(policy, lease, votes(OK, OK, OK, FAULT, FAULT)) == (ExtendOutcome.EXTENDED, [0b11000])
-    assert lease.sent == EVERYONE
+    assert lease.sent == ALL_MASTERS
 
 
 def test_the_unheard_are_sent_it_now_and_then(policy: Policy, time: Time) -> None:
@@ -174,7 +174,7 @@ def test_what_is_released_in_between_is_taken_back(
 # --- many ---------------------------------------------------------------------------------------------
 
 
-def tally(*granted: int, sent: int = EVERYONE, **odd: Votes) -> BatchVotes:
+def tally(*granted: int, sent: int = ALL_MASTERS, **odd: Votes) -> BatchVotes:
     return BatchVotes(list(granted), [sent] * len(granted), {int(at[1:]): one for at, one in odd.items()})
 
 
@@ -191,7 +191,7 @@ def test_renewal_waits_for_all_and_fills_up_what_is_missing_anywhere(policy: Pol
     answer = tally(5, 4, 2, _2=votes(OK, OK, NO, NO, FAULT))
     outcomes, masks, first = extend_many(policy, leases, answer, thorough=True)
     assert outcomes == [ExtendOutcome.EXTENDED, ExtendOutcome.EXTENDED, ExtendOutcome.INCONCLUSIVE]
-    assert masks == [EVERYONE]
+    assert masks == [ALL_MASTERS]
     assert first.wait is Wait.ALL
     assert first.timeout <= (leases[0].ttl - 4.0) / 2
 
@@ -211,8 +211,8 @@ def test_votes_show_exactly_which_masters_lack_it(policy: Policy, time: Time) ->
 def test_many_now_and_then(policy: Policy, time: Time) -> None:
     leases = [held(time), held(time, extensions=RECHECK_EVERY - 1)]
     _, masks, first = extend_many(policy, leases, tally(3, 3), thorough=False)
-    assert (masks, first.wait) == ([EVERYONE], Wait.CERTAIN)
-    assert leases[0].sent == EVERYONE
+    assert (masks, first.wait) == ([ALL_MASTERS], Wait.CERTAIN)
+    assert leases[0].sent == ALL_MASTERS
 
 
 def test_batches_release_too(policy: Policy, time: Time) -> None:
@@ -340,8 +340,8 @@ def test_a_lease_that_is_released_while_it_is_put_is_released_there(policy: Poli
 def test_a_batch_puts_what_each_lease_lacks(policy: Policy, time: Time) -> None:
     changed(policy)
     leases = [held(time, sent=0b00111), held(time, sent=0b01111)]
-    tally = BatchVotes([5, 5], [EVERYONE] * 2, {})
+    tally = BatchVotes([5, 5], [ALL_MASTERS] * 2, {})
     outcomes, effects = run(batches.extend(policy, leases, [TTL] * 2), None, tally)
     assert outcomes == [ExtendOutcome.EXTENDED] * 2
     assert lists_put(effects) == [0b11000, 0b11000]
-    assert effects[1].requests.masters == EVERYONE
+    assert effects[1].requests.masters == ALL_MASTERS

@@ -39,7 +39,7 @@ from redlock_fast.masters.client_state import ClientState
 
 DRIFT = 0.01
 START = 1000.0
-YES, NO, NOBODY = "yes", "no", "nobody"
+YES, NO, SILENCE = "yes", "no", "silence"
 
 
 class FakeLock:
@@ -305,7 +305,7 @@ class Run:
             assert self.now - self.last.get(renewed, 0.0) >= FIRST_PAUSE * 0.999, "without a pause"
             assert ttl <= renewed.ttl
             self.last[renewed] = self.now
-            answer = self.draw(st.sampled_from([YES, NOBODY, "released"]))
+            answer = self.draw(st.sampled_from([YES, SILENCE, "released"]))
             if answer == YES:
                 extend(renewed, ttl, self.now)
             if answer == "released":
@@ -316,7 +316,7 @@ class Run:
     def check(self) -> None:
         assert len(self.schedule) == len(self.live)
         for renewed in self.live:
-            assert self.schedule.next() <= renewed.lease.deadline, "nobody would notice its end"
+            assert self.schedule.next() <= renewed.lease.deadline, "a request notices its end"
 
 
 @settings(deadline=None)
@@ -351,7 +351,7 @@ class Still(Renewal):
 
     def __init__(self) -> None:
         self.now = START
-        self.told: list[tuple[Any, str]] = []
+        self.reported: list[tuple[Any, str]] = []
         client_state = ClientState(lambda: None)
         masters = SimpleNamespace(
             engine=SimpleNamespace(connection_state=lambda master: SimpleNamespace(round_trip=0.002))
@@ -364,7 +364,7 @@ class Still(Renewal):
         pass
 
     def notify_lost(self, lock: Any, reason: str) -> None:
-        self.told.append((lock, reason))
+        self.reported.append((lock, reason))
 
     def hold(self, ttl: float = 10.0) -> FakeLock:
         lock = FakeLock(self.now, ttl)
@@ -403,15 +403,15 @@ def test_one_exchange_for_all_whatever_their_ttl(renewal: Still) -> None:
     renewal.now += 3.4
     procedure, effect = renewal.asking()
     assert effect.requests.args[2] == [b"9000", b"10000", b"10000"]  # type: ignore[union-attr]
-    answer(procedure, YES, NOBODY, NO)
-    assert renewal.told == [(locks[2], GONE)]
+    answer(procedure, YES, SILENCE, NO)
+    assert renewal.reported == [(locks[2], GONE)]
     assert [lock.lease.extensions for lock in locks if lock.lease] == [1, 0, 0]
     counts = renewal.counts
     assert (counts.extended, counts.renewed, counts.inconclusive, counts.lost) == (1, 1, 1, 1)
 
 
 def test_a_release_while_an_extension_is_under_way_is_no_loss(renewal: Still) -> None:
-    for released in (YES, NO, NOBODY):
+    for released in (YES, NO, SILENCE):
         lock = renewal.hold()
         renewal.now += 3.4
         procedure, _ = renewal.asking()
@@ -420,7 +420,7 @@ def test_a_release_while_an_extension_is_under_way_is_no_loss(renewal: Still) ->
         answer(procedure, released)
         renewal.now += 60
         assert renewal.collect_due() == []
-    assert renewal.told == []
+    assert renewal.reported == []
     assert len(renewal.schedule) == 0
 
 
@@ -431,7 +431,7 @@ def test_what_a_release_finds_is_reported_once(renewal: Still) -> None:
     lock._auto_extension.stop()
     for _ in range(2):
         lock._auto_extension.on_lease_lost(lock, lock.lease, released=True)
-    assert renewal.told == [(lock, GONE)]
+    assert renewal.reported == [(lock, GONE)]
     assert lock.lease.lost
 
 
@@ -441,7 +441,7 @@ def test_what_is_released_at_exit_is_no_loss(renewal: Still) -> None:
     procedure, _ = renewal.asking()
     renewal.client_state.ending = True
     answer(procedure, NO)
-    assert renewal.told == []
+    assert renewal.reported == []
     assert lock.lease
 
 
@@ -455,11 +455,11 @@ def test_a_loss_is_of_one_hold(renewal: Still) -> None:
     lock._auto_extension.stop()
     lock._auto_extension.begin(lock, lock.lease)
     lock._auto_extension.on_lease_lost(lock, first, released=True)
-    assert renewal.told == []
+    assert renewal.reported == []
     renewal.now += 20
     renewal.collect_due()
     renewal.collect_due()
-    assert renewal.told == [(lock, LATE)]
+    assert renewal.reported == [(lock, LATE)]
 
 
 def test_a_longer_extension_that_overlaps_a_renewal_counts(renewal: Still) -> None:
@@ -488,7 +488,7 @@ def test_lost_stays_lost(renewal: Still) -> None:
     lock._auto_extension.on_lease_lost(lock, lock.lease)  # as another thread's extension found out
     answer(procedure, YES)
     assert lock.lease.deadline <= renewal.now
-    assert [reason for _, reason in renewal.told] == [GONE]
+    assert [reason for _, reason in renewal.reported] == [GONE]
 
 
 def test_an_exchange_that_breaks_is_tried_again(renewal: Still) -> None:

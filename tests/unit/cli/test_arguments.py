@@ -110,7 +110,7 @@ def test_say_does_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stderr", closed)
-    output.print_error("nobody hears it")
+    output.print_error("closed")
 
 
 def test_a_pattern_of_one_name() -> None:
@@ -231,13 +231,13 @@ def test_help_has_units_defaults_an_example_and_exit_codes(
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit, match="0"):
         cli.main([command, "--help"])
-    said = capsys.readouterr().out
-    assert f"  redlock-fast {command} " in said.split("example")[1]
-    assert max(map(len, said.splitlines())) <= 80
-    assert "\n  64        wrong usage" in said.split("exit codes:")[1]
+    printed = capsys.readouterr().out
+    assert f"  redlock-fast {command} " in printed.split("example")[1]
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "\n  64        wrong usage" in printed.split("exit codes:")[1]
     for option in ("--ttl", "--timeout", "--seconds", "--grace"):
-        assert option not in said or f"{option} SECONDS" in said
-    assert said.count("(default:") >= 2
+        assert option not in printed or f"{option} SECONDS" in printed
+    assert printed.count("(default:") >= 2
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,10 +260,10 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match=str(exit_codes.USAGE)):
         cli.main(arguments)
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert f"usage: redlock-fast {arguments[0]} " in said.err
-    assert "secret" not in said.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert f"usage: redlock-fast {arguments[0]} " in printed.err
+    assert "secret" not in printed.err
 
 
 def test_a_bug_is_no_conflict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,11 +80,11 @@ def expressions(node: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize("queries", [list(expressions(DASHBOARD)), [DOCUMENT]], ids=["dashboard", "document"])
 def test_names_in_queries_are_those_of_the_collector(queries: list[str]) -> None:
-    told = {f"redlock_fast_{one.name}{end}" for one in METRICS for end in SUFFIXES[one.kind]}
-    told |= {f"redlock_fast_{one.name}" for one in METRICS} if queries == [DOCUMENT] else set()
+    exported = {f"redlock_fast_{one.name}{end}" for one in METRICS for end in SUFFIXES[one.kind]}
+    exported |= {f"redlock_fast_{one.name}" for one in METRICS} if queries == [DOCUMENT] else set()
     used = {name for query in queries for name in re.findall(r"\bredlock_fast_\w+", query)}
     assert used
-    assert used <= told
+    assert used <= exported
 
 
 def test_every_metric_is_on_the_dashboard() -> None:

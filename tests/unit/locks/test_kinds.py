@@ -67,7 +67,7 @@ def test_a_writer_keeps_its_place_and_changes_what_it_holds_by() -> None:
     assert first.args[4] == second.args[4] == TOKEN, "the place"
     assert first.args[3] != second.args[3]
     assert made.for_attempt().acquire_request(TOKEN, TTL, ALL).args == first.args, (
-        "each acquisition begins anew"
+        "each acquisition starts afresh"
     )
     watch = writer.watch_request(ALL)
     assert watch

@@ -84,7 +84,7 @@ def test_it_waits_for_what_most_masters_refused() -> None:
     first.observe(votes(-2, -3, -3), MasterLists(3))
     assert first.watch_request(0b111).args == (b"c",)
     first.observe(votes(1, FAULT, NO_REPLY), MasterLists(3))
-    assert first.watch_request(0b111).args == (b"c",), "nothing new was said"
+    assert first.watch_request(0b111).args == (b"c",), "no new reply came"
     first.observe(votes(-2, FAULT, -2), MasterLists(3))
     assert first.watch_request(0b111).args == (b"b",)
     assert second.watch_request(0b111).args == (b"a",), "each acquisition learns for itself"

@@ -19,7 +19,7 @@ from redlock_fast.locks.rlock import MAX_DEPTH, RLock
 TTL = 10.0
 
 
-class Played:
+class ScriptedLock:
     """A lock of which the test says how long it lasts, and what comes of its calls."""
 
     def __init__(self, world: World, ttl: float) -> None:
@@ -29,8 +29,8 @@ class Played:
         self.left = 0.0
         self.token, self.fencing_token, self.validity = b"t", 7, ttl
 
-    def _say(self, what: str) -> None:
-        self.world.said.append(what)
+    def _record(self, what: str) -> None:
+        self.world.calls.append(what)
         error = self.world.errors.pop(what, None)
         if error is not None:
             raise error
@@ -40,26 +40,26 @@ class Played:
         return self.left or None
 
     def acquire(self, blocking: bool, timeout: float) -> bool:
-        self._say("acquire")
+        self._record("acquire")
         self.left = self.ttl if self.world.free else 0.0
         return self.world.free
 
-    def __enter__(self) -> Played:
-        self._say("enter")
+    def __enter__(self) -> ScriptedLock:
+        self._record("enter")
         self.left = self.ttl
         return self
 
     def __exit__(self, *_: object) -> None:
         self.left = 0.0
-        self._say("exit")
+        self._record("exit")
 
     def release(self) -> bool:
-        self._say("release")
+        self._record("release")
         alive, self.left = self.locked(), 0.0
         return alive
 
     def extend(self, ttl: float, *, confirm: bool = False) -> float:
-        self._say(f"extend {ttl:g}")
+        self._record(f"extend {ttl:g}")
         self.left = ttl
         return ttl
 
@@ -83,14 +83,14 @@ class World:
 
     def __init__(self) -> None:
         self.free = True
-        self.said: list[str] = []
+        self.calls: list[str] = []
         self.errors: dict[str, BaseException] = {}
-        self.made: list[weakref.ref[Played]] = []
+        self.made: list[weakref.ref[ScriptedLock]] = []
         client_state = SimpleNamespace(mutex=threading.RLock(), generation=0)
         self.core: Any = SimpleNamespace(client_state=client_state, drift_factor=0.0, check_ttl=float)
 
-    def make(self, resource: str, ttl: float | None = None, **options: Any) -> Played:
-        made = Played(self, TTL if ttl is None else ttl)
+    def make(self, resource: str, ttl: float | None = None, **options: Any) -> ScriptedLock:
+        made = ScriptedLock(self, TTL if ttl is None else ttl)
         self.made.append(weakref.ref(made))
         return made
 
@@ -99,7 +99,7 @@ class World:
         return RLock(self.core, self.make, "r", None, min_validity, options, ThreadOwner())
 
     @property
-    def last(self) -> Played:
+    def last(self) -> ScriptedLock:
         found = self.made[-1]()
         assert found is not None
         return found
@@ -123,7 +123,7 @@ def test_only_the_first_acquire_and_the_last_release_reach_the_lock(world: World
         assert lock.depth == 4
         assert lock.release() is True
     assert lock.release() is True
-    assert world.said == ["acquire", "release"]
+    assert world.calls == ["acquire", "release"]
     assert lock.depth == 0
     assert not lock.locked()
 
@@ -131,7 +131,7 @@ def test_only_the_first_acquire_and_the_last_release_reach_the_lock(world: World
 def test_with_reaches_the_lock_as_with(world: World) -> None:
     with world.rlock() as lock, lock:
         pass
-    assert world.said == ["enter", "exit"]
+    assert world.calls == ["enter", "exit"]
 
 
 def test_all_levels_have_one_token(world: World) -> None:
@@ -191,7 +191,7 @@ def test_a_thread_that_ends_leaves_nothing_to_the_next_one(world: World) -> None
 def test_an_unreferenced_lock_keeps_nothing(world: World) -> None:
     lock = world.rlock()
     lock.acquire()
-    lock.owned_by("somebody").acquire()
+    lock.owned_by("another owner").acquire()
     del lock
     assert not any(made() for made in world.made)
 
@@ -206,7 +206,7 @@ def test_a_name_owns_in_any_thread(world: World) -> None:
     assert job.depth == 2
     assert elsewhere(lambda: lock.owned_by("job 7").release())
     assert job.release()
-    assert world.said == ["acquire", "release"]
+    assert world.calls == ["acquire", "release"]
     assert not lock._names, "names are kept only while they own"
     with pytest.raises(TypeError):
         lock.owned_by([])
@@ -246,9 +246,9 @@ def test_a_lost_lock_is_not_entered_again(world: World) -> None:
         with pytest.raises(LockLost):
             enter()
     assert lock.depth == 1
-    assert world.said == ["acquire"], "no I/O under an outer level that believes in the lock"
+    assert world.calls == ["acquire"], "no I/O under an outer level that believes in the lock"
     assert lock.release() is False
-    assert lock.acquire(), "anew, now that no outer level is left"
+    assert lock.acquire(), "again, now that no outer level is left"
 
 
 def test_a_level_that_ends_after_the_lease_says_so(world: World) -> None:
@@ -270,12 +270,12 @@ def test_a_longer_ttl_extends_and_leaving_never_shortens(world: World) -> None:
     lock = world.rlock()
     lock.acquire()
     lock.acquire(ttl=30.0)
-    assert world.said == ["acquire", "extend 30"]
+    assert world.calls == ["acquire", "extend 30"]
     lock.acquire(ttl=20.0)
     lock.release()
     lock.release()
     assert lock.remaining() == 30.0
-    assert world.said == ["acquire", "extend 30"], "what lasts longer than asked for is left as it is"
+    assert world.calls == ["acquire", "extend 30"], "what lasts longer than asked for is left as it is"
     lock.release()
     lock.acquire(ttl=5.0)
     assert lock.remaining() == 5.0
@@ -286,10 +286,10 @@ def test_min_validity_extends(world: World) -> None:
     lock.acquire()
     world.last.left = 4.0
     with lock:
-        assert world.said == ["acquire"]
+        assert world.calls == ["acquire"]
     world.last.left = 3.9
     with lock:
-        assert world.said == ["acquire", "extend 10"]
+        assert world.calls == ["acquire", "extend 10"]
         assert lock.extend(11.0) == 11.0
     with pytest.raises(ConfigError, match="min_validity"):
         world.rlock(min_validity=10.0)
@@ -321,7 +321,7 @@ def test_there_is_a_bottom(world: World) -> None:
         lock.acquire()
     for _ in range(MAX_DEPTH):
         assert lock.release()
-    assert world.said == ["acquire", "release"]
+    assert world.calls == ["acquire", "release"]
 
 
 @pytest.mark.parametrize("what", ["acquire", "enter", "exit", "release"])
@@ -352,26 +352,26 @@ def test_an_interrupt_between_the_grant_and_its_note(world: World, monkeypatch: 
 
     monkeypatch.setattr(lock, "_keep", interrupt)
     for enter in (lock.acquire, lock.__enter__):
-        world.said.clear()
+        world.calls.clear()
         with pytest.raises(KeyboardInterrupt):
             enter()
-        assert world.said[-1] == "release"
+        assert world.calls[-1] == "release"
         assert lock.depth == 0
 
 
 def test_on_lost_gets_the_reentrant_lock(engine_name: str) -> None:
-    told: list[tuple[Any, str]] = []
+    losses: list[tuple[Any, str]] = []
     with FastRedlock(["redis://127.0.0.1:1"], engine=engine_name) as client:
-        lock = client.rlock("r", auto_extend=True, on_lost=lambda *loss: told.append(loss))
+        lock = client.rlock("r", auto_extend=True, on_lost=lambda *loss: losses.append(loss))
         lock._options["on_lost"]("the lock within", "why")
         lock.owned_by("me")._options["on_lost"]("the lock within", "why")
-        assert told == [(lock, "why")] * 2
+        assert losses == [(lock, "why")] * 2
         tell = lock._options["on_lost"]
         del lock
-        told.clear()
+        losses.clear()
         gc.collect()
         tell("the lock within", "why")
-        assert told == [("the lock within", "why")]
+        assert losses == [("the lock within", "why")]
 
 
 def test_bad_settings_show_at_once(engine_name: str) -> None:

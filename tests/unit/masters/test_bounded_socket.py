@@ -188,7 +188,7 @@ def test_time_is_for_the_whole_answer(said: Said) -> None:
     with pytest.raises(TimeoutError):
         sock.recv(4096)
     with pytest.raises(TimeoutError):
-        sock.recv(4096)  # nor does it begin anew with what comes then
+        sock.recv(4096)  # nor does it start again with what comes then
 
 
 def test_the_end_of_the_stream(said: Said) -> None:

@@ -284,8 +284,8 @@ def test_what_a_client_remembers_is_not_written_back() -> None:
     """A client slept at the old list; its connection to master 0 was cut when the joint phase began."""
     old = ListCheck((0b111,), TTL)
     views = found(changed(PHASE_1, 2), None, changed(PHASE_1, 2), masters=(0, 1, 2))
-    asleep = [views[0]._replace(attached=False), *views[1:]]
-    assert old.judge(asleep).write is None
+    disconnected = [views[0]._replace(attached=False), *views[1:]]
+    assert old.judge(disconnected).write is None
 
 
 def test_masters_of_no_list_do_not_count() -> None:

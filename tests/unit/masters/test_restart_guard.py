@@ -27,12 +27,12 @@ def silence(
     replid: str = "history",
     uptime: float = 0.0,
     away: float = 0.0,
-    **told: Any,
+    **options: Any,
 ) -> float:
     """``before``: the process of the last contact; its data's history was "history"."""
     known = None if before is None else Identity(before, "history", "master")
-    who = Identity(now, replid, "master")
-    return Guard(mode, MAX_TTL).quarantine(known, who, uptime=uptime, away=away, **told)
+    identity = Identity(now, replid, "master")
+    return Guard(mode, MAX_TTL).quarantine(known, identity, uptime=uptime, away=away, **options)
 
 
 @pytest.mark.parametrize("mode", JUDGING)
@@ -99,13 +99,13 @@ def test_a_guard_is_never_shorter_than_what_a_lease_may_have_left(uptime: float,
 
 
 def test_the_mark() -> None:
-    who = Identity("run", "history", "master")
-    assert Guard("marker", 1.5).marker(who) == RestartMarker("run", 1500)
-    assert Guard("marker", 1.5).marker(who, max_lag=10.0) == RestartMarker("run", 1500)
-    assert Guard("marker", 1.5).marker(who, promoted=True, max_lag=10.0) == RestartMarker(
+    identity = Identity("run", "history", "master")
+    assert Guard("marker", 1.5).marker(identity) == RestartMarker("run", 1500)
+    assert Guard("marker", 1.5).marker(identity, max_lag=10.0) == RestartMarker("run", 1500)
+    assert Guard("marker", 1.5).marker(identity, promoted=True, max_lag=10.0) == RestartMarker(
         "run/history", 11_500
     )
-    assert Guard("auto", 1.5).marker(who) is None
+    assert Guard("auto", 1.5).marker(identity) is None
     assert RestartMarker("run", 1500).words == (b"run", b"1500")
     assert RestartMarker("run", 1500).trusted == b"run 0"
 

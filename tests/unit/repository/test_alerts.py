@@ -49,13 +49,13 @@ def test_the_operator_has_the_same_alerts() -> None:
 
 
 def test_they_are_about_metrics_that_exist() -> None:
-    told = {f"redlock_fast_{one.name}{end}": one for one in METRICS for end in SUFFIXES[one.kind]}
+    exported = {f"redlock_fast_{one.name}{end}": one for one in METRICS for end in SUFFIXES[one.kind]}
     for alert in ALERTS:
         used = re.findall(r"\b(redlock_fast_\w+)(?:\{([^}]*)\})?", alert["expr"])
         assert used
         for name, selector in used:
             labels = set(re.findall(r"(\w+)[!=]", selector))
-            assert labels <= {"client", "group", *told[name].labels}, alert["alert"]
+            assert labels <= {"client", "group", *exported[name].labels}, alert["alert"]
 
 
 def anchors(text: str) -> set[str]:

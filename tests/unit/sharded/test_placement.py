@@ -261,8 +261,8 @@ def test_locks_of_another_client() -> None:
     client = named("a", "b")
     mine = client.lock("x")
     for method in (client.release_many, client.extend_many):
-        for stranger in (named("a").lock("x"), None, "x"):
-            refused(lambda method=method, lock=stranger: method([mine, lock]), "no lock of this client")
+        for foreign in (named("a").lock("x"), None, "x"):
+            refused(lambda method=method, lock=foreign: method([mine, lock]), "no lock of this client")
         refused(lambda method=method: method([mine, client.lock("y"), mine]), "locks", "twice")
         refused(lambda method=method: method(mine), "locks", "list")
     refused(lambda: client.extend_many([mine], ttl=-1), "ttl")

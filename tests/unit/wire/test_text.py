@@ -15,7 +15,7 @@ from redlock_fast.wire.text import MAX_NAME, MAX_SAID, clean, quoted, redacted, 
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("raw", "shown"),
     [
         ("ERR größe", "ERR größe"),
         (b"\x1b]0;x\x07\n", r"\x1b]0;x\x07\n"),
@@ -25,13 +25,13 @@ from redlock_fast.wire.text import MAX_NAME, MAX_SAID, clean, quoted, redacted, 
         ("x" * MAX_SAID, "x" * MAX_SAID),
     ],
 )
-def test_clean(said: str | bytes, shown: str) -> None:
-    assert clean(said) == shown
+def test_clean(raw: str | bytes, shown: str) -> None:
+    assert clean(raw) == shown
 
 
-@given(said=st.text() | st.binary(max_size=1000), limit=st.integers(10, 300))
-def test_clean_text_is_printable_and_short(said: str | bytes, limit: int) -> None:
-    shown = clean(said, limit)
+@given(raw=st.text() | st.binary(max_size=1000), limit=st.integers(10, 300))
+def test_clean_text_is_printable_and_short(raw: str | bytes, limit: int) -> None:
+    shown = clean(raw, limit)
     assert shown.isprintable()
     assert len(shown) <= limit
 
@@ -82,13 +82,13 @@ URLS = [
 @pytest.mark.parametrize("awkward", AWKWARD)
 @pytest.mark.parametrize("url", URLS)
 def test_no_part_of_a_password_is_shown(url: str, awkward: str) -> None:
-    said = url.format(SECRET + awkward + SECRET)
-    shown = [redacted(said)]
+    raw = url.format(SECRET + awkward + SECRET)
+    shown = [redacted(raw)]
     try:
-        shown.append(target(said).name)
+        shown.append(target(raw).name)
     except ConfigError as error:
         shown.append(str(error))
-    shown += map(redacted, _split(said))
+    shown += map(redacted, _split(raw))
     assert SECRET not in repr(shown)
 
 
@@ -119,7 +119,7 @@ def test_what_is_shown_of_an_address(url: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("raw", "shown"),
     [
         ("no redis://me:se@cret@host:1/0, but", "no redis://***@host:1/0, but"),
         ("no redis://me:se/c,re t@host:1/0, but", "no redis://***@host:1/0, but"),
@@ -128,8 +128,8 @@ def test_what_is_shown_of_an_address(url: str, shown: str) -> None:
         ("redis://host/0 is at home", "redis://host/0 is at home"),
     ],
 )
-def test_logins_in_a_text(said: str, shown: str) -> None:
-    assert without_logins(said) == shown
+def test_logins_in_a_text(raw: str, shown: str) -> None:
+    assert without_logins(raw) == shown
 
 
 def test_no_repr_has_a_password() -> None:
