@@ -121,7 +121,8 @@ def counted(printed: str) -> Record:
     last = re.findall(r"^.*\d+ \w+.* in [\d.]+s.*$", printed, re.M)
     found = re.findall(r"(\d+) (\w+)", last[-1]) if last else []
     counts = {name.rstrip("s"): int(number) for number, name in found}
-    failures = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", printed, re.M)
+    # The name of a parameter may have spaces, and " - " before the message.
+    failures = re.findall(r"^(?:FAILED|ERROR) ([^\s\[]+(?:\[.*?\](?= - |$))?)", printed, re.M)
     return {
         "passed": counts.get("passed", 0),
         "skipped": counts.get("skipped", 0),
