@@ -119,7 +119,8 @@ def test_versions_of_servers(printed: str, version: str) -> None:
 
 def test_outcomes_are_counted() -> None:
     printed = (
-        "FAILED tests/a.py::b[x - y] - assert [z] - 1\nERROR tests/a.py::c\n1 failed, 20 passed, 3 skipped, 2 errors in 9.20s"
+        "FAILED tests/a.py::b[x - y] - assert [z] - 1\nERROR tests/a.py::c\n"
+        "1 failed, 20 passed, 3 skipped, 2 errors in 9.20s"
     )
     assert run.counted(printed) == {
         "passed": 20, "skipped": 3, "failed": 3, "failures": ["tests/a.py::b[x - y]", "tests/a.py::c"]
