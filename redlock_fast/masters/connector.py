@@ -98,8 +98,6 @@ class Connector:
         self._marks = Marks(settings.key_prefix)
         # The engine must not keep the connector alive: its callback has only the queue.
         self.engine: Engine = settings.engine_class(len(states), functools.partial(self._wake.put, None))
-        # The thread has only a weak reference: wake it when the client was dropped without close().
-        weakref.finalize(self, self._wake.put, None).atexit = False
 
     def copy_after_fork(self) -> Connector:
         """The connector of a child of fork. Closes the child's copies of this connector's sockets.
@@ -131,9 +129,12 @@ class Connector:
         with self.mutex:
             # is_alive: a signal handler that raised may have interrupted start() before the thread began.
             if (self._thread is None or not self._thread.is_alive()) and not self.ended():
+                wake = self._wake
                 self._thread = threading.Thread(
                     target=_connector,
-                    args=(weakref.ref(self), self._wake),
+                    # The callback wakes the thread when the client was dropped without close(). Python 3.15
+                    # clears a reference without a callback only after the engine has closed its sockets.
+                    args=(weakref.ref(self, lambda _: wake.put(None)), wake),
                     name="redlock-fast-connector",
                     daemon=True,
                 )

@@ -39,14 +39,17 @@ class ThreadRenewal(Renewal):
         self._notifying = False
         # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-        weakref.finalize(self, self._wake.put, None).atexit = False  # ends the thread of a collected client
 
     def wake_soon(self) -> None:
         # A signal handler that raises may interrupt start() before or after the thread has begun. So this
         # checks whether the thread is alive, and each thread checks whether another thread has replaced it.
         if self._thread is None or not self._thread.is_alive():
+            wake = self._wake
+            # The callback ends the thread of a collected client. Python 3.15 clears a reference without a
+            # callback only after the engine has closed its sockets.
+            renewal = weakref.ref(self, lambda _: wake.put(None))
             self._thread = threading.Thread(
-                target=_renew, args=(weakref.ref(self), self._wake), name="redlock-fast-renewal", daemon=True
+                target=_renew, args=(renewal, wake), name="redlock-fast-renewal", daemon=True
             )
             self._used, self._until = self.policy.clock(), math.inf
             self._thread.start()
