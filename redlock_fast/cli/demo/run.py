@@ -69,7 +69,7 @@ def _together(masters: embedded.Masters, options: argparse.Namespace, counter: P
             elapsed = time.monotonic() - start
             if expendable and cycles_before_kill is None and elapsed >= options.seconds / 2:
                 masters[-1].kill()
-                cycles_before_kill = int(counter.read_text())  # before the workers report
+                cycles_before_kill = _read(counter)  # before the workers report
             bar.show(elapsed, f"{pool.cycles:,} locks, {_alive(masters)} of {len(masters)} masters")
     bar.end()
     tally = {name: sum(result[name] for result in pool.results) for name in TALLY}
@@ -77,8 +77,15 @@ def _together(masters: embedded.Masters, options: argparse.Namespace, counter: P
         "alive": _alive(masters),
         "cycles_after_kill": None if cycles_before_kill is None else tally["cycles"] - cycles_before_kill,
         "locks_per_second": round(tally["cycles"] / options.seconds, 1),
-        "counter": int(counter.read_text()),
+        "counter": _read(counter),
     }
+
+
+def _read(counter: Path) -> int:
+    """The number in the file. A worker may be writing it: then two readings differ."""
+    while (text := counter.read_text()) != counter.read_text():
+        pass
+    return int(text)
 
 
 def _alive(masters: embedded.Masters) -> int:

@@ -63,6 +63,18 @@ def processes(mark: str) -> list[str]:
     return [line for line in command_lines() if mark in line]
 
 
+def test_the_counter_is_read_while_a_worker_writes_it() -> None:
+    """Of 999 and 1000, a reading between the bytes may find 9990."""
+
+    class Counter:
+        readings = iter(["9990", "1000", "1000", "1000"])
+
+        def read_text(self) -> str:
+            return next(self.readings)
+
+    assert _demo._read(Counter()) == 1000  # type: ignore[arg-type]
+
+
 # -- as users run it ---------------------------------------------------------------------------
 
 
