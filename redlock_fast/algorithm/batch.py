@@ -152,7 +152,7 @@ def extend(
             longest = min(longest, (min(lease.deadline for lease in asking) - start) / 2)
         wait = Wait.ALL if all_replied else policy.certain
         answers = yield Exchange(requests, lists.need, longest, wait, stall)
-        trusted = policy.voters.trust(fresh, masters)
+        trusted = policy.voters.trust(lists, fresh, masters)
         for number, (granted, votes) in zip(asked, _each(lists, asking, requests, answers), strict=True):
             granted = granted and trusted
             outcomes[number] = extended(policy, lists, leases[number], ttls[number], start, granted, votes)

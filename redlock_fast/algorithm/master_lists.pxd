@@ -11,6 +11,7 @@ cdef class MasterLists:
     cdef readonly int least
     cdef readonly unsigned long long partly
     cdef readonly double settled_at
+    cdef public unsigned long long unlisted
     cdef int _need
     cdef object _quorums
 

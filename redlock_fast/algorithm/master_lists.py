@@ -17,7 +17,7 @@ NAMES = ("masters", "joint_with")
 
 
 class MasterLists:
-    """One list of masters, or two. Immutable: a change of the masters replaces it.
+    """One list of masters, or two. A change of the masters replaces it.
 
     ``masters``: how many masters the engine has. ``lists``: for each list the bit mask of its masters and the
     size of its quorum. ``all``: the mask of the masters of any list. ``need``: what an engine takes, a number
@@ -27,6 +27,9 @@ class MasterLists:
     After a change, leases that were granted by former lists go on. ``settled_at``: when the last of them has
     ended or was extended by the present lists, by the lease clock. ``partly``: the masters that are not in
     all of the former and present lists, so that such a lease may not have asked them.
+
+    Only ``unlisted`` changes: the masters whose records forbid these lists. They extend no lease. It stays
+    after a change of the lists, so an attempt that began by these lists does not count their votes.
     """
 
     __slots__ = (
@@ -40,6 +43,7 @@ class MasterLists:
         "need",
         "partly",
         "settled_at",
+        "unlisted",
     )
 
     def __init__(self, masters: int, *masks: int, partly: int = 0, settled_at: float = -math.inf) -> None:
@@ -60,6 +64,7 @@ class MasterLists:
         self.counted: int = self._need or 1
         self.partly: int = partly & self.all
         self.settled_at: float = settled_at
+        self.unlisted: int = 0
 
     def granted(self, votes: Votes) -> bool:
         """Whether a quorum of each list granted."""

@@ -5,7 +5,6 @@ from redlock_fast.algorithm.master_lists cimport MasterLists
 cdef class VotingMasters:
     cdef public MasterLists lists
     cdef public unsigned long long mask
-    cdef public unsigned long long unlisted
     cdef public bint all_push
 
     cpdef unsigned long long asked(self)

@@ -31,16 +31,14 @@ class VotingMasters:
 
     ``lists``: the masters that must agree. ``mask``: the masters that vote now. Other masters are not asked,
     and their grants do not count. ``all_push``: whether every connected master reports when a watched key
-    changes. ``unlisted``: the masters whose records forbid the lists. They extend no lease either. A master
-    under a restart guard does: it has a token only if its holder has put it there.
+    changes.
     """
 
-    __slots__ = ("all_push", "lists", "mask", "unlisted")
+    __slots__ = ("all_push", "lists", "mask")
 
     def __init__(self, masters: int, *masks: int) -> None:
         self.lists: MasterLists = MasterLists(masters, *masks)
         self.mask: int = (1 << masters) - 1
-        self.unlisted: int = 0
         self.all_push: bool = True
 
     def asked(self) -> int:
@@ -48,19 +46,23 @@ class VotingMasters:
         return self.mask & self.lists.all
 
     def extending(self, masters: int) -> int:
-        """Those of ``masters`` that may extend a lease of the lists."""
-        return masters & self.lists.all & ~self.unlisted
+        """Those of ``masters`` that may extend a lease: not those whose records forbid the lists.
 
-    def trust(self, fresh: int, masters: int) -> bool:
+        A master under a restart guard may: it has a token only if its holder has put it there.
+        """
+        return masters & self.lists.all & ~self.lists.unlisted
+
+    def trust(self, lists: MasterLists, fresh: int, masters: int) -> bool:
         """Whether an extension by ``masters`` counts. ``fresh``: those that got the token just before it.
 
         It does not if since then a fresh one was restarted, or a record forbids the lists.
         """
-        return not (fresh & ~self.mask or masters & self.unlisted)
+        return not (fresh & ~self.mask or masters & lists.unlisted)
 
-    def filter(self, values: Sequence[int]) -> tuple[int, ...]:
-        """``values`` with FAULT for each master that no longer votes. The mask changed after the request."""
-        return tuple(value if self.mask >> master & 1 else FAULT for master, value in enumerate(values))
+    def filter(self, values: Sequence[int], lists: MasterLists) -> tuple[int, ...]:
+        """``values`` with FAULT for each master that no longer votes, or that forbids ``lists``."""
+        mask = self.mask & ~lists.unlisted
+        return tuple(value if mask >> master & 1 else FAULT for master, value in enumerate(values))
 
 
 @dataclass(eq=False, repr=False)

@@ -177,7 +177,7 @@ def extend(
     requests = lease.lock_kind.extend_requests(lease.token, wire_ttl(ttl), asked)
     timeout = min(policy.node_timeout, lease.deadline - start)
     votes = weakest(lists, (yield Exchange(requests, lists.need, timeout, policy.certain)))
-    granted = lists.granted(votes) and policy.voters.trust(fresh, asked)
+    granted = lists.granted(votes) and policy.voters.trust(lists, fresh, asked)
     outcome = extended(policy, lists, lease, ttl, start, granted, votes)
     if policy.refill and outcome is ExtendOutcome.EXTENDED and lease.batchable:
         missing = lacking(lists, lease, votes)

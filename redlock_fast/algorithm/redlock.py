@@ -78,8 +78,11 @@ def validity_left(attempt: Attempt) -> float:
 
 
 def restarted(attempt: Attempt) -> int:
-    """The mask of the masters that restarted after they were asked: they may have forgotten locks."""
-    return attempt.masters & ~attempt.policy.voters.mask
+    """The mask of the masters that restarted after they were asked: they may have forgotten locks.
+
+    Also of those whose records forbid the lists of this attempt, whatever lists the client has by now.
+    """
+    return attempt.masters & (~attempt.policy.voters.mask | attempt.lists.unlisted)
 
 
 def trusted_votes(attempt: Attempt, votes: Votes) -> Votes:
@@ -87,11 +90,11 @@ def trusted_votes(attempt: Attempt, votes: Votes) -> Votes:
     mask = restarted(attempt)
     if not mask:
         return votes
-    values = attempt.policy.voters.filter(votes.values)
+    values = attempt.policy.voters.filter(votes.values, attempt.lists)
     granted = sum([value > 0 for value in values])
     refused = sum([FAULT < value <= 0 for value in values])
     faulty = sum([value == FAULT for value in values])
-    details = {**_restart_faults(mask), **votes.details}
+    details = {**_restart_faults(attempt, mask), **votes.details}
     return Votes(values, votes.sent, granted, refused, faulty, details)
 
 
@@ -120,7 +123,7 @@ def finish_attempts(
     if validity <= 0:
         why = Votes((1,) * lists.masters, 0, lists.masters, 0, 0, {})
     elif forgetful:
-        details = _restart_faults(forgetful)
+        details = _restart_faults(attempt, forgetful)
         values = tuple([FAULT if n in details else 0 for n in range(lists.masters)])
         why = Votes(values, 0, 0, 0, len(details), details)
     need = lists.counted if why is None else lists.masters + 1
@@ -130,9 +133,11 @@ def finish_attempts(
     return leases, why
 
 
-def _restart_faults(mask: int) -> dict[int, str | bytes]:
+def _restart_faults(attempt: Attempt, mask: int) -> dict[int, str | bytes]:
     """The fault of each master of ``mask``, by its number."""
-    return {n: "it restarted after it was asked" for n in range(mask.bit_length()) if mask >> n & 1}
+    texts = ("it restarted after it was asked", "its record forbids the list of this attempt")
+    unlisted = attempt.lists.unlisted
+    return {n: texts[unlisted >> n & 1] for n in range(mask.bit_length()) if mask >> n & 1}
 
 
 def start_release(lease: Lease) -> list[Request]:

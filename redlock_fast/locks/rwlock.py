@@ -165,9 +165,8 @@ def _exchange(
     request = writer.downgrade(lease.token, wire_ttl(ttl), asked, ttl)
     timeout = min(policy.node_timeout, lease.deadline - start)
     votes = (yield Exchange([request], lists.need, timeout, policy.certain))[0]
-    return extended(
-        policy, lists, lease, ttl, start, lists.granted(votes) and policy.voters.trust(fresh, asked), votes
-    ), votes
+    granted = lists.granted(votes) and policy.voters.trust(lists, fresh, asked)
+    return extended(policy, lists, lease, ttl, start, granted, votes), votes
 
 
 class ReadWriteLock(Generic[L]):

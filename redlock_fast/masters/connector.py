@@ -211,7 +211,7 @@ class Connector:
         self.records.judge()
         # Before the lists: no attempt by them asks a master that has no vote for them.
         voters.mask &= self._voting()
-        voters.unlisted |= self._unlisted()
+        lists.unlisted = self._unlisted()
         voters.lists = lists
         now = time.monotonic()
         for n, state in enumerate(self.states):
@@ -529,7 +529,7 @@ class Connector:
 
     def _update_voters(self) -> None:
         voters = self.policy.voters
-        voters.unlisted = self._unlisted()
+        voters.lists.unlisted = self._unlisted()
         voters.mask = self._voting()
         voters.all_push = all(state.server.can.push for state in self.own_states().values() if state.known)
 

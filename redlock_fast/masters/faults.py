@@ -75,6 +75,8 @@ def fault_cause(detail: str | bytes) -> str:
         return "backlog"
     if detail == "it restarted after it was asked":
         return "restart"
+    if detail == "its record forbids the list of this attempt":
+        return "another list"
     for cause in ("unexpected reply", PROTOCOL_ERROR):
         if detail.startswith(cause):
             return cause

@@ -266,13 +266,13 @@ GUARD = [
     *of(
         "redlock_fast/algorithm/policy.py",
         judges("unit/algorithm/procedures"),
-        ("unlisted-master-extends", "self.lists.all & ~self.unlisted", "self.lists.all"),
-        ("unlisted-meanwhile-extends", " or masters & self.unlisted)", ")"),
+        ("unlisted-master-extends", "self.lists.all & ~self.lists.unlisted", "self.lists.all"),
+        ("unlisted-meanwhile-extends", " or masters & lists.unlisted)", ")"),
     ),
     *of(
         "redlock_fast/masters/connector.py",
         judges("real/masters/change_stopped_client"),
-        ("unlisted-masters-are-not-noted", "voters.unlisted = self._unlisted()", "pass"),
+        ("unlisted-masters-are-not-noted", "voters.lists.unlisted = self._unlisted()", "pass"),
     ),
     *of(
         "redlock_fast/locks/rwlock.py",

@@ -7,15 +7,19 @@ without end, and a client of the new list would get it too.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 from support.clients import Blocking, both_clients
-from support.waiting import DEADLINE, eventually
+from support.proxy import Proxy
+from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock, QuorumUnavailable
+from redlock_fast.algorithm import batch, procedures
 from redlock_fast.embedded import Masters
 from redlock_fast.masters.membership import KEY, PHASE_1, PHASE_2, Record, decode, encode, members
 
@@ -67,9 +71,9 @@ def options(lease: float) -> dict[str, Any]:
     return {"check_masters": "auto", "max_ttl": lease, "ttl": lease}
 
 
-def of_old_list(masters: Masters, client: MakeClient, lease: float) -> Any:
+def of_old_list(urls: list[str], client: MakeClient, lease: float) -> Any:
     """A client of the old list, which is in force."""
-    made = client([masters.urls[n] for n in OLD], **options(lease))
+    made = client(urls, **options(lease))
     assert made.connect()
     eventually(lambda: all(master.listed for master in made.health()), "its list is in force")
     return made
@@ -80,7 +84,7 @@ def test_a_lease_of_a_forbidden_list_is_not_renewed(
     masters: Masters, client: MakeClient, raw: Raw, kind: str
 ) -> None:
     nodes = raw(masters)
-    lock = lock_of(kind, of_old_list(masters, client, SHORT), auto_extend=True)
+    lock = lock_of(kind, of_old_list(masters.urls[:3], client, SHORT), auto_extend=True)
     assert lock.acquire()
     records = phase_1(masters, nodes)
     write(nodes, records)
@@ -99,7 +103,7 @@ def test_a_master_that_forbids_the_list_does_not_count(
 ) -> None:
     """One master is down, one forbids the list, and one has not got the phase: no quorum extends."""
     nodes = raw(masters)
-    late = of_old_list(masters, client, LONG)
+    late = of_old_list(masters.urls[:3], client, LONG)
     kind, extend = EXTENSIONS[extension]
     lock = lock_of(kind, late)
     assert lock.acquire()
@@ -110,3 +114,60 @@ def test_a_master_that_forbids_the_list_does_not_count(
     eventually(lambda: late.health()[1].listed is False, "one master forbids its list")
     with pytest.raises(QuorumUnavailable, match="it expects clients that are joint"):
         extend(late, lock)
+
+
+ATTEMPTS: dict[str, Callable[[Any], Any]] = {
+    "acquire": lambda client: client.acquire("r", blocking=False),
+    "acquire_many": lambda client: client.acquire_many(["r"])[0],
+}
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+def test_an_attempt_by_a_forbidden_list_does_not_count_after_reconfigure(
+    masters: Masters, client: MakeClient, raw: Raw, monkeypatch: pytest.MonkeyPatch, attempt: str
+) -> None:
+    """It began before the client read the records. The masters answer it when they allow the next list."""
+    nodes, begun, go_on = raw(masters), threading.Event(), threading.Event()
+    with contextlib.ExitStack() as stack:
+        proxies = [stack.enter_context(Proxy(masters[n].port)) for n in OLD]
+        urls = [proxy.url for proxy in proxies]
+        late = of_old_list(urls, client, LONG)
+        records = phase_1(masters, nodes)
+        for proxy in proxies:
+            proxy.refusing = True
+            proxy.cut()
+        for terms in {}, TO_NEW, AT_PHASE_2:
+            write(nodes, records, **terms)
+        second = client([masters.urls[n] for n in NEW], **options(LONG)).lock("r")
+        assert second.acquire(timeout=DEADLINE)
+
+        def held_up(make: Callable[..., Any]) -> Callable[..., Any]:
+            """``make``, and its thread is not scheduled for a while."""
+
+            def made(policy: Any, *arguments: Any) -> Any:
+                result = make(policy, *arguments)
+                if policy is late.policy and not begun.is_set():
+                    begun.set()
+                    assert go_on.wait(DEADLINE)
+                return result
+
+            return made
+
+        monkeypatch.setattr(procedures, "start_attempt", held_up(procedures.start_attempt))
+        monkeypatch.setattr(batch, "start_attempts", held_up(batch.start_attempts))
+        first = start(lambda: ATTEMPTS[attempt](late))
+        assert begun.wait(DEADLINE)
+        for proxy in proxies:
+            proxy.refusing = False
+        connector = late.masters.connector
+        eventually(lambda: all(state.attached for state in connector.states), "it is connected again")
+        masters[0].pause()
+        masters[1].pause()
+        go_on.set()
+        eventually(lambda: connector.engine.connection_state(0).pending, "the masters are asked")
+        late.reconfigure([urls[2], *masters.urls[3:]], joint_with=urls, timeout=DEADLINE)
+        masters[0].resume()
+        masters[1].resume()
+        with contextlib.suppress(QuorumUnavailable):
+            assert first.result(DEADLINE) is None, "two holders"
+        assert second.locked()

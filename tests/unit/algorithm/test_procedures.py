@@ -123,7 +123,7 @@ def test_masks_have_room_for_all_masters() -> None:
         voters = VotingMasters(masters)
         assert voters.lists.all == 2**masters - 1
         assert voters.mask == 2**masters - 1
-        assert voters.filter([1] * masters) == (1,) * masters
+        assert voters.filter([1] * masters, voters.lists) == (1,) * masters
 
 
 def test_grant_counts_the_lease_from_before_the_first_byte() -> None:
@@ -397,7 +397,7 @@ EXTENSIONS: dict[str, Callable[[Policy, Lease], Generator[Any, Any, Any]]] = {
 def test_a_master_whose_record_forbids_the_lists_extends_nothing(kind: str) -> None:
     world = World()
     policy = world.policy()
-    policy.voters.unlisted = 0b01001
+    policy.voters.lists.unlisted = 0b01001
     exchange = next(EXTENSIONS[kind](policy, held(world)))
     asked = exchange.requests.masters if kind == "many" else exchange.requests[0].masters
     assert asked == 0b10110
@@ -412,7 +412,7 @@ def test_a_record_that_forbids_the_lists_ends_an_extension_under_way(
     policy, lease = world.policy(), held(world)
     before, extension = lease.deadline, EXTENSIONS[kind](policy, lease)
     next(extension)
-    policy.voters.unlisted = unlisted
+    policy.voters.lists.unlisted = unlisted
     with pytest.raises(StopIteration) as end:
         extension.send(BatchVotes([5], [0b11111], {}) if kind == "many" else [GRANTED])
     assert end.value.value[0] is ExtendOutcome[outcome]

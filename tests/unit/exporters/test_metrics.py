@@ -157,6 +157,7 @@ def test_a_registry_takes_one_collector() -> None:
         ("Connection reset by peer", "connection"),
         ("buffer full", "backlog"),
         ("it restarted after it was asked", "restart"),
+        ("its record forbids the list of this attempt", "another list"),
     ],
 )
 def test_causes_of_faults(detail: str | bytes, cause: str) -> None:

@@ -176,6 +176,6 @@ def test_a_child_of_fork_goes_by_the_guard_of_its_parent() -> None:
 def test_votes_of_masters_that_may_not_vote_any_more_do_not_count() -> None:
     voters = VotingMasters(4)
     assert voters.mask == 0b1111
-    assert voters.filter((7, 0, NO_REPLY, 1)) == (7, 0, NO_REPLY, 1)
+    assert voters.filter((7, 0, NO_REPLY, 1), voters.lists) == (7, 0, NO_REPLY, 1)
     voters.mask = 0b0110
-    assert voters.filter((7, 0, NO_REPLY, 1)) == (FAULT, 0, NO_REPLY, FAULT)
+    assert voters.filter((7, 0, NO_REPLY, 1), voters.lists) == (FAULT, 0, NO_REPLY, FAULT)
