@@ -132,7 +132,8 @@ def test_an_attempt_by_a_forbidden_list_does_not_count_after_reconfigure(
         proxies = [stack.enter_context(Proxy(masters[n].port)) for n in OLD]
         urls = [proxy.url for proxy in proxies]
         late = of_old_list(urls, client, LONG)
-        records = phase_1(masters, nodes)
+        records, states = phase_1(masters, nodes), late.masters.connector.states
+        connections = [state.connections for state in states]
         for proxy in proxies:
             proxy.refusing = True
             proxy.cut()
@@ -159,12 +160,17 @@ def test_an_attempt_by_a_forbidden_list_does_not_count_after_reconfigure(
         assert begun.wait(DEADLINE)
         for proxy in proxies:
             proxy.refusing = False
-        connector = late.masters.connector
-        eventually(lambda: all(state.attached for state in connector.states), "it is connected again")
+        eventually(
+            lambda: all(
+                state.attached and state.connections > before
+                for state, before in zip(states, connections, strict=True)
+            ),
+            "it is connected again",
+        )
         masters[0].pause()
         masters[1].pause()
         go_on.set()
-        eventually(lambda: connector.engine.connection_state(0).pending, "the masters are asked")
+        eventually(lambda: late.masters.engine.connection_state(0).pending, "the masters are asked")
         late.reconfigure([urls[2], *masters.urls[3:]], joint_with=urls, timeout=DEADLINE)
         masters[0].resume()
         masters[1].resume()
