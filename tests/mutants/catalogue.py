@@ -261,7 +261,7 @@ GUARD = [
     *of(
         "redlock_fast/algorithm/policy.py",
         judges("unit/masters/restart_guard"),
-        ("forgetful-votes-filter", "value if self.mask >> master & 1 else FAULT", "value"),
+        ("forgetful-votes-filter", "value if mask >> master & 1 else FAULT", "value"),
     ),
     *of(
         "redlock_fast/algorithm/policy.py",
