@@ -187,6 +187,8 @@ class Connector:
         self._lingering_sockets.grow(len(targets))
         self.policy.voters.mask |= mask_of(range(len(known), len(targets)))
         wanted = {one.address: one for masters in lists for one in masters}
+        left = sorted((state for state in self.states if state.gone), key=lambda state: state.lost_at)
+        gone = {state.target.address: state for state in left}  # the latest of each master
         for n, target in enumerate(targets):
             if target is None or target.address not in wanted:
                 continue
@@ -194,7 +196,8 @@ class Connector:
                 self.states[n].target = wanted[target.address]  # perhaps with another password
                 self.states[n].left_at = 0.0
             else:
-                self.states[n : n + 1] = [MasterState(target)]
+                before = gone.get(target.address)
+                self.states[n : n + 1] = [before.copy_of_returned(target) if before else MasterState(target)]
         self._wake.put(None)
         return masks
 

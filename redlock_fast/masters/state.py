@@ -98,6 +98,17 @@ class MasterState:
             guarded_until=self.guarded_until,
         )
 
+    def copy_of_returned(self, target: Target) -> MasterState:
+        """The state of a master that left the lists and comes back: the restart guard knows it already."""
+        return MasterState(
+            target,
+            server=self.server,
+            flushed=self.flushed,
+            known=self.known,
+            lost_at=self.lost_at,
+            guarded_until=self.guarded_until,
+        )
+
     def on_connected(self, server: Server, guard: Guard, now: float) -> None:
         """Record the server that was connected, and until when it casts no vote."""
         self.connected_at = now

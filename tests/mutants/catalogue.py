@@ -297,7 +297,7 @@ GUARD = [
             "server.durable or ",
         ),
         ("marker-not-obeyed", "quarantine = max(quarantine, server.guarded)", "pass"),
-        ("forked-without-guard", "guarded_until=self.guarded_until,", "guarded_until=0.0,"),
+        ("forked-without-guard", "gone,\n            guarded_until=self.guarded_until", "gone"),
         (
             "guard-gets-shorter",
             "self.guarded_until = max(self.guarded_until, now + quarantine)",

@@ -471,3 +471,23 @@ def test_a_child_of_fork_goes_on_with_the_new_masters(masters: Masters, connecte
 
     assert exit_code(fork_child(in_child)) == 0
     nothing_left(masters)
+
+
+def test_a_restart_of_a_master_that_was_in_no_list_is_noticed(
+    masters: Masters, connected: MakeClient, soon: None
+) -> None:
+    """When it comes back, it is no first contact: it casts no vote for what it may have forgotten."""
+    old, new = masters.urls[:3], masters.urls[1:4]
+    one = connected(old)
+    one.reconfigure(new, joint_with=old)
+    one.reconfigure(new)
+    eventually(lambda: one.masters.connector.states[0].gone, "it has left")
+    masters[0].kill()
+    masters[0].restart()
+    one.reconfigure(old, joint_with=new)
+
+    def returned() -> Any:
+        return next(master for master in one.health() if master.name == f"127.0.0.1:{masters[0].port}/0")
+
+    eventually(lambda: returned().state == "connected", "it is connected")
+    assert returned().guard > 0

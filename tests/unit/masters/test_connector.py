@@ -298,6 +298,22 @@ def test_a_master_that_comes_back_has_its_number_again(one: Connector) -> None:
     assert (one.states[3].left_at, one.engine.masters) == (0.0, 4)  # type: ignore[attr-defined]
 
 
+def test_a_master_that_comes_back_is_no_first_contact(one: Connector) -> None:
+    """It may have been restarted while it was in no list: then it has forgotten locks."""
+    one._connect(2)
+    before = one.states[2].server
+    apply(one, MasterLists(N, 0b011))
+    one._retire(2, "it left")
+    one.states[2].gone = True
+    other, back = target("redis://m9"), target("redis://m2?socket_timeout=9")
+    for lists, master in ([[back]], 2), ([[other, back]], 3):
+        one.number(lists)
+        state = one.states[master]
+        assert (state.known, state.server, state.attached) == (True, before, False)
+        assert (state.gone, state.left_at, state.target) == (False, 0.0, back)
+        state.gone = True
+
+
 def test_a_child_of_fork_leaves_masters_of_a_change_under_way(one: Connector) -> None:
     one.number([[target("redis://m9")]])
     child = one.copy_after_fork()
