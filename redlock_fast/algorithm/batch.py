@@ -143,7 +143,7 @@ def extend(
         asking = [leases[number] for number in asked]
         wanted = [ttls[number] for number in asked]
         fresh = yield from put(policy, lists, list(zip(asking, wanted, strict=True)), start)
-        masters = policy.voters.extending(lists.all)
+        masters = lists.extending()
         requests = _extensions(asking, wanted, masters)
         longest = min(timeout, max(lease.deadline for lease in asking) - start)
         stall = min(longest, policy.node_timeout)

@@ -66,6 +66,13 @@ class MasterLists:
         self.settled_at: float = settled_at
         self.unlisted: int = 0
 
+    def extending(self) -> int:
+        """The masters that may extend a lease: all but those whose records forbid these lists.
+
+        A master under a restart guard may: it has a token only if its holder has put it there.
+        """
+        return self.all & ~self.unlisted
+
     def granted(self, votes: Votes) -> bool:
         """Whether a quorum of each list granted."""
         if self._need:

@@ -45,13 +45,6 @@ class VotingMasters:
         """The mask of the masters to ask now."""
         return self.mask & self.lists.all
 
-    def extending(self, masters: int) -> int:
-        """Those of ``masters`` that may extend a lease: not those whose records forbid the lists.
-
-        A master under a restart guard may: it has a token only if its holder has put it there.
-        """
-        return masters & self.lists.all & ~self.lists.unlisted
-
     def trust(self, lists: MasterLists, fresh: int, masters: int) -> bool:
         """Whether an extension by ``masters`` counts. ``fresh``: those that got the token just before it.
 

@@ -173,7 +173,7 @@ def extend(
         return known, None
     lists = policy.voters.lists  # after the clock, as of an attempt
     fresh = yield from put(policy, lists, [(lease, ttl)], start)
-    asked = policy.voters.extending(lease.sent & lists.all)
+    asked = lease.sent & lists.extending()
     requests = lease.lock_kind.extend_requests(lease.token, wire_ttl(ttl), asked)
     timeout = min(policy.node_timeout, lease.deadline - start)
     votes = weakest(lists, (yield Exchange(requests, lists.need, timeout, policy.certain)))

@@ -161,7 +161,7 @@ def _exchange(
     lists = policy.voters.lists  # after the clock, as of an attempt
     fresh = yield from put(policy, lists, [(lease, ttl)], start)
     lease.lock_kind = Reader(writer.key, writer.suffix)
-    asked = policy.voters.extending(lease.sent & lists.all)
+    asked = lease.sent & lists.extending()
     request = writer.downgrade(lease.token, wire_ttl(ttl), asked, ttl)
     timeout = min(policy.node_timeout, lease.deadline - start)
     votes = (yield Exchange([request], lists.need, timeout, policy.certain))[0]

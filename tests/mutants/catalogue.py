@@ -266,8 +266,12 @@ GUARD = [
     *of(
         "redlock_fast/algorithm/policy.py",
         judges("unit/algorithm/procedures"),
-        ("unlisted-master-extends", "self.lists.all & ~self.lists.unlisted", "self.lists.all"),
         ("unlisted-meanwhile-extends", " or masters & lists.unlisted)", ")"),
+    ),
+    *of(
+        "redlock_fast/algorithm/master_lists.py",
+        judges("unit/algorithm/procedures"),
+        ("unlisted-master-extends", "self.all & ~self.unlisted", "self.all"),
     ),
     *of(
         "redlock_fast/masters/connector.py",
@@ -277,7 +281,7 @@ GUARD = [
     *of(
         "redlock_fast/locks/rwlock.py",
         judges("real/masters/change_stopped_client"),
-        ("unlisted-master-downgrades", "policy.voters.extending(lease.sent & lists.all)", "lease.sent"),
+        ("unlisted-master-downgrades", "lease.sent & lists.extending()", "lease.sent"),
     ),
     *of(
         "redlock_fast/masters/restart_guard.py",
