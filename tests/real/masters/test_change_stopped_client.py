@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 import redis
 from support.clients import Blocking, both_clients
+from support.phases import write_phase_1, write_terms
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock, QuorumUnavailable
 from redlock_fast.algorithm import batch, procedures
 from redlock_fast.embedded import Masters
-from redlock_fast.masters.membership import KEY, PHASE_1, PHASE_2, Record, decode, encode, members
+from redlock_fast.masters.membership import PHASE_2
 
 pytestmark = [pytest.mark.usefixtures("all_masters"), both_clients]
 
@@ -50,23 +51,6 @@ def lock_of(kind: str, client: Any, **options: Any) -> Any:
     return client._result(made) if isinstance(client, Blocking) else made
 
 
-def phase_1(masters: Masters, nodes: list[redis.Redis]) -> list[Record]:
-    """The record of phase 1, by master."""
-    records = {n: decode(nodes[n].get(KEY)) for n in OLD}  # type: ignore[arg-type]
-    ids = {n: f"{n:032x}" for n in range(5)} | {n: record.id for n, record in records.items()}
-    after = members({ids[n]: f"127.0.0.1:{masters[n].port}/0" for n in NEW})
-    of_old = records[0]
-    record = of_old._replace(epoch=2, steps=PHASE_1, old=of_old.new, new=after, in_force=True)
-    return [record.of(ids[n]) for n in range(5)]
-
-
-def write(nodes: list[redis.Redis], records: list[Record], **terms: Any) -> None:
-    """As ``redlock-fast masters`` does: the record first, then the connections of clients are cut."""
-    for node, record in zip(nodes, records, strict=True):
-        node.set(KEY, encode(record._replace(**terms)))
-        node.client_kill_filter(_type="normal", skipme=True)
-
-
 def options(lease: float) -> dict[str, Any]:
     return {"check_masters": "auto", "max_ttl": lease, "ttl": lease}
 
@@ -86,11 +70,10 @@ def test_a_lease_of_a_forbidden_list_is_not_renewed(
     nodes = raw(masters)
     lock = lock_of(kind, of_old_list(masters.urls[:3], client, SHORT), auto_extend=True)
     assert lock.acquire()
-    records = phase_1(masters, nodes)
-    write(nodes, records)
-    write(nodes, records, **TO_NEW)
+    write_phase_1(masters, nodes, OLD, NEW)
+    write_terms(nodes, **TO_NEW)
     eventually(lambda: not lock.locked(), "the lease ends: the operator waits for twice as long")
-    write(nodes, records, **AT_PHASE_2)
+    write_terms(nodes, **AT_PHASE_2)
     second = lock_of(kind, client([masters.urls[n] for n in NEW], **options(SHORT)))
     assert second.acquire(timeout=DEADLINE)
     assert not lock.locked(), "two holders"
@@ -107,10 +90,9 @@ def test_a_master_that_forbids_the_list_does_not_count(
     kind, extend = EXTENSIONS[extension]
     lock = lock_of(kind, late)
     assert lock.acquire()
-    records = phase_1(masters, nodes)
-    write(nodes, records)
+    write_phase_1(masters, nodes, OLD, NEW)
     masters[0].kill()
-    write(nodes[1:2], records[1:2], **TO_NEW)
+    write_terms(nodes[1:2], **TO_NEW)
     eventually(lambda: late.health()[1].listed is False, "one master forbids its list")
     with pytest.raises(QuorumUnavailable, match="it expects clients that are joint"):
         extend(late, lock)
@@ -132,13 +114,14 @@ def test_an_attempt_by_a_forbidden_list_does_not_count_after_reconfigure(
         proxies = [stack.enter_context(Proxy(masters[n].port)) for n in OLD]
         urls = [proxy.url for proxy in proxies]
         late = of_old_list(urls, client, LONG)
-        records, states = phase_1(masters, nodes), late.masters.connector.states
+        states = late.masters.connector.states
         connections = [state.connections for state in states]
         for proxy in proxies:
             proxy.refusing = True
             proxy.cut()
-        for terms in {}, TO_NEW, AT_PHASE_2:
-            write(nodes, records, **terms)
+        write_phase_1(masters, nodes, OLD, NEW)
+        for terms in TO_NEW, AT_PHASE_2:
+            write_terms(nodes, **terms)
         second = client([masters.urls[n] for n in NEW], **options(LONG)).lock("r")
         assert second.acquire(timeout=DEADLINE)
 
