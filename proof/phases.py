@@ -49,6 +49,8 @@ class Rules:
         wait: The operator waits for leases of the old list before new is allowed, and the other way round.
         extend: Where a client may extend a lease: "allowed" - where the record allows its step; "all" - on
             each master that has its key.
+        attempt: Client S may go from "old" to joint with an attempt under way, which the old list decides. The
+            masters that count: "own" - whose record allows the old list; "present" - the lists of S now.
         back_by: What a client writes back: "lists" - the newest record of a quorum of both lists; "own
             list" - of its own list; "most" - the one that most masters have; "memory" - that it remembers.
         lost, back: How many records get lost, or go back.
@@ -60,6 +62,7 @@ class Rules:
     counts: str = "old"
     wait: bool = True
     extend: str = "allowed"
+    attempt: str = "own"
     back_by: str = "lists"
     lost: int = 0
     back: int = 0
@@ -152,8 +155,11 @@ def operated(rules: Rules, phase: int, master: Master) -> Iterator[tuple[str, Ma
 
 def connected(rules: Rules, master: Master, ended: bool = False) -> Master:
     """The master when each client has connected that may. ``ended``: all connections ended before that."""
-    allowed = rules.phases[master.record] if master.record is not None else ()
-    asked = tuple(STEP[client] in allowed or (was and not ended) for client, was in enumerate(master.asked))
+    allowed = set(rules.phases[master.record]) if master.record is not None else set()
+    steps = ({OLD, JOINT} if rules.attempt == "present" else {OLD}, {NEW})
+    asked = tuple(
+        bool(steps[client] & allowed) or (was and not ended) for client, was in enumerate(master.asked)
+    )
     return master._replace(asked=asked)
 
 
@@ -243,6 +249,7 @@ CASES = [
     case("a quorum of the new list", replace(SHRUNK, counts="new"), BAD),
     case("new does not wait for old leases", replace(REPLACED, wait=False), BAD),
     case("a master that forbids the list extends a lease", replace(REPLACED, extend="all"), BAD),
+    case("an attempt counts where the present lists are allowed", replace(REPLACED, attempt="present"), BAD),
     case(
         "lost, a client writes back what it remembers",
         replace(REPLACED, back_by="memory", lost=1),
