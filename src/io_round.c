@@ -133,7 +133,8 @@ static int receive_all(hub *h) {
     for (int i = 0, n = hub_masters(h); i < n; i++) {
         hub_link *l = &h->links[i];
         if (!l->in_round) continue;
-        if (h->fds[at++].revents & ~POLLOUT && !l->failure[0]) no_signal &= link_receive(l);
+        /* also after a failed send: the report of a flush may be there */
+        if (h->fds[at++].revents & ~POLLOUT) no_signal &= link_receive(l);
     }
     return no_signal;
 }
@@ -319,14 +320,20 @@ static void process_round(hub *h, int events) REQUIRES(h) {
     hub_loop_update_output(h);
 }
 
-/* Sends the output once, without polling. */
+/* Sends the output once, without polling. A connection that breaks is read first: the report of a flush may be there. */
 void hub_flush_now_unlocks(hub *h) {
     begin_round(h);
     hub_unlock(h);
     send_all(h);
-    hub_lock(h);
     for (int i = 0, n = hub_masters(h); i < n; i++)
-        if (h->links[i].in_round && h->links[i].failure[0]) break_link(h, i, h->links[i].failure);
+        if (h->links[i].in_round && h->links[i].failure[0]) link_receive(&h->links[i]);
+    hub_lock(h);
+    for (int i = 0, n = hub_masters(h); i < n; i++) {
+        hub_link *l = &h->links[i];
+        if (!l->in_round || !l->failure[0]) continue;
+        if (l->received) process_input(h, i, hub_now());
+        break_link(h, i, l->failure);
+    }
     hub_loop_update_output(h);
 }
 

@@ -471,8 +471,8 @@ class Hub:
             readable = self.by_fd.get(fd)
             if readable is None:
                 kicked = True
-            elif event != select.POLLOUT and not readable.failure:
-                readable.receive()
+            elif event != select.POLLOUT:
+                readable.receive()  # also after a failed send: the report of a flush may be there
         return connections, bool(events), kicked
 
     def _send(self, connection: Connection) -> None:
