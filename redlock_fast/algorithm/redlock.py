@@ -165,13 +165,14 @@ def was_alive(policy: Policy, lists: MasterLists, lease: Lease, granted: bool, v
 
 
 def weakest(lists: MasterLists, answers: list[Votes]) -> Votes:
-    """The votes on the weakest key: one that a quorum refused, or else the one with the fewest grants.
+    """The votes on the weakest key: one that a quorum refused, or else one without the quorums.
 
-    A lease of several keys is held only if each key is.
+    A lease of several keys is held only if each key is. With two lists, a key with fewer grants than another
+    may have both quorums, and the other one not.
     """
     if len(answers) == 1:
         return answers[0]
-    return min(answers, key=lambda votes: (not lists.refused(votes), votes.granted))
+    return min(answers, key=lambda votes: (not lists.refused(votes), lists.granted(votes), votes.granted))
 
 
 def still_alive(policy: Policy, lists: MasterLists, lease: Lease, votes: Votes) -> bool:
