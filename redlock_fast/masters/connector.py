@@ -88,6 +88,8 @@ class Connector:
         # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._patched_by = patched_by()
+        #: The lists before each change, and when it ended: attempts by them may be under way.
+        self._former: list[tuple[float, MasterLists]] = []
         self._idle = False  # the thread sleeps for IDLE_TICK
         self._next_removal = 0.0  # when ended leases are removed again
         self._urgent_until = 0.0  # until then a caller waits for a quorum of connections
@@ -215,8 +217,10 @@ class Connector:
         # Before the lists: no attempt by them asks a master that has no vote for them.
         voters.mask &= self._voting()
         lists.unlisted = self._unlisted()
-        voters.lists = lists
         now = time.monotonic()
+        if lists is not voters.lists:
+            self._former.append((now, voters.lists))
+        voters.lists = lists
         for n, state in enumerate(self.states):
             if lists.all >> n & 1:
                 state.left_at, state.gone = 0.0, False
@@ -470,6 +474,7 @@ class Connector:
             state.on_connected(probed.server, self.settings.guard, time.monotonic())
             state.next_sentinel_query = time.monotonic() + self._sentinel_interval()
             self._judge(master)  # before attach: no caller may ask a master that is under guard
+            self._forbid_former(master)
             self.engine.attach(master, sock, probed.dialect)
             state.failures = 0
             state.connections += 1
@@ -478,6 +483,16 @@ class Connector:
             state.connecting = False
             self._notify_change()
             return None
+
+    def _forbid_former(self, master: int) -> None:
+        """No vote of a new connection counts for former lists: nothing compares its record with them.
+
+        An attempt by them that began before the change may be held up, and ask a master that forbids them.
+        """
+        oldest = time.monotonic() - self.settings.guard.max_ttl  # no lease of an earlier attempt is left
+        self._former = [(at, lists) for at, lists in self._former if at > oldest]
+        for _, lists in self._former:
+            lists.unlisted |= 1 << master
 
     def _check_distinct(self, state: MasterState, duplicate: int, probed: ProbedConnection) -> None:
         """Raise ConnectError if ``probed`` leads to the server of the master ``duplicate``.
