@@ -447,10 +447,14 @@ class Connector:
         why = ""
         if self.settings.wait == "push" and not server.can.push:
             why = "wait='push' needs RESP3 and CLIENT TRACKING there; use wait='auto'"
-        elif state.target.ask_sentinels and not server.min_replicas and not self.settings.allow_split:
+        elif (
+            state.target.ask_sentinels
+            and not (server.min_replicas and server.max_lag)  # 0 for either one: the server never stops
+            and not self.settings.allow_split
+        ):
             why = (
-                "a master behind Sentinels needs min-replicas-to-write >= 1, and CONFIG GET to see it: "
-                "else a partition gives two holders (allow_split=True accepts that)"
+                "a master behind Sentinels needs min-replicas-to-write >= 1 and min-replicas-max-lag >= 1, and "
+                "CONFIG GET to see them: else a partition gives two holders (allow_split=True accepts that)"
             )
         if why:
             if not state.known:  # it was never accepted: the configuration is wrong, not the master

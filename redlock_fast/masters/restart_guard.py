@@ -15,6 +15,9 @@ RestartGuard = Literal["auto", "durable", "strict", "marker", "off"]
 """What a client does about masters that may have forgotten locks."""
 
 MODES: tuple[str, ...] = get_args(RestartGuard)
+#: Seconds for which a server may take writes after ``min-replicas-max-lag``: it counts whole seconds since the
+#: last reply of a replica, and looks once a second.
+LATE_STOP = 2.0
 #: The modes in which the client decides by what it sees of a master when it connects.
 JUDGING = ("auto", "durable", "strict")
 
@@ -40,7 +43,7 @@ class Guard(NamedTuple):
         if self.mode != "marker":
             return None
         name = f"{identity.run_id}/{identity.replid}" if promoted else identity.run_id
-        return RestartMarker(name, round((self.max_ttl + max_lag * promoted) * 1000))
+        return RestartMarker(name, round((self.max_ttl + stops_after(max_lag) * promoted) * 1000))
 
     def quarantine(
         self,
@@ -61,7 +64,8 @@ class Guard(NamedTuple):
         lost; a process that was started since then is not older. ``durable``: it wrote everything to its disk
         before it answered, at the last contact and now. ``promoted``: it was a replica, and its former master
         may have granted locks until an unknown time. With ``min-replicas-to-write``, that master stopped
-        ``max_lag`` seconds after its replicas were cut off. ``flushed``: it reported that its keys were lost.
+        ``max_lag`` seconds after its replicas were cut off, or up to LATE_STOP later. ``flushed``: it reported
+        that its keys were lost.
         """
         if self.mode not in JUDGING:
             return 0.0
@@ -73,8 +77,13 @@ class Guard(NamedTuple):
             return 0.0
         restarted = before is None or before.run_id != now.run_id or not now.run_id
         if promoted or not restarted:  # its data may have been replaced just now
-            return self.max_ttl + max_lag
+            return self.max_ttl + stops_after(max_lag)
         if durable and now.run_id and self.mode == "durable":
             return 0.0
         age = uptime - 1 if before is None else min(uptime - 1, away)
         return max(0.0, self.max_ttl - max(0.0, age))
+
+
+def stops_after(max_lag: float) -> float:
+    """Seconds for which a master takes writes after its replicas were cut off; 0.0: it does not stop."""
+    return max_lag + LATE_STOP if max_lag else 0.0

@@ -219,9 +219,20 @@ def test_masters_that_do_not_fit(
     assert text in one.misconfigured
     assert not one.client_state.ready
     name = one.states[0].target.name
-    network.servers[name] = Server(run_id="a", min_replicas=1, can=Capabilities(push=True))
+    network.servers[name] = Server(run_id="a", min_replicas=1, max_lag=10.0, can=Capabilities(push=True))
     one._connect(0)
     assert one.misconfigured == ""
+
+
+def test_a_lag_of_0_seconds_means_that_a_master_never_stops(
+    make: Callable[[ConnectorSettings], Connector], settings: ConnectorSettings, network: Network
+) -> None:
+    one = make(settings)
+    one.states[0] = MasterState(target("redis+sentinel://m0/locks"))
+    name = one.states[0].target.name
+    network.servers[name] = Server(run_id="a", min_replicas=1, max_lag=0.0)
+    one._connect(0)
+    assert "min-replicas-max-lag >= 1" in one.misconfigured
 
 
 def test_a_broken_or_silent_connection_is_closed(one: Connector) -> None:
