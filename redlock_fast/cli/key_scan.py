@@ -131,6 +131,10 @@ class Server:
         self._connection: Any = None
         self._replies: Replies
 
+    @property
+    def behind_sentinels(self) -> bool:
+        return self._target.ask_sentinels is not None
+
     def names(self, pattern: bytes, limit: int, deadline: float) -> set[bytes]:
         """The matching keys with string values; ends soon after ``limit`` keys."""
         found: set[bytes] = set()

@@ -166,9 +166,12 @@ def holders(seen: Seen, state: State) -> frozenset[int]:
     return frozenset(master for master, one in seen.items() if one == state)
 
 
-def wait_seconds(max_ttl: int) -> float:
-    """Seconds between the last grant of one list alone and the first of the other. ``max_ttl``: in ms."""
-    return max_ttl / 1000 * WAIT_FACTOR * (1 + DRIFT) + GRANULARITY
+def wait_seconds(max_ttl: int, late: float = 0.0) -> float:
+    """Seconds between the last grant of one list alone and the first of the other. ``max_ttl``: in ms.
+
+    ``late``: seconds for which a master that Sentinels have replaced may still take writes.
+    """
+    return max_ttl / 1000 * WAIT_FACTOR * (1 + DRIFT) + GRANULARITY + late
 
 
 def follow(

@@ -24,6 +24,7 @@ from ...masters.membership import (
     record_key,
     replace_command,
 )
+from ...masters.restart_guard import stops_after
 from ...wire.resp import ProtocolError
 from ...wire.text import clean
 from ..key_scan import Server, Servers, escape_pattern
@@ -45,7 +46,8 @@ class Answer:
     """What one master says.
 
     ``data``: its record as it is. ``connections``: of all programs, or None. ``ahead``: seconds, at
-    least and at most, that its clock is ahead of this machine's clock.
+    least and at most, that its clock is ahead of this machine's clock. ``late``: seconds for which it may take
+    writes after Sentinels have replaced it.
     """
 
     data: bytes
@@ -54,6 +56,7 @@ class Answer:
     connections: int | None
     marks: Mapping[str, tuple[Mark, int]]
     ahead: tuple[float, float] = (0.0, 0.0)
+    late: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,11 @@ class Reading:
             return ""
         # Between changes a record has one list, which it calls the new one.
         return "old" if state.phase is Phase.OLD else mark.step
+
+    @property
+    def late(self) -> float:
+        """Seconds for which a master that Sentinels have replaced may take writes."""
+        return max((answer.late for answer in self.answers.values()), default=0.0)
 
     def clock_spread(self) -> float:
         """Seconds by which the clocks of two masters differ at least."""
@@ -241,7 +249,19 @@ def _answer(server: Server, key_prefix: bytes) -> Answer:
         int(connections) - 1 if connections.isdigit() else None,
         marks,
         ahead,
+        _late(server),
     )
+
+
+def _late(server: Server) -> float:
+    """Seconds for which a master may take writes after Sentinels have replaced it. Raises ProtocolError."""
+    if not server.behind_sentinels:
+        return 0.0
+    reply = server.ask([(b"CONFIG", b"GET", b"min-replicas-max-lag")], errors=True)[0]
+    lag = reply[1] if isinstance(reply, list) and len(reply) == 2 else b""
+    if not isinstance(lag, bytes) or not lag.isdigit():
+        raise ProtocolError("its min-replicas-max-lag is not known: this user needs +config|get there")
+    return stops_after(int(lag))
 
 
 def _seconds(reply: Any) -> float:

@@ -61,7 +61,7 @@ class Report:
         )
         self._print_clients(reading)
         if self._action == "plan":
-            print(f"steps:\n{STEPS.format(wait=wait_seconds(reading.max_ttl))}\n")
+            print(f"steps:\n{STEPS.format(wait=wait_seconds(reading.max_ttl, reading.late))}\n")
         command, number = self._next(reading)
         shown = f"{command} --phase {number}" if number else command
         if why:
@@ -82,7 +82,7 @@ class Report:
 
     def _wait(self, reading: Reading) -> float:
         """Seconds that the next command waits between two writes."""
-        return wait_seconds(reading.max_ttl) if self._next(reading)[1] == 1 else 0.0
+        return wait_seconds(reading.max_ttl, reading.late) if self._next(reading)[1] == 1 else 0.0
 
     def _expires(self, reading: Reading) -> float:
         """Seconds until the last mark expires of those that forbid the next command; 0.0: none does."""

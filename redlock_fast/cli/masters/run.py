@@ -106,7 +106,7 @@ class _Change:
             if isinstance(action, Done):
                 return Done(action.state, changed)
             if isinstance(action, Wait):
-                seconds = wait_seconds(reading.max_ttl)
+                seconds = wait_seconds(reading.max_ttl, reading.late)
                 report.say(f"waiting {seconds:.1f} s, until every lease that was granted before has ended")
                 time.sleep(seconds)
                 own = action
