@@ -9,6 +9,8 @@
 /* See hub_wake_throttle. */
 #define WAKE_TIMEOUT (80 * US)
 #define MAX_WAKE_TIMEOUTS 5
+/* The helper yields before it blocks only if its last round took less time. */
+#define BUSY_ROUND (2 * YIELD_FOR_EVENT)
 /* A flush with so many requests is worth a write. */
 #define FLUSH_AT_REQUESTS 8
 
@@ -22,7 +24,9 @@ int hub_defers_flush(const hub *h) {
 /* One round, and the wake-ups after it. The throttle is described in hub_internal.h. */
 static void helper_round_unlocks(hub *h) REQUIRES(h) {
     hub_wake_throttle *throttle = &h->throttle;
-    hub_round_unlocks(h, throttle->awake ? WAKE_TIMEOUT : SIGNAL_CHECK_INTERVAL);
+    int64_t longest = throttle->awake ? WAKE_TIMEOUT : SIGNAL_CHECK_INTERVAL, last_poll = h->last_poll;
+    hub_round_unlocks(h, longest, h->helper.busy ? YIELD_FOR_EVENT : 0);
+    h->helper.busy = h->last_poll - last_poll < BUSY_ROUND;
     if (h->parallel) {
         hub_wake_decided(h);
         return;

@@ -179,7 +179,7 @@ int hub_drain(hub *h, double timeout) {
     lock_exclusive(h);
     while (!(done = is_drained(h)) && hub_now() < deadline && !h->lead.exclusive_waiters) {
         int64_t left = deadline - hub_now();
-        hub_round_unlocks(h, left > SIGNAL_CHECK_INTERVAL ? SIGNAL_CHECK_INTERVAL : left > 0 ? left : 0);
+        hub_round_unlocks(h, left > SIGNAL_CHECK_INTERVAL ? SIGNAL_CHECK_INTERVAL : left > 0 ? left : 0, 0);
         hub_wake_decided(h);
     }
     unlock_exclusive(h);

@@ -22,6 +22,12 @@
  * thread overlaps the other thread's time with the GIL. */
 #define MAX_AWAKE 2
 
+/* A processor that goes idle takes long to run the next thread, above all in a virtual machine. So while the helper
+ * leads, a thread yields before it blocks, for at most these times: the helper until an event comes, a thread that has
+ * woken its successor until that one runs. sched_yield() leaves the processor to any other thread. */
+#define YIELD_FOR_EVENT (100 * US)
+#define YIELD_FOR_SUCCESSOR (50 * US)
+
 #define BIT(i) (UINT64_C(1) << (i))
 
 /* Clang checks these (make thread-safety); other compilers ignore them. The capability `h` is the hub's mutex.
@@ -55,6 +61,7 @@ typedef struct {
     unsigned epoch;      /* mutex: a thread that was woken in an older epoch frees no slot of this one */
     int64_t last_wake;   /* mutex: when a thread was last woken, or re-entered the hub */
     int timeouts;        /* mutex: epochs in a row that ended by WAKE_TIMEOUT */
+    unsigned started;    /* atomic: how many woken threads have run */
 } hub_wake_throttle;
 
 /* Subscriptions, and the threads that wait for nothing else. One of those threads is the watch poller: it polls
@@ -75,6 +82,7 @@ typedef struct {
     char running;                 /* mutex */
     char leading;                 /* mutex: leadership is with it */
     char ending;                  /* mutex */
+    char busy;                    /* mutex: its last round was short, so it yields before it blocks */
     int transports;               /* mutex: connections with a transport: these need the GIL, so it must not lead */
 } hub_helper;
 
@@ -206,7 +214,8 @@ enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now, hub_cop
 /* Submits requests of the resend queue again: `most` of them, as far as there is room. */
 void hub_resend(hub *h, hub_link *l, int64_t now, size_t most) REQUIRES(h);
 void hub_fail_link(hub *h, int master, const char *why) REQUIRES(h);
-int hub_round_unlocks(hub *h, int64_t longest) REQUIRES(h); /* 0 if a signal came */
+/* `longest`: how long it polls. `yield`: how long of that it yields before it blocks. Returns 0 if a signal came. */
+int hub_round_unlocks(hub *h, int64_t longest, int64_t yield) REQUIRES(h);
 void hub_flush_now_unlocks(hub *h) REQUIRES(h);
 int hub_poll(struct pollfd *fds, int used, int64_t timeout);
 

@@ -1,6 +1,7 @@
 /* A round of the leader: send the output of all threads, poll, receive, match replies to requests. */
 #include "hub_internal.h"
 
+#include <sched.h>
 #include <stdio.h>
 
 #include "reply.h"
@@ -121,9 +122,15 @@ int hub_poll(struct pollfd *fds, int used, int64_t timeout) {
 #endif
 }
 
-static int wait_for_events(hub *h, int used, int64_t timeout) {
+static int wait_for_events(hub *h, int used, int64_t timeout, int64_t yield) {
     for (int i = 0, n = hub_masters(h); i < n; i++)
         if (h->links[i].in_round && h->links[i].failure[0]) timeout = 0;
+    int64_t end = hub_now() + (yield < timeout ? yield : timeout);
+    while (yield && hub_now() < end) {
+        int events = hub_poll(h->fds, used, 0);
+        if (events) return events;
+        sched_yield();
+    }
     return hub_poll(h->fds, used, timeout);
 }
 
@@ -337,8 +344,7 @@ void hub_flush_now_unlocks(hub *h) {
     hub_loop_update_output(h);
 }
 
-/* One round. Returns 0 if a signal came. */
-int hub_round_unlocks(hub *h, int64_t longest) {
+int hub_round_unlocks(hub *h, int64_t longest, int64_t yield) {
     unsigned generation = h->generation;
     int used = begin_round(h);
     int64_t timeout = h->lead.expects_replies && longest > EXPECT_REPLY_WITHIN ? EXPECT_REPLY_WITHIN : longest;
@@ -349,7 +355,7 @@ int hub_round_unlocks(hub *h, int64_t longest) {
         int64_t left = deadline - hub_now();
         if (left < timeout) timeout = left > 0 ? left : 0;
     }
-    int events = wait_for_events(h, used, no_signal ? timeout : 0);
+    int events = wait_for_events(h, used, no_signal ? timeout : 0, yield);
     if (events < 0) no_signal = 0;
     if (events > 0) no_signal &= receive_all(h);
     hub_lock(h);

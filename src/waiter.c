@@ -1,6 +1,8 @@
 /* Waiters: leadership, wake-ups, deadlines, and the watch poller. docs/hub.md has the states as tables. */
 #include "hub_internal.h"
 
+#include <sched.h>
+
 /* While other threads lead, the watch poller only checks at this interval whether they still do. */
 #define WATCH_POLL_INTERVAL (500 * US)
 
@@ -137,6 +139,16 @@ static void post_wake_up(hub_waiter **w) {
     *w = NULL;
 }
 
+/* The same, and yields until the woken thread runs. */
+static void hand_over(hub *h, hub_waiter **w) {
+    if (!*w) return;
+    unsigned before = __atomic_load_n(&h->throttle.started, __ATOMIC_ACQUIRE);
+    int64_t end = hub_now() + YIELD_FOR_SUCCESSOR;
+    post_wake_up(w);
+    do sched_yield();
+    while (__atomic_load_n(&h->throttle.started, __ATOMIC_ACQUIRE) == before && hub_now() < end);
+}
+
 void hub_wake_decided(hub *h) {
     while (hub_wake_next(h)) {
     }
@@ -219,7 +231,7 @@ void hub_lead_flush_unlocks(hub *h) {
 
 int hub_lead_one_round_unlocks(hub *h) {
     hub_take_leadership(h);
-    int no_signal = hub_round_unlocks(h, 0);
+    int no_signal = hub_round_unlocks(h, 0, 0);
     hub_release_leadership_unlocks(h);
     return no_signal;
 }
@@ -231,7 +243,7 @@ static enum hub_state lead_unlocks(hub *h, hub_waiter *w) REQUIRES(h) {
     hub_take_leadership(h);
     int64_t signal_check = hub_now() + SIGNAL_CHECK_INTERVAL;
     while (no_signal && w->undecided && w->queue != &h->subs.waiting && !h->lead.exclusive_waiters) {
-        no_signal = hub_round_unlocks(h, SIGNAL_CHECK_INTERVAL) && (h->last_poll < signal_check || !w->undecided);
+        no_signal = hub_round_unlocks(h, SIGNAL_CHECK_INTERVAL, 0) && (h->last_poll < signal_check || !w->undecided);
         if (w->undecided) hub_wake_decided(h);
     }
     if (!no_signal && w->undecided) w->waiting = 0;
@@ -348,11 +360,12 @@ static enum hub_state wait_decided_and_unlock(hub *h, hub_waiter *w, hub_waiter 
         }
         waitword_clear(&w->wake, WAKE_TO_LEAD);
         hub_unlock(h);
-        post_wake_up(&to_wake);
+        hand_over(h, &to_wake);
         int word = waitword_wait(&w->wake, SIGNAL_CHECK_INTERVAL);
         if (word == WAKE_DECIDED) { /* the waking thread has removed w from all queues */
             woken.by = h;
             woken.epoch = w->wake_epoch;
+            __atomic_add_fetch(&h->throttle.started, 1, __ATOMIC_RELEASE);
             return HUB_DONE;
         }
         hub_lock(h);
