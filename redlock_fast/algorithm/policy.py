@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..engine.contract import FAULT, Wait
+from ..engine.contract import Wait
 from .local_queue import LocalQueue
 from .lock_kind import wire_ttl
 from .master_lists import MasterLists
@@ -51,11 +51,6 @@ class VotingMasters:
         It does not if since then a fresh one was restarted, or a record forbids the lists.
         """
         return not (fresh & ~self.mask or masters & lists.unlisted)
-
-    def filter(self, values: Sequence[int], lists: MasterLists) -> tuple[int, ...]:
-        """``values`` with FAULT for each master that no longer votes, or that forbids ``lists``."""
-        mask = self.mask & ~lists.unlisted
-        return tuple(value if mask >> master & 1 else FAULT for master, value in enumerate(values))
 
 
 @dataclass(eq=False, repr=False)

@@ -34,14 +34,14 @@ cpdef Attempt _attempt(Policy policy, double ttl)
 @cython.locals(now=double)
 cpdef double validity_left(Attempt attempt) except? -1
 
-cpdef unsigned long long restarted(Attempt attempt) except? 0
+cpdef unsigned long long distrusted(Attempt attempt) except? 0
 
 cpdef Votes trusted_votes(Attempt attempt, Votes votes)
 
 @cython.locals(validity=double)
 cpdef Lease finish_attempt(Attempt attempt, bint granted, unsigned long long sent, object fencing=*)
 
-@cython.locals(lists=MasterLists, validity=double, need=int, forgetful=cython.ulonglong)
+@cython.locals(lists=MasterLists, validity=double, need=int, mask=cython.ulonglong)
 cpdef tuple finish_attempts(Attempt attempt, object keys, object tally)
 
 cpdef list start_release(Lease lease)

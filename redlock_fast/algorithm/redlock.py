@@ -19,6 +19,9 @@ from .master_lists import MasterLists
 from .policy import Policy
 from .quorum import deadline
 
+#: Why the vote of a ``distrusted`` master does not count.
+RESTARTED, UNLISTED = "it restarted after it was asked", "its record forbids the list of this attempt"
+
 
 class Attempt:
     """One attempt on all masters that vote. Only ``start_attempt`` and ``start_attempts`` make it.
@@ -77,24 +80,25 @@ def validity_left(attempt: Attempt) -> float:
     return attempt.end - now
 
 
-def restarted(attempt: Attempt) -> int:
-    """The mask of the masters that restarted after they were asked: they may have forgotten locks.
+def distrusted(attempt: Attempt) -> int:
+    """The mask of the asked masters whose votes do not count.
 
-    Also of those whose records forbid the lists of this attempt, whatever lists the client has by now.
+    They restarted since, so they may have forgotten locks; or their records forbid the lists of this attempt,
+    whatever lists the client has by now.
     """
     return attempt.masters & (~attempt.policy.voters.mask | attempt.lists.unlisted)
 
 
 def trusted_votes(attempt: Attempt, votes: Votes) -> Votes:
-    """``votes`` with a fault in place of each vote of a ``restarted`` master."""
-    mask = restarted(attempt)
+    """``votes`` with a fault in place of each vote of a ``distrusted`` master."""
+    mask = distrusted(attempt)
     if not mask:
         return votes
-    values = attempt.policy.voters.filter(votes.values, attempt.lists)
+    values = tuple([FAULT if mask >> master & 1 else value for master, value in enumerate(votes.values)])
     granted = sum([value > 0 for value in values])
     refused = sum([FAULT < value <= 0 for value in values])
     faulty = sum([value == FAULT for value in values])
-    details = {**_restart_faults(attempt, mask), **votes.details}
+    details = {**_faults(attempt, mask), **votes.details}
     return Votes(values, votes.sent, granted, refused, faulty, details)
 
 
@@ -116,14 +120,14 @@ def finish_attempts(
 ) -> tuple[list[Lease | None], Votes | None]:
     """As ``finish_attempt``, for a batch: the leases, and the votes that explain why no lease was granted.
 
-    The votes of a batch do not name single masters. So no grant counts if any master restarted.
+    The votes of a batch do not name single masters. So no grant counts if any master is ``distrusted``.
     """
-    lists, validity, forgetful = attempt.lists, validity_left(attempt), restarted(attempt)
+    lists, validity, mask = attempt.lists, validity_left(attempt), distrusted(attempt)
     why: Votes | None = None
     if validity <= 0:
         why = Votes((1,) * lists.masters, 0, lists.masters, 0, 0, {})
-    elif forgetful:
-        details = _restart_faults(attempt, forgetful)
+    elif mask:
+        details = _faults(attempt, mask)
         values = tuple([FAULT if n in details else 0 for n in range(lists.masters)])
         why = Votes(values, 0, 0, 0, len(details), details)
     need = lists.counted if why is None else lists.masters + 1
@@ -133,11 +137,12 @@ def finish_attempts(
     return leases, why
 
 
-def _restart_faults(attempt: Attempt, mask: int) -> dict[int, str | bytes]:
+def _faults(attempt: Attempt, mask: int) -> dict[int, str | bytes]:
     """The fault of each master of ``mask``, by its number."""
-    texts = ("it restarted after it was asked", "its record forbids the list of this attempt")
     unlisted = attempt.lists.unlisted
-    return {n: texts[unlisted >> n & 1] for n in range(mask.bit_length()) if mask >> n & 1}
+    return {
+        n: UNLISTED if unlisted >> n & 1 else RESTARTED for n in range(mask.bit_length()) if mask >> n & 1
+    }
 
 
 def start_release(lease: Lease) -> list[Request]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..algorithm.redlock import RESTARTED, UNLISTED
 from ..engine.contract import BACKLOG, NOT_ASKED, NOT_SENT, PROTOCOL_ERROR, SKIP_REASONS
 from ..engine.messages import BatchVotes, Votes
 from ..wire.resp import error_code, without_arguments
@@ -23,6 +24,12 @@ ERRORS = frozenset(
         *("WRONGPASS", "WRONGTYPE"),
     )
 )
+#: The causes of faults that no master has reported.
+CAUSES: dict[str, str] = {
+    RESTARTED: "restart",
+    UNLISTED: "another list",
+    **dict.fromkeys(BACKLOG, "backlog"),
+}
 
 
 def has_faults(answers: list[Votes] | BatchVotes, masters: Masters) -> bool:
@@ -71,13 +78,7 @@ def fault_cause(detail: str | bytes) -> str:
     if isinstance(detail, bytes):
         code = error_code(detail).decode(errors="replace")
         return "unexpected reply" if detail[:1] != b"-" else code if code in ERRORS else "other error"
-    if detail in BACKLOG:
-        return "backlog"
-    if detail == "it restarted after it was asked":
-        return "restart"
-    if detail == "its record forbids the list of this attempt":
-        return "another list"
     for cause in ("unexpected reply", PROTOCOL_ERROR):
         if detail.startswith(cause):
             return cause
-    return "connection"
+    return CAUSES.get(detail, "connection")

@@ -97,6 +97,7 @@ ALGORITHM = [
             "granted = sum([value > 0 for value in values])",
             "granted = votes.granted",
         ),
+        ("distrusted-vote-counts", "FAULT if mask >> master & 1 else value", "value"),
         ("alive-though-hopeless", "or not lists.refused(votes)) and", "or True) and"),
     ),
     Mutant(
@@ -257,11 +258,6 @@ GUARD = [
         "redlock_fast/masters/state.py",
         judges("unit/masters/records"),
         ("unlisted-master-votes", "(self.guarded_until or self.unlisted)", "self.guarded_until"),
-    ),
-    *of(
-        "redlock_fast/algorithm/policy.py",
-        judges("unit/masters/restart_guard"),
-        ("forgetful-votes-filter", "value if mask >> master & 1 else FAULT", "value"),
     ),
     *of(
         "redlock_fast/algorithm/policy.py",

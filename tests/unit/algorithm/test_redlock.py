@@ -10,6 +10,7 @@ from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry, drift
 from redlock_fast.algorithm.redlock import (
+    distrusted,
     finish_attempt,
     finish_attempts,
     finish_release,
@@ -19,7 +20,7 @@ from redlock_fast.algorithm.redlock import (
     trusted_votes,
     weakest,
 )
-from redlock_fast.engine.contract import FAULT, BatchVotes, Votes
+from redlock_fast.engine.contract import FAULT, MAX_MASTERS, NO_REPLY, BatchVotes, Votes
 
 N, NEED, ALL, TTL = 5, 3, 0b11111, 10.0
 GRANTED = Votes((1,) * N, ALL, N, 0, 0, {})
@@ -33,8 +34,8 @@ class Clock:
         return self.now
 
 
-def policy(clock: Clock) -> Any:
-    return Policy(0.05, 0.01, 1.0, Retry(), VotingMasters(N), clock=clock)
+def policy(clock: Clock, masters: int = N) -> Any:
+    return Policy(0.05, 0.01, 1.0, Retry(), VotingMasters(masters), clock=clock)
 
 
 def test_an_attempt_asks_the_masters_that_vote() -> None:
@@ -72,8 +73,21 @@ def test_a_master_that_restarted_after_it_was_asked_does_not_count() -> None:
     assert (votes.granted, votes.refused, votes.faulty) == (2, 0, 3)
     assert votes.values == (1, 1, FAULT, FAULT, FAULT)
     assert votes.details == dict.fromkeys((2, 3, 4), "it restarted after it was asked")
-    mixed = trusted_votes(attempt, Votes((1, 0, 0, 1, FAULT), ALL, 2, 2, 1, {4: b"-ERR"}))
-    assert (mixed.granted, mixed.refused, mixed.faulty, mixed.details[4]) == (1, 1, 3, b"-ERR")
+    mixed = trusted_votes(attempt, Votes((1, NO_REPLY, 0, 7, FAULT), ALL, 2, 1, 1, {4: b"-ERR"}))
+    assert mixed.values == (1, NO_REPLY, FAULT, FAULT, FAULT)
+    assert (mixed.granted, mixed.refused, mixed.faulty, mixed.details[4]) == (1, 0, 3, b"-ERR")
+
+
+def test_masks_of_distrusted_masters_have_room_for_all() -> None:
+    """Catches: numbers of C that are too small for them."""
+    rules = policy(Clock(), MAX_MASTERS)
+    attempt = start_attempt(rules, LockKind(b"r"), TTL, b"token")
+    last = MAX_MASTERS - 1
+    rules.voters.mask = 1 << last
+    assert distrusted(attempt) == (1 << last) - 1
+    rules.voters.mask = (1 << last) - 1
+    votes = trusted_votes(attempt, Votes((1,) * MAX_MASTERS, 0, MAX_MASTERS, 0, 0, {}))
+    assert (votes.values.index(FAULT), votes.granted, votes.faulty) == (last, last, 1)
 
 
 def test_a_batch_has_no_lease_after_a_restart_and_says_why() -> None:

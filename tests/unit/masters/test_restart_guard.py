@@ -1,4 +1,4 @@
-"""Which masters may have forgotten locks, and that their yes does not count."""
+"""Which masters may have forgotten locks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redlock_fast.algorithm.policy import VotingMasters
-from redlock_fast.engine.contract import FAULT, NO_REPLY
 from redlock_fast.masters.address import target
 from redlock_fast.masters.probe import Server
 from redlock_fast.masters.restart_guard import JUDGING, Guard
@@ -171,11 +169,3 @@ def test_a_child_of_fork_goes_by_the_guard_of_its_parent() -> None:
     master_state = MasterState(target("redis://localhost"))
     master_state.on_connected(Server(run_id="a", guarded=3.0), Guard("marker", MAX_TTL), 1000.0)
     assert master_state.copy_after_fork(1001.0).guarded_until == 1003.0
-
-
-def test_votes_of_masters_that_may_not_vote_any_more_do_not_count() -> None:
-    voters = VotingMasters(4)
-    assert voters.mask == 0b1111
-    assert voters.filter((7, 0, NO_REPLY, 1), voters.lists) == (7, 0, NO_REPLY, 1)
-    voters.mask = 0b0110
-    assert voters.filter((7, 0, NO_REPLY, 1), voters.lists) == (FAULT, 0, NO_REPLY, FAULT)
