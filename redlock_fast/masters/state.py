@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..engine.contract import PROTOCOL_ERROR
 from ..telemetry import EventLog
@@ -82,20 +82,16 @@ class MasterState:
 
     def copy_after_fork(self, now: float) -> MasterState:
         """The state for a child of fork: what is known of the master, without a connection."""
-        return MasterState(
-            self.target,
-            server=self.server,
+        return replace(
+            self.copy_of_returned(self.target),
             refused=self.refused,
             duplicate_error=self.duplicate_error,
-            flushed=self.flushed,
-            known=self.known,
             seen=self.seen,
             former_id=self.former_id,
             unlisted=self.unlisted,
             lost_at=now if self.attached else self.lost_at,
             left_at=self.left_at,
             gone=self.gone,
-            guarded_until=self.guarded_until,
         )
 
     def copy_of_returned(self, target: Target) -> MasterState:

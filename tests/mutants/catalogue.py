@@ -297,7 +297,7 @@ GUARD = [
             "server.durable or ",
         ),
         ("marker-not-obeyed", "quarantine = max(quarantine, server.guarded)", "pass"),
-        ("forked-without-guard", "gone,\n            guarded_until=self.guarded_until", "gone"),
+        ("forked-without-guard", "lost_at,\n            guarded_until=self.guarded_until", "lost_at"),
         (
             "guard-gets-shorter",
             "self.guarded_until = max(self.guarded_until, now + quarantine)",
