@@ -14,8 +14,6 @@ from ..errors import WrongLoop
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, number, refuse_unknown
 from ..locks.decorated import check_async
-from ..locks.fair import fair_kind
-from ..locks.handover import handed_over
 from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
@@ -204,17 +202,9 @@ class AsyncFastRedlock(BaseClient):
         if unknown:
             refuse_unknown("lock()", unknown, AsyncFastRedlock.lock)
         auto_extension = loop_auto_extension(self, auto_extend, on_lost, max_hold, cancel_on_loss)
-        lock_kind = (
-            fair_kind(self.check_key(resource), fencing) if fair else self.lock_kind(resource, fencing)
-        )
-        if token is not None:
-            lock_kind = handed_over(lock_kind, token)
-        kind = self._class_of(AsyncLock)
-        options = timeout, max_extensions, auto_extension, release_at_exit, owner
-        made = kind(self, resource, lock_kind, ttl, *options)
-        if label is not None:
-            made._set_label(label)
-        return made
+        lock_kind = self.lock_kind(resource, fencing, fair, token)
+        options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
+        return self._class_of(AsyncLock)(self, resource, lock_kind, ttl, *options)
 
     def rwlock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncKindOptions[AsyncLock]]
@@ -324,12 +314,8 @@ class AsyncFastRedlock(BaseClient):
             refuse_unknown("multilock()", unknown, AsyncFastRedlock.multilock)
         auto_extension = loop_auto_extension(self, auto_extend, on_lost, max_hold, cancel_on_loss)
         lock_kind = multi_lock_kind(self, resources)
-        kind = self._class_of(AsyncLock)
-        options = timeout, max_extensions, auto_extension, release_at_exit, owner
-        made = kind(self, tuple(resources), lock_kind, ttl, *options)
-        if label is not None:
-            made._set_label(label)
-        return made
+        options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
+        return self._class_of(AsyncLock)(self, tuple(resources), lock_kind, ttl, *options)
 
     def leader(
         self,

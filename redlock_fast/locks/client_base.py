@@ -49,6 +49,8 @@ from .config import (
     refuse_unknown,
     takes_only,
 )
+from .fair import fair_kind
+from .handover import handed_over
 from .options import CheckMasters, Decide, EngineName, ListOf, Master, NoOptions, RestartGuard, WaitMode
 from .owner_names import check_owner, thread_owner
 
@@ -235,10 +237,16 @@ class BaseClient:
     def check_key(self, resource: str | bytes) -> bytes:
         return key_of(self.key_prefix, resource)
 
-    def lock_kind(self, resource: str | bytes, fencing: bool = False) -> LockKind:
-        """The kind of a lock on ``resource``: plain, or with ``fencing``."""
-        key = key_of(self.key_prefix, resource)
-        return FencedKind(key, self.policy.retention, self.policy.step) if fencing else LockKind(key)
+    def lock_kind(
+        self, resource: str | bytes, fencing: bool = False, fair: bool = False, token: bytes | None = None
+    ) -> LockKind:
+        """The kind of a lock on ``resource`` with these options of ``lock``. Raises ConfigError."""
+        lock_kind = LockKind(key_of(self.key_prefix, resource))
+        if fair:
+            lock_kind = fair_kind(lock_kind.key, fencing)
+        elif fencing:
+            lock_kind = FencedKind(lock_kind.key, self.policy.retention, self.policy.step)
+        return lock_kind if token is None else handed_over(lock_kind, token)
 
     def policy_of(self, owner: str | None) -> Policy:
         """The policy of a lock with the option ``owner``; None: that of the client. Raises ConfigError."""

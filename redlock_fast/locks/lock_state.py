@@ -65,6 +65,7 @@ class LockState:
         auto_extension: AutoExtension | None = None,
         release_at_exit: bool | None = None,
         owner: str | None = None,
+        label: str | None = None,
     ) -> None:
         self.resource: ResourceNames = resource
         self._core = core
@@ -81,6 +82,8 @@ class LockState:
         self._acquiring: object = None  # identifies the acquire that is under way
         self._generation = self._client_state.generation
         self._at_exit = AS_CLIENT if release_at_exit is None else self._checked_at_exit(release_at_exit)
+        if label is not None:  # a lock without a label of its own pays nothing
+            self._label: str = core.bounded_label(label)
 
     def _checked_at_exit(self, release_at_exit: bool) -> int:
         return RELEASE_AT_EXIT if check_flag("release_at_exit", release_at_exit) else KEEP_AT_EXIT
@@ -97,10 +100,6 @@ class LockState:
         """The label of this lock in measurements: its own, or the client's; empty if there is none."""
         own: str | None = getattr(self, "_label", None)
         return self._core.label if own is None else own
-
-    def _set_label(self, label: str) -> None:
-        # Not in __init__: a lock without a label of its own pays nothing.
-        self._label: str = self._core.bounded_label(label)
 
     @property
     def token(self) -> bytes | None:
