@@ -39,6 +39,7 @@ from ..masters.restart_guard import MODES, Guard
 from ..masters.stats import Stats
 from ..wire.text import quoted
 from .config import (
+    check_choice,
     check_flag,
     check_hold,
     check_label,
@@ -131,14 +132,9 @@ class BaseClient:
         retry = check_retry(Retry() if retry is None else retry)
         if decide not in ("quorum", "all"):
             raise ConfigError(f"decide must be 'quorum' or 'all', not {decide!r}")
-        if wait not in get_args(WaitMode):
-            raise ConfigError(f"wait must be one of {', '.join(get_args(WaitMode))}, not {wait!r}")
-        if restart_guard not in MODES:
-            raise ConfigError(f"restart_guard must be one of {', '.join(MODES)}, not {restart_guard!r}")
-        if check_masters not in get_args(CheckMasters):
-            raise ConfigError(
-                f"check_masters must be one of {', '.join(get_args(CheckMasters))}, not {check_masters!r}"
-            )
+        check_choice("wait", wait, get_args(WaitMode))
+        check_choice("restart_guard", restart_guard, MODES)
+        check_choice("check_masters", check_masters, get_args(CheckMasters))
         if assume_fresh and restart_guard != "marker":
             raise ConfigError("assume_fresh is for restart_guard='marker' only")
         if refill is not None and not isinstance(refill, bool):

@@ -38,6 +38,11 @@ def check_flag(name: str, value: Any) -> bool:
     return value
 
 
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+
+
 def check_label(label: Any) -> str:
     """``label`` of measurements. Raises ConfigError unless it is short, printable text, or empty."""
     if not isinstance(label, str) or len(label) > MAX_LABEL or not label.isprintable():

@@ -66,8 +66,7 @@ class MastersChange:
             return self._masters.client_state.closed or self._lists.is_quorum(self._voting())
 
         def all_tried() -> bool:
-            own = self._connector.own_states(self._lists).values()
-            return self._masters.client_state.closed or all(one.attached or one.failures for one in own)
+            return self._masters.client_state.closed or self._connector.all_tried(self._lists)
 
         yield ready, timeout
         # A lease on a bare quorum is lost with the first master that fails: give the others a moment.

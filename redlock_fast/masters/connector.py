@@ -161,6 +161,10 @@ class Connector:
         own = self.policy.voters.lists.all if lists is None else lists.all
         return {n: state for n, state in enumerate(self.states) if own >> n & 1}
 
+    def all_tried(self, lists: MasterLists | None = None) -> bool:
+        """Whether each master of the client's lists, or of ``lists``, is connected, or could not be."""
+        return all(state.attached or state.failures for state in self.own_states(lists).values())
+
     def connected(self) -> int:
         """The mask of the masters that are connected. Not those whose records are not compared yet."""
         return mask_of(n for n, state in enumerate(self.states) if state.attached and not state.undecided)

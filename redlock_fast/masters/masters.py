@@ -77,9 +77,7 @@ class Masters:
             return cannot_connect() or connector.has_quorum()
 
         def all_tried() -> bool:
-            return cannot_connect() or all(
-                state.attached or state.failures for state in connector.own_states().values()
-            )
+            return cannot_connect() or connector.all_tried()
 
         # A lease on a bare quorum is lost with the first master that fails: give the others a moment.
         return (quorum, timeout), (all_tried, min(timeout, GRACE))
