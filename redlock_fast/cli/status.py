@@ -6,7 +6,6 @@ import argparse
 import json
 import logging
 import os
-import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +18,6 @@ from .tables import show
 
 #: Seconds. Longer than the defaults of a client, as for ``exec``.
 NODE_TIMEOUT, CONNECT_TIMEOUT, TTL = 1.0, 2.0, 5.0
-TICK = 0.01
 #: Number of locks to try: the first one uses connections that have just been made.
 TRIES = 3
 REFUSED = "a free lock was refused"
@@ -62,9 +60,7 @@ def run(options: argparse.Namespace) -> int:
 def ask(client: FastRedlock) -> Status:
     """Connect, and try to acquire uncontended locks."""
     client.connect()
-    deadline = time.monotonic() + client.connect_timeout
-    while any(one.state == "connecting" for one in client.health()) and time.monotonic() < deadline:
-        time.sleep(TICK)
+    client.masters.wait_until_tried(client.connect_timeout)
     problem = owner = ""
     for _ in range(TRIES):
         lock = client.lock(f"redlock-fast:status:{os.urandom(8).hex()}")

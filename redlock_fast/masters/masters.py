@@ -65,6 +65,11 @@ class Masters:
         for condition, seconds in conditions:
             self.connector.changed.wait_for(condition, seconds)
 
+    def wait_until_tried(self, timeout: float) -> None:
+        """Wait up to ``timeout`` seconds until each master is connected, or could not be."""
+        connector = self.connector
+        connector.changed.wait_for(lambda: self.client_state.closed or connector.all_tried(), timeout)
+
     def quorum_conditions(self, timeout: float) -> Sequence[tuple[Callable[[], bool], float]]:
         """The conditions to wait for in this order, each with its seconds. Then call ``end_quorum_wait``."""
 

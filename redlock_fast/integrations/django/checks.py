@@ -52,8 +52,7 @@ def check_masters(app_configs: Any, **_: Any) -> list[CheckMessage]:
     if not made.connect():
         text = "No quorum of masters can be reached: no lock is granted."
         found.append(Error(text, id="redlock_fast.E002"))
-    while any(one.state == "connecting" for one in made.health()) and time.monotonic() < end:
-        time.sleep(0.01)
+    made.masters.wait_until_tried(max(0.0, end - time.monotonic()))
     for one in made.health():
         if one.state != "connected":
             text = f"Master {one.name} is {one.state}. {one.error}".strip()
