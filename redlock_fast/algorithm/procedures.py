@@ -171,19 +171,37 @@ def extend(
         known = None
     if known is not None:
         return known, None
+
+    def requests(masters: int) -> list[Request]:
+        return lease.lock_kind.extend_requests(lease.token, wire_ttl(ttl), masters)
+
     lists = policy.voters.lists  # after the clock, as of an attempt
-    fresh = yield from put(policy, lists, [(lease, ttl)], start)
-    asked = lease.sent & lists.extending()
-    requests = lease.lock_kind.extend_requests(lease.token, wire_ttl(ttl), asked)
-    timeout = min(policy.node_timeout, lease.deadline - start)
-    votes = weakest(lists, (yield Exchange(requests, lists.need, timeout, policy.certain)))
-    granted = lists.granted(votes) and policy.voters.trust(lists, fresh, asked)
-    outcome = extended(policy, lists, lease, ttl, start, granted, votes)
+    outcome, votes = yield from extension(policy, lists, lease, ttl, start, requests)
     if policy.refill and outcome is ExtendOutcome.EXTENDED and lease.batchable:
         missing = lacking(lists, lease, votes)
         if missing:
             yield from refill([(lease, missing)])
     return outcome, votes
+
+
+def extension(
+    policy: Policy,
+    lists: MasterLists,
+    lease: Lease,
+    ttl: float,
+    start: float,
+    requests: Callable[[int], list[Request]],
+) -> Generator[Effect, list[Votes], tuple[ExtendOutcome, Votes]]:
+    """Ask the masters to make ``lease`` last ``ttl`` seconds from ``start``. Returns the outcome and votes.
+
+    ``requests``: makes the requests to the masters of a mask, when all of them have been sent the token.
+    """
+    fresh = yield from put(policy, lists, [(lease, ttl)], start)
+    asked = lease.sent & lists.extending()
+    timeout = min(policy.node_timeout, lease.deadline - start)
+    votes = weakest(lists, (yield Exchange(requests(asked), lists.need, timeout, policy.certain)))
+    granted = lists.granted(votes) and policy.voters.trust(lists, fresh, asked)
+    return extended(policy, lists, lease, ttl, start, granted, votes), votes
 
 
 def extended_already(policy: Policy, lease: Lease, ttl: float, start: float) -> ExtendOutcome | None:

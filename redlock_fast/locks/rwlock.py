@@ -11,12 +11,11 @@ from collections.abc import Callable, Generator
 from typing import Any, Generic, Self, TypeVar
 
 from ..algorithm.attempts import REARM
-from ..algorithm.effects import Effect, Exchange
+from ..algorithm.effects import Effect
 from ..algorithm.lease import ExtendOutcome, KindLease
 from ..algorithm.lock_kind import LockKind, wire_ttl
 from ..algorithm.policy import Policy
-from ..algorithm.procedures import extended
-from ..algorithm.refill import put
+from ..algorithm.procedures import extension
 from ..engine.contract import Request, Votes
 from ..errors import ConfigError, LockLost
 from ..wire.commands import Verb
@@ -158,15 +157,13 @@ def _exchange(
     start = policy.clock()
     if lease.lost or start >= lease.deadline:
         return ExtendOutcome.LOST, None
+
+    def requests(masters: int) -> list[Request]:
+        lease.lock_kind = Reader(writer.key, writer.suffix)
+        return [writer.downgrade(lease.token, wire_ttl(ttl), masters, ttl)]
+
     lists = policy.voters.lists  # after the clock, as of an attempt
-    fresh = yield from put(policy, lists, [(lease, ttl)], start)
-    lease.lock_kind = Reader(writer.key, writer.suffix)
-    asked = lease.sent & lists.extending()
-    request = writer.downgrade(lease.token, wire_ttl(ttl), asked, ttl)
-    timeout = min(policy.node_timeout, lease.deadline - start)
-    votes = (yield Exchange([request], lists.need, timeout, policy.certain))[0]
-    granted = lists.granted(votes) and policy.voters.trust(lists, fresh, asked)
-    return extended(policy, lists, lease, ttl, start, granted, votes), votes
+    return (yield from extension(policy, lists, lease, ttl, start, requests))
 
 
 class ReadWriteLock(Generic[L]):

@@ -275,7 +275,7 @@ GUARD = [
         ("unlisted-masters-are-not-noted", "voters.lists.unlisted = self._unlisted()", "pass"),
     ),
     *of(
-        "redlock_fast/locks/rwlock.py",
+        "redlock_fast/algorithm/procedures.py",
         judges("real/masters/change_stopped_client"),
         ("unlisted-master-downgrades", "lease.sent & lists.extending()", "lease.sent"),
     ),

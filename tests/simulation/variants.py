@@ -136,7 +136,7 @@ def extend_creates() -> list[Change]:
     edits = (
         (_procedures.extended_already, ("start >= lease.deadline", "False")),
         (_procedures.extended, ("now >= lease.deadline or ", "")),
-        (_procedures.extend, ("min(policy.node_timeout, lease.deadline - start)", "policy.node_timeout")),
+        (_procedures.extension, ("min(policy.node_timeout, lease.deadline - start)", "policy.node_timeout")),
     )
     changed = [(_procedures, function.__name__, rewritten(function, edit)) for function, edit in edits]
     return changed + with_command(Verb.EXTEND, b"EXTEND-OR-SET-NX", KEY, TOKEN, TTL)
@@ -146,7 +146,7 @@ def late_refill() -> list[Change]:
     """A round that is decided after the lease has ended still counts, and is followed by a refill."""
     edits = (
         (_procedures.extended, ("now >= lease.deadline or ", "")),
-        (_procedures.extend, ("min(policy.node_timeout, lease.deadline - start)", "policy.node_timeout")),
+        (_procedures.extension, ("min(policy.node_timeout, lease.deadline - start)", "policy.node_timeout")),
     )
     return [(_procedures, function.__name__, rewritten(function, edit)) for function, edit in edits]
 
