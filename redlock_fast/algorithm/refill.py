@@ -18,8 +18,8 @@ from typing import Any
 from ..engine.contract import NO_REPLY, Batch, Request, Votes
 from ..wire.commands import Verb
 from .effects import Effect, send, send_no_reply, undo_after
-from .lease import Lease
-from .lock_kind import RELEASE, wire_ttl
+from .lease import Lease, columns
+from .lock_kind import wire_ttl
 from .master_lists import MasterLists
 from .policy import Policy
 
@@ -55,22 +55,10 @@ def refill(found: Sequence[tuple[Lease, int]]) -> Generator[Effect, Any, None]:
     """Send the key of each lease to the masters of its mask, without waiting for replies."""
     for lease, mask in found:
         lease.sent |= mask  # first: every later release then reaches these masters, too
-    keys, tokens, masks, ttls = _columns(found)
-    batch = Batch(REFILL, (keys, tokens, [wire_ttl(ttl) for ttl in ttls]), len(keys), masks)
-    try:
-        yield from send(batch)
-    except BaseException as error:
-        yield from undo_after(error, _take_back(found))
-        raise
-    yield from _take_back(found)
-
-
-def _take_back(found: Sequence[tuple[Lease, int]]) -> Generator[Effect, Any, None]:
-    """Release the leases that another thread released: its release may precede the refill."""
-    gone = [(lease, mask) for lease, mask in found if lease.released]
-    if gone:
-        keys, tokens, masks, ttls = _columns(gone)
-        yield from send_no_reply(Batch(RELEASE, (keys, tokens), len(gone), masks, ttls))
+    keys, tokens, _, ttls = columns([lease for lease, _ in found])
+    args = keys, tokens, [wire_ttl(ttl) for ttl in ttls]
+    batch = Batch(REFILL, args, len(found), [mask for _, mask in found])
+    yield from _send_tokens(batch, [(lease, lease.ttl, mask) for lease, mask in found])
 
 
 def put(
@@ -92,27 +80,29 @@ def put(
         requests += lease.lock_kind.put_requests(lease.token, wire_ttl(ttl), mask, lease.fencing)
     if not requests:
         return 0
-    try:
-        yield from send(requests)
-    except BaseException as error:
-        yield from undo_after(error, _take_back_put(found))
-        raise
-    yield from _take_back_put(found)
+    yield from _send_tokens(requests, found)
     return every
 
 
-def _take_back_put(found: Sequence[tuple[Lease, float, int]]) -> Generator[Effect, Any, None]:
-    """As ``_take_back``, for leases of all kinds."""
+def _send_tokens(
+    requests: list[Request] | Batch, found: Sequence[tuple[Lease, float, int]]
+) -> Generator[Effect, Any, None]:
+    """Send ``requests``, which put the token of each lease, with its ttl, on the masters of its mask.
+
+    Leases that another thread has released are released there: its release may precede the requests.
+    """
+    try:
+        yield from send(requests)
+    except BaseException as error:
+        yield from undo_after(error, _take_back(found))
+        raise
+    yield from _take_back(found)
+
+
+def _take_back(found: Sequence[tuple[Lease, float, int]]) -> Generator[Effect, Any, None]:
     releases: list[Request] = []
     for lease, ttl, mask in found:
         if lease.released:
             releases += lease.lock_kind.release_requests(lease.token, mask, ttl)
     if releases:
         yield from send_no_reply(releases)
-
-
-def _columns(
-    found: Sequence[tuple[Lease, int]],
-) -> tuple[list[bytes], list[bytes], list[int], list[float]]:
-    keys, tokens = [lease.key for lease, _ in found], [lease.token for lease, _ in found]
-    return keys, tokens, [mask for _, mask in found], [lease.ttl for lease, _ in found]

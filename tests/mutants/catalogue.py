@@ -198,11 +198,7 @@ ALGORITHM = [
         ("refilled-masters-not-released", "lease.sent |= mask  # first", "pass  # first"),
         ("refill-of-faulty-masters", "if value == 0 or (recheck", "if value <= 0 or (recheck"),
         ("refill-only-where-asked", "mask = lists.all & ~lease.sent", "mask = 0"),
-        (
-            "refill-of-a-released-lock",
-            "for lease, mask in found if lease.released]",
-            "for lease, mask in found[:0]]",
-        ),
+        ("refill-of-a-released-lock", "if lease.released:", "if False:"),
         ("recheck-never-refilled", "recheck = lease.extensions % RECHECK_EVERY == 0", "recheck = False"),
         (
             "refill-always-everywhere",

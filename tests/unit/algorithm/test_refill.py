@@ -164,9 +164,9 @@ def test_what_is_released_in_between_is_taken_back(
     refill = procedure.send([votes(OK, NO, OK, OK, OK)])
     run(procedures.release(policy, lease), [votes(OK, NO, OK, OK, OK)])
     undo = procedure.throw(trouble) if trouble else procedure.send(None)
-    assert (refill.requests.verb, undo.requests.verb) == (Verb.REFILL, Verb.RELEASE)
-    assert (undo.requests.args, undo.requests.masters) == (([b"r"], [b"token"]), [0b00010])
-    assert undo.requests.resend_for == [TTL]
+    (release,) = undo.requests
+    assert (refill.requests.verb, release.verb) == (Verb.REFILL, Verb.RELEASE)
+    assert (release.args, release.masters, release.resend_for) == ((b"r", b"token"), 0b00010, TTL)
     with pytest.raises(type(trouble) if trouble else StopIteration):
         procedure.send(None)
 
