@@ -19,9 +19,8 @@ from typing import Any
 from .errors import needs
 from .exporters.durations import kind_of
 from .exporters.instrument import instrument
-from .exporters.metrics import COMMON, METRICS, Client, Clients, Metric
+from .exporters.metrics import COMMON, METRICS, Client, Clients, Metric, all_parts
 from .locks.config import number
-from .sharded.placement import Sharding
 
 with needs("opentelemetry", "redlock-fast[otel]"):
     from opentelemetry import metrics as api
@@ -97,7 +96,7 @@ def trace(
     """
     slower_than = number("slower_than", slower_than, low=0.0)
     spans = Spans(get_tracer(SCOPE, VERSION, tracer_provider=provider), resources, slower_than)
-    for core in client._clients.values() if isinstance(client, Sharding) else [client]:
+    for _, core in all_parts(client):
         instrument(core, spans)
 
 

@@ -5,6 +5,8 @@ A client that is not instrumented pays nothing: it creates locks of another clas
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..algorithm.policy import Clock
@@ -137,32 +139,24 @@ def with_threads(base: Any, reports: Reports) -> Methods:
     """
     clock = reports.clock
 
-    def acquire(self: Any, blocking: bool = True, timeout: float = -1) -> bool:
-        before, start = self.lease, clock()
-        try:
-            done: bool = base.acquire(self, blocking, timeout)
-            if done:
-                reports.granted(self, start)
-            else:
-                reports.refused("acquire", self, start)
-            return done
-        except BaseException as error:
-            if not isinstance(error, RedlockError) and self.lease not in (None, before):
-                base.release(self)
-            reports.refused("acquire", self, start, error)
-            raise
+    def acquiring(acquire: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(acquire)
+        def reported(self: Any, *args: Any, **options: Any) -> Any:
+            before, start = self.lease, clock()
+            try:
+                done = acquire(self, *args, **options)
+                if done:
+                    reports.granted(self, start)
+                else:
+                    reports.refused("acquire", self, start)
+                return done
+            except BaseException as error:
+                if not isinstance(error, RedlockError) and self.lease not in (None, before):
+                    base.release(self)
+                reports.refused("acquire", self, start, error)
+                raise
 
-    def enter(self: Any) -> Any:
-        before, start = self.lease, clock()
-        try:
-            base.__enter__(self)
-            reports.granted(self, start)
-            return self
-        except BaseException as error:
-            if not isinstance(error, RedlockError) and self.lease not in (None, before):
-                base.release(self)
-            reports.refused("acquire", self, start, error)
-            raise
+        return reported
 
     def release(self: Any) -> bool:
         lease, start = self.lease, clock()
@@ -198,43 +192,34 @@ def with_threads(base: Any, reports: Reports) -> Methods:
         reports.extended(self, start)
         return validity
 
-    return {"acquire": acquire, "release": release, "extend": extend, "__enter__": enter, "__exit__": leave}
+    enter = {"acquire": acquiring(base.acquire), "__enter__": acquiring(base.__enter__)}
+    return {**enter, "release": release, "extend": extend, "__exit__": leave}
 
 
 def with_tasks(base: Any, reports: Reports) -> Methods:
     """The methods of a lock for asyncio that report; see ``with_threads``."""
     clock = reports.clock
 
-    async def acquire(self: Any, blocking: bool = True, timeout: float = -1) -> bool:
-        before, start = self.lease, clock()
-        try:
-            done: bool = await base.acquire(self, blocking, timeout)
-            if done:
-                reports.granted(self, start)
-            else:
-                reports.refused("acquire", self, start)
-            return done
-        except GeneratorExit:  # the task is destroyed: nothing can be awaited
-            raise
-        except BaseException as error:
-            if not isinstance(error, RedlockError) and self.lease not in (None, before):
-                await base.release(self)
-            reports.refused("acquire", self, start, error)
-            raise
+    def acquiring(acquire: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(acquire)
+        async def reported(self: Any, *args: Any, **options: Any) -> Any:
+            before, start = self.lease, clock()
+            try:
+                done = await acquire(self, *args, **options)
+                if done:
+                    reports.granted(self, start)
+                else:
+                    reports.refused("acquire", self, start)
+                return done
+            except GeneratorExit:  # the task is destroyed: nothing can be awaited
+                raise
+            except BaseException as error:
+                if not isinstance(error, RedlockError) and self.lease not in (None, before):
+                    await base.release(self)
+                reports.refused("acquire", self, start, error)
+                raise
 
-    async def enter(self: Any) -> Any:
-        before, start = self.lease, clock()
-        try:
-            await base.__aenter__(self)
-            reports.granted(self, start)
-            return self
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            if not isinstance(error, RedlockError) and self.lease not in (None, before):
-                await base.release(self)
-            reports.refused("acquire", self, start, error)
-            raise
+        return reported
 
     async def release(self: Any) -> bool:
         lease, start = self.lease, clock()
@@ -268,4 +253,5 @@ def with_tasks(base: Any, reports: Reports) -> Methods:
         reports.extended(self, start)
         return validity
 
-    return {"acquire": acquire, "release": release, "extend": extend, "__aenter__": enter, "__aexit__": leave}
+    enter = {"acquire": acquiring(base.acquire), "__aenter__": acquiring(base.__aenter__)}
+    return {**enter, "release": release, "extend": extend, "__aexit__": leave}

@@ -861,17 +861,11 @@ MEASURED = [
         ("a-recorder-breaks-its-lock", "except Exception as failure:", "except LookupError as failure:"),
         (
             "a-failed-take-over-releases",
-            """            base.__enter__(self)
-            reports.granted(self, start)
-            return self
-        except BaseException as error:
-            if not isinstance(error, RedlockError) and self.lease not in (None, before):
+            """if not isinstance(error, RedlockError) and self.lease not in (None, before):
+                    base.release(self)
 """,
-            """            base.__enter__(self)
-            reports.granted(self, start)
-            return self
-        except BaseException as error:
-            if True:
+            """if True:
+                    base.release(self)
 """,
         ),
     ),
