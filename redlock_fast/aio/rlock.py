@@ -30,24 +30,25 @@ class TaskOwner:
         self._ended = ended
 
     def get(self) -> Ownership | None:
-        task = _task()
+        task = current_task()
         return self._ownerships.get(task) if task else None
 
     def put(self, ownership: Ownership) -> None:
-        task = _task()
+        task = current_task()
         assert task is not None
         self._ownerships[task] = ownership
         task.remove_done_callback(self._ended)
         task.add_done_callback(self._ended)
 
     def drop(self, ownership: Ownership) -> None:
-        task = _task()
+        task = current_task()
         if task and self._ownerships.get(task) is ownership:
             del self._ownerships[task]
             task.remove_done_callback(self._ended)
 
 
-def _task() -> asyncio.Task[Any] | None:
+def current_task() -> asyncio.Task[Any] | None:
+    """The running task; None outside of tasks and event loops."""
     try:
         return asyncio.current_task()
     except RuntimeError:  # no loop is running
@@ -159,7 +160,7 @@ class AsyncRLock(Reentrant):
         A destroyed task, and an async generator that is not resumed, end inside the task that runs at that
         time. Two bodies of one lock belong to one owner, unless an owner has lost the lock.
         """
-        task, owners = _task(), [ref() for ref, _ in self._bodies]
+        task, owners = current_task(), [ref() for ref, _ in self._bodies]
         if kind is GeneratorExit and None in owners:
             number = owners.index(None)
         elif task in owners:
@@ -182,7 +183,7 @@ class AsyncRLock(Reentrant):
         self._increment(ownership)
 
     def _lock(self, ttl: float | None) -> Any:
-        if isinstance(self._owner, TaskOwner) and _task() is None:
+        if isinstance(self._owner, TaskOwner) and current_task() is None:
             raise RuntimeError(
                 f"{quoted(self.resource)}: no task is running that could own it; see owned_by()"
             )

@@ -7,6 +7,7 @@ import threading
 import weakref
 from typing import Any
 
+from ..aio.rlock import current_task
 from ..locks.lock_state import LockState
 
 
@@ -69,11 +70,3 @@ class TaskHolds:
     @token.setter
     def token(self, token: Any) -> None:
         self.of(current_task()).token = token
-
-
-def current_task() -> asyncio.Task[Any] | None:
-    """The running task; None outside of tasks and event loops."""
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # no event loop runs
-        return None

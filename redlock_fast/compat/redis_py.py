@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, ClassVar, TypeVar, Unpack
 
 from .. import AsyncFastRedlock, AsyncLock, Lock, LockLost, QuorumUnavailable
+from ..aio.rlock import current_task
 from ..algorithm.keys import encoded
 from ..errors import ConfigError
 from ..locks.client_base import BaseClient
@@ -27,7 +28,7 @@ from ..locks.options import FastRedlockOptions
 from ..wire.text import quoted
 from ._clients import shared, shared_aio
 from ._errors import Dictionary, translated
-from ._holds import Hold, TaskHolds, ThreadHold, current_task
+from ._holds import Hold, TaskHolds, ThreadHold
 from ._masters import master_specs
 from ._names import encodable
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ..algorithm.master_lists import MasterLists, mask_of
 from ..errors import ConfigError, MasterError, QuorumUnavailable
 from .address import Target
-from .connector import no_change
+from .connector import do_nothing
 from .list_check import Verdict
 from .masters import GRACE, Masters
 
@@ -100,7 +100,7 @@ class MastersChange:
         connector = self._connector
         with connector.mutex:
             if connector.change() is self:
-                connector.change = no_change
+                connector.change = do_nothing
                 connector.apply(self._masters.policy.voters.lists)
 
     def _verdict(self) -> Verdict:

@@ -76,8 +76,8 @@ class Connector:
         self.generation: int = client_state.generation
         #: Why the configuration cannot work, or "".
         self.misconfigured: str = ""
-        #: The change of the masters that is under way. One that was dropped before its end has ended.
-        self.change: Callable[[], object] = no_change
+        #: Returns the change of the masters that is under way. One that was dropped before its end has ended.
+        self.change: Callable[[], object] = do_nothing
         #: Guards ``states`` and attach().
         self.mutex: threading.RLock = threading.RLock()
         #: Notified when a connection attempt finishes, and on close().
@@ -574,10 +574,6 @@ class Connector:
 
 def do_nothing() -> None:
     pass
-
-
-def no_change() -> None:
-    """In place of a reference to a change of the masters: none is under way."""
 
 
 def _connector(connector: weakref.ref[Connector], wake: queue.SimpleQueue[None]) -> None:

@@ -116,7 +116,12 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
     )
     if _command_refused(set_key):
         raise set_key
-    facts, replication, memory, replicas = _info(facts), _info(replication), _pairs(memory), _pairs(replicas)
+    facts, replication, memory, replicas = (
+        info_of(facts),
+        info_of(replication),
+        _pairs(memory),
+        _pairs(replicas),
+    )
     if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")):
         raise ConnectError(
             "it is a node of a Cluster, which serves some keys only and may fail over without notice; "
@@ -140,7 +145,9 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
         promoted=replication.get("master_replid2", "").strip("0") != "",
         replid=replication.get("master_replid", ""),
         witness=protocol == 3 and not isinstance(tracking, Exception),
-        shared=any(re.fullmatch(r"db\d+", name) and name != f"db{connection.db}" for name in _info(keyspace)),
+        shared=any(
+            re.fullmatch(r"db\d+", name) and name != f"db{connection.db}" for name in info_of(keyspace)
+        ),
         min_replicas=_number(replicas.get("min-replicas-to-write", "")),
         max_lag=_number(replicas.get("min-replicas-max-lag", "")),
     )
@@ -162,7 +169,8 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def _info(reply: Any) -> dict[str, str]:
+def info_of(reply: Any) -> dict[str, str]:
+    """The fields of a reply to INFO; empty where it is forbidden."""
     if not isinstance(reply, (bytes, str)):
         return {}
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply

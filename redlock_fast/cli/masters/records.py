@@ -24,6 +24,7 @@ from ...masters.membership import (
     record_key,
     replace_command,
 )
+from ...masters.probe import info_of
 from ...masters.restart_guard import stops_after
 from ...wire.resp import ProtocolError
 from ...wire.text import clean
@@ -241,11 +242,11 @@ def _answer(server: Server, key_prefix: bytes) -> Answer:
         mark = decode_mark(value[0]) if value else None
         if value and mark:
             marks[clean(name.removeprefix(key_prefix + MARK_KEY))] = mark, value[1]
-    connections = _field(clients, "connected_clients")
+    connections = info_of(clients).get("connected_clients", "")
     return Answer(
         data or b"",
         decode(data) if data else None,
-        _field(about, "run_id"),
+        info_of(about).get("run_id", ""),
         int(connections) - 1 if connections.isdigit() else None,
         marks,
         ahead,
@@ -271,11 +272,6 @@ def _seconds(reply: Any) -> float:
     except (TypeError, ValueError):
         raise ProtocolError("TIME has no time") from None
     return seconds + microseconds / 1e6
-
-
-def _field(info: Any, name: str) -> str:
-    lines = info.decode(errors="replace").splitlines() if isinstance(info, bytes) else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name + ":")), "")
 
 
 def _latest(answers: Mapping[int, Answer]) -> dict[str, tuple[Mark, int]]:

@@ -6,11 +6,10 @@ import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ...errors import ConfigError
 from ...locks.config import check_masters, number
-from ...masters.address import Target
+from ...masters.address import Target, numbered
 from ...wire.text import clean
 from .. import exit_codes
 from ..key_scan import Servers
@@ -46,13 +45,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _union(old: Sequence[Target], new: Sequence[Target]) -> tuple[list[Target], Lists]:
     """The masters of both lists, each once, and the numbers of those of each list."""
-    numbers: dict[Any, int] = {}
-    targets: list[Target] = []
-    for one in (*old, *new):
-        if one.address not in numbers:
-            numbers[one.address] = len(targets)
-            targets.append(one)
-    return targets, Lists(*(frozenset(numbers[one.address] for one in part) for part in (old, new)))
+    every, masks = numbered((), (old, new))
+    targets = [one for one in every if one is not None]
+    return targets, Lists(*(frozenset(n for n in range(len(targets)) if mask >> n & 1) for mask in masks))
 
 
 class _Change:
