@@ -202,9 +202,7 @@ class AsyncLeader(LeaderState):
 
     # --- the task of the campaign ---
 
-    async def _run(
-        self, campaign: _Campaign, before: Term | None, after: asyncio.Task[None] | None
-    ) -> None:
+    async def _run(self, campaign: _Campaign, before: Term | None, after: asyncio.Task[None] | None) -> None:
         """Campaign until ``stop``.
 
         ``before``: the term of a campaign whose loop was closed, or None. ``after``: the task of a campaign

@@ -123,7 +123,7 @@ class MastersChange:
                 return ConfigError(f"reconfigure: {state.refused or state.duplicate_error}")
         guarded = [state.guard() for n, state in own.items() if state.attached and not voting >> n & 1]
         causes = [
-            MasterError(state.target.name, reasons[n] or self._why(state.guard(), state.error))
+            MasterError(state.target.name, reasons[n] or state.guard_text() or state.error or "not connected")
             for n, state in own.items()
             if not voting >> n & 1
         ]
@@ -132,9 +132,3 @@ class MastersChange:
         if any(guarded):
             return QuorumUnavailable(what, causes, reason="guarded", retry_after=max(guarded))
         return QuorumUnavailable(what, causes, reason="unavailable")
-
-    @staticmethod
-    def _why(guard: float, error: str) -> str:
-        if guard:
-            return f"it may have forgotten locks: no vote for {guard:.1f} s more (restart_guard)"
-        return error or "not connected"

@@ -168,10 +168,8 @@ class Masters:
             return "no reply in time"
         text = fault_text(votes.details.get(master, "failed"))
         state = self.connector.states[master]
-        if text == NOT_ASKED and state.unlisted:
-            return state.unlisted
-        if text == NOT_ASKED and state.guard():
-            return f"it may have forgotten locks: no vote for {state.guard():.1f} s more (restart_guard)"
+        if text == NOT_ASKED and (no_vote := state.unlisted or state.guard_text()):
+            return no_vote
         error = state.error
         if text != "not connected" or not error:
             return text

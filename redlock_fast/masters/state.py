@@ -80,6 +80,11 @@ class MasterState:
         """Seconds for which it still casts no vote."""
         return max(0.0, self.guarded_until - time.monotonic())
 
+    def guard_text(self) -> str:
+        """Why it still casts no vote because of the restart guard; "" if that is not so."""
+        left = self.guard()
+        return f"it may have forgotten locks: no vote for {left:.1f} s more (restart_guard)" if left else ""
+
     def copy_after_fork(self, now: float) -> MasterState:
         """The state for a child of fork: what is known of the master, without a connection."""
         return replace(
