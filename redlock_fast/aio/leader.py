@@ -12,7 +12,7 @@ from typing import Any, Self
 from ..algorithm.lease import Lease
 from ..algorithm.procedures import owners
 from ..errors import ClientClosed, ConfigError, WrongLoop
-from ..locks.config import check_timeout
+from ..locks.config import check_timeout, number
 from ..locks.leader import (
     FAILED,
     REST,
@@ -22,7 +22,6 @@ from ..locks.leader import (
     TICK,
     LeaderState,
     Term,
-    check_pause,
 )
 from ..locks.procedures import drop_lock
 from ..telemetry import log_error
@@ -150,7 +149,7 @@ class AsyncLeader(LeaderState):
         Raises:
             ConfigError: An invalid pause.
         """
-        pause = check_pause(pause)
+        pause = number("pause", pause, low=0.0)
         campaign, term = self._current(), self._term
         if campaign is None or term is None or not term.end(STEPPED_DOWN, pause):
             return False

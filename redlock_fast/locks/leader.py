@@ -187,7 +187,3 @@ class LeaderState:
     def __repr__(self) -> str:
         state = "leads" if self.is_leader else "does not lead"
         return f"<{type(self).__name__} {quoted(self.name)}: {self.identity} {state}>"
-
-
-def check_pause(pause: Any) -> float:
-    return number("pause", pause, low=0.0)

@@ -17,7 +17,7 @@ from ..algorithm.lease import Lease
 from ..algorithm.procedures import owners
 from ..engine.pure.signals import block_signals, restore_signals
 from ..errors import ClientClosed, ConfigError
-from ..locks.config import check_timeout
+from ..locks.config import check_timeout, number
 from ..locks.leader import (
     FAILED,
     REST,
@@ -27,7 +27,6 @@ from ..locks.leader import (
     TICK,
     LeaderState,
     Term,
-    check_pause,
 )
 from ..locks.procedures import acquire_lock
 from ..telemetry import log_error
@@ -191,7 +190,7 @@ class Leader(LeaderState):
         Raises:
             ConfigError: An invalid pause.
         """
-        pause = check_pause(pause)
+        pause = number("pause", pause, low=0.0)
         campaign, term = self._current(), self._term
         if campaign is None or term is None:
             return False
