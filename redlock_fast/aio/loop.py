@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import Any
@@ -17,7 +16,7 @@ from ..algorithm.local_queue import QueueEntry
 from ..engine.contract import Engine
 from ..engine.messages import Batch, Quorums, Request
 from ..masters.client_state import ClientState
-from ..masters.connector import do_nothing
+from ..masters.connector import do_nothing, start_thread
 from ..masters.faults import has_faults, note_faults
 from ..masters.masters import Masters
 from .future import ExchangeFuture
@@ -271,7 +270,7 @@ class LoopBinding:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(ended)
 
-        threading.Thread(target=close, name="redlock-fast-close", daemon=True).start()
+        start_thread("close", close)
         await closed
 
     def end(self) -> None:

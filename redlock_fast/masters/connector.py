@@ -289,9 +289,7 @@ class Connector:
                     due = min(due, next_try)
         self._mark(now)
         if self.records.due(now):
-            threading.Thread(
-                target=self._write_records, args=(True,), name="redlock-fast-records", daemon=True
-            ).start()
+            start_thread("records", self._write_records, True)
         self._lingering_sockets.reap(now)
         if now >= self._next_removal:
             self._next_removal = now + IDLE_TICK
@@ -367,12 +365,9 @@ class Connector:
 
     def _query_sentinels_in_background(self, master: int) -> None:
         state = self.states[master]
-        thread = threading.Thread(
-            target=self._query_sentinels, args=(state, master), name="redlock-fast-sentinel", daemon=True
-        )
         next_sentinel_query, state.next_sentinel_query = state.next_sentinel_query, math.inf
         try:
-            thread.start()
+            start_thread("sentinel", self._query_sentinels, state, master)
         except Exception:  # no thread, or no memory, is available: maintain_all tries again
             state.next_sentinel_query = next_sentinel_query
             raise
@@ -402,12 +397,9 @@ class Connector:
     # --- connecting a master ---
 
     def _connect_in_background(self, master: int) -> None:
-        thread = threading.Thread(
-            target=self._connect, args=(master,), name="redlock-fast-connect", daemon=True
-        )
         self.states[master].connecting = True
         try:
-            thread.start()
+            start_thread("connect", self._connect, master)
         except Exception:  # no thread, or no memory, is available: maintain_all tries again
             self.states[master].connecting = False
             raise
@@ -576,6 +568,19 @@ def do_nothing() -> None:
     pass
 
 
+def start_thread(name: str, work: Callable[..., object], *args: object) -> None:
+    """Run ``work`` in a thread that does not keep the interpreter alive."""
+    threading.Thread(target=work, args=args, name=f"redlock-fast-{name}", daemon=True).start()
+
+
+def wait_for_wake(wake: queue.SimpleQueue[None], seconds: float) -> None:
+    """Wait for ``seconds``, or until something is in ``wake``, which is empty afterwards."""
+    with contextlib.suppress(queue.Empty):
+        wake.get(timeout=seconds)
+        while True:
+            wake.get_nowait()
+
+
 def _connector(connector: weakref.ref[Connector], wake: queue.SimpleQueue[None]) -> None:
     """The connector thread: ends when its client is closed or dropped."""
     mask = block_signals()
@@ -590,7 +595,4 @@ def _connector(connector: weakref.ref[Connector], wake: queue.SimpleQueue[None])
             log_error("connector-error")
             pause = IDLE_TICK
         del alive
-        with contextlib.suppress(queue.Empty):
-            wake.get(timeout=pause)
-            while True:
-                wake.get_nowait()
+        wait_for_wake(wake, pause)

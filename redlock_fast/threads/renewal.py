@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import inspect
 import math
 import queue
@@ -17,6 +16,7 @@ from ..errors import ConfigError
 from ..locks.auto_extend import AutoExtended, AutoExtension, OnLost, Renewal, longest_hold
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT
+from ..masters.connector import start_thread, wait_for_wake
 from ..telemetry import log_error
 from .driver import drive
 
@@ -101,9 +101,7 @@ class ThreadRenewal(Renewal):
             self._losses.append((auto_extension.on_lost, lock, reason))
             if not self._notifying:
                 try:
-                    threading.Thread(
-                        target=self._notify_all, name="redlock-fast-on-lost", daemon=True
-                    ).start()
+                    start_thread("on-lost", self._notify_all)
                     self._notifying = True
                 except RuntimeError:  # the system has no more threads; the next loss tries again
                     log_error("on-lost-error")
@@ -130,10 +128,7 @@ def _renew(renewal: weakref.ref[ThreadRenewal], wake: queue.SimpleQueue[None]) -
         del alive
         if pause is None:
             return
-        with contextlib.suppress(queue.Empty):
-            wake.get(timeout=pause)
-            while True:
-                wake.get_nowait()
+        wait_for_wake(wake, pause)
 
 
 def thread_auto_extension(core: Any, auto_extend: Any, on_lost: Any, max_hold: Any) -> AutoExtension | None:
