@@ -5,14 +5,12 @@ from __future__ import annotations
 import atexit
 import inspect
 import threading
-import time
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from ..algorithm.condition import Condition
-from ..algorithm.effects import Effect, Sleep, WaitForChange, WaitForTurn
 from ..algorithm.lease import Lease
 from ..algorithm.procedures import owners
 from ..engine.pure.signals import block_signals, restore_signals
@@ -31,17 +29,10 @@ from ..locks.leader import (
 from ..locks.procedures import acquire_lock
 from ..telemetry import log_error
 from .driver import drive
+from .stoppable import Stopped, stoppable
 
-Result = TypeVar("Result")
-
-#: Seconds after which a waiting candidate sees that its campaign was stopped.
-SLICE = 0.25
 #: Seconds that ``stop`` waits for the thread, and so for ``on_elected``.
 JOIN_TIMEOUT = 1.0
-
-
-class _Stopped(Exception):
-    """The campaign was stopped while it waited for the lock."""
 
 
 class _Campaign:
@@ -251,7 +242,7 @@ class Leader(LeaderState):
                 campaign.after.join()  # its on_elected may go on after ``stop``
             while not campaign.stopping:
                 self._campaign_once(campaign)
-        except _Stopped:
+        except Stopped:
             pass
         except (ClientClosed, ConfigError) as error:
             campaign.error = error
@@ -270,10 +261,10 @@ class Leader(LeaderState):
                 campaign.notify()
 
             lock = self._new_lock(on_lost)
-            acquire = stoppable(acquire_lock(lock, True, None), campaign)
+            acquire = stoppable(acquire_lock(lock, True, None), lambda: campaign.stopping)
             if isinstance(drive(acquire, self._core.masters), Lease):
                 pause = self._lead(campaign, lock, reports)
-        except (_Stopped, ClientClosed, ConfigError):
+        except (Stopped, ClientClosed, ConfigError):
             raise
         except Exception:  # a candidate must go on: without it perhaps no process would lead
             log_error("leader-error")
@@ -329,53 +320,6 @@ class Leader(LeaderState):
             return False
         finally:
             restore_signals(mask)
-
-
-def stoppable(
-    procedure: Generator[Effect, Any, Result], campaign: _Campaign
-) -> Generator[Effect, Any, Result]:
-    """``procedure``, into which a stop of ``campaign`` throws _Stopped where it waits for another holder."""
-    resume: Any = procedure.send
-    argument: Any = None
-    stopped = False
-    try:
-        while True:
-            effect = resume(argument)
-            resume = procedure.send
-            try:
-                if stopped or not isinstance(effect, WaitForChange | WaitForTurn | Sleep):
-                    argument = yield effect
-                elif campaign.stopping:
-                    raise _Stopped
-                else:
-                    argument = yield from _in_slices(effect, campaign)
-            except BaseException as error:
-                resume, argument, stopped = procedure.throw, error, True  # what follows is the clean-up
-    except StopIteration as done:
-        return done.value  # type: ignore[no-any-return]
-
-
-def _in_slices(
-    effect: WaitForChange | WaitForTurn | Sleep, campaign: _Campaign
-) -> Generator[Effect, Any, Any]:
-    """Perform a wait. Raises _Stopped within SLICE seconds after a stop."""
-    if isinstance(effect, Sleep):
-        return (yield effect)  # a short one
-    left = effect.timeout if isinstance(effect, WaitForChange) else effect.seconds
-    while True:
-        part = min(left, SLICE)
-        end = time.monotonic() + part
-        if isinstance(effect, WaitForChange):
-            result = yield WaitForChange(effect.requests, effect.need, part)
-            over = time.monotonic() < end  # it was decided
-        else:
-            result = yield WaitForTurn(effect.entry, part)
-            over = effect.entry.is_first
-        left -= part
-        if over or left <= 0.0:
-            return result
-        if campaign.stopping:
-            raise _Stopped
 
 
 _campaigns: weakref.WeakSet[_Campaign] = weakref.WeakSet()
