@@ -20,8 +20,8 @@ import redis
 from redlock_fast.embedded import Masters
 from redlock_fast.engine import load
 from redlock_fast.engine.contract import Engine, Request, Wait
-from redlock_fast.wire.commands import Verb, command
-from redlock_fast.wire.dialect import Capabilities, dialect, scripts
+from redlock_fast.wire.commands import Verb, command, scripts
+from redlock_fast.wire.dialect import Capabilities, dialect
 
 KEY, TOKEN, TTL = b"{benchmark}", b"t" * 20, b"30000"
 #: The verb of ``SET ... IFEQ``, after all verbs of the package.
@@ -37,7 +37,7 @@ def connected(engine: Engine, masters: Masters) -> None:
     commands = (*dialect(CAN), command(b"SET", 0, 1, b"IFEQ", 1, b"PX", 2))
     for number, master in enumerate(masters):
         with redis.Redis(unix_socket_path=master.socket_path) as node:
-            for script in scripts(CAN, None):
+            for script in scripts(commands):
                 node.script_load(script.text)
         engine.attach(number, socket.create_connection(("127.0.0.1", master.port)), commands)
 

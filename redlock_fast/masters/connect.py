@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..engine.contract import PROTOCOL_ERROR
-from ..wire.commands import Dialect
-from ..wire.dialect import CHECK_MARKER, MARKER, RestartMarker, dialect, scripts
+from ..wire.commands import Dialect, scripts
+from ..wire.dialect import CHECK_MARKER, MARKER, RestartMarker, dialect
 from ..wire.resp import ProtocolError, without_arguments
 from ..wire.text import clean
 from .address import Target
@@ -114,8 +114,9 @@ def connect(
                 where=(getattr(connection, "host", ""), getattr(connection, "port", 0)),
             )
             record = record_key(key_prefix) if check_masters else None
-            server = _prepared(connection, server, marker, guard.assume_fresh and not known, record)
-            return ProbedConnection(connection, server, dialect(server.can, marker))
+            commands = dialect(server.can, marker)
+            server = _prepared(connection, server, commands, marker, guard.assume_fresh and not known, record)
+            return ProbedConnection(connection, server, commands)
         except BaseException:
             connection.disconnect()
             raise
@@ -166,15 +167,18 @@ def connection_of(to: Target, timeout: float, protocol: int) -> Any:
 
 
 def _prepared(
-    connection: Any, server: Server, marker: RestartMarker | None, fresh: bool, record: bytes | None
+    connection: Any,
+    server: Server,
+    dialect: Dialect,
+    marker: RestartMarker | None,
+    fresh: bool,
+    record: bytes | None,
 ) -> Server:
-    """Load the scripts, check the marker, and read the key ``record``.
+    """Load the scripts of ``dialect``, check the marker, and read the key ``record``.
 
     Where SCRIPT LOAD is forbidden, EVAL loads them later.
     """
-    commands: list[tuple[bytes | str, ...]] = [
-        ("SCRIPT", "LOAD", script.text) for script in scripts(server.can, marker)
-    ]
+    commands: list[tuple[bytes | str, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts(dialect)]
     if marker is not None:
         if fresh:
             commands.append((b"SET", MARKER, marker.trusted, b"NX"))

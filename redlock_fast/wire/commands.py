@@ -82,6 +82,7 @@ class Command(NamedTuple):
     ``watch``: WATCH_KEY or WATCH_PREFIX, the same for a verb on all servers. The vote stays open until the
     key changes (rule 11 of an engine).
     ``reply``: a :class:`Reply`; any other reply breaks the connection (rule 5 of an engine).
+    ``script``: the script that it executes by its SHA1.
     """
 
     parts: tuple[bytes | int, ...]
@@ -90,6 +91,7 @@ class Command(NamedTuple):
     leading_replies: int = 0
     watch: int = 0
     reply: int = Reply.ANY
+    script: Script | None = None
 
 
 #: The commands of one server, by :class:`Verb`.
@@ -170,12 +172,19 @@ class Script(NamedTuple):
         keys = b"%d" % self.keys
         fallback = command(b"EVAL", self.text, keys, *words, reply=reply)
         words = (b"EVALSHA", self.sha1, keys, *words)
-        return command(*words, fallback=fallback, rollback_verb=rollback_verb, reply=reply)
+        main = command(*words, fallback=fallback, rollback_verb=rollback_verb, reply=reply)
+        return main._replace(script=self)
 
     def variadic(self, head: int, *words: bytes | int, rollback_verb: int | None = None) -> Command:
         """As ``template`` for a variable number of keys: argument ``head`` is the array's header."""
         fallback = integer(~head, b"EVAL", self.text, *words)
-        return integer(~head, b"EVALSHA", self.sha1, *words, fallback=fallback, rollback_verb=rollback_verb)
+        main = integer(~head, b"EVALSHA", self.sha1, *words, fallback=fallback, rollback_verb=rollback_verb)
+        return main._replace(script=self)
+
+
+def scripts(dialect: Dialect) -> list[Script]:
+    """The scripts that the commands of ``dialect`` need on the server."""
+    return list(dict.fromkeys(command.script for command in dialect if command.script))
 
 
 def script(keys: str, args: str, *parts: bytes) -> Script:

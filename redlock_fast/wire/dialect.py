@@ -103,7 +103,7 @@ def watching(read: Command, can: Capabilities, watch: int = WATCH_KEY, arm: Comm
     assert isinstance(_CACHING, bytes)
     first, *others = (*arm.parts, *read.parts) if arm else read.parts
     parts = (_CACHING + first, *others) if isinstance(first, bytes) else (_CACHING, first, *others)
-    return Command(parts, fallback, leading_replies=2 if arm else 1, watch=watch, reply=read.reply)
+    return read._replace(parts=parts, fallback=fallback, leading_replies=2 if arm else 1, watch=watch)
 
 
 COMPARE_AND_DELETE = Script(
@@ -154,32 +154,6 @@ local token,ttl,process,max_ttl=unpack(ARGV)
 )
 RELEASE_ALL = Script(lua.RELEASE_ALL)
 OWNER = Script(lua.OWNER)
-
-
-def scripts(can: Capabilities, marker: RestartMarker | None) -> list[Script]:
-    """The scripts that the commands of ``dialect(can, marker)`` need on the server."""
-    needed = [] if can.delifeq or can.delex else [COMPARE_AND_DELETE]
-    needed += [can.extend]
-    needed += [] if marker is None else [MARKED_ACQUIRE]
-    pairs = (
-        (FENCE, MARKED_FENCE),
-        _RW_READ,
-        _RW_WRITE,
-        _SLOT_ACQUIRE,
-        (ACQUIRE_ALL, MARKED_ACQUIRE_ALL),
-        _FAIR,
-    )
-    needed += [pair[marker is not None] for pair in pairs]
-    needed += [
-        RAISE_FENCE,
-        _RW_ROLLBACK,
-        _RW_RELEASE,
-        _RW_EXTEND,
-        _DOWNGRADE,
-        _RW_TIME_TO_ENTER,
-        _EARLIEST_EXPIRY,
-    ]
-    return [*needed, RELEASE_ALL, FAIR_LEAVE, FAIR_TIME_TO_TURN, OWNER]
 
 
 def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:

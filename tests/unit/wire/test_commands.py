@@ -19,6 +19,7 @@ from redlock_fast.wire.commands import (
     bulk,
     command,
     script,
+    scripts,
 )
 from redlock_fast.wire.dialect import (
     ACQUIRE_ALL,
@@ -32,7 +33,6 @@ from redlock_fast.wire.dialect import (
     Capabilities,
     RestartMarker,
     dialect,
-    scripts,
     watching,
 )
 
@@ -137,7 +137,7 @@ def test_what_each_is_answered(can: Capabilities, mark: RestartMarker | None) ->
 def test_scripts_are_loaded_by_their_own_hash() -> None:
     assert (COMPARE_AND_DELETE.text, COMPARE_AND_DELETE.sha1) == (DELETE, DELETE_SHA1)
     assert (COMPARE_AND_EXTEND.text, COMPARE_AND_EXTEND_6.text) == (EXTEND, EXTEND_6)
-    for one in (*scripts(Capabilities(), None), *scripts(Capabilities(), MARK)):
+    for one in scripts((*dialect(Capabilities()), *dialect(Capabilities(), MARK))):
         assert one.sha1 == hashlib.sha1(one.text).hexdigest().encode()
 
 
@@ -199,7 +199,7 @@ def test_a_marked_master_compares_its_marker_first() -> None:
 @pytest.mark.parametrize("mark", [None, MARK])
 @pytest.mark.parametrize("can", EVERY_SERVER)
 def test_every_script_of_a_dialect_is_loaded(can: Capabilities, mark: RestartMarker | None) -> None:
-    loaded = {one.sha1 for one in scripts(can, mark)}
+    loaded = {one.sha1 for one in scripts(dialect(can, mark))}
     rendered = b"".join(render(template, ARGS) for template in dialect(can, mark))
     used = set(re.findall(rb"EVALSHA\r\n\$40\r\n(\w{40})\r\n", rendered))
     assert used == loaded
