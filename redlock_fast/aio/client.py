@@ -14,6 +14,7 @@ from ..errors import WrongLoop
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, number, refuse_unknown
 from ..locks.decorated import check_async
+from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
@@ -474,7 +475,8 @@ class AsyncFastRedlock(BaseClient):
         key = self.check_key(resource)
         if not self.client_state.ready:
             await self.connect()
-        return self.is_locked(resource, await drive(procedures.exists(self.policy, key), self.loop_binding()))
+        votes = await drive(procedures.exists(self.policy, key), self.loop_binding())
+        return is_locked(self, resource, votes)
 
     async def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected; see [`FastRedlock.connect`][].

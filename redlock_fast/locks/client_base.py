@@ -9,25 +9,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, TypeVar, Unpack, cast, get_args
 
-from ..algorithm.attempts import BLIP
 from ..algorithm.keys import encoded, key_of
-from ..algorithm.lease import AcquireFailure, Lease
+from ..algorithm.lease import Lease
 from ..algorithm.lock_kind import FencedKind, LockKind, wire_ttl
-from ..algorithm.master_lists import MasterLists
 from ..algorithm.policy import Clock, Policy, VotingMasters, lease_clock
 from ..algorithm.quorum import Retry, drift
 from ..algorithm.tokens import owner_part, tokens_of
 from ..engine import load
-from ..engine.contract import FAULT, NO_REPLY, Votes, Wait
+from ..engine.contract import Wait
 from ..errors import (
     ConfigError,
-    Contended,
-    ContendedTimeout,
-    LockNotAcquired,
-    MasterError,
-    QuorumTimeout,
-    QuorumUnavailable,
-    ResourceNames,
 )
 from ..masters.address import numbered
 from ..masters.change import MastersChange
@@ -262,73 +253,7 @@ class BaseClient:
         self.masters.check_not_closed()
         return MastersChange(self.masters, check_lists(masters, joint_with))
 
-    # --- outcomes as exceptions ---
-
-    def acquire_error(
-        self, resource: ResourceNames, lock_kind: LockKind, failure: AcquireFailure, owner: str = ""
-    ) -> LockNotAcquired:
-        """The exception for an acquire without a lease. ``owner``: that of the other lease, if known."""
-        votes, names = failure.votes, self.masters.connector.names()
-        lists = failure.lists or self.policy.voters.lists
-        rounds = f"{failure.rounds} attempt{'s' * (failure.rounds > 1)}"
-        unavailable = QuorumTimeout if failure.timed_out else QuorumUnavailable
-        if lists.granted(votes):
-            return unavailable(
-                f"{quoted(resource)}: a quorum granted the lease too late: nothing of it was left; "
-                "use a longer ttl, or find out what delays the masters or this process",
-                resource=resource,
-                reason="late",
-            )
-        if failure.unavailable:
-            self.masters.connector.connect_urgently(BLIP)  # the caller usually tries again
-            return unavailable(
-                f"{quoted(resource)}: no quorum of {lists.text(lists.failing(votes))} after {rounds}: "
-                "check that they can be reached",
-                self.causes(votes, lists),
-                resource=resource,
-                **self.outage(),
-            )
-        contended = ContendedTimeout if failure.timed_out else Contended
-        holders = [name for name, vote in zip(names, votes.values, strict=False) if FAULT < vote <= 0]
-        if not holders:
-            return contended(
-                f"{quoted(resource)}: other callers of this client waited for it and were first",
-                resource=resource,
-                reason="queue",
-                owner=owner,
-            )
-        held = quoted(resource)
-        if isinstance(resource, tuple):
-            taken = lock_kind.refused_key(votes).removeprefix(self.key_prefix)
-            held = f"{quoted(taken or resource)}, of {len(resource)} resources,"
-        return contended(
-            f"{held} is already held on {len(holders)} of {lists.all.bit_count()} masters, after {rounds}"
-            + f"; its owner is {owner}" * bool(owner),
-            resource=resource,
-            reason="held",
-            owner=owner,
-            masters=holders,
-            causes=self.causes(votes, lists),
-        )
-
-    def outage(self) -> dict[str, Any]:
-        """``reason`` and ``retry_after`` for an error about too few masters."""
-        guarded = self.masters.guarded_for()
-        return {"reason": "guarded", "retry_after": guarded} if guarded else {"reason": "unavailable"}
-
-    def causes(self, votes: Votes, lists: MasterLists | None = None) -> list[MasterError]:
-        """An error for each master that failed. Silent masters count only if the failures did not decide.
-
-        ``lists``: the masters that had to agree; None: the present ones.
-        """
-        lists = lists or self.policy.voters.lists
-        guilty = (FAULT,) if lists.hopeless(votes) else (FAULT, NO_REPLY)
-        names = self.masters.connector.names()
-        return [
-            MasterError(names[master], self.masters.cause(master, votes))
-            for master, value in enumerate(votes.values)
-            if value in guilty and lists.all >> master & 1
-        ]
+    # --- measurements ---
 
     def observe(self) -> Observer:
         """The observer of this client. The first call creates it."""
@@ -341,20 +266,6 @@ class BaseClient:
         """The class of the locks that this client makes: that of its observer, or else ``own``."""
         observer = self.client_state.observer
         return own if observer is None else observer.lock_class or own
-
-    def is_locked(self, resource: str | bytes, votes: Votes) -> bool:
-        """Whether a quorum of masters has the key. Raises QuorumUnavailable if too few masters answered."""
-        lists = self.policy.voters.lists
-        if lists.granted(votes):
-            return True
-        if lists.refused(votes):
-            return False
-        raise QuorumUnavailable(
-            f"{quoted(resource)}: too few masters answered",
-            self.causes(votes),
-            resource=resource,
-            **self.outage(),
-        )
 
     # --- public ---
 

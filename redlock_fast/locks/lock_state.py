@@ -28,6 +28,7 @@ from ..wire.text import quoted
 from .auto_extend import AutoExtension
 from .client_base import BaseClient
 from .config import CLIENT_DEFAULT, ClientDefault, check_flag, check_timeout, number
+from .failures import acquire_error, causes
 from .handover import HandoverKind
 
 H = TypeVar("H", bound="LockState")
@@ -263,7 +264,7 @@ class LockState:
         if isinstance(outcome, Lease):
             return True
         if outcome.unavailable:
-            raise self._core.acquire_error(self.resource, self._lock_kind, outcome)
+            raise acquire_error(self._core, self.resource, self._lock_kind, outcome)
         return False
 
     def _waiting_time(self, blocking: bool, timeout: float | None) -> float | None:
@@ -384,7 +385,7 @@ class LockState:
         raise QuorumUnavailable(
             f"{quoted(self.resource)}: too few masters answered to extend; "
             f"held for {self.remaining():.3f} s more",
-            self._core.causes(votes) if votes else (),
+            causes(self._core, votes) if votes else (),
             resource=self.resource,
             reason="unavailable",
         )

@@ -17,6 +17,7 @@ from ..errors import ConfigError, QuorumUnavailable
 from ..wire.text import quoted
 from .batch_state import foreign_locks, held_by, locks_of, remove_leases, stop_auto_extension
 from .client_base import BaseClient
+from .failures import acquire_error
 from .lock_state import LockState
 from .options import ListOf
 
@@ -68,7 +69,7 @@ def _acquire_parts(
             core.client_state.counts.unavailable += 1
             number, votes = undecided
             resource = resources[part.start + number]
-            raise core.acquire_error(resource, LockKind(keys[0]), AcquireFailure(votes, True, 1))
+            raise acquire_error(core, resource, LockKind(keys[0]), AcquireFailure(votes, True, 1))
 
 
 def _locks_with_options(

@@ -14,8 +14,9 @@ from ..algorithm import procedures
 from ..algorithm.effects import Effect, Exchange, WaitForQuorum, undo_after
 from ..algorithm.lease import AcquireFailure, Lease, lease_of
 from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
-from ..errors import LockLost, QuorumUnavailable, TooManyExtensions
+from ..errors import LockLost, TooManyExtensions
 from ..wire.text import quoted
+from .failures import acquire_error, unavailable
 from .handover import HandoverKind
 from .lock_state import LockState
 
@@ -80,7 +81,7 @@ def entered(lock: LockState, outcome: Lease | AcquireFailure) -> Generator[Effec
             keys = lock._lock_kind.owner_keys(outcome.votes)
             found = yield from procedures.owners(lock._policy, keys)
         owner = ", ".join(dict.fromkeys(filter(None, found)))
-        raise core.acquire_error(lock.resource, lock._lock_kind, outcome, owner)
+        raise acquire_error(core, lock.resource, lock._lock_kind, outcome, owner)
 
 
 def release_lock(lock: LockState) -> Generator[Effect, Any, bool]:
@@ -145,9 +146,9 @@ def take_over(lock: LockState, handover: HandoverKind, ttl: float) -> Generator[
     Nothing is undone then: the other process may still hold the lock.
     """
     core, policy, me = lock._core, lock._core.policy, object()
-    name = quoted(lock.resource)
     lost = LockLost(
-        f"{name}: a quorum does not have this token; another client may hold the lock", resource=lock.resource
+        f"{quoted(lock.resource)}: a quorum does not have this token; another client may hold the lock",
+        resource=lock.resource,
     )
     if handover.lost:
         raise lost
@@ -172,12 +173,7 @@ def take_over(lock: LockState, handover: HandoverKind, ttl: float) -> Generator[
         handover.lost = True
         core.client_state.counts.lost += 1
         raise lost
-    raise QuorumUnavailable(
-        f"{name}: too few masters confirmed the token in time; try again",
-        core.causes(votes),
-        resource=lock.resource,
-        **core.outage(),
-    )
+    raise unavailable(core, lock.resource, votes, "too few masters confirmed the token in time; try again")
 
 
 def release_token(lock: LockState, handover: HandoverKind) -> Generator[Effect, Any, bool]:

@@ -14,6 +14,7 @@ from ..errors import LockAlreadyHeld, LockLost
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, number, refuse_unknown
 from ..locks.decorated import check_plain
+from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
@@ -667,7 +668,8 @@ class FastRedlock(BaseClient):
         key = self.check_key(resource)
         if not self.client_state.ready:
             self.connect()
-        return self.is_locked(resource, drive(procedures.exists(self.policy, key), self.masters))
+        votes = drive(procedures.exists(self.policy, key), self.masters)
+        return is_locked(self, resource, votes)
 
     def connect(self, timeout: float | None = None) -> bool:
         """Wait until a quorum of masters is connected. False: ``timeout`` seconds passed before.

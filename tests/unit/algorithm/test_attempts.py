@@ -32,6 +32,7 @@ from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.procedures import acquire
 from redlock_fast.algorithm.quorum import ContentionHistory, WakeJitter
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Request, Votes
+from redlock_fast.locks.failures import acquire_error
 from redlock_fast.wire.commands import Verb
 
 KEY, N, NEED = b"key", 5, 3
@@ -546,7 +547,7 @@ def client() -> FastRedlock:
     ],
 )
 def test_what_a_refusal_says(client: FastRedlock, refusal: AcquireFailure, kind: type, text: str) -> None:
-    error = client.acquire_error(KEY.decode(), LockKind(KEY), refusal)
+    error = acquire_error(client, KEY.decode(), LockKind(KEY), refusal)
     assert type(error) is kind
     assert error.resource == KEY.decode()
     assert isinstance(error, TimeoutError) is refusal.timed_out

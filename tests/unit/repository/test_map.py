@@ -21,7 +21,7 @@ ELSEWHERE = {
     # one step of an acquire or release, run without masters
     "unit/algorithm/test_procedures.py": ("algorithm/effects", "algorithm/lease", "algorithm/policy"),
     "unit/wire/test_commands.py": ("wire/dialect",),
-    "unit/locks/test_config.py": ("locks/client_base",),  # the checks and errors of both clients
+    "unit/locks/test_config.py": ("locks/client_base", "locks/failures"),  # checks and errors of both clients
     "real/locks/test_many.py": ("locks/batch_state",),
     # what each kind asks of masters
     "unit/locks/test_kinds.py": ("algorithm/lock_kind",),

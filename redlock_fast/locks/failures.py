@@ -1,0 +1,108 @@
+"""The exceptions for attempts that came to nothing: which masters refused or failed, what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..algorithm.attempts import BLIP
+from ..algorithm.lease import AcquireFailure
+from ..algorithm.lock_kind import LockKind
+from ..algorithm.master_lists import MasterLists
+from ..engine.contract import FAULT, NO_REPLY, Votes
+from ..errors import (
+    Contended,
+    ContendedTimeout,
+    LockNotAcquired,
+    MasterError,
+    QuorumTimeout,
+    QuorumUnavailable,
+    ResourceNames,
+)
+from ..wire.text import quoted
+from .client_base import BaseClient
+
+
+def acquire_error(
+    core: BaseClient, resource: ResourceNames, lock_kind: LockKind, failure: AcquireFailure, owner: str = ""
+) -> LockNotAcquired:
+    """The exception for an acquire without a lease. ``owner``: that of the other lease, if known."""
+    votes, names = failure.votes, core.masters.connector.names()
+    lists = failure.lists or core.policy.voters.lists
+    rounds = f"{failure.rounds} attempt{'s' * (failure.rounds > 1)}"
+    too_few = QuorumTimeout if failure.timed_out else QuorumUnavailable
+    if lists.granted(votes):
+        return too_few(
+            f"{quoted(resource)}: a quorum granted the lease too late: nothing of it was left; "
+            "use a longer ttl, or find out what delays the masters or this process",
+            resource=resource,
+            reason="late",
+        )
+    if failure.unavailable:
+        core.masters.connector.connect_urgently(BLIP)  # the caller usually tries again
+        return too_few(
+            f"{quoted(resource)}: no quorum of {lists.text(lists.failing(votes))} after {rounds}: "
+            "check that they can be reached",
+            causes(core, votes, lists),
+            resource=resource,
+            **outage(core),
+        )
+    contended = ContendedTimeout if failure.timed_out else Contended
+    holders = [name for name, vote in zip(names, votes.values, strict=False) if FAULT < vote <= 0]
+    if not holders:
+        return contended(
+            f"{quoted(resource)}: other callers of this client waited for it and were first",
+            resource=resource,
+            reason="queue",
+            owner=owner,
+        )
+    held = quoted(resource)
+    if isinstance(resource, tuple):
+        taken = lock_kind.refused_key(votes).removeprefix(core.key_prefix)
+        held = f"{quoted(taken or resource)}, of {len(resource)} resources,"
+    return contended(
+        f"{held} is already held on {len(holders)} of {lists.all.bit_count()} masters, after {rounds}"
+        + f"; its owner is {owner}" * bool(owner),
+        resource=resource,
+        reason="held",
+        owner=owner,
+        masters=holders,
+        causes=causes(core, votes, lists),
+    )
+
+
+def outage(core: BaseClient) -> dict[str, Any]:
+    """``reason`` and ``retry_after`` for an error about too few masters."""
+    guarded = core.masters.guarded_for()
+    return {"reason": "guarded", "retry_after": guarded} if guarded else {"reason": "unavailable"}
+
+
+def causes(core: BaseClient, votes: Votes, lists: MasterLists | None = None) -> list[MasterError]:
+    """An error for each master that failed. Silent masters count only if the failures did not decide.
+
+    ``lists``: the masters that had to agree; None: the present ones.
+    """
+    lists = lists or core.policy.voters.lists
+    guilty = (FAULT,) if lists.hopeless(votes) else (FAULT, NO_REPLY)
+    names = core.masters.connector.names()
+    return [
+        MasterError(names[master], core.masters.cause(master, votes))
+        for master, value in enumerate(votes.values)
+        if value in guilty and lists.all >> master & 1
+    ]
+
+
+def unavailable(core: BaseClient, resource: ResourceNames, votes: Votes, text: str) -> QuorumUnavailable:
+    """The exception for an exchange with these ``votes``, which too few masters answered."""
+    return QuorumUnavailable(
+        f"{quoted(resource)}: {text}", causes(core, votes), resource=resource, **outage(core)
+    )
+
+
+def is_locked(core: BaseClient, resource: str | bytes, votes: Votes) -> bool:
+    """Whether a quorum of masters has the key. Raises QuorumUnavailable if too few masters answered."""
+    lists = core.policy.voters.lists
+    if lists.granted(votes):
+        return True
+    if lists.refused(votes):
+        return False
+    raise unavailable(core, resource, votes, "too few masters answered")
