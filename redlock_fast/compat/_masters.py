@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from ..errors import ConfigError
@@ -54,6 +55,8 @@ def _client_of(master: Any) -> Any:
 
 
 def _of_client(client: Any) -> MasterSpec:
+    import redis
+
     pool = getattr(client, "connection_pool", None)
     kind = next((c.__name__ for c in _kinds(pool) if c.__name__ in CLASSES), None)
     if pool is None or kind is None or hasattr(pool, "sentinel_manager"):
@@ -64,25 +67,10 @@ def _of_client(client: Any) -> MasterSpec:
         if (name in SETTINGS or name.startswith("ssl_")) and value is not None and (name, value) != ("db", 0)
     }
     identity = (kind, *sorted((name, repr(value)) for name, value in settings.items()))
-    return MasterSpec(identity, _Settings(_Pool(kind, settings)))
+    # In place of the client: what FastRedlock reads of it. It has no connection, so it needs no close.
+    of_pool = SimpleNamespace(connection_class=getattr(redis, kind), connection_kwargs=settings)
+    return MasterSpec(identity, SimpleNamespace(connection_pool=of_pool))
 
 
 def _kinds(pool: Any) -> tuple[type, ...]:
     return getattr(getattr(pool, "connection_class", None), "__mro__", ())
-
-
-class _Pool:
-    """Has the attributes of a redis-py connection pool that FastRedlock reads."""
-
-    def __init__(self, kind: str, settings: dict[str, Any]) -> None:
-        import redis
-
-        self.connection_class = getattr(redis, kind)
-        self.connection_kwargs = settings
-
-
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    """Takes the place of a redis.Redis client. It has no connection, so it needs no close."""
-
-    connection_pool: _Pool
