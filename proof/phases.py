@@ -49,8 +49,8 @@ class Rules:
         wait: The operator waits for leases of the old list before new is allowed, and the other way round.
         extend: Where a client may extend a lease: "allowed" - where the record allows its step; "all" - on
             each master that has its key.
-        attempt: Client S may go from "old" to joint with an attempt under way, which the old list decides. The
-            masters that count: "own" - whose record allows the old list; "present" - the lists of S now.
+        attempt: Client S may go from "old" to joint with an attempt under way, which the old list decides.
+            The masters that count: "own" - whose record allows the old list; "present" - the lists of S.
         back_by: What a client writes back: "lists" - the newest record of a quorum of both lists; "own
             list" - of its own list; "most" - the one that most masters have; "memory" - that it remembers.
         lost, back: How many records get lost, or go back.

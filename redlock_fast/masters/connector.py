@@ -449,8 +449,8 @@ class Connector:
             and not self.settings.allow_split
         ):
             why = (
-                "a master behind Sentinels needs min-replicas-to-write >= 1 and min-replicas-max-lag >= 1, and "
-                "CONFIG GET to see them: else a partition gives two holders (allow_split=True accepts that)"
+                "a master behind Sentinels needs min-replicas-to-write >= 1 and min-replicas-max-lag >= 1, "
+                "and CONFIG GET to see them: else a partition gives two holders (allow_split=True accepts that)"
             )
         if why:
             if not state.known:  # it was never accepted: the configuration is wrong, not the master

@@ -15,8 +15,8 @@ RestartGuard = Literal["auto", "durable", "strict", "marker", "off"]
 """What a client does about masters that may have forgotten locks."""
 
 MODES: tuple[str, ...] = get_args(RestartGuard)
-#: Seconds for which a server may take writes after ``min-replicas-max-lag``: it counts whole seconds since the
-#: last reply of a replica, and looks once a second.
+#: Seconds for which a server may take writes after ``min-replicas-max-lag``: it counts whole seconds since
+#: the last reply of a replica, and looks once a second.
 LATE_STOP = 2.0
 #: The modes in which the client decides by what it sees of a master when it connects.
 JUDGING = ("auto", "durable", "strict")
@@ -64,8 +64,8 @@ class Guard(NamedTuple):
         lost; a process that was started since then is not older. ``durable``: it wrote everything to its disk
         before it answered, at the last contact and now. ``promoted``: it was a replica, and its former master
         may have granted locks until an unknown time. With ``min-replicas-to-write``, that master stopped
-        ``max_lag`` seconds after its replicas were cut off, or up to LATE_STOP later. ``flushed``: it reported
-        that its keys were lost.
+        ``max_lag`` seconds after its replicas were cut off, or up to LATE_STOP later. ``flushed``: it
+        reported that its keys were lost.
         """
         if self.mode not in JUDGING:
             return 0.0

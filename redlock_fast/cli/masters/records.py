@@ -47,8 +47,8 @@ class Answer:
     """What one master says.
 
     ``data``: its record as it is. ``connections``: of all programs, or None. ``ahead``: seconds, at
-    least and at most, that its clock is ahead of this machine's clock. ``late``: seconds for which it may take
-    writes after Sentinels have replaced it.
+    least and at most, that its clock is ahead of this machine's clock. ``late``: seconds for which it may
+    take writes after Sentinels have replaced it.
     """
 
     data: bytes
