@@ -20,9 +20,9 @@ from redlock_fast.embedded import Masters
 Raw = Callable[[Masters], list[redis.Redis]]
 
 #: Prints its process id, and goes on until a signal ends it; then it prints "ended".
-OBEYS = "trap 'echo ended; exit 5' TERM INT HUP; echo $$; while :; do sleep 0.02; done"
+OBEYS = "trap 'echo ended; exit 5' TERM INT HUP; echo $$; while :; do sleep 0.1; done"
 #: Goes on even then.
-IGNORES = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.02; done"
+IGNORES = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.1; done"
 #: A lease that is over soon after it is not extended any more.
 SHORT = ("--ttl", "3")
 QUICK = ("--grace", "0.2")

@@ -16,8 +16,8 @@ from support.waiting import DEADLINE, eventually
 from redlock_fast.embedded import Masters
 
 #: Prints its process id and its fencing token, and goes on until a signal ends it.
-OBEYS = "trap 'echo ended; exit 5' TERM INT; echo $$ $REDLOCK_FAST_TOKEN; while :; do sleep 0.02; done"
-IGNORES = "trap '' TERM; echo $$ $REDLOCK_FAST_TOKEN; while :; do sleep 0.02; done"
+OBEYS = "trap 'echo ended; exit 5' TERM INT; echo $$ $REDLOCK_FAST_TOKEN; while :; do sleep 0.1; done"
+IGNORES = "trap '' TERM; echo $$ $REDLOCK_FAST_TOKEN; while :; do sleep 0.1; done"
 SHORT = ("--ttl", "3", "--grace", "0.3")
 #: Seconds: a busy machine may take longer than the command's own limits.
 PATIENT = {"node_timeout": 5.0, "connect_timeout": 20.0}
