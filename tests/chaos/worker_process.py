@@ -13,6 +13,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from support.python_process import PythonProcess
+
 TESTS = Path(__file__).parents[1]
 #: Seconds. A worker says each of its words within this time, or it is stuck.
 STUCK = 120.0
@@ -28,7 +30,7 @@ class Worker:
         self.history = Path(setting["journal"])
         self.result: dict[str, Any] = {}
         path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
-        self._process = subprocess.Popen(
+        self._process = PythonProcess(
             [sys.executable, "-m", module, json.dumps({"name": name, **setting})],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 from support.commands import alive
+from support.python_process import PythonProcess
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock, embedded
@@ -304,7 +305,7 @@ print(*(master.pid for master in masters), masters[0].socket_path, flush=True)
 
 
 def start_script(end: str, **environment: str) -> tuple[subprocess.Popen[str], list[int], Path]:
-    process = subprocess.Popen(
+    process = PythonProcess(
         [sys.executable, "-c", SCRIPT + end],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

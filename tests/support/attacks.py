@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from support.hostile import ATTACKS, LONG_REPLY, Attack, Hostile, Talking, endless
+from support.python_process import PythonProcess
 from support.scripted import Words
 from support.watching import invalidate
 
@@ -160,7 +161,7 @@ class Process:
     def __init__(self, name: str) -> None:
         command = [sys.executable, "-m", "support.attacks", name]
         paths = os.pathsep.join([str(TESTS.parent), str(TESTS)])
-        self._process = subprocess.Popen(
+        self._process = PythonProcess(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
         )
         assert self._process.stdout

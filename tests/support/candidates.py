@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from support.python_process import PythonProcess
 from support.waiting import DEADLINE, eventually
 from support.worker_leader import now
 
@@ -25,7 +26,7 @@ class Candidate:
     def __init__(self, setting: dict[str, Any]) -> None:
         self.name: str = setting["identity"]
         self.killed: float | None = None
-        self._process = subprocess.Popen(
+        self._process = PythonProcess(
             [sys.executable, "-m", "support.worker_leader", json.dumps(setting)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

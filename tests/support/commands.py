@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+from support.python_process import PythonProcess
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast.embedded import Masters
@@ -51,7 +52,7 @@ class Command:
         return self
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        return PythonProcess(
             [sys.executable, *_traced(), "-m", "redlock_fast", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -10,13 +10,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from support.python_process import PythonProcess
+
 TESTS = Path(__file__).parents[1]
 
 
 def counting(worker: str, setting: dict[str, Any]) -> subprocess.Popen[str]:
     """A process that runs the module ``worker`` of this package; it waits for ``begin``."""
     path = [str(TESTS.parent), str(TESTS), os.environ.get("PYTHONPATH", "")]
-    return subprocess.Popen(
+    return PythonProcess(
         [sys.executable, "-m", f"support.{worker}", json.dumps(setting)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

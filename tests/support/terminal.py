@@ -16,6 +16,8 @@ from io import FileIO
 from typing import Any
 
 import pyte
+from support.fork_server import take_terminal
+from support.python_process import PythonProcess
 from support.waiting import DEADLINE, eventually
 
 
@@ -112,13 +114,13 @@ def spawn(
     """Python with these arguments, and both ends of its terminal. All are closed at the end."""
     ours, theirs = (FileIO(end, "r+") for end in pty.openpty())
     set_size(theirs, columns)
-    process = subprocess.Popen(
+    process = PythonProcess(
         [sys.executable, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=_take_terminal,
+        preexec_fn=take_terminal,
         env=environment,
     )
     try:
@@ -128,7 +130,3 @@ def spawn(
         process.wait()
         ours.close()
         theirs.close()
-
-
-def _take_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

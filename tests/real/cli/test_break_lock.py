@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 from support.commands import Command, running
+from support.python_process import PythonProcess
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock
@@ -47,7 +48,7 @@ def broken(masters: Masters, name: str, *arguments: str) -> tuple[int, dict[str,
 def test_its_holder_in_another_process_finds_the_loss(valkey: Masters, raw: Raw) -> None:
     command = [sys.executable, "-c", HOLDER, " ".join(valkey.urls)]
     with running(
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        PythonProcess(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
@@ -95,7 +96,7 @@ def test_it_asks_on_a_terminal(valkey: Masters, raw: Raw) -> None:
         node.set("x", token, px=60_000)
     for answer, code in ((b"y\n", 1), (b"yes\n", 0)):
         ours, theirs = pty.openpty()
-        process = subprocess.Popen(
+        process = PythonProcess(
             [sys.executable, "-m", "redlock_fast", "break", "x"],
             stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=Command(valkey).environment,
         )  # fmt: skip

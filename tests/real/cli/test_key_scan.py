@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 from support.hostile import Attack, Hostile, Talking, X, array, bulk, dribble, endless
+from support.python_process import run_python
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock
@@ -68,7 +68,7 @@ def held(valkey: Masters) -> Iterator[list[str]]:
 def check(urls: list[str], bad: Hostile, said: str) -> None:
     arguments = ["--masters", ",".join([*urls, f"redis://127.0.0.1:{bad.port}"])]
     with contextlib.closing(bad):
-        done = subprocess.run(
+        done = run_python(
             [sys.executable, "-c", MEASURED, "locks", "--json", "--timeout", "5", *arguments],
             capture_output=True,
             text=True,

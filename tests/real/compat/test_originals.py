@@ -18,6 +18,7 @@ import redis.asyncio
 import valkey
 from support.keys import nothing_left
 from support.peer_libraries import PeerLibrary, python_of
+from support.python_process import run_python
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import ConfigError
@@ -165,7 +166,7 @@ def passes(python: str, source: str, masters: Masters, folder: Path) -> None:
     script = folder / "service.py"
     script.write_text(source)
     command = [python, str(script), *(str(master.port) for master in masters)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = run_python(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     tests = [line[4:-10] for line in source.splitlines() if line.startswith("def test_")]
     assert done.stdout.split() == sorted(tests)
@@ -270,7 +271,7 @@ assert pottery.Redlock(key="r", masters=urls, auto_release_time=60, engine=engin
 def test_a_lock_outlives_its_process(valkey: Masters, engine_name: str, raw: Raw, release: str) -> None:
     """As with the originals: jobs that run once in N seconds rely on it."""
     command = [sys.executable, "-c", TAKES_AND_EXITS, engine_name, release, *valkey.urls]
-    subprocess.run(command, check=True, timeout=60)
+    run_python(command, check=True, timeout=60)
     left = sum(node.exists("redlock:r") for node in raw(valkey))
     assert left == 0 if release == "yes" else left >= 3
 

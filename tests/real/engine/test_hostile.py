@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from support.certificates import Certificates
 from support.engines import engines
 from support.hostile import ATTACKS, BIG, FATAL, SLOW, Hostile
+from support.python_process import run_python
 
 from redlock_fast.embedded import Masters
 
@@ -62,7 +62,7 @@ def attacked(valkey: Masters, engine_name: str) -> Iterator[Attacked]:
                 "error": error,
                 "seconds": 30 if attacks[0] not in BIG else 3,
             }
-            done = subprocess.run(
+            done = run_python(
                 [sys.executable, "-m", "support.worker_hostile", json.dumps(setting)],
                 capture_output=True,
                 text=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from support.clocks import Jumping
 from support.event_loops import Plain, at_full_strength, clean, on_loops, until
 from support.keys import CACHING, TTL, calls, nothing_left, paused, sizes, wipe
 from support.kinds import AGAINST, KINDS
+from support.python_process import run_python
 from support.signalling import handling, interrupt, to_main
 from support.waiting import DEADLINE, eventually, start
 
@@ -268,7 +268,7 @@ def test_late_masters_keep_nothing(valkey: Masters, connected: MakeClient, kind:
 @pytest.mark.parametrize("how", ["threads", "asyncio"])
 def test_release_at_exit(valkey: Masters, engine_name: str, kind: str, how: str) -> None:
     command = [sys.executable, str(WORKER), kind, how, engine_name, *valkey.urls]
-    subprocess.run(command, check=True, timeout=DEADLINE * 2)
+    run_python(command, check=True, timeout=DEADLINE * 2)
     assert sizes(valkey) == [0] * 5, "before the process was gone"
 
 

@@ -16,6 +16,7 @@ import pytest
 import redis
 from support.event_loops import Plain
 from support.keys import wipe
+from support.python_process import PythonProcess
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import FastRedlock, QuorumUnavailable, Retry
@@ -184,7 +185,7 @@ def test_tokens_rise_over_hand_overs_between_processes_while_masters_are_killed(
     path = tmp_path / "tokens"
     path.touch()
     arguments = [sys.executable, str(WORKER), engine_name, str(path), *durable.urls]
-    processes = [subprocess.Popen(arguments, stdin=subprocess.PIPE) for _ in range(WORKERS)]
+    processes = [PythonProcess(arguments, stdin=subprocess.PIPE) for _ in range(WORKERS)]
 
     def lines() -> int:
         return path.read_bytes().count(b"\n")

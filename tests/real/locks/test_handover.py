@@ -13,6 +13,7 @@ import redis
 from support.clients import both_clients
 from support.clocks import Jumping
 from support.keys import TTL, nothing_left, paused, values, wipe
+from support.python_process import PythonProcess
 from support.renewing import THIRD, LossRecorder, MakeClient, held, renewed
 from support.waiting import DEADLINE, eventually
 
@@ -45,7 +46,7 @@ def test_another_process_goes_on(
         assert lock.token is None
     assert c.stats().released == 0
     arguments = [sys.executable, str(WORKER), kind, engine_name, token.hex(), *masters.urls]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+    with PythonProcess(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout
         assert worker.stdout.readline() == f"{token.hex()} True\n"
         assert lock.release() is False

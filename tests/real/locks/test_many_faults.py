@@ -17,6 +17,7 @@ import redis
 from support.event_loops import Plain
 from support.keys import OTHER_CLIENT, TTL, names, nothing_left, occupy, paused, sizes, values
 from support.proxy import Proxy, jitter
+from support.python_process import run_python
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import QuorumUnavailable
@@ -305,7 +306,7 @@ def test_interrupts_leave_nothing(valkey: Masters, raw: Raw, engine_name: str, u
     """
     occupy(raw(valkey), *names(5, "held"))
     setting = {"urls": valkey.urls, "engine": engine_name, "use": use, "count": 300, "seed": os.getpid()}
-    done = subprocess.run(
+    done = run_python(
         [sys.executable, "-m", "support.worker_batches", json.dumps(setting)],
         stdout=subprocess.PIPE,
         text=True,

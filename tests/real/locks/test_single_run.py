@@ -15,6 +15,7 @@ import redis
 from support.clients import both_clients
 from support.clocks import Jumping
 from support.keys import TTL, nothing_left, occupy, paused, values, wipe, with_keys
+from support.python_process import PythonProcess
 from support.renewing import THIRD, MakeClient, renewed
 from support.waiting import DEADLINE, eventually
 
@@ -266,7 +267,7 @@ def fleet(count: int, engine: str, log: Path, period: str, masters: Masters) -> 
     with contextlib.ExitStack() as stack:
         arguments = [sys.executable, str(WORKER), engine, str(log), period, *masters.urls]
         yield [
-            stack.enter_context(subprocess.Popen(arguments, stdin=subprocess.PIPE)) for _ in range(count)
+            stack.enter_context(PythonProcess(arguments, stdin=subprocess.PIPE)) for _ in range(count)
         ]
 
 

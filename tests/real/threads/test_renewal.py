@@ -25,6 +25,7 @@ import redis
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child
 from support.keys import calls, names, nothing_left
+from support.python_process import PythonProcess
 from support.renewing import THIRD, TTL, Kept, LossRecorder, MakeClient, held, renewed
 from support.starting import fail_start
 from support.waiting import DEADLINE, eventually, start
@@ -363,7 +364,7 @@ def test_a_child_of_fork_renews_its_own_only(
 @pytest.mark.skipif(sys.platform != "linux", reason="stops a process")
 def test_a_stopped_holder_notices_the_loss_when_it_goes_on(masters: Masters, engine_name: str) -> None:
     setting = {"urls": masters.urls, "engine": engine_name, "ttl": 1.5}
-    worker = subprocess.Popen(
+    worker = PythonProcess(
         [sys.executable, "-m", "support.worker_renewal", json.dumps(setting)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.python_process import PythonProcess
 from support.starting import fail_start
 from support.waiting import DEADLINE, eventually, start
 
@@ -40,7 +41,7 @@ class Worker:
             "key": "", "longest": 0, "threads": 0, "timeout": None, "seed": os.getpid(), **more,
         }  # fmt: skip
         self.setting = setting
-        self.process = subprocess.Popen(
+        self.process = PythonProcess(
             [sys.executable, "-m", "support.worker_interrupts", json.dumps(setting)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from support.commands import command_lines
+from support.python_process import PythonProcess
 from support.waiting import eventually
 
 from redlock_fast import cli
@@ -31,7 +32,7 @@ PATIENCE = 60.0
 
 
 def command(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return PythonProcess(
         [sys.executable, "-m", "redlock_fast", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import redis
 from support.commands import Command, first_line, running
+from support.python_process import PythonProcess, run_python
 from support.waiting import DEADLINE
 
 from redlock_fast import cli
@@ -248,7 +249,7 @@ def test_killed_after_each_write(
     """Each run but the last one is killed, after one write more. In the end it is as if it was run once."""
     for one in before:
         assert operator.says(one)["code"] == 0
-    process = subprocess.run(
+    process = run_python(
         [sys.executable, "-c", KILLED, *command.split()],
         env=os.environ | operator.environment,
         capture_output=True,
@@ -358,7 +359,7 @@ def test_an_operator_with_the_rules_of_the_page(
 
 
 def _start(arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return PythonProcess(
         arguments,
         env=environment,
         stdin=subprocess.DEVNULL,
