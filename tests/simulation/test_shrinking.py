@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, find, given, settings
+from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from simulation.choices import recorded
 from simulation.many_runs import explain, replay
@@ -20,7 +20,11 @@ PLAIN = bytes(3)
 #: Variants and the rule that each breaks; the second takes long.
 SHRUNK = [("delete without compare", "S1"), ("release on a new connection", "L2")][: amount(1, 2)]
 
-SETTINGS = settings(database=None, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+#: Without the phase that explains a failure: it traces each line of each run, for a text that is not read.
+PHASES = Phase.generate, Phase.shrink
+SETTINGS = settings(
+    database=None, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=PHASES
+)
 
 
 @settings(SETTINGS, max_examples=300)

@@ -338,7 +338,7 @@ VARIANTS = {
         Variant("delete without compare", frozenset({"S1", "S2"}), delete_without_compare),
         Variant("extend with any token", frozenset({"S2", "V"}), extend_with_any_token, first=EXTENDING),
         Variant("extend creates", frozenset({"S4"}), extend_creates),
-        Variant("late refill", frozenset({"S4"}), late_refill),
+        Variant("late refill", frozenset({"S4"}), late_refill, first=of("reentrant")),
         Variant("refill counts at once", frozenset({"S4", "L2"}), refill_counts_at_once),
         Variant("refill is not released", frozenset({"L2"}), refill_is_not_released),
         Variant("clocks agree", frozenset({"S1"}), clocks_agree),
@@ -354,7 +354,7 @@ VARIANTS = {
             for kind in ("extending", "renewing")
         ),
         Variant("set ends with its last member", V, set_ends_with_last_member, first=of("readwrite")),
-        Variant("largest of the counters", frozenset({"F"}), largest_counter),
+        Variant("largest of the counters", frozenset({"F"}), largest_counter, first=of("fencing")),
         Variant("k-th largest of the counters", frozenset({"L1"}), kth_largest_counter),
         *(
             Variant(name, frozenset({"L1"}), changes, first=WAITING)
