@@ -28,11 +28,13 @@ if sys.argv[2] == "imported first":
     monkey.patch_all()
 
 import gevent  # after patch_all, as its documentation asks
+from thorough import amount
 
 WAIT = 1.0
 TTL = 0.5
 #: Seconds. More than a busy machine takes.
 LONG = 60.0
+FORKS = amount(5, 10)
 
 
 class Ticker:
@@ -142,7 +144,7 @@ def fork(urls: list[str]) -> object:
     cycles = [gevent.spawn(cycle, number) for number in range(4)]
     gevent.sleep(0.1)
     codes = []
-    for _ in range(10):
+    for _ in range(FORKS):
         connecting = client(urls)
         connect = gevent.spawn(connecting.connect)
         gevent.sleep(0.003)

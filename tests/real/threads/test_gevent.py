@@ -65,7 +65,8 @@ def test_greenlets_take_turns(valkey: Masters, order: str) -> None:
 def test_child_of_fork_ends_the_calls_of_its_parent(valkey: Masters, order: str) -> None:
     """Catches: a copy of a greenlet that releases, or gets, what its parent asked for."""
     seen = run("fork", valkey, order)
-    assert seen["codes"] == [0] * 10
+    assert seen["codes"]
+    assert not any(seen["codes"])
     assert seen["released"] == [True, True]
     assert seen["ends"] == ["got True"] * 2
     assert seen["faults"] == [0] * 5

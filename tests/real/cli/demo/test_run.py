@@ -80,7 +80,7 @@ def test_the_counter_is_read_while_a_worker_writes_it() -> None:
 
 
 def test_the_demo_passes_and_leaves_nothing(engine_name: str, tmp_path: Path) -> None:
-    demo = command("demo", "--seconds", "1", "--json", "--engine", engine_name, TMPDIR=str(tmp_path))
+    demo = command("demo", "--seconds", "0.5", "--json", "--engine", engine_name, TMPDIR=str(tmp_path))
     out, progress = demo.communicate(timeout=PATIENCE)
     assert demo.returncode == 0, out + progress
     result = json.loads(out)
