@@ -44,7 +44,7 @@ def encode_mark(mark: Mark) -> bytes:
 def decode_mark(value: bytes) -> Mark | None:
     """The mark in ``value``; None if it is none. Any client can write anything there."""
     words = value.decode(errors="replace").split(" ", 3)
-    if len(words) != 4 or words[0] != VERSION.decode() or not words[1].isdigit() or len(words[1]) > 16:
+    if len(words) != 4 or words[0] != VERSION.decode() or not words[1].isdecimal() or len(words[1]) > 16:
         return None
     return Mark(int(words[1]), clean(words[2], 10), clean(words[3], MAX_OWNER))
 

@@ -42,7 +42,7 @@ def parse_sentinel_url(url: str) -> Service:
     parts = urlsplit(url)
     name, _, db = parts.path.strip("/").partition("/")
     login, at, where = parts.netloc.rpartition("@")
-    if not name or not where or parts.fragment or not (db or "0").isdigit():
+    if not name or not where or parts.fragment or not (db or "0").isdecimal():
         raise ValueError("a Sentinel's URL has addresses, a service and perhaps the number of a database")
     addresses = tuple(map(_address, where.split(",")))
     options = dict(parse_qsl(parts.query, keep_blank_values=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from ..aio.client import AsyncFastRedlock, AsyncLock
@@ -290,6 +291,9 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
                 granted = await client.acquire_many([resources[position] for position in positions], ttl)
                 restore_order(locks, positions, granted)
             check_alive(locks)
+        except GeneratorExit:  # the task is destroyed: nothing can be awaited
+            await drop([lock for lock in locks if lock])
+            raise
         except BaseException:
             await self.release_many([lock for lock in locks if lock])
             raise
@@ -303,14 +307,18 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         parts = self._partition_locks(locks)
         released = [False] * len(locks)
 
-        async def release(client: AsyncFastRedlock, positions: list[int]) -> None:
-            restore_order(
-                released, positions, await client.release_many([locks[position] for position in positions])
-            )
+        async def release(
+            client: AsyncFastRedlock, positions: list[int], kind: type[BaseException] | None, *_: object
+        ) -> None:
+            part = [locks[position] for position in positions]
+            if kind is GeneratorExit:
+                await drop(part)
+            else:
+                restore_order(released, positions, await client.release_many(part))
 
         async with AsyncExitStack() as stack:
             for client, positions in parts.items():
-                stack.push_async_callback(release, client, positions)
+                stack.push_async_exit(partial(release, client, positions))
         return released
 
     async def extend_many(self, locks: Sequence[AsyncLock], ttl: float | None = None) -> list[bool]:
@@ -377,3 +385,9 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
 
 
 __all__: Sequence[str] = ("AsyncShardedRedlock", "ShardedRedlock")
+
+
+async def drop(locks: Sequence[AsyncLock]) -> None:
+    """Release ``locks`` of a task that is destroyed, without waiting for replies."""
+    for lock in locks:
+        await lock.__aexit__(GeneratorExit, None, None)

@@ -247,7 +247,7 @@ def _answer(server: Server, key_prefix: bytes) -> Answer:
         data or b"",
         decode(data) if data else None,
         info_of(about).get("run_id", ""),
-        int(connections) - 1 if connections.isdigit() else None,
+        int(connections) - 1 if connections.isdecimal() else None,
         marks,
         ahead,
         _late(server),

@@ -379,5 +379,30 @@ async def test_a_cancelled_release_of_many_releases_in_every_group(
         await until(lambda: not any(sizes(valkey) + sizes(three)), "all are released")
 
 
+@on_loops
+@pytest.mark.parametrize("what", ["acquire_many", "release_many"])
+async def test_a_destroyed_task_releases_in_every_group(
+    engine_name: str, valkey: Masters, three: Masters, what: str
+) -> None:
+    urls = {"five": valkey.urls, "three": three.urls}
+    async with AsyncShardedRedlock(urls, engine=engine_name, **PATIENT) as client:
+        await client.connect()
+        await until(lambda: all_connected(client), "all masters connect")
+        names = [*of(client, "five"), *of(client, "three")]  # acquired in this order, released in the other
+        locks = [] if what == "acquire_many" else await client.acquire_many(names, TTL)
+        await until(lambda: not owed(client), "all masters have granted them")
+        for master in three:
+            master.pause()
+        call: Any = client.acquire_many(names, TTL) if what == "acquire_many" else client.release_many(locks)
+        future = call.send(None)
+        while not any(master.pending for master in client.health()["three"]):
+            await asyncio.wait([future])
+            future = call.send(None)
+        call.close()
+        for master in three:
+            master.resume()
+        await until(lambda: not any(sizes(valkey) + sizes(three)), "all are released")
+
+
 def owed(client: AsyncShardedRedlock) -> int:
     return max(master.pending for group in client.health().values() for master in group)

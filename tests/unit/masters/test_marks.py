@@ -52,6 +52,7 @@ def test_what_is_no_mark() -> None:
         b"1 2",
         b"2 1 new host:1",
         b"1 x new host:1",
+        "1 \N{SUPERSCRIPT TWO} new host:1".encode(),
         b"1 -1 new h",
         b"1 " + b"9" * 99 + b" new h",
         b"\xff" * 50,
