@@ -12,6 +12,7 @@ from pathlib import Path
 import redis
 
 from redlock_fast import embedded
+from redlock_fast.masters.membership import record_key
 from redlock_fast.wire import dialect as _dialect
 
 HERE = Path(__file__).parent
@@ -47,19 +48,20 @@ class Fleet:
             master.ask("CONFIG RESETSTAT")
 
     def after(self) -> int:
-        """Remove the keys that a turn left behind; return their number."""
+        """Remove what a turn left behind; return how many keys that was, without records of the list."""
         for master in self.masters:
             master.resume()
         deadline = time.monotonic() + SETTLING
         while (left := self.keys()) and time.monotonic() < deadline:
             time.sleep(0.01)
-        if left:
-            for master in self.masters:
-                master.ask("FLUSHALL")
+        for master in self.masters:
+            master.ask("FLUSHALL")
         return left
 
     def keys(self) -> int:
-        return sum(int(master.ask("DBSIZE")[1:]) for master in self.masters)
+        """The number of keys on all masters, without the records of their list."""
+        record = record_key(b"").decode()
+        return sum(int(one.ask("DBSIZE")[1:]) - int(one.ask(f"EXISTS {record}")[1:]) for one in self.masters)
 
     def tries(self) -> int:
         """The largest number of SETs that a master executed since ``before``."""
