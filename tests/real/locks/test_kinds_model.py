@@ -232,16 +232,19 @@ def test_against_the_model(day: UnreliableDay, model: type[Model]) -> None:
         pass
 
     OnThisDay.day = day
-    run_state_machine_as_test(
-        OnThisDay,
-        settings=settings(
-            max_examples=-(-STEPS // EACH),
-            stateful_step_count=EACH,
-            deadline=None,
-            database=None,
-            phases=[Phase.generate],  # real masters fail in another way each time: nothing to shrink
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-    assert OnThisDay.steps >= STEPS * 0.9
+    runs = 0
+    while OnThisDay.steps < STEPS * 0.9:  # some examples end early
+        runs += 1
+        assert runs <= 3, "the examples have steps"
+        run_state_machine_as_test(
+            OnThisDay,
+            settings=settings(
+                max_examples=-(-STEPS // EACH),
+                stateful_step_count=EACH,
+                deadline=None,
+                database=None,
+                phases=[Phase.generate],  # real masters fail in another way each time: nothing to shrink
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
     assert day.lost > STEPS / 50, "replies were lost"

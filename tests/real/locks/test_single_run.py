@@ -134,9 +134,7 @@ def test_a_lease_is_no_longer_than_the_period(masters: Masters, connected: MakeC
 
 
 @both_clients
-def test_a_job_takes_longer_than_the_period(
-    masters: Masters, connected: MakeClient, clock: Jumping
-) -> None:
+def test_a_job_takes_longer_than_the_period(masters: Masters, connected: MakeClient, clock: Jumping) -> None:
     c = connected(masters, ttl=TTL, clock=clock)
     with c.single_run("job", once_per=TTL) as lock:
         assert lock is not None
@@ -266,9 +264,7 @@ def fleet(count: int, engine: str, log: Path, period: str, masters: Masters) -> 
     log.touch()
     with contextlib.ExitStack() as stack:
         arguments = [sys.executable, str(WORKER), engine, str(log), period, *masters.urls]
-        yield [
-            stack.enter_context(PythonProcess(arguments, stdin=subprocess.PIPE)) for _ in range(count)
-        ]
+        yield [stack.enter_context(PythonProcess(arguments, stdin=subprocess.PIPE)) for _ in range(count)]
 
 
 def runs(log: Path) -> list[Run]:
