@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.fleet import MakeFleet, acquire, del_words, release
+from support.miniloop import Loop
 from support.scripted import always, granting
 from support.watching import EVERYTHING
 
@@ -17,6 +18,20 @@ def test_a_flush_ends_the_connection_though_nothing_is_watched(fleet: MakeFleet)
     f.session(0).send(EVERYTHING)
     assert f.until_broken(0) == FLUSHED
     assert f.ask(acquire(b"other", 1), need=1).values == (FAULT,)
+
+
+@pytest.mark.parametrize("how", ["exchange", "flush"])
+def test_a_flush_that_is_unread_when_the_connection_breaks(fleet: MakeFleet, how: str) -> None:
+    """Catches: a failed send ends the connection, and its input is lost."""
+    f = fleet(granting, granting)
+    f.session(0).send(EVERYTHING)
+    f.session(0).close()
+    if how == "exchange":
+        f.ask(acquire(b"k", f.all), need=1)
+    else:
+        Loop(f).submit([acquire(b"k", f.all)], need=1)
+        f.engine.flush()
+    assert f.until_broken(0) == FLUSHED
 
 
 @pytest.mark.parametrize("code", sorted(NOT_MASTER_ERRORS))

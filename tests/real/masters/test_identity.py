@@ -5,6 +5,8 @@ Each begins with a lock that is held, and asks whether another client gets it wh
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +14,12 @@ from typing import Any
 
 import pytest
 import redis
+from support.event_loops import until
 from support.proxy import Pipe, Proxy
 from support.waiting import eventually
+from support.watching import EVERYTHING
 
-from redlock_fast import FastRedlock, Lock, QuorumUnavailable
+from redlock_fast import AsyncFastRedlock, FastRedlock, Lock, QuorumUnavailable
 from redlock_fast.embedded import Masters
 
 MakeClient = Callable[..., FastRedlock]
@@ -128,6 +132,70 @@ def test_a_flush_silences(valkey: Masters, connected: MakeClient, mode: str, wai
     back(thief, 0, 1, 2)
     assert not two_holders(lock, thief)
     assert [master.guard > 0 for master in thief.health()] == [True] * 3 + [False] * 2
+
+
+class Reporting(Proxy):
+    """``reports``: how many reports of a flush it has passed on."""
+
+    def __init__(self, upstream: int) -> None:
+        self.reports = 0
+        super().__init__(upstream)
+
+    def arrived(self, pipe: Pipe, data: bytes) -> None:
+        super().arrived(pipe, data)
+        self.reports += not pipe.from_client and EVERYTHING in data
+
+
+def test_a_flush_before_a_reset_silences(masters: Masters, connected: MakeClient) -> None:
+    """A balancer or a firewall resets the connection of an idle client, whose socket has the report."""
+    with contextlib.ExitStack() as stack:
+        proxies = [stack.enter_context(Reporting(masters[number].port)) for number in range(3)]
+        holder = connected(masters.urls[:3], ttl=TTL)
+        thief = connected([proxy.url for proxy in proxies], ttl=TTL)
+        lock = holder.acquire("r")
+        assert lock
+        for number in (0, 1):
+            assert masters[number].ask("FLUSHALL") == "+OK"
+        eventually(lambda: all(proxy.reports for proxy in proxies[:2]), "the reports are there")
+        for proxy in proxies[:2]:
+            proxy.cut()
+        assert not two_holders(lock, thief)
+        back(thief, 0, 1)
+        assert not two_holders(lock, thief)
+
+
+def test_a_flush_before_a_kill_silences_a_loop(
+    masters: Masters, connected: MakeClient, aclient: Callable[..., AsyncFastRedlock]
+) -> None:
+    """The loop does something else during FLUSHALL and CLIENT KILL. Then two of its tasks send requests."""
+    holder = connected(masters.urls[:3], ttl=TTL)
+    lock = holder.acquire("r")
+    assert lock
+
+    async def main() -> bool:
+        async with aclient(masters.urls[:3], ttl=TTL) as thief:
+
+            async def granted(name: str) -> bool:
+                with contextlib.suppress(QuorumUnavailable):
+                    return await thief.acquire(name, blocking=False) is not None
+                return False
+
+            def pending() -> int:
+                engine = thief.masters.engine
+                return sum(engine.connection_state(number).pending for number in range(3))
+
+            await thief.connect()
+            await until(lambda: all(master.witness for master in thief.health()), "all masters connect")
+            assert await granted("first")
+            await until(lambda: not pending(), "all have replied")
+            for number in (0, 1):
+                assert masters[number].ask("FLUSHALL") == "+OK"
+                assert masters[number].ask("CLIENT KILL TYPE normal").startswith(":")
+            await asyncio.gather(granted("x"), granted("y"))
+            await until(lambda: all(m.connections > 1 for m in thief.health()[:2]), "both are back")
+            return await granted("r")
+
+    assert not (asyncio.run(main()) and lock.locked()), "two holders"
 
 
 def test_a_flush_of_another_database_costs_one_master_nothing(
