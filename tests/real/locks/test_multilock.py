@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import threading
@@ -16,6 +17,7 @@ from support.clocks import Jumping
 from support.event_loops import Plain, until
 from support.forking import exit_code, fork_child
 from support.keys import calls, names, nothing_left, occupy, paused, values, wipe
+from support.proxy import Pipe, Proxy, fixed
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import AsyncFastRedlock, Contended, FastRedlock, Lock, LockLost, QuorumUnavailable
@@ -184,6 +186,44 @@ def test_held_as_long_as_each_resource_has_a_quorum(
     assert not lock.locked()
     assert lock.release() is False
     nothing_left(masters)
+
+
+class OneCommand(Proxy):
+    """Once ``armed``, passes one more command on, and loses the rest."""
+
+    def __init__(self, upstream: int) -> None:
+        self.armed = False
+        self._passed = False
+        super().__init__(upstream)
+
+    def arrived(self, pipe: Pipe, data: bytes) -> None:
+        if not (self.armed and pipe.from_client):
+            return super().arrived(pipe, data)
+        if not self._passed:
+            self._passed = True
+            super().arrived(pipe, data[: data.index(b"\n*") + 1])
+
+
+@pytest.mark.usefixtures("all_masters")
+def test_each_resource_needs_a_quorum_of_each_list(
+    masters: Masters, connected: MakeClient, clock: Jumping
+) -> None:
+    """a is extended on 1 and 2, and so has both quorums. b is extended on 0 and 1, and so has no new one."""
+    with contextlib.ExitStack() as stack:
+        late, cut, deaf = (stack.enter_context(OneCommand(masters[n].port)) for n in (0, 2, 3))
+        old, new = [late.url, masters.urls[1], cut.url], [masters.urls[1], cut.url, deaf.url]
+        c = connected(new, joint_with=old, clock=clock, node_timeout=0.5)
+        lock = c.multilock(["a", "b"], TTL)
+        assert lock.acquire()
+        for n in range(4):
+            eventually(lambda n=n: masters[n].ask("EXISTS a b") == ":2", "each master has both")  # type: ignore[misc]
+        clock.jump(THIRD)
+        deaf.hold()
+        cut.armed = True
+        late.delay = fixed(0.05)
+        with pytest.raises(QuorumUnavailable):
+            lock.extend()
+        assert lock.remaining() <= TTL - THIRD
 
 
 @pytest.mark.usefixtures("all_masters")

@@ -130,3 +130,13 @@ def test_a_lease_of_several_keys_is_as_weak_as_its_weakest() -> None:
     some = Votes((1, 1, 1, FAULT, FAULT), ALL, 3, 0, 2, {})
     assert weakest(lists, [GRANTED, some]) is some
     assert weakest(lists, [some, REFUSED, GRANTED]) is REFUSED
+
+
+def test_at_joint_the_weakest_key_is_one_without_both_quorums() -> None:
+    """It may have more grants than another."""
+    lists = MasterLists(N, 0b00111, 0b11100)
+    few = Votes((FAULT, 1, 1, 1, FAULT), ALL, 3, 0, 2, {})
+    more = Votes((1, 1, 1, FAULT, FAULT), ALL, 3, 0, 2, {})
+    assert lists.granted(few)
+    assert weakest(lists, [few, more]) is more
+    assert weakest(lists, [GRANTED, few, more]) is more
