@@ -2,12 +2,57 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 import redis
+from support.waiting import DEADLINE
 
+from redlock_fast.algorithm import batch, procedures
 from redlock_fast.embedded import Masters
-from redlock_fast.masters.membership import KEY, PHASE_1, Record, decode, encode, members
+from redlock_fast.masters.membership import KEY, PHASE_1, PHASE_2, Record, decode, encode, members
+
+#: The masters of both lists, by number.
+OLD, NEW = [0, 1, 2], [2, 3, 4]
+TO_NEW: dict[str, Any] = {"epoch": 3, "steps": ("joint",), "toward": "new"}
+AT_PHASE_2: dict[str, Any] = {"epoch": 4, "steps": PHASE_2, "toward": ""}
+
+#: Attempts that a client may begin before a phase.
+ATTEMPTS: dict[str, Callable[[Any], Any]] = {
+    "acquire": lambda client: client.acquire("r", blocking=False),
+    "acquire_many": lambda client: client.acquire_many(["r"])[0],
+}
+
+
+class HeldUp:
+    """The first attempt of ``client``: its thread stops between the start and the requests.
+
+    ``begun``: it has started. It continues after ``go_on``.
+    """
+
+    def __init__(self, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        self._client = client
+        monkeypatch.setattr(procedures, "start_attempt", self._held_up(procedures.start_attempt))
+        monkeypatch.setattr(batch, "start_attempts", self._held_up(batch.start_attempts))
+
+    def _held_up(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(policy: Any, *arguments: Any) -> Any:
+            result = make(policy, *arguments)
+            if policy is self._client.policy and not self.begun.is_set():
+                self.begun.set()
+                assert self.go_on.wait(DEADLINE)
+            return result
+
+        return made
+
+
+def options(lease: float) -> dict[str, Any]:
+    """Of a client that is compared with the records."""
+    return {"check_masters": "auto", "max_ttl": lease, "ttl": lease}
 
 
 def write_phase_1(masters: Masters, nodes: list[redis.Redis], old: list[int], new: list[int]) -> None:

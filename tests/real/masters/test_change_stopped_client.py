@@ -8,21 +8,18 @@ without end, and a client of the new list would get it too.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 from support.clients import Blocking, both_clients
-from support.phases import write_phase_1, write_terms
+from support.phases import AT_PHASE_2, ATTEMPTS, NEW, OLD, TO_NEW, HeldUp, options, write_phase_1, write_terms
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock, QuorumUnavailable
-from redlock_fast.algorithm import batch, procedures
 from redlock_fast.embedded import Masters
-from redlock_fast.masters.membership import PHASE_2
 
 pytestmark = [pytest.mark.usefixtures("all_masters"), both_clients]
 
@@ -31,9 +28,6 @@ Raw = Callable[[Masters], list[redis.Redis]]
 
 #: The longest lease, where a test waits for its end, and where it must not end.
 SHORT, LONG = 2.0, 60.0
-OLD, NEW = [0, 1, 2], [2, 3, 4]
-TO_NEW: dict[str, Any] = {"epoch": 3, "steps": ("joint",), "toward": "new"}
-AT_PHASE_2: dict[str, Any] = {"epoch": 4, "steps": PHASE_2, "toward": ""}
 
 LOCKS: dict[str, Callable[..., Any]] = {
     "plain": lambda client, **options: client.lock("r", **options),
@@ -49,10 +43,6 @@ EXTENSIONS: dict[str, tuple[str, Callable[[Any, Any], object]]] = {
 def lock_of(kind: str, client: Any, **options: Any) -> Any:
     made = LOCKS[kind](client, **options)
     return client._result(made) if isinstance(client, Blocking) else made
-
-
-def options(lease: float) -> dict[str, Any]:
-    return {"check_masters": "auto", "max_ttl": lease, "ttl": lease}
 
 
 def of_old_list(urls: list[str], client: MakeClient, lease: float) -> Any:
@@ -98,18 +88,12 @@ def test_a_master_that_forbids_the_list_does_not_count(
         extend(late, lock)
 
 
-ATTEMPTS: dict[str, Callable[[Any], Any]] = {
-    "acquire": lambda client: client.acquire("r", blocking=False),
-    "acquire_many": lambda client: client.acquire_many(["r"])[0],
-}
-
-
 @pytest.mark.parametrize("attempt", ATTEMPTS)
 def test_an_attempt_by_a_forbidden_list_does_not_count_after_reconfigure(
     masters: Masters, client: MakeClient, raw: Raw, monkeypatch: pytest.MonkeyPatch, attempt: str
 ) -> None:
     """It began before the client read the records. The masters answer it when they allow the next list."""
-    nodes, begun, go_on = raw(masters), threading.Event(), threading.Event()
+    nodes = raw(masters)
     with contextlib.ExitStack() as stack:
         proxies = [stack.enter_context(Proxy(masters[n].port)) for n in OLD]
         urls = [proxy.url for proxy in proxies]
@@ -124,23 +108,9 @@ def test_an_attempt_by_a_forbidden_list_does_not_count_after_reconfigure(
             write_terms(nodes, **terms)
         second = client([masters.urls[n] for n in NEW], **options(LONG)).lock("r")
         assert second.acquire(timeout=DEADLINE)
-
-        def held_up(make: Callable[..., Any]) -> Callable[..., Any]:
-            """``make``, and its thread is not scheduled for a while."""
-
-            def made(policy: Any, *arguments: Any) -> Any:
-                result = make(policy, *arguments)
-                if policy is late.policy and not begun.is_set():
-                    begun.set()
-                    assert go_on.wait(DEADLINE)
-                return result
-
-            return made
-
-        monkeypatch.setattr(procedures, "start_attempt", held_up(procedures.start_attempt))
-        monkeypatch.setattr(batch, "start_attempts", held_up(batch.start_attempts))
+        held_up = HeldUp(late, monkeypatch)
         first = start(lambda: ATTEMPTS[attempt](late))
-        assert begun.wait(DEADLINE)
+        assert held_up.begun.wait(DEADLINE)
         for proxy in proxies:
             proxy.refusing = False
         eventually(
@@ -152,7 +122,7 @@ def test_an_attempt_by_a_forbidden_list_does_not_count_after_reconfigure(
         )
         masters[0].pause()
         masters[1].pause()
-        go_on.set()
+        held_up.go_on.set()
         eventually(lambda: late.masters.engine.connection_state(0).pending, "the masters are asked")
         late.reconfigure([urls[2], *masters.urls[3:]], joint_with=urls, timeout=DEADLINE)
         masters[0].resume()
