@@ -14,10 +14,32 @@ import redis
 from support.scripted import Words, take_commands
 from support.waiting import DEADLINE, eventually
 
-from redlock_fast.embedded import Master
+from redlock_fast.embedded import Master, Masters
 
 #: Options of servers that are to be failed over in a test's time.
 QUICK_REPLICATION = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
+
+
+def replicate(fleet: Masters, port: int) -> None:
+    """Make the others replicas of the first, which they reach on ``port``. They then have its data.
+
+    WAIT also counts a replica that is loading. If that one is promoted, nothing shows that it was a replica.
+    """
+    master, *replicas = fleet
+    for replica in replicas:
+        assert replica.ask(f"REPLICAOF 127.0.0.1 {port}") == "+OK"
+    eventually(lambda: master.ask("SET followed 1") == "+OK", "it takes writes", deadline=60.0)
+    eventually(
+        lambda: all(replica.ask("EXISTS followed") == ":1" for replica in replicas),
+        "all follow",
+        deadline=60.0,
+    )
+
+
+def promote(replica: Master, other: Master) -> None:
+    """Promote ``replica``, and make ``other`` its replica, as Sentinels do."""
+    assert replica.ask("REPLICAOF NO ONE") == "+OK"
+    assert other.ask(f"REPLICAOF 127.0.0.1 {replica.port}") == "+OK"
 
 
 class Sentinel:

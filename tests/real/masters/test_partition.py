@@ -1,0 +1,66 @@
+"""A partition with Sentinels that closes no connection: the isolated master notices it by the lag."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.proxy import Proxy
+from support.sentinel import QUICK_REPLICATION, ScriptedSentinel, masters_reply, promote, replicate
+from support.waiting import eventually
+
+from redlock_fast import FastRedlock, LockLost, QuorumUnavailable, TooManyExtensions
+from redlock_fast.embedded import Masters
+
+MakeClient = Callable[..., FastRedlock]
+
+#: Seconds.
+LAG = 1
+TTL = 1.5
+
+
+@pytest.mark.parametrize("server", ["valkey", "redis"])
+def test_the_guard_outlasts_the_isolated_master(server: str, connected: MakeClient) -> None:
+    """{A, the master, a Sentinel} and {B, the replicas, Sentinels}: B gets nothing that A holds.
+
+    The replica is promoted at once, and B meets it long before the master stops.
+    """
+    settings: dict[str, Any] = {"max_ttl": TTL, "ttl": TTL}
+    limits = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", str(LAG)]
+    with contextlib.ExitStack() as stack:
+        three = stack.enter_context(Masters(3, server=server, options=[*QUICK_REPLICATION, *limits]))
+        replication, way_of_b = (stack.enter_context(Proxy(three[0].port)) for _ in range(2))
+        replicate(three, replication.port)
+        here, there = three[0].port, way_of_b.port
+        a_side, b_side = (
+            stack.enter_context(ScriptedSentinel(answer))
+            for answer in (lambda _: masters_reply("locks", here), lambda _: masters_reply("locks", there))
+        )
+        holder, thief = (
+            connected([f"redis+sentinel://127.0.0.1:{one.port}/locks"], **settings)
+            for one in (a_side, b_side)
+        )
+        replication.hold()
+        way_of_b.refusing = True
+        way_of_b.cut()
+        promote(three[1], three[2])
+        there = three[1].port
+        lock = holder.lock("r")
+
+        def over() -> bool:
+            """A renews as long as it can; B tries all the time."""
+            with contextlib.suppress(LockLost, QuorumUnavailable, TooManyExtensions):
+                if lock.locked():
+                    lock.extend()
+                else:
+                    lock.acquire(blocking=False)
+            granted = None
+            with contextlib.suppress(QuorumUnavailable):
+                granted = thief.acquire("r", blocking=False)
+            assert not (granted and lock.remaining()), "two holders"
+            return granted is not None
+
+        assert lock.acquire()
+        eventually(over, "B gets it in the end", deadline=60.0)
