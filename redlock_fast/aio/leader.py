@@ -21,6 +21,7 @@ from ..locks.leader import (
     STOPPED,
     TICK,
     LeaderState,
+    Refusal,
     Term,
 )
 from ..locks.procedures import drop_lock
@@ -36,6 +37,7 @@ class _Campaign:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.stopping = False
         self.error: BaseException | None = None
+        self.refusal: Refusal = Refusal()
         self.task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
@@ -130,14 +132,15 @@ class AsyncLeader(LeaderState):
             raise RuntimeError(f"{self!r} does not campaign: use `async with` or start()")
         led = False
 
-        def elected() -> bool:
+        def elected() -> object:
             nonlocal led
             led = self.is_leader
-            return led or campaign.stopping
+            return led or campaign.stopping or campaign.refusal.error
 
         await campaign.wait_for(elected, timeout)
-        if campaign.error is not None:
-            raise campaign.error
+        error = campaign.error or (None if led or campaign.stopping else campaign.refusal.error)
+        if error is not None:
+            raise error
         return led
 
     async def step_down(self, pause: float = REST) -> bool:
@@ -214,7 +217,7 @@ class AsyncLeader(LeaderState):
                 await self._finish(before)
             while not campaign.stopping:
                 await self._campaign_once(campaign)
-        except (ClientClosed, ConfigError, WrongLoop) as error:
+        except (ClientClosed, WrongLoop) as error:
             campaign.error = error
 
     async def _campaign_once(self, campaign: _Campaign) -> None:
@@ -227,11 +230,18 @@ class AsyncLeader(LeaderState):
                 reports.append(reason)
                 campaign.notify()
 
+            campaign.refusal.begin()
             lock = self._new_lock(on_lost)
-            if isinstance(await acquire(lock, True, None, self._core.loop_binding()), Lease):
+            lease = await acquire(lock, True, None, self._core.loop_binding())
+            campaign.refusal.end()
+            if isinstance(lease, Lease):
                 pause = await self._lead(campaign, lock, reports)
-        except (ClientClosed, ConfigError, WrongLoop):
+        except (ClientClosed, WrongLoop):
             raise
+        except ConfigError as error:
+            campaign.refusal.add(error)
+            campaign.notify()
+            pause = REST
         except Exception:  # a candidate must go on: without it perhaps no process would lead
             log_error("leader-error")
             pause = REST

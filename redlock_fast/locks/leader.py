@@ -6,12 +6,14 @@ and ``aio/leader.py`` run the campaign.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..algorithm.lease import Lease
 from ..algorithm.renewal_schedule import LATE, UNCONFIRMED
 from ..errors import ConfigError
+from ..telemetry import LOG_INTERVAL, log_error
 from ..wire.text import quoted
 from .client_base import BaseClient
 from .config import number
@@ -21,7 +23,7 @@ from .owner_names import check_owner, default_owner
 NOTICE_SHARE = 1 / 5
 #: The largest ``notice`` as a share of the ttl: renewal needs the time before.
 LONGEST_NOTICE_SHARE = 1 / 2
-#: Seconds before this candidate campaigns again after ``step_down``, or after a failed acquire.
+#: Seconds before this candidate campaigns again after ``step_down`` or an error, or after a failed acquire.
 REST, RETRY_PAUSE = 1.0, 0.2
 #: The longest pause of a campaign in seconds: it notices then that the client was closed.
 TICK = 1.0
@@ -43,6 +45,35 @@ class LeadingLock(Protocol):
     def fencing_token(self) -> int | None: ...
 
     def remaining(self) -> float: ...
+
+
+class Refusal:
+    """Whether the masters refuse the client's list or settings. ``reconfigure`` may end that.
+
+    ``error``: the ConfigError of the last acquire, or None.
+    """
+
+    __slots__ = ("_began", "_logged", "error")
+
+    def __init__(self) -> None:
+        self.error: ConfigError | None = None
+        self._began: float = 0.0
+        self._logged: bool = False
+
+    def begin(self) -> None:
+        """An acquire begins."""
+        self.error, self._began = None, time.monotonic()
+
+    def add(self, error: ConfigError) -> None:
+        """It was refused. The log has the reason once, until an acquire is not refused for a while."""
+        self.error = error
+        if time.monotonic() - self._began > LOG_INTERVAL or not self._logged:
+            self._logged = True
+            log_error("leader-error")
+
+    def end(self) -> None:
+        """An acquire was not refused."""
+        self._logged = False
 
 
 class Term:

@@ -24,6 +24,7 @@ from ..locks.leader import (
     STOPPED,
     TICK,
     LeaderState,
+    Refusal,
     Term,
 )
 from ..locks.procedures import acquire_lock
@@ -50,6 +51,7 @@ class _Campaign:
         self.stopping = False
         self.ended = False
         self.error: BaseException | None = None
+        self.refusal: Refusal = Refusal()
         self.mask: Any = None
         self._changed = Condition()
         #: Guards the begin and the end of terms.
@@ -151,7 +153,8 @@ class Leader(LeaderState):
         Raises:
             RuntimeError: It does not campaign: use ``with`` or ``start()``.
             ClientClosed: The client was closed.
-            ConfigError: An invalid timeout, or masters that cannot form a quorum.
+            ConfigError: An invalid timeout; or the masters refuse the client's list or settings now. The
+                campaign goes on: after ``reconfigure`` it may be elected.
         """
         timeout = check_timeout(timeout)
         campaign = self._current()
@@ -159,14 +162,15 @@ class Leader(LeaderState):
             raise RuntimeError(f"{self!r} does not campaign: use `with` or start()")
         led = False
 
-        def elected() -> bool:
+        def elected() -> object:
             nonlocal led
             led = self.is_leader
-            return led or campaign.stopping
+            return led or campaign.stopping or campaign.refusal.error
 
         campaign.wait_for(elected, timeout)
-        if campaign.error is not None:
-            raise campaign.error
+        error = campaign.error or (None if led or campaign.stopping else campaign.refusal.error)
+        if error is not None:
+            raise error
         return led
 
     def step_down(self, pause: float = REST) -> bool:
@@ -244,7 +248,7 @@ class Leader(LeaderState):
                 self._campaign_once(campaign)
         except Stopped:
             pass
-        except (ClientClosed, ConfigError) as error:
+        except ClientClosed as error:
             campaign.error = error
         finally:
             campaign.ended = True
@@ -260,12 +264,19 @@ class Leader(LeaderState):
                 reports.append(reason)
                 campaign.notify()
 
+            campaign.refusal.begin()
             lock = self._new_lock(on_lost)
             acquire = stoppable(acquire_lock(lock, True, None), lambda: campaign.stopping)
-            if isinstance(drive(acquire, self._core.masters), Lease):
+            lease = drive(acquire, self._core.masters)
+            campaign.refusal.end()
+            if isinstance(lease, Lease):
                 pause = self._lead(campaign, lock, reports)
-        except (Stopped, ClientClosed, ConfigError):
+        except (Stopped, ClientClosed):
             raise
+        except ConfigError as error:
+            campaign.refusal.add(error)
+            campaign.notify()
+            pause = REST
         except Exception:  # a candidate must go on: without it perhaps no process would lead
             log_error("leader-error")
             pause = REST

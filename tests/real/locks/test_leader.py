@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from support.candidates import Election
 from support.clients import both_clients
 from support.clocks import Jumping
 from support.keys import paused
+from support.phases import AT_PHASE_2, NEW, OLD, TO_NEW, options, write_phase_1, write_terms
 from support.proxy import Proxy
 from support.renewing import MakeClient
 from support.waiting import DEADLINE, eventually, start
 from support.worker_leader import now
 
-from redlock_fast import ClientClosed
+from redlock_fast import ClientClosed, ConfigError
 from redlock_fast.algorithm.renewal_schedule import GONE, LATE, UNCONFIRMED
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.leader import CLOSED, FAILED, STEPPED_DOWN, STOPPED
@@ -150,6 +152,39 @@ def test_masters_that_die_and_come_back(valkey: Masters, client: MakeClient, dia
         for number in (0, 1, 2):
             valkey[number].restart()
         assert leader.wait(DEADLINE)
+
+
+def test_a_refused_list_is_no_end_of_the_campaign(
+    valkey: Masters,
+    client: MakeClient,
+    raw: Callable[[Masters], list[redis.Redis]],
+    diary: Diary,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The client misses the phases of a change of masters, until ``reconfigure``."""
+    nodes, old, new = raw(valkey), valkey.urls[:3], [valkey.urls[n] for n in NEW]
+    late = client(old, **options(TTL))
+    with late.leader("chair", **diary("late")) as leader:
+        elected(diary, 1)
+        fence = leader.fencing_token
+        eventually(lambda: all(master.listed for master in late.health()), "its list is in force")
+        write_phase_1(valkey, nodes, OLD, NEW)
+        for terms in TO_NEW, AT_PHASE_2:
+            write_terms(nodes, **terms)
+        eventually(diary.losses, "its lease ends")
+        errors = set()
+        while len(errors) < 2:  # of two campaigns
+            with pytest.raises(ConfigError, match="the list that the other masters have") as raised:
+                leader.wait(DEADLINE)
+            errors.add(raised.value)
+        late.reconfigure(new, joint_with=old, timeout=DEADLINE)
+        elected(diary, 2)
+        assert leader.wait(DEADLINE)
+        assert leader.fencing_token > fence
+    logged = [record for record in caplog.records if record.getMessage() == "leader-error"]
+    assert len(logged) == 1
+    assert logged[0].exc_info
+    assert isinstance(logged[0].exc_info[1], ConfigError)
 
 
 def test_a_closed_client_ends_the_campaign(valkey: Masters, connected: MakeClient, diary: Diary) -> None:
