@@ -450,7 +450,8 @@ class Connector:
         ):
             why = (
                 "a master behind Sentinels needs min-replicas-to-write >= 1 and min-replicas-max-lag >= 1, "
-                "and CONFIG GET to see them: else a partition gives two holders (allow_split=True accepts that)"
+                "and CONFIG GET to see both: else a partition gives two holders "
+                "(allow_split=True accepts that)"
             )
         if why:
             if not state.known:  # it was never accepted: the configuration is wrong, not the master
