@@ -3,7 +3,8 @@
 Three services. The first has an old master and a replica; the other two are one server each. After the
 partition client A reaches the old master and the second service, client B the replica and the third.
 The Sentinels stand on B's side and promote the replica at any moment. A heal makes the old master a replica.
-Time is discrete; leases last TTL ticks, min-replicas-max-lag is LAG ticks.
+Time is discrete; leases last TTL ticks, min-replicas-max-lag is LAG ticks. The old master counts whole
+seconds and looks once a second, so it stops up to LATE ticks after that.
 
 Violation: A and B are inside their validity at once.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 
 from .checker import Case, Model, State, put
 
-TTL, LAG, QUORUM = 2, 1, 2
+TTL, LAG, LATE, QUORUM = 2, 1, 1, 2
 A, B = 1, 2
 OLD, REPLICA, SECOND, THIRD = range(4)
 SERVICE = (0, 0, 1, 2)
@@ -25,13 +26,14 @@ REACHED = {A: (OLD, SECOND), B: (REPLICA, THIRD)}
 
 @dataclass(frozen=True)
 class Rules:
-    """``min_replicas``: the old master refuses writes when no replica has answered for more than LAG ticks.
+    """``min_replicas``: the old master refuses writes LAG ticks after the last reply of a replica, or up to
+    LATE ticks later.
 
     ``silence``: for how many ticks a client gives a promoted master no vote.
     """
 
     min_replicas: bool = True
-    silence: int = TTL + LAG
+    silence: int = TTL + LAG + LATE
 
 
 # State: (servers, A, B, network, ticks since the partition, promoted). Server: (owner, ticks left).
@@ -44,7 +46,7 @@ def sentinel(rules: Rules) -> Model:
 
     def writable(server: int, network: int, since: int, promoted: int) -> bool:
         if server == OLD:
-            return network == WHOLE or (network == SPLIT and not (rules.min_replicas and since > LAG))
+            return network == WHOLE or (network == SPLIT and not (rules.min_replicas and since > LAG + LATE))
         return server != REPLICA or bool(promoted)
 
     def tick(state: State) -> State:
@@ -55,7 +57,7 @@ def sentinel(rules: Rules) -> Model:
             if asked:
                 asked = (asked[0] + 1, *asked[1:]) if asked[0] + 1 < TTL else None
             clients.append((max(0, end - 1), asked, server, max(0, silent - 1)))
-        since = min(since + 1, LAG + 1) if network == SPLIT else since
+        since = min(since + 1, LAG + LATE + 1) if network == SPLIT else since
         return (servers, *clients, network, since, promoted)
 
     def act(state: State, which: int) -> Iterator[tuple[str, State]]:
@@ -117,8 +119,13 @@ def sentinel(rules: Rules) -> Model:
 
 CASES = [
     Case("no min-replicas, no silence", lambda: sentinel(Rules(False, 0)), "two holders"),
-    Case("no min-replicas, silence of max_ttl + max lag", lambda: sentinel(Rules(False)), "two holders"),
+    Case("no min-replicas, silence as ours", lambda: sentinel(Rules(False)), "two holders"),
     Case("min-replicas, no silence", lambda: sentinel(Rules(silence=0)), "two holders"),
     Case("min-replicas, silence of max_ttl", lambda: sentinel(Rules(silence=TTL)), "two holders"),
-    Case("ours: min-replicas, silence of max_ttl + max lag", lambda: sentinel(Rules())),
+    Case(
+        "min-replicas, silence of max_ttl + max lag",
+        lambda: sentinel(Rules(silence=TTL + LAG)),
+        "two holders",
+    ),
+    Case("ours: min-replicas, silence of max_ttl + max lag + late stop", lambda: sentinel(Rules())),
 ]
