@@ -99,6 +99,7 @@ ALGORITHM = [
         ),
         ("distrusted-vote-counts", "FAULT if mask >> master & 1 else value", "value"),
         ("alive-though-hopeless", "or not lists.refused(votes)) and", "or True) and"),
+        ("fewest-grants-are-the-weakest", "lists.granted(votes), votes.granted", "votes.granted"),
     ),
     Mutant(
         "the-strongest-part-decides",
@@ -270,6 +271,34 @@ GUARD = [
         judges("real/masters/change_stopped_client"),
         ("unlisted-masters-are-not-noted", "voters.lists.unlisted = self._unlisted()", "pass"),
     ),
+    Mutant(
+        "a-later-connection-votes-for-former-lists",
+        "redlock_fast/masters/connector.py",
+        "self._forbid_former(master)\n",
+        "pass\n",
+        judges("real/masters/change_held_up"),
+    ),
+    Mutant(
+        "a-lag-of-0-stops-a-master",
+        "redlock_fast/masters/connector.py",
+        "and not (server.min_replicas and server.max_lag)",
+        "and not server.min_replicas",
+        judges("unit/masters/connector"),
+    ),
+    Mutant(
+        "an-isolated-master-stops-in-time",
+        "redlock_fast/masters/restart_guard.py",
+        "return max_lag + LATE_STOP if max_lag",
+        "return max_lag if max_lag",
+        judges("real/masters/partition"),
+    ),
+    Mutant(
+        "the-command-forgets-the-isolated-master",
+        "redlock_fast/cli/masters/phases.py",
+        "GRANULARITY + late",
+        "GRANULARITY",
+        judges("real/cli/masters/partition"),
+    ),
     *of(
         "redlock_fast/algorithm/procedures.py",
         judges("real/masters/change_stopped_client"),
@@ -323,6 +352,20 @@ KINDS = [
         judges("real/threads/leader", "real/locks/leader"),
         ("next-term-beside-the-work", "term.work.join()  #", "pass  #"),
         ("campaign-at-exit", "atexit.register(stop_campaigns)", ""),
+    ),
+    Mutant(
+        "a-refused-list-ends-the-campaign",
+        "redlock_fast/threads/leader.py",
+        "pause = REST\n        except Exception",
+        "raise\n        except Exception",
+        "tests/real/locks/test_leader.py::test_a_refused_list_is_no_end_of_the_campaign",
+    ),
+    Mutant(
+        "a-refused-list-ends-the-task",
+        "redlock_fast/aio/leader.py",
+        "pause = REST\n        except Exception",
+        "raise\n        except Exception",
+        "tests/real/locks/test_leader.py::test_a_refused_list_is_no_end_of_the_campaign",
     ),
     *of(
         "redlock_fast/locks/fair.py",
@@ -717,6 +760,16 @@ C = [
         "if (!hub_handle_push(h, master, in.data, in.size) && 0) keys_flushed",
         FLUSHED,
     ),
+    *of(
+        "src/io_round.c",
+        FLUSHED,
+        ("c-failed-send-loses-input", "revents & ~POLLOUT) no", "revents & ~POLLOUT && !l->failure[0]) no"),
+        (
+            "c-failed-flush-loses-input",
+            "if (l->received) process_input(h, i, hub_now());\n        break",
+            "break",
+        ),
+    ),
     Mutant(
         "c-flush-unheard-where-nothing-is-watched",
         "src/subscriptions.c",
@@ -834,6 +887,13 @@ GREENLETS = [
         "redlock_fast/engine/pure/hub.py",
         judges("unit/engine/pure/hub"),
         ("child-counts-its-parents-votes", "request.forget()", "request.decide()"),
+    ),
+    Mutant(
+        "failed-send-loses-input",
+        "redlock_fast/engine/pure/hub.py",
+        "elif event != select.POLLOUT:",
+        "elif event != select.POLLOUT and not readable.failure:",
+        FLUSHED,
     ),
     *of(
         "redlock_fast/masters/bounded_socket.py",
