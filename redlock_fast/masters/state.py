@@ -116,13 +116,15 @@ class MasterState:
         before = self.server if self.known else None
         kept = before is not None and server.data == before.data != b""
         emptied = before is not None and server.data != before.data != b""
+        # A replica that is promoted before it has data does not show that it was one.
+        failed_over = bool(before and self.target.ask_sentinels and server.where != before.where)
         quarantine = guard.quarantine(
             before.identity if before else None,
             server.identity,
             uptime=server.uptime,
             away=now - self.lost_at,
             durable=server.durable and before is not None and before.durable,
-            promoted=server.promoted,
+            promoted=server.promoted or failed_over,
             flushed=emptied or (self.flushed and not kept),
             max_lag=server.max_lag if server.min_replicas else 0.0,
         )

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -14,13 +14,13 @@ import redis
 from support.scripted import Words, take_commands
 from support.waiting import DEADLINE, eventually
 
-from redlock_fast.embedded import Master, Masters
+from redlock_fast.embedded import Master
 
 #: Options of servers that are to be failed over in a test's time.
 QUICK_REPLICATION = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
 
 
-def replicate(fleet: Masters, port: int) -> None:
+def replicate(fleet: Sequence[Master], port: int) -> None:
     """Make the others replicas of the first, which they reach on ``port``. They then have its data.
 
     WAIT also counts a replica that is loading. If that one is promoted, nothing shows that it was a replica.

@@ -22,17 +22,19 @@ TTL = 1.5
 
 
 @pytest.mark.parametrize("server", ["valkey", "redis"])
-def test_the_guard_outlasts_the_isolated_master(server: str, connected: MakeClient) -> None:
+@pytest.mark.parametrize("has_data", [True, False])
+def test_the_guard_outlasts_the_isolated_master(server: str, has_data: bool, connected: MakeClient) -> None:
     """{A, the master, a Sentinel} and {B, the replicas, Sentinels}: B gets nothing that A holds.
 
-    The replica is promoted at once, and B meets it long before the master stops.
+    The replica is promoted at once, and B meets it long before the master stops. ``has_data``: it has
+    followed the master before.
     """
     settings: dict[str, Any] = {"max_ttl": TTL, "ttl": TTL}
     limits = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", str(LAG)]
     with contextlib.ExitStack() as stack:
         three = stack.enter_context(Masters(3, server=server, options=[*QUICK_REPLICATION, *limits]))
         replication, way_of_b = (stack.enter_context(Proxy(three[0].port)) for _ in range(2))
-        replicate(three, replication.port)
+        replicate([*three] if has_data else [three[0], three[2]], replication.port)
         here, there = three[0].port, way_of_b.port
         a_side, b_side = (
             stack.enter_context(ScriptedSentinel(answer))

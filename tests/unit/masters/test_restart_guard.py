@@ -143,6 +143,21 @@ def test_a_flush_of_another_database_took_no_lock(before: bytes, now: bytes, sil
     assert (bool(master_state.guarded_until), master_state.flushed) == (silent, False)
 
 
+@pytest.mark.parametrize(("url", "port", "guarded"), [
+    ("redis+sentinel://m0/locks", 2, MAX_TTL + 12),
+    ("redis+sentinel://m0/locks", 1, 0.0),
+    ("redis://m0", 2, 0.0),
+])  # fmt: skip
+def test_another_server_of_a_service_was_promoted(url: str, port: int, guarded: float) -> None:
+    """One that was promoted before it had data does not show that it was a replica."""
+    guard = Guard("auto", MAX_TTL)
+    master_state = MasterState(target(url), lost_at=0.0)
+    master_state.on_connected(Server(run_id="a", where=("m", 1)), guard, 1000.0)
+    there = Server(run_id="b", where=("m", port), uptime=10**9, min_replicas=1, max_lag=10.0)
+    master_state.on_connected(there, guard, 2000.0)
+    assert master_state.guarded_until == (2000.0 + guarded if guarded else 0.0)
+
+
 @pytest.mark.parametrize(("now", "silent"), [(b"x", False), (b"y", True), (b"", True)])
 def test_a_flush_whose_push_was_not_read(now: bytes, silent: bool) -> None:
     """The connection was given up before the push was read. The witness key shows the flush."""

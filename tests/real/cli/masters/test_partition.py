@@ -38,7 +38,7 @@ def test_the_wait_outlasts_an_isolated_master(client: MakeClient) -> None:
         replication, c_of_a, d_of_b = (
             stack.enter_context(Proxy(port)) for port in (three[0].port, c.port, d.port)
         )
-        replicate(three, replication.port)
+        replicate([*three], replication.port)
         here = there = three[0].port
         of_a, of_b = (
             f"redis+sentinel://127.0.0.1:{stack.enter_context(ScriptedSentinel(answer)).port}/locks"
