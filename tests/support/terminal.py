@@ -17,7 +17,6 @@ from typing import Any
 
 import pyte
 from support.fork_server import take_terminal
-from support.python_process import PythonProcess
 from support.waiting import DEADLINE, eventually
 
 
@@ -114,7 +113,7 @@ def spawn(
     """Python with these arguments, and both ends of its terminal. All are closed at the end."""
     ours, theirs = (FileIO(end, "r+") for end in pty.openpty())
     set_size(theirs, columns)
-    process = PythonProcess(
+    process = subprocess.Popen(
         [sys.executable, *arguments],
         stdin=theirs,
         stdout=theirs,
