@@ -17,6 +17,7 @@ from typing import Any
 
 import pyte
 from support.fork_server import take_terminal
+from support.python_process import PythonProcess
 from support.waiting import DEADLINE, eventually
 
 
@@ -26,7 +27,7 @@ class Terminal:
     def __init__(self, process: subprocess.Popen[bytes], ours: FileIO, theirs: FileIO, columns: int) -> None:
         self.process = process
         self.output = b""
-        self.modes = termios.tcgetattr(theirs)
+        self.modes = modes_of_new_terminal()  # the process may have changed those of its own by now
         self._ours, self._theirs = ours, theirs
         self._screen = pyte.Screen(columns, LINES)
         self._stream = pyte.ByteStream(self._screen)
@@ -85,6 +86,15 @@ class Terminal:
 LINES = 40
 
 
+def modes_of_new_terminal() -> list[Any]:
+    ours, theirs = pty.openpty()
+    try:
+        return termios.tcgetattr(theirs)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
 def set_size(terminal: FileIO, columns: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
 
@@ -113,7 +123,7 @@ def spawn(
     """Python with these arguments, and both ends of its terminal. All are closed at the end."""
     ours, theirs = (FileIO(end, "r+") for end in pty.openpty())
     set_size(theirs, columns)
-    process = subprocess.Popen(
+    process = PythonProcess(
         [sys.executable, *arguments],
         stdin=theirs,
         stdout=theirs,
