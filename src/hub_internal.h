@@ -214,7 +214,7 @@ enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now, hub_cop
 /* Submits requests of the resend queue again: `most` of them, as far as there is room. */
 void hub_resend(hub *h, hub_link *l, int64_t now, size_t most) REQUIRES(h);
 void hub_fail_link(hub *h, int master, const char *why) REQUIRES(h);
-/* `longest`: how long it polls. `yield`: how long of that it yields before it blocks. Returns 0 if a signal came. */
+/* `longest`: how long it polls. `yield`: how long it yields before that. Returns 0 if a signal came. */
 int hub_round_unlocks(hub *h, int64_t longest, int64_t yield) REQUIRES(h);
 void hub_flush_now_unlocks(hub *h) REQUIRES(h);
 int hub_poll(struct pollfd *fds, int used, int64_t timeout);

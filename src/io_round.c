@@ -122,16 +122,20 @@ int hub_poll(struct pollfd *fds, int used, int64_t timeout) {
 #endif
 }
 
+static int poll_yielding(hub *h, int used, int64_t longest) {
+    int events = 0;
+    for (int64_t end = hub_now() + longest; !events && hub_now() < end;) {
+        events = hub_poll(h->fds, used, 0);
+        if (!events) sched_yield();
+    }
+    return events;
+}
+
 static int wait_for_events(hub *h, int used, int64_t timeout, int64_t yield) {
     for (int i = 0, n = hub_masters(h); i < n; i++)
         if (h->links[i].in_round && h->links[i].failure[0]) timeout = 0;
-    int64_t end = hub_now() + (yield < timeout ? yield : timeout);
-    while (yield && hub_now() < end) {
-        int events = hub_poll(h->fds, used, 0);
-        if (events) return events;
-        sched_yield();
-    }
-    return hub_poll(h->fds, used, timeout);
+    int events = yield ? poll_yielding(h, used, yield < timeout ? yield : timeout) : 0;
+    return events ? events : hub_poll(h->fds, used, timeout);
 }
 
 /* Receives from each connection that is readable. Returns 0 if a signal came. */
