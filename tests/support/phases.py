@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import redis
-from support.waiting import DEADLINE
+from support.waiting import DEADLINE, eventually
 
+from redlock_fast import FastRedlock
 from redlock_fast.algorithm import batch, procedures
 from redlock_fast.embedded import Masters
 from redlock_fast.masters.membership import KEY, PHASE_1, PHASE_2, Record, decode, encode, members
@@ -53,6 +54,14 @@ class HeldUp:
 def options(lease: float) -> dict[str, Any]:
     """Of a client that is compared with the records."""
     return {"check_masters": "auto", "max_ttl": lease, "ttl": lease}
+
+
+def of_old_list(urls: list[str], client: Callable[..., FastRedlock], lease: float) -> Any:
+    """A client of the old list, which is in force."""
+    made = client(urls, **options(lease))
+    assert made.connect()
+    eventually(lambda: all(master.listed for master in made.health()), "its list is in force")
+    return made
 
 
 def write_phase_1(masters: Masters, nodes: list[redis.Redis], old: list[int], new: list[int]) -> None:

@@ -7,7 +7,18 @@ from collections.abc import Callable
 
 import pytest
 import redis
-from support.phases import AT_PHASE_2, ATTEMPTS, NEW, OLD, TO_NEW, HeldUp, options, write_phase_1, write_terms
+from support.phases import (
+    AT_PHASE_2,
+    ATTEMPTS,
+    NEW,
+    OLD,
+    TO_NEW,
+    HeldUp,
+    of_old_list,
+    options,
+    write_phase_1,
+    write_terms,
+)
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
@@ -31,9 +42,7 @@ def test_a_master_that_is_connected_later_does_not_count_for_the_old_list(
     with contextlib.ExitStack() as stack:
         proxies = [stack.enter_context(Proxy(masters[n].port)) for n in OLD]
         urls = [proxy.url for proxy in proxies]
-        late = client(urls, **options(LEASE))
-        assert late.connect()
-        eventually(lambda: all(master.listed for master in late.health()), "its list is in force")
+        late = of_old_list(urls, client, LEASE)
         states = late.masters.connector.states
         for proxy in proxies[1:]:  # a partition between the client and these masters
             proxy.refusing = True

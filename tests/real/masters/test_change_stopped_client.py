@@ -14,7 +14,18 @@ from typing import Any
 import pytest
 import redis
 from support.clients import Blocking, both_clients
-from support.phases import AT_PHASE_2, ATTEMPTS, NEW, OLD, TO_NEW, HeldUp, options, write_phase_1, write_terms
+from support.phases import (
+    AT_PHASE_2,
+    ATTEMPTS,
+    NEW,
+    OLD,
+    TO_NEW,
+    HeldUp,
+    of_old_list,
+    options,
+    write_phase_1,
+    write_terms,
+)
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
@@ -43,14 +54,6 @@ EXTENSIONS: dict[str, tuple[str, Callable[[Any, Any], object]]] = {
 def lock_of(kind: str, client: Any, **options: Any) -> Any:
     made = LOCKS[kind](client, **options)
     return client._result(made) if isinstance(client, Blocking) else made
-
-
-def of_old_list(urls: list[str], client: MakeClient, lease: float) -> Any:
-    """A client of the old list, which is in force."""
-    made = client(urls, **options(lease))
-    assert made.connect()
-    eventually(lambda: all(master.listed for master in made.health()), "its list is in force")
-    return made
 
 
 @pytest.mark.parametrize("kind", LOCKS)
