@@ -223,7 +223,8 @@ class Connector:
         lists.unlisted = self._unlisted()
         now = time.monotonic()
         if lists is not voters.lists:
-            self._former.append((now, voters.lists))
+            oldest = now - self.settings.guard.max_ttl  # no lease of an earlier attempt is left
+            self._former = [one for one in self._former if one[0] > oldest] + [(now, voters.lists)]
         voters.lists = lists
         for n, state in enumerate(self.states):
             if lists.all >> n & 1:
@@ -490,8 +491,6 @@ class Connector:
 
         An attempt by them that began before the change may be held up, and ask a master that forbids them.
         """
-        oldest = time.monotonic() - self.settings.guard.max_ttl  # no lease of an earlier attempt is left
-        self._former = [(at, lists) for at, lists in self._former if at > oldest]
         for _, lists in self._former:
             lists.unlisted |= 1 << master
 
