@@ -119,8 +119,8 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
     facts, replication, memory, replicas = (
         info_of(facts),
         info_of(replication),
-        _pairs(memory),
-        _pairs(replicas),
+        pairs_of(memory),
+        pairs_of(replicas),
     )
     if "cluster" in (facts.get("redis_mode"), facts.get("server_mode")):
         raise ConnectError(
@@ -140,7 +140,7 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
         role=role,
         protocol=protocol,
         can=_capabilities(kind, version, *probes),
-        persistence=_persistence(_pairs(append)),
+        persistence=_persistence(pairs_of(append)),
         eviction="noeviction" if memory.get("maxmemory") == "0" else memory.get("maxmemory-policy", ""),
         promoted=replication.get("master_replid2", "").strip("0") != "",
         replid=replication.get("master_replid", ""),
@@ -178,7 +178,7 @@ def info_of(reply: Any) -> dict[str, str]:
     return {name: clean(value, MAX_FACT) for name, colon, value in pairs if colon}
 
 
-def _pairs(reply: Any) -> dict[str, str]:
+def pairs_of(reply: Any) -> dict[str, str]:
     """The reply to CONFIG GET; empty where it is forbidden."""
     if isinstance(reply, list):
         reply = dict(zip(reply[::2], reply[1::2], strict=False))

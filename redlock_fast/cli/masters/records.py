@@ -24,7 +24,7 @@ from ...masters.membership import (
     record_key,
     replace_command,
 )
-from ...masters.probe import info_of
+from ...masters.probe import info_of, pairs_of
 from ...masters.restart_guard import stops_after
 from ...wire.resp import ProtocolError
 from ...wire.text import clean
@@ -259,8 +259,8 @@ def _late(server: Server) -> float:
     if not server.behind_sentinels:
         return 0.0
     reply = server.ask([(b"CONFIG", b"GET", b"min-replicas-max-lag")], errors=True)[0]
-    lag = reply[1] if isinstance(reply, list) and len(reply) == 2 else b""
-    if not isinstance(lag, bytes) or not lag.isdigit():
+    lag = pairs_of(reply).get("min-replicas-max-lag", "")
+    if not lag.isdecimal():
         raise ProtocolError("its min-replicas-max-lag is not known: this user needs +config|get there")
     return stops_after(int(lag))
 
