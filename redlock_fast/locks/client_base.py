@@ -17,9 +17,7 @@ from ..algorithm.quorum import Retry, drift
 from ..algorithm.tokens import owner_part, tokens_of
 from ..engine import load
 from ..engine.contract import Wait
-from ..errors import (
-    ConfigError,
-)
+from ..errors import ConfigError
 from ..masters.address import numbered
 from ..masters.change import MastersChange
 from ..masters.client_state import ClientState
