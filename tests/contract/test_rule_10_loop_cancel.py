@@ -183,6 +183,47 @@ def test_engine_that_is_dropped_takes_all_with_it(engine_class: type[Engine], cy
     master.close()
 
 
+class Coroutine:
+    """Has a finalizer as that of a task's coroutine: it cancels the ticket, and sends a release."""
+
+    def __init__(self, engine: Engine, errors: list[Exception | None]) -> None:
+        self.engine, self.errors = engine, errors
+        self.ticket = engine.submit([acquire(b"k", 1)], 1, LONG, Wait.EARLY, 0.0, self)
+
+    def __del__(self) -> None:
+        try:
+            self.engine.cancel(self.ticket)
+            self.engine.submit([release(b"k", 1, LONG)], 0, LONG, Wait.EARLY, 0.0, None)
+            self.engine.flush()
+        except Exception as error:
+            self.errors.append(error)
+        else:
+            self.errors.append(None)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+def test_a_collection_finalizes_coroutines_after_the_engine(engine_class: type[Engine]) -> None:
+    """Catches: the finalizer of a part of the engine closes what the finalizers of coroutines still use."""
+    master = ScriptedMaster(silent)
+    errors: list[Exception | None] = []
+    gc.disable()  # the next collection finalizes all of them, in the order in which they were made
+    try:
+        engine = engine_class(1, lambda: None)
+        engine.attach(0, master.connect(), NATIVE)
+        engine.fileno()
+        coroutines = [Coroutine(engine, errors) for _ in range(3)]
+        engine.flush()
+        del engine, coroutines
+        gc.collect()
+    finally:
+        gc.enable()
+    assert errors == [None] * 3
+    eventually(master.session.ended.is_set, "the connection is closed")
+    master.close()
+
+
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="counts references")
 def test_arguments_are_released(fleet: MakeFleet) -> None:
     f = fleet(granting, silent)

@@ -31,7 +31,6 @@ from ..contract import (
 from .channel import MasterChannel
 from .connection import Connection
 from .hub import Hub
-from .loop_fd import LoopFd
 from .request import PendingRequest
 from .waiter import Ticket, Waiter, answers
 
@@ -107,7 +106,7 @@ class PureEngine:
     def fileno(self) -> int:
         loop = self._hub.loop
         if loop.fd is None:
-            self._call(self._hub.locked, self._hub.watch_all, LoopFd())
+            self._call(self._hub.locked, self._hub.watch_all)
         assert loop.fd is not None
         return loop.fd.fileno()
 

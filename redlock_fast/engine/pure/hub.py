@@ -552,9 +552,11 @@ class Hub:
             self.loop.fd.remove(connection.fd)
         connection.channel.fail(why)
 
-    def watch_all(self, fd: LoopFd) -> None:
-        """The event loop watches all connections through this descriptor from now on."""
-        self.loop.fd = fd
+    def watch_all(self) -> None:
+        """The event loop watches all connections through one descriptor from now on."""
+        if self.loop.fd is not None:
+            return
+        self.loop.fd = fd = LoopFd()
         for connection in self.by_fd.values():
             fd.add(connection.fd)
             connection.polls_output = connection.blocked

@@ -15,8 +15,7 @@ from ..greenlets import patched_by
 class LoopFd:
     """Readable while a connection has something to read, or can take output again, or after ``signal``."""
 
-    _wakefd: tuple[int, ...] = ()
-    _poll: Any = None
+    _poll: Any
 
     def __init__(self) -> None:
         if library := patched_by():
@@ -25,9 +24,13 @@ class LoopFd:
             )
         self._poll = self._new()
         self._wakefd = os.pipe()
-        for end in self._wakefd:
-            os.set_blocking(end, False)
-        self.add(self._wakefd[0])
+        try:
+            for end in self._wakefd:
+                os.set_blocking(end, False)
+            self.add(self._wakefd[0])
+        except BaseException:
+            self.close()
+            raise
 
     def fileno(self) -> int:
         return int(self._poll.fileno())
@@ -41,13 +44,9 @@ class LoopFd:
             os.read(self._wakefd[0], 64)
 
     def close(self) -> None:
-        wakefd, self._wakefd = self._wakefd, ()
-        for end in wakefd:
+        for end in self._wakefd:
             os.close(end)
-        if self._poll is not None:  # __init__ may have got no descriptor
-            self._poll.close()
-
-    __del__ = close
+        self._poll.close()
 
     if sys.platform == "linux":
 

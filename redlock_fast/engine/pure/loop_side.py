@@ -55,3 +55,6 @@ class LoopSide:
         self.notified = False
         if fd is not None:
             fd.close()
+
+    # Here, and not in LoopFd: the garbage collector may finalize coroutines later, and these use the hub.
+    __del__ = close
