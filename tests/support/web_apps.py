@@ -19,7 +19,7 @@ WORK = 0.003
 LATE = 0.05
 #: ``timeout``: a request does not wait. Masters that are stopped are noticed after ``node_timeout``. The
 #: first request of a process waits for connections, which take long on a busy machine.
-SETTINGS: dict[str, Any] = {"ttl": TTL, "timeout": 0.0, "node_timeout": 2.0, "connect_timeout": 20.0}
+SETTINGS: dict[str, Any] = {"ttl": TTL, "timeout": 0.0, "node_timeout": 5.0, "connect_timeout": 20.0}
 
 
 def settings() -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Traffic:
 
     def count(self, status: int) -> int:
         others = [answer.text for answer in self.answers if answer.status_code not in (200, 409)]
-        assert not others
+        assert not others, others
         return sum(answer.status_code == status for answer in self.answers)
 
     def __enter__(self) -> Traffic:
