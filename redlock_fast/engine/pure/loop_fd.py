@@ -24,9 +24,9 @@ class LoopFd:
             )
         self._poll = self._new()
         self._wakefd = os.pipe()
+        for end in self._wakefd:
+            os.set_blocking(end, False)
         try:
-            for end in self._wakefd:
-                os.set_blocking(end, False)
             self.add(self._wakefd[0])
         except BaseException:
             self.close()
