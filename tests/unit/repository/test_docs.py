@@ -25,7 +25,7 @@ import redlock_fast.compat.redlock
 import redlock_fast.compat.redlock_plus
 import redlock_fast.compat.redlock_py
 from redlock_fast import FastRedlock, Lock, Retry
-from redlock_fast.cli.arguments import parse
+from redlock_fast.cli.arguments import COMMANDS, parse
 from redlock_fast.cli.settings import load
 
 #: Files that the text names. They are no links, as the site has only docs/. (Results come and go.)
@@ -191,6 +191,12 @@ def exit_code(words: list[str]) -> object:
     except SystemExit as end:
         return end.code
     return 0
+
+
+def test_every_command_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    shown = re.findall(r"^## redlock-fast (\w+)\n\n<!-- help: \1 -->$", page, re.MULTILINE)
+    assert shown == list(COMMANDS)
 
 
 def test_there_are_commands() -> None:
