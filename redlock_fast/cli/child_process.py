@@ -35,9 +35,8 @@ class ChildProcess:
         self._command = command
         self._alone = alone
         self._grace = grace
-        self._mutex = (
-            threading.RLock()
-        )  # no signal after the pid was reaped: another process may have it then
+        # No signal after the pid was reaped: another process may have it then.
+        self._mutex = threading.RLock()
         self._code: int | None = None
         self._pid = 0
         self._start_pipe = self._errors = -1

@@ -124,7 +124,7 @@ class BaseClient:
         check_choice("wait", wait, get_args(WaitMode))
         check_choice("restart_guard", restart_guard, MODES)
         check_choice("check_masters", check_masters, get_args(CheckMasters))
-        if assume_fresh and restart_guard != "marker":
+        if check_flag("assume_fresh", assume_fresh) and restart_guard != "marker":
             raise ConfigError("assume_fresh is for restart_guard='marker' only")
         if refill is not None and not isinstance(refill, bool):
             raise ConfigError(f"refill must be True, False or None, not {refill!r}")
@@ -178,12 +178,13 @@ class BaseClient:
             connect_timeout=connect_timeout,
             socket_timeout=number("socket_timeout", socket_timeout, above=0.0),
             key_prefix=self.key_prefix,
-            guard=Guard(restart_guard, self.max_ttl, bool(assume_fresh)),
+            guard=Guard(restart_guard, self.max_ttl, assume_fresh),
             wait=wait,
-            allow_split=bool(allow_split),
+            allow_split=check_flag("allow_split", allow_split),
             check_masters=check_masters,
         )
-        self.masters: Masters = Masters(targets, self.policy, settings, bool(release_at_exit))
+        check_flag("release_at_exit", release_at_exit)
+        self.masters: Masters = Masters(targets, self.policy, settings, release_at_exit)
         self.client_state: ClientState = self.masters.client_state
 
     # --- arguments ---
@@ -227,7 +228,9 @@ class BaseClient:
     ) -> LockKind:
         """The kind of a lock on ``resource`` with these options of ``lock``. Raises ConfigError."""
         lock_kind = LockKind(key_of(self.key_prefix, resource))
-        if fair:
+        if fencing is not False:
+            check_flag("fencing", fencing)
+        if fair is not False and check_flag("fair", fair):
             lock_kind = fair_kind(lock_kind.key, fencing)
         elif fencing:
             lock_kind = FencedKind(lock_kind.key, self.policy.retention, self.policy.step)

@@ -386,6 +386,19 @@ def test_release_at_exit(client: FastRedlock, value: Any) -> None:
     refused(lambda: client.multilock(["r"], release_at_exit=value), "release_at_exit", "True or False")
 
 
+@pytest.mark.parametrize("value", [0, 1, None, "no", "false"], ids=short)
+@pytest.mark.parametrize("option", ["allow_split", "assume_fresh", "release_at_exit"])
+def test_flags_of_a_client(option: str, value: Any) -> None:
+    """Text from an environment is true, also where it says "false"."""
+    refused(lambda: FastRedlock(URLS, restart_guard="marker", **{option: value}), option, "True or False")
+
+
+@pytest.mark.parametrize("value", [0, 1, None, "no"], ids=short)
+@pytest.mark.parametrize("option", ["fencing", "fair"])
+def test_flags_of_a_lock(client: FastRedlock, option: str, value: Any) -> None:
+    refused(lambda: client.lock("r", **{option: value}), option, "True or False")
+
+
 def test_lock_that_was_not_made() -> None:
     """Catches: compiled fields that are read where there is nothing: of a subclass whose __init__ raised."""
     nothing = Lock.__new__(Lock)
