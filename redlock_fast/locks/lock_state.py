@@ -209,6 +209,7 @@ class LockState:
             or lock_kind.key in policy.local_queue.waiting
             or self._timeout is not None
             or (timeout != -1 and timeout is not None)
+            or (blocking is not True and blocking is not False)
             or not client_state.ready
             or client_state.closed
         ):
@@ -269,6 +270,10 @@ class LockState:
 
     def _waiting_time(self, blocking: bool, timeout: float | None) -> float | None:
         """Seconds to try, from the arguments of ``acquire``. None: no end, or a single attempt."""
+        if not isinstance(blocking, int) or blocking not in (0, 1):  # as acquire(0.5), which would not end
+            raise ConfigError(
+                f"blocking must be True or False, not {blocking!r}; the seconds to wait are timeout="
+            )
         if timeout == -1:
             return self._timeout if blocking else None
         timeout = check_timeout(timeout)

@@ -101,8 +101,8 @@ class Lock(LockState):
         Raises:
             QuorumUnavailable: Too few masters can be reached.
             LockAlreadyHeld: This object holds the lock already, or is acquiring it.
-            ConfigError: An invalid timeout, a timeout with ``blocking=False``, or masters that cannot form a
-                quorum.
+            ConfigError: An invalid timeout, a ``blocking`` that is no bool, as in ``acquire(0.5)``, a timeout
+                with ``blocking=False``, or masters that cannot form a quorum.
             ClientClosed: The client is closed.
         """
         outcome = acquire(self, blocking, timeout, self._core.masters)

@@ -333,6 +333,18 @@ def test_a_timeout_that_makes_no_sense_is_refused(valkey: Masters, client: MakeC
             lock.acquire(**wrong)
 
 
+def test_seconds_in_place_of_blocking_are_refused(masters: Masters, client: MakeClient) -> None:
+    """Also where one exchange would decide."""
+    one = client(masters)
+    one.connect()
+    lock = one.lock("r")
+    with pytest.raises(ConfigError, match="blocking"):
+        lock.acquire(0.5)
+    assert not lock.locked()
+    assert lock.acquire(1) is True  # as threading.Lock
+    assert lock.release() is True
+
+
 def test_timeout_of_the_lock_is_for_acquire_and_with(valkey: Masters, client: MakeClient, raw: Raw) -> None:
     occupy(raw(valkey), "r")
     lock = client(valkey).lock("r", timeout=1.0)

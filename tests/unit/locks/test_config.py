@@ -313,6 +313,14 @@ def test_timeout_without_blocking(client: FastRedlock, lock: Lock) -> None:
         refused(partial(client.acquire, "r", blocking=False, timeout=timeout), "timeout", "blocking")
 
 
+@pytest.mark.parametrize("value", [0.5, 1.0, 2, -1, None, "no"], ids=short)
+def test_seconds_in_place_of_blocking(client: FastRedlock, lock: Lock, value: Any) -> None:
+    """They would mean True, and a wait without end."""
+    for acquire in (lock.acquire, partial(client.acquire, "r", None), client.rlock("r").acquire):
+        refused(partial(acquire, value), "blocking must be True or False", "timeout=")
+    assert not lock.locked()
+
+
 @pytest.mark.parametrize("value", [*(v for v in NO_NUMBERS if v is not None), -1], ids=short)
 def test_max_extensions(client: FastRedlock, value: Any) -> None:
     refused(lambda: client.lock("r", max_extensions=value), "max_extensions", "at least 0")
