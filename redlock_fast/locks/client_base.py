@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, TypeVar, Unpack, cast, get_args
+from typing import Any, ClassVar, NoReturn, Protocol, TypeVar, Unpack, cast, get_args
 
 from ..algorithm.keys import encoded, key_of
 from ..algorithm.lease import Lease
@@ -77,6 +77,14 @@ class Observer:
     def granted(self, lease: Lease) -> None:
         for grants in self.grants:
             grants.add(lease)
+
+
+def refuse_copy(client: object) -> NoReturn:
+    """The ``__reduce__`` of a client, for copy and pickle: connections and leases belong to one process."""
+    raise TypeError(
+        f"{type(client).__name__} cannot be copied or pickled: make a client in each process, "
+        "with the same settings"
+    )
 
 
 class BaseClient:
@@ -280,6 +288,8 @@ class BaseClient:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.states()}>"
+
+    __reduce__ = refuse_copy
 
     def states(self) -> str:
         """The masters with their states, or "closed", as text. Never raises, never shows a password."""

@@ -6,7 +6,7 @@ a compiler is available, with the types of ``locks/lock_state.pxd``.
 
 from __future__ import annotations
 
-from typing import Self, TypeVar
+from typing import NoReturn, Self, TypeVar
 
 from ..algorithm.keys import key_of
 from ..algorithm.lease import (
@@ -178,6 +178,13 @@ class LockState:
     def __repr__(self) -> str:
         state = f"held for {self.remaining():.3f} s more" if self.locked() else "not held"
         return f"<{type(self).__name__} {quoted(self.resource)}: {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        # A copy would be a second holder with the same token.
+        raise TypeError(
+            f"{quoted(self.resource)}: a lock cannot be copied or pickled: make another one from the client, "
+            "or hand it over with detach() and token="
+        )
 
     @property
     def key(self) -> bytes:

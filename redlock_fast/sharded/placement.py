@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from ..algorithm.keys import encoded
 from ..errors import ConfigError, QuorumUnavailable
-from ..locks.client_base import BaseClient
+from ..locks.client_base import BaseClient, refuse_copy
 from ..locks.config import check_masters
 from ..locks.lock_state import LockState
 from ..locks.many import check_resources
@@ -52,6 +52,8 @@ class Sharding(Generic[Client]):
             if before != after:  # the records of each group name its own list only
                 more["check_masters"] = "off"
             self._clients[name] = client(new[after], **{**options, **more})
+
+    __reduce__ = refuse_copy
 
     def group_of(self, resource: str | bytes) -> str:
         """The name of the group that ``resource`` belongs to. No I/O; raises ConfigError.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
+import pickle
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -92,6 +94,26 @@ def test_missing_masters(kind: Any) -> None:
 def test_a_client_whose_settings_were_refused_has_a_repr(kind: Any) -> None:
     """A debugger, or a traceback with local variables, shows it."""
     assert repr(kind.__new__(kind)).startswith(f"<{kind.__name__}: ")
+
+
+@pytest.mark.parametrize("call", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("kind", CLIENTS)
+def test_a_client_is_not_copied(kind: Any, call: Callable[[object], object]) -> None:
+    """Neither is what refers to it, as an argument of a process pool."""
+    client = kind([URLS] if issubclass(kind, Sharding) else URLS)
+    for one in (client, client.leader("r"), client.single_run("r"), client.rwlock("r"), client.rlock("r")):
+        if one is client or call is not copy.copy:
+            with pytest.raises(TypeError, match=r"Redlock cannot be copied or pickled: make a client in"):
+                call(one)
+
+
+@pytest.mark.parametrize("call", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_lock_is_not_copied(call: Callable[[object], object]) -> None:
+    """A copy would be a second holder of one lease."""
+    for client in (FastRedlock(URLS), AsyncFastRedlock(URLS)):
+        for lock in (client.lock("r"), client.semaphore("r", 2), client.multilock(["r", "s"])):
+            with pytest.raises(TypeError, match=r"'r'.*: a lock cannot be copied or pickled: .*detach\(\)"):
+                call(lock)
 
 
 @pytest.mark.parametrize("kind", CLIENTS)
