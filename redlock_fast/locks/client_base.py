@@ -192,6 +192,8 @@ class BaseClient:
             check_masters=check_masters,
         )
         check_flag("release_at_exit", release_at_exit)
+        if not callable(clock):
+            raise ConfigError(f"clock must be a function that returns seconds, not {clock!r}")
         self.masters: Masters = Masters(targets, self.policy, settings, release_at_exit)
         self.client_state: ClientState = self.masters.client_state
 

@@ -68,8 +68,10 @@ def number(
         raise ConfigError(f"{name} must be a number, {allowed}, not {value!r}")
     if isinstance(value, int) and abs(value) > 1 << 53:
         raise ConfigError(f"{name} must be {allowed}, and no integer of {value.bit_length()} bits")
+    if not math.isfinite(value):
+        raise ConfigError(f"{name} must be a finite number, {allowed}, not {value!r}")
     enough = value > above if above is not None else value >= (low or 0.0)
-    if not (enough and value <= high and math.isfinite(value)):
+    if not (enough and value <= high):
         raise ConfigError(f"{name} must be {allowed}, not {value!r}")
     return float(value)
 

@@ -121,6 +121,8 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
         if "@" in parts.path + parts.fragment or "@" in parts.query.partition("=")[0]:
             raise ValueError("an unescaped password continues after the address")
         service = parse_sentinel_url(url) if url.startswith(SENTINEL_SCHEMES) else None
+        if service is None and parts.scheme != "unix" and not (parts.path.strip("/") or "0").isdecimal():
+            raise ValueError("the database is no number: redis-py would take another one")
         settings = dict(parse_url(service.url if service else url))  # type: ignore[no-untyped-call]
         if isinstance(settings.get("connection_class"), str):
             raise ValueError("a URL must not choose the connection class")

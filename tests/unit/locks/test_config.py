@@ -145,6 +145,8 @@ def test_master_that_is_neither_url_nor_client(master: Any) -> None:
         "redis:/10.0.0.4",
         "redis://10.0.0.4:port",
         "redis://h:99999",
+        "redis://10.0.0.4/orders",
+        "rediss://10.0.0.4/1/2",
     ],
 )
 def test_bad_url(url: str) -> None:
@@ -199,6 +201,14 @@ def test_ttl(client: FastRedlock, lock: Lock, value: Any) -> None:
         refused(lambda: client.acquire("r", value), "ttl", "more than")
         refused(lambda: client.synchronized("r", value), "ttl", "more than")
         refused(lambda: lock.extend(value), "ttl", "more than")
+
+
+def test_clock() -> None:
+    refused(lambda: FastRedlock(URLS, clock=cast(Any, 3.0)), "clock", "function")
+
+
+def test_infinity_is_more_than_0(client: FastRedlock) -> None:
+    refused(lambda: client.lock("r", math.inf), "ttl must be a finite number", "not inf")
 
 
 def test_range_of_the_ttl() -> None:
