@@ -244,7 +244,7 @@ class LockState:
         if self._acquiring is not None or (lease is not None and self._policy.clock() < lease.deadline):
             raise LockAlreadyHeld(
                 f"{quoted(self.resource)}: this lock object holds the lock, or is acquiring it; "
-                "use one object for each holder",
+                "use one object for each holder, and in `with` client.lock(), not client.acquire()",
                 resource=self.resource,
             )
         self._acquiring = me
