@@ -176,9 +176,11 @@ class LoopBinding:
         """The answers to ``effect``, which may wait long for a change of a key."""
         self._watching += 1
         try:
-            return await self.exchange(effect)
+            answers = await self.exchange(effect)
         finally:
             self._watching -= 1
+        self.masters.check_not_closed()
+        return answers
 
     async def until(self, condition: Callable[[], bool], timeout: float) -> None:
         """Wait until ``condition()`` is true; it is checked after each change of a master.

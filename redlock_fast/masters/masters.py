@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..algorithm.batch import undo_leases
-from ..algorithm.lease import KEEP_AT_EXIT, RELEASE_AT_EXIT
+from ..algorithm.lease import KEEP_AT_EXIT, RELEASE_AT_EXIT, Lease
 from ..algorithm.local_queue import QueueEntry
 from ..algorithm.policy import Policy
 from ..engine.contract import FAULT, NOT_ASKED, Engine, Votes
@@ -190,14 +190,19 @@ class Masters:
 
     # --- the end ---
 
-    def close(self, timeout: float = 1.0) -> None:
+    def close(self, timeout: float = 1.0, release: Sequence[Lease] = ()) -> None:
         """Remove queue entries on the masters, then close all connections, within ``timeout`` seconds.
 
         Masters are given this time to execute what they were sent. Does nothing the second time.
+        ``release``: leases to release first. The client is closed by then: otherwise a waiting thread of this
+        process would get the lock.
         """
         end = time.monotonic() + timeout
         if not self.connector.stop():
             return
+        effect: Any
+        for effect in undo_leases(release):
+            self.engine.exchange(effect.requests, 0, 0.0)
         self.policy.local_queue.wake_all()
         # Without this, other processes would wait behind the queue entries of callers of this client.
         undo = self.policy.server_entries.close()
@@ -236,11 +241,8 @@ def release_held() -> None:
         held = [lease for lease in list(state.held) if (lease.at_exit or default) == RELEASE_AT_EXIT]
         if held and not state.closed:
             state.ending = True
-            effect: Any
             with contextlib.suppress(Exception):  # no caller is left that could handle it
-                for effect in undo_leases(held):
-                    masters.engine.exchange(effect.requests, 0, 0.0)
-                masters.close()
+                masters.close(release=held)
 
 
 atexit.register(release_held)

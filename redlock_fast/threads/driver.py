@@ -48,8 +48,11 @@ def drive(
                 if first_result is not None:
                     resume = procedure.throw if isinstance(first_result, BaseException) else procedure.send
                     argument, first_result = first_result, None
-                elif type(effect) is Exchange or type(effect) is WaitForChange:
+                elif type(effect) is Exchange:
                     argument = exchange(effect, masters)
+                elif type(effect) is WaitForChange:
+                    argument = exchange(effect, masters)
+                    masters.check_not_closed()  # the change may be a release at the end of this process
                 elif type(effect) is Sleep:
                     masters.pause(effect.seconds)
                 elif type(effect) is WaitForReconnect:

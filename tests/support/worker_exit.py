@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
+import time
 from typing import Any
 
-from redlock_fast import AsyncFastRedlock, FastRedlock
+from redlock_fast import AsyncFastRedlock, ClientClosed, FastRedlock
 
 TTL = 30.0
 
@@ -31,6 +33,19 @@ async def hold_in_a_loop(client: AsyncFastRedlock) -> list[object]:
     return [lock, several, again, *await client.acquire_many([f"many:{number}" for number in range(20)], TTL)]
 
 
+def wait_for_all(client: FastRedlock) -> None:
+    """One daemon thread waits for each lock of a batch."""
+
+    def wait(name: str) -> None:
+        with contextlib.suppress(ClientClosed):
+            client.lock(name, TTL).acquire()
+
+    for number in range(20):
+        threading.Thread(target=wait, args=(f"many:{number}",), daemon=True).start()
+    while len(client.policy.local_queue.waiting) < 20:
+        time.sleep(0.001)
+
+
 def main(how: str, engine: str, release: str, *urls: str) -> None:
     options: dict[str, Any] = {"engine": engine, "node_timeout": 5.0, "connect_timeout": 20.0}
     options["release_at_exit"] = release == "yes"
@@ -44,7 +59,10 @@ def main(how: str, engine: str, release: str, *urls: str) -> None:
         thread.start()
         thread.join()
     else:
-        held += hold(FastRedlock(urls, **options, check_masters="off"))
+        client = FastRedlock(urls, **options, check_masters="off")
+        held += hold(client)
+        if how == "waiters":
+            wait_for_all(client)
     assert len(held) == 23
     assert all(held)
     print("held", flush=True)

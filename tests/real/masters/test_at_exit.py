@@ -47,6 +47,11 @@ def test_what_is_held_is_released(masters: Masters, engine_name: str, how: str) 
     assert sizes(masters) == [0] * 5, "before the process was gone"
 
 
+def test_a_waiting_thread_of_the_process_does_not_get_them(masters: Masters, engine_name: str) -> None:
+    assert end(masters, "waiters", engine_name) == 24
+    assert sizes(masters) == [0] * 5
+
+
 def test_a_stopped_master_does_not_hold_it_up(valkey: Masters, engine_name: str) -> None:
     """It executes what it was sent when it goes on, although the process has ended."""
     assert end(valkey, "end", engine_name, before_end=valkey[4].pause) == 24
