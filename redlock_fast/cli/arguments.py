@@ -316,15 +316,29 @@ def _demo(parser: argparse.ArgumentParser) -> None:
 # --- values --------------------------------------------------------------------------------------
 
 
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:  # argparse would show the name of a function
+        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
+
+
+def _int(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be an integer, not {text!r}") from None
+
+
 def _count(text: str) -> int:
-    number = int(text)
+    number = _int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return number
 
 
 def _seconds(text: str, highest: float = 86_400) -> float:
-    number = float(text)
+    number = _float(text)
     if not 0.1 <= number <= highest:
         raise argparse.ArgumentTypeError(f"must be from 0.1 to {highest:g}")
     return number
@@ -335,7 +349,7 @@ def _short(text: str) -> float:
 
 
 def _timeout(text: str) -> float:
-    number = float(text)
+    number = _float(text)
     if number == -1:
         return math.inf
     if not number >= 0:
@@ -344,7 +358,7 @@ def _timeout(text: str) -> float:
 
 
 def _code(text: str) -> int:
-    number = int(text)
+    number = _int(text)
     if not 0 <= number <= 255:
         raise argparse.ArgumentTypeError("must be from 0 to 255")
     return number

@@ -266,6 +266,23 @@ def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str])
     assert "secret" not in printed.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("exec r --ttl x -- true", "argument --ttl: must be a number, not 'x'"),
+        ("exec r --timeout x -- true", "argument --timeout: must be a number, not 'x'"),
+        ("exec r -E 0.5 -- true", "argument -E/--conflict-exit-code: must be an integer, not '0.5'"),
+        ("bench --threads x", "argument --threads: must be an integer, not 'x'"),
+    ],
+)
+def test_text_in_place_of_a_number(
+    arguments: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match=str(exit_codes.USAGE)):
+        cli.main(arguments.split())
+    assert complaint in capsys.readouterr().err
+
+
 def test_a_bug_is_no_conflict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(cli.MODULES, "status", ".exit_codes")  # which cannot be run
     assert cli.main(["status"]) == exit_codes.INTERNAL
