@@ -50,6 +50,8 @@ def has_faults(answers: list[Votes] | BatchVotes, masters: Masters) -> bool:
 
 def note_faults(answers: list[Votes] | BatchVotes, masters: Masters) -> None:
     """Count the faults of an exchange, and log each master's at most once in LOG_INTERVAL."""
+    if masters.client_state.closed:  # close() has ended the exchange: no master failed
+        return
     for votes in answers if type(answers) is list else answers.votes.values():  # type: ignore[union-attr]
         for master, detail in votes.details.items():
             if detail not in NOT_SENT and not _is_text(detail):

@@ -283,7 +283,9 @@ def test_a_waiter_that_gives_up_leaves_the_queue(valkey: Masters, connected: Mak
 
 
 @pytest.mark.usefixtures("push_only")
-def test_close_ends_all_waits(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
+def test_close_ends_all_waits(
+    valkey: Masters, connected: MakeClient, raw: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
     nodes, c = raw(valkey), connected(valkey)
     occupy(nodes, "r")
     waiting = [start(lambda: c.acquire("r", TTL)) for _ in range(4)]
@@ -295,6 +297,7 @@ def test_close_ends_all_waits(valkey: Masters, connected: MakeClient, raw: Raw) 
         with pytest.raises(ClientClosed):
             one.result(DEADLINE)
     assert c.policy.local_queue.waiting == {}
+    assert "master-fault" not in caplog.text, "no master failed"
 
 
 @pytest.mark.usefixtures("push_only")
