@@ -200,6 +200,7 @@ class BaseClient:
     # --- arguments ---
 
     def check_ttl(self, ttl: float) -> float:
+        """``ttl`` after a check, in seconds. Raises ConfigError."""
         ttl = number("ttl", ttl, above=0.0)
         lost = drift(ttl, self.drift_factor)
         if not lost < ttl <= self.max_ttl:
@@ -231,6 +232,7 @@ class BaseClient:
         return self.policy.ttl if ttl is None else self.check_ttl(ttl)
 
     def check_key(self, resource: str | bytes) -> bytes:
+        """The key of ``resource`` on the masters, after a check. Raises ConfigError."""
         return key_of(self.key_prefix, resource)
 
     def lock_kind(
@@ -254,6 +256,7 @@ class BaseClient:
         return replace(self.policy, token=token, tokens=tokens)
 
     def check_open(self) -> None:
+        """Raise ClientClosed after close(), or ConfigError if the configuration cannot work."""
         self.masters.check_open()
 
     def change_of(self, masters: Any, joint_with: Any) -> MastersChange:
