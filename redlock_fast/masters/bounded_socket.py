@@ -17,9 +17,9 @@ from ..wire.resp import NEW, PARTIAL, ProtocolError, frame, resume
 
 #: Replies between two writes. One write asks for some ten at most.
 MAX_REPLIES = 50
-#: Bytes of one reply, such as INFO's, and of all replies between two writes.
-MAX_ANSWER = 64 << 10
-MAX_ANSWERS = 256 << 10
+#: Bytes of one reply, and of all replies between two writes. INFO has 110 bytes for each command in use.
+MAX_ANSWER = 128 << 10
+MAX_ANSWERS = 512 << 10
 RECEIVE_SIZE = 1 << 16
 
 

@@ -106,7 +106,7 @@ def connect(
         connection, protocol = _connected(to, timeout)
         try:
             server = probe(connection, protocol, key_prefix)
-            if server.witness and (server.shared or (known and known.data)):
+            if server.shared or (known and known.data):
                 server = with_witness(connection, server, key_prefix)
             marker = guard.marker(server.identity, server.promoted, server.max_lag)
             server = server._replace(

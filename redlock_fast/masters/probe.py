@@ -14,6 +14,8 @@ from .membership import Seen
 MAX_FACT = 100
 #: A key that shows whether a flush was of this database, on servers with several; its ttl in milliseconds.
 WITNESS, WITNESS_TTL = b"redlock-fast:witness", 30 * 86_400_000
+#: How often a process executed the commands that remove all keys, in the reply to INFO.
+FLUSHES = re.compile(r"^cmdstat_(?:flushall|flushdb|swapdb):calls=(\d{1,19}),", re.MULTILINE)
 
 
 class ConnectError(Exception):
@@ -36,6 +38,7 @@ class Server(NamedTuple):
     locks of its former master. ``guarded``: seconds for which its marker gives it no vote. ``replid``: the id
     of its data's history; a demotion changes it. ``witness``: it reports a flush of its keys. ``shared``:
     other databases of the server have keys, too. ``data``: the value of its witness key, if there is one.
+    ``flushes``: how often its process removed all keys of a database.
     ``min_replicas``, ``max_lag``: it refuses writes unless so many replicas replied within so many seconds.
     ``where``: its host and port. ``seen``: its record of masters, None if it is not compared.
     """
@@ -55,6 +58,7 @@ class Server(NamedTuple):
     witness: bool = False
     shared: bool = False
     data: bytes = b""
+    flushes: int = 0
     min_replicas: int = 0
     max_lag: float = 0.0
     where: tuple[str, int] = ("", 0)
@@ -95,7 +99,7 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
     With RESP3, the server notifies of changed watched keys and of flushes from now on.
     """
     key, value = key_prefix + b"redlock-fast:" + os.urandom(16).hex().encode(), b"probe"
-    tracking, facts, replication, role, keyspace, append, memory, replicas, set_key, *probes = send_commands(
+    replies = send_commands(
         connection,
         [
             # First, so that a flush after any of the other replies is reported.
@@ -104,6 +108,7 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
             ("INFO", "replication"),
             ("ROLE",),
             ("INFO", "keyspace"),
+            ("INFO", "commandstats"),
             ("CONFIG", "GET", "*append*"),
             ("CONFIG", "GET", "maxmemory*"),
             ("CONFIG", "GET", "min-replicas*"),
@@ -114,6 +119,7 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
             (b"PEXPIRE", key, b"1", b"GT"),
         ],
     )
+    tracking, facts, replication, role, keyspace, stats, append, memory, replicas, set_key, *probes = replies
     if _command_refused(set_key):
         raise set_key
     facts, replication, memory, replicas = (
@@ -148,6 +154,7 @@ def probe(connection: Any, protocol: int, key_prefix: bytes) -> Server:
         shared=any(
             re.fullmatch(r"db\d+", name) and name != f"db{connection.db}" for name in info_of(keyspace)
         ),
+        flushes=sum(map(int, FLUSHES.findall(_decoded(stats)))),
         min_replicas=_number(replicas.get("min-replicas-to-write", "")),
         max_lag=_number(replicas.get("min-replicas-max-lag", "")),
     )
@@ -171,11 +178,15 @@ def _number(text: str) -> int:
 
 def info_of(reply: Any) -> dict[str, str]:
     """The fields of a reply to INFO; empty where it is forbidden."""
-    if not isinstance(reply, (bytes, str)):
-        return {}
-    text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
-    pairs = (line.partition(":") for line in text.splitlines())
+    pairs = (line.partition(":") for line in _decoded(reply).splitlines())
     return {name: clean(value, MAX_FACT) for name, colon, value in pairs if colon}
+
+
+def _decoded(reply: Any) -> str:
+    """The text of a reply to INFO; "" where it is forbidden."""
+    if isinstance(reply, bytes):
+        return reply.decode(errors="replace")
+    return reply if isinstance(reply, str) else ""
 
 
 def pairs_of(reply: Any) -> dict[str, str]:

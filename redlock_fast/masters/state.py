@@ -116,6 +116,10 @@ class MasterState:
         before = self.server if self.known else None
         kept = before is not None and server.data == before.data != b""
         emptied = before is not None and server.data != before.data != b""
+        # Its report may have been lost with the connection, or never sent.
+        unreported = (
+            before is not None and server.run_id == before.run_id and server.flushes != before.flushes
+        )
         # A replica that is promoted before it has data does not show that it was one.
         failed_over = bool(before and self.target.ask_sentinels and server.where != before.where)
         quarantine = guard.quarantine(
@@ -125,7 +129,7 @@ class MasterState:
             away=now - self.lost_at,
             durable=server.durable and before is not None and before.durable,
             promoted=server.promoted or failed_over,
-            flushed=emptied or (self.flushed and not kept),
+            flushed=emptied or ((self.flushed or unreported) and not kept),
             max_lag=server.max_lag if server.min_replicas else 0.0,
         )
         quarantine = max(quarantine, server.guarded)

@@ -322,6 +322,8 @@ GUARD = [
             "server.durable or ",
         ),
         ("marker-not-obeyed", "quarantine = max(quarantine, server.guarded)", "pass"),
+        ("unreported-flushes-are-not-counted", "(self.flushed or unreported)", "self.flushed"),
+        ("counted-flush-of-another-database", "unreported) and not kept", "unreported)"),
         ("forked-without-guard", "lost_at,\n            guarded_until=self.guarded_until", "lost_at"),
         (
             "guard-gets-shorter",

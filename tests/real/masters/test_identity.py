@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import redis
 from support.event_loops import until
+from support.forking import exit_code, fork_child
 from support.proxy import Pipe, Proxy
 from support.waiting import eventually
 from support.watching import EVERYTHING
@@ -62,13 +63,16 @@ def old_enough(nodes: list[redis.Redis], mode: str) -> None:
             )
 
 
+def gets_it(thief: FastRedlock) -> bool:
+    try:
+        return thief.acquire("r", blocking=False) is not None
+    except QuorumUnavailable:
+        return False
+
+
 def two_holders(lock: Lock, thief: FastRedlock) -> bool:
     """Whether the thief gets what ``lock`` holds."""
-    try:
-        granted = thief.acquire("r", blocking=False) is not None
-    except QuorumUnavailable:
-        granted = False
-    if not granted or not lock.remaining():
+    if not gets_it(thief) or not lock.remaining():
         return False
     lock.check()
     return True
@@ -196,6 +200,66 @@ def test_a_flush_before_a_kill_silences_a_loop(
             return await granted("r")
 
     assert not (asyncio.run(main()) and lock.locked()), "two holders"
+
+
+@pytest.mark.parametrize("mode", ["auto", "durable", "marker"])
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("check_masters", ["auto", "off"])
+def test_a_flush_without_a_report_silences(
+    masters: Masters, connected: MakeClient, raw: Raw, mode: str, protocol: int, check_masters: str
+) -> None:
+    """The server ends the connections in the turn in which it flushes, and reports nothing."""
+    urls = [f"{url}?protocol={protocol}" for url in masters.urls[:3]]
+    holder, thief = (connected(urls, check_masters=check_masters, **guard(mode)) for _ in range(2))
+    lock = holder.acquire("r")
+    assert lock
+    for node in raw(masters)[:2]:
+        with node.pipeline(transaction=True) as one_turn:
+            one_turn.flushall()
+            one_turn.client_kill_filter(_type="normal", skipme=True)
+            one_turn.execute()
+    assert not two_holders(lock, thief)
+    back(thief, 0, 1)
+    assert not two_holders(lock, thief)
+    assert [master.guard > 0 for master in thief.health()] == [True] * 2 + [False]
+
+
+@pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHDB ASYNC", "SWAPDB 0 1"])
+def test_a_flush_while_a_client_is_away_silences(
+    masters: Masters, connected: MakeClient, command: str
+) -> None:
+    with contextlib.ExitStack() as stack:
+        proxies = [stack.enter_context(Proxy(masters[number].port)) for number in range(3)]
+        holder = connected(masters.urls[:3], ttl=TTL)
+        thief = connected([proxy.url for proxy in proxies], ttl=TTL)
+        lock = holder.acquire("r")
+        assert lock
+        for proxy in proxies[:2]:
+            proxy.refusing = True
+            proxy.cut()
+        for number in (0, 1):
+            assert masters[number].ask(command) == "+OK"
+        for proxy in proxies[:2]:
+            proxy.refusing = False
+        back(thief, 0, 1)
+        assert not two_holders(lock, thief)
+
+
+def test_a_child_of_fork_notices_a_flush(masters: Masters, connected: MakeClient) -> None:
+    """Its parent has not read the reports yet, and the child has connections of its own."""
+    holder, thief = (connected(masters.urls[:3], ttl=TTL) for _ in range(2))
+    lock = holder.acquire("r")
+    assert lock
+    for number in (0, 1):
+        assert masters[number].ask("FLUSHALL") == "+OK"
+
+    def in_child() -> None:
+        thief.connect()
+        eventually(lambda: all(one.state == "connected" for one in thief.health()), "the child connects")
+        assert not gets_it(thief)
+
+    assert exit_code(fork_child(in_child)) == 0
+    assert lock.locked()
 
 
 def test_a_flush_of_another_database_costs_one_master_nothing(

@@ -114,6 +114,18 @@ def test_other_databases_and_eviction() -> None:
     assert not server(protocol=2).witness
 
 
+def test_flushes_are_counted() -> None:
+    calls = {b"flushall": 3, b"get": 100, b"flushdb": 20, b"config|get": 1, b"swapdb": 1}
+    stats = b"# Commandstats\r\n" + b"".join(
+        b"cmdstat_%b:calls=%d,usec=7,usec_per_call=1.00,rejected_calls=0,failed_calls=0\r\n" % one
+        for one in calls.items()
+    )
+    assert server(INFO_commandstats=stats).flushes == 24
+    assert server(INFO_commandstats=DENIED).flushes == server().flushes == 0
+    hostile = b"cmdstat_flushall:calls=%b,\r\n x:cmdstat_flushall:calls=1,\r\n" % (b"9" * 5000)
+    assert server(INFO_commandstats=hostile).flushes == 0
+
+
 def test_the_witness_key() -> None:
     assert with_witness(Connection(GET=b"value"), Server(), b"prefix:").data == b"value"
     assert with_witness(Connection(GET=DENIED), Server(), b"prefix:").data == b""

@@ -158,6 +158,28 @@ def test_another_server_of_a_service_was_promoted(url: str, port: int, guarded: 
     assert master_state.guarded_until == (2000.0 + guarded if guarded else 0.0)
 
 
+@pytest.mark.parametrize(
+    ("process", "flushes", "data", "silent"),
+    [
+        ("a", 3, b"", False),
+        ("a", 4, b"", True),
+        ("a", 0, b"", True),
+        ("a", 4, b"x", False),
+        ("b", 3, b"", True),
+    ],
+)
+def test_a_flush_that_was_not_reported(process: str, flushes: int, data: bytes, silent: bool) -> None:
+    """Its process counts flushes. The witness key shows whether this database was flushed."""
+    guard = Guard("auto", MAX_TTL)
+    master_state = MasterState(target("redis://localhost"))
+    master_state.on_connected(Server(run_id="a", flushes=3, data=data), guard, 1000.0)
+    assert not master_state.guarded_until
+    forked = master_state.copy_after_fork(1000.0)
+    for state in (master_state, forked):
+        state.on_connected(Server(run_id=process, flushes=flushes, data=data), guard, 1000.0)
+        assert bool(state.guarded_until) == silent
+
+
 @pytest.mark.parametrize(("now", "silent"), [(b"x", False), (b"y", True), (b"", True)])
 def test_a_flush_whose_push_was_not_read(now: bytes, silent: bool) -> None:
     """The connection was given up before the push was read. The witness key shows the flush."""
