@@ -108,7 +108,7 @@ def connect(
             server = probe(connection, protocol, key_prefix)
             if server.shared or (known and known.data):
                 server = with_witness(connection, server, key_prefix)
-            marker = guard.marker(server.identity, server.promoted, server.max_lag)
+            marker = guard.marker(server.identity, server.promoted, server.lag)
             server = server._replace(
                 can=server.can._replace(push=push and server.witness),
                 where=(getattr(connection, "host", ""), getattr(connection, "port", 0)),

@@ -74,6 +74,11 @@ class Server(NamedTuple):
         return self.persistence == "aof always" and not self.promoted
 
     @property
+    def lag(self) -> float:
+        """``max_lag`` where the server refuses writes without replicas; 0.0: it does not."""
+        return self.max_lag if self.min_replicas else 0.0
+
+    @property
     def evicts(self) -> bool:
         return self.eviction not in ("", "noeviction")
 

@@ -38,12 +38,14 @@ class Guard(NamedTuple):
     ) -> RestartMarker | None:
         """The marker that acquires expect on a master; None unless the mode is "marker".
 
-        A promoted master gets another name, so that a marker that was replicated to it does not count.
+        A promoted master gets another name, so that a marker that was replicated to it does not count. One
+        that was promoted before it had data has no marker, and does not show that it was promoted: its former
+        master may take writes for as long. ``max_lag``: as for ``quarantine``.
         """
         if self.mode != "marker":
             return None
         name = f"{identity.run_id}/{identity.replid}" if promoted else identity.run_id
-        return RestartMarker(name, round((self.max_ttl + stops_after(max_lag) * promoted) * 1000))
+        return RestartMarker(name, round((self.max_ttl + stops_after(max_lag)) * 1000))
 
     def quarantine(
         self,

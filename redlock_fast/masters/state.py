@@ -121,7 +121,9 @@ class MasterState:
             before is not None and server.run_id == before.run_id and server.flushes != before.flushes
         )
         # A replica that is promoted before it has data does not show that it was one.
-        failed_over = bool(before and self.target.ask_sentinels and server.where != before.where)
+        failed_over = self.target.ask_sentinels is not None and (
+            before is None or server.where != before.where
+        )
         quarantine = guard.quarantine(
             before.identity if before else None,
             server.identity,
@@ -130,7 +132,7 @@ class MasterState:
             durable=server.durable and before is not None and before.durable,
             promoted=server.promoted or failed_over,
             flushed=emptied or ((self.flushed or unreported) and not kept),
-            max_lag=server.max_lag if server.min_replicas else 0.0,
+            max_lag=server.lag,
         )
         quarantine = max(quarantine, server.guarded)
         if quarantine:

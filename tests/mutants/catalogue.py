@@ -292,6 +292,24 @@ GUARD = [
         "return max_lag if max_lag",
         judges("real/masters/partition"),
     ),
+    *of(
+        "redlock_fast/masters/restart_guard.py",
+        judges("unit/masters/restart_guard", "real/masters/partition"),
+        (
+            "an-empty-replica-was-not-promoted",
+            "(self.max_ttl + stops_after(max_lag))",
+            "(self.max_ttl + stops_after(max_lag) * promoted)",
+        ),
+    ),
+    *of(
+        "redlock_fast/masters/state.py",
+        judges("unit/masters/restart_guard", "real/masters/partition"),
+        (
+            "the-first-of-a-service-was-not-promoted",
+            "before is None or server.where != before.where",
+            "before is not None and server.where != before.where",
+        ),
+    ),
     Mutant(
         "the-command-forgets-the-isolated-master",
         "redlock_fast/cli/masters/phases.py",

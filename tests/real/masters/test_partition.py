@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 from support.proxy import Proxy
 from support.sentinel import QUICK_REPLICATION, ScriptedSentinel, masters_reply, promote, replicate
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock, LockLost, QuorumUnavailable, TooManyExtensions
-from redlock_fast.embedded import Masters
+from redlock_fast.embedded import Master, Masters
 
 MakeClient = Callable[..., FastRedlock]
 
@@ -22,12 +23,23 @@ TTL = 1.5
 
 
 @pytest.mark.parametrize("server", ["valkey", "redis"])
-@pytest.mark.parametrize("has_data", [True, False])
-def test_the_guard_outlasts_the_isolated_master(server: str, has_data: bool, connected: MakeClient) -> None:
+@pytest.mark.parametrize(
+    ("mode", "has_data", "newcomer"),
+    [
+        ("auto", True, False),
+        ("auto", False, False),
+        ("marker", False, False),
+        ("marker", False, True),
+        ("strict", False, True),
+    ],
+)
+def test_the_guard_outlasts_the_isolated_master(
+    server: str, mode: str, has_data: bool, newcomer: bool, client: MakeClient, connected: MakeClient
+) -> None:
     """{A, the master, a Sentinel} and {B, the replicas, Sentinels}: B gets nothing that A holds.
 
     The replica is promoted at once, and B meets it long before the master stops. ``has_data``: it has
-    followed the master before.
+    followed the master before. ``newcomer``: B has not met the master before.
     """
     settings: dict[str, Any] = {"max_ttl": TTL, "ttl": TTL}
     limits = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", str(LAG)]
@@ -40,15 +52,19 @@ def test_the_guard_outlasts_the_isolated_master(server: str, has_data: bool, con
             stack.enter_context(ScriptedSentinel(answer))
             for answer in (lambda _: masters_reply("locks", here), lambda _: masters_reply("locks", there))
         )
-        holder, thief = (
-            connected([f"redis+sentinel://127.0.0.1:{one.port}/locks"], **settings)
-            for one in (a_side, b_side)
-        )
+        of_a, of_b = (f"redis+sentinel://127.0.0.1:{one.port}/locks" for one in (a_side, b_side))
+        holder = connected([of_a], **settings)
+        if newcomer:  # "strict" would not trust a younger process
+            eventually(lambda: uptime(three[1]) >= TTL + 2, "it is old enough")
+        else:
+            thief = connected([of_b], restart_guard=mode, **settings)
         replication.hold()
         way_of_b.refusing = True
         way_of_b.cut()
         promote(three[1], three[2])
         there = three[1].port
+        if newcomer:
+            thief = client([of_b], restart_guard=mode, **settings)
         lock = holder.lock("r")
 
         def over() -> bool:
@@ -66,3 +82,8 @@ def test_the_guard_outlasts_the_isolated_master(server: str, has_data: bool, con
 
         assert lock.acquire()
         eventually(over, "B gets it in the end", deadline=60.0)
+
+
+def uptime(master: Master) -> int:
+    with redis.Redis(unix_socket_path=master.socket_path, protocol=2) as node:
+        return int(node.info("server")["uptime_in_seconds"])

@@ -57,6 +57,7 @@ def test_a_server_that_reports_all() -> None:
     assert (found.kind, found.version, found.run_id, found.uptime) == ("valkey", "9.0.1", "abc", 12)
     assert (found.role, found.replid, found.promoted, found.protocol) == ("master", "r1", False, 3)
     assert (found.min_replicas, found.max_lag, found.shared, found.witness) == (1, 10, False, True)
+    assert (found.lag, found._replace(min_replicas=0).lag) == (10, 0)
     assert (found.durable, found.evicts, found.can.delifeq, found.can.expire_gt) == (False, False, True, True)
 
 

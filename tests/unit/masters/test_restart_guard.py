@@ -99,7 +99,7 @@ def test_a_guard_is_never_shorter_than_what_a_lease_may_have_left(uptime: float,
 def test_the_mark() -> None:
     identity = Identity("run", "history", "master")
     assert Guard("marker", 1.5).marker(identity) == RestartMarker("run", 1500)
-    assert Guard("marker", 1.5).marker(identity, max_lag=10.0) == RestartMarker("run", 1500)
+    assert Guard("marker", 1.5).marker(identity, max_lag=10.0) == RestartMarker("run", 13_500)
     assert Guard("marker", 1.5).marker(identity, promoted=True, max_lag=10.0) == RestartMarker(
         "run/history", 13_500
     )
@@ -155,6 +155,21 @@ def test_another_server_of_a_service_was_promoted(url: str, port: int, guarded: 
     master_state.on_connected(Server(run_id="a", where=("m", 1)), guard, 1000.0)
     there = Server(run_id="b", where=("m", port), uptime=10**9, min_replicas=1, max_lag=10.0)
     master_state.on_connected(there, guard, 2000.0)
+    assert master_state.guarded_until == (2000.0 + guarded if guarded else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("url", "mode", "guarded"),
+    [
+        ("redis+sentinel://m0/locks", "strict", MAX_TTL + 12),
+        ("redis+sentinel://m0/locks", "auto", 0.0),
+        ("redis://m0", "strict", 0.0),
+    ],
+)
+def test_the_first_server_of_a_service_may_have_been_promoted(url: str, mode: str, guarded: float) -> None:
+    master_state = MasterState(target(url))
+    there = Server(run_id="a", uptime=10**9, min_replicas=1, max_lag=10.0)
+    master_state.on_connected(there, Guard(mode, MAX_TTL), 2000.0)
     assert master_state.guarded_until == (2000.0 + guarded if guarded else 0.0)
 
 
