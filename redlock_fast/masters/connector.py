@@ -41,6 +41,8 @@ from .state import MasterState
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
 #: Seconds for which a master stays connected after it left all lists: queue entries of waiting callers end.
 LEAVE_AFTER = 3.0
+#: How many masters that left all lists are remembered, for when they come back.
+MAX_LEFT = 1000
 
 
 class ConnectorSettings(NamedTuple):
@@ -90,6 +92,8 @@ class Connector:
         self._patched_by = patched_by()
         #: The lists before each change, and when it ended: attempts by them may be under way.
         self._former: list[tuple[float, MasterLists]] = []
+        #: The last state of each master that left all lists: another master may have its number.
+        self._left: dict[tuple[Any, ...], MasterState] = {}
         self._idle = False  # the thread sleeps for IDLE_TICK
         self._next_removal = 0.0  # when ended leases are removed again
         self._urgent_until = 0.0  # until then a caller waits for a quorum of connections
@@ -113,6 +117,7 @@ class Connector:
                 state.left_at = state.left_at or now
         copy = Connector(self.policy, self.settings, states, self.client_state)
         copy.misconfigured = self.misconfigured
+        copy._left = self._left
         self.on_change = do_nothing  # perhaps the fork was made by a thread of this connector
         self.engine.after_fork_in_child()
         self._lingering_sockets.after_fork_in_child()
@@ -193,8 +198,9 @@ class Connector:
         self._lingering_sockets.grow(len(targets))
         self.policy.voters.mask |= mask_of(range(len(known), len(targets)))
         wanted = {one.address: one for masters in lists for one in masters}
-        left = sorted((state for state in self.states if state.gone), key=lambda state: state.lost_at)
-        gone = {state.target.address: state for state in left}  # the latest of each master
+        gone = [*self._left.values(), *(state for state in self.states if state.gone)]
+        latest = sorted(gone, key=lambda state: state.lost_at)[-MAX_LEFT:]
+        self._left = {state.target.address: state for state in latest}
         for n, target in enumerate(targets):
             if target is None or target.address not in wanted:
                 continue
@@ -202,7 +208,7 @@ class Connector:
                 self.states[n].target = wanted[target.address]  # perhaps with another password
                 self.states[n].left_at = 0.0
             else:
-                before = gone.get(target.address)
+                before = self._left.get(target.address)
                 self.states[n : n + 1] = [before.copy_of_returned(target) if before else MasterState(target)]
         self._wake.put(None)
         return masks
@@ -315,11 +321,11 @@ class Connector:
             if state.connecting or not state.left_at:  # ``reconfigure`` may have taken it back
                 return False
             state.gone = True
+            if state.attached:  # with the mutex: from now on another master may get the number
+                self._retire(master, "it is in no list of masters any more")
         self.client_state.events.info(
             "master-left", state.target.name, "it is in no list of masters any more"
         )
-        if state.attached:
-            self._retire(master, "it is in no list of masters any more")
         return True
 
     def _mark(self, now: float) -> None:

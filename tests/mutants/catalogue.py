@@ -279,6 +279,13 @@ GUARD = [
         judges("real/masters/change_held_up"),
     ),
     Mutant(
+        "a-reused-number-is-a-first-contact",
+        "redlock_fast/masters/connector.py",
+        "[*self._left.values(), *(state",
+        "[*(state",
+        judges("real/masters/change"),
+    ),
+    Mutant(
         "a-lag-of-0-stops-a-master",
         "redlock_fast/masters/connector.py",
         "and not (server.min_replicas and server.max_lag)",

@@ -473,10 +473,14 @@ def test_a_child_of_fork_goes_on_with_the_new_masters(masters: Masters, connecte
     nothing_left(masters)
 
 
+@pytest.mark.parametrize("reused", [False, True])
 def test_a_restart_of_a_master_that_was_in_no_list_is_noticed(
-    masters: Masters, connected: MakeClient, soon: None
+    masters: Masters, connected: MakeClient, soon: None, reused: bool
 ) -> None:
-    """When it comes back, it is no first contact: it casts no vote for what it may have forgotten."""
+    """When it comes back, it is no first contact: it casts no vote for what it may have forgotten.
+
+    ``reused``: another master has got its number.
+    """
     old, new = masters.urls[:3], masters.urls[1:4]
     one = connected(old)
     one.reconfigure(new, joint_with=old)
@@ -484,6 +488,13 @@ def test_a_restart_of_a_master_that_was_in_no_list_is_noticed(
     eventually(lambda: one.masters.connector.states[0].gone, "it has left")
     masters[0].kill()
     masters[0].restart()
+    if reused:
+        other = masters.urls[2:]
+        one.reconfigure(other, joint_with=new)
+        one.reconfigure(other)
+        assert one.masters.connector.states[0].target.name == f"127.0.0.1:{masters[4].port}/0"
+        one.reconfigure(new, joint_with=other)
+        one.reconfigure(new)
     one.reconfigure(old, joint_with=new)
 
     def returned() -> Any:
