@@ -17,6 +17,9 @@ from ..masters.masters import Masters
 
 Result = TypeVar("Result")
 
+#: Why a copy of a call ends in a child of fork.
+CONTINUED_BY_PARENT = "this process is a child of fork: its parent continues this call"
+
 
 def drive(
     procedure: Generator[Effect, Any, Result],
@@ -42,7 +45,7 @@ def drive(
             while True:  # inside the try: a signal handler may raise between two steps
                 if state.generation != generation:
                     procedure.close()
-                    raise ClientClosed("this process is a child of fork: its parent continues this call")
+                    raise ClientClosed(CONTINUED_BY_PARENT)
                 effect = resume(argument)
                 resume, argument = procedure.send, None
                 if first_result is not None:

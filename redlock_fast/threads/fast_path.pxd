@@ -8,7 +8,7 @@ from redlock_fast.algorithm.policy cimport Policy
 from redlock_fast.algorithm.redlock cimport Attempt, finish_release, start_release
 from redlock_fast.masters.faults cimport has_faults
 
-@cython.locals(policy=Policy, attempt=Attempt, answers=list)
+@cython.locals(policy=Policy, attempt=Attempt, answers=list, generation=long)
 cpdef object acquire(LockState lock, object blocking, object timeout, object masters)
 
 @cython.locals(policy=Policy, lease=Lease, answers=list)

@@ -13,39 +13,41 @@ from __future__ import annotations
 
 from ..algorithm.lease import AcquireFailure, Lease
 from ..algorithm.redlock import finish_release, start_release
+from ..errors import ClientClosed
 from ..locks.handover import HandoverKind
 from ..locks.lock_state import LockState
 from ..locks.procedures import acquire_lock, release_lock
 from ..masters.faults import has_faults, note_faults
 from ..masters.masters import Masters
-from .driver import drive
+from .driver import CONTINUED_BY_PARENT, drive
 
 
 def acquire(
     lock: LockState, blocking: bool, timeout: float | None, masters: Masters
 ) -> Lease | AcquireFailure:
     """Acquire ``lock``; see ``acquire_lock`` for the arguments, the result and what is raised."""
+    generation = lock._client_state.generation  # first: a signal handler may fork at any step
     attempt = lock._start_attempt(blocking, timeout)
     if attempt is None:
         return drive(acquire_lock(lock, blocking, timeout), masters)
     policy = lock._policy
     try:
         lock._mark_acquiring(attempt)
+        if lock._generation != generation:
+            raise ClientClosed(CONTINUED_BY_PARENT)
         need = attempt.lists.need
         answers = masters.engine.exchange(attempt.requests, need, policy.node_timeout, policy.wait)
         if has_faults(answers, masters):
             note_faults(answers, masters)
         outcome: Lease | AcquireFailure | None = lock._finish_attempt(attempt, answers[0])
         if outcome is None:
-            outcome = drive(
-                acquire_lock(lock, blocking, timeout, attempt), masters, answers, lock._generation
-            )
+            outcome = drive(acquire_lock(lock, blocking, timeout, attempt), masters, answers, generation)
         lock._acquiring = None
         return outcome
     except BaseException as error:
         if lock._acquiring is attempt:
             try:
-                drive(acquire_lock(lock, blocking, timeout, attempt), masters, error, lock._generation)
+                drive(acquire_lock(lock, blocking, timeout, attempt), masters, error, generation)
             finally:
                 lock._acquiring = None
         raise

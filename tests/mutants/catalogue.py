@@ -911,6 +911,12 @@ GREENLETS = [
         ("child-continues-its-parents-call", "if state.generation != generation:", "if False:"),
     ),
     *of(
+        "redlock_fast/threads/fast_path.py",
+        judges("real/threads/fork"),
+        ("child-asks-for-its-parents-token", "if lock._generation != generation:", "if False:"),
+        ("child-releases-its-parents-token", "error, generation)", "error, lock._generation)"),
+    ),
+    *of(
         "redlock_fast/engine/pure/hub.py",
         judges("unit/engine/pure/hub"),
         ("child-counts-its-parents-votes", "request.forget()", "request.decide()"),

@@ -24,6 +24,7 @@ from support.thorough import amount
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, FastRedlock, Lock, LockLost, QuorumUnavailable, RedlockError
+from redlock_fast.algorithm.policy import lease_clock
 from redlock_fast.algorithm.tokens import TOKEN_SIZE
 from redlock_fast.embedded import Masters
 from redlock_fast.masters.state import MasterState
@@ -352,6 +353,54 @@ def test_fork_by_a_signal_handler_in_the_middle_of_an_acquire(valkey: Masters, c
     assert [exit_code(pid) for pid in pids] == [0]
     with c.lock("forked", TTL):
         pass
+    nothing_left(valkey)
+
+
+@pytest.mark.parametrize("first", ["parent", "child"])
+def test_fork_by_a_signal_handler_before_the_exchange_of_an_acquire(
+    valkey: Masters, client: MakeClient, raw: Raw, first: str
+) -> None:
+    """Catches: a child that gets its parent's token, or releases it. The handler uses the client.
+
+    ``first``: the process that goes on with the acquire.
+    """
+    pids: list[int] = []
+    codes: list[int] = []
+    armed = False
+
+    def clock() -> float:
+        """The first step of an attempt, whose token is drawn already."""
+        nonlocal armed
+        if armed:
+            armed = False
+            pids.append(fork_here())
+            if pids == [0]:
+                if first == "parent":
+                    eventually(
+                        lambda: all(m.ask("EXISTS forked") == ":1" for m in valkey), "the parent has it"
+                    )
+                c.connect()
+                eventually(lambda: all(m.state == "connected" for m in c.health()), "the child connects")
+            elif first == "child":
+                codes.append(exit_code(pids[0]))
+        return lease_clock()
+
+    c = client(valkey, clock=clock)
+    with c.lock("warm", TTL):
+        pass
+    lock = c.lock("forked", TTL)
+    armed, code = True, 1
+    try:
+        assert lock.acquire(blocking=False)
+    except ClientClosed:
+        code = 0
+    finally:
+        if 0 in pids:
+            c.close()
+            os._exit(code)
+    assert (codes or [exit_code(pids[0])]) == [0]
+    assert [server.get("forked") for server in raw(valkey)] == [lock.token] * 5
+    assert lock.release()
     nothing_left(valkey)
 
 
