@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 from ..algorithm.master_lists import MasterLists, mask_of
-from ..errors import ConfigError, MasterError, QuorumUnavailable
+from ..errors import ClientClosed, ConfigError, MasterError, QuorumUnavailable
 from .address import Target
 from .connector import do_nothing
 from .list_check import Verdict
@@ -78,6 +78,8 @@ class MastersChange:
         policy, connector = self._masters.policy, self._connector
         with connector.mutex:
             self._masters.check_not_closed()
+            if connector.ended():  # and the connections that it knows are the parent's
+                raise ClientClosed("this process is a child of fork: its parent continues this change")
             if wrong := self._verdict().wrong:
                 raise ConfigError(f"reconfigure: {wrong}")
             if not self._lists.is_quorum(self._voting()):
@@ -99,7 +101,7 @@ class MastersChange:
         """The change has ended, if it began. Masters that are in no list of the client leave it."""
         connector = self._connector
         with connector.mutex:
-            if connector.change() is self:
+            if connector.change() is self and not connector.ended():
                 connector.change = do_nothing
                 connector.apply(self._masters.policy.voters.lists)
 

@@ -117,7 +117,7 @@ class Connector:
                 state.left_at = state.left_at or now
         copy = Connector(self.policy, self.settings, states, self.client_state)
         copy.misconfigured = self.misconfigured
-        copy._left = self._left
+        copy._left, copy._former = self._left, self._former
         self.on_change = do_nothing  # perhaps the fork was made by a thread of this connector
         self.engine.after_fork_in_child()
         self._lingering_sockets.after_fork_in_child()
@@ -552,6 +552,8 @@ class Connector:
         self._update_voters()
 
     def _update_voters(self) -> None:
+        if self.ended():  # in a child of fork a copy of a greenlet may call this
+            return
         voters = self.policy.voters
         voters.lists.unlisted = self._unlisted()
         voters.mask = self._voting()

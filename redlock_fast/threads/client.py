@@ -718,7 +718,7 @@ class FastRedlock(BaseClient):
             ConfigError: An invalid list; or neither list is one that this client has now, because two clients
                 without a common list could hold one lock; or another change of this client is under way.
             QuorumUnavailable: No quorum of a list voted in time.
-            ClientClosed: The client is closed.
+            ClientClosed: The client is closed; or this is a child of fork, and its parent continues the call.
         """
         seconds = self.connect_timeout if timeout is None else number("timeout", timeout, low=0.0)
         change = self.change_of(masters, joint_with)

@@ -911,6 +911,21 @@ GREENLETS = [
         ("child-continues-its-parents-call", "if state.generation != generation:", "if False:"),
     ),
     *of(
+        "redlock_fast/masters/change.py",
+        judges("real/threads/fork"),
+        ("child-continues-a-change", "if connector.ended():", "if False:"),
+    ),
+    *of(
+        "redlock_fast/masters/connector.py",
+        judges("unit/masters/connector"),
+        ("child-votes-as-its-parent", "if self.ended():  # in a child", "if False:  # in a child"),
+        (
+            "child-votes-for-former-lists",
+            "copy._left, copy._former = self._left, self._former",
+            "copy._left = self._left",
+        ),
+    ),
+    *of(
         "redlock_fast/threads/fast_path.py",
         judges("real/threads/fork"),
         ("child-asks-for-its-parents-token", "if lock._generation != generation:", "if False:"),

@@ -404,6 +404,42 @@ def test_fork_by_a_signal_handler_before_the_exchange_of_an_acquire(
     nothing_left(valkey)
 
 
+def test_fork_by_a_signal_handler_in_the_middle_of_a_change(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches: a child in which the change goes on, by what only its parent knows of the masters."""
+    monkeypatch.setattr("redlock_fast.masters.change.GRACE", DEADLINE)
+    old, new = valkey.urls[:3], valkey.urls[2:]
+    c = connected(old)
+    states = c.masters.connector.states
+    pids: list[int] = []
+    main = threading.get_ident()
+
+    def fork_during_the_change() -> None:
+        eventually(lambda: len(states) == 5 and states[3].attached, "the new list has a quorum")
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: pids.append(fork_here()))
+    valkey[4].pause()  # the change waits for it
+    code = 1
+    try:
+        forking = start(fork_during_the_change)
+        c.reconfigure(new, joint_with=old, timeout=DEADLINE / 10)
+    except ClientClosed:
+        if 0 in pids and c.masters.connector.own_states().keys() == {0, 1, 2}:
+            with c.lock("child", TTL):
+                code = 0
+    finally:
+        if 0 in pids:
+            os._exit(code)
+        signal.signal(signal.SIGUSR1, before)
+        valkey[4].resume()
+    forking.result()
+    assert [exit_code(pid) for pid in pids] == [0]
+    assert len(c.health()) == 5
+    nothing_left(valkey)
+
+
 def test_fork_while_another_thread_closes_a_client(valkey: Masters, client: MakeClient) -> None:
     """Catches: a socket that is closed already and makes the child keep everything of its parent's."""
     one, other = client(valkey), client(valkey)

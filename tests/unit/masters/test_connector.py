@@ -248,7 +248,7 @@ def test_a_broken_or_silent_connection_is_closed(one: Connector) -> None:
     assert one.connected() == 0
 
 
-def test_a_child_of_fork_has_another_connector(one: Connector) -> None:
+def test_a_child_of_fork_has_another_connector(one: Connector, network: Network) -> None:
     one._connect(0)
     one.misconfigured = "wrong"
     one.client_state.after_fork_in_child()
@@ -256,8 +256,12 @@ def test_a_child_of_fork_has_another_connector(one: Connector) -> None:
     assert (one.ended(), child.ended()) == (True, False)
     assert (child.connected(), child.states[0].known, child.misconfigured) == (0, True, "wrong")
     assert child.engine is not one.engine
-    one._connect(1)  # by a thread that made the fork: it must attach nothing
+    child.policy.voters.mask = 0b110  # what the child has seen since
+    network.servers["m2:6379/0"] = ConnectError("no")
+    for master in (1, 2):  # by a thread that made the fork, or a copy of a greenlet: it must change nothing
+        one._connect(master)
     assert not one.states[1].attached
+    assert child.policy.voters.mask == 0b110
     for sock in child.engine.attached.values():  # type: ignore[attr-defined]
         sock.close()
 
@@ -323,6 +327,17 @@ def test_a_master_that_comes_back_is_no_first_contact(one: Connector) -> None:
         assert (state.known, state.server, state.attached) == (True, before, False)
         assert (state.gone, state.left_at, state.target) == (False, 0.0, back)
         state.gone = True
+
+
+def test_no_connection_of_a_child_of_fork_votes_for_former_lists(one: Connector) -> None:
+    former = one.policy.voters.lists
+    apply(one, MasterLists(N, 0b011))
+    one.client_state.after_fork_in_child()
+    child = one.copy_after_fork()
+    child._connect(0)
+    assert former.unlisted == 0b001
+    for sock in child.engine.attached.values():  # type: ignore[attr-defined]
+        sock.close()
 
 
 def test_a_child_of_fork_leaves_masters_of_a_change_under_way(one: Connector) -> None:
