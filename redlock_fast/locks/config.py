@@ -99,15 +99,22 @@ def check_lists(masters: Any, joint_with: Any) -> list[list[Target]]:
     lists = [check_masters(masters)]
     if joint_with is None:
         return lists
-    lists.append(check_masters(joint_with, "joint_with"))
-    names = {one.address: one.name for one in lists[0]}
-    for one in lists[1]:
-        if names.setdefault(one.address, one.name) != one.name:
-            raise ConfigError(f"joint_with: {one.name} and {names[one.address]} are one server with one vote")
-    if len(names) > MAX_MASTERS:
-        raise ConfigError(f"masters and joint_with are {len(names)} masters, and more than {MAX_MASTERS}")
+    lists.append(check_joint(lists[0], joint_with, "joint_with"))
+    count = len({one.address for masters in lists for one in masters})
+    if count > MAX_MASTERS:
+        raise ConfigError(f"masters and joint_with are {count} masters, and more than {MAX_MASTERS}")
     same = {one.address for one in lists[0]} == {one.address for one in lists[1]}
     return lists[:1] if same else lists
+
+
+def check_joint(first: Sequence[Target], masters: Any, argument: str) -> list[Target]:
+    """``masters`` as ``check_masters`` does it, besides the list ``first``: each server has one name."""
+    names = {one.address: one.name for one in first}
+    second = check_masters(masters, argument)
+    for one in second:
+        if names.setdefault(one.address, one.name) != one.name:
+            raise ConfigError(f"{argument}: {one.name} and {names[one.address]} are one server with one vote")
+    return second
 
 
 def check_masters(masters: Any, argument: str = "masters") -> list[Target]:

@@ -38,6 +38,11 @@ class Target(NamedTuple):
     protocol: int | None
     ask_sentinels: Callable[[float], tuple[str, int]] | None = None
 
+    @property
+    def database(self) -> str:
+        """The number of its database."""
+        return self.name.rpartition("/")[2]
+
 
 def target(master: Any) -> Target:
     """The settings of ``master``, a URL or a redis.Redis client. Raises ConfigError for anything else."""

@@ -46,6 +46,13 @@ class MastersChange:
     def _check_step(self, lists: Sequence[Sequence[Target]]) -> None:
         """Two clients exclude each other if they have a list in common: each step must keep one."""
         states = self._connector.states
+        known = {state.target.address: state.target for state in states if not state.gone}
+        for one in (one for masters in lists for one in masters):
+            before = known.get(one.address, one)
+            if one.database != before.database:
+                raise ConfigError(
+                    f"reconfigure: {one.name} is another database than {before.name}: its keys are others"
+                )
         present = {
             frozenset(state.target.address for n, state in enumerate(states) if mask >> n & 1)
             for mask, _ in self._masters.policy.voters.lists.lists

@@ -916,6 +916,11 @@ GREENLETS = [
         ("child-continues-a-change", "if connector.ended():", "if False:"),
     ),
     *of(
+        "redlock_fast/masters/change.py",
+        judges("real/masters/change"),
+        ("another-database-is-the-same-master", "if one.database != before.database:", "if False:"),
+    ),
+    *of(
         "redlock_fast/masters/connector.py",
         judges("unit/masters/connector"),
         ("child-votes-as-its-parent", "if self.ended():  # in a child", "if False:  # in a child"),

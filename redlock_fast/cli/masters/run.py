@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...errors import ConfigError
-from ...locks.config import check_masters, number
+from ...locks.config import check_joint, number
 from ...masters.address import Target, numbered
 from ...wire.text import clean
 from .. import exit_codes
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError(f"{options.action} has no --phase: finish and abort have one")
     settings = load(options)
     reading = settings.reading()
-    targets, lists = _union(reading.targets, check_masters(new_masters(options), "--to"))
+    targets, lists = _union(reading.targets, check_joint(reading.targets, new_masters(options), "--to"))
     if lists.old == lists.new:
         raise ConfigError("--from and --to are the same masters: there is nothing to change")
     max_ttl = settings.options.get("max_ttl")

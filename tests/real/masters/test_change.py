@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -397,6 +398,23 @@ def test_an_undone_change(masters: Masters, connected: MakeClient, raw: Raw, soo
     assert values(nodes, "r")[:2] == [lock.token] * 2, "the third may have forgotten locks"
     assert lock.release()
     assert with_keys(masters) == []
+
+
+def test_another_database_is_no_step(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    """The servers are the same, and the keys are not: a client would move there with its next connections."""
+    old = masters.urls[:3]
+    holder, one = connected(old), connected(old)
+    held = holder.acquire("r", TTL)
+    assert held
+    with contextlib.suppress(ConfigError):
+        one.reconfigure([f"{url.removesuffix('/0')}/1" for url in old])
+    for node in raw(masters)[:3]:
+        node.client_kill_filter(_type="normal", skipme=True)
+    eventually(lambda: all(state.connections > 1 and state.attached for state in states(one)), "it is back")
+    assert one.acquire("r", TTL, blocking=False) is None, "two holders"
+    with pytest.raises(ConfigError, match=r"reconfigure: .*/1 is another database than .*/0"):
+        one.reconfigure([f"{url.removesuffix('/0')}/1" for url in old])
+    assert held.release() is True
 
 
 def test_a_master_that_dies_between_the_steps_costs_no_lock(masters: Masters, connected: MakeClient) -> None:

@@ -408,6 +408,8 @@ def test_what_is_wrong_with_the_lists(
 ) -> None:
     nodes = raw(valkey)
     assert cli.main(["masters", "plan", "--to", " ".join(valkey.urls[:3])]) == exit_codes.USAGE
+    another_database = f"{valkey.urls[0].removesuffix('/0')}/1 {valkey.urls[3]}"
+    assert cli.main(["masters", "start", "--to", another_database]) == exit_codes.USAGE
     one_server = operator.says("start", "--to", f"{valkey[0].unix_url} {valkey.urls[3]}")
     assert one_server["code"] == exit_codes.FAILED
     assert "one server" in one_server["why"]
