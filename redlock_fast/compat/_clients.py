@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import weakref
 from collections.abc import Iterable
@@ -98,6 +99,16 @@ def close_all() -> None:
     """Close the shared clients for threads, for example at the end of a test."""
     for client in _threads.empty():
         client.close()
+
+
+def _after_fork_in_child() -> None:
+    """Another thread may have the mutex, and the child does not have that thread."""
+    global _mutex
+    _mutex = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 async def aclose_all() -> None:

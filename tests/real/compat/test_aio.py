@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 import redis
 import redis.asyncio
 from support.event_loops import clean, on_loops, until
+from support.forking import exit_code, fork_child
 from support.keys import OTHER_CLIENT, occupy, wipe
 from support.waiting import DEADLINE
 
 from redlock_fast import ConfigError
-from redlock_fast.compat import aclose_all, pottery, redis_py
+from redlock_fast.compat import _clients, aclose_all, pottery, redis_py
 from redlock_fast.compat.aioredlock import (
     Aioredlock,
     LockAcquiringError,
@@ -45,6 +47,19 @@ def forget(masters: Masters) -> None:
 
 
 # --- aioredlock ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_child_of_fork_shares_clients_while_a_thread_of_its_parent_does() -> None:
+    """Catches: a child that waits for a mutex of a thread that it does not have."""
+
+    async def share() -> None:
+        _clients.shared_aio(DEAD, {})
+        await aclose_all()
+
+    with _clients._mutex:
+        pid = fork_child(lambda: asyncio.run(share()))
+    assert exit_code(pid) == 0
 
 
 @on_loops
