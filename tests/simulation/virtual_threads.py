@@ -43,6 +43,9 @@ class Crossing:
         except BaseException as error:
             self.effects.put(("raised", error))
 
+    def check_not_closed(self) -> None:
+        """Clients of a simulation are never closed."""
+
     def _perform(self, effect: Any) -> Any:
         if self.over:
             raise Over
