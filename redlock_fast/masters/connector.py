@@ -281,7 +281,7 @@ class Connector:
             if state.left_at and self._let_leave(master, state, now):
                 continue
             if state.attached:
-                busy |= self._check(master, state)
+                busy |= self._check(master, state, now)
                 if state.target.ask_sentinels and state.next_sentinel_query <= now:
                     self._query_sentinels_in_background(master)
             if state.guarded_until:
@@ -335,12 +335,16 @@ class Connector:
         if step:
             self._marks.refresh(self.engine, self.states, verdict.epoch, step, now)
 
-    def _check(self, master: int, state: MasterState) -> bool:
+    def _check(self, master: int, state: MasterState, now: float) -> bool:
         """Close a connection that is broken, or silent for ``socket_timeout``. True: replies are owed."""
         connection = self.engine.connection_state(master)
         if connection.broken:
             self._fail(master, connection.broken)
-        elif connection.lag > self.settings.socket_timeout:
+        elif connection.lag <= self.settings.socket_timeout:
+            state.silent_since = 0.0
+        elif not state.silent_since:  # after a pause of this process its replies may not be read yet
+            state.silent_since = now
+        elif now >= state.silent_since + BUSY_TICK:
             self._fail(master, f"no reply for {connection.lag:.1f} s")
         return connection.pending > 0
 
