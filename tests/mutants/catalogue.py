@@ -173,6 +173,8 @@ ALGORITHM = [
             "if lock_kind.new_token_per_round and lock_kind.keeps_place:",
         ),
         ("nothing-is-undone", "        if masters:\n", "        if not masters:\n"),
+        ("a-pause-is-a-silence", "if last and not self._paused(votes) and", "if last and"),
+        ("a-pause-is-an-outage", "now - min(self.took, policy.node_timeout)", "start"),
         ("one-round-too-many", "self.failed >= self.rounds and", "self.failed > self.rounds and"),
         ("rounds-beyond-the-time", "return self.spare <= 0", "return False"),
         (
@@ -924,11 +926,17 @@ GREENLETS = [
         "redlock_fast/masters/connector.py",
         judges("unit/masters/connector"),
         ("child-votes-as-its-parent", "if self.ended():  # in a child", "if False:  # in a child"),
+        ("one-look-at-a-silent-master", "elif not state.silent_since:", "elif False:"),
         (
             "child-votes-for-former-lists",
             "copy._left, copy._former = self._left, self._former",
             "copy._left = self._left",
         ),
+    ),
+    *of(
+        "redlock_fast/engine/pure/loop_side.py",
+        judges("contract/rule_10_loop_cancel"),
+        ("the-descriptor-ends-before-coroutines", "    __del__ = close\n", ""),
     ),
     *of(
         "redlock_fast/threads/fast_path.py",
