@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from support.waiting import DEADLINE, eventually
 
 from redlock_fast import AsyncFastRedlock, FastRedlock, Lock
 from redlock_fast.compat import close_all
+from redlock_fast.compat._clients import _loops
 from redlock_fast.embedded import Masters, find_server
 from redlock_fast.engine import load
 from redlock_fast.errors import ConfigError, MasterError
@@ -215,6 +217,8 @@ def options(engine_name: str) -> Iterator[dict[str, Any]]:
     """What drop-ins hand on to the clients that they share: patience, on this engine."""
     yield {"engine": engine_name, **PATIENT}
     close_all()
+    _loops.clear()  # the clients of closed loops would connect again after each FLUSHALL, in later tests
+    gc.collect()
 
 
 @pytest.fixture(params=["threads", *LOOPS])
