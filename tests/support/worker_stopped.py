@@ -10,7 +10,7 @@ import threading
 from redlock_fast import FastRedlock, QuorumUnavailable
 
 
-def main(urls: list[str], engine: str, node_timeout: float, threads: int) -> None:
+def main(urls: list[str], engine: str, node_timeout: float, socket_timeout: float, threads: int) -> None:
     failures: list[str] = []
     lost = logging.Handler(logging.WARNING)
     lost.emit = lambda record: failures.append(record.getMessage())  # type: ignore[method-assign]
@@ -21,7 +21,7 @@ def main(urls: list[str], engine: str, node_timeout: float, threads: int) -> Non
         ttl=60.0,
         engine=engine,
         node_timeout=node_timeout,
-        socket_timeout=node_timeout,
+        socket_timeout=socket_timeout,
         check_masters="off",
     ) as client:
         client.connect(timeout=60.0)
