@@ -85,7 +85,7 @@ class MastersChange:
         policy, connector = self._masters.policy, self._connector
         with connector.mutex:
             self._masters.check_not_closed()
-            if connector.ended():  # and the connections that it knows are the parent's
+            if connector.ended():  # the connections that it knows are the parent's
                 raise ClientClosed("this process is a child of fork: its parent continues this change")
             if wrong := self._verdict().wrong:
                 raise ConfigError(f"reconfigure: {wrong}")

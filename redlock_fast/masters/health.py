@@ -36,8 +36,8 @@ class MasterHealth:
         eviction: The eviction policy. Only "noeviction" keeps locks.
         guard: Seconds for which it still casts no vote, because it may have forgotten locks.
         push: Whether it notifies waiting clients when a lock is free. Otherwise they ask again and again.
-        witness: Whether it reports that its keys are flushed (RESP3). Otherwise the restart guard sees at
-            the next connection only that, or that a master without requests was a replica for some time.
+        witness: Whether it reports that its keys are flushed (RESP3). Otherwise the restart guard
+            notices a flush, or a time as a replica without requests, at the next connection only.
         listed: Whether its record of masters allows this client's list. None: it is not compared (with
             ``check_masters="off"``, or where this user may not read it), or no list is in force yet.
         no_vote: Why it casts no vote because of the records of masters; "": they allow it.
