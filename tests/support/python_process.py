@@ -97,7 +97,7 @@ def can_fork(arguments: Sequence[str], preexec_fn: Any) -> bool:
 
 
 def run_python(
-    command: Sequence[Any], *, input: Any = None, timeout: float | None = None, check: bool = False,
+    args: Sequence[Any], *, input: Any = None, timeout: float | None = None, check: bool = False,
     capture_output: bool = False, **options: Any,
 ) -> subprocess.CompletedProcess[Any]:  # fmt: skip
     """As subprocess.run."""
@@ -105,15 +105,24 @@ def run_python(
         options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     if input is not None:
         options["stdin"] = subprocess.PIPE
-    with PythonProcess(command, **options) as process:
+    with PythonProcess(args, **options) as process:
         try:
             out, err = process.communicate(input, timeout=timeout)
         finally:
             process.kill()
-    done = subprocess.CompletedProcess(command, process.returncode, out, err)
+    done = subprocess.CompletedProcess(args, process.returncode, out, err)
     if check:
         done.check_returncode()
     return done
+
+
+def support_program(name: str, setting: object) -> dict[str, Any]:
+    """The command and the environment by which a module of tests/support runs with this setting."""
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    return {
+        "args": [sys.executable, "-m", f"support.{name}", json.dumps(setting)],
+        "env": {**os.environ, "PYTHONPATH": paths},
+    }
 
 
 def read_at_start(env: Mapping[str, str]) -> dict[str, str]:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.certificates import Certificates
 from support.engines import engines
 from support.hostile import ATTACKS, BIG, FATAL, SLOW, Hostile
-from support.python_process import run_python
+from support.python_process import run_python, support_program
 
 from redlock_fast.embedded import Masters
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
-TESTS = Path(__file__).parents[2]
 MEGABYTE = 1 << 20
 #: For four hostile masters together. What one may have is a push of 128 KB and what is read in one go.
 MOST = 32 * MEGABYTE
@@ -63,11 +60,10 @@ def attacked(valkey: Masters, engine_name: str) -> Iterator[Attacked]:
                 "seconds": 30 if attacks[0] not in BIG else 3,
             }
             done = run_python(
-                [sys.executable, "-m", "support.worker_hostile", json.dumps(setting)],
+                **support_program("worker_hostile", setting),
                 capture_output=True,
                 text=True,
                 timeout=100,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])},
             )
             assert done.returncode == 0, done.stderr
             numbers: dict[str, Any] = json.loads(done.stdout)

@@ -8,14 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
-from support.python_process import PythonProcess
+from support.python_process import PythonProcess, support_program
 
 from redlock_fast.embedded import Masters
 
-TESTS = Path(__file__).parents[2]
 #: Seconds. The masters, which are not stopped, reply in much less, also on a busy machine.
 NODE_TIMEOUT, SOCKET_TIMEOUT, STOPPED = 1.0, 2.0, 2.1
 STOPS = 3
@@ -33,11 +31,10 @@ def test_no_master_was_late(masters: Masters, engine_name: str, threads: int) ->
         "threads": threads,
     }
     worker = PythonProcess(
-        [sys.executable, "-m", "support.worker_stopped", json.dumps(setting)],
+        **support_program("worker_stopped", setting),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])},
     )
     try:
         assert worker.stdout

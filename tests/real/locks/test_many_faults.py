@@ -7,9 +7,7 @@ import itertools
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +15,7 @@ import redis
 from support.event_loops import Plain
 from support.keys import OTHER_CLIENT, TTL, names, nothing_left, occupy, paused, sizes, values
 from support.proxy import Proxy, jitter
-from support.python_process import run_python
+from support.python_process import run_python, support_program
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import QuorumUnavailable
@@ -28,7 +26,6 @@ pytestmark = pytest.mark.usefixtures("all_masters")
 MakePlain = Callable[..., Plain]
 Raw = Callable[[Masters], list[redis.Redis]]
 
-TESTS = Path(__file__).parents[2]
 #: Seconds; the times that the worker gives its masters are many times longer.
 PROMPT = 5.0
 
@@ -307,11 +304,10 @@ def test_interrupts_leave_nothing(valkey: Masters, raw: Raw, engine_name: str, u
     occupy(raw(valkey), *names(5, "held"))
     setting = {"urls": valkey.urls, "engine": engine_name, "use": use, "count": 300, "seed": os.getpid()}
     done = run_python(
-        [sys.executable, "-m", "support.worker_batches", json.dumps(setting)],
+        **support_program("worker_batches", setting),
         stdout=subprocess.PIPE,
         text=True,
         timeout=60,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])},
     )
     assert done.returncode == 0
     result = json.loads(done.stdout)

@@ -17,7 +17,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ import redis
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child
 from support.keys import calls, names, nothing_left
-from support.python_process import PythonProcess
+from support.python_process import PythonProcess, support_program
 from support.renewing import THIRD, TTL, Kept, LossRecorder, MakeClient, held, renewed
 from support.starting import fail_start
 from support.waiting import DEADLINE, eventually, start
@@ -38,8 +37,6 @@ from redlock_fast.threads import renewal as renewal_threads
 pytestmark = pytest.mark.usefixtures("all_masters")
 
 Raw = Callable[[Masters], list[redis.Redis]]
-
-TESTS = Path(__file__).parents[2]
 
 
 def threads() -> set[threading.Thread]:
@@ -365,11 +362,10 @@ def test_a_child_of_fork_renews_its_own_only(
 def test_a_stopped_holder_notices_the_loss_when_it_goes_on(masters: Masters, engine_name: str) -> None:
     setting = {"urls": masters.urls, "engine": engine_name, "ttl": 1.5}
     worker = PythonProcess(
-        [sys.executable, "-m", "support.worker_renewal", json.dumps(setting)],
+        **support_program("worker_renewal", setting),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])},
     )
     try:
         assert worker.stdin

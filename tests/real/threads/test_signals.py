@@ -7,16 +7,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import pytest
 import redis
-from support.python_process import PythonProcess
+from support.python_process import PythonProcess, support_program
 from support.starting import fail_start
 from support.waiting import DEADLINE, eventually, start
 
@@ -26,7 +24,6 @@ from redlock_fast.embedded import Masters
 MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
 
-TESTS = Path(__file__).parents[2]
 TTL = 60.0
 #: Seconds; the times that the worker gives its masters are many times longer.
 PROMPT = 5.0
@@ -42,11 +39,10 @@ class Worker:
         }  # fmt: skip
         self.setting = setting
         self.process = PythonProcess(
-            [sys.executable, "-m", "support.worker_interrupts", json.dumps(setting)],
+            **support_program("worker_interrupts", setting),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS.parent), str(TESTS)])},
         )
         assert self._line() == "ready\n"
 
