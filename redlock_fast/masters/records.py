@@ -44,11 +44,13 @@ class MasterRecords:
         """Find out which masters vote. The caller has the mutex. ``attaching``: it is connected next."""
         self._can_write |= attaching is not None
         self.verdict = self.verdict_by(self.check, attaching)
+        in_force = self.verdict.in_force
         for state, why in zip(self._states, self.verdict.reasons, strict=True):
-            state.undecided = self.verdict.undecided and bool(why)
+            # Another client may have written the record after it was read: it is read again, or written.
+            state.undecided = bool(why) and (self.verdict.undecided or (why == LOST and self._can_write))
             state.unlisted = f"{why} ({self._failure})" if why == LOST and self._failure else why
-            compared = self.verdict.in_force and state.seen is not None and state.seen.compared
-            state.listed = False if why and not state.undecided else True if compared else None
+            compared = in_force and state.seen is not None and state.seen.compared
+            state.listed = False if why and (in_force or not state.undecided) else True if compared else None
 
     def verdict_by(self, check: ListCheck, attaching: int | None = None) -> Verdict:
         """The verdict on other lists of the client. The caller has the mutex."""
@@ -124,6 +126,9 @@ class MasterRecords:
             read_again = verdict.blocked and self._news
             if not is_open or not (verdict.write or read_again):
                 self._writing = False
+                if verdict.blocked:  # all is read, and the masters still have no record
+                    self._can_write = False
+                    judge()
                 return False
             if verdict.write:
                 master, record = verdict.write

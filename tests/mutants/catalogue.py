@@ -241,6 +241,9 @@ GUARD = [
         judges("unit/masters/records"),
         ("blocked-and-never-read-again", "read_again = verdict.blocked and self._news", "read_again = False"),
         ("blocked-and-read-for-ever", "self._news = False\n", "self._news = True\n"),
+        ("stale-record-is-a-lost-one", "(why == LOST and self._can_write)", "False"),
+        ("blocked-and-never-decided", "if verdict.blocked:  #", "if False:  #"),
+        ("lost-record-is-a-vote", "(in_force or not state.undecided)", "not state.undecided"),
     ),
     *of(
         "redlock_fast/masters/connector.py",

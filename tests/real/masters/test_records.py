@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 from support.clients import both_clients
+from support.proxy import Proxy
 from support.waiting import eventually, start
 
 from redlock_fast import ConfigError, FastRedlock, QuorumUnavailable
@@ -101,6 +102,23 @@ def test_one_of_three_is_replaced_without_a_change(masters: Masters, checked: Ma
     with pytest.raises(QuorumUnavailable, match="it is not in the list that the other masters have"):
         other.lock("orders", timeout=0.5).acquire()
     masters[0].resume()
+
+
+@both_clients
+def test_a_client_connects_while_another_one_writes_the_first_records(
+    masters: Masters, checked: MakeClient
+) -> None:
+    """It has read four masters before the records were written, and one afterwards: no master lost anything."""
+    with Proxy(masters[4].port) as proxy:
+        proxy.hold()
+        late = checked([*masters.urls[:4], proxy.url])
+        acquired = start(partial(late.lock("orders").acquire, blocking=False))
+        eventually(lambda: sum(m.state == "connected" for m in late.health()) == 4, "four are connected")
+        first = checked(masters)
+        assert first.connect()
+        eventually(lambda: in_force(first), "the records are written")
+        proxy.deliver()
+        assert acquired.result()
 
 
 def test_what_is_another_fleet(masters: Masters, checked: MakeClient) -> None:

@@ -145,10 +145,14 @@ def test_a_majority_that_lost_its_records_is_read_once(servers: Servers) -> None
         servers.data[name] = b""
     one.states[0].attached = False
     one.states[1].seen = one.states[2].seen = Seen()
+    one.records.judge(attaching=1)
+    assert [state.undecided for state in one.states] == [False, True, True]
+    assert [state.listed for state in one.states] == [True, False, False]
     servers.asked.clear()
     one.write()
     assert servers.asked == ["m1:6379/0", "m2:6379/0"]
     assert one.votes() == [True, False, False]
+    assert [state.undecided for state in one.states] == [False] * N, "a caller waits no longer"
 
 
 def test_a_master_that_fails_meanwhile(servers: Servers) -> None:
@@ -216,6 +220,7 @@ def test_why_a_record_is_not_written_back(servers: Servers) -> None:
     one.write()
     assert one.states[1].unlisted.endswith("which is not written back yet (no space)")
     assert one.votes() == [True, False, True]
+    assert not one.states[1].undecided
     servers.fails.clear()
     one.write(again=True)
     assert one.votes() == [True] * N
