@@ -141,10 +141,11 @@ struct hub_waiter {
     unsigned seen_epoch;    /* mutex: the leadership epoch that the watch poller saw last */
     unsigned generation;    /* mutex: of the hub, when this waiter was enqueued */
     int64_t deadline;       /* mutex: with an idle timeout, each reply moves it, up to `limit` */
-    int64_t limit;          /* constant */
+    int64_t limit;          /* mutex */
     int64_t idle_timeout;   /* constant: ns; 0: none */
     void *owner;            /* constant: the event loop's object; NULL for a thread */
     hub_waiters *queue;     /* mutex: the queue that lists this waiter, or NULL */
+    char late;              /* mutex: its time ended late once, and went on */
     char waiting;           /* mutex: its thread is inside hub_wait, so a wake-up can make it lead */
     char wake_pending;      /* mutex: decided, and a wake-up is about to be posted; it must not leave before */
     unsigned wake_epoch;    /* mutex: the throttle's epoch of its wake-up; then its thread owns it */

@@ -6,6 +6,9 @@
 /* While other threads lead, the watch poller only checks at this interval whether they still do. */
 #define WATCH_POLL_INTERVAL (500 * US)
 
+/* A waiter whose time ends so much later than it should was not looked at: see go_on_if_late. */
+#define LATE MS
+
 /* The numbers that are posted to waiter.wake. */
 enum { WAKE_TO_LEAD = 1, WAKE_DECIDED };
 
@@ -161,8 +164,18 @@ static int64_t deadline_of(const hub_waiter *w, const hub_op *op) {
     return op->sub->deadline < w->limit ? op->sub->deadline : w->limit;
 }
 
+/* A time that ends late ends while the process does not run: it is stopped, or throttled. Requests were not sent
+ * meanwhile, and replies were not read. So the time goes on once, for as long as it was late. */
+static void go_on_if_late(hub_waiter *w, int64_t now) {
+    if (w->late || now - w->deadline < LATE) return;
+    w->late = 1;
+    w->deadline = now + (now - w->deadline);
+    if (w->limit < w->deadline) w->limit = w->deadline;
+}
+
 /* Decides the requests whose time is over. Returns when the time of the next one ends. */
 static int64_t expire_waiter(hub *h, hub_waiter *w, int64_t now) REQUIRES(h) {
+    if (w->subscribed < w->undecided) go_on_if_late(w, now);
     if (!w->subscribed && w->deadline > now) return w->deadline;
     int64_t next = FOREVER;
     for (size_t i = 0; i < w->count; i++) {
@@ -399,7 +412,7 @@ void hub_fail_inherited(hub *h, hub_waiter *w) {
 void hub_enqueue(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeout, double idle_timeout) {
     int64_t now = hub_now();
     w->queue = NULL;
-    w->waiting = w->wake_pending = 0;
+    w->late = w->waiting = w->wake_pending = 0;
     w->ops = ops;
     w->count = w->undecided = count;
     w->subscribed = 0;

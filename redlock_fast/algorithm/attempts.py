@@ -27,9 +27,6 @@ REARM = 1.0
 POLL_INTERVAL, MAX_POLL_INTERVAL = 0.05, 0.25
 #: Seconds for which an acquire of one round waits for connections: most masters reconnect at once.
 BLIP = 0.1
-#: If the first round takes so many times ``node_timeout``, this process was stopped, throttled or suspended.
-#: Missing votes say nothing about the masters then: another round follows.
-PAUSED = 2.0
 #: Why a master that is connected was not asked.
 CONNECTED = frozenset({NOT_ASKED, "lagging"}) | BACKLOG
 
@@ -93,7 +90,7 @@ class RetryLoop:
         again_at_once = self.lock_kind.retry_at_once and not self.failure.unavailable
         last = self.rounds is not None and self.failed >= self.rounds and not again_at_once
         blip = now - self.began < min(BLIP, policy.node_timeout)
-        if last and not self._paused(votes) and not (blip and self.disconnected(votes)):
+        if last and not (blip and self.disconnected(votes)):
             return True
         if self.give_up_at is not None:
             # The last round must end by ``give_up_at``, not begin then.
@@ -105,11 +102,6 @@ class RetryLoop:
             return False
         self.outage = now - min(self.took, policy.node_timeout) if self.outage is None else self.outage
         return now - self.outage > policy.outage_timeout
-
-    def _paused(self, votes: Votes) -> bool:
-        """Whether the first round had no quorum because this process did not run."""
-        unanswered = self.failure.unavailable and not self.lists.granted(votes)
-        return unanswered and self.failed == 1 and self.took > PAUSED * self.policy.node_timeout
 
     def disconnected(self, votes: Votes) -> list[int]:
         """The masters that were not connected, if no quorum could answer. Without silent masters."""

@@ -173,7 +173,6 @@ ALGORITHM = [
             "if lock_kind.new_token_per_round and lock_kind.keeps_place:",
         ),
         ("nothing-is-undone", "        if masters:\n", "        if not masters:\n"),
-        ("a-pause-is-a-silence", "if last and not self._paused(votes) and", "if last and"),
         ("a-pause-is-an-outage", "now - min(self.took, policy.node_timeout)", "start"),
         ("one-round-too-many", "self.failed >= self.rounds and", "self.failed > self.rounds and"),
         ("rounds-beyond-the-time", "return self.spare <= 0", "return False"),
@@ -670,6 +669,19 @@ PURE = [
         "one.granted if has_quorum or request.quorums is None else 0",
         "one.granted",
         QUORUMS,
+    ),
+    *of(
+        "redlock_fast/engine/pure/waiter.py",
+        judges("contract/rule_02_late"),
+        ("late-wait-ends", "if deadline <= now - LATE and", "if False and"),
+        ("late-wait-goes-on-for-ever", "self.late = True", "self.late = False"),
+        ("late-stall-ends", "self.last_reply = now + late - self.idle_timeout", "pass"),
+    ),
+    *of(
+        "src/waiter.c",
+        judges("contract/rule_02_late"),
+        ("c-late-wait-ends", "if (w->late || now", "if (1 || now"),
+        ("c-late-wait-goes-on-for-ever", "w->late = 1;", "w->late = 0;"),
     ),
     Mutant(
         "a-fourth-master-may-grant",

@@ -1,4 +1,4 @@
-"""A process that acquires and releases until its input ends, in ``threads`` threads; another process stops it
+"""A process that acquires, extends and releases until its input ends, in ``threads`` threads; another process stops it
 now and then. Prints "running", and at the end what failed.
 """
 
@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 
-from redlock_fast import FastRedlock, QuorumUnavailable
+from redlock_fast import FastRedlock, RedlockError
 
 
 def main(urls: list[str], engine: str, node_timeout: float, socket_timeout: float, threads: int) -> None:
@@ -30,9 +30,13 @@ def main(urls: list[str], engine: str, node_timeout: float, socket_timeout: floa
             while not ended.is_set():
                 try:
                     lock = client.lock(name)
-                    if lock.acquire(blocking=False):
-                        lock.release()
-                except QuorumUnavailable as error:
+                    if not lock.acquire(blocking=False):
+                        failures.append("not acquired")
+                        continue
+                    lock.extend()
+                    if not lock.release():
+                        failures.append("not released")
+                except RedlockError as error:
                     failures.append(str(error))
 
         workers = [threading.Thread(target=cycles, args=[f"r{number}"]) for number in range(threads)]

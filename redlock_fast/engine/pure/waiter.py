@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from .request import PendingRequest
 
 
+#: A wait that ends so much later (seconds) than it should was not looked at: see ``Waiter.expire``.
+LATE = 0.001
+
+
 class Waiter:
     """Requests, and the thread that waits for their decision. The hub's mutex guards every field.
 
     ``limit``: when the wait ends. ``idle_timeout``: if it is not 0, the wait also ends that long after
-    ``last_reply``. ``undecided``, ``subscribed``: number of undecided requests, and of undecided
+    ``last_reply``. ``late``: the wait ended late once, and went on. ``undecided``, ``subscribed``: number of undecided requests, and of undecided
     subscriptions. ``wake``: a lock that the thread acquires to sleep; its release wakes the thread.
     ``kick``: while the thread polls without leadership, the socket that ends its poll. ``seen_epoch``: the
     epoch of leadership that the thread saw last. ``outer``: the leader on the same thread that a signal
@@ -33,6 +37,7 @@ class Waiter:
         "idle_timeout",
         "kick",
         "last_reply",
+        "late",
         "limit",
         "outer",
         "requests",
@@ -51,6 +56,7 @@ class Waiter:
         self.limit: float = inf
         self.last_reply: float = 0.0
         self.idle_timeout: float = 0.0
+        self.late: bool = False
         self.thread: int = threading.get_ident()
         self.wake: threading.Lock | None = None
         self.kick: socket.socket | None = None
@@ -73,6 +79,8 @@ class Waiter:
         Returns when the time of the next one ends, inf if none is left.
         """
         deadline = self.deadline() if self.idle_timeout else self.limit
+        if deadline <= now - LATE and not self.late and self.subscribed < self.undecided:
+            deadline = self._go_on(now, now - deadline)
         if deadline > now and not self.subscribed:
             return deadline if self.undecided else inf
         soonest = inf
@@ -85,6 +93,17 @@ class Waiter:
                 else:
                     soonest = min(soonest, end)
         return soonest
+
+    def _go_on(self, now: float, late: float) -> float:
+        """Sets a later deadline, and returns it.
+
+        A wait ends ``late`` while the process does not run: it is stopped, or throttled. Requests were not
+        sent meanwhile, and replies were not read. So the wait goes on once, for as long as it was late.
+        """
+        self.late = True
+        self.limit = max(self.limit, now + late)
+        self.last_reply = now + late - self.idle_timeout
+        return now + late
 
     def on_deadline_moved(self, deadline: float) -> None:
         """A subscription ends earlier than the thread knows."""

@@ -381,27 +381,6 @@ def test_a_short_outage_is_borne_and_a_long_one_is_not() -> None:
     assert waiter.retry_loop.failure.unavailable
 
 
-@pytest.mark.parametrize(
-    ("round_votes", "took", "last"),
-    [
-        (DOWN, 3 * NODE_TIMEOUT, False),
-        (MUTE, 3 * NODE_TIMEOUT, False),
-        (MUTE, NODE_TIMEOUT, True),
-        (HELD, 3 * NODE_TIMEOUT, True),
-        (GRANTED, 3 * NODE_TIMEOUT, True),  # too late
-    ],
-)
-def test_a_pause_of_this_process_is_no_silence_of_masters(
-    round_votes: Votes, took: float, last: bool
-) -> None:
-    """Catches: an acquire of one round fails because its process did not run. A second round is the last."""
-    waiter = Waiter(rounds=1)
-    assert waiter.fails(round_votes, took) is last
-    if not last:
-        assert waiter.waits()
-        assert waiter.fails(round_votes, took)
-
-
 def test_a_pause_of_this_process_is_no_outage() -> None:
     waiter = Waiter()
     assert not waiter.fails(MUTE, took=60.0)

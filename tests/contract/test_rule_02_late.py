@@ -1,0 +1,78 @@
+"""Rule 2: a time that ends late, because the process did not run, goes on once for as long as it was late."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import pytest
+from support.fleet import SOON, MakeFleet, Stopwatch, acquire
+from support.miniloop import Loop
+from support.scripted import granting, silent
+from support.waiting import start
+
+from redlock_fast.engine.contract import NO_REPLY
+
+#: Seconds. The process does not look at its requests for so long: a busy machine replies in less.
+TIMEOUT, LATE = 0.1, 2.0
+
+
+@pytest.mark.parametrize("stall", [0.0, TIMEOUT])
+def test_a_loop_that_was_blocked(fleet: MakeFleet, stall: float) -> None:
+    f = fleet(silent)
+    loop = Loop(f)
+    loop.submit([acquire(b"k", 1)], 1, TIMEOUT if not stall else SOON, stall=stall)
+    f.engine.flush()
+    f.session(0).wait_commands(1)
+    time.sleep(TIMEOUT + LATE)  # a callback blocks the loop
+    loop.ready()
+    assert not loop.completed
+    left = f.engine.next_timeout()
+    assert left is not None
+    assert 0.0 < left < 2 * LATE
+    f.session(0).send(b"+OK\r\n")
+    assert loop.votes().values == (1,)
+
+
+def test_it_ends_the_second_time(fleet: MakeFleet) -> None:
+    f = fleet(silent)
+    loop = Loop(f)
+    loop.submit([acquire(b"k", 1)], 1, TIMEOUT)
+    f.engine.flush()
+    time.sleep(2 * TIMEOUT)
+    loop.ready()
+    while (left := f.engine.next_timeout()) is not None:
+        assert not loop.completed
+        time.sleep(left + TIMEOUT)
+        loop.ready()
+        assert loop.completed, "it went on a second time"
+    assert [votes.values for _, [votes] in loop.completed] == [(NO_REPLY,)]
+
+
+def test_a_thread_whose_signal_handler_takes_long(fleet: MakeFleet) -> None:
+    f = fleet(silent, granting)
+
+    def handler(*_: object) -> None:
+        time.sleep(TIMEOUT + LATE)
+        start(reply)
+
+    def reply() -> None:
+        f.ask(acquire(b"other", 0b10), 1)  # a round: the engine has looked at all deadlines
+        f.session(0).send(b"+OK\r\n")
+
+    def send_signal() -> None:
+        f.session(0).wait_commands(1)
+        ident = threading.main_thread().ident
+        assert ident is not None
+        signal.pthread_kill(ident, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        start(send_signal)
+        with Stopwatch() as watch:
+            votes = f.ask(acquire(b"k", 0b01), 1, timeout=TIMEOUT)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert watch.seconds > LATE
+    assert votes.values[0] == 1
