@@ -9,10 +9,10 @@ import time
 import pytest
 from support.fleet import SOON, MakeFleet, Stopwatch, acquire
 from support.miniloop import Loop
-from support.scripted import granting, silent
+from support.scripted import silent
 from support.waiting import start
 
-from redlock_fast.engine.contract import NO_REPLY
+from redlock_fast.engine.contract import NO_REPLY, Wait
 
 #: Seconds. The process does not look at its requests for so long: a busy machine replies in less.
 TIMEOUT, LATE = 0.1, 2.0
@@ -50,15 +50,16 @@ def test_it_ends_the_second_time(fleet: MakeFleet) -> None:
     assert [votes.values for _, [votes] in loop.completed] == [(NO_REPLY,)]
 
 
-def test_a_thread_whose_signal_handler_takes_long(fleet: MakeFleet) -> None:
-    f = fleet(silent, granting)
+@pytest.mark.parametrize("stall", [0.0, TIMEOUT])
+def test_a_thread_whose_signal_handler_takes_long(fleet: MakeFleet, stall: float) -> None:
+    f = fleet(silent)
 
     def handler(*_: object) -> None:
         time.sleep(TIMEOUT + LATE)
         start(reply)
 
     def reply() -> None:
-        f.ask(acquire(b"other", 0b10), 1)  # a round: the engine has looked at all deadlines
+        f.ask(acquire(b"other", 1), 1, timeout=TIMEOUT)  # the engine has looked at all deadlines
         f.session(0).send(b"+OK\r\n")
 
     def send_signal() -> None:
@@ -71,8 +72,9 @@ def test_a_thread_whose_signal_handler_takes_long(fleet: MakeFleet) -> None:
     try:
         start(send_signal)
         with Stopwatch() as watch:
-            votes = f.ask(acquire(b"k", 0b01), 1, timeout=TIMEOUT)
+            timeout = SOON if stall else TIMEOUT
+            [votes] = f.engine.exchange([acquire(b"k", 1)], 1, timeout, Wait.EARLY, stall)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert watch.seconds > LATE
-    assert votes.values[0] == 1
+    assert votes.values == (1,)
