@@ -164,8 +164,8 @@ static int64_t deadline_of(const hub_waiter *w, const hub_op *op) {
     return op->sub->deadline < w->limit ? op->sub->deadline : w->limit;
 }
 
-/* A time that ends late ends while the process does not run: it is stopped, or throttled. Requests were not sent
- * meanwhile, and replies were not read. So the time goes on once, for as long as it was late. */
+/* A time ends late if the process did not run: it was stopped, or throttled. In that time requests were not sent,
+ * and replies were not read. So the wait goes on once, for as long as it was late. */
 static void go_on_if_late(hub_waiter *w, int64_t now) {
     if (w->late || now - w->deadline < LATE) return;
     w->late = 1;

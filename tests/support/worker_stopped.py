@@ -1,5 +1,5 @@
-"""A process that acquires, extends and releases until its input ends, in ``threads`` threads; another process stops it
-now and then. Prints "running", and at the end what failed.
+"""A process that acquires, extends and releases until its input ends, in ``threads`` threads; another process
+stops it now and then. Prints "running", and at the end what failed.
 """
 
 import json

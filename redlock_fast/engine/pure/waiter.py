@@ -25,11 +25,11 @@ class Waiter:
     """Requests, and the thread that waits for their decision. The hub's mutex guards every field.
 
     ``limit``: when the wait ends. ``idle_timeout``: if it is not 0, the wait also ends that long after
-    ``last_reply``. ``late``: the wait ended late once, and went on. ``undecided``, ``subscribed``: number of undecided requests, and of undecided
-    subscriptions. ``wake``: a lock that the thread acquires to sleep; its release wakes the thread.
-    ``kick``: while the thread polls without leadership, the socket that ends its poll. ``seen_epoch``: the
-    epoch of leadership that the thread saw last. ``outer``: the leader on the same thread that a signal
-    handler interrupted. ``generation``: of the hub, at submission.
+    ``last_reply``. ``late``: the wait ended late once, and went on. ``undecided``, ``subscribed``: number of
+    undecided requests, and of undecided subscriptions. ``wake``: a lock that the thread acquires to sleep;
+    its release wakes the thread. ``kick``: while the thread polls without leadership, the socket that ends
+    its poll. ``seen_epoch``: the epoch of leadership that the thread saw last. ``outer``: the leader on the
+    same thread that a signal handler interrupted. ``generation``: of the hub, at submission.
     """
 
     __slots__ = (
@@ -97,8 +97,8 @@ class Waiter:
     def _go_on(self, now: float, late: float) -> float:
         """Sets a later deadline, and returns it.
 
-        A wait ends ``late`` while the process does not run: it is stopped, or throttled. Requests were not
-        sent meanwhile, and replies were not read. So the wait goes on once, for as long as it was late.
+        A wait ends ``late`` if the process did not run: it was stopped, or throttled. In that time requests
+        were not sent, and replies were not read. So the wait goes on once, for as long as it was late.
         """
         self.late = True
         self.limit = max(self.limit, now + late)

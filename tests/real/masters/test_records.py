@@ -108,7 +108,7 @@ def test_one_of_three_is_replaced_without_a_change(masters: Masters, checked: Ma
 def test_a_client_connects_while_another_one_writes_the_first_records(
     masters: Masters, checked: MakeClient
 ) -> None:
-    """It has read four masters before the records were written, and one afterwards: no master lost anything."""
+    """Four masters were read before the records were written, and one afterwards: none lost its record."""
     with Proxy(masters[4].port) as proxy:
         proxy.hold()
         late = checked([*masters.urls[:4], proxy.url])
