@@ -39,6 +39,8 @@ from .state import MasterState
 
 #: Seconds between two checks of all connections: while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
+#: Seconds that the engine has for reading, after a pause of this process, before a master is silent.
+READ_WITHIN = 0.5
 #: Seconds for which a master stays connected after it left all lists: queue entries of waiting callers end.
 LEAVE_AFTER = 3.0
 #: How many masters that left all lists are remembered, for when they come back.
@@ -344,7 +346,7 @@ class Connector:
             state.silent_since = 0.0
         elif not state.silent_since:  # after a pause of this process its replies may not be read yet
             state.silent_since = now
-        elif now >= state.silent_since + BUSY_TICK:
+        elif now >= state.silent_since + READ_WITHIN:
             self._fail(master, f"no reply for {connection.lag:.1f} s")
         return connection.pending > 0
 
