@@ -108,12 +108,13 @@ def check_lists(masters: Any, joint_with: Any) -> list[list[Target]]:
 
 
 def check_joint(first: Sequence[Target], masters: Any, argument: str) -> list[Target]:
-    """``masters`` as ``check_masters`` does it, besides the list ``first``: each server has one name."""
-    names = {one.address: one.name for one in first}
+    """``masters`` as ``check_masters`` does it, besides the list ``first``: one database of each server."""
+    known = {one.address: one for one in first}
     second = check_masters(masters, argument)
     for one in second:
-        if names.setdefault(one.address, one.name) != one.name:
-            raise ConfigError(f"{argument}: {one.name} and {names[one.address]} are one server with one vote")
+        before = known.setdefault(one.address, one)
+        if before.database != one.database:
+            raise ConfigError(f"{argument}: {one.name} and {before.name} are one server with one vote")
     return second
 
 

@@ -177,6 +177,13 @@ def test_one_server_twice(first: str, second: str) -> None:
     assert ":b" not in message
 
 
+def test_sentinels_in_another_order_are_one_master_of_two_lists() -> None:
+    first, second = (f"redis+sentinel://{hosts}/orders" for hosts in ("a:1,b:2", "b:2,a:1"))
+    with FastRedlock([first, *URLS[:2]], joint_with=[second, *URLS[:2]]) as one:
+        assert len(one.health()) == 3
+    refused(lambda: FastRedlock([first], joint_with=[f"{second}/1"]), "joint_with", "one server")
+
+
 def test_one_server_twice_as_url_and_as_client() -> None:
     with redis.Redis("10.0.0.1", db=4) as same:
         refused(lambda: FastRedlock([URLS[0], same]), "masters", "10.0.0.1:6379/0", "10.0.0.1:6379/4")
