@@ -27,6 +27,7 @@ from ..telemetry import log_error
 from .address import Target, numbered
 from .client_state import ClientState
 from .connect import ProbedConnection, connect, error_text
+from .former_lists import FormerLists
 from .identity import is_same_server
 from .lingering_close import LingeringSockets
 from .list_check import ListCheck
@@ -43,8 +44,6 @@ BUSY_TICK, IDLE_TICK = 0.1, 1.0
 READ_WITHIN = 0.5
 #: Seconds for which a master stays connected after it left all lists: queue entries of waiting callers end.
 LEAVE_AFTER = 3.0
-#: How many masters that left all lists are remembered, for when they come back.
-MAX_LEFT = 1000
 
 
 class ConnectorSettings(NamedTuple):
@@ -92,10 +91,7 @@ class Connector:
         # SimpleQueue.put may be called anywhere: in signal handlers, finalizers and callbacks.
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._patched_by = patched_by()
-        #: The lists before each change, and when it ended: attempts by them may be under way.
-        self._former: list[tuple[float, MasterLists]] = []
-        #: The last state of each master that left all lists: another master may have its number.
-        self._left: dict[tuple[Any, ...], MasterState] = {}
+        self._former = FormerLists(settings.guard.max_ttl)
         self._idle = False  # the thread sleeps for IDLE_TICK
         self._next_removal = 0.0  # when ended leases are removed again
         self._urgent_until = 0.0  # until then a caller waits for a quorum of connections
@@ -119,7 +115,7 @@ class Connector:
                 state.left_at = state.left_at or now
         copy = Connector(self.policy, self.settings, states, self.client_state)
         copy.misconfigured = self.misconfigured
-        copy._left, copy._former = self._left, self._former
+        copy._former = self._former
         self.on_change = do_nothing  # perhaps the fork was made by a thread of this connector
         self.engine.after_fork_in_child()
         self._lingering_sockets.after_fork_in_child()
@@ -200,9 +196,7 @@ class Connector:
         self._lingering_sockets.grow(len(targets))
         self.policy.voters.mask |= mask_of(range(len(known), len(targets)))
         wanted = {one.address: one for masters in lists for one in masters}
-        gone = [*self._left.values(), *(state for state in self.states if state.gone)]
-        latest = sorted(gone, key=lambda state: state.lost_at)[-MAX_LEFT:]
-        self._left = {state.target.address: state for state in latest}
+        self._former.remember(self.states)
         for n, target in enumerate(targets):
             if target is None or target.address not in wanted:
                 continue
@@ -210,8 +204,7 @@ class Connector:
                 self.states[n].target = wanted[target.address]  # perhaps with another password
                 self.states[n].left_at = 0.0
             else:
-                before = self._left.get(target.address)
-                self.states[n : n + 1] = [before.copy_of_returned(target) if before else MasterState(target)]
+                self.states[n : n + 1] = [self._former.state_of(target)]
         self._wake.put(None)
         return masks
 
@@ -231,8 +224,7 @@ class Connector:
         lists.unlisted = self._unlisted()
         now = time.monotonic()
         if lists is not voters.lists:
-            oldest = now - self.settings.guard.max_ttl  # no lease of an earlier attempt is left
-            self._former = [one for one in self._former if one[0] > oldest] + [(now, voters.lists)]
+            self._former.end(voters.lists, now)
         voters.lists = lists
         for n, state in enumerate(self.states):
             if lists.all >> n & 1:
@@ -488,7 +480,7 @@ class Connector:
             state.on_connected(probed.server, self.settings.guard, time.monotonic())
             state.next_sentinel_query = time.monotonic() + self._sentinel_interval()
             self._judge(master)  # before attach: no caller may ask a master that is under guard
-            self._forbid_former(master)
+            self._former.forbid(master)
             self.engine.attach(master, sock, probed.dialect)
             state.failures = 0
             state.connections += 1
@@ -497,14 +489,6 @@ class Connector:
             state.connecting = False
             self._notify_change()
             return None
-
-    def _forbid_former(self, master: int) -> None:
-        """No vote of a new connection counts for former lists: nothing compares its record with them.
-
-        An attempt by them that began before the change may be held up, and ask a master that forbids them.
-        """
-        for _, lists in self._former:
-            lists.unlisted |= 1 << master
 
     def _check_distinct(self, state: MasterState, duplicate: int, probed: ProbedConnection) -> None:
         """Raise ConnectError if ``probed`` leads to the server of the master ``duplicate``.

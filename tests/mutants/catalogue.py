@@ -278,13 +278,13 @@ GUARD = [
     Mutant(
         "a-later-connection-votes-for-former-lists",
         "redlock_fast/masters/connector.py",
-        "self._forbid_former(master)\n",
+        "self._former.forbid(master)\n",
         "pass\n",
         judges("real/masters/change_held_up"),
     ),
     Mutant(
         "a-reused-number-is-a-first-contact",
-        "redlock_fast/masters/connector.py",
+        "redlock_fast/masters/former_lists.py",
         "[*self._left.values(), *(state",
         "[*(state",
         judges("real/masters/change"),
@@ -944,8 +944,8 @@ GREENLETS = [
         ("one-look-at-a-silent-master", "elif not state.silent_since:", "elif False:"),
         (
             "child-votes-for-former-lists",
-            "copy._left, copy._former = self._left, self._former",
-            "copy._left = self._left",
+            "copy._former = self._former",
+            "pass",
         ),
     ),
     *of(

@@ -1,0 +1,51 @@
+"""What the earlier lists of a client leave behind: their attempts, and the masters that left.
+
+The mutex of the connector guards it. A child of fork uses it together with its parent's connector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..algorithm.master_lists import MasterLists
+from .address import Target
+from .state import MasterState
+
+#: How many masters that left all lists are remembered, for when they come back.
+MAX_LEFT = 1000
+
+
+class FormerLists:
+    """``max_ttl``: seconds, the longest lease of all clients."""
+
+    def __init__(self, max_ttl: float) -> None:
+        self._max_ttl = max_ttl
+        #: When each of the lists ended: attempts by it may be under way.
+        self._ended: list[tuple[float, MasterLists]] = []
+        #: The last state of each master that left all lists: another master may have its number.
+        self._left: dict[tuple[Any, ...], MasterState] = {}
+
+    def end(self, lists: MasterLists, now: float) -> None:
+        """Other lists replace ``lists``."""
+        oldest = now - self._max_ttl  # no lease of an earlier attempt is left
+        self._ended = [one for one in self._ended if one[0] > oldest] + [(now, lists)]
+
+    def forbid(self, master: int) -> None:
+        """No vote of a new connection counts for former lists: nothing compares its record with them.
+
+        An attempt by them that began before the change may be held up, and ask a master that forbids them.
+        """
+        for _, lists in self._ended:
+            lists.unlisted |= 1 << master
+
+    def remember(self, states: Iterable[MasterState]) -> None:
+        """Remember the masters that left all lists."""
+        gone = [*self._left.values(), *(state for state in states if state.gone)]
+        latest = sorted(gone, key=lambda state: state.lost_at)[-MAX_LEFT:]
+        self._left = {state.target.address: state for state in latest}
+
+    def state_of(self, target: Target) -> MasterState:
+        """The state of a master that is new in the lists. One that comes back is known to the restart guard."""
+        before = self._left.get(target.address)
+        return before.copy_of_returned(target) if before else MasterState(target)
