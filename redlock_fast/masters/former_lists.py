@@ -46,6 +46,6 @@ class FormerLists:
         self._left = {state.target.address: state for state in latest}
 
     def state_of(self, target: Target) -> MasterState:
-        """The state of a master that is new in the lists. One that comes back is known to the restart guard."""
+        """The state of a master that is new in the lists. The restart guard knows one that comes back."""
         before = self._left.get(target.address)
         return before.copy_of_returned(target) if before else MasterState(target)

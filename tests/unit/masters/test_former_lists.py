@@ -30,7 +30,8 @@ def test_those_that_left_last_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     former = FormerLists(MAX_TTL)
     for number in (3, 1, 2):
         former.remember([left(number)])
-    assert [former.state_of(target(f"redis://m{number}")).known for number in (1, 2, 3)] == [False, True, True]
+    known = [former.state_of(target(f"redis://m{number}")).known for number in (1, 2, 3)]
+    assert known == [False, True, True]
 
 
 def test_a_new_connection_has_no_vote_for_lists_whose_leases_may_last() -> None:
