@@ -40,7 +40,8 @@ from .state import MasterState
 
 #: Seconds between two checks of all connections: while replies are owed, and otherwise.
 BUSY_TICK, IDLE_TICK = 0.1, 1.0
-#: Seconds that the engine has for reading, after a pause of this process, before a master is silent.
+#: A thread that runs so late (seconds) was in a process that was stopped or throttled. The engine has as long
+#: for reading before a master is silent.
 READ_WITHIN = 0.5
 #: Seconds for which a master stays connected after it left all lists: queue entries of waiting callers end.
 LEAVE_AFTER = 3.0
@@ -93,6 +94,7 @@ class Connector:
         self._patched_by = patched_by()
         self._former = FormerLists(settings.guard.max_ttl)
         self._idle = False  # the thread sleeps for IDLE_TICK
+        self._run_by = math.inf  # when the thread wants to run next
         self._next_removal = 0.0  # when ended leases are removed again
         self._urgent_until = 0.0  # until then a caller waits for a quorum of connections
         self._thread: threading.Thread | None = None
@@ -269,6 +271,9 @@ class Connector:
         """Check all masters, and start to connect those whose time has come. Returns seconds to sleep."""
         self.engine.maintain()
         now = time.monotonic()
+        if now > self._run_by + READ_WITHIN:  # the time of a pause is no silence
+            for state in self.states:
+                state.silent_since = 0.0
         busy = False
         due = now + IDLE_TICK
         for master, state in enumerate(self.states):
@@ -298,7 +303,8 @@ class Connector:
             if self.client_state.held:
                 self.on_change()  # a closed event loop is noticed now, and not when the last lease ends
         self._idle = not (busy or self._lingering_sockets)
-        return max(0.0, min(due - now, IDLE_TICK if self._idle else BUSY_TICK))
+        self._run_by = max(now, min(due, now + (IDLE_TICK if self._idle else BUSY_TICK)))
+        return self._run_by - now
 
     def _let_leave(self, master: int, state: MasterState, now: float) -> bool:
         """Disconnect a master that is in no list, once nothing is left to send to it. True: it is gone.
@@ -336,7 +342,7 @@ class Connector:
             self._fail(master, connection.broken)
         elif connection.lag <= self.settings.socket_timeout:
             state.silent_since = 0.0
-        elif not state.silent_since:  # after a pause of this process its replies may not be read yet
+        elif not state.silent_since:  # its replies may not be read yet
             state.silent_since = now
         elif now >= state.silent_since + READ_WITHIN:
             self._fail(master, f"no reply for {connection.lag:.1f} s")

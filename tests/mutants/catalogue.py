@@ -942,6 +942,7 @@ GREENLETS = [
         judges("unit/masters/connector"),
         ("child-votes-as-its-parent", "if self.ended():  # in a child", "if False:  # in a child"),
         ("one-look-at-a-silent-master", "elif not state.silent_since:", "elif False:"),
+        ("a-pause-is-a-second-look", "if now > self._run_by + READ_WITHIN:", "if False:"),
         (
             "child-votes-for-former-lists",
             "copy._former = self._former",

@@ -235,7 +235,8 @@ def test_a_lag_of_0_seconds_means_that_a_master_never_stops(
     assert "min-replicas-max-lag >= 1" in one.misconfigured
 
 
-def test_a_broken_or_silent_connection_is_closed(one: Connector) -> None:
+def test_a_broken_or_silent_connection_is_closed(one: Connector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one, "_connect_in_background", lambda master: None)
     for master in range(N):
         one._connect(master)
     assert one.maintain_all() <= IDLE_TICK
@@ -246,6 +247,10 @@ def test_a_broken_or_silent_connection_is_closed(one: Connector) -> None:
     one.engine.lag = 5.1  # type: ignore[attr-defined]
     one.maintain_all()
     assert one.connected() == 0b101, "this process may have been stopped: it looks again"
+    first_look = one.states[0].silent_since
+    one._run_by -= 60.0
+    one.maintain_all()
+    assert one.states[0].silent_since > first_look, "it was stopped again, and has read nothing in between"
     eventually(lambda: one.maintain_all() and not one.connected(), "silent connections are closed")
 
 
