@@ -6,6 +6,7 @@ A record's ``event`` is the event's name. Its ``master`` is the name of the mast
 from __future__ import annotations
 
 import logging
+import sys
 import time
 
 logger: logging.Logger = logging.getLogger("redlock_fast")
@@ -76,5 +77,9 @@ class EventLog:
 
 
 def log_error(event: str) -> None:
-    """Log the current exception, raised in a thread of this library or in a callback."""
-    logger.exception(event, extra={"event": event})
+    """Log the current exception, raised in a thread of this library or in a callback.
+
+    Not that the interpreter ends: from Python 3.12 on no thread can be started then, and none is needed.
+    """
+    if "interpreter shutdown" not in str(sys.exception()):
+        logger.exception(event, extra={"event": event})

@@ -119,6 +119,23 @@ assert leaders[0].is_leader
         assert leader.wait(DEADLINE)
 
 
+def test_a_candidate_that_begins_at_the_end_of_the_interpreter(valkey: Masters, engine_name: str) -> None:
+    """From Python 3.12 on no thread can be started then. Catches: a traceback of a program that ends well."""
+    script = f"""
+import atexit
+from redlock_fast import FastRedlock
+client = FastRedlock({valkey.urls!r}, engine={engine_name!r})
+mutex = client.masters.connector.mutex
+mutex.acquire()
+leader = client.leader("chair")
+leader.start()
+atexit.register(leader.wait, 0.5)
+atexit.register(mutex.release)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=DEADLINE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_bad_options(client: MakeClient, valkey: Masters) -> None:
     c = client(valkey)
 
