@@ -165,11 +165,12 @@ static int64_t deadline_of(const hub_waiter *w, const hub_op *op) {
 }
 
 /* A time ends late if the process did not run: it was stopped, or throttled. In that time requests were not sent,
- * and replies were not read. So the wait goes on once, for as long as it was late. */
+ * and replies were not read. So the wait goes on once, for as long as it was late, but not for longer than its timeout. */
 static void go_on_if_late(hub_waiter *w, int64_t now) {
-    if (w->late || now - w->deadline < LATE) return;
+    int64_t late = now - w->deadline, longest = w->idle_timeout ? w->idle_timeout : w->timeout;
+    if (w->late || late < LATE) return;
     w->late = 1;
-    w->deadline = now + (now - w->deadline);
+    w->deadline = now + (late < longest ? late : longest);
     if (w->limit < w->deadline) w->limit = w->deadline;
 }
 
@@ -419,6 +420,7 @@ void hub_enqueue(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeo
     w->seen_epoch = h->lead.epoch;
     w->generation = h->generation;
     w->deadline = w->limit = hub_later(now, timeout);
+    w->timeout = hub_later(0, timeout);
     w->idle_timeout = hub_later(0, idle_timeout);
     hub_restart_idle_timeout(w, now);
     for (size_t i = 0; i < count; i++) {

@@ -675,12 +675,14 @@ PURE = [
         judges("contract/rule_02_late"),
         ("late-wait-ends", "if deadline <= now - LATE and", "if False and"),
         ("late-wait-goes-on-for-ever", "self.late = True", "self.late = False"),
-        ("late-stall-ends", "self.last_reply = now + late - self.idle_timeout", "pass"),
+        ("late-stall-ends", "self.last_reply = deadline - self.idle_timeout", "pass"),
+        ("late-wait-without-a-bound", "min(late, self.idle_timeout or self.timeout)", "late"),
     ),
     *of(
         "src/waiter.c",
         judges("contract/rule_02_late"),
-        ("c-late-wait-ends", "if (w->late || now", "if (1 || now"),
+        ("c-late-wait-ends", "if (w->late || late", "if (1 || late"),
+        ("c-late-wait-without-a-bound", "(late < longest ? late : longest)", "late"),
         ("c-late-wait-goes-on-for-ever", "w->late = 1;", "w->late = 0;"),
     ),
     Mutant(

@@ -24,12 +24,13 @@ LATE = 0.001
 class Waiter:
     """Requests, and the thread that waits for their decision. The hub's mutex guards every field.
 
-    ``limit``: when the wait ends. ``idle_timeout``: if it is not 0, the wait also ends that long after
-    ``last_reply``. ``late``: the wait ended late once, and went on. ``undecided``, ``subscribed``: number of
-    undecided requests, and of undecided subscriptions. ``wake``: a lock that the thread acquires to sleep;
-    its release wakes the thread. ``kick``: while the thread polls without leadership, the socket that ends
-    its poll. ``seen_epoch``: the epoch of leadership that the thread saw last. ``outer``: the leader on the
-    same thread that a signal handler interrupted. ``generation``: of the hub, at submission.
+    ``limit``: when the wait ends, ``timeout`` seconds after its beginning. ``idle_timeout``: if it is not 0,
+    the wait also ends that long after ``last_reply``. ``late``: the wait ended late once, and went on.
+    ``undecided``, ``subscribed``: number of undecided requests, and of undecided subscriptions. ``wake``: a
+    lock that the thread acquires to sleep; its release wakes the thread. ``kick``: while the thread polls
+    without leadership, the socket that ends its poll. ``seen_epoch``: the epoch of leadership that the thread
+    saw last. ``outer``: the leader on the same thread that a signal handler interrupted. ``generation``: of
+    the hub, at submission.
     """
 
     __slots__ = (
@@ -44,6 +45,7 @@ class Waiter:
         "seen_epoch",
         "subscribed",
         "thread",
+        "timeout",
         "undecided",
         "wake",
     )
@@ -54,6 +56,7 @@ class Waiter:
         self.subscribed: int = 0
         self.generation: int = generation
         self.limit: float = inf
+        self.timeout: float = 0.0
         self.last_reply: float = 0.0
         self.idle_timeout: float = 0.0
         self.late: bool = False
@@ -66,6 +69,7 @@ class Waiter:
     def begin(self, now: float, timeout: float, idle_timeout: float) -> None:
         """Sets when the wait ends."""
         self.limit = now + timeout
+        self.timeout = timeout
         self.last_reply = now
         self.idle_timeout = idle_timeout
 
@@ -98,12 +102,14 @@ class Waiter:
         """Sets a later deadline, and returns it.
 
         A wait ends ``late`` if the process did not run: it was stopped, or throttled. In that time requests
-        were not sent, and replies were not read. So the wait goes on once, for as long as it was late.
+        were not sent, and replies were not read. So the wait goes on once, for as long as it was late, but
+        not for longer than its timeout.
         """
         self.late = True
-        self.limit = max(self.limit, now + late)
-        self.last_reply = now + late - self.idle_timeout
-        return now + late
+        deadline = now + min(late, self.idle_timeout or self.timeout)
+        self.limit = max(self.limit, deadline)
+        self.last_reply = deadline - self.idle_timeout
+        return deadline
 
     def on_deadline_moved(self, deadline: float) -> None:
         """A subscription ends earlier than the thread knows."""
