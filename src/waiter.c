@@ -165,7 +165,7 @@ static int64_t deadline_of(const hub_waiter *w, const hub_op *op) {
 }
 
 /* A time ends late if the process did not run: it was stopped, or throttled. In that time requests were not sent,
- * and replies were not read. So the wait goes on once, for as long as it was late, but not for longer than its timeout. */
+ * and replies were not read. So the wait goes on once, for as long as it was late, but at most for its timeout. */
 static void go_on_if_late(hub_waiter *w, int64_t now) {
     int64_t late = now - w->deadline, longest = w->idle_timeout ? w->idle_timeout : w->timeout;
     if (w->late || late < LATE) return;
