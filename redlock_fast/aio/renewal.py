@@ -40,8 +40,8 @@ class LoopRenewal(Renewal):
         self._binding, self._loop = binding, binding.loop
         task, self._task, self._timer = self._task, None, None
         self._notifying.clear()
-        if task is not None and not task.done():
-            task.get_coro().close()  # what it extended is scheduled again
+        if task is not None and (coroutine := task.get_coro()) is not None:
+            coroutine.close()  # what it extended is scheduled again
         with self.mutex:
             locks: list[Any] = [renewed.lock() for renewed in self.schedule.leases()]
         for lock in locks:
