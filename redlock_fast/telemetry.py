@@ -14,6 +14,9 @@ logger: logging.Logger = logging.getLogger("redlock_fast")
 #: At most one line per master and event in this many seconds.
 LOG_INTERVAL = 10.0
 
+#: The arguments of the error of a thread that is started while the interpreter ends.
+NO_MORE_THREADS = ("can't create new thread at interpreter shutdown",)
+
 #: All event names; docs/telemetry.md says what they mean.
 EVENTS = (
     "master-connected",
@@ -81,5 +84,6 @@ def log_error(event: str) -> None:
 
     Not that the interpreter ends: from Python 3.12 on no thread can be started then, and none is needed.
     """
-    if "interpreter shutdown" not in str(sys.exception()):
+    error = sys.exception()
+    if not isinstance(error, RuntimeError) or error.args != NO_MORE_THREADS:
         logger.exception(event, extra={"event": event})

@@ -142,7 +142,7 @@ struct hub_waiter {
     unsigned generation;    /* mutex: of the hub, when this waiter was enqueued */
     int64_t deadline;       /* mutex: with an idle timeout, each reply moves it, up to `limit` */
     int64_t limit;          /* mutex */
-    int64_t timeout;        /* constant: ns */
+    int64_t longest_wait;   /* constant: ns from the submission to `deadline`, if no reply moves it */
     int64_t idle_timeout;   /* constant: ns; 0: none */
     void *owner;            /* constant: the event loop's object; NULL for a thread */
     hub_waiters *queue;     /* mutex: the queue that lists this waiter, or NULL */

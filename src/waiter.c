@@ -164,19 +164,27 @@ static int64_t deadline_of(const hub_waiter *w, const hub_op *op) {
     return op->sub->deadline < w->limit ? op->sub->deadline : w->limit;
 }
 
-/* A time ends late if the process did not run: it was stopped, or throttled. In that time requests were not sent,
- * and replies were not read. So the wait goes on once, for as long as it was late, but at most for its timeout. */
+/* Whether an undecided request has no quorum. Those that have one wait for further replies only. */
+static int lacks_quorum(const hub_waiter *w) {
+    for (size_t i = 0; i < w->count; i++)
+        if (!w->ops[i]->decided && !w->ops[i]->sub && !hub_has_quorum(w->ops[i])) return 1;
+    return 0;
+}
+
+/* A time ends late if the process was stopped or throttled, or if the event loop was blocked. Requests may not have
+ * been sent then, or replies not read. So the wait goes on once, for as long as it was late, and at most for as long
+ * as it could take at first. */
 static void go_on_if_late(hub_waiter *w, int64_t now) {
-    int64_t late = now - w->deadline, longest = w->idle_timeout ? w->idle_timeout : w->timeout;
-    if (w->late || late < LATE) return;
+    int64_t late = now - w->deadline;
+    if (w->late || late < LATE || !lacks_quorum(w)) return;
     w->late = 1;
-    w->deadline = now + (late < longest ? late : longest);
+    w->deadline = now + (late < w->longest_wait ? late : w->longest_wait);
     if (w->limit < w->deadline) w->limit = w->deadline;
 }
 
 /* Decides the requests whose time is over. Returns when the time of the next one ends. */
 static int64_t expire_waiter(hub *h, hub_waiter *w, int64_t now) REQUIRES(h) {
-    if (w->subscribed < w->undecided) go_on_if_late(w, now);
+    go_on_if_late(w, now);
     if (!w->subscribed && w->deadline > now) return w->deadline;
     int64_t next = FOREVER;
     for (size_t i = 0; i < w->count; i++) {
@@ -420,9 +428,9 @@ void hub_enqueue(hub *h, hub_waiter *w, hub_op **ops, size_t count, double timeo
     w->seen_epoch = h->lead.epoch;
     w->generation = h->generation;
     w->deadline = w->limit = hub_later(now, timeout);
-    w->timeout = hub_later(0, timeout);
     w->idle_timeout = hub_later(0, idle_timeout);
     hub_restart_idle_timeout(w, now);
+    w->longest_wait = w->deadline - now;
     for (size_t i = 0; i < count; i++) {
         ops[i]->waiter = w;
         submit_op(h, ops[i], now);

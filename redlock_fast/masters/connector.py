@@ -43,6 +43,8 @@ BUSY_TICK, IDLE_TICK = 0.1, 1.0
 #: A thread that runs so late (seconds) was in a process that was stopped or throttled. The engine has as long
 #: for reading before a master is silent.
 READ_WITHIN = 0.5
+#: So many pauses in a row do not count as silence of a master.
+MAX_PAUSES = 5
 #: Seconds for which a master stays connected after it left all lists: queue entries of waiting callers end.
 LEAVE_AFTER = 3.0
 
@@ -271,16 +273,14 @@ class Connector:
         """Check all masters, and start to connect those whose time has come. Returns seconds to sleep."""
         self.engine.maintain()
         now = time.monotonic()
-        if now > self._run_by + READ_WITHIN:  # the time of a pause is no silence
-            for state in self.states:
-                state.silent_since = 0.0
+        paused = now > self._run_by + READ_WITHIN
         busy = False
         due = now + IDLE_TICK
         for master, state in enumerate(self.states):
             if state.left_at and self._let_leave(master, state, now):
                 continue
             if state.attached:
-                busy |= self._check(master, state, now)
+                busy |= self._check(master, state, now, paused)
                 if state.target.ask_sentinels and state.next_sentinel_query <= now:
                     self._query_sentinels_in_background(master)
             if state.guarded_until:
@@ -335,15 +335,19 @@ class Connector:
         if step:
             self._marks.refresh(self.engine, self.states, verdict.epoch, step, now)
 
-    def _check(self, master: int, state: MasterState, now: float) -> bool:
-        """Close a connection that is broken, or silent for ``socket_timeout``. True: replies are owed."""
+    def _check(self, master: int, state: MasterState, now: float, paused: bool) -> bool:
+        """Close a connection that is broken, or silent for ``socket_timeout``. True: replies are owed.
+
+        ``paused``: this thread runs late, so the engine may not have read for a while.
+        """
         connection = self.engine.connection_state(master)
         if connection.broken:
             self._fail(master, connection.broken)
         elif connection.lag <= self.settings.socket_timeout:
-            state.silent_since = 0.0
-        elif not state.silent_since:  # its replies may not be read yet
+            state.silent_since, state.pauses = 0.0, 0
+        elif not state.silent_since or (paused and state.pauses < MAX_PAUSES):
             state.silent_since = now
+            state.pauses += 1
         elif now >= state.silent_since + READ_WITHIN:
             self._fail(master, f"no reply for {connection.lag:.1f} s")
         return connection.pending > 0

@@ -24,13 +24,13 @@ LATE = 0.001
 class Waiter:
     """Requests, and the thread that waits for their decision. The hub's mutex guards every field.
 
-    ``limit``: when the wait ends, ``timeout`` seconds after its beginning. ``idle_timeout``: if it is not 0,
-    the wait also ends that long after ``last_reply``. ``late``: the wait ended late once, and went on.
-    ``undecided``, ``subscribed``: number of undecided requests, and of undecided subscriptions. ``wake``: a
-    lock that the thread acquires to sleep; its release wakes the thread. ``kick``: while the thread polls
-    without leadership, the socket that ends its poll. ``seen_epoch``: the epoch of leadership that the thread
-    saw last. ``outer``: the leader on the same thread that a signal handler interrupted. ``generation``: of
-    the hub, at submission.
+    ``limit``: when the wait ends. ``idle_timeout``: if it is not 0, the wait also ends that long after
+    ``last_reply``. ``longest``: how long the wait takes without a reply. ``late``: the wait ended late once,
+    and went on. ``undecided``, ``subscribed``: number of undecided requests, and of undecided subscriptions.
+    ``wake``: a lock that the thread acquires to sleep; its release wakes the thread. ``kick``: while the
+    thread polls without leadership, the socket that ends its poll. ``seen_epoch``: the epoch of leadership
+    that the thread saw last. ``outer``: the leader on the same thread that a signal handler interrupted.
+    ``generation``: of the hub, at submission.
     """
 
     __slots__ = (
@@ -40,12 +40,12 @@ class Waiter:
         "last_reply",
         "late",
         "limit",
+        "longest",
         "outer",
         "requests",
         "seen_epoch",
         "subscribed",
         "thread",
-        "timeout",
         "undecided",
         "wake",
     )
@@ -56,7 +56,7 @@ class Waiter:
         self.subscribed: int = 0
         self.generation: int = generation
         self.limit: float = inf
-        self.timeout: float = 0.0
+        self.longest: float = 0.0
         self.last_reply: float = 0.0
         self.idle_timeout: float = 0.0
         self.late: bool = False
@@ -68,10 +68,10 @@ class Waiter:
 
     def begin(self, now: float, timeout: float, idle_timeout: float) -> None:
         """Sets when the wait ends."""
-        self.limit = now + timeout
-        self.timeout = timeout
+        self.limit = now + max(0.0, timeout)
         self.last_reply = now
         self.idle_timeout = idle_timeout
+        self.longest = self.deadline() - now
 
     def deadline(self) -> float:
         """When the time of a request ends that is no subscription."""
@@ -83,7 +83,7 @@ class Waiter:
         Returns when the time of the next one ends, inf if none is left.
         """
         deadline = self.deadline() if self.idle_timeout else self.limit
-        if deadline <= now - LATE and not self.late and self.subscribed < self.undecided:
+        if deadline <= now - LATE and not self.late and self._lacks_quorum():
             deadline = self._go_on(now, now - deadline)
         if deadline > now and not self.subscribed:
             return deadline if self.undecided else inf
@@ -98,15 +98,21 @@ class Waiter:
                     soonest = min(soonest, end)
         return soonest
 
+    def _lacks_quorum(self) -> bool:
+        """Whether an undecided request has no quorum. Those that have one wait for further replies only."""
+        return any(
+            not (request.decided or request.subscription or request.has_quorum()) for request in self.requests
+        )
+
     def _go_on(self, now: float, late: float) -> float:
         """Sets a later deadline, and returns it.
 
-        A wait ends ``late`` if the process did not run: it was stopped, or throttled. In that time requests
-        were not sent, and replies were not read. So the wait goes on once, for as long as it was late, but
-        not for longer than its timeout.
+        A wait ends ``late`` if the process was stopped or throttled, or if the event loop was blocked.
+        Requests may not have been sent then, or replies not read. So the wait goes on once, for as long as it
+        was late, and at most for as long as it could take at first.
         """
         self.late = True
-        deadline = now + min(late, self.idle_timeout or self.timeout)
+        deadline = now + min(late, self.longest)
         self.limit = max(self.limit, deadline)
         self.last_reply = deadline - self.idle_timeout
         return deadline
