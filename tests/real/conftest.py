@@ -25,6 +25,7 @@ from redlock_fast.compat._clients import _loops
 from redlock_fast.embedded import Masters, find_server
 from redlock_fast.engine import load
 from redlock_fast.errors import ConfigError, MasterError
+from redlock_fast.masters.masters import _all_masters
 
 #: Of the shared masters. A replica waits 5 s for its first copy by default.
 OPTIONS = ["--repl-diskless-sync-delay", "0"]
@@ -105,10 +106,26 @@ def masters(request: pytest.FixtureRequest) -> Masters:
     return fleet
 
 
+def no_client_is_open() -> bool:
+    """Whether each client of this process that was connected is closed. Those that were dropped are freed."""
+    started = [one for one in list(_all_masters) if one.connector._thread is not None]
+    if all(one.client_state.closed for one in started):
+        return True
+    del started
+    gc.collect()
+    return False
+
+
 @pytest.fixture(autouse=True)
 def as_before(started: list[Masters]) -> Iterator[None]:
-    """After each test, and after its clients: all masters run, and are empty."""
+    """After each test, and after its clients: all masters run, and are empty.
+
+    A client that is left open would connect again after the FLUSHALL, in the middle of a later test.
+    """
     yield
+    close_all()
+    _loops.clear()  # the clients of drop-ins for asyncio whose loops are closed
+    eventually(no_client_is_open, "the test closes its clients, or drops them")
     for fleet in started:
         for master in fleet:
             master.resume()
@@ -217,8 +234,6 @@ def options(engine_name: str) -> Iterator[dict[str, Any]]:
     """What drop-ins hand on to the clients that they share: patience, on this engine."""
     yield {"engine": engine_name, **PATIENT}
     close_all()
-    _loops.clear()  # the clients of closed loops would connect again after each FLUSHALL, in later tests
-    gc.collect()
 
 
 @pytest.fixture(params=["threads", *LOOPS])

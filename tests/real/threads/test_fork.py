@@ -270,10 +270,10 @@ def test_forks_beside_connections_that_come_and_go(
     parent, turns = os.getpid(), itertools.cycle(range(5))
     check = c.masters.connector._check
 
-    def impatient(master: int, master_state: MasterState, now: float) -> bool:
+    def impatient(master: int, master_state: MasterState, now: float, paused: bool) -> bool:
         if os.getpid() == parent and not master and (lost := next(turns)) in attached():
             c.masters.connector._fail(lost, "given up by the test")
-        return check(master, master_state, now)
+        return check(master, master_state, now, paused)
 
     def attached() -> list[int]:
         states = c.masters.connector.states
