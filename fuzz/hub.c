@@ -363,11 +363,13 @@ static void step(world *w, chance *c) {
     if (w->forked) start_anew(w);
 }
 
-/* Without connections, or after their time, all requests are decided. */
+/* Without connections, or after their time, all requests are decided. A time that ends late goes on once. */
 static void end_all(world *w, chance *c) {
     size_t way = below(c, 3);
     int fds[HUB_MAX_MASTERS];
     if (way == 0) {
+        system_state.now += (int64_t)(2 * LONG) * SECOND;
+        on_ready(w);
         system_state.now += (int64_t)(2 * LONG) * SECOND;
     } else if (way == 1) {
         for (int i = 0; i < hub_masters(w->h); i++) detach(w, i);
