@@ -60,7 +60,6 @@ class UnreliableDay:
         before = self._connections()
         for number in deaf:
             self.proxies[number].cut()
-            self.proxies[number].deaf = False
 
         def replaced() -> bool:
             pairs = zip(self._connections(), before, strict=True)

@@ -32,7 +32,8 @@ def jitter(seed: int, longest: float) -> Delay:
 class Proxy(plugin.Proxy):
     """May be changed at any time.
 
-    ``deaf``: replies are lost. ``requests``: the commands that went through, if ``record``.
+    ``deaf``: replies are lost, until the connections are cut. ``requests``: the commands that went through,
+    if ``record``.
     """
 
     def __init__(self, upstream: int, delay: Delay = no_delay, *, record: bool = False) -> None:
@@ -47,6 +48,10 @@ class Proxy(plugin.Proxy):
         return [words for words in self.requests if words[0] == b"SET" and b"NX" in words]
 
     # --- in the proxy's thread ---
+
+    def _cut(self) -> None:
+        super()._cut()
+        self.deaf = False  # here: a client that connects at once would wait long for a reply that is lost
 
     def _received(self, pipe: Pipe, data: bytes) -> None:
         if pipe.from_client and self._record:

@@ -136,7 +136,6 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.proxy.deaf)
     @rule()
     def connections_break(self) -> None:
-        self.proxy.deaf = False
         self.proxy.cut()
 
     # --- what always holds ---
