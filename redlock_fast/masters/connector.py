@@ -43,7 +43,7 @@ BUSY_TICK, IDLE_TICK = 0.1, 1.0
 #: A thread that runs so late (seconds) was in a process that was stopped or throttled. The engine has as long
 #: for reading before a master is silent.
 READ_WITHIN = 0.5
-#: So many pauses in a row do not count as silence of a master.
+#: How often in a row the beginning of a silence is set, because of pauses.
 MAX_PAUSES = 5
 #: Seconds for which a master stays connected after it left all lists: queue entries of waiting callers end.
 LEAVE_AFTER = 3.0

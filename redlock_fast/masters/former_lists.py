@@ -1,6 +1,6 @@
 """What the earlier lists of a client leave behind: their attempts, and the masters that left.
 
-The mutex of the connector guards it. A child of fork uses it together with its parent's connector.
+The mutex of the connector guards it. In a child of fork the new connector goes on with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ MAX_LEFT = 1000
 
 
 class FormerLists:
-    """``max_ttl``: seconds, the longest lease of all clients."""
+    """The lists that ended, and the masters that left.
+
+    ``max_ttl``: seconds, the longest lease of all clients.
+    """
 
     def __init__(self, max_ttl: float) -> None:
         self._max_ttl = max_ttl

@@ -44,13 +44,13 @@ class MasterRecords:
         """Find out which masters vote. The caller has the mutex. ``attaching``: it is connected next."""
         self._can_write |= attaching is not None
         self.verdict = self.verdict_by(self.check, attaching)
-        in_force = self.verdict.in_force
         for state, why in zip(self._states, self.verdict.reasons, strict=True):
+            refused = bool(why) and not self.verdict.undecided
             # Another client may have written the record after it was read: it is read again, or written.
-            state.undecided = bool(why) and (self.verdict.undecided or (why == LOST and self._can_write))
+            state.undecided = bool(why) and (not refused or (why == LOST and self._can_write))
             state.unlisted = f"{why} ({self._failure})" if why == LOST and self._failure else why
-            compared = in_force and state.seen is not None and state.seen.compared
-            state.listed = False if why and (in_force or not state.undecided) else True if compared else None
+            compared = self.verdict.in_force and state.seen is not None and state.seen.compared
+            state.listed = False if refused else True if compared else None
 
     def verdict_by(self, check: ListCheck, attaching: int | None = None) -> Verdict:
         """The verdict on other lists of the client. The caller has the mutex."""

@@ -50,8 +50,8 @@ class MasterState:
     unlisted: str = ""  # why it casts no vote by the records of all masters
     undecided: bool = False  # it casts no vote yet, until all masters were tried and records were written
     reported: str = ""  # the last logged ``unlisted``
-    silent_since: float = 0.0  # the check from which on it is silent; 0.0: it replies
-    pauses: int = 0  # how often that check was set, because this process had not run
+    silent_since: float = 0.0  # the time of the check from which on it is silent; 0.0: it replies
+    pauses: int = 0  # how often in a row that time was set: after a pause of this process it is set again
     flushed: bool = False  # it reported a flush since it was last connected
     known: bool = False  # it was connected before, in this process or a parent of fork
     connected_at: float = 0.0

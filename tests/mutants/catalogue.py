@@ -242,7 +242,7 @@ GUARD = [
         ("blocked-and-read-for-ever", "self._news = False\n", "self._news = True\n"),
         ("stale-record-is-a-lost-one", "(why == LOST and self._can_write)", "False"),
         ("blocked-and-never-decided", "if verdict.blocked:  #", "if False:  #"),
-        ("lost-record-is-a-vote", "(in_force or not state.undecided)", "not state.undecided"),
+        ("lost-record-is-a-vote", "False if refused else", "False if refused and not state.undecided else"),
     ),
     *of(
         "redlock_fast/masters/connector.py",

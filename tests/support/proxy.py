@@ -51,7 +51,8 @@ class Proxy(plugin.Proxy):
 
     def _cut(self) -> None:
         super()._cut()
-        self.deaf = False  # here: a client that connects at once would wait long for a reply that is lost
+        # In the same turn: a client that connects at once would lose the replies to its probe.
+        self.deaf = False
 
     def _received(self, pipe: Pipe, data: bytes) -> None:
         if pipe.from_client and self._record:
