@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from ..engine.mutex import new_mutex
+
 
 class Condition:
     """A condition variable whose mutex is free after a signal handler raised at any moment of a wait.
@@ -15,7 +17,7 @@ class Condition:
 
     def __init__(self, mutex: threading.RLock | None = None) -> None:
         # Reentrant: a signal handler may take it, too.
-        self.mutex: threading.RLock = mutex or threading.RLock()
+        self.mutex: threading.RLock = mutex or new_mutex()
         self._condition = threading.Condition(self.mutex)
 
     def notify_all(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import collections
-import threading
 from collections.abc import Callable
+
+from ..engine.mutex import new_mutex
 
 #: What callers wait for: a key, or a set of keys.
 QueueKey = bytes | tuple[bytes, ...]
@@ -58,12 +59,12 @@ class LocalQueue:
 
     def __init__(self) -> None:
         self.waiting: dict[QueueKey, collections.deque[_Slot]] = {}
-        self._mutex = threading.RLock()  # reentrant: a signal handler may queue, too
+        self._mutex = new_mutex()  # reentrant: a signal handler may queue, too
 
     def after_fork_in_child(self) -> None:
         """Empty all queues in a child of fork: their callers are in the parent."""
         self.waiting = {}
-        self._mutex = threading.RLock()
+        self._mutex = new_mutex()
 
     def clear(self) -> None:
         """Empty all queues: their callers can never leave. A collected entry leaves without effect."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 import weakref
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,6 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from ..aio.client import AsyncFastRedlock
 from ..algorithm.tokens import new_token, new_tokens
+from ..engine.mutex import new_mutex
 from ..errors import ConfigError
 from ..locks.client_base import BaseClient
 from ..threads.client import FastRedlock
@@ -77,7 +76,7 @@ class _ClientCache(Generic[AnyClient]):
 
 _threads = _ClientCache(FastRedlock)
 _loops: dict[asyncio.AbstractEventLoop, _ClientCache[AsyncFastRedlock]] = {}
-_mutex = threading.Lock()
+_mutex = new_mutex()
 
 
 def shared(masters: Iterable[Any], options: dict[str, Any]) -> FastRedlock:
@@ -99,16 +98,6 @@ def close_all() -> None:
     """Close the shared clients for threads, for example at the end of a test."""
     for client in _threads.empty():
         client.close()
-
-
-def _after_fork_in_child() -> None:
-    """Another thread may have the mutex, and the child does not have that thread."""
-    global _mutex
-    _mutex = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 async def aclose_all() -> None:

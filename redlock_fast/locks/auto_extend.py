@@ -15,6 +15,7 @@ from ..algorithm.lease import ExtendOutcome, Lease
 from ..algorithm.policy import Policy
 from ..algorithm.renewal_schedule import GONE, LONG_HOLD_SHARE, UNCONFIRMED, Renewable, RenewedLease, Schedule
 from ..algorithm.tokens import owner_of
+from ..engine.mutex import new_mutex
 from ..errors import ConfigError
 from ..masters.client_state import ClientState
 from ..masters.masters import Masters
@@ -104,7 +105,7 @@ class Renewal:
         self.generation: int = core.client_state.generation
         self.schedule: Schedule = Schedule(core.policy.drift_factor)
         #: Guards the schedule. Lock order: the mutex of the masters may be taken inside, not around it.
-        self.mutex: threading.RLock = threading.RLock()
+        self.mutex: threading.RLock = new_mutex()
 
     # --- implemented for threads and for asyncio ---
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from ..algorithm.lease import Lease
+from ..engine.mutex import new_mutex
 from ..telemetry import EventLog
 from .stats import Stats
 
@@ -42,7 +43,7 @@ class ClientState:
         self.held: set[Lease] = set()
         #: Guards the state of lock objects and the choice of the renewal, for a few instructions without I/O.
         #: Reentrant: a signal handler may use the client while its own thread is inside.
-        self.mutex: threading.RLock = threading.RLock()
+        self.mutex: threading.RLock = new_mutex()
 
     def after_fork_in_child(self) -> None:
         """Forget the leases of the parent."""

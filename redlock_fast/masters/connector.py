@@ -21,6 +21,7 @@ from ..algorithm.master_lists import MasterLists, mask_of
 from ..algorithm.policy import Policy
 from ..engine.contract import FLUSHED, MAX_MASTERS, Engine
 from ..engine.greenlets import patched_by
+from ..engine.mutex import new_mutex
 from ..engine.pure.signals import block_signals, restore_signals
 from ..errors import ConfigError
 from ..telemetry import log_error
@@ -85,7 +86,7 @@ class Connector:
         #: Returns the change of the masters that is under way. One that was dropped before its end has ended.
         self.change: Callable[[], object] = do_nothing
         #: Guards ``states`` and attach().
-        self.mutex: threading.RLock = threading.RLock()
+        self.mutex: threading.RLock = new_mutex()
         #: Notified when a connection attempt finishes, and on close().
         self.changed: Condition = Condition(self.mutex)
         #: Event-loop callback. Called from any thread when a connection attempt finishes, on close(), and

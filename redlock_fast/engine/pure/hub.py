@@ -21,6 +21,7 @@ from time import monotonic
 from typing import TypeVar
 
 from ..contract import FAULT, NOT_ASKED
+from ..mutex import new_mutex
 from .channel import MasterChannel
 from .connection import Connection
 from .loop_fd import LoopFd
@@ -63,7 +64,7 @@ class Hub:
     def reset(self) -> None:
         """Begins again without connections: a child of fork does."""
         self.generation += 1
-        self.mutex: threading.RLock = threading.RLock()
+        self.mutex: threading.RLock = new_mutex()
         self.safe_points: SafePoints = SafePoints()
         self.torn: bool = False
         self.subscriptions: Subscriptions = Subscriptions()

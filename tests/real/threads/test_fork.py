@@ -404,10 +404,14 @@ def test_fork_by_a_signal_handler_before_the_exchange_of_an_acquire(
     nothing_left(valkey)
 
 
+@pytest.mark.parametrize("held", [False, True], ids=["mutex free", "mutex held"])
 def test_fork_by_a_signal_handler_in_the_middle_of_a_change(
-    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch, held: bool
 ) -> None:
-    """Catches: a child in which the change goes on, by what only its parent knows of the masters."""
+    """Catches: a child in which the change goes on, by what only its parent knows of the masters.
+
+    ``held``: by another thread, at the moment of the fork. It is the mutex that the change waits for.
+    """
     monkeypatch.setattr("redlock_fast.masters.change.GRACE", DEADLINE)
     old, new = valkey.urls[:3], valkey.urls[2:]
     c = connected(old)
@@ -417,7 +421,9 @@ def test_fork_by_a_signal_handler_in_the_middle_of_a_change(
 
     def fork_during_the_change() -> None:
         eventually(lambda: len(states) == 5 and states[3].attached, "the new list has a quorum")
-        signal.pthread_kill(main, signal.SIGUSR1)
+        with c.masters.connector.mutex if held else contextlib.nullcontext():
+            signal.pthread_kill(main, signal.SIGUSR1)
+            eventually(lambda: pids, "the handler forks")
 
     before = signal.signal(signal.SIGUSR1, lambda *_: pids.append(fork_here()))
     valkey[4].pause()  # the change waits for it
