@@ -18,7 +18,7 @@ STEPS ?= 50
 build:  ## the native engine, in place
 	REDLOCK_FAST_BUILD_NATIVE=yes $(PYTHON) -m pip install -e '.[test,types]'
 
-test:  ## every test, on every engine that is built
+test:  ## every test; those on real servers in one combination of engine, server and client each, by turns
 	$(PYTHON) -m pytest -n $(WORKERS)
 
 test-full:  ## the same in every combination of engine, server and client, with longer runs
@@ -37,7 +37,8 @@ docs:  ## the site, in site/: a link, a name or a reference that leads nowhere f
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 
 coverage: export REDLOCK_FAST_TEST_ENGINES = native,python
-coverage:  ## the tests of `make test` in two parts; the first tells the lines of redlock_fast/, with nothing compiled
+coverage: export REDLOCK_FAST_TEST_TWICE = 1
+coverage:  ## every test, with each engine and each kind of client, in two parts; the first tells the lines of redlock_fast/, with nothing compiled
 	$(PYTHON) tests/uncompiled.py -m pytest -n $(WORKERS) \
 	    --cov --cov-report=term-missing:skip-covered --cov-fail-under=95 -k 'not ($(UNTRACED))'
 	$(PYTHON) -m pytest -n $(WORKERS) -k '$(UNTRACED)'

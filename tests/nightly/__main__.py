@@ -21,6 +21,7 @@ from tests.support.records import DOCS, ROOT, Record, Records, commit, table, to
 PARTS = {
     "matrix": ("matrix",),
     "proof": ("proof",),
+    "simulation": ("simulate", "RUNS=50000"),
     "mutants": ("mutants",),
     "fuzz": ("fuzz", "SECONDS=3600"),
     "soak": ("soak", "STEPS=50"),

@@ -16,7 +16,7 @@ from support.clocks import Jumping
 from support.combinations import spare, starts_redis
 from support.event_loops import LOOPS, Plain
 from support.renewing import TTL, Kept, LossRecorder, held
-from support.thorough import FULL, ONCE, ONLY_REDIS
+from support.thorough import COMBINATIONS, FULL, ONLY_REDIS
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import AsyncFastRedlock, FastRedlock, Lock
@@ -35,11 +35,11 @@ PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Each engine, kind of server and kind of client in each test, and not all of their combinations."""
+    """One or two combinations of engine, kind of server and kind of client for each test."""
     kept = [item for item in items if not ONLY_REDIS or starts_redis(item)]
     left_out = set(items).difference(kept)
     if not FULL:
-        left_out.update(spare(kept, ONCE))
+        left_out.update(spare(kept, COMBINATIONS))
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

@@ -24,11 +24,11 @@ def starts_redis(item: Any) -> bool:
     return chosen or not STARTS_REDIS.isdisjoint(item.fixturenames)
 
 
-def spare(items: list[Any], once: bool = False) -> Iterator[Any]:
-    """The items to leave out. ``once``: of each set of other parameters all but one combination.
+def spare(items: list[Any], combinations: int = 1) -> Iterator[Any]:
+    """The items to leave out. ``combinations``: how many of each set of other parameters are kept, 1 or 2.
 
-    A test without other parameters keeps two combinations, so that each engine, each server, and clients for
-    threads and for asyncio occur. Of a test with other parameters each set of them keeps one combination; of
+    With 2, a test without other parameters keeps two combinations, so that each engine, each server, and clients
+    for threads and for asyncio occur. Of a test with other parameters each set of them keeps one combination; of
     clients for threads and for asyncio, one each. The combinations take turns, so that every two values meet
     in many tests. A test that names its combinations itself keeps them all.
     """
@@ -43,7 +43,7 @@ def spare(items: list[Any], once: bool = False) -> Iterator[Any]:
         for number, group in enumerate(cases.values()):
             values = {name: list(dict.fromkeys(_value(item, name) for item in group)) for name in AXES}
             if len(group) == math.prod(map(len, values.values())):
-                wanted = _wanted(values, number, len(cases), turn)[: 1 if once else None]
+                wanted = _wanted(values, number, len(cases), turn)[:combinations]
                 yield from (item for item in group if [_value(item, name) for name in AXES] not in wanted)
 
 

@@ -1,4 +1,4 @@
-"""How much of a test runs: what a change must pass, all that there is, or what another version needs."""
+"""How much of a test runs: each behaviour once, what a change must pass, or all that there is."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 
 #: ``make test-full`` sets it.
 FULL = "REDLOCK_FAST_TEST_FULL" in os.environ
-#: ``make matrix`` sets them. A version does not depend on the combination of engine, server and client, and
-#: only some tests start a redis-server.
-ONCE = "REDLOCK_FAST_TEST_ONCE" in os.environ
+#: Combinations of engine, server and client for each test of tests/real. ``make coverage`` sets the variable: both
+#: engines, both kinds of server and both kinds of client are in two combinations.
+COMBINATIONS = 2 if "REDLOCK_FAST_TEST_TWICE" in os.environ else 1
+#: ``make matrix`` sets it: only some tests start a redis-server.
 ONLY_REDIS = "REDLOCK_FAST_TEST_ONLY_REDIS" in os.environ
 
 

