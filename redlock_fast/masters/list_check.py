@@ -22,7 +22,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from ..algorithm.quorum import quorum
-from .membership import STEADY, Members, Record, Seen, first_id, members
+from .membership import STEADY, Members, Record, Seen, first_id, ids_of, members
 
 #: Addresses of a list in a text.
 MAX_SHOWN = 9
@@ -135,7 +135,7 @@ class ListCheck(NamedTuple):
 
     def _class_of(self, record: Record) -> Class | None:
         step = self._step_of(record)
-        return tuple(frozenset(id for id, _ in one) for one in record.lists(step)) if step else None
+        return tuple(map(ids_of, record.lists(step))) if step else None
 
     def _is_member(self, master: int, id: str, of: Class) -> bool:
         """Whether ``id`` is in each list of the class in which the client has the master."""
@@ -349,7 +349,7 @@ def _is_newest(views: Sequence[View], record: Record) -> bool:
     have = {view.id for view in views if _has(view, record)}
     blank = {view.name for view in views if view.attached and view.readable and view.record is None}
     for one in filter(None, (record.old, record.new)):
-        ids = {id for id, _ in one}
+        ids = ids_of(one)
         whole = all(id in have or address in blank for id, address in one)
         if not whole and len(ids & have) < quorum(len(ids)):
             return False

@@ -1,15 +1,14 @@
 """The record of masters: each master says of which lists of masters it is, so that a wrong list is seen.
 
 Two clients with different lists can both have a quorum. So each master keeps one record for each key prefix.
-A master votes for a client only if its record allows the client's lists. The rules for that are here, without
-I/O. The record changes in phases: docs/changing-masters.md has the steps, ``proof/membership.py`` the model.
+A master votes for a client only if its record allows the client's lists, see ``list_check``. No I/O.
+The record changes in phases: docs/changing-masters.md has the steps, ``proof/membership.py`` the model.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from ..engine.contract import MAX_MASTERS
@@ -68,7 +67,7 @@ class Record(NamedTuple):
     @property
     def terms(self) -> tuple[Any, ...]:
         """What is equal in the records of all masters, by whatever addresses they were reached."""
-        return self.epoch, self.max_ttl, self.steps, _ids(self.old), _ids(self.new), self.toward
+        return self.epoch, self.max_ttl, self.steps, ids_of(self.old), ids_of(self.new), self.toward
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -131,21 +130,13 @@ def members(addresses: dict[str, str]) -> Members:
     return tuple(sorted((id, address_of(name)) for id, name in addresses.items()))
 
 
+def ids_of(one: Members) -> frozenset[str]:
+    return frozenset(id for id, _ in one)
+
+
 def address_of(name: str) -> str:
     """The address of a master in a record, by its name in errors. It has no secrets."""
     return clean(name, MAX_ADDRESS)
-
-
-def allowed(record: Record, lists: Sequence[Collection[str]], max_ttl: int) -> str:
-    """The step at which a client with these ``lists`` of ids is; "": its lists or its max_ttl are wrong.
-
-    ``lists``: one list, or the new list and the old list. ``max_ttl``: of the client, in milliseconds.
-    """
-    asked = [frozenset(one) for one in lists]
-    for step in record.steps:
-        if [_ids(one) for one in record.lists(step)] == asked and record.max_ttl == max_ttl:
-            return step
-    return ""
 
 
 def replace_command(key_prefix: bytes, expected: bytes, record: Record) -> tuple[bytes, ...]:
@@ -201,10 +192,6 @@ def decode(data: bytes) -> Record:
         raise Unreadable(
             f"its record of masters is damaged: delete the key {KEY.decode()}, with the key_prefix, there"
         ) from None
-
-
-def _ids(one: Members) -> frozenset[str]:
-    return frozenset(id for id, _ in one)
 
 
 def _number(value: Any) -> int:

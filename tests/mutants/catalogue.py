@@ -234,6 +234,7 @@ GUARD = [
         ("later-epoch-of-one", "return all((same & mask)", "return any(1 or (same & mask)"),
         ("no-order-of-masters", "id, n = min(missing)", "id, n = missing[-1]"),
         ("strict-is-auto", "undecided = self.strict or", "undecided ="),
+        ("max-ttl-not-compared", "record.steps if record.max_ttl == self.max_ttl else ()", "record.steps"),
     ),
     *of(
         "redlock_fast/masters/records.py",
@@ -253,7 +254,6 @@ GUARD = [
         "redlock_fast/masters/membership.py",
         judges("unit/masters/membership", "real/masters/records"),
         ("record-overwritten", "if now~=ARGV[1] then return now end", ""),
-        ("max-ttl-not-compared", "and record.max_ttl == max_ttl", ""),
     ),
     *of(
         "redlock_fast/masters/state.py",

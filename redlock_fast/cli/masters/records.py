@@ -19,6 +19,7 @@ from ...masters.membership import (
     Record,
     Unreadable,
     decode,
+    ids_of,
     members,
     new_id,
     record_key,
@@ -117,7 +118,7 @@ class Reading:
 
 
 class Masters:
-    """The masters of both lists. ``old``, ``new``: numbers of the servers."""
+    """The masters of both lists, and their records."""
 
     def __init__(
         self, servers: Servers, targets: Sequence[Target], lists: Lists, key_prefix: bytes, timeout: float
@@ -213,7 +214,7 @@ def phase_of(record: Record, old: frozenset[str], new: frozenset[str]) -> Phase 
 
     FOREIGN: the record is about other lists. None: and its master is no member of them.
     """
-    lists = [frozenset(id for id, _ in one) for one in (record.old, record.new)]
+    lists = [ids_of(record.old), ids_of(record.new)]
     if lists == [old, new]:
         for phase, terms in TERMS.items():
             if terms == (record.steps, record.toward):

@@ -10,17 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redlock_fast.masters.membership import (
-    JOINT,
     KEY,
     MAX_RECORD,
-    NEW,
-    OLD,
     PHASE_1,
-    PHASE_2,
     STEADY,
     Record,
     Unreadable,
-    allowed,
     decode,
     encode,
     members,
@@ -55,28 +50,6 @@ def test_addresses_do_not_count() -> None:
     other = members(dict.fromkeys(IDS[:3], "another name"))
     assert Record(IDS[1], 1, TTL, STEADY, (), other).terms == STEADY_RECORD.terms
     assert CHANGING.addresses == dict(NEW_LIST)
-
-
-@pytest.mark.parametrize(
-    ("steps", "lists", "step"),
-    [
-        (STEADY, [IDS[:5]], NEW),
-        (STEADY, [IDS[:3]], ""),
-        (STEADY, [IDS[:5], IDS[:3]], ""),
-        (PHASE_1, [IDS[:3]], OLD),
-        (PHASE_1, [IDS[:5], IDS[:3]], JOINT),
-        (PHASE_1, [IDS[:3], IDS[:5]], ""),
-        (PHASE_1, [IDS[:5]], ""),
-        (PHASE_2, [IDS[:3]], ""),
-        (PHASE_2, [IDS[:5], IDS[:3]], JOINT),
-        (PHASE_2, [IDS[:5]], NEW),
-        (PHASE_2, [IDS[1:6]], ""),
-    ],
-)
-def test_the_step_of_a_client(steps: tuple[str, ...], lists: list[list[str]], step: str) -> None:
-    record = Record(IDS[0], 2, TTL, steps, OLD_LIST, NEW_LIST, True)
-    assert allowed(record, lists, TTL) == step
-    assert allowed(record, lists, TTL + 1) == "", "another max_ttl"
 
 
 def changed(**fields: Any) -> bytes:
