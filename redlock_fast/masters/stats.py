@@ -6,7 +6,7 @@ calls nothing between the load and the store of a field. Compiled where it can b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 
@@ -40,11 +40,8 @@ class Stats:
 
     def copy(self) -> Stats:
         """A copy, which does not change any more."""
-        return Stats(*self._values())
-
-    def _values(self) -> tuple[int, ...]:
-        return tuple(getattr(self, field.name) for field in fields(self))
+        return replace(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For pickle and copy, because C fields are not in a ``__dict__``."""
-        return Stats, self._values()
+        return Stats, astuple(self)

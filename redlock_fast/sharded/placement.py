@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import astuple
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
@@ -76,8 +76,8 @@ class Sharding(Generic[Client]):
 
     def stats(self) -> Stats:
         """The counters of this client, summed over all groups. No I/O, never raises."""
-        every = [client.stats() for client in self._clients.values()]
-        return Stats(*(sum(getattr(one, field.name) for one in every) for field in fields(Stats)))
+        every = (astuple(client.stats()) for client in self._clients.values())
+        return Stats(*map(sum, zip(*every, strict=True)))
 
     def _name(self, resource: str | bytes) -> str:
         """The name of the client of ``resource``."""
