@@ -7,7 +7,6 @@ import json
 import logging
 import os
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from ..errors import LockNotAcquired
 from ..masters.health import MasterHealth
@@ -77,21 +76,8 @@ def ask(client: FastRedlock) -> Status:
 
 
 def _table(status: Status) -> None:
-    columns = (
-        "master",
-        "state",
-        "role",
-        "server",
-        "round trip",
-        "guard",
-        "uptime",
-        "persistence",
-        "eviction",
-        "push",
-        "witness",
-        "release",
-    )
-    show(columns, [_row(one) for one in status.masters])
+    facts = [_facts(one) for one in status.masters]
+    show(tuple(facts[0]), [tuple(one.values()) for one in facts])
     print()
     for one in status.masters:
         if one.error:
@@ -104,9 +90,9 @@ def _table(status: Status) -> None:
     print(f"usable: {what}" if status.usable else f"NOT usable: {what}; {(reason or name).split(';')[0]}")
 
 
-def _row(one: MasterHealth) -> list[str]:
-    there = one.connections > 0
-    known: dict[str, Any] = {
+def _facts(one: MasterHealth) -> dict[str, str]:
+    """What is shown of a master, by column. "-": it is not known, or the master was never connected."""
+    known = {
         "role": one.role,
         "server": f"{one.server} {one.version}".strip(),
         "round trip": f"{one.round_trip * 1000:.2f} ms" if one.round_trip else "",
@@ -118,7 +104,8 @@ def _row(one: MasterHealth) -> list[str]:
         "witness": "yes" if one.witness else "no",
         "release": one.release_path,
     }
-    return [one.name, one.state, *(value or "-" if there else "-" for value in known.values())]
+    shown = {name: value if one.connections and value else "-" for name, value in known.items()}
+    return {"master": one.name, "state": one.state, **shown}
 
 
 def _duration(seconds: int) -> str:
