@@ -170,8 +170,8 @@ def _parser() -> tuple[Parser, dict[str, Parser]]:
         for option in options:
             option(added)
 
-    add("exec", _masters, _exec)
-    add("lead", _masters, _lead)
+    add("exec", _masters, _command, _exec)
+    add("lead", _masters, _command, _lead)
     add("status", _masters, _json)
     add("locks", _masters, _json, _names, _locks)
     add("top", _masters, _json, _names, _top)
@@ -186,8 +186,12 @@ def _masters(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("masters")
     urls = "URLs of the masters (default: $REDLOCK_FAST_MASTERS, which hides passwords from ps)"
     group.add_argument("--masters", metavar="URL,URL", help=urls)
+    _file_and_prefix(group)
+
+
+def _file_and_prefix(group: argparse._ArgumentGroup, more: str = "") -> None:
     file = "TOML file with a section [redlock-fast] (default: $REDLOCK_FAST_CONFIG)"
-    group.add_argument("--config", metavar="FILE", help=file)
+    group.add_argument("--config", metavar="FILE", help=file + more)
     prefix = "text before each lock name on the masters (default: none)"
     group.add_argument("--key-prefix", metavar="TEXT", help=prefix)
 
@@ -209,10 +213,7 @@ def _change(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--from", dest="masters", metavar="URL,URL", help=old)
     new = "URLs of the new masters (default: $REDLOCK_FAST_NEW_MASTERS)"
     group.add_argument("--to", metavar="URL,URL", help=new)
-    file = "TOML file with a section [redlock-fast] (default: $REDLOCK_FAST_CONFIG); max_ttl is taken from it"
-    group.add_argument("--config", metavar="FILE", help=file)
-    prefix = "text before each lock name on the masters (default: none)"
-    group.add_argument("--key-prefix", metavar="TEXT", help=prefix)
+    _file_and_prefix(group, "; max_ttl is taken from it")
 
 
 def _json(parser: argparse.ArgumentParser) -> None:
@@ -232,10 +233,15 @@ def _number(
     parser.add_argument(*flags, type=type, default=default, metavar=metavar, help=text)
 
 
-def _exec(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the lock")
+def _command(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="name of the lock or of the leadership")
     ttl = "lease, renewed while COMMAND runs (default: 30)"
     parser.add_argument("--ttl", type=_seconds, metavar="SECONDS", help=ttl)
+    verbose = "say why COMMAND did not run, and log connections and faults"
+    parser.add_argument("-v", "--verbose", action="store_true", help=verbose)
+
+
+def _exec(parser: argparse.ArgumentParser) -> None:
     wait = "time to wait for the lock; 0 tries once, -1 waits without limit"
     _number(parser, "--timeout", type=_timeout, default=0.0, metavar="SECONDS", help=wait)
     grace = "time between SIGTERM and SIGKILL after the lock is lost"
@@ -245,18 +251,11 @@ def _exec(parser: argparse.ArgumentParser) -> None:
     code = "exit code if another client holds the lock"
     flags = "-E", "--conflict-exit-code"
     _number(parser, *flags, type=_code, default=exit_codes.TAKEN, metavar="N", help=code)
-    verbose = "say why COMMAND did not run, and log connections and faults"
-    parser.add_argument("-v", "--verbose", action="store_true", help=verbose)
 
 
 def _lead(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the leadership")
-    ttl = "lease, renewed while COMMAND runs (default: 30)"
-    parser.add_argument("--ttl", type=_seconds, metavar="SECONDS", help=ttl)
     grace = "time between SIGTERM and SIGKILL after a loss (default: a quarter of the lease)"
     parser.add_argument("--grace", type=_seconds, metavar="SECONDS", help=grace)
-    verbose = "say why COMMAND did not run, and log connections and faults"
-    parser.add_argument("-v", "--verbose", action="store_true", help=verbose)
 
 
 def _names(parser: argparse.ArgumentParser) -> None:
@@ -288,17 +287,9 @@ def _break(parser: argparse.ArgumentParser) -> None:
 def _bench(parser: argparse.ArgumentParser) -> None:
     parts = "time for each of the three measurements"
     _number(parser, "--seconds", type=_short, default=2.0, metavar="SECONDS", help=parts)
-    _number(
-        parser, "--threads", type=_count, default=16, metavar="N", help="threads that lock at the same time"
-    )
-    _number(
-        parser,
-        "--tasks",
-        type=_count,
-        default=64,
-        metavar="N",
-        help="asyncio tasks that lock at the same time",
-    )
+    for flag, default, callers in (("--threads", 16, "threads"), ("--tasks", 64, "asyncio tasks")):
+        text = f"{callers} that lock at the same time"
+        _number(parser, flag, type=_count, default=default, metavar="N", help=text)
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:
