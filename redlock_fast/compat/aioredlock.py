@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from ..locks.options import FastRedlockOptions
 from ..wire.text import quoted
 from ._clients import client_of
+from ._errors import Dictionary, translated
 from ._names import encodable
 
 LOCALHOST: tuple[dict[str, Any], ...] = ({"host": "localhost", "port": 6379},)
@@ -33,6 +34,13 @@ class LockAcquiringError(LockError):
 
 class LockRuntimeError(LockError):
     """Too few masters answered. The text has the cause for each master."""
+
+
+#: The errors of this module for those of FastRedlock.
+ERRORS: Dictionary = {
+    LockLost: lambda error: LockError(str(error)),
+    QuorumUnavailable: lambda error: LockRuntimeError(str(error)),
+}
 
 
 class Lock:
@@ -129,10 +137,8 @@ class Aioredlock:
             raise ConfigError("lock_identifier: tokens are drawn at random; Lock.id says which it is")
         endless = lock_timeout is None
         held = self._client.lock(encodable(resource), lock_timeout, auto_extend=endless, max_hold=None)
-        try:
+        with translated(ERRORS):
             granted = await held.acquire()
-        except QuorumUnavailable as error:
-            raise LockRuntimeError(str(error)) from error
         if not granted:
             raise LockAcquiringError(f"{quoted(resource)} has another holder")
         lock = Lock(self, resource, held, lock_timeout)
@@ -150,12 +156,8 @@ class Aioredlock:
         ttl = lock.held.ttl if lock_timeout is None else lock_timeout
         if lock.adopted:  # only the masters know how much of its lease is left
             lock.held = self._client.lock(encodable(lock.resource), ttl, token=lock.id.encode())
-        try:
+        with translated(ERRORS):
             await lock.held.extend(ttl, confirm=True)
-        except LockLost as error:
-            raise LockError(str(error)) from error
-        except QuorumUnavailable as error:
-            raise LockRuntimeError(str(error)) from error
 
     async def unlock(self, lock: Lock) -> None:
         """Release ``lock``; a second call has no effect. Raises LockError if the lease had ended before."""
@@ -174,10 +176,8 @@ class Aioredlock:
         Raises LockRuntimeError if too few masters answer. ``Lock.valid`` tells of the object, without I/O.
         """
         resource = resource_or_lock.resource if isinstance(resource_or_lock, Lock) else resource_or_lock
-        try:
+        with translated(ERRORS):
             return await self._client.locked(encodable(resource))
-        except QuorumUnavailable as error:
-            raise LockRuntimeError(str(error)) from error
 
     async def get_active_locks(self) -> list[Lock]:
         """The locks of this manager that are held now, by the clock of this process. No I/O."""
