@@ -21,7 +21,6 @@ from .. import AsyncFastRedlock, AsyncLock, Lock, LockLost, QuorumUnavailable
 from ..aio.rlock import current_task
 from ..algorithm.keys import encoded
 from ..errors import ConfigError
-from ..locks.client_base import BaseClient
 from ..locks.config import check_masters
 from ..locks.lock_state import LockState
 from ..locks.options import FastRedlockOptions
@@ -132,20 +131,18 @@ class _Settings:
     def _lock_of(self, hold: Hold, client: Any) -> Any:
         """The lock of ``hold``. A token that the program has set stands for a lock acquired elsewhere."""
         if hold.token is None:
-            raise self._unlocked()
+            raise self._error("LockError", f"{quoted(self._resource)}: not locked by this object")
         if hold.token != hold.granted:
             token = encoded("token", encodable(hold.token))
             hold.grant(client.lock(self._resource, self.timeout or None, token=token), token)
         return hold.lock
 
-    def _new_ttl(
-        self, held: LockState, client: BaseClient, additional_time: float, replace_ttl: bool
-    ) -> float:
+    def _new_ttl(self, held: LockState, additional_time: float, replace_ttl: bool) -> float:
         """The lease from now on in seconds. A sum of times is at most ``max_ttl``."""
         if not self.timeout:
             raise self._error("LockError", "Cannot extend a lock with no timeout")
         if not replace_ttl and not self._extends_from_now:
-            additional_time = min(held.remaining() + additional_time, client.max_ttl)
+            additional_time = min(held.remaining() + additional_time, held._core.max_ttl)
         return additional_time
 
     # --- errors ---
@@ -155,9 +152,6 @@ class _Settings:
         if isinstance(error, self._errors.LockError):
             error.lock_name = self.name
         return error
-
-    def _unlocked(self) -> Exception:
-        return self._error("LockError", f"{quoted(self._resource)}: not locked by this object")
 
     def _not_acquired(self) -> Exception:
         return self._error("LockError", f"{quoted(self._resource)}: not acquired within the time specified")
@@ -229,17 +223,14 @@ class QuorumLock(_Settings):
         ``additional_time`` above ``max_ttl``, LockNotOwnedError and ConnectionError.
         """
         held = self._held()
-        return self._extend(held, self._new_ttl(held, self._client, additional_time, replace_ttl))
-
-    def reacquire(self) -> bool:
-        """Make the lease last ``timeout`` seconds from now; see [`QuorumLock.extend`][]."""
-        held = self._held()
-        return self._extend(held, self._new_ttl(held, self._client, self.timeout or 0, True))
-
-    def _extend(self, held: Lock, ttl: float) -> bool:
+        ttl = self._new_ttl(held, additional_time, replace_ttl)
         with self._translated(bad_ttl=True):
             held.extend(ttl, confirm=True)
         return True
+
+    def reacquire(self) -> bool:
+        """Make the lease last ``timeout`` seconds from now; see [`QuorumLock.extend`][]."""
+        return self.extend(self.timeout or 0, replace_ttl=True)
 
     def locked(self) -> bool:
         """Ask the masters whether the lock has a holder. Raises ConnectionError."""
@@ -324,12 +315,11 @@ class AsyncQuorumLock(_Settings):
     def extend(self, additional_time: float, replace_ttl: bool = False) -> Awaitable[bool]:
         """See [`QuorumLock.extend`][]."""
         held = self._held()
-        return self._extend(held, self._new_ttl(held, self._client, additional_time, replace_ttl))
+        return self._extend(held, self._new_ttl(held, additional_time, replace_ttl))
 
     def reacquire(self) -> Awaitable[bool]:
         """See [`QuorumLock.reacquire`][]."""
-        held = self._held()
-        return self._extend(held, self._new_ttl(held, self._client, self.timeout or 0, True))
+        return self.extend(self.timeout or 0, replace_ttl=True)
 
     async def _extend(self, held: AsyncLock, ttl: float) -> bool:
         with self._translated(bad_ttl=True):
