@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...masters.address import Target
 from ...masters.marks import MARK_KEY, REFUSED, Mark, decode_mark
 from ...masters.membership import (
     JOINT,
@@ -118,20 +117,20 @@ class Reading:
 
 
 class Masters:
-    """The masters of both lists, and their records."""
+    """The masters of both lists. ``max_ttl``: in milliseconds; None: that of the newest record."""
 
     def __init__(
-        self, servers: Servers, targets: Sequence[Target], lists: Lists, key_prefix: bytes, timeout: float
+        self, servers: Servers, lists: Lists, key_prefix: bytes, timeout: float, max_ttl: int | None
     ) -> None:
         self.servers = servers
         self.lists = lists
-        self._names = [one.name for one in targets]
+        self._names = [server.name for server in servers.all]
         self._prefix = key_prefix
         self._timeout = timeout
+        self._max_ttl = max_ttl
         self._new_ids: dict[int, str] = {}
 
-    def read(self, max_ttl: int | None) -> Reading:
-        """``max_ttl``: milliseconds; None: that of the newest record."""
+    def read(self) -> Reading:
         self.servers.begin_again()
         found = self.servers.each(lambda server: _answer(server, self._prefix), self._timeout)
         answers = {master: one for master, one in enumerate(found) if one is not None}
@@ -151,8 +150,10 @@ class Masters:
         for master, record in foreign.items():
             if record.epoch > known:
                 seen[master] = State(record.epoch, Phase.FOREIGN)
-        used = max_ttl if max_ttl is not None else newest.max_ttl if newest else 60_000
-        return Reading(self.lists, answers, ids, seen, _latest(answers), used, foreign)
+        max_ttl = newest.max_ttl if newest else 60_000
+        if self._max_ttl is not None:
+            max_ttl = self._max_ttl
+        return Reading(self.lists, answers, ids, seen, _latest(answers), max_ttl, foreign)
 
     def _id(self, master: int, answers: Mapping[int, Answer], newest: Record | None) -> str:
         """The id of a master: its own, that of its address in the newest record, or a new one."""

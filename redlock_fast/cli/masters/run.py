@@ -13,6 +13,7 @@ from ...masters.address import Target, numbered
 from ...wire.text import clean
 from .. import exit_codes
 from ..key_scan import Servers
+from ..output import print_error
 from ..settings import load, new_masters
 from .phases import Command, Done, Lists, Refused, Wait, Write, follow, wait_seconds
 from .records import Masters, Reading
@@ -34,13 +35,12 @@ def run(options: argparse.Namespace) -> int:
     max_ttl = settings.options.get("max_ttl")
     in_ms = None if max_ttl is None else round(number("max_ttl", max_ttl, above=0.0) * 1000)
     with Servers(targets, reading.timeout) as servers:
-        change = _Change(Masters(servers, targets, lists, reading.prefix, reading.timeout), in_ms)
-        report = Report(options, [one.name for one in targets], lists)
+        masters = Masters(servers, lists, reading.prefix, reading.timeout, in_ms)
         if options.action in ("plan", "status"):
-            seen = change.read()
-            return report.show(seen, servers, change.problem(seen))
-        outcome = change.run(options.action, options.phase, report)
-        return report.end(outcome, change.read(), servers)
+            seen = masters.read()
+            return Report(options, servers, seen).show(_problem(servers, seen))
+        outcome = _change(masters, options.action, options.phase)
+        return Report(options, servers, masters.read()).end(outcome)
 
 
 def _union(old: Sequence[Target], new: Sequence[Target]) -> tuple[list[Target], Lists]:
@@ -50,74 +50,65 @@ def _union(old: Sequence[Target], new: Sequence[Target]) -> tuple[list[Target], 
     return targets, Lists(*(frozenset(n for n in range(len(targets)) if mask >> n & 1) for mask in masks))
 
 
-class _Change:
-    """``max_ttl``: milliseconds; None: as the records say."""
+def _problem(servers: Servers, reading: Reading) -> Refused | None:
+    """Why nothing can be written; None: a phase can."""
+    names = [server.name for server in servers.all]
+    for first, second in reading.duplicates():
+        return Refused(f"{names[first]} and {names[second]} are one server, or one is a copy of it")
+    spread, allowed = reading.clock_spread(), reading.max_ttl / 1000 / 2
+    if spread >= allowed:
+        return Refused(
+            f"the clocks of the masters differ by {spread:.1f} s, and fencing tokens need "
+            f"less than max_ttl / 2 ({allowed:g} s): correct the clocks"
+        )
+    max_ttls = {
+        answer.record.max_ttl
+        for master, answer in reading.answers.items()
+        if answer.record and reading.seen[master] is not None
+    } - {reading.max_ttl}
+    if max_ttls:
+        there = ", ".join(f"{one / 1000:g} s" for one in sorted(max_ttls))
+        return Refused(f"max_ttl is {reading.max_ttl / 1000:g} s here, and {there} in the records")
+    old = {reading.ids[master] for master in reading.lists.old}
+    for master, record in reading.foreign.items():
+        if record.id in record.addresses and not old & record.addresses.keys():
+            others = ", ".join(sorted(record.addresses.values()))
+            return Refused(f"{names[master]} is one of other masters: {others}")
+    return None
 
-    def __init__(self, masters: Masters, max_ttl: int | None) -> None:
-        self._masters = masters
-        self._max_ttl = max_ttl
 
-    def read(self) -> Reading:
-        return self._masters.read(self._max_ttl)
+def _change(masters: Masters, command: Command, number: int | None) -> Done | Refused:
+    """Follow the rules of the phases until the command has ended. ``number``: of the phase to end."""
+    own: Write | Wait | None = None
+    attempts, changed = 0, False
+    while True:
+        reading = masters.read()
+        if problem := _problem(masters.servers, reading):
+            return problem
+        action = follow(command, reading.lists, reading.seen, reading.clients(), own, number)
+        own = None
+        if isinstance(action, Refused):
+            return _with_errors(action, masters.servers)
+        if isinstance(action, Done):
+            return Done(action.state, changed)
+        if isinstance(action, Wait):
+            seconds = wait_seconds(reading.max_ttl, reading.late)
+            print_error(f"waiting {seconds:.1f} s, until every lease that was granted before has ended")
+            time.sleep(seconds)
+            own = action
+            continue
+        print_error(f"writing {action.state.phase.title}, epoch {action.state.epoch}")
+        written = masters.write(reading, action.state)
+        if reading.lists.written(written, action.state.phase):
+            own, attempts, changed = action, 0, True
+        elif (attempts := attempts + 1) == ATTEMPTS:
+            refused = Refused("too few masters took the record", exit_codes.UNAVAILABLE)
+            return _with_errors(refused, masters.servers)
 
-    def problem(self, reading: Reading) -> Refused | None:
-        """Why nothing can be written; None: a phase can."""
-        names = [server.name for server in self._masters.servers.all]
-        for first, second in reading.duplicates():
-            return Refused(f"{names[first]} and {names[second]} are one server, or one is a copy of it")
-        spread, allowed = reading.clock_spread(), reading.max_ttl / 1000 / 2
-        if spread >= allowed:
-            return Refused(
-                f"the clocks of the masters differ by {spread:.1f} s, and fencing tokens need "
-                f"less than max_ttl / 2 ({allowed:g} s): correct the clocks"
-            )
-        max_ttls = {
-            answer.record.max_ttl
-            for master, answer in reading.answers.items()
-            if answer.record and reading.seen[master] is not None
-        } - {reading.max_ttl}
-        if max_ttls:
-            there = ", ".join(f"{one / 1000:g} s" for one in sorted(max_ttls))
-            return Refused(f"max_ttl is {reading.max_ttl / 1000:g} s here, and {there} in the records")
-        old = {reading.ids[master] for master in reading.lists.old}
-        for master, record in reading.foreign.items():
-            if record.id in record.addresses and not old & record.addresses.keys():
-                others = ", ".join(sorted(record.addresses.values()))
-                return Refused(f"{names[master]} is one of other masters: {others}")
-        return None
 
-    def run(self, command: Command, number: int | None, report: Report) -> Done | Refused:
-        """Follow the rules of the phases until the command has ended."""
-        own: Write | Wait | None = None
-        attempts, changed = 0, False
-        while True:
-            reading = self.read()
-            if problem := self.problem(reading):
-                return problem
-            action = follow(command, reading.lists, reading.seen, reading.clients(), own, number)
-            own = None
-            if isinstance(action, Refused):
-                return self._with_errors(action)
-            if isinstance(action, Done):
-                return Done(action.state, changed)
-            if isinstance(action, Wait):
-                seconds = wait_seconds(reading.max_ttl, reading.late)
-                report.say(f"waiting {seconds:.1f} s, until every lease that was granted before has ended")
-                time.sleep(seconds)
-                own = action
-                continue
-            report.say(f"writing {action.state.phase.title}, epoch {action.state.epoch}")
-            written = self._masters.write(reading, action.state)
-            if reading.lists.written(written, action.state.phase):
-                own, attempts, changed = action, 0, True
-            elif (attempts := attempts + 1) == ATTEMPTS:
-                return self._with_errors(Refused("too few masters took the record", exit_codes.UNAVAILABLE))
-
-    def _with_errors(self, refused: Refused) -> Refused:
-        """Where too few masters answered: with what is wrong with each."""
-        if refused.code != exit_codes.UNAVAILABLE:
-            return refused
-        errors = [
-            f"; {clean(one.name)}: {clean(one.error)}" for one in self._masters.servers.all if one.error
-        ]
-        return replace(refused, why=refused.why + "".join(errors))
+def _with_errors(refused: Refused, servers: Servers) -> Refused:
+    """Where too few masters answered: with what is wrong with each."""
+    if refused.code != exit_codes.UNAVAILABLE:
+        return refused
+    errors = [f"; {clean(one.name)}: {clean(one.error)}" for one in servers.all if one.error]
+    return replace(refused, why=refused.why + "".join(errors))
