@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +22,8 @@ from ..algorithm.keys import encoded
 from ..errors import QuorumUnavailable
 from ..threads.client import FastRedlock
 from . import exit_codes
-from .demo.progress_bar import ProgressBar
-from .demo.worker import percentiles
 from .key_scan import Servers, escape_pattern
+from .progress_bar import ProgressBar
 from .settings import Reading, Settings, load
 from .tables import show
 
@@ -64,10 +64,16 @@ class Tally:
         }
 
 
-class Bench:
-    """A run: its settings, its key prefix and its progress bar."""
+def percentiles(samples: Sequence[float]) -> dict[str, float]:
+    """The median and the 99th percentile of ``samples``, which are seconds, in microseconds."""
+    ordered = sorted(samples)
+    return {f"p{percent}": round(ordered[len(ordered) * percent // 100] * 1e6, 1) for percent in (50, 99)}
 
-    def __init__(self, settings: Settings, seconds: float) -> None:
+
+class Bench:
+    """A run of so many ``parts``, each of so many ``seconds``: its settings, key prefix and progress bar."""
+
+    def __init__(self, settings: Settings, seconds: float, parts: int) -> None:
         prefix = encoded("key_prefix", settings.options.get("key_prefix", ""))
         self.prefix: bytes = prefix + b"redlock-fast:bench:" + os.urandom(8).hex().encode() + b":"
         arguments = settings.client(
@@ -76,7 +82,7 @@ class Bench:
         self._arguments = arguments | {"key_prefix": self.prefix}
         self._seconds = seconds
         self._done = 0.0
-        self._bar = ProgressBar(3 * seconds)
+        self._bar = ProgressBar(parts * seconds)
 
     def threads(self, callers: int) -> dict[str, Any]:
         """Acquire and release repeatedly in ``callers`` threads with one client; returns the measurements."""
@@ -177,7 +183,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the measurements. Returns 0, or 1 if a lock was not granted."""
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())
     settings = load(options)
-    bench = Bench(settings, options.seconds)
+    bench = Bench(settings, options.seconds, parts=3)
     try:
         results = {
             "one": bench.threads(1),

@@ -13,7 +13,9 @@ from ... import embedded
 from ...algorithm.quorum import quorum
 from ...engine import load
 from ...masters.membership import KEY
-from .progress_bar import ProgressBar
+from ..bench import Bench
+from ..progress_bar import ProgressBar
+from ..settings import Settings
 from .worker_pool import WorkerPool
 
 BASELINE_SECONDS = 0.7
@@ -42,12 +44,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _baseline(masters: embedded.Masters, options: argparse.Namespace) -> dict[str, Any]:
-    """The times of one worker without contention."""
-    with WorkerPool(1, urls=masters.urls, engine=options.engine, seconds=BASELINE_SECONDS) as pool:
-        pool.go()
-        while pool.working:
-            pool.listen()
-    return pool.results[0]
+    """The times of locks without contention."""
+    bench = Bench(Settings(masters.urls, {"engine": options.engine}), BASELINE_SECONDS, parts=1)
+    result = bench.threads(1)
+    bench.end()
+    return {name: result[name] for name in ("acquire_us", "cycle_us")}
 
 
 def _together(masters: embedded.Masters, options: argparse.Namespace, counter: Path) -> dict[str, Any]:
@@ -74,6 +75,7 @@ def _together(masters: embedded.Masters, options: argparse.Namespace, counter: P
     bar.end()
     tally = {name: sum(result[name] for result in pool.results) for name in TALLY}
     return tally | {
+        "paths": sorted({path for result in pool.results for path in result["paths"]}),
         "alive": _alive(masters),
         "cycles_after_kill": None if cycles_before_kill is None else tally["cycles"] - cycles_before_kill,
         "locks_per_second": round(tally["cycles"] / options.seconds, 1),

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from redlock_fast import Contended, FastRedlock, LockLost, QuorumUnavailable
@@ -57,27 +55,6 @@ def contend(client: FastRedlock, path: str, seconds: float) -> dict[str, int]:
     return tally
 
 
-def alone(client: FastRedlock, seconds: float) -> dict[str, dict[str, float]]:
-    """Measure locks without contention, each with a new key."""
-    acquired: list[float] = []
-    cycles: list[float] = []
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        lock = client.lock(f"demo:{os.getpid()}:{len(cycles)}")
-        start = time.perf_counter()
-        lock.acquire()
-        middle = time.perf_counter()
-        lock.release()
-        acquired.append(middle - start)
-        cycles.append(time.perf_counter() - start)
-    return {"acquire_us": percentiles(acquired), "cycle_us": percentiles(cycles)}
-
-
-def percentiles(samples: Sequence[float]) -> dict[str, float]:
-    ordered = sorted(samples)
-    return {f"p{percent}": round(ordered[len(ordered) * percent // 100] * 1e6, 1) for percent in (50, 99)}
-
-
 def main() -> None:
     setting, urls = json.loads(sys.argv[1]), json.loads(sys.stdin.readline())
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # the demo kills a master itself
@@ -85,10 +62,7 @@ def main() -> None:
         client.connect(CONNECT)
         send_message(ready=True)
         sys.stdin.readline()
-        if path := setting.get("counter"):
-            result: dict[str, Any] = contend(client, path, setting["seconds"])
-        else:
-            result = alone(client, setting["seconds"])
+        result: dict[str, Any] = contend(client, setting["counter"], setting["seconds"])
         result["paths"] = sorted(
             {master.release_path for master in client.health() if master.state == "connected"}
         )
