@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from support.scripted import Words, take_commands
-from support.waiting import DEADLINE
+from support.listening import Listening
+from support.scripted import Words
 
 #: Bytes without end, or None to wait for the next command.
 Attack = Callable[[], Iterator[bytes]]
@@ -58,6 +56,7 @@ ATTACKS = {**FATAL, **SLOW}
 BIG: dict[str, Attack] = {"big replies": endless(LONG_REPLY)}
 
 POLITE = {
+    b"CLIENT": b"+OK\r\n",
     b"HELLO": b"%2\r\n+server\r\n+redis\r\n+proto\r\n:3\r\n",
     b"ROLE": b"*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n",
     b"CONFIG": b"%0\r\n",
@@ -65,63 +64,24 @@ POLITE = {
 }
 
 
-class Hostile:
+class Hostile(Listening):
     """Attacks at the first ``trigger``: the name of a command, or ACQUIRE for a lock's SET."""
 
     def __init__(self, attack: Attack, trigger: bytes, context: ssl.SSLContext | None = None) -> None:
         self._attack = attack
         self._trigger = trigger
-        self._context = context
-        self._ending = False
-        self._socks: list[socket.socket] = []
-        self._threads: list[threading.Thread] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._start(self._accept)
+        super().__init__(self._polite, context)
 
-    def _start(self, run: Callable[[], None]) -> None:
-        self._threads.append(threading.Thread(target=run, daemon=True))
-        self._threads[-1].start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while not self._ending:
-                sock, _ = self._listener.accept()
-                self._socks.append(sock)
-                self._start(lambda sock=sock: self._serve(sock))  # type: ignore[misc]
-
-    def _serve(self, sock: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            if self._context is not None:
-                sock = self._context.wrap_socket(sock, server_side=True)
-                self._socks.append(sock)
-            received = bytearray()
-            while data := sock.recv(CHUNK):
-                received += data
-                for words in take_commands(received):
-                    self._answer(sock, words)
-        with contextlib.suppress(OSError):
-            sock.close()
-
-    def _answer(self, sock: socket.socket, words: Words) -> None:
+    def answer(self, sock: socket.socket, words: Words) -> None:
         if words[0] == self._trigger or (self._trigger == b"ACQUIRE" and b"NX" in words):
             for piece in self._attack():
                 sock.sendall(piece)
-        reply = POLITE.get(words[0], b"+OK\r\n" if words[0] == b"CLIENT" else b"-ERR unknown command\r\n")
-        if words[0] == b"INFO":
-            text = b"# Server\r\nrun_id:%040d\r\n" % self.port
-            reply = b"$%d\r\n%b\r\n" % (len(text), text)
-        sock.sendall(reply)
+        super().answer(sock, words)
 
-    def close(self) -> None:
-        self._ending = True
-        for sock in [self._listener, *self._socks]:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
-        for thread in self._threads:
-            thread.join(DEADLINE)
-            assert not thread.is_alive()
+    def _polite(self, words: Words) -> bytes:
+        if words[0] == b"INFO":
+            return bulk(b"# Server\r\nrun_id:%040d\r\n" % self.port)
+        return POLITE.get(words[0], b"-ERR unknown command\r\n")
 
 
 class Talking(Hostile):
@@ -131,12 +91,9 @@ class Talking(Hostile):
         self._replies = replies
         super().__init__(dribble, b"")
 
-    def _answer(self, sock: socket.socket, words: Words) -> None:
+    def _polite(self, words: Words) -> bytes:
         name = b"ACQUIRE" if b"NX" in words else words[0]
-        if name in self._replies:
-            sock.sendall(self._replies[name])
-        else:
-            super()._answer(sock, words)
+        return self._replies[name] if name in self._replies else super()._polite(words)
 
 
 def bulk(text: bytes, kind: bytes = b"$") -> bytes:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
 import redis
-from support.scripted import Words, take_commands
+from support.listening import Listening
+from support.scripted import Words
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast.embedded import Master
@@ -93,43 +93,11 @@ class Sentinel:
         return f"redis+sentinel://127.0.0.1:{self.port}/{self.name}{rest}"
 
 
-class ScriptedSentinel:
+class ScriptedSentinel(Listening):
     """Answers each command with what ``answer`` makes of it; hangs up where that is None."""
 
     def __init__(self, answer: Callable[[Words], bytes | None]) -> None:
-        self.heard: list[Words] = []
-        self._answer = answer
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                sock, _ = self._listener.accept()
-                with sock, contextlib.suppress(OSError):
-                    self._serve(sock)
-
-    def _serve(self, sock: socket.socket) -> None:
-        received = bytearray()
-        while data := sock.recv(1 << 16):
-            received += data
-            for words in take_commands(received):
-                self.heard.append(words)
-                reply = b"+OK\r\n" if words[0] in (b"CLIENT", b"AUTH") else self._answer(words)
-                if reply is None:
-                    return
-                sock.sendall(reply)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join(DEADLINE)
-        assert not self._thread.is_alive()
+        super().__init__(lambda words: b"+OK\r\n" if words[0] in (b"CLIENT", b"AUTH") else answer(words))
 
 
 def masters_reply(name: str, port: int, flags: str = "master") -> bytes:

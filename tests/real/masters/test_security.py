@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import socket
 import stat
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +18,7 @@ from hypothesis import strategies as st
 from support.certificates import Certificates
 from support.commands import command_lines
 from support.forking import exit_code, fork_child
+from support.listening import Listening
 from support.scripted import Words
 from support.waiting import DEADLINE, eventually, start
 
@@ -68,32 +67,10 @@ def test_a_name_is_a_key_and_nothing_else(masters: Masters, connected: MakeClien
 # --- secrets ----------------------------------------------------------------------------------------
 
 
-class Telltale:
-    """A server that repeats every command that it is sent, as servers do with those that they do not know."""
-
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.heard: list[Words] = []
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                sock, _ = self._listener.accept()
-                with sock, contextlib.suppress(OSError):
-                    while data := sock.recv(65536):
-                        words = data.split(b"\r\n")[2::2]
-                        self.heard.append(tuple(words))
-                        shown = b" ".join(b"`%b`" % word for word in words[1:])
-                        text = b"unknown command `%b`, with args beginning with: %b" % (words[0], shown)
-                        sock.sendall(b"-ERR %b\r\n" % text)
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join(DEADLINE)
+def telltale(words: Words) -> bytes:
+    """The reply of servers to a command that they do not know: they repeat it."""
+    shown = b" ".join(b"`%b`" % word for word in words[1:])
+    return b"-ERR unknown command `%b`, with args beginning with: %b\r\n" % (words[0], shown)
 
 
 @pytest.fixture(scope="module")
@@ -160,16 +137,15 @@ def ways(port: int, stack: contextlib.ExitStack) -> list[tuple[str, Any]]:
 def test_no_secret_is_shown(
     locked_up: Masters, client: MakeClient, log: pytest.LogCaptureFixture, where: str, way: int
 ) -> None:
-    telltale = Telltale()
     with contextlib.ExitStack() as stack:
-        stack.callback(telltale.close)
-        port = locked_up[0].port if where == "refused" else telltale.port
+        server = stack.enter_context(Listening(telltale))
+        port = locked_up[0].port if where == "refused" else server.port
         name, master = ways(port, stack)[way]
         shown = everything_shown(client([master]), log)
     assert f":{port}/0" in shown
     assert "hunter2" not in shown, name
     if where == "repeated":
-        assert any(b"hunter2" in word for words in telltale.heard for word in words), "it was not even sent"
+        assert any(b"hunter2" in word for words in server.heard for word in words), "it was not even sent"
 
 
 def test_bad_settings_show_none_either(client: MakeClient) -> None:

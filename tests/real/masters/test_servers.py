@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-import socket
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -16,7 +14,8 @@ from typing import Any
 import pytest
 import redis
 from support.certificates import Certificates
-from support.scripted import Session, Words
+from support.listening import Listening
+from support.scripted import Words
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import FastRedlock, Lock, QuorumUnavailable, telemetry
@@ -26,6 +25,7 @@ from redlock_fast.wire.dialect import COMPARE_AND_EXTEND
 MakeClient = Callable[..., FastRedlock]
 Nodes = list[redis.Redis]
 Raw = Callable[[Masters], Nodes]
+Pretend = Callable[[Callable[[Words], bytes]], Listening]
 
 OTHER_CLIENT = b"another client"
 
@@ -626,38 +626,6 @@ def test_guarded_minority_without_the_password(guarded: Masters, valkey: Masters
 # --- servers that only pretend ------------------------------------------------------------------
 
 
-class Pretender:
-    """A server on a port of its own. ``answer`` may be replaced at any time."""
-
-    def __init__(self, answer: Callable[[Words], bytes]) -> None:
-        self.answer = answer
-        self.commands: list[Words] = []
-        self._sessions: list[Session] = []
-        self._reading = threading.Event()
-        self._reading.set()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-        self._thread.start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                sock, _ = self._listener.accept()
-                self._sessions.append(Session(sock, self._reply, self._reading))
-
-    def _reply(self, words: Words) -> bytes:
-        self.commands.append(words)
-        return self.answer(words)
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join(DEADLINE)
-        for session in self._sessions:
-            session.close()
-
-
 class Redis84:
     """As much of Redis 8.4 as a lock needs: DELEX, PEXPIRE GT, and the script that extends."""
 
@@ -713,19 +681,9 @@ class Redis84:
 
 
 @pytest.fixture
-def pretend() -> Iterator[Callable[[Callable[[Words], bytes]], Pretender]]:
-    made: list[Pretender] = []
-
-    def make(answer: Callable[[Words], bytes]) -> Pretender:
-        made.append(Pretender(answer))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-Pretend = Callable[[Callable[[Words], bytes]], Pretender]
+def pretend() -> Iterator[Pretend]:
+    with contextlib.ExitStack() as stack:
+        yield lambda reply: stack.enter_context(Listening(reply))
 
 
 def test_native_commands_of_redis_8_4(connected: MakeClient, pretend: Pretend) -> None:
@@ -746,13 +704,13 @@ def test_native_commands_of_redis_8_4(connected: MakeClient, pretend: Pretend) -
     for server, fake in zip(servers, fakes, strict=True):
         assert server.keys == {}
         sha1 = COMPARE_AND_EXTEND.sha1
-        assert fake.commands[-4:] == [
+        assert fake.heard[-4:] == [
             (b"SET", b"r", token, b"NX", b"PX", b"20000"),
             (b"EVALSHA", sha1, b"1", b"r", token, b"50000"),
             (b"EVAL", COMPARE_AND_EXTEND.text, b"1", b"r", token, b"50000"),
             (b"DELEX", b"r", b"IFEQ", token),
         ]
-        assert not {words[0] for words in fake.commands} & {b"GET", b"DEL"}
+        assert not {words[0] for words in fake.heard} & {b"GET", b"DEL"}
 
 
 @pytest.mark.parametrize(
@@ -791,7 +749,7 @@ def with_two_that_say(reply: bytes, valkey: Masters, connected: MakeClient, pret
     fakes = [pretend(Redis84()) for _ in range(2)]
     client = connected([fake.url for fake in fakes] + valkey.urls[:3], decide="all")
     for fake in fakes:
-        fake.answer = lambda words: reply
+        fake.reply = lambda words: reply
     return client
 
 
