@@ -17,7 +17,7 @@ from support.combinations import spare, starts_redis
 from support.event_loops import LOOPS, Plain
 from support.renewing import TTL, Kept, LossRecorder, held
 from support.thorough import COMBINATIONS, FULL, ONLY_REDIS
-from support.waiting import DEADLINE, eventually
+from support.waiting import DEADLINE, PATIENT, eventually
 
 from redlock_fast import AsyncFastRedlock, FastRedlock, Lock
 from redlock_fast.compat import close_all
@@ -29,9 +29,6 @@ from redlock_fast.masters.masters import _all_masters
 
 #: Of the shared masters. A replica waits 5 s for its first copy by default.
 OPTIONS = ["--repl-diskless-sync-delay", "0"]
-
-#: More than a busy machine takes for a reply. A healthy quorum answers long before.
-PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -68,6 +68,11 @@ class Command:
             return process.returncode, out, err
 
 
+def sh(script: str) -> list[str]:
+    """The arguments that make ``exec`` or ``lead`` run a script."""
+    return ["--", "sh", "-c", script]
+
+
 @contextlib.contextmanager
 def running(process: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
     """Ends the process. If it does not end in time, the stacks of its threads are printed."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.waiting import PATIENT
 
 from redlock_fast import FastRedlock
 from redlock_fast.embedded import Masters, find_server
@@ -20,8 +21,6 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 VALKEY = DEPLOY / "valkey"
 #: Where the containers have them.
 DATA, SECRETS = "/data", "/run/secrets/redlock"
-#: The masters of a busy machine may need a while.
-PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
 
 
 class Deployed:

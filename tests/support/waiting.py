@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 #: Seconds. Generous: the machine may be busy.
 DEADLINE = 20.0
+#: Settings of a client: more than a busy machine takes for a reply. A healthy quorum answers long before.
+PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": DEADLINE}
 
 
 def eventually(condition: Callable[[], object], what: str, *, deadline: float = DEADLINE) -> None:

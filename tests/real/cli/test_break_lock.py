@@ -15,15 +15,13 @@ import pytest
 import redis
 from support.commands import Command, running
 from support.python_process import PythonProcess
-from support.waiting import eventually
+from support.waiting import PATIENT, eventually
 
 from redlock_fast import FastRedlock
 from redlock_fast.algorithm.tokens import owner_part
 from redlock_fast.embedded import Masters
 
 Raw = Callable[[Masters], list[redis.Redis]]
-#: The command starts slowly on a busy machine.
-PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0, "ttl": 60.0}
 
 HOLDER = """
 import sys
@@ -47,9 +45,7 @@ def broken(masters: Masters, name: str, *arguments: str) -> tuple[int, dict[str,
 
 def test_its_holder_in_another_process_finds_the_loss(valkey: Masters, raw: Raw) -> None:
     command = [sys.executable, "-c", HOLDER, " ".join(valkey.urls)]
-    with running(
-        PythonProcess(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    ) as holder:
+    with running(PythonProcess(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         code, found = broken(valkey, "job")
@@ -65,7 +61,7 @@ def test_its_holder_in_another_process_finds_the_loss(valkey: Masters, raw: Raw)
 
 @pytest.mark.parametrize("kind", ["fair", "writer", "semaphore"])
 def test_other_kinds(valkey: Masters, kind: str) -> None:
-    with FastRedlock(valkey.urls, key_prefix="app:", decide="all", **PATIENT) as client:
+    with FastRedlock(valkey.urls, key_prefix="app:", decide="all", ttl=60.0, **PATIENT) as client:
         lock = {
             "fair": lambda: client.lock("x", fair=True),
             "writer": lambda: client.rwlock("x").write(),
@@ -122,7 +118,7 @@ def test_without_a_quorum(valkey: Masters, raw: Raw) -> None:
 
 
 def test_wait_until_the_lease_has_ended(valkey: Masters) -> None:
-    with FastRedlock(valkey.urls, decide="all", **PATIENT) as client:
+    with FastRedlock(valkey.urls, decide="all", ttl=60.0, **PATIENT) as client:
         lock = client.lock("x", ttl=1.5)
         assert lock.acquire()
         end = time.monotonic() + lock.remaining()

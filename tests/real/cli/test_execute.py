@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from support.commands import Command, alive, ends, first_line, running
+from support.commands import Command, alive, ends, first_line, running, sh
 from support.keys import nothing_left, values, wipe, with_keys
 from support.waiting import DEADLINE, eventually
 
@@ -26,24 +26,6 @@ IGNORES = "trap 'echo heard' TERM; echo $$; while :; do sleep 0.1; done"
 #: A lease that is over soon after it is not extended any more.
 SHORT = ("--ttl", "3")
 QUICK = ("--grace", "0.2")
-#: Seconds: a busy machine may take longer than the command's own limits.
-PATIENT = {"node_timeout": 5.0, "connect_timeout": 20.0}
-
-
-@pytest.fixture
-def command(valkey: Masters, engine_name: str, tmp_path: Path) -> Command:
-    """On both engines."""
-    return Command(valkey, engine_name).with_options(tmp_path, **PATIENT)
-
-
-@pytest.fixture
-def once(valkey: Masters, tmp_path: Path) -> Command:
-    """For what no engine can change."""
-    return Command(valkey).with_options(tmp_path, **PATIENT)
-
-
-def sh(script: str) -> list[str]:
-    return ["--", "sh", "-c", script]
 
 
 def holders(nodes: list[redis.Redis], key: str) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.commands import Command, alive, ends, first_line, running
+from support.commands import Command, alive, ends, first_line, running, sh
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually
 
@@ -19,30 +19,12 @@ from redlock_fast.embedded import Masters
 OBEYS = "trap 'echo ended; exit 5' TERM INT; echo $$ $REDLOCK_FAST_TOKEN; while :; do sleep 0.1; done"
 IGNORES = "trap '' TERM; echo $$ $REDLOCK_FAST_TOKEN; while :; do sleep 0.1; done"
 SHORT = ("--ttl", "3", "--grace", "0.3")
-#: Seconds: a busy machine may take longer than the command's own limits.
-PATIENT = {"node_timeout": 5.0, "connect_timeout": 20.0}
-
-
-@pytest.fixture
-def command(valkey: Masters, engine_name: str, tmp_path: Path) -> Command:
-    """On both engines."""
-    return Command(valkey, engine_name).with_options(tmp_path, **PATIENT)
-
-
-@pytest.fixture
-def once(valkey: Masters, tmp_path: Path) -> Command:
-    """For what no engine can change."""
-    return Command(valkey).with_options(tmp_path, **PATIENT)
 
 
 @pytest.fixture
 def proxies(valkey: Masters) -> Iterator[list[Proxy]]:
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(Proxy(master.port)) for master in valkey]
-
-
-def sh(script: str) -> list[str]:
-    return ["--", "sh", "-c", script]
 
 
 def said(line: str) -> tuple[int, int]:

@@ -14,15 +14,13 @@ import pytest
 import redis
 from support.commands import Command, running
 from support.keys import TTL, nothing_left, paused
-from support.waiting import DEADLINE, eventually
+from support.waiting import DEADLINE, PATIENT, eventually
 
 from redlock_fast import FastRedlock, cli
 from redlock_fast.cli.status import ask
 from redlock_fast.embedded import Masters
 
 Raw = Callable[[Masters], list[redis.Redis]]
-#: The masters of a busy machine may need a while.
-PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
 
 
 def result(command: Command, *arguments: str) -> tuple[int, dict[str, Any]]:

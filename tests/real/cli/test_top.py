@@ -13,7 +13,7 @@ import pytest
 from support.commands import Command, first_line, running
 from support.keys import TTL
 from support.terminal import on_terminal
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import FastRedlock
 from redlock_fast.cli.key_scan import Servers
@@ -25,7 +25,6 @@ from redlock_fast.embedded import Masters
 
 PICTURE = Path(__file__).parents[3] / "docs" / "images" / "top.svg"
 WIDTH = 80
-PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
 
 
 def test_locks_and_masters_come_and_go(valkey: Masters) -> None:

@@ -16,7 +16,7 @@ from support.keys import CACHING, TTL, calls, nothing_left, paused, sizes, wipe
 from support.kinds import AGAINST, KINDS
 from support.python_process import run_python
 from support.signalling import handling, interrupt, to_main
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import (
     AsyncFastRedlock,
@@ -37,7 +37,6 @@ MakeAio = Callable[..., AsyncFastRedlock]
 MakePlain = Callable[..., Plain]
 Raw = Callable[[Masters], list[redis.Redis]]
 
-PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
 each_kind = pytest.mark.parametrize("kind", KINDS)
 #: A little more than a third of TTL.
 THIRD = 21.0

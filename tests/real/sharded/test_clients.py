@@ -14,7 +14,7 @@ import pytest
 import redis
 from support.event_loops import LOOPS, Plain, on_loops, until
 from support.keys import TTL, nothing_left, occupy, sizes, values
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import AsyncShardedRedlock, ClientClosed, QuorumUnavailable, ShardedRedlock
 from redlock_fast.embedded import Masters
@@ -24,8 +24,6 @@ pytestmark = pytest.mark.usefixtures("all_masters")
 MakeSharded = Callable[..., Plain]
 Raw = Callable[[Masters], list[redis.Redis]]
 
-#: More than a busy machine takes for a reply.
-PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0}
 NAMES = [f"orders:{number}" for number in range(24)]
 
 
