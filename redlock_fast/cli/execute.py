@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 import threading
-from typing import Any
 
 from ..threads.client import FastRedlock, Lock
 from ..wire.text import clean
@@ -37,76 +36,48 @@ def run(options: argparse.Namespace) -> int:
         Signals(unstoppable=not terminal) as signals,
     ):
         try:
-            return _Run(options, settings, child, signals, terminal).result()
+            return _under_lock(options, settings, child, signals, terminal)
         except Stopped as stopped:
             say_not_run(options, f"{signal.Signals(stopped.number).name} ended the wait for the lock")
             return exit_codes.SIGNALLED + stopped.number
 
 
-class _Run:
-    """One command under a lock."""
+def _under_lock(
+    options: argparse.Namespace, settings: Settings, child: ChildProcess, signals: Signals, terminal: bool
+) -> int:
+    name = os.fsencode(options.name)
+    lost, ended = threading.Event(), threading.Event()
 
-    def __init__(
-        self,
-        options: argparse.Namespace,
-        settings: Settings,
-        child: ChildProcess,
-        signals: Signals,
-        terminal: bool,
-    ) -> None:
-        self._options = options
-        self._settings = settings
-        self._child = child
-        self._signals = signals
-        self._terminal = terminal
-        self._lost = False
-        self._ended = threading.Event()  # after a loss: all processes of the command have ended
-        self._name = os.fsencode(options.name)
+    def on_lost(lock: Lock, reason: str) -> None:
+        lost.set()
+        print_error(f"lost the lock {clean(name)}: {reason}")
+        child.end()
+        ended.set()
 
-    def result(self) -> int:
-        options = self._options
-        arguments = self._settings.client(ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT)
-        with FastRedlock(**arguments) as client:
-            lock = client.lock(
-                self._name,
-                timeout=options.timeout,
-                fencing=options.fencing,
-                auto_extend=True,
-                max_hold=None,
-                on_lost=self._on_lost,
-            )
-            if not lock.acquire():
-                name, waited = clean(self._name), options.timeout
-                say_not_run(
-                    options,
-                    f"another client holds the lock {name}" + f", after {waited:g} s" * (waited > 0),
-                )
-                return int(options.conflict_exit_code)
-            return self._under(lock)
-
-    def _under(self, lock: Lock) -> int:
+    arguments = settings.client(ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT)
+    with FastRedlock(**arguments) as client:
+        lock = client.lock(
+            name,
+            timeout=options.timeout,
+            fencing=options.fencing,
+            auto_extend=True,
+            max_hold=None,
+            on_lost=on_lost,
+        )
+        if not lock.acquire():
+            waited = f", after {options.timeout:g} s" * (options.timeout > 0)
+            say_not_run(options, f"another client holds the lock {clean(name)}{waited}")
+            return int(options.conflict_exit_code)
         try:
-            self._signals.deliver = self._forward
-            failure = self._child.start({TOKEN: str(lock.fencing_token)} if self._options.fencing else {})
-            code = self._child.wait()
+            signals.deliver = lambda number: forward(number, child, terminal)
+            failure = child.start({TOKEN: str(lock.fencing_token)} if options.fencing else {})
+            code = child.wait()
         finally:
             kept = lock.release()
-        if self._lost or not kept:
-            self._ended.wait(self._options.grace + PATIENCE)
+        if lost.is_set() or not kept:
+            ended.wait(options.grace + PATIENCE)
             return exit_codes.LOST
-        if failure is not None:
-            return report_failure(self._options.argv[0], failure)
-        return code
-
-    def _forward(self, number: int) -> None:
-        forward(number, self._child, self._terminal)
-
-    def _on_lost(self, lock: Any, reason: str) -> None:
-        """End the command; called in a thread of the client."""
-        self._lost = True
-        print_error(f"lost the lock {clean(self._name)}: {reason}")
-        self._child.end()
-        self._ended.set()
+        return code if failure is None else report_failure(options.argv[0], failure)
 
 
 def forward(number: int, child: ChildProcess, terminal: bool) -> None:
