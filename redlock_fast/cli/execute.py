@@ -64,11 +64,11 @@ def _under_lock(
             max_hold=None,
             on_lost=on_lost,
         )
-        if not lock.acquire():
-            waited = f", after {options.timeout:g} s" * (options.timeout > 0)
-            say_not_run(options, f"another client holds the lock {clean(name)}{waited}")
-            return int(options.conflict_exit_code)
-        try:
+        try:  # a signal may arrive before acquire() has returned
+            if not lock.acquire():
+                waited = f", after {options.timeout:g} s" * (options.timeout > 0)
+                say_not_run(options, f"another client holds the lock {clean(name)}{waited}")
+                return int(options.conflict_exit_code)
             signals.deliver = lambda number: forward(number, child, terminal)
             failure = child.start({TOKEN: str(lock.fencing_token)} if options.fencing else {})
             code = child.wait()

@@ -13,6 +13,7 @@ import pytest
 import redis
 from support.commands import Command, alive, ends, first_line, running, sh
 from support.keys import nothing_left, values, wipe, with_keys
+from support.python_process import run_python
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast.embedded import Masters
@@ -174,6 +175,33 @@ def test_it_is_renewed_though_a_master_dies(command: Command, valkey: Masters, r
 
 
 # --- signals --------------------------------------------------------------------------------------
+
+
+#: Runs the command. The signal arrives when the lock is granted, before ``acquire`` returns to ``exec``.
+GRANTED_AND_STOPPED = """
+import os, signal, sys
+from redlock_fast import cli
+from redlock_fast.threads.client import Lock
+
+acquire = Lock.acquire
+
+def stopped(self):
+    assert acquire(self)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+Lock.acquire = stopped
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def test_a_signal_with_the_grant_releases_the_lock(valkey: Masters) -> None:
+    done = run_python(
+        [sys.executable, "-c", GRANTED_AND_STOPPED, "exec", "job", "--", "true"],
+        env=Command(valkey).environment,
+        timeout=DEADLINE,
+    )
+    assert done.returncode == 128 + signal.SIGTERM
+    nothing_left(valkey)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
