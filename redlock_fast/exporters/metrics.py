@@ -61,96 +61,57 @@ WAIT_BOUNDS = (0.00025, *_STEPS, 30.0, 120.0)
 #: From a few instructions to the longest hold that renewal allows by default, an hour.
 HOLD_BOUNDS = (*_STEPS, 30.0, 120.0, 600.0, 3600.0)
 
+
+def _counter(name: str, help: str, unit: str, *labels: str) -> Metric:
+    return Metric(name, "counter", labels, help, unit)
+
+
+def _gauge(name: str, help: str, unit: str, merge: Literal["sum", "min", "max"], *labels: str) -> Metric:
+    return Metric(name, "gauge", labels, help, unit, merge)
+
+
+def _histogram(name: str, help: str, bounds: tuple[float, ...], *labels: str) -> Metric:
+    return Metric(name, "histogram", labels, help, "s", bounds=bounds)
+
+
+#: What describes the server of a master.
+_INFO = ("server", "version", "role", "persistence", "eviction", "release_path")
+#: What waiting times and holding times are sorted by.
+_SORTS = ("kind", "label", "outcome")
+
 METRICS = (
-    Metric(
-        "acquires",
-        "counter",
-        ("outcome",),
-        "Acquires that ended: acquired, contended or unavailable.",
-        "{acquire}",
+    _counter("acquires", "Acquires that ended: acquired, contended or unavailable.", "{acquire}", "outcome"),
+    _counter("releases", "Releases: released, or expired when the lease had ended.", "{release}", "outcome"),
+    _counter("extensions", "Extensions that were extended or inconclusive.", "{extension}", "outcome"),
+    _counter("renewals", "Extensions that were made in the background.", "{extension}"),
+    _counter("lost", "Locks that were lost while they were held.", "{lock}"),
+    _gauge("held", "Leases that are held now.", "{lock}", "sum"),
+    _gauge("waiting", "Callers in the local queue of a lock.", "{caller}", "sum"),
+    _gauge("quorum", "How many masters must agree.", "{master}", "max"),
+    _gauge("master_up", "1: connected.", "1", "min", "master"),
+    _gauge("master_lagging", "1: replies are overdue, so it is skipped.", "1", "max", "master"),
+    _gauge("master_round_trip_seconds", "Smoothed round trip; 0 before the first.", "s", "max", "master"),
+    _gauge("master_pending", "Replies that the master owes.", "{reply}", "sum", "master"),
+    _gauge("master_guard_seconds", "Seconds of the restart guard without its vote.", "s", "max", "master"),
+    _counter("master_connections", "How often it was connected.", "{connection}", "master"),
+    _counter("master_faults", "Votes that were failures.", "{vote}", "master", "cause"),
+    _counter("master_skipped", "Votes without it: lagging, not connected.", "{vote}", "master", "reason"),
+    _counter("master_resent", "Releases that were sent again.", "{release}", "master"),
+    _counter(
+        "master_resend_dropped", "Releases that did not fit into the resend queue.", "{release}", "master"
     ),
-    Metric(
-        "releases",
-        "counter",
-        ("outcome",),
-        "Releases: released, or expired when the lease had ended.",
-        "{release}",
+    _gauge("master_info", "1; the labels describe the server.", "1", "max", "master", *_INFO),
+    _histogram(
+        "grant_seconds", "From the first byte to the quorum, of attempts that were granted.", GRANT_BOUNDS
     ),
-    Metric(
-        "extensions", "counter", ("outcome",), "Extensions that were extended or inconclusive.", "{extension}"
+    _histogram(
+        "wait_time_seconds", "From the call of an acquire to the grant or the failure.", WAIT_BOUNDS, *_SORTS
     ),
-    Metric("renewals", "counter", (), "Extensions that were made in the background.", "{extension}"),
-    Metric("lost", "counter", (), "Locks that were lost while they were held.", "{lock}"),
-    Metric("held", "gauge", (), "Leases that are held now.", "{lock}"),
-    Metric("waiting", "gauge", (), "Callers in the local queue of a lock.", "{caller}"),
-    Metric("quorum", "gauge", (), "How many masters must agree.", "{master}", "max"),
-    Metric("master_up", "gauge", ("master",), "1: connected.", "1", "min"),
-    Metric("master_lagging", "gauge", ("master",), "1: replies are overdue, so it is skipped.", "1", "max"),
-    Metric(
-        "master_round_trip_seconds",
-        "gauge",
-        ("master",),
-        "Smoothed round trip; 0 before the first.",
-        "s",
-        "max",
-    ),
-    Metric("master_pending", "gauge", ("master",), "Replies that the master owes.", "{reply}"),
-    Metric(
-        "master_guard_seconds",
-        "gauge",
-        ("master",),
-        "Seconds of the restart guard without its vote.",
-        "s",
-        "max",
-    ),
-    Metric("master_connections", "counter", ("master",), "How often it was connected.", "{connection}"),
-    Metric("master_faults", "counter", ("master", "cause"), "Votes that were failures.", "{vote}"),
-    Metric(
-        "master_skipped",
-        "counter",
-        ("master", "reason"),
-        "Votes without it: lagging, not connected.",
-        "{vote}",
-    ),
-    Metric("master_resent", "counter", ("master",), "Releases that were sent again.", "{release}"),
-    Metric(
-        "master_resend_dropped",
-        "counter",
-        ("master",),
-        "Releases that did not fit into the resend queue.",
-        "{release}",
-    ),
-    Metric(
-        "master_info",
-        "gauge",
-        ("master", "server", "version", "role", "persistence", "eviction", "release_path"),
-        "1; the labels describe the server.",
-        "1",
-        "max",
-    ),
-    Metric(
-        "grant_seconds",
-        "histogram",
-        (),
-        "From the first byte to the quorum, of attempts that were granted.",
-        "s",
-        bounds=GRANT_BOUNDS,
-    ),
-    Metric(
-        "wait_time_seconds",
-        "histogram",
-        ("kind", "label", "outcome"),
-        "From the call of an acquire to the grant or the failure.",
-        "s",
-        bounds=WAIT_BOUNDS,
-    ),
-    Metric(
+    _histogram(
         "hold_time_seconds",
-        "histogram",
-        ("kind", "label", "outcome"),
         "From the grant to the release, or to the end of the lease.",
-        "s",
-        bounds=HOLD_BOUNDS,
+        HOLD_BOUNDS,
+        *_SORTS,
     ),
 )
 HISTOGRAMS: dict[str, Metric] = {metric.name: metric for metric in METRICS if metric.kind == "histogram"}
