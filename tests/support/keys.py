@@ -84,6 +84,12 @@ def paused(masters: Masters, *numbers: int) -> Iterator[None]:
             masters[number].resume()
 
 
+def forget(masters: Masters) -> None:
+    """End all leases on the masters now."""
+    for master in masters:
+        wipe(master)
+
+
 def wipe(server: Master | redis.Redis) -> None:
     """Delete all keys without the push of a FLUSHALL: as if each had been evicted."""
     script = "for _,key in ipairs(redis.call('keys','*')) do redis.call('del',key) end return 1"

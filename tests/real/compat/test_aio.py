@@ -13,7 +13,7 @@ import redis
 import redis.asyncio
 from support.event_loops import clean, on_loops, until
 from support.forking import exit_code, fork_child
-from support.keys import OTHER_CLIENT, occupy, wipe
+from support.keys import OTHER_CLIENT, forget, occupy
 from support.waiting import DEADLINE
 
 from redlock_fast import ConfigError
@@ -39,11 +39,6 @@ async def lose_and_fail(lock: Any, masters: Masters) -> None:
     async with lock:
         forget(masters)
         raise ZeroDivisionError
-
-
-def forget(masters: Masters) -> None:
-    for master in masters:
-        wipe(master)
 
 
 # --- aioredlock ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 import valkey as valkey_py
-from support.keys import OTHER_CLIENT, nothing_left, occupy, wipe
+from support.keys import OTHER_CLIENT, forget, nothing_left, occupy
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast.compat import pottery, redis_py, redlock, redlock_plus
@@ -24,12 +24,6 @@ Options = dict[str, Any]
 
 #: Addresses without a server.
 DEAD = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
-
-
-def forget(masters: Masters) -> None:
-    """End all leases on the masters now."""
-    for master in masters:
-        wipe(master)
 
 
 def lose_and_fail(lock: Any, masters: Masters) -> None:

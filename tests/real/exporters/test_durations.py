@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 from support.clients import both_clients
 from support.clocks import Jumping
-from support.keys import wipe
+from support.keys import forget
 from support.waiting import start
 
 from redlock_fast import Contended, LockLost, QuorumUnavailable, __version__
@@ -21,11 +21,6 @@ from redlock_fast.otel import RedlockMetrics
 from redlock_fast.prometheus import RedlockCollector
 
 MakeClient = Callable[..., Any]
-
-
-def forget(masters: Masters) -> None:
-    for master in masters:
-        wipe(master)
 
 
 def bare(client: Any) -> Any:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 from support.certificates import Certificates
+from support.keys import OTHER_CLIENT, values
 from support.listening import Listening
 from support.scripted import Words
 from support.waiting import DEADLINE, eventually
@@ -27,14 +27,8 @@ Nodes = list[redis.Redis]
 Raw = Callable[[Masters], Nodes]
 Pretend = Callable[[Callable[[Words], bytes]], Listening]
 
-OTHER_CLIENT = b"another client"
-
 #: Seconds; shorter than the leases: a key that goes later was forgotten, and only expired.
 SOON = 8.0
-
-
-def values(nodes: Nodes, key: str | bytes) -> list[Any]:
-    return [node.get(key) for node in nodes]
 
 
 def until_values(nodes: Nodes, key: str | bytes, expected: list[bytes | None]) -> None:
