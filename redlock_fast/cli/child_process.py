@@ -18,8 +18,8 @@ from typing import NoReturn, Self
 
 from . import exit_codes
 
-#: Seconds between two polls, where the system has no wait.
-TICK = 0.02
+#: Seconds between two polls: while processes are ended; at first, and at most, while the command runs.
+TICK, SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.001, 0.05
 #: PR_SET_PDEATHSIG, linux/prctl.h.
 SIGNAL_OF_PARENTS_DEATH = 1
 
@@ -77,13 +77,14 @@ class ChildProcess:
         return OSError(int(number), os.strerror(int(number))) if number else None
 
     def wait(self) -> int:
-        """Wait for the end. Returns the exit code, or 128 + the signal that ended the process."""
+        """Wait for the end. Returns the exit code, or 128 + the signal that ended the process.
+
+        It polls: another thread may receive a signal, and its handler runs when this thread wakes up.
+        """
+        pause = SHORTEST_PAUSE
         while (code := self.poll()) is None:
-            if hasattr(os, "waitid"):
-                with contextlib.suppress(ChildProcessError):
-                    os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT)
-            else:
-                time.sleep(TICK)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
         return code
 
     def poll(self) -> int | None:

@@ -204,6 +204,34 @@ def test_a_signal_with_the_grant_releases_the_lock(valkey: Masters) -> None:
     nothing_left(valkey)
 
 
+#: Runs the command. Its main thread blocks SIGTERM, so another thread gets it: as when the system is busy,
+#: and a thread that connects a master unblocks signals before the main thread runs.
+IN_ANOTHER_THREAD = """
+import signal, sys, threading
+from redlock_fast import cli
+
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def test_a_signal_that_another_thread_gets_is_forwarded(valkey: Masters) -> None:
+    unblock = "signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])"
+    script = f"import signal; {unblock}; print(1, flush=True); signal.pause()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", IN_ANOTHER_THREAD, "exec", "job", "--", sys.executable, "-c", script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=Command(valkey).environment,
+    )
+    with running(process):
+        assert first_line(process) == "1"
+        process.terminate()
+        assert process.wait(DEADLINE) == 128 + signal.SIGTERM
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_are_forwarded(once: Command, valkey: Masters, number: int) -> None:
     with running(once.start("exec", "job", *sh(OBEYS))) as process:
