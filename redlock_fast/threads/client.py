@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
-from ..errors import LockAlreadyHeld, LockLost
+from ..errors import LockAlreadyHeld, LockLost, RedlockError
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, number, refuse_unknown
 from ..locks.decorated import check_plain
@@ -105,9 +105,17 @@ class Lock(LockState):
                 with ``blocking=False``, or masters that cannot form a quorum.
             ClientClosed: The client is closed.
         """
-        outcome = acquire(self, blocking, timeout, self._core.masters)
-        # No call after a grant: a signal handler may raise in a call, and the caller would not get the lock.
-        return self._lease is outcome or self._acquired(outcome)
+        before = self._lease
+        try:
+            outcome = acquire(self, blocking, timeout, self._core.masters)
+            # No call after a grant: a signal handler may raise in a call.
+            return self._lease is outcome or self._acquired(outcome)
+        except RedlockError:
+            raise
+        except BaseException:
+            if self._lease is not before:  # a signal handler raised after the grant
+                release(self, self._core.masters)
+            raise
 
     def release(self) -> bool:
         """Delete the key on all masters that may have it, if it still has this object's token.

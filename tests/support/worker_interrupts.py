@@ -75,8 +75,27 @@ def twice(lock: RLock) -> None:
         lock.release()
 
 
+class Call:
+    """A call that returns a lock: the caller can release the lock only if the call returns."""
+
+    def __init__(self, acquire: Callable[[], Lock | None]) -> None:
+        self._acquire = acquire
+        self._lock: Lock | None = None
+
+    def take(self) -> None:
+        self._lock = self._acquire()
+
+    def locked(self) -> bool:
+        return self._lock is not None and self._lock.locked()
+
+    def release(self) -> None:
+        assert self._lock is not None
+        self._lock.release()
+
+
 USES: dict[str, Callable[[Any], object]] = {
     "acquire": Lock.acquire,
+    "client.acquire": Call.take,
     "release": Lock.release,
     "with": cycle,
     "rlock": twice,
@@ -84,6 +103,7 @@ USES: dict[str, Callable[[Any], object]] = {
 }
 #: What other uses than those of a plain lock are of.
 KINDS: dict[str, Callable[[FastRedlock, str], Any]] = {
+    "client.acquire": lambda client, key: Call(lambda: client.acquire(key, TTL)),
     "rlock": lambda client, key: client.rlock(key, TTL),
     "multilock": lambda client, key: client.multilock([key, f"{key}:b", f"{key}:c"], TTL),
 }

@@ -109,8 +109,11 @@ def only(masters: Masters, allowed: set[bytes]) -> None:
 
 @pytest.mark.parametrize(
     ("use", "threads"),
-    [("acquire", 0), ("release", 0), ("with", 0), ("with", 2), ("rlock", 0), ("multilock", 0)],
-)
+    [
+        ("acquire", 0), ("client.acquire", 0), ("release", 0), ("with", 0), ("with", 2), ("rlock", 0),
+        ("multilock", 0),
+    ],
+)  # fmt: skip
 def test_interrupts_of_a_free_lock(
     valkey: Masters, worker: Callable[..., Worker], use: str, threads: int
 ) -> None:
