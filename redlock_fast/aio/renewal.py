@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Awaitable
 from typing import Any
 
+from ..algorithm.lease import ExtendOutcome
 from ..algorithm.renewal_schedule import FIRST_PAUSE, RenewedLease
 from ..errors import ConfigError
 from ..locks.auto_extend import AutoExtended, AutoExtension, Renewal, longest_hold
@@ -17,6 +18,8 @@ from ..locks.config import CLIENT_DEFAULT, check_flag
 from ..telemetry import log_error
 from .driver import drive
 from .loop import TIMER, LoopBinding
+
+Due = list[tuple[RenewedLease, float]]
 
 
 class LoopRenewal(Renewal):
@@ -28,6 +31,7 @@ class LoopRenewal(Renewal):
         self._loop = binding.loop
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._due: Due = []  # what a task that has not begun is to extend
         self._ended = False
         self._notifying: set[asyncio.Future[Any]] = set()  # asyncio refers to tasks weakly
         self._context = contextvars.Context()  # empty, not the context of the task that sets the timer
@@ -42,6 +46,7 @@ class LoopRenewal(Renewal):
         self._notifying.clear()
         if task is not None and (coroutine := task.get_coro()) is not None:
             coroutine.close()  # what it extended is scheduled again
+        self._take_back()
         with self.mutex:
             locks: list[Any] = [renewed.lock() for renewed in self.schedule.leases()]
         for lock in locks:
@@ -81,11 +86,16 @@ class LoopRenewal(Renewal):
             log_error("renewal-error")
             due = []
         if due:
-            self._task = self._loop.create_task(self._extend(due), context=self._context)
+            self._due = due
+            task = self._loop.create_task(self._extend(), context=self._context)
+            if not task.done():  # an eager task may be
+                self._task = task
+                task.add_done_callback(self._on_done)
         elif self._timer is None:
             self._set_timer(TIMER)
 
-    async def _extend(self, due: list[tuple[RenewedLease, float]]) -> None:
+    async def _extend(self) -> None:
+        due, self._due = self._due, []
         least = 0.0
         try:
             await drive(self.extend(due), self._binding)
@@ -95,6 +105,18 @@ class LoopRenewal(Renewal):
         finally:
             self._task = None
             self._set_timer(least)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        """Go on after a task that was cancelled before its first step: it ran nothing of ``_extend``."""
+        if self._task is task:
+            self._task = None
+            self._take_back()
+            self._set_timer(FIRST_PAUSE)
+
+    def _take_back(self) -> None:
+        """Schedule again what a task that did not begin was to extend."""
+        due, self._due = self._due, []
+        self._settle(due, [ExtendOutcome.INCONCLUSIVE] * len(due))
 
     async def end(self) -> None:
         """Stop renewal because the client is being closed. Losses are not reported any more."""

@@ -128,6 +128,31 @@ def test_a_loop_closed_during_an_extension(
     assert recorder.losses == []
 
 
+@each_loop
+def test_a_loop_closed_before_an_extension(
+    valkey: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder, make_loop: MakeLoop
+) -> None:
+    """Its lease is scheduled again in the next loop, though its task has not begun."""
+    c = aclient(valkey, ttl=TTL, clock=clock)
+    loop = make_loop()
+    loop.set_exception_handler(lambda _, context: None)  # "Task was destroyed but it is pending!"
+
+    async def second() -> None:
+        await c.connect()
+        await renewed(c, 1)
+        assert await lock.release()
+        await c.close()
+
+    lock = loop.run_until_complete(held(c, "kept", on_lost=recorder))
+    clock.jump(THIRD)
+    while not (c._renewal and c._renewal._task):  # one turn of the loop at a time
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    loop.close()
+    run(second, make_loop)
+    assert recorder.losses == []
+
+
 async def renewed(c: AsyncFastRedlock, count: int) -> None:
     await until(lambda: c.stats().renewed >= count, f"{count} extensions by renewal")
 
@@ -156,6 +181,26 @@ async def test_many_go_together(
         assert most <= 2, "this one, and that of the renewal"
         assert c.stats().renewed == 600
         assert await c.release_many(locks) == [True] * 300
+        await clean(masters)
+    assert recorder.losses == []
+
+
+@on_loops
+async def test_its_task_is_cancelled_before_its_first_step(
+    masters: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder
+) -> None:
+    """As by a program that cancels all tasks but its own."""
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        lock = await held(c, "kept", on_lost=recorder)
+        clock.jump(THIRD)
+        while not (task := c.renewal()._task):  # this task goes on right after the timer that makes it
+            await asyncio.sleep(0)
+        task.cancel()
+        await renewed(c, 1)
+        clock.jump(THIRD)
+        await renewed(c, 2)
+        assert await lock.release()
         await clean(masters)
     assert recorder.losses == []
 
