@@ -206,7 +206,10 @@ class Schedule:
             self._long_held.append(renewed)
         left = renewed.lease.deadline - now
         if renewed.failures and left < min(self.took, renewed.ttl * LAST_SHARE):
-            return 0.0  # an extension would only delay the report of its end
+            # An extension would only delay the report of its end. The caller may still extend the lease.
+            if left > 0.0:
+                self._push(self._dues, now + left, renewed)
+            return 0.0
         ttl = min(renewed.ttl, renewed.until - now)
         if not lock.may_be_extended(renewed.lease):
             renewed.stopped = MAX_EXTENSIONS

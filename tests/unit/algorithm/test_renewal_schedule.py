@@ -141,6 +141,25 @@ def test_what_cannot_be_answered_in_time_is_not_asked() -> None:
     assert asked(schedule, lock.lease.deadline - 1.1) == [renewed], "one exchange that took long is no rule"
 
 
+def test_an_extension_by_the_caller_in_the_last_share_is_followed() -> None:
+    """Renewal had given this lease up when its caller extended it."""
+    lock = FakeLock(START)
+    assert lock.lease
+    renewed = RenewedLease(lock, lock.lease)
+    schedule, end = scheduled(renewed), lock.lease.deadline
+    schedule.took = 1.0
+    assert asked(schedule, schedule.next()) == [renewed]
+    schedule.settle(renewed, False, end - 0.6)
+    assert asked(schedule, end - 0.2) == [], "it would be answered too late"
+    extend(renewed, lock.ttl, end - 0.1)
+    after = end + 0.01
+    assert schedule.pop_ended(after) == []
+    assert asked(schedule, after) == []
+    due = schedule.next()
+    assert due == renewed.due_at()
+    assert asked(schedule, due) == [renewed]
+
+
 def test_after_success_all_is_as_before() -> None:
     lock = FakeLock(START)
     assert lock.lease
