@@ -251,7 +251,7 @@ static const char *process_reply(hub *h, int master, enum reply_kind kind, reply
         return NULL;
     }
     op->pending -= !hub_has_voted(op, master);
-    hub_restart_idle_timeout(op->waiter, now);
+    if (op->wait != WAIT_ALL || !hub_has_quorum(op)) hub_restart_idle_timeout(op->waiter, now);
     if (op->decided) l->late_replies++;
     else if (op->sub && op->sub->masters & BIT(master)) {
         if (kind != REPLY_NUMBER || reply.data[0] != ':' || !hub_subscription_reply(h, op, master, number, slot.sent))

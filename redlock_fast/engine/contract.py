@@ -5,8 +5,9 @@ nothing of locks. Both engines keep these rules; ``tests/contract`` checks them:
 
 1. The failure of a master is a vote, never an exception.
 2. A request is decided at the first of these: what ``wait`` says; the last reply that is pending; the end of
-   ``timeout``; if ``stall`` is set, that many seconds without a reply to any request of the same call. With
-   ``need=0`` a request is decided when the connections have it: no caller waits for its replies.
+   ``timeout``; if ``stall`` is set, that many seconds without a reply to any request of the same call. A
+   reply to a request that has a quorum and waits for ALL does not count: a slow master must not hold a call.
+   With ``need=0`` a request is decided when the connections have it: no caller waits for its replies.
    A time that ends late, because the process did not run, or the event loop was blocked, goes on once, if a
    request has no quorum: for as long as it was late, but not for longer than ``timeout`` or ``stall``.
    ``need`` says what a quorum is: a number of grants of any masters, or :class:`Quorums`, a number of grants

@@ -114,6 +114,18 @@ def test_late_replies_are_signs_of_life_too(fleet: MakeFleet, ask: Ask) -> None:
 
 
 @both_ways
+def test_replies_to_what_has_its_quorum_are_no_progress(fleet: MakeFleet, ask: Ask) -> None:
+    # Master 1 grants everything. Master 0, which only Wait.ALL waits for, answers one by one.
+    f = fleet(silent, granting)
+    trickle = Trickle(f, 1000, 0.05)
+    with Stopwatch() as watch:
+        tally = ask(f, acquires(keys(1000), f.all), 1, LONG, wait=Wait.ALL, stall=2.0)
+    trickle.end()
+    assert watch.seconds < SOON
+    assert min(tally.granted) == 1
+
+
+@both_ways
 def test_timeout_ends_it_while_replies_trickle_in(fleet: MakeFleet, ask: Ask) -> None:
     f = fleet(silent)
     trickle = Trickle(f, 5000, 0.01)

@@ -112,7 +112,7 @@ class PendingRequest:
     def on_reply(self, master: int, now: float) -> None:
         """A reply came that was pending. Its vote is not counted yet."""
         self.pending -= self.values[master] == NO_REPLY
-        if self.waiter is not None:
+        if self.waiter is not None and not (self.wait == ALL and self.has_quorum()):
             self.waiter.last_reply = now
 
     def count_pttl(self, master: int, value: int, reply: bytes, asked: float) -> None:
