@@ -489,7 +489,8 @@ class AsyncFastRedlock(BaseClient):
             WrongLoop: The client belongs to another event loop, which is open.
         """
         self.check_open()
-        return await self.loop_binding().wait_for_quorum(self.connect_timeout if timeout is None else timeout)
+        seconds = self.connect_timeout if timeout is None else number("timeout", timeout, low=0.0)
+        return await self.loop_binding().wait_for_quorum(seconds)
 
     async def reconfigure(
         self,

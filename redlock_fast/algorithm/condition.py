@@ -27,8 +27,12 @@ class Condition:
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until ``predicate`` is true. Returns its last value, at the latest after ``timeout`` seconds.
 
+        A ``timeout`` beyond ``threading.TIMEOUT_MAX``, some 292 years, ends then.
+
         Raises what a signal handler raises, also if its thread has the mutex no longer at that moment.
         """
+        if timeout is not None:
+            timeout = min(timeout, threading.TIMEOUT_MAX)
         try:
             with self.mutex:
                 return self._condition.wait_for(predicate, timeout)

@@ -49,6 +49,9 @@ L = TypeVar("L")
 #: Seconds; ten years.
 MAX_RETENTION = 3.2e8
 
+#: Seconds, some eleven days: a socket waits for a number of milliseconds that has 31 bits.
+MAX_CONNECT_TIMEOUT = 1e6
+
 #: The number of labels of one client, because each makes a time series of every histogram; and the label for
 #: all further ones.
 MAX_LABELS, OTHER_LABEL = 100, "other"
@@ -161,7 +164,9 @@ class BaseClient:
             )
         ttl = self.check_ttl(ttl)
         self.key_prefix: bytes = encoded("key_prefix", key_prefix)
-        self.connect_timeout: float = number("connect_timeout", connect_timeout, above=0.0)
+        self.connect_timeout: float = number(
+            "connect_timeout", connect_timeout, above=0.0, high=MAX_CONNECT_TIMEOUT
+        )
         #: Whether tokens name their owners by default, and errors name the holder.
         self.names_owners: bool = owner is None or check_owner(owner) != ""
         token, tokens = tokens_of(self._default_owner if owner is None else _constant(owner))

@@ -689,12 +689,13 @@ class FastRedlock(BaseClient):
             ...     sys.exit("no quorum of masters")
 
         Raises:
-            ConfigError: A majority of the masters has another list of masters (``check_masters``), or fewer
-                servers than a quorum are distinct.
+            ConfigError: An invalid timeout; or a majority of the masters has another list of masters
+                (``check_masters``), or fewer servers than a quorum are distinct.
             ClientClosed: The client is closed.
         """
         self.check_open()
-        return self.masters.wait_for_quorum(self.connect_timeout if timeout is None else timeout)
+        seconds = self.connect_timeout if timeout is None else number("timeout", timeout, low=0.0)
+        return self.masters.wait_for_quorum(seconds)
 
     def reconfigure(
         self,

@@ -29,6 +29,17 @@ def test_a_wait_ends_after_its_timeout() -> None:
     assert Condition().wait_for(lambda: False, 0.001) is False
 
 
+@pytest.mark.parametrize("seconds", [2 * threading.TIMEOUT_MAX, 1e300])
+def test_a_timeout_that_no_lock_takes(seconds: float) -> None:
+    condition, ready = Condition(), threading.Event()
+    waiting = start(lambda: condition.wait_for(ready.is_set, seconds))
+    eventually(lambda: waiting.done() or condition._condition._waiters, "it waits")
+    ready.set()
+    with condition.mutex:
+        condition.notify_all()
+    assert waiting.result(DEADLINE) is True
+
+
 def test_an_error_of_the_predicate_reaches_the_caller() -> None:
     with pytest.raises(RuntimeError, match="a predicate that fails"):
         Condition().wait_for(fails, 0.001)

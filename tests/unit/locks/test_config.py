@@ -246,6 +246,13 @@ def test_times_of_the_client(name: str, value: Any) -> None:
     refused(lambda: FastRedlock(URLS, **options), name, "more than 0")
 
 
+@pytest.mark.parametrize("value", [*NO_NUMBERS, -1], ids=short)
+def test_the_time_to_connect(client: FastRedlock, value: Any) -> None:
+    if value is not None:
+        refused(lambda: client.connect(value), "timeout", "at least 0")
+    refused(lambda: FastRedlock(URLS, connect_timeout=2e6), "connect_timeout", "at most 1e+06")
+
+
 @pytest.mark.parametrize("value", [*NO_NUMBERS, -0.01, 0.51], ids=short)
 def test_drift_factor(value: Any) -> None:
     refused(lambda: FastRedlock(URLS, drift_factor=value), "drift_factor", "at least 0", "at most 0.5")
