@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
-from ..errors import LockAlreadyHeld, LockLost, RedlockError
+from ..errors import LockLost, RedlockError
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, number, refuse_unknown
 from ..locks.decorated import check_plain
@@ -182,7 +182,7 @@ class Lock(LockState):
             if outcome is not self._lease:
                 drive(entered(self, outcome), self._core.masters)
             return self
-        except LockAlreadyHeld:
+        except RedlockError:  # nothing is held, or another thread has acquired this object
             raise
         except BaseException:
             if self._lease is not None:  # a signal handler raised after the grant

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from functools import partial
+from typing import Any
 from unittest.mock import Mock, call
 
 import pytest
@@ -29,6 +30,7 @@ from redlock_fast import (
     Retry,
 )
 from redlock_fast.embedded import Masters
+from redlock_fast.locks.procedures import entered
 from redlock_fast.threads import fast_path
 
 MakeClient = Callable[..., FastRedlock]
@@ -54,6 +56,26 @@ def reusable(lock: Lock) -> None:
     assert not lock.locked()
     assert lock.acquire() is True
     assert lock.release() is True
+
+
+def test_a_failed_with_keeps_the_lock_of_another_thread(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It acquired the same object while this thread asked the masters for the holder."""
+    c = connected(valkey)
+    lock, holder = c.lock("k", TTL, timeout=0), c.lock("k", TTL)
+    assert holder.acquire()
+
+    def acquired_before(failed: Lock, outcome: Any) -> Generator[Any, Any, None]:
+        assert holder.release()
+        assert start(lock.acquire).result(DEADLINE)
+        yield from entered(failed, outcome)
+
+    monkeypatch.setattr("redlock_fast.threads.client.entered", acquired_before)
+    with pytest.raises(Contended), lock:
+        pass
+    assert lock.locked()
+    assert lock.release()
 
 
 def test_no_detours(masters: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
