@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from functools import partial
+from itertools import chain
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast
 
 from ..aio.client import AsyncFastRedlock, AsyncLock
@@ -126,12 +127,14 @@ class ShardedRedlock(Sharding[FastRedlock]):
         other groups are released.
         """
         parts = self._partition_resources(resources, ttl)
+        granted: list[Lock | None] = []
         locks: list[Lock | None] = [None] * len(resources)
         try:
-            self._acquire_parts(parts, resources, ttl, locks)
+            self._acquire_parts(parts, resources, ttl, granted)
+            restore_order(locks, list(chain.from_iterable(parts.values())), granted)
             check_alive(locks)
         except BaseException:
-            self.release_many([lock for lock in locks if lock])
+            self.release_many([lock for lock in granted if lock])
             raise
         return locks
 
@@ -140,12 +143,12 @@ class ShardedRedlock(Sharding[FastRedlock]):
         parts: dict[FastRedlock, list[int]],
         resources: ListOf[Resource],
         ttl: float | None,
-        locks: list[Lock | None],
+        granted: list[Lock | None],
     ) -> None:
         # A loop inside of the `try` would not be protected everywhere: see `locks/many.py`.
         for client, positions in parts.items():
-            granted = client.acquire_many([resources[position] for position in positions], ttl)
-            restore_order(locks, positions, granted)
+            # No call after the grants: a signal handler may raise in a call.
+            granted += client.acquire_many([resources[position] for position in positions], ttl)
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
         """As [`FastRedlock.release_many`][], one group after the other."""

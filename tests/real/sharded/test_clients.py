@@ -8,16 +8,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
 from support.event_loops import LOOPS, Plain, on_loops, until
 from support.keys import TTL, nothing_left, occupy, sizes, values
+from support.moments import moments
+from support.signalling import interrupt
 from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import AsyncShardedRedlock, ClientClosed, QuorumUnavailable, ShardedRedlock
 from redlock_fast.embedded import Masters
+from redlock_fast.sharded import clients, placement
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 
@@ -404,3 +408,21 @@ async def test_a_destroyed_task_releases_in_every_group(
 
 def owed(client: AsyncShardedRedlock) -> int:
     return max(master.pending for group in client.health().values() for master in group)
+
+
+def test_a_handler_that_raises_in_acquire_many(groups: dict[str, Masters], engine_name: str) -> None:
+    """At any moment: the caller has no lock that it could release."""
+    granted: list[Any] = []
+
+    def after() -> None:
+        while granted:
+            c.release_many([lock for lock in granted.pop() if lock])
+        for masters in groups.values():
+            nothing_left(masters)
+
+    urls = {name: masters.urls for name, masters in groups.items()}
+    files = clients.__file__, placement.__file__
+    with ShardedRedlock(urls, engine=engine_name, **PATIENT) as c:
+        assert c.connect(DEADLINE)
+        acquire = partial(c.acquire_many, NAMES[:8], TTL)
+        assert moments(lambda: granted.append(acquire()), interrupt, after, files.__contains__) > 10
