@@ -203,17 +203,26 @@ class QuorumLock(_Settings):
         """
         acquire_args = self._acquire_args(blocking, blocking_timeout, token)
         lock = self._client.lock(self._resource, **self._lock_options())
-        with self._translated():
-            granted = lock.acquire(*acquire_args)
-        if granted:
-            self.local.grant(lock, lock.token)
-        return granted
+        try:
+            with self._translated():
+                granted = lock.acquire(*acquire_args)
+            if granted:
+                self.local.grant(lock, lock.token)
+            return granted
+        except BaseException:
+            lock.release()  # a signal handler may raise after the grant
+            raise
 
     def release(self) -> None:
         """Release. Raises LockError if it was not acquired, LockNotOwnedError if the lease had ended."""
         held = self._held()
-        self.local.token = None
-        if not held.release():
+        try:
+            self.local.token = None
+            alive = held.release()
+        except BaseException:
+            held.release()  # a signal handler raised, perhaps before the release began
+            raise
+        if not alive:
             raise self._lost()
 
     def extend(self, additional_time: float, replace_ttl: bool = False) -> bool:

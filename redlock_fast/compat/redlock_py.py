@@ -88,13 +88,17 @@ class Redlock:
         lock = self._client.lock(encodable(resource), ttl / 1000)
         try:
             granted = lock.acquire()
+            lease = lock.lease
+            if not granted or lease is None:
+                return False
+            held = Lock(int(lease.validity * 1000), resource, lease.token)
+            lock.forget_lease(lease)  # from here on the tuple stands for the lock, in any process
+            return held
         except QuorumUnavailable as error:
             raise MultipleRedlockException(error.causes, str(error)) from error
-        lease = lock.lease
-        if not granted or lease is None:
-            return False
-        lock.forget_lease(lease)  # from here on the tuple stands for the lock, in any process
-        return Lock(int(lease.validity * 1000), resource, lease.token)
+        except BaseException:
+            lock.release()  # a signal handler may raise after the grant
+            raise
 
     def unlock(self, lock: Lock | tuple[int, str, bytes | str]) -> None:
         """Release a lock that this or another process acquired. Never raises because of masters."""

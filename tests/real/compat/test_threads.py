@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import threading
 from collections.abc import Callable
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 import redis
 import valkey as valkey_py
-from support.keys import OTHER_CLIENT, forget, nothing_left, occupy
+from support.keys import OTHER_CLIENT, forget, nothing_left, occupy, wipe
+from support.moments import moments
+from support.signalling import interrupt
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast.compat import pottery, redis_py, redlock, redlock_plus
+from redlock_fast.compat import _holds, pottery, redis_py, redlock, redlock_plus
 from redlock_fast.compat import redlock_py as redlock_py_
 from redlock_fast.embedded import Masters
 
@@ -34,6 +37,49 @@ def lose_and_fail(lock: Any, masters: Masters) -> None:
 
 def impatient(options: Options) -> Options:
     return {**options, "connect_timeout": 0.2}
+
+
+# --- signals ------------------------------------------------------------------------------------------
+
+
+def test_a_handler_that_raises_in_an_acquire_of_redlock_py(valkey: Masters, options: Options) -> None:
+    """At any moment: the caller has no lock that it could release."""
+    locks = redlock_py_.Redlock(valkey.urls, **options)
+    taken: list[Any] = [locks.lock("connects", 60_000)]
+
+    def after() -> None:
+        while taken:
+            locks.unlock(taken.pop())
+        nothing_left(valkey)
+
+    after()
+    number = moments(
+        lambda: taken.append(locks.lock("r", 60_000)), interrupt, after, redlock_py_.__file__.__eq__
+    )
+    assert number > 2
+    after()
+
+
+def test_a_handler_that_raises_in_redis_pys_lock(valkey: Masters, options: Options) -> None:
+    """At any moment of its acquire, and of a release that is not repeated unless it did not begin."""
+    quorum_lock = redis_py.lock_class(valkey.urls, **options)
+    lock = quorum_lock(redis.Redis(), "r", timeout=60)
+    files = redis_py.__file__, _holds.__file__, contextlib.__file__
+
+    def after() -> None:
+        if lock.local.token is not None:
+            with contextlib.suppress(redis.exceptions.LockError):
+                lock.release()
+        nothing_left(valkey)
+
+    def release() -> None:
+        lock.acquire()
+        lock.release()
+
+    assert lock.acquire()
+    after()
+    assert moments(lock.acquire, interrupt, after, files.__contains__) > 5
+    assert moments(release, interrupt, after, files.__contains__) > 10
 
 
 # --- redlock-py ---------------------------------------------------------------------------------------
