@@ -163,8 +163,8 @@ class AsyncRLock(Reentrant):
         task, owners = current_task(), [ref() for ref, _ in self._bodies]
         if kind is GeneratorExit and None in owners:
             number = owners.index(None)
-        elif task in owners:
-            number = owners.index(task)
+        elif task in owners:  # the bodies of a task end in the reverse order
+            number = len(owners) - 1 - owners[::-1].index(task)
         elif kind is GeneratorExit and owners:
             number = 0
         else:

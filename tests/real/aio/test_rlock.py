@@ -219,6 +219,26 @@ async def test_cancelled_at_any_moment(masters: Masters, aclient: MakeAio) -> No
 
 
 @on_loops
+async def test_two_owners_in_one_task(masters: Masters, aclient: MakeAio) -> None:
+    """The first one has lost the lock: each body ends the level that it entered."""
+    clock, left = Jumping(), False
+    async with aclient(masters, clock=clock) as c:
+        await at_full_strength(c)
+        lock = c.rlock("r", TTL)
+        job = lock.owned_by("job")
+        with pytest.raises(LockLost):  # noqa: PT012
+            async with lock:
+                clock.jump(TTL)
+                for master in masters:
+                    wipe(master)
+                async with job:
+                    assert job.locked()
+                left = job.depth == 0
+        assert left, "the inner body raised nothing, and released its lock"
+        await clean(masters)
+
+
+@on_loops
 async def test_a_loss_cancels_the_outermost_body(masters: Masters, aclient: MakeAio, raw: Raw) -> None:
     losses: list[tuple[AsyncRLock, str]] = []
 
