@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -254,6 +255,7 @@ class AsyncLeader(LeaderState):
             campaign.notify()
             if self._on_elected is not None:
                 term.work = asyncio.create_task(self._work(campaign, term), name="redlock-fast-elected")
+                term.work.add_done_callback(partial(self._worked, campaign, term))
             while term.leads():
                 await campaign.wait_for(lambda: not term.leads(), min(TICK, term.left()))
         except GeneratorExit:  # the task is destroyed: nothing can be awaited
@@ -293,10 +295,18 @@ class AsyncLeader(LeaderState):
         try:
             good = await self._call(self._on_elected)
         finally:
-            if not good:  # also if it cancelled itself: a leader without its work is of no use
-                ending = campaign.task is not None and campaign.task.cancelling()
-                term.end(STOPPED if ending else FAILED, REST)
-                campaign.notify()
+            if not good:  # also if it cancelled itself
+                self._without_work(campaign, term)
+
+    def _worked(self, campaign: _Campaign, term: Term, work: asyncio.Task[None]) -> None:
+        if work.cancelled():  # perhaps before its first step: then nothing of ``_work`` ran
+            self._without_work(campaign, term)
+
+    def _without_work(self, campaign: _Campaign, term: Term) -> None:
+        """End the term: a leader without its work is of no use."""
+        ending = campaign.task is not None and campaign.task.cancelling()
+        term.end(STOPPED if ending else FAILED, REST)
+        campaign.notify()
 
     async def _call(self, function: Any, *reason: str) -> bool:
         """Call a function of the program. Returns whether it raised no exception."""

@@ -54,6 +54,18 @@ async def test_the_work_is_cancelled_before_the_release(valkey: Masters, aclient
 
 
 @on_loops
+async def test_work_that_is_cancelled_before_its_first_step(valkey: Masters, aclient: MakeClient) -> None:
+    """A leader without its work steps down, and is elected again."""
+    work = Work()
+    async with aclient(valkey) as one, one.leader("chair", **work.options()) as leader:
+        while not (found := [task for task in others() if task.get_name() == "redlock-fast-elected"]):
+            await asyncio.sleep(0)  # this task goes on before that one begins
+        found[0].cancel()
+        await until(lambda: "elected" in work.events, "it is elected again")
+        assert leader.is_leader
+
+
+@on_loops
 async def test_a_cancelled_body_releases(valkey: Masters, aclient: MakeClient) -> None:
     work = Work()
     async with aclient(valkey) as one:
