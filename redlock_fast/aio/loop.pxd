@@ -1,6 +1,7 @@
 # How aio/loop.py is compiled: the same source, with types that C can reach into.
 
 cimport cython
+cimport machine
 
 from redlock_fast.aio.future cimport ExchangeFuture
 from redlock_fast.masters.client_state cimport ClientState

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from threading import get_ident
 from typing import Any
 
+from ..algorithm import machine
 from ..algorithm.effects import Exchange, WaitForChange
 from ..algorithm.local_queue import QueueEntry
 from ..engine.contract import Engine
@@ -43,7 +43,7 @@ class LoopBinding:
         self._single = True  # the last flush sent one exchange
         self._submitted = 0  # exchanges since the last flush
         self._waking = False  # tasks are being resumed, and a flush follows
-        self._thread = get_ident()  # the thread that resumes them
+        self._thread = machine.thread_id()  # the thread that resumes them
         self._timer: asyncio.TimerHandle | None = None
         self._timer_seconds = 0.0  # the delay that the timer was set to
         self._watching = 0  # exchanges whose deadline may move earlier than the timer
@@ -60,7 +60,7 @@ class LoopBinding:
         if self.generation != self.client_state.generation:
             return False
         if self._waking:  # a resumed task calls: no other loop can run in its thread, so this check is enough
-            return get_ident() == self._thread
+            return machine.thread_id() == self._thread
         return asyncio.get_running_loop() is self.loop
 
     # --- exchanges ---
@@ -135,7 +135,7 @@ class LoopBinding:
 
     def _wake(self, completed: Iterator[tuple[Any, Any]]) -> None:
         """Resume the tasks in turn. The requests that they submit next leave in one flush."""
-        self._thread, self._waking = get_ident(), True
+        self._thread, self._waking = machine.thread_id(), True
         try:
             for future, _ in completed:
                 future.wake(self._done)

@@ -1,6 +1,7 @@
 # How algorithm/redlock.py is compiled: the same source, with types that C can reach into.
 
 cimport cython
+cimport machine
 
 from redlock_fast.algorithm.lease cimport Lease, granted_leases, lease_of
 from redlock_fast.algorithm.lock_kind cimport LockKind
@@ -31,8 +32,9 @@ cpdef Attempt start_attempts(Policy policy, list keys, double ttl)
 @cython.locals(attempt=Attempt)
 cpdef Attempt _attempt(Policy policy, double ttl)
 
-@cython.locals(now=double)
 cpdef double validity_left(Attempt attempt) except? -1
+
+cpdef double _now(Policy policy) except? -1
 
 cpdef unsigned long long distrusted(Attempt attempt) except? 0
 

@@ -13,10 +13,11 @@ from typing import Any
 
 from ..engine.contract import FAULT
 from ..engine.messages import Batch, BatchVotes, Request, Votes
+from . import machine
 from .lease import Lease, granted_leases, lease_of
 from .lock_kind import ACQUIRE, LockKind
 from .master_lists import MasterLists
-from .policy import Policy
+from .policy import Policy, lease_clock
 from .quorum import deadline
 
 #: Why the vote of a ``distrusted`` master does not count.
@@ -66,7 +67,7 @@ def _attempt(policy: Policy, ttl: float) -> Attempt:
     attempt = Attempt.__new__(Attempt)
     attempt.policy = policy
     attempt.ttl = ttl
-    attempt.start = policy.clock()
+    attempt.start = _now(policy)
     attempt.end = deadline(attempt.start, ttl, policy.drift_factor)
     # After the clock: a lease by former lists must not outlive the change by more than its ttl.
     attempt.lists = policy.voters.lists
@@ -76,8 +77,12 @@ def _attempt(policy: Policy, ttl: float) -> Attempt:
 
 def validity_left(attempt: Attempt) -> float:
     """Seconds from now to the end of a lease of this attempt."""
-    now = attempt.policy.clock()
-    return attempt.end - now
+    return attempt.end - _now(attempt.policy)
+
+
+def _now(policy: Policy) -> float:
+    """``policy.clock()``."""
+    return machine.boot_time() if policy.clock is lease_clock else policy.clock()
 
 
 def distrusted(attempt: Attempt) -> int:

@@ -12,11 +12,11 @@ time since boot in nanoseconds, mixed in when it is used.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from struct import Struct, iter_unpack
 
 from ..wire.text import clean
+from . import machine
 
 TOKEN_SIZE = 20
 DRAWN_AT_ONCE = 64
@@ -31,10 +31,7 @@ MAX_OWNER = 64
 #: For each token its first 12 bytes, and the number that becomes the other 8.
 _drawn: list[tuple[bytes, int]] = []
 
-_clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-_now = time.clock_gettime_ns
 _drawn_token = Struct("=12sQ")
-_pack = _drawn_token.pack
 
 
 def new_token(owner: bytes = b"") -> bytes:
@@ -46,8 +43,7 @@ def new_token(owner: bytes = b"") -> bytes:
             _drawn.extend(_drawn_token.iter_unpack(os.urandom(TOKEN_SIZE * DRAWN_AT_ONCE)))
         else:
             break
-    token = _pack(head, number ^ _now(_clock))
-    return token + owner if owner else token
+    return machine.joined(head, number ^ machine.boot_time_ns(), owner)
 
 
 def new_tokens(count: int, owner: bytes = b"") -> list[bytes]:

@@ -913,7 +913,7 @@ RULE = [
     *of(
         "redlock_fast/algorithm/tokens.py",
         judges("unit/algorithm/tokens"),
-        ("clones-draw-equal-tokens", "number ^ _now(_clock)", "number"),
+        ("clones-draw-equal-tokens", "number ^ machine.boot_time_ns()", "number"),
         ("children-draw-equal-tokens", "after_in_child=_drawn.clear", "after_in_child=lambda: None"),
     ),
 ]
