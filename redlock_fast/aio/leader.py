@@ -233,9 +233,10 @@ class AsyncLeader(LeaderState):
 
             campaign.refusal.begin()
             lock = self._new_lock(on_lost)
-            lease = await acquire(lock, True, None, self._core.loop_binding())
+            call = acquire(lock, True, None)
+            await call
             campaign.refusal.end()
-            if isinstance(lease, Lease):
+            if isinstance(call.outcome, Lease):
                 pause = await self._lead(campaign, lock, reports)
         except (ClientClosed, WrongLoop):
             raise
