@@ -1,9 +1,15 @@
-"""The default owner in an event loop: ``host:pid:task``."""
+"""The default owner in an event loop: ``host:pid:task``.
+
+Compiled with the types of ``aio/owner_names.pxd``, if there is a compiler.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from asyncio import current_task
+import sys
+from collections.abc import Callable
+from typing import Any
 
 from ..algorithm.tokens import owner_part
 from ..locks.owner_names import default_owner, thread_owner
@@ -13,14 +19,24 @@ MAX_NAMES = 1024
 
 _parts: dict[str, bytes] = {}
 
+#: The running task of a loop, or None. Before Python 3.12 asyncio.current_task is a function of Python around
+#: this look-up.
+_current_task: Callable[[Any], asyncio.Task[Any] | None] = (
+    asyncio.current_task if sys.version_info >= (3, 12) else vars(asyncio.tasks)["_current_tasks"].get
+)
 
-def task_owner() -> bytes:
-    """The part of a token that names the running task."""
-    task = current_task()
+
+def task_owner(loop: asyncio.AbstractEventLoop | None = None) -> bytes:
+    """The part of a token that names the running task. ``loop``: the running loop, if the caller knows it.
+
+    To find the running loop is a system call for each lock before Python 3.12 (``getpid``).
+    """
+    task = asyncio.current_task() if loop is None else _current_task(loop)
     if task is None:
         return thread_owner()
     name = task.get_name()
-    return _parts.get(name) or _cached_part(name)
+    part = _parts.get(name)
+    return _cached_part(name) if part is None else part
 
 
 def _cached_part(name: str) -> bytes:
