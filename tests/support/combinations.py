@@ -27,10 +27,10 @@ def starts_redis(item: Any) -> bool:
 def spare(items: list[Any], combinations: int = 1) -> Iterator[Any]:
     """The items to leave out. ``combinations``: how many of each set of other parameters are kept, 1 or 2.
 
-    With 2, a test without other parameters keeps two combinations, so that each engine, each server, and clients
-    for threads and for asyncio occur. Of a test with other parameters each set of them keeps one combination; of
-    clients for threads and for asyncio, one each. The combinations take turns, so that every two values meet
-    in many tests. A test that names its combinations itself keeps them all.
+    With 2, a test without other parameters keeps two combinations, so that each engine, each server, and
+    clients for threads and for asyncio occur. Of a test with other parameters each set of them keeps one
+    combination; of clients for threads and for asyncio, one each. The combinations take turns, so that every
+    two values meet in many tests. A test that names its combinations itself keeps them all.
     """
     tests: dict[str, dict[tuple[int, ...], list[Any]]] = defaultdict(lambda: defaultdict(list))
     for item in items:

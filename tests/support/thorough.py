@@ -6,8 +6,8 @@ import os
 
 #: ``make test-full`` sets it.
 FULL = "REDLOCK_FAST_TEST_FULL" in os.environ
-#: Combinations of engine, server and client for each test of tests/real. ``make coverage`` sets the variable: both
-#: engines, both kinds of server and both kinds of client are in two combinations.
+#: Combinations of engine, server and client for each test of tests/real. ``make coverage`` sets the variable:
+#: two combinations have both engines, both kinds of server and both kinds of client.
 COMBINATIONS = 2 if "REDLOCK_FAST_TEST_TWICE" in os.environ else 1
 #: ``make matrix`` sets it: only some tests start a redis-server.
 ONLY_REDIS = "REDLOCK_FAST_TEST_ONLY_REDIS" in os.environ

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 import valkey as valkey_py
-from support.keys import OTHER_CLIENT, forget, nothing_left, occupy, wipe
+from support.keys import OTHER_CLIENT, forget, nothing_left, occupy
 from support.moments import moments
 from support.signalling import interrupt
 from support.waiting import DEADLINE, eventually, start
