@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
 
 import pytest
 import redis
 from support.clocks import Jumping
 from support.engines import each_once
-from support.event_loops import Plain
 from support.keys import wipe
+from support.makers import MakeClient, MakePlain, Raw
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock
 from redlock_fast.embedded import Masters
-
-MakeClient = Callable[..., FastRedlock]
-MakePlain = Callable[..., Plain]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 TTL = 20.0
 

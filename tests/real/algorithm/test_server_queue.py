@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 import redis
 from support.event_loops import on_loops, until
 from support.keys import TTL, occupy
 from support.kinds import Make
+from support.makers import MakeAio, MakeClient, Raw
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import AsyncFastRedlock, ClientClosed, FastRedlock
+from redlock_fast import ClientClosed
 from redlock_fast.embedded import Masters
 from redlock_fast.locks import fair, rwlock
-
-MakeClient = Callable[..., FastRedlock]
-MakeAio = Callable[..., AsyncFastRedlock]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 #: A lock that keeps a place while it waits, what it waits for, and where the place is.
 KINDS: dict[str, tuple[Make, str, str]] = {

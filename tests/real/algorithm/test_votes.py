@@ -14,14 +14,12 @@ from typing import Any
 import pytest
 import redis
 from support.keys import paused
+from support.makers import MakeClient, Raw
 from support.proxy import Stranding
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock, LockLost
 from redlock_fast.embedded import Masters
-
-MakeClient = Callable[..., FastRedlock]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 #: Seconds of silence until a connection is given up.
 SOON = 0.3

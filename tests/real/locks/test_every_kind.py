@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from support.clocks import Jumping
-from support.event_loops import Plain, at_full_strength, clean, on_loops, until
+from support.event_loops import at_full_strength, clean, on_loops, until
 from support.keys import CACHING, TTL, calls, nothing_left, paused, sizes, wipe
 from support.kinds import AGAINST, KINDS
+from support.makers import MakeAio, MakeClient, MakePlain, Raw
 from support.python_process import run_python
 from support.signalling import handling, interrupt, to_main
 from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import (
-    AsyncFastRedlock,
     AsyncShardedRedlock,
     Contended,
-    FastRedlock,
     LockAlreadyHeld,
     LockLost,
     QuorumUnavailable,
@@ -32,10 +30,6 @@ from redlock_fast.embedded import Masters
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 
-MakeClient = Callable[..., FastRedlock]
-MakeAio = Callable[..., AsyncFastRedlock]
-MakePlain = Callable[..., Plain]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
 #: A little more than a third of TTL.

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
 import redis
 from support.engines import each_once
-from support.event_loops import Plain, until
+from support.event_loops import until
 from support.keys import calls, nothing_left, wipe
 from support.kinds import claim_of, values
+from support.makers import MakeAio, MakeClient, MakePlain, Raw
 from support.signalling import handling, interrupt, to_main
 from support.waiting import DEADLINE, eventually, start
 
@@ -21,11 +22,6 @@ from redlock_fast import AsyncFastRedlock, ConfigError, FastRedlock, Lock, Shard
 from redlock_fast.embedded import Masters
 from redlock_fast.locks import fair
 from redlock_fast.locks.fair import FairKind
-
-MakeClient = Callable[..., FastRedlock]
-MakeAio = Callable[..., AsyncFastRedlock]
-MakePlain = Callable[..., Plain]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 TTL = 60.0
 CLIENTS, ROUNDS = 12, 5

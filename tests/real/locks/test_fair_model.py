@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -23,6 +22,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from support.makers import MakeClient, Raw
 from support.models import failed
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
@@ -30,9 +30,6 @@ from support.waiting import DEADLINE, eventually, start
 from redlock_fast import FastRedlock, Lock, QuorumUnavailable
 from redlock_fast.embedded import Masters
 from redlock_fast.locks import fair
-
-MakeClient = Callable[..., FastRedlock]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 TTL = 60.0
 STEPS = 400 * int(os.environ.get("REDLOCK_FAST_SOAK_STEPS", "1"))

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,15 +16,12 @@ import pytest
 import redis
 from support.event_loops import Plain
 from support.keys import wipe
+from support.makers import MakeClient, MakePlain, Raw
 from support.python_process import PythonProcess
 from support.waiting import DEADLINE, eventually
 
-from redlock_fast import FastRedlock, QuorumUnavailable, Retry
+from redlock_fast import QuorumUnavailable, Retry
 from redlock_fast.embedded import Masters
-
-MakeClient = Callable[..., FastRedlock]
-MakePlain = Callable[..., Plain]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 TTL = 20.0
 COUNTER = "{r}:f"

@@ -6,20 +6,16 @@ A clock that is ahead is put in place by what it would have left: the counter.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 import redis
 from support.event_loops import Plain
+from support.makers import MakeClient, MakePlain, Raw
 from support.waiting import eventually
 
-from redlock_fast import FastRedlock, QuorumUnavailable
+from redlock_fast import QuorumUnavailable
 from redlock_fast.embedded import Masters
 from redlock_fast.wire.dialect import FENCE, RAISE_FENCE
-
-MakeClient = Callable[..., FastRedlock]
-MakePlain = Callable[..., Plain]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 KEY, COUNTER = "r", "{r}:f"
 #: Seconds. The clocks differ by a little less than what is tolerated.

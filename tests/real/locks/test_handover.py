@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from support.clients import both_clients
 from support.clocks import Jumping
 from support.keys import TTL, nothing_left, paused, values, wipe
+from support.makers import Raw
 from support.python_process import PythonProcess
 from support.renewing import THIRD, LossRecorder, MakeClient, held, renewed
 from support.waiting import DEADLINE, eventually
@@ -22,7 +21,6 @@ from redlock_fast.embedded import Masters
 
 pytestmark = [pytest.mark.usefixtures("all_masters"), both_clients]
 
-Raw = Callable[[Masters], list[redis.Redis]]
 WORKER = Path(__file__).parents[2] / "support" / "worker_handover.py"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 from support.clients import both_clients
+from support.makers import MakeClient
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import (
@@ -33,7 +34,6 @@ from redlock_fast.embedded import Masters
 
 pytestmark = [pytest.mark.usefixtures("all_masters"), both_clients]
 
-MakeClient = Callable[..., FastRedlock]
 Nodes = list[redis.Redis]
 Raw = Callable[[Masters], Nodes]
 

@@ -11,19 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import redis
-from support.event_loops import Plain
 from support.keys import OTHER_CLIENT, TTL, calls, names, nothing_left, occupy, sizes, values
+from support.makers import MakeClient, MakePlain, Raw
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, ConfigError, FastRedlock, LockAlreadyHeld, Retry
 from redlock_fast.embedded import Masters
 
 pytestmark = pytest.mark.usefixtures("all_masters")
-
-MakeClient = Callable[..., FastRedlock]
-MakePlain = Callable[..., Plain]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 
 def until_sizes(masters: Masters, size: int) -> None:

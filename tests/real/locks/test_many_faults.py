@@ -7,13 +7,14 @@ import itertools
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
 from support.event_loops import Plain
 from support.keys import OTHER_CLIENT, TTL, names, nothing_left, occupy, paused, sizes, values
+from support.makers import MakePlain, Raw
 from support.proxy import Proxy, jitter
 from support.python_process import run_python, support_program
 from support.waiting import DEADLINE, eventually, start
@@ -23,8 +24,6 @@ from redlock_fast.embedded import Masters
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 
-MakePlain = Callable[..., Plain]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 #: Seconds; the times that the worker gives its masters are many times longer.
 PROMPT = 5.0

@@ -17,15 +17,12 @@ from support.clocks import Jumping
 from support.event_loops import Plain, until
 from support.forking import exit_code, fork_child
 from support.keys import calls, names, nothing_left, occupy, paused, values, wipe
+from support.makers import MakeAio, MakeClient, Raw
 from support.proxy import Pipe, Proxy, fixed
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import AsyncFastRedlock, Contended, FastRedlock, Lock, LockLost, QuorumUnavailable
 from redlock_fast.embedded import Masters
-
-MakeClient = Callable[..., FastRedlock]
-MakeAio = Callable[..., AsyncFastRedlock]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 TTL = 60.0
 #: A little more than a third of it.

@@ -8,15 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import redis
 from support.clients import both_clients
+from support.makers import Raw
 
 from redlock_fast import Contended, FastRedlock
 from redlock_fast.algorithm.tokens import OWNER_BEGINS
 from redlock_fast.embedded import Masters
 
 MakeClient = Callable[..., Any]
-Raw = Callable[[Masters], list[redis.Redis]]
 pytestmark = both_clients
 OTHER: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0, "decide": "all"}
 

@@ -11,12 +11,13 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
 
 import pytest
 import redis
 from support.keys import wipe
+from support.makers import MakeClient, Raw
 from support.proxy import Proxy, jitter
 from support.waiting import DEADLINE, eventually, start
 
@@ -33,8 +34,6 @@ from redlock_fast.embedded import Masters
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 
-MakeClient = Callable[..., FastRedlock]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 #: No key of these tests expires while a client waits for it.
 TTL = 60.0

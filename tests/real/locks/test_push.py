@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import redis
 from support.event_loops import (
-    Plain,
     at_full_strength,
     clean,
     on_loops,
@@ -23,15 +22,13 @@ from support.event_loops import (
     until,
 )
 from support.keys import OTHER_CLIENT, TTL, calls, nothing_left, occupy, paused, wipe
+from support.makers import MakeClient, MakePlain, Raw
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ClientClosed, ConfigError, FastRedlock, Retry
 from redlock_fast.embedded import Masters
 
-MakeClient = Callable[..., FastRedlock]
 MakeAsync = Callable[..., AsyncFastRedlock]
-MakePlain = Callable[..., Plain]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 COMPARE_AND_DELETE = "if redis.call('get',KEYS[1])==ARGV[1] then redis.call('del',KEYS[1]) return 1 end"
 

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from functools import partial
 
 import pytest
 import redis
 from support.clocks import Jumping
-from support.event_loops import Plain, until
+from support.event_loops import until
 from support.keys import nothing_left, paused, wipe
 from support.kinds import claim_of, values, waiting_writers
+from support.makers import MakeAio, MakeClient, MakePlain, Raw
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import AsyncFastRedlock, ConfigError, FastRedlock, LockLost, QuorumUnavailable, Retry
+from redlock_fast import ConfigError, LockLost, QuorumUnavailable, Retry
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.rwlock import Reader, Writer
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 
-MakeClient = Callable[..., FastRedlock]
-MakeAio = Callable[..., AsyncFastRedlock]
-MakePlain = Callable[..., Plain]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 TTL = 60.0
 W, R, I = "{r}:w", "{r}:r", "{r}:i"  # noqa: E741

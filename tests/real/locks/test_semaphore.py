@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import redis
-from support.event_loops import Plain
 from support.keys import nothing_left, sizes
+from support.makers import MakeClient, MakePlain, Raw
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import ConfigError, FastRedlock, Retry
+from redlock_fast import ConfigError, Retry
 from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.semaphore import MAX_PERMITS, WINDOW
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 
-MakeClient = Callable[..., FastRedlock]
-MakePlain = Callable[..., Plain]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 TTL = 60.0
 

@@ -6,15 +6,15 @@ import contextlib
 import itertools
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import redis
 from support.clients import both_clients
 from support.clocks import Jumping
 from support.keys import TTL, nothing_left, occupy, paused, values, wipe, with_keys
+from support.makers import Raw
 from support.python_process import PythonProcess
 from support.renewing import THIRD, MakeClient, renewed
 from support.waiting import DEADLINE, eventually
@@ -25,7 +25,6 @@ from redlock_fast.masters.masters import release_held
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 
-Raw = Callable[[Masters], list[redis.Redis]]
 WORKER = Path(__file__).parents[2] / "support" / "worker_single_run.py"
 
 

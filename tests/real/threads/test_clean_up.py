@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
 import redis
 from support.clocks import Jumping
 from support.keys import TTL, calls, names, nothing_left, occupy, paused, with_keys
+from support.makers import MakeClient, Raw
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ClientClosed, FastRedlock, Lock
 from redlock_fast.embedded import Master, Masters
-
-MakeClient = Callable[..., FastRedlock]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 TRIALS = int(os.environ.get("REDLOCK_FAST_TRIALS", "3"))
 #: A master that is silent for so long is connected again. No other must be, though the machine is busy.

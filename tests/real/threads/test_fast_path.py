@@ -11,11 +11,11 @@ from typing import Any
 from unittest.mock import Mock, call
 
 import pytest
-import redis
 from support.clocks import Jumping
 from support.fast_path_only import fast_path_only
 from support.interruptions import interrupted
 from support.keys import OTHER_CLIENT, TTL, nothing_left, occupy, paused, sizes, values, wipe
+from support.makers import MakeClient, Raw
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import (
@@ -32,9 +32,6 @@ from redlock_fast import (
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.procedures import entered
 from redlock_fast.threads import fast_path
-
-MakeClient = Callable[..., FastRedlock]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 ALL = range(5)
 URLS = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]

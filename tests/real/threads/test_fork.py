@@ -17,9 +17,9 @@ from functools import partial
 from types import FrameType
 
 import pytest
-import redis
 from support.engines import each_once
 from support.forking import exit_code, fork_child, fork_here
+from support.makers import MakeClient, Raw
 from support.thorough import amount
 from support.waiting import DEADLINE, eventually, start
 
@@ -31,8 +31,6 @@ from redlock_fast.masters.state import MasterState
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
-MakeClient = Callable[..., FastRedlock]
-Raw = Callable[[Masters], list[redis.Redis]]
 Fork = Callable[[Callable[[], None]], None]
 
 TTL = 60.0

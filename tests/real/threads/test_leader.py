@@ -7,18 +7,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from support.forking import exit_code, fork_child
+from support.makers import MakeClient
 from support.waiting import DEADLINE, eventually
 
-from redlock_fast import ConfigError, FastRedlock
+from redlock_fast import ConfigError
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.leader import STEPPED_DOWN, STOPPED
-
-MakeClient = Callable[..., FastRedlock]
 
 
 def threads() -> list[str]:

@@ -15,15 +15,15 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import pytest
-import redis
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child
 from support.keys import calls, names, nothing_left
+from support.makers import Raw
 from support.python_process import PythonProcess, support_program
 from support.renewing import THIRD, TTL, Kept, LossRecorder, MakeClient, held, renewed
 from support.starting import fail_start
@@ -35,8 +35,6 @@ from redlock_fast.embedded import Masters
 from redlock_fast.threads import renewal as renewal_threads
 
 pytestmark = pytest.mark.usefixtures("all_masters")
-
-Raw = Callable[[Masters], list[redis.Redis]]
 
 
 def threads() -> set[threading.Thread]:

@@ -11,18 +11,15 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-import redis
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child
 from support.keys import calls, nothing_left, paused, values, wipe
+from support.makers import MakeClient, Raw
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import Contended, FastRedlock, LockLost, QuorumUnavailable, RLock, ShardedRedlock
+from redlock_fast import Contended, LockLost, QuorumUnavailable, RLock, ShardedRedlock
 from redlock_fast.embedded import Masters
-
-MakeClient = Callable[..., FastRedlock]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 TTL = 60.0
 #: A little more than a third of it.

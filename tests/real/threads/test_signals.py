@@ -14,15 +14,13 @@ from typing import Any
 
 import pytest
 import redis
+from support.makers import MakeClient, Raw
 from support.python_process import PythonProcess, support_program
 from support.starting import fail_start
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import FastRedlock, QuorumUnavailable
+from redlock_fast import QuorumUnavailable
 from redlock_fast.embedded import Masters
-
-MakeClient = Callable[..., FastRedlock]
-Raw = Callable[[Masters], list[redis.Redis]]
 
 TTL = 60.0
 #: Seconds; the times that the worker gives its masters are many times longer.
