@@ -61,8 +61,14 @@ def occupy(nodes: Sequence[redis.Redis], *keys: str | bytes) -> None:
         assert node.mset(pairs)
 
 
+def forget_calls(nodes: Sequence[redis.Redis]) -> None:
+    """``calls`` begins with 0 again."""
+    for node in nodes:
+        assert node.config_resetstat()
+
+
 def calls(nodes: Sequence[redis.Redis], *commands: str) -> list[int]:
-    """How often each master has executed any of these, since its ``config_resetstat``."""
+    """How often each master has executed any of these, since ``forget_calls``."""
     return [
         sum(
             int(stats["calls"])

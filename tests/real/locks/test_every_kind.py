@@ -11,7 +11,7 @@ import pytest
 import redis
 from support.clocks import Jumping
 from support.event_loops import at_full_strength, clean, on_loops, until
-from support.keys import CACHING, TTL, calls, nothing_left, paused, sizes, wipe
+from support.keys import CACHING, TTL, calls, forget_calls, nothing_left, paused, sizes, wipe
 from support.kinds import AGAINST, KINDS
 from support.makers import MakeAio, MakeClient, MakePlain, Raw
 from support.python_process import run_python
@@ -192,7 +192,7 @@ def test_giving_up_leaves_nothing(masters: Masters, connected: MakeClient, raw: 
     assert not lock.acquire()
     eventually(lambda: [set(node.scan_iter()) for node in nodes] == before, "it has given up")
     for action, error in ((interrupt, KeyboardInterrupt), (fail, ZeroDivisionError)):
-        reset(nodes)
+        forget_calls(nodes)
         with handling(action):
             signalled = start(lambda: (eventually(lambda: waits(nodes), "it waits"), to_main()))
             with pytest.raises(error):
@@ -213,11 +213,6 @@ def waits(nodes: list[redis.Redis]) -> bool:
     return sum(map(bool, calls(nodes, *CACHING))) >= 3
 
 
-def reset(nodes: list[redis.Redis]) -> None:
-    for node in nodes:
-        node.config_resetstat()
-
-
 @each_kind
 @on_loops
 async def test_cancelled_while_waiting(masters: Masters, aclient: MakeAio, raw: Raw, kind: str) -> None:
@@ -230,7 +225,7 @@ async def test_cancelled_while_waiting(masters: Masters, aclient: MakeAio, raw: 
         before = [set(node.scan_iter()) for node in nodes]
         lock = KINDS[kind](c, "r")
         for number in range(20):
-            reset(nodes)
+            forget_calls(nodes)
             task = asyncio.create_task(lock.acquire())
             if number % 2:
                 await until(lambda: waits(nodes), "it waits")

@@ -12,7 +12,7 @@ import pytest
 import redis
 from support.engines import each_once
 from support.event_loops import until
-from support.keys import calls, nothing_left, wipe
+from support.keys import calls, forget_calls, nothing_left, wipe
 from support.kinds import claim_of, values
 from support.makers import MakeAio, MakeClient, MakePlain, Raw
 from support.signalling import handling, interrupt, to_main
@@ -237,8 +237,7 @@ def test_callers_that_begin_together_share_one_place(
 
 def test_uncontended_is_one_round_trip(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     nodes, c = raw(masters), connected(masters)
-    for node in nodes:
-        node.config_resetstat()
+    forget_calls(nodes)
     for _ in range(3):
         with c.lock("r", TTL, fair=True):
             pass

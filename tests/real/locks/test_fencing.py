@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import redis
 from support.event_loops import Plain
-from support.keys import wipe
+from support.keys import forget_calls, wipe
 from support.makers import MakeClient, MakePlain, Raw
 from support.python_process import PythonProcess
 from support.waiting import DEADLINE, eventually
@@ -80,8 +80,7 @@ def test_no_second_round_trip_without_contention(masters: Masters, plain: MakePl
     for node in nodes:
         node.set(COUNTER, first)
     c = plain(masters, ttl=TTL, decide="all").at_full_strength()
-    for node in nodes:
-        node.config_resetstat()
+    forget_calls(nodes)
     tokens = []
     for _ in range(100):
         lock = c.client.lock("r", fencing=True)

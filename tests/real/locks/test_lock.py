@@ -7,12 +7,13 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 from support.clients import both_clients
+from support.keys import OTHER_CLIENT, calls, forget_calls, occupy, paused, values
 from support.makers import MakeClient
 from support.waiting import DEADLINE, eventually, start
 
@@ -37,8 +38,6 @@ pytestmark = [pytest.mark.usefixtures("all_masters"), both_clients]
 Nodes = list[redis.Redis]
 Raw = Callable[[Masters], Nodes]
 
-OTHER_CLIENT = b"another client"
-
 #: Seconds; shorter than the leases: a key that goes later was forgotten, and only expired.
 SOON = 8.0
 
@@ -51,22 +50,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-class RunawayClock(Clock):
-    """Each look at it finds it ``step`` seconds later."""
-
-    def __init__(self, step: float) -> None:
-        super().__init__()
-        self.step = step
-
-    def __call__(self) -> float:
-        self.now += self.step
-        return self.now
-
-
-def values(nodes: Nodes, key: str | bytes) -> list[Any]:
-    return [node.get(key) for node in nodes]
 
 
 def until_values(nodes: Nodes, key: str | bytes, expected: list[bytes | None]) -> None:
@@ -86,33 +69,6 @@ def until_empty(nodes: Nodes) -> None:
     eventually(
         lambda: not any(node.dbsize() for node in nodes), "no key is left on any master", deadline=SOON
     )
-
-
-def forget_sets(nodes: Nodes) -> None:
-    for node in nodes:
-        node.config_resetstat()
-
-
-def sets(nodes: Nodes) -> list[int]:
-    """How many SETs each master has executed."""
-    none = {"calls": 0}
-    return [int(node.info("commandstats").get("cmdstat_set", none)["calls"]) for node in nodes]
-
-
-def occupy(nodes: Nodes, key: str | bytes) -> None:
-    for node in nodes:
-        assert node.set(key, OTHER_CLIENT)
-
-
-@contextlib.contextmanager
-def paused(*masters: int, of: Masters) -> Iterator[None]:
-    for master in masters:
-        of[master].pause()
-    try:
-        yield
-    finally:
-        for master in masters:
-            of[master].resume()
 
 
 def held(client: FastRedlock, resource: str | bytes = "r", ttl: float | None = None, **options: Any) -> Lock:
@@ -207,9 +163,9 @@ def test_others_see_it_taken_until_it_is_released(masters: Masters, client: Make
 def test_waits_until_the_holder_releases(masters: Masters, client: MakeClient, raw: Raw) -> None:
     nodes = raw(masters)
     lock = held(client(masters), ttl=60)
-    forget_sets(nodes)
+    forget_calls(nodes)
     waiting = start(client(masters).lock("r").acquire)
-    eventually(lambda: max(sets(nodes)) > 1, "it tries more than once")
+    eventually(lambda: max(calls(nodes, "set")) > 1, "it tries more than once")
     assert not waiting.done()
     assert lock.release()
     assert waiting.result(DEADLINE) is True
@@ -272,9 +228,9 @@ def test_acquire_while_another_caller_acquires_with_the_same_object(
     nodes = raw(valkey)
     occupy(nodes, "r")
     lock = connected(valkey).lock("r")
-    forget_sets(nodes)
+    forget_calls(nodes)
     waiting = start(lambda: lock.acquire(timeout=DEADLINE))
-    eventually(lambda: any(sets(nodes)), "the other thread tries")
+    eventually(lambda: any(calls(nodes, "set")), "the other thread tries")
     with pytest.raises(LockAlreadyHeld):
         lock.acquire(blocking=False)
     assert [node.delete("r") for node in nodes] == [1] * 5
@@ -361,9 +317,9 @@ def test_attempts_are_bounded(valkey: Masters, connected: MakeClient, raw: Raw) 
     nodes = raw(valkey)
     occupy(nodes, "r")
     lock = connected(valkey, retry=Retry(0.001, 0.002, max_attempts=3)).lock("r")
-    forget_sets(nodes)
+    forget_calls(nodes)
     assert lock.acquire() is False
-    eventually(lambda: sets(nodes) == [3] * 5, "three attempts on each master")
+    eventually(lambda: calls(nodes, "set") == [3] * 5, "three attempts on each master")
 
 
 # --- others hold it, or masters are down --------------------------------------------------------
@@ -456,7 +412,7 @@ def acquire_while_time_jumps(
 ) -> tuple[Lock, bool]:
     """The clock jumps after the first masters got the SET, and before the last can answer."""
     lock = client.lock("r", ttl=10)
-    with paused(2, 3, 4, of=masters):
+    with paused(masters, 2, 3, 4):
         acquiring = start(lambda: lock.acquire(blocking=False))
         eventually(lambda: None not in values(nodes[:2], "r"), "two masters are asked")
         clock.now += seconds
@@ -596,7 +552,7 @@ def test_extend_that_ends_after_the_lease_counts_for_nothing(
     nodes, clock = raw(masters), Clock()
     lock = held(connected(masters, clock=clock), ttl=20)
     until_held(nodes, lock)
-    with paused(2, 3, 4, of=masters):
+    with paused(masters, 2, 3, 4):
         extending = start(lambda: lock.extend(50))
         eventually(lambda: all(int(n.pttl("r")) > 20_000 for n in nodes[:2]), "two masters are asked")
         clock.now += 19.9
@@ -614,7 +570,7 @@ def test_inconclusive_extend_leaves_the_lease_as_it_was(
     lock = held(client, ttl=20)
     until_held(nodes, lock)
     token, remaining = lock.token, lock.remaining()
-    with paused(0, 1, 2, of=masters):
+    with paused(masters, 0, 1, 2):
         with pytest.raises(QuorumUnavailable, match="held for") as error:
             lock.extend(50)
         assert {cause.master for cause in error.value.causes} >= {m.name for m in client.health()[:3]}
@@ -747,7 +703,7 @@ def test_locked_is_asked_of_the_masters(masters: Masters, connected: MakeClient,
     assert client.locked("r") is False  # a minority excludes no client
     occupy(nodes[:3], "r")
     assert client.locked("r") is True
-    with paused(0, 1, of=masters):
+    with paused(masters, 0, 1):
         assert client.locked("free") is False
         with pytest.raises(QuorumUnavailable):
             client.locked("r")
@@ -771,7 +727,7 @@ def test_stats_count_what_happened(masters: Masters, connected: MakeClient, raw:
         lost.extend(20)
     lost.release()
     kept = held(client, "kept")
-    with paused(0, 1, 2, of=masters):
+    with paused(masters, 0, 1, 2):
         with pytest.raises(QuorumUnavailable):
             kept.extend(20)
         with pytest.raises(QuorumUnavailable):
@@ -883,7 +839,7 @@ def test_deciding_by_all_waits_for_all(masters: Masters, connected: MakeClient, 
 
 def test_deciding_by_all_bears_a_silent_minority(masters: Masters, connected: MakeClient) -> None:
     lock = connected(masters, decide="all", node_timeout=0.2).lock("r")
-    with paused(0, 4, of=masters):
+    with paused(masters, 0, 4):
         assert lock.acquire(blocking=False) is True
         assert lock.extend(20) > 10
         assert lock.release() is True

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.keys import OTHER_CLIENT, TTL, calls, names, nothing_left, occupy, sizes, values
+from support.keys import OTHER_CLIENT, TTL, calls, forget_calls, names, nothing_left, occupy, sizes, values
 from support.makers import MakeClient, MakePlain, Raw
 from support.waiting import DEADLINE, eventually, start
 
@@ -91,8 +91,7 @@ def test_one_attempt_is_one_set_for_each_resource_and_master(
     """Granted or not, sent once; and one release for each that was."""
     c, nodes = plain(masters, retry=Retry(0.0, 0.0)).at_full_strength(), raw(masters)
     occupy(nodes, *names(200)[::2])
-    for node in nodes:
-        node.config_resetstat()
+    forget_calls(nodes)
     locks = c.acquire_many(names(200))
     assert [lock is None for lock in locks] == [True, False] * 100
     eventually(lambda: min(calls(nodes, "set")) >= 200, "all masters were asked")
@@ -198,8 +197,7 @@ def test_locks_that_are_not_this_clients(
     mine = c.acquire("mine", TTL)
     theirs = connected(masters).acquire("theirs", TTL)
     until_sizes(masters, 2)
-    for node in nodes:
-        node.config_resetstat()
+    forget_calls(nodes)
     unlike = aclient(masters) if isinstance(c.client, FastRedlock) else client(masters)
     for foreign in (theirs, unlike.lock("unlike"), "mine", 7, object()):
         for method in (c.release_many, c.extend_many):

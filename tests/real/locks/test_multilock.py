@@ -16,7 +16,7 @@ from support.clients import both_clients
 from support.clocks import Jumping
 from support.event_loops import Plain, until
 from support.forking import exit_code, fork_child
-from support.keys import calls, names, nothing_left, occupy, paused, values, wipe
+from support.keys import calls, forget_calls, names, nothing_left, occupy, paused, values, wipe
 from support.makers import MakeAio, MakeClient, Raw
 from support.proxy import Pipe, Proxy, fixed
 from support.waiting import DEADLINE, eventually, start
@@ -46,8 +46,7 @@ def test_in_one_round_trip(masters: Masters, plain: Callable[..., Plain], raw: R
     """Of any client. Keys in no order; names that are no text."""
     nodes = raw(masters)
     c = plain(masters).at_full_strength()
-    for node in nodes:
-        node.config_resetstat()
+    forget_calls(nodes)
     lock = c.client.multilock(["c", b"\xff\r\n$1", "a"], TTL)
     assert c.wait(lock.acquire()) is True
     eventually(lambda: calls(nodes, "evalsha", "eval") == [1] * 5, "one script on each master")

@@ -16,7 +16,7 @@ from types import FrameType
 
 import pytest
 import redis
-from support.keys import wipe
+from support.keys import paused, values, wipe
 from support.makers import MakeClient, Raw
 from support.proxy import Proxy, jitter
 from support.waiting import DEADLINE, eventually, start
@@ -60,25 +60,12 @@ def at_full_strength(client: FastRedlock) -> None:
     eventually(strong, "all masters are connected")
 
 
-def values(masters: list[redis.Redis], key: str) -> list[bytes | str | None]:
-    return [master.get(key) for master in masters]
-
-
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
     began = time.monotonic()
     yield
     taken = time.monotonic() - began
     assert taken < seconds, f"took {taken:.2f} s"
-
-
-@contextlib.contextmanager
-def paused(masters: Masters, *numbers: int) -> Iterator[None]:
-    for number in numbers:
-        masters[number].pause()
-    yield
-    for number in numbers:
-        masters[number].resume()
 
 
 def test_01_early_return_leaves_no_stragglers(valkey: Masters, connected: MakeClient) -> None:

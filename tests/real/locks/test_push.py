@@ -21,7 +21,7 @@ from support.event_loops import (
     timers,
     until,
 )
-from support.keys import OTHER_CLIENT, TTL, calls, nothing_left, occupy, paused, wipe
+from support.keys import OTHER_CLIENT, TTL, calls, forget_calls, nothing_left, occupy, paused, wipe
 from support.makers import MakeClient, MakePlain, Raw
 from support.waiting import DEADLINE, eventually, start
 
@@ -73,8 +73,7 @@ def test_a_release_is_pushed(masters: Masters, connected: MakeClient, raw: Raw) 
         held = a.acquire("r", TTL)
         assert held
         waiting = wait_for(b, nodes)
-        for node in nodes:
-            node.config_resetstat()
+        forget_calls(nodes)
         assert held.release()
         lock = waiting.result(DEADLINE)
         assert calls(nodes, "set") == [1] * 5
@@ -124,8 +123,7 @@ def test_an_extension_is_no_release(masters: Masters, connected: MakeClient, raw
     held = connected(masters, decide="all").acquire("r", TTL / 2)
     assert held
     waiting = wait_for(connected(masters), nodes)
-    for node in nodes:
-        node.config_resetstat()
+    forget_calls(nodes)
     assert held.extend(TTL)
     eventually(lambda: min(calls(nodes, "pttl")) >= 1, "it has looked")
     assert not waiting.done()
@@ -211,7 +209,7 @@ def test_push_and_poll_where_masters_can(plain: MakePlain, valkey: Masters, raw:
         if watches:
             eventually(lambda: all(watched(nodes)), "it waits")
         else:
-            nodes[0].config_resetstat()
+            forget_calls(nodes[:1])
             eventually(lambda: calls(nodes, "set")[0] > 3, "it tries")
             assert watched(nodes) == [0] * 5
         for node in nodes:
@@ -230,8 +228,7 @@ def test_one_of_a_client_asks_and_all_are_served_in_turn(
 ) -> None:
     nodes, c = raw(valkey), connected(valkey)
     occupy(nodes, "r")
-    for node in nodes:
-        node.config_resetstat()
+    forget_calls(nodes)
     order: list[int] = []
 
     def work(number: int) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child
-from support.keys import calls, names, nothing_left
+from support.keys import calls, forget_calls, names, nothing_left
 from support.makers import Raw
 from support.python_process import PythonProcess, support_program
 from support.renewing import THIRD, TTL, Kept, LossRecorder, MakeClient, held, renewed
@@ -240,8 +240,7 @@ def test_closed(masters: Masters, kept: Kept, clock: Jumping, recorder: LossReco
     c.close()
     assert not thread.is_alive()
     lock.check()
-    for node in raw(masters):
-        node.config_resetstat()
+    forget_calls(raw(masters))
     clock.jump(TTL)
     with pytest.raises(LockLost):
         lock.check()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child
-from support.keys import calls, nothing_left, paused, values, wipe
+from support.keys import calls, forget_calls, nothing_left, paused, values, wipe
 from support.makers import MakeClient, Raw
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
@@ -36,8 +36,7 @@ def test_only_the_outermost_level_is_on_the_wire(masters: Masters, connected: Ma
     lock = connected(masters).rlock("r", TTL)
     with lock:
         eventually(lambda: values(nodes, "r") == [lock.token] * 5, "all masters have the key")
-        for node in nodes:
-            node.config_resetstat()
+        forget_calls(nodes)
         token = lock.token
         with lock:
             assert lock.acquire()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.keys import paused
 from support.makers import MakeClient, Raw
 from support.python_process import PythonProcess, support_program
 from support.starting import fail_start
@@ -90,15 +91,6 @@ def keys(masters: Masters) -> set[bytes]:
         with redis.Redis(unix_socket_path=master.socket_path) as server:
             found.update(server.scan_iter(count=10_000))
     return found
-
-
-@contextlib.contextmanager
-def paused(masters: Masters, *numbers: int) -> Iterator[None]:
-    for number in numbers:
-        masters[number].pause()
-    yield
-    for number in numbers:
-        masters[number].resume()
 
 
 def only(masters: Masters, allowed: set[bytes]) -> None:
