@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
+from support.votes import votes
 
 from redlock_fast import (
     Contended,
@@ -39,13 +40,6 @@ KEY, N, NEED = b"key", 5, 3
 NODE_TIMEOUT = 0.05
 #: A round with a reply from each master takes so long.
 ROUND = 0.001
-
-
-def votes(*values: int) -> Votes:
-    granted, faulty = sum(value > 0 for value in values), values.count(FAULT)
-    refused = sum(NO_REPLY + 1 < value <= 0 for value in values)
-    details: dict[int, str | bytes] = {n: "failed" for n, value in enumerate(values) if value == FAULT}
-    return Votes(values, 0b11111, granted, refused, faulty, details)
 
 
 HELD = votes(0, 0, 0, 0, 0)

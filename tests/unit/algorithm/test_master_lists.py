@@ -7,19 +7,15 @@ from itertools import combinations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.votes import votes
 
 from redlock_fast.algorithm.master_lists import MasterLists, mask_of
 from redlock_fast.algorithm.quorum import quorum
-from redlock_fast.engine.contract import FAULT, NO_REPLY, Quorums, Votes
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Quorums
 
 MASTERS = 6
 VOTES = st.lists(st.sampled_from([1, 7, 0, -3, FAULT, NO_REPLY]), min_size=MASTERS, max_size=MASTERS)
 LISTS = st.lists(st.integers(1, (1 << MASTERS) - 1), min_size=1, max_size=2)
-
-
-def votes(values: list[int]) -> Votes:
-    granted, refused = sum(value > 0 for value in values), sum(FAULT < value <= 0 for value in values)
-    return Votes(tuple(values), (1 << len(values)) - 1, granted, refused, values.count(FAULT), {})
 
 
 def members(mask: int) -> list[int]:
@@ -34,7 +30,7 @@ def quorums(mask: int) -> list[set[int]]:
 
 @given(LISTS, VOTES)
 def test_quorums_by_definition(masks: list[int], values: list[int]) -> None:
-    lists, cast = MasterLists(MASTERS, *masks), votes(values)
+    lists, cast = MasterLists(MASTERS, *masks), votes(*values)
 
     def possible(*bad: bool) -> bool:
         good = {master for master, is_bad in enumerate(bad) if not is_bad}
@@ -57,7 +53,7 @@ def test_the_rest_of_a_quorum(masks: list[int], values: list[int]) -> None:
     lists = MasterLists(MASTERS, *masks)
     for part in (0b000000, 0b001001, 0b011110, 0b111111):
         rest = lists.without(part)
-        others = votes([FAULT if part >> n & 1 else value for n, value in enumerate(values)])
+        others = votes(*[FAULT if part >> n & 1 else value for n, value in enumerate(values)])
         both = part | mask_of(n for n, value in enumerate(values) if value > 0)
         if isinstance(rest, Quorums):
             assert rest.granted(others.values) == lists.is_quorum(both)
@@ -88,8 +84,8 @@ def test_an_error_names_the_list_that_has_no_quorum() -> None:
     assert (
         joint.text([]) == joint.text([0, 1]) == f"3 of 5 masters of the list masters and of {joint.text([1])}"
     )
-    assert joint.lacking(0b11001) == joint.failing(votes([FAULT, FAULT, NO_REPLY, NO_REPLY, 1])) == [1]
-    assert joint.lacking(0b00011) == joint.failing(votes([1, 1, NO_REPLY, NO_REPLY, NO_REPLY])) == [0]
+    assert joint.lacking(0b11001) == joint.failing(votes(FAULT, FAULT, NO_REPLY, NO_REPLY, 1)) == [1]
+    assert joint.lacking(0b00011) == joint.failing(votes(1, 1, NO_REPLY, NO_REPLY, NO_REPLY)) == [0]
     assert [joint.names_of(n) for n in (0, 4)] == [("masters", "joint_with"), ("masters",)]
 
 

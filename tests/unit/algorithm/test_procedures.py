@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
+from support.votes import votes
 
 from redlock_fast.algorithm import batch as batches
 from redlock_fast.algorithm import procedures
@@ -22,17 +23,6 @@ from redlock_fast.wire.commands import Verb
 KEY = b"orders:42"
 N = 5
 OK, NO = 1, 0
-
-
-def votes(*values: int, sent: int = 0b11111) -> Votes:
-    return Votes(
-        values,
-        sent,
-        granted=sum(v > 0 for v in values),
-        refused=sum(FAULT < v <= 0 for v in values),
-        faulty=sum(v == FAULT for v in values),
-        details={i: "failed" for i, v in enumerate(values) if v == FAULT},
-    )
 
 
 GRANTED = votes(OK, OK, OK, NO_REPLY, NO_REPLY)

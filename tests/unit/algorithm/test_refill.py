@@ -6,6 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from support.votes import votes
 
 from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.algorithm import batch as batches
@@ -49,12 +50,6 @@ def held(
     lease.extensions = extensions
     time.now = 104.0
     return lease
-
-
-def votes(*values: int) -> Votes:
-    asked = sum(1 << n for n, value in enumerate(values) if value != FAULT)
-    counts = (sum(v > 0 for v in values), values.count(NO), values.count(FAULT))
-    return Votes(values, asked, *counts, {})
 
 
 def run(procedure: Generator[Any, Any, Any], *answers: Any) -> tuple[Any, list[Any]]:

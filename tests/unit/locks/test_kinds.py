@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.votes import votes
 
 from redlock_fast.algorithm.lease import ExtendOutcome, KindLease
 from redlock_fast.algorithm.lock_kind import LockKind
@@ -27,10 +28,6 @@ def policy(**changes: Any) -> Policy:
     return Policy(
         **{**settings, "outage_timeout": 1.0, "retry": Retry(), "voters": VotingMasters(5), **changes}
     )
-
-
-def votes(*values: int) -> Votes:
-    return Votes(values, ALL, 0, 0, 0, {})
 
 
 # --- read-write lock --------------------------------------------------------------------------------

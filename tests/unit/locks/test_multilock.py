@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from support.votes import votes
 
 from redlock_fast import ConfigError, FastRedlock, ShardedRedlock
 from redlock_fast.algorithm import batch as batches
@@ -28,13 +29,6 @@ from redlock_fast.wire.commands import Verb
 
 URLS = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"]
 TTL = 10.0
-
-
-def votes(*values: int) -> Votes:
-    granted = sum(value > 0 for value in values)
-    refused = sum(FAULT < value <= 0 for value in values)
-    faulty = values.count(FAULT)
-    return Votes(values, 0b111, granted, refused, faulty, {})
 
 
 def policy() -> Policy:
