@@ -18,22 +18,6 @@ class MasterChannel:
     the connection that broke and that ``detach`` has not returned.
     """
 
-    __slots__ = (
-        "broken",
-        "connection",
-        "index",
-        "lag_after",
-        "late",
-        "max_buffer",
-        "max_owed",
-        "pushes",
-        "remains",
-        "resend",
-        "resent",
-        "scanned",
-        "subscriptions",
-    )
-
     def __init__(
         self, index: int, bounds: tuple[int, int, int], lag_after: float, subscriptions: Subscriptions
     ) -> None:

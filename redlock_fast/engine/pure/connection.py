@@ -58,27 +58,6 @@ class Connection:
     ``failure``: why the connection must end.
     """
 
-    __slots__ = (
-        "blocked",
-        "channel",
-        "codec",
-        "failure",
-        "fd",
-        "flushed",
-        "in_change",
-        "incoming",
-        "lagging_since",
-        "out",
-        "pending",
-        "polls_output",
-        "push_credit",
-        "received",
-        "round_trip",
-        "scan",
-        "sending",
-        "sock",
-    )
-
     #: What the socket raises if it must wait: for any reason, for output where it reads, for input where it
     #: writes.
     would_block: tuple[type[OSError], ...] = (BlockingIOError,)

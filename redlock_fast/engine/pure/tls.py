@@ -16,8 +16,6 @@ class TlsConnection(Connection):
     bytes.
     """
 
-    __slots__ = ()
-
     sock: ssl.SSLSocket
     would_block: tuple[type[OSError], ...] = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
     wants_input: tuple[type[OSError], ...] = (ssl.SSLWantReadError,)
