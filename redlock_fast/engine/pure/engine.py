@@ -57,7 +57,6 @@ class PureEngine:
     ) -> None:
         if not 1 <= masters <= MAX_MASTERS:
             raise ValueError(f"1 to {MAX_MASTERS} masters, not {masters}")
-        self._masters = masters
         self._on_break = on_break
         self._reported_breaks = 0
         self._hub = Hub(masters, (max_owed, max_buffer, max_replay), lag_after)
@@ -248,19 +247,14 @@ class PureEngine:
             if fd >= 0:
                 os.close(fd)
         self._hub.loop.close()
-        self._hub.reset()
+        self._hub.reset(len(self._hub.channels))
         self._deferred.clear()
         self._reported_breaks = 0
 
     def grow(self, masters: int) -> None:
         if masters > MAX_MASTERS:
             raise ValueError(f"{MAX_MASTERS} masters at most, not {masters}")
-        self._hub.locked(self._grow, masters)
-
-    def _grow(self, masters: int) -> None:
-        if masters > self._masters:
-            self._hub.grow(masters)
-            self._masters = masters
+        self._hub.locked(self._hub.grow, masters)
 
     def connection_state(self, master: int) -> ConnectionState:
         return self._hub.locked(self._channel(master).state)
@@ -268,9 +262,10 @@ class PureEngine:
     # --- inside ----------------------------------------------------------------------------------
 
     def _channel(self, master: int) -> MasterChannel:
-        if not 0 <= master < self._masters:
-            raise IndexError(f"master {master} of {self._masters}")
-        return self._hub.channels[master]
+        channels = self._hub.channels
+        if not 0 <= master < len(channels):
+            raise IndexError(f"master {master} of {len(channels)}")
+        return channels[master]
 
     def _fill(
         self,
@@ -287,11 +282,10 @@ class PureEngine:
             for arg in request.args:
                 if type(arg) is not bytes:
                     raise TypeError(f"an argument is {type(arg).__name__}, not bytes")
-        now = monotonic()
+        now, masters = monotonic(), len(self._hub.channels)
         waiter.begin(now, timeout, stall)
         waiter.requests = [
-            PendingRequest(request, self._masters, need, wait, waiter, now + request.resend_for)
-            for request in rows
+            PendingRequest(request, masters, need, wait, waiter, now + request.resend_for) for request in rows
         ]
 
     def _call(self, operation: Callable[..., T], *args: object) -> T:

@@ -57,11 +57,11 @@ class Hub:
     """
 
     def __init__(self, masters: int, bounds: tuple[int, int, int], lag_after: float) -> None:
-        self._masters, self._bounds, self._lag_after = masters, bounds, lag_after
+        self._bounds, self._lag_after = bounds, lag_after
         self.generation: int = -1
-        self.reset()
+        self.reset(masters)
 
-    def reset(self) -> None:
+    def reset(self, masters: int) -> None:
         """Begins again without connections: a child of fork does."""
         self.generation += 1
         self.mutex: threading.RLock = new_mutex()
@@ -69,7 +69,7 @@ class Hub:
         self.torn: bool = False
         self.subscriptions: Subscriptions = Subscriptions()
         self.channels: tuple[MasterChannel, ...] = ()
-        self.grow(self._masters)
+        self.grow(masters)
         self.by_fd: dict[int, Connection] = {}
         self.leader: Waiter | None = None
         self.epoch: int = 0
@@ -89,7 +89,6 @@ class Hub:
 
     def grow(self, masters: int) -> None:
         """Adds channels without a connection until there are so many."""
-        self._masters = masters
         self.channels += tuple(
             MasterChannel(index, self._bounds, self._lag_after, self.subscriptions)
             for index in range(len(self.channels), masters)

@@ -82,7 +82,7 @@ class Waiter:
 
         Returns when the time of the next one ends, inf if none is left.
         """
-        deadline = self.deadline() if self.idle_timeout else self.limit
+        deadline = self.deadline()
         if deadline <= now - LATE and not self.late and self._lacks_quorum():
             deadline = self._go_on(now, now - deadline)
         if deadline > now and not self.subscribed:
