@@ -48,11 +48,9 @@ class AsyncSingleRun(SingleRunState["AsyncLock"]):
                     break
                 except Contended as error:
                     pause = self._pause(lock, failed, error)
-                    if not pause and self._if_taken == "skip":
+                    if pause is None:
                         self._lock = None
                         return None
-                    if not pause:
-                        raise
                 await asyncio.sleep(pause)
         except BaseException:
             self._lock = None

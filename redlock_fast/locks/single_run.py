@@ -91,12 +91,17 @@ class SingleRunState(Generic[L]):
         if self._once_per is not None:
             self._keep_until = lock._core.policy.clock() + self._once_per
 
-    def _pause(self, lock: L, failed: int, error: Contended) -> float:
-        """Seconds until the next attempt, after ``failed`` attempts. 0.0: another process has the lock."""
+    def _pause(self, lock: L, failed: int, error: Contended) -> float | None:
+        """Seconds until the next attempt, after ``failed`` attempts. None: the job is skipped.
+
+        Raises ``error`` if another process has the lock, and the job is not skipped.
+        """
         policy = lock._core.policy
         every_master_refused = len(error.masters) + len(error.causes) == policy.voters.lists.all.bit_count()
         if self._if_taken == "wait" or failed == ATTEMPTS or every_master_refused:
-            return 0.0
+            if self._if_taken == "skip":
+                return None
+            raise error
         return policy.retry.delay(failed, 0.0, policy.chance())
 
 

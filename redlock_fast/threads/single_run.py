@@ -46,11 +46,9 @@ class SingleRun(SingleRunState["Lock"]):
                     break
                 except Contended as error:
                     pause = self._pause(lock, failed, error)
-                    if not pause and self._if_taken == "skip":
+                    if pause is None:
                         self._lock = None
                         return None
-                    if not pause:
-                        raise
                 lock._core.masters.pause(pause)
             self._granted(lock)
             return lock

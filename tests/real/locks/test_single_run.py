@@ -19,7 +19,7 @@ from support.python_process import PythonProcess
 from support.renewing import THIRD, MakeClient, renewed
 from support.waiting import DEADLINE, eventually
 
-from redlock_fast import ConfigError, Contended, LockAlreadyHeld, LockLost
+from redlock_fast import ConfigError, Contended, LockAlreadyHeld, LockLost, Retry
 from redlock_fast.embedded import Masters
 from redlock_fast.masters.masters import release_held
 
@@ -84,11 +84,12 @@ def test_a_job_raises(masters: Masters, connected: MakeClient) -> None:
 
 @both_clients
 @pytest.mark.parametrize("if_taken", ["skip", "raise"])
+@pytest.mark.parametrize("retry", [Retry(), Retry(min_delay=0.0, max_delay=0.0)])
 def test_processes_that_begin_together_split_the_votes(
-    masters: Masters, connected: MakeClient, raw: Raw, if_taken: str
+    masters: Masters, connected: MakeClient, raw: Raw, if_taken: str, retry: Retry
 ) -> None:
-    """The attempt of each may fail. One of them must still run the job."""
-    c, nodes = connected(masters), raw(masters)
+    """The attempt of each may fail. One of them must still run the job, also with pauses of no length."""
+    c, nodes = connected(masters, retry=retry), raw(masters)
     split = nodes[: len(nodes) // 2 + 1] if len(nodes) > 1 else []
     occupy(split, "job")
 
