@@ -57,6 +57,11 @@ class FakeLock:
         return self.most is None or lease.extensions < self.most
 
 
+def renewed_lease(lock: FakeLock, *bounds: float) -> RenewedLease:
+    assert lock.lease
+    return RenewedLease(lock, lock.lease, *bounds)
+
+
 def extend(renewed: RenewedLease, ttl: float, now: float) -> None:
     """As the masters would confirm it at once."""
     renewed.lease.deadline = now + ttl - drift(ttl, DRIFT)
@@ -80,8 +85,7 @@ def asked(schedule: Schedule, now: float) -> list[RenewedLease]:
 @pytest.mark.parametrize("ttl", [0.05, 0.5, 10.0, 60.0])
 def test_due_at_a_third_of_the_lease_again_and_again(ttl: float) -> None:
     lock = FakeLock(START, ttl)
-    assert lock.lease
-    renewed = RenewedLease(lock, lock.lease)
+    renewed = renewed_lease(lock)
     schedule, now = scheduled(renewed), START
     for _ in range(20):
         due = schedule.next()
@@ -97,9 +101,8 @@ def test_due_at_a_third_of_the_lease_again_and_again(ttl: float) -> None:
 def test_what_is_due_soon_goes_along_and_stays_together() -> None:
     locks = [FakeLock(START + number * WINDOW / 100) for number in range(100)]
     later = FakeLock(START + 1.0)
-    holds = [RenewedLease(lock, lock.lease) for lock in locks if lock.lease]
-    assert later.lease
-    schedule = scheduled(*reversed(holds), RenewedLease(later, later.lease))
+    holds = [renewed_lease(lock) for lock in locks]
+    schedule = scheduled(*reversed(holds), renewed_lease(later))
     now = schedule.next()
     assert asked(schedule, now) == holds
     for renewed in holds:
@@ -111,8 +114,7 @@ def test_what_is_due_soon_goes_along_and_stays_together() -> None:
 
 def test_inconclusive_is_tried_again_soon_with_pauses_that_grow_until_the_deadline() -> None:
     lock = FakeLock(START)
-    assert lock.lease
-    renewed = RenewedLease(lock, lock.lease)
+    renewed = renewed_lease(lock)
     schedule, times = scheduled(renewed), []
     while not schedule.pop_ended(now := schedule.next()):
         assert asked(schedule, now) == [renewed]
@@ -129,16 +131,15 @@ def test_inconclusive_is_tried_again_soon_with_pauses_that_grow_until_the_deadli
 def test_what_cannot_be_answered_in_time_is_not_asked() -> None:
     """Catches: a thousand locks that are asked for once more, and reported lost only after that."""
     lock = FakeLock(START)
-    assert lock.lease
     for took, asks in ((0.0, True), (0.05, True), (0.2, False), (60.0, False)):
-        renewed = RenewedLease(lock, lock.lease)
+        renewed = renewed_lease(lock)
         schedule = scheduled(renewed)
         schedule.took = took
         assert asked(schedule, START + 5) == [renewed], "the first time always"
         schedule.settle(renewed, False, START + 5)
-        assert asked(schedule, lock.lease.deadline - 0.1) == [renewed] * asks
+        assert asked(schedule, renewed.lease.deadline - 0.1) == [renewed] * asks
     schedule.settle(renewed, False, START + 5)
-    assert asked(schedule, lock.lease.deadline - 1.1) == [renewed], "one exchange that took long is no rule"
+    assert asked(schedule, renewed.lease.deadline - 1.1) == [renewed], "one that took long is no rule"
 
 
 def test_an_extension_by_the_caller_in_the_last_share_is_followed() -> None:
@@ -162,8 +163,7 @@ def test_an_extension_by_the_caller_in_the_last_share_is_followed() -> None:
 
 def test_after_success_all_is_as_before() -> None:
     lock = FakeLock(START)
-    assert lock.lease
-    renewed = RenewedLease(lock, lock.lease)
+    renewed = renewed_lease(lock)
     schedule = scheduled(renewed)
     for _ in range(3):
         now = schedule.next()
@@ -179,8 +179,7 @@ def test_after_success_all_is_as_before() -> None:
 
 def test_an_extension_by_the_user_moves_ours() -> None:
     lock = FakeLock(START)
-    assert lock.lease
-    renewed = RenewedLease(lock, lock.lease)
+    renewed = renewed_lease(lock)
     schedule = scheduled(renewed)
     now = schedule.next()
     extend(renewed, 50.0, now)
@@ -194,8 +193,7 @@ def test_an_extension_by_the_user_moves_ours() -> None:
 
 def test_stops_after_max_extensions() -> None:
     lock = FakeLock(START, most=3)
-    assert lock.lease
-    renewed = RenewedLease(lock, lock.lease)
+    renewed = renewed_lease(lock)
     schedule, count = scheduled(renewed), 0
     while not schedule.pop_ended(now := schedule.next()):
         for _ in schedule.pop_due(now):
@@ -210,8 +208,7 @@ def test_stops_after_max_extensions() -> None:
 @pytest.mark.parametrize("longest", [0.5, 9.0, 10.5, 14.0, 25.0, 100.0])
 def test_is_never_held_longer_than_max_hold(longest: float) -> None:
     lock = FakeLock(START)
-    assert lock.lease
-    renewed = RenewedLease(lock, lock.lease, START + longest)
+    renewed = renewed_lease(lock, START + longest)
     schedule, wanted = scheduled(renewed), []
     while not schedule.pop_ended(now := schedule.next()):
         for _, ttl in schedule.pop_due(now):
@@ -230,8 +227,7 @@ def test_is_never_held_longer_than_max_hold(longest: float) -> None:
 def test_a_long_hold_is_reported_once(longest: float) -> None:
     """At 80 % of max_hold, also where the last extension was before that."""
     lock = FakeLock(START)
-    assert lock.lease
-    renewed = RenewedLease(lock, lock.lease, START + longest, START + longest * LONG_HOLD_SHARE)
+    renewed = renewed_lease(lock, START + longest, START + longest * LONG_HOLD_SHARE)
     schedule, reported = scheduled(renewed), []
     while not schedule.pop_ended(now := schedule.next()):
         for _, ttl in schedule.pop_due(now):
@@ -244,8 +240,7 @@ def test_a_long_hold_is_reported_once(longest: float) -> None:
 
 def test_without_max_hold_no_hold_is_long() -> None:
     lock = FakeLock(START, most=50)
-    assert lock.lease
-    renewed = RenewedLease(lock, lock.lease)
+    renewed = renewed_lease(lock)
     schedule = scheduled(renewed)
     while not schedule.pop_ended(now := schedule.next()):
         for _, ttl in schedule.pop_due(now):
@@ -259,7 +254,7 @@ def test_without_max_hold_no_hold_is_long() -> None:
 
 def test_abandoned_or_let_go_is_neither_extended_nor_lost() -> None:
     gone, released, kept = FakeLock(START), FakeLock(START), FakeLock(START)
-    holds = [RenewedLease(lock, lock.lease) for lock in (gone, released, kept) if lock.lease]
+    holds = [renewed_lease(lock) for lock in (gone, released, kept)]
     schedule = scheduled(*holds)
     del gone
     released.lease = None
@@ -273,8 +268,7 @@ def test_abandoned_or_let_go_is_neither_extended_nor_lost() -> None:
 
 def test_late_is_late() -> None:
     lock = FakeLock(START)
-    assert lock.lease
-    renewed = RenewedLease(lock, lock.lease)
+    renewed = renewed_lease(lock)
     schedule = scheduled(renewed)
     assert schedule.pop_ended(START + 60) == [renewed]
     assert renewed.reason() == LATE
@@ -284,12 +278,10 @@ def test_late_is_late() -> None:
 def test_what_was_dropped_is_forgotten() -> None:
     """Catches: heaps that grow with every lock that is acquired and released within a third of its lease."""
     stays = FakeLock(START, 60.0)
-    assert stays.lease
-    schedule = scheduled(RenewedLease(stays, stays.lease))
+    schedule = scheduled(renewed_lease(stays))
     for _ in range(10_000):
         lock = FakeLock(START, 60.0)
-        assert lock.lease
-        renewed = RenewedLease(lock, lock.lease)
+        renewed = renewed_lease(lock)
         schedule.add(renewed)
         schedule.drop(renewed)
         schedule.drop(renewed)
@@ -346,10 +338,7 @@ def test_whatever_happens_no_lease_is_forgotten_or_lost_twice(data: st.DataObjec
         if data.draw(st.booleans()):
             ttl, most = data.draw(st.sampled_from([0.1, 1.0, 10.0])), data.draw(st.integers(0, 5))
             lock = FakeLock(run.now, ttl, most)
-            assert lock.lease
-            renewed = RenewedLease(
-                lock, lock.lease, run.now + data.draw(st.sampled_from([0.5, 15.0, float("inf")]))
-            )
+            renewed = renewed_lease(lock, run.now + data.draw(st.sampled_from([0.5, 15.0, float("inf")])))
             run.live[renewed] = lock
             run.schedule.add(renewed)
         run.now = max(run.now, min(run.schedule.next(), run.now + 20.0)) + data.draw(
@@ -531,9 +520,7 @@ def test_an_exchange_does_not_outlive_the_next_deadline(renewal: Still) -> None:
         assert ending.lease
         ending.lease.deadline = renewal.now + 5.0 + left
         renewal.now += 5.0
-        renewal.schedule = scheduled(
-            *[RenewedLease(one, one.lease) for one in (ending, lock) if one.lease]  # type: ignore[arg-type]
-        )
+        renewal.schedule = scheduled(renewed_lease(ending), renewed_lease(lock))
         procedure, effect = renewal.asking()
         assert effect.stall <= effect.timeout
         assert least - 1e-6 <= effect.timeout <= most + 1e-6
