@@ -249,8 +249,7 @@ def test_kept_are_sent_again_after_a_break(fleet: MakeFleet) -> None:
     f.session(0).wait_commands(6)
     f.session(0).send(b":1\r\n")
     f.until(lambda: f.connection_state(0).pending == 5, "the first is answered, and done")
-    f.session(0).close()
-    f.until_broken(0)
+    f.lose(0)
     session = f.reattach(0)
     f.until(lambda: len(session.commands) >= 2, "the kept are sent again")
     assert session.commands == [del_words(names[2]), del_words(names[5])]
@@ -276,8 +275,7 @@ def test_sent_again_while_it_is_undecided_counts_once(fleet: MakeFleet, wait: Wa
                 f.session(1).send(b":5\r\n")
                 f.until(lambda f=f: f.connection_state(1).pending == 0, "the reply is read")  # type: ignore[misc]
                 f.ask(release(b"k", 0b010, LONG), need=0)
-            f.session(1).close()
-            f.until_broken(1)
+            f.lose(1)
             f.reattach(1)
         assert not asked.done(), "one fault of three decides nothing"
         for master in (0, 2):

@@ -148,8 +148,7 @@ def test_wrong_columns_send_nothing(fleet: MakeFleet, how: str) -> None:
     loop.settle()
     assert loop.completed == []
     assert f.session(0).commands == [set_words(b"next")]
-    f.session(0).close()
-    f.until_broken(0)
+    f.lose(0)
     f.reattach(0)
     f.ask(acquire(b"again", 1), 1)
     assert f.session(0).commands == [set_words(b"again")], "nor is anything kept"
@@ -272,8 +271,7 @@ def test_lists_may_change_while_the_batch_is_under_way(fleet: MakeFleet, ask: As
     assert tally.sent == [0b11] * 300
     assert f.session(0).commands == [set_words(key) for key in copy]
     f.until(lambda: len(f.session(1).commands) == 300, "all has arrived")
-    f.session(1).close()
-    f.until_broken(1)
+    f.lose(1)
     session = f.reattach(1)
     f.until(lambda: len(session.commands) >= 300, "what is kept is sent again")
     assert session.commands == [set_words(key) for key in copy]

@@ -148,8 +148,7 @@ def test_while_connections_come_and_go(fleet: MakeFleet) -> None:
         while not done.is_set():
             number += 1
             if number % 2:
-                f.session(master).close()
-                f.until_broken(master)
+                f.lose(master)
             f.reattach(master)
 
     busy = [start(lambda: reconnect(1)), start(lambda: reconnect(3))]

@@ -35,8 +35,7 @@ def test_any_connected_socket_will_do(fleet: MakeFleet, pair: Pair, timeout: flo
 def test_second_connection_beside_the_first_is_refused(fleet: MakeFleet, broken: bool) -> None:
     f = fleet(granting)
     if broken:
-        f.session(0).close()
-        f.until_broken(0)
+        f.lose(0)
     client, server = socket.socketpair()
     with client, server, pytest.raises(ValueError, match="detach"):
         f.engine.attach(0, client, NATIVE)

@@ -193,8 +193,7 @@ def test_replies_that_the_old_connection_owed_are_not_awaited_on_the_next(fleet:
     f = fleet(silent)
     f.exchange([acquire(b"%d" % n, 1) for n in range(7)], need=0)
     f.session(0).wait_commands(7)
-    f.session(0).close()
-    f.until_broken(0)
+    f.lose(0)
     f.reattach(0)
     assert f.connection_state(0).pending == 0
     f.masters[0].answer = always(b":8\r\n")

@@ -8,7 +8,6 @@ import time
 import pytest
 from support.fleet import PLAIN, SOON, TOKEN, MakeFleet, acquire, del_words, release, set_words
 from support.scripted import Pair, granting, silent, tcp_pair
-from support.waiting import eventually
 
 from redlock_fast.engine.contract import FAULT
 from redlock_fast.wire.dialect import Capabilities, dialect
@@ -60,8 +59,7 @@ def test_kept_over_two_broken_connections(fleet: MakeFleet) -> None:
     for _ in range(3):
         f.session(0).wait_commands(1)
         assert f.session(0).commands == [del_words(b"k")]
-        f.session(0).close()
-        f.until_broken(0)
+        f.lose(0)
         session = f.reattach(0)
         f.until(lambda s=session: s.commands, "it is sent again")  # type: ignore[misc]
     assert f.connection_state(0).resent == 3
@@ -70,8 +68,7 @@ def test_kept_over_two_broken_connections(fleet: MakeFleet) -> None:
 def test_kept_and_answered_is_done(fleet: MakeFleet) -> None:
     f = fleet(granting)
     assert f.ask(release(b"k", 1, resend_for=30), need=1).granted == 1
-    f.session(0).close()
-    f.until_broken(0)
+    f.lose(0)
     session = f.reattach(0)
     assert f.ask(acquire(MARK, 1), need=1).granted == 1
     assert session.commands == [set_words(MARK)]
@@ -84,8 +81,7 @@ def test_kept_and_answered_late_is_done(fleet: MakeFleet) -> None:
     f.session(0).wait_commands(1)
     f.session(0).send(b":0\r\n")
     f.until(lambda: f.connection_state(0).pending == 0, "the late reply is taken")
-    f.session(0).close()
-    f.until_broken(0)
+    f.lose(0)
     f.masters[0].answer = granting
     session = f.reattach(0)
     f.ask(acquire(MARK, 1), need=1)
@@ -96,8 +92,7 @@ def test_kept_no_longer_than_asked(fleet: MakeFleet) -> None:
     f = fleet(silent, attach=False)
     f.ask(release(b"short", 1, resend_for=0.05), need=0)
     f.ask(release(b"long", 1, resend_for=60), need=0)
-    end = time.monotonic() + 0.1
-    eventually(lambda: time.monotonic() > end, "time passes")
+    time.sleep(0.1)
     session = f.attach(0)
     f.until(lambda: session.commands, "what is kept is sent")
     assert session.commands == [del_words(b"long")]
@@ -108,10 +103,8 @@ def test_owed_and_kept_no_longer_than_asked(fleet: MakeFleet) -> None:
     f = fleet(silent)
     f.ask(release(b"short", 1, resend_for=0.05), need=0)
     f.session(0).wait_commands(1)
-    end = time.monotonic() + 0.1
-    eventually(lambda: time.monotonic() > end, "time passes")
-    f.session(0).close()
-    f.until_broken(0)
+    time.sleep(0.1)
+    f.lose(0)
     f.masters[0].answer = granting
     session = f.reattach(0)
     f.ask(acquire(MARK, 1), need=1)
@@ -122,8 +115,7 @@ def test_acquires_are_never_sent_again(fleet: MakeFleet) -> None:
     f = fleet(silent)
     f.exchange([acquire(b"a", 1), release(b"a", 1, resend_for=30), acquire(b"b", 1)], need=0)
     f.session(0).wait_commands(3)
-    f.session(0).close()
-    f.until_broken(0)
+    f.lose(0)
     f.ask(acquire(b"c", 1), need=1)
     session = f.reattach(0)
     future = f.ask_in_background(acquire(MARK, 1), 1)
@@ -137,8 +129,7 @@ def test_acquires_to_a_connection_that_dies_unread_are_not_sent_again(fleet: Mak
     # They never left the out-buffer, but the caller has the votes of requests that may have been sent.
     f = fleet(silent, buffers=4096, reading=False)
     f.exchange([acquire(b"%d" % n * 500, 1) for n in range(100)], need=0)
-    f.session(0).close()
-    f.until_broken(0)
+    f.lose(0)
     f.masters[0].answer = granting
     session = f.reattach(0)
     f.ask(acquire(MARK, 1), need=1)
@@ -150,8 +141,7 @@ def test_kept_in_the_dialect_of_the_next_connection(fleet: MakeFleet) -> None:
     f = fleet(silent, commands=PLAIN)
     f.ask(release(b"k", 1, resend_for=30), need=0)
     assert f.session(0).wait_commands(1)[0][0] == b"EVALSHA"
-    f.session(0).close()
-    f.until_broken(0)
+    f.lose(0)
     session = f.reattach(0, dialect(Capabilities(delex=True)))
     f.until(lambda: session.commands, "it is sent again")
     assert session.commands == [(b"DELEX", b"k", b"IFEQ", TOKEN)]
@@ -185,8 +175,7 @@ def test_what_is_kept_no_longer_makes_room(fleet: MakeFleet) -> None:
     f = fleet(silent, attach=False, max_replay=3)
     for number in range(3):
         f.ask(release(b"short%d" % number, 1, resend_for=0.05), need=0)
-    end = time.monotonic() + 0.1
-    eventually(lambda: time.monotonic() > end, "time passes")
+    time.sleep(0.1)
     for number in range(3):
         f.ask(release(b"long%d" % number, 1, resend_for=60), need=0)
     assert f.connection_state(0).resend_dropped == 0
@@ -199,8 +188,7 @@ def test_queue_of_the_kept_has_a_bound_when_a_connection_breaks(fleet: MakeFleet
     f = fleet(silent, max_replay=3)
     f.exchange([release(b"%d" % n, 1, resend_for=30) for n in range(5)], need=0)
     f.session(0).wait_commands(5)
-    f.session(0).close()
-    f.until_broken(0)
+    f.lose(0)
     session = f.reattach(0)
     f.until(lambda: len(session.commands) >= 3, "the kept are sent")
     f.ask(acquire(MARK, 1), need=0)

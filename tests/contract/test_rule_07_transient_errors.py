@@ -136,8 +136,7 @@ def test_on_the_next_connection_if_there_is_one(fleet: MakeFleet) -> None:
     f = fleet(busy)
     for key in (b"a", b"b"):
         f.ask(release(key, 1, resend_for=30), need=1)
-    f.session(0).close()
-    f.until_broken(0)
+    f.lose(0)
     f.masters[0].answer = granting
     assert sorted(f.reattach(0).wait_commands(2)) == [del_words(b"a"), del_words(b"b")]
 
@@ -156,8 +155,7 @@ def test_what_is_kept_no_longer_makes_room(fleet: MakeFleet) -> None:
     f = fleet(busy, max_replay=2)
     for number in range(2):
         f.ask(release(b"short%d" % number, 1, resend_for=0.05), need=1)
-    end = time.monotonic() + 0.1
-    eventually(lambda: time.monotonic() > end, "time passes")
+    time.sleep(0.1)
     for number in range(2):
         f.ask(release(b"long%d" % number, 1, resend_for=60), need=1)
     assert f.connection_state(0).resend_dropped == 0

@@ -137,8 +137,7 @@ def test_each_list_keeps_its_quorum_of_healthy_masters(
 
 def test_masters_that_are_gone_are_no_healthy_ones_to_count(fleet: MakeFleet) -> None:
     f = lagging(fleet, 3, 2)
-    f.session(0).close()
-    f.until_broken(0)
+    f.lose(0)
     votes = f.ask(acquire(b"second", f.all), need=2, timeout=0.05)
     assert votes.sent == 0b110
     assert f.session(2).wait_commands(2)[1] == set_words(b"second")
@@ -156,8 +155,7 @@ def test_silence_with_nothing_owed_is_no_lag(fleet: MakeFleet) -> None:
 
 def test_reconnecting_ends_the_lag(fleet: MakeFleet) -> None:
     f = lagging(fleet, 3, 2)
-    f.session(2).close()
-    f.until_broken(2)
+    f.lose(2)
     f.masters[2].answer = granting
     f.reattach(2)
     assert f.connection_state(2).lag == 0.0

@@ -165,8 +165,7 @@ def by_tend(f: Fleet) -> None:
 
 
 def by_break(f: Fleet) -> None:
-    f.session(0).close()
-    f.until_broken(0)
+    f.lose(0)
 
 
 def by_drain(f: Fleet) -> None:

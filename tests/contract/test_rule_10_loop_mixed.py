@@ -114,8 +114,7 @@ def test_connections_come_and_go_beneath_the_loop(fleet: MakeFleet) -> None:
         while not done.is_set():
             number += 1
             if number % 2:
-                f.session(1).close()
-                f.until_broken(1)
+                f.lose(1)
             f.reattach(1)
 
     busy = [start(reconnect), start(lambda: work(f, b"thread", 30, uncertain=0b010))]

@@ -69,8 +69,7 @@ def test_votes_are_right_while_connections_come_and_go(fleet: MakeFleet) -> None
     futures = [start(lambda thread=n: work(thread)) for n in range(4)]  # type: ignore[misc]
     for number in range(60):
         if number % 2:
-            f.session(1).close()
-            f.until_broken(1)
+            f.lose(1)
         f.reattach(1)
     done = True
     assert all(future.result(DEADLINE) for future in futures)

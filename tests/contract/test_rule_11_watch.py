@@ -278,8 +278,7 @@ def test_without_a_waiter(fleet: MakeFleet) -> None:
 def test_a_break_is_a_fault(fleet: MakeFleet, wait: Wait) -> None:
     f = fleet(busy, busy, busy, commands=WATCHING)
     future = f.ask_in_background(watch(b"k", f.all), need=2, wait=wait)
-    f.session(0).close()
-    f.until_broken(0)
+    f.lose(0)
     assert not future.done()
     f.session(1).close()
     votes = future.result(SOON)
@@ -299,8 +298,7 @@ def test_a_detached_master_is_a_fault(fleet: MakeFleet) -> None:
 def test_attach_ends_all_that_watch(fleet: MakeFleet) -> None:
     f = fleet(busy, busy, busy, commands=WATCHING)
     futures = [f.ask_in_background(watch(b"%d" % number, 0b011), need=2) for number in range(3)]
-    f.session(1).close()
-    f.until_broken(1)
+    f.lose(1)
     f.reattach(2)  # whichever it is
     assert [future.result(SOON).granted for future in futures] == [0, 0, 0]
     f.reattach(1)
@@ -398,8 +396,7 @@ def test_faults_of_one_list_end_a_subscription(fleet: MakeFleet, wait: Wait) -> 
     f = fleet(*[busy] * 6, commands=WATCHING)
     future = f.ask_in_background(watch(b"k", f.all), JOINT, wait=wait)
     for master in (5, 0, 3):
-        f.session(master).close()
-        f.until_broken(master)
+        f.lose(master)
     assert not future.done()
     f.session(4).close()
     assert future.result(SOON).values == (FAULT, NO_REPLY, NO_REPLY, FAULT, FAULT, FAULT)

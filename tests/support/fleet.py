@@ -291,6 +291,11 @@ class Fleet:
         assert not self.connection_state(master).attached
         return self.connection_state(master).broken
 
+    def lose(self, master: int) -> None:
+        """The master closes the connection, and the engine has seen it."""
+        self.session(master).close()
+        self.until_broken(master)
+
     def close(self) -> None:
         """Close both sides and drop the engine: what it still holds then is a leak."""
         if hasattr(self, "engine"):
