@@ -13,6 +13,7 @@ cdef class MasterLists:
     cdef readonly double settled_at
     cdef public unsigned long long unlisted
     cdef int _need
+    cdef int _most_against
     cdef object _quorums
 
     cpdef bint granted(self, Votes votes) except -1

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from ..engine.messages import FAULT, NO_REPLY, Quorums, Votes
-from .quorum import impossible, quorum
+from .quorum import quorum
 
 #: The names of the lists: the arguments of a client that have them.
 NAMES = ("masters", "joint_with")
@@ -33,6 +33,7 @@ class MasterLists:
     """
 
     __slots__ = (
+        "_most_against",
         "_need",
         "_quorums",
         "all",
@@ -59,6 +60,7 @@ class MasterLists:
         needs = [need for _, need in self.lists]
         self.least: int = sum(needs) - (min(*needs, common.bit_count()) if len(needs) > 1 else 0)
         self._need: int = needs[0] if masks == (everyone,) else 0  # 0: votes are counted by list
+        self._most_against: int = masters - self._need  # more votes against prevent a quorum
         self._quorums = Quorums(self.lists)
         self.need: int | Quorums = self._need or self._quorums
         self.counted: int = self._need or 1
@@ -82,20 +84,20 @@ class MasterLists:
     def refused(self, votes: Votes) -> bool:
         """Whether so many masters refused that some list has no quorum."""
         if self._need:
-            return impossible(self.masters, self._need, votes.refused, 0)
+            return votes.refused > self._most_against
         return self._quorums.impossible(votes.values, False)
 
     def failed(self, votes: Votes) -> bool:
         """Whether so many masters failed that some list can have no quorum, whatever the others reply."""
         if self._need and len(votes.values) == self.masters:
-            return impossible(self.masters, self._need, 0, votes.faulty)
+            return votes.faulty > self._most_against
         faults = [FAULT if value == FAULT else NO_REPLY for value in votes.values]
         return self._quorums.impossible(faults, True)
 
     def hopeless(self, votes: Votes) -> bool:
         """Whether so many masters refused or failed that some list can have no quorum."""
         if self._need and len(votes.values) == self.masters:  # otherwise the engine has more masters by now
-            return impossible(self.masters, self._need, votes.refused, votes.faulty)
+            return votes.refused + votes.faulty > self._most_against
         return self._quorums.impossible(votes.values, True)
 
     def to_put(self, sent: int, now: float) -> int:

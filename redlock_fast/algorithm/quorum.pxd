@@ -1,5 +1,4 @@
 # How algorithm/quorum.py is compiled: the same source, with numbers that need no objects.
 
-cpdef bint impossible(int masters, int need, int refused, int faulty)
 cpdef double drift(double ttl, double factor)
 cpdef double deadline(double start, double ttl, double factor)

@@ -17,11 +17,6 @@ def quorum(masters: int) -> int:
     return masters // 2 + 1
 
 
-def impossible(masters: int, need: int, refused: int, faulty: int) -> bool:
-    """Whether ``need`` grants can no longer be reached. Valid for an even number of masters too."""
-    return refused + faulty > masters - need
-
-
 def drift(ttl: float, factor: float) -> float:
     """The seconds that are taken off a lease of ``ttl`` seconds, because clocks may disagree."""
     return ttl * factor + EXPIRY_GRANULARITY

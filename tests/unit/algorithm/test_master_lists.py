@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 from hypothesis import given
@@ -45,6 +45,18 @@ def test_quorums_by_definition(masks: list[int], values: list[int]) -> None:
     assert lists.in_every_quorum(granted) == all(
         set(members(granted)) & one for mask in masks for one in quorums(mask)
     )
+
+
+@pytest.mark.parametrize("masters", range(1, 7))
+def test_one_list_of_all_masters_by_definition(masters: int) -> None:
+    """It compares numbers; also of an even number of masters."""
+    lists = MasterLists(masters)
+    for values in product((1, 0, FAULT, NO_REPLY), repeat=masters):
+        cast, refused, failed = votes(*values), values.count(0), values.count(FAULT)
+        assert lists.granted(cast) == (values.count(1) >= quorum(masters))
+        assert lists.refused(cast) == (masters - refused < quorum(masters))
+        assert lists.failed(cast) == (masters - failed < quorum(masters))
+        assert lists.hopeless(cast) == (masters - refused - failed < quorum(masters))
 
 
 @given(LISTS, VOTES)
