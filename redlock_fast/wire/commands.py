@@ -121,8 +121,6 @@ def command(
     *words: bytes | int,
     fallback: Command | None = None,
     rollback_verb: int | None = None,
-    leading_replies: int = 0,
-    watch: int = 0,
     reply: int = Reply.ANY,
 ) -> Command:
     """A template from words; neighbouring constants are joined.
@@ -138,7 +136,7 @@ def command(
             parts[-1] += bulk(word)
         else:
             parts.append(bulk(word))
-    return Command(tuple(parts), fallback, rollback_verb, leading_replies, watch, reply)
+    return Command(tuple(parts), fallback, rollback_verb, reply=reply)
 
 
 def status(*words: bytes | int, rollback_verb: int | None = None) -> Command:

@@ -117,7 +117,7 @@ def test_a_kept_request_with_replies_to_skip_is_sent_again_once(fleet: MakeFleet
 
 
 def test_a_command_that_watches_needs_something_to_watch(fleet: MakeFleet) -> None:
-    f = fleet(silent, commands=(command(b"PTTL", b"k", watch=WATCH_KEY),))
+    f = fleet(silent, commands=(command(b"PTTL", b"k")._replace(watch=WATCH_KEY),))
     assert f.ask(Request(0, (), 1), need=1).details == {0: "no such command"}
 
 
