@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 from support.python_process import PythonProcess
-from support.waiting import DEADLINE, eventually
+from support.waiting import DEADLINE, PROCESS_DEADLINE, eventually
 
 from redlock_fast.embedded import Masters
 
@@ -64,7 +64,7 @@ class Command:
     def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
         """Its exit code, what it printed, what it complained of."""
         with running(self.start(*arguments, **environment)) as process:
-            out, err = process.communicate(timeout=3 * DEADLINE)
+            out, err = process.communicate(timeout=PROCESS_DEADLINE)
             return process.returncode, out, err
 
 

@@ -12,6 +12,8 @@ T = TypeVar("T")
 
 #: Seconds. Generous: the machine may be busy.
 DEADLINE = 20.0
+#: For all that another process does. pytest ends a test after 300 s.
+PROCESS_DEADLINE = 240.0
 #: Settings of a client: more than a busy machine takes for a reply. A healthy quorum answers long before.
 PATIENT: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": DEADLINE}
 

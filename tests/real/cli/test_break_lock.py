@@ -15,7 +15,7 @@ import pytest
 import redis
 from support.commands import Command, running
 from support.python_process import PythonProcess
-from support.waiting import PATIENT, eventually
+from support.waiting import PATIENT, PROCESS_DEADLINE, eventually
 
 from redlock_fast import FastRedlock
 from redlock_fast.algorithm.tokens import owner_part
@@ -97,7 +97,7 @@ def test_it_asks_on_a_terminal(valkey: Masters, raw: Raw) -> None:
             stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=Command(valkey).environment,
         )  # fmt: skip
         os.write(ours, answer)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PROCESS_DEADLINE)
         os.close(ours)
         os.close(theirs)
         assert process.returncode == code, err

@@ -12,7 +12,7 @@ import redis
 from support.counting import begin, counting, end
 from support.engines import each_once
 from support.keys import TTL, nothing_left
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, PROCESS_DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock
 from redlock_fast.embedded import Masters
@@ -86,7 +86,7 @@ def test_a_counter_of_both_is_exact(masters: Masters, engine_name: str, tmp_path
     workers = [counting(kind, setting) for kind in ("worker_counter", "worker_redlock_py") * 2]
     try:
         begin(workers)
-        results = [json.loads(worker.communicate(timeout=90)[0]) for worker in workers]
+        results = [json.loads(worker.communicate(timeout=PROCESS_DEADLINE)[0]) for worker in workers]
     finally:
         end(workers)
     assert [result["errors"] for result in results] == [[]] * 4

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from support.thorough import amount
-from support.waiting import eventually
+from support.waiting import PROCESS_DEADLINE, eventually
 
 from redlock_fast.embedded import Masters
 
@@ -40,7 +40,7 @@ def measure(valkey: Masters, engine_name: str) -> Measure:
             [sys.executable, "-m", "support.worker_leaks", json.dumps(setting)],
             stdout=subprocess.PIPE,
             text=True,
-            timeout=100,
+            timeout=PROCESS_DEADLINE,
             env={**os.environ, "PYTHONPATH": PATHS, "MALLOC_ARENA_MAX": "1"},
         )
         assert done.returncode == 0

@@ -25,7 +25,7 @@ from support.counting import begin, counting, end
 from support.keys import wipe
 from support.proxy import Proxy, fixed, jitter
 from support.thorough import amount
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, PROCESS_DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock, Lock, LockLost, QuorumUnavailable
 from redlock_fast.embedded import Master, Masters
@@ -146,7 +146,7 @@ def test_counter_of_many_processes_is_exact(valkey: Masters, engine_name: str, t
             half = WORKERS * THREADS * CYCLES // 2
             eventually(lambda: int(counter.read_text() or 0) >= half, "half of the work is done", deadline=60)
             valkey[0].kill()
-            results = [json.loads(worker.communicate(timeout=60)[0]) for worker in workers]
+            results = [json.loads(worker.communicate(timeout=PROCESS_DEADLINE)[0]) for worker in workers]
         finally:
             end(workers)
         assert [result["errors"] for result in results] == [[]] * WORKERS

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.keys import sizes
-from support.waiting import DEADLINE, eventually
+from support.waiting import PROCESS_DEADLINE, eventually
 
 from redlock_fast.embedded import Masters
 
@@ -26,7 +26,7 @@ both_orders = pytest.mark.parametrize("order", ["patched first", "imported first
 
 def run(what: str, masters: Masters, order: str = "patched first") -> Any:
     command = [sys.executable, str(WORKER), what, order, *masters.urls]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3 * DEADLINE)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_DEADLINE)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

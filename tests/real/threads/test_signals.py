@@ -18,7 +18,7 @@ from support.keys import paused
 from support.makers import MakeClient, Raw
 from support.python_process import PythonProcess, support_program
 from support.starting import fail_start
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, PROCESS_DEADLINE, eventually, start
 
 from redlock_fast import QuorumUnavailable
 from redlock_fast.embedded import Masters
@@ -57,7 +57,7 @@ class Worker:
 
     def _line(self) -> str:
         assert self.process.stdout
-        line = start(self.process.stdout.readline).result(2 * DEADLINE)
+        line = start(self.process.stdout.readline).result(PROCESS_DEADLINE)
         assert line, "the worker died"
         return line
 

@@ -16,7 +16,7 @@ import pytest
 import redis
 from support.commands import Command, first_line, running
 from support.python_process import PythonProcess, run_python
-from support.waiting import DEADLINE
+from support.waiting import PROCESS_DEADLINE
 
 from redlock_fast import cli
 from redlock_fast.cli import exit_codes
@@ -254,7 +254,7 @@ def test_killed_after_each_write(
         env=os.environ | operator.environment,
         capture_output=True,
         text=True,
-        timeout=4 * DEADLINE,
+        timeout=PROCESS_DEADLINE,
         check=False,
     )
     assert process.returncode == 0, process.stderr
@@ -269,8 +269,9 @@ def test_two_commands_at_the_same_time(operator: Operator, valkey: Masters, raw:
     command = Command(None)
     running = [command.start("masters", action, **operator.environment) for action in ("finish", "abort")]
     for process in running:
-        process.communicate(timeout=60)
-        assert process.returncode in (0, exit_codes.FAILED, exit_codes.UNAVAILABLE, exit_codes.NOT_YET)
+        _, complaints = process.communicate(timeout=PROCESS_DEADLINE)
+        expected = (0, exit_codes.FAILED, exit_codes.UNAVAILABLE, exit_codes.NOT_YET)
+        assert process.returncode in expected, complaints
     code, phase = operator.phase("abort")
     while phase not in ("old list", "new list"):
         assert code == 0, phase
@@ -391,7 +392,7 @@ def test_the_recipe_for_kubernetes(operator: Operator, valkey: Masters, raw: Raw
         (tmp_path / "pid").write_text(f"{first.pid}")
         try:
             with running(_start(["sh", "-c", script], environment)) as ran:
-                out, err = ran.communicate(timeout=100)
+                out, err = ran.communicate(timeout=PROCESS_DEADLINE)
         finally:
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     assert ran.returncode == 0, out + err
