@@ -110,7 +110,7 @@ class FirstAttempt(FirstExchange):
 
     def _start(self) -> None:
         lock, binding = self._lock, self._binding
-        attempt = lock._start_attempt(self._blocking, self._timeout, binding.loop)
+        attempt = lock._start_attempt(self._blocking, self._timeout)
         if attempt is None:
             self._rest = drive(acquire_lock(lock, self._blocking, self._timeout), binding)
             return

@@ -1,15 +1,9 @@
-"""The default owner in an event loop: ``host:pid:task``.
-
-Compiled with the types of ``aio/owner_names.pxd``, if there is a compiler.
-"""
+"""The default owner in an event loop: ``host:pid:task``."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
-from collections.abc import Callable
-from typing import Any
+from asyncio import current_task
 
 from ..algorithm.tokens import owner_part
 from ..locks.owner_names import default_owner, thread_owner
@@ -19,24 +13,14 @@ MAX_NAMES = 1024
 
 _parts: dict[str, bytes] = {}
 
-#: The running task of a loop, or None. Before Python 3.12 asyncio.current_task is a function of Python around
-#: this look-up.
-_current_task: Callable[[Any], asyncio.Task[Any] | None] = (
-    asyncio.current_task if sys.version_info >= (3, 12) else vars(asyncio.tasks)["_current_tasks"].get
-)
 
-
-def task_owner(loop: asyncio.AbstractEventLoop | None = None) -> bytes:
-    """The part of a token that names the running task. ``loop``: the running loop, if the caller knows it.
-
-    To find the running loop is a system call for each lock before Python 3.12 (``getpid``).
-    """
-    task = asyncio.current_task() if loop is None else _current_task(loop)
+def task_owner() -> bytes:
+    """The part of a token that names the running task."""
+    task = current_task()
     if task is None:
         return thread_owner()
     name = task.get_name()
-    part = _parts.get(name)
-    return _cached_part(name) if part is None else part
+    return _parts.get(name) or _cached_part(name)
 
 
 def _cached_part(name: str) -> bytes:

@@ -74,7 +74,7 @@ class Policy:
     wait: Wait = Wait.EARLY
     clock: Clock = lease_clock
     chance: Callable[[], float] = random.SystemRandom().random
-    token: Callable[..., bytes] = new_token
+    token: Callable[[], bytes] = new_token
     tokens: Callable[[int], list[bytes]] = new_tokens
     retention: bytes = b"86400000"
     step: bytes = b"30000"

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from struct import Struct, iter_unpack
-from typing import Any
 
 from ..wire.text import clean
 from . import machine
@@ -53,15 +52,12 @@ def new_tokens(count: int, owner: bytes = b"") -> list[bytes]:
 
 
 def tokens_of(
-    owner: Callable[..., bytes],
-) -> tuple[Callable[..., bytes], Callable[[int], list[bytes]]]:
-    """``new_token`` and ``new_tokens`` for the owner that ``owner`` returns at each call.
+    owner: Callable[[], bytes],
+) -> tuple[Callable[[], bytes], Callable[[int], list[bytes]]]:
+    """``new_token`` and ``new_tokens`` for the owner that ``owner`` returns at each call."""
 
-    ``owner`` gets the argument of ``new_token``, if there is one: what the caller knows of itself.
-    """
-
-    def token(caller: Any = None) -> bytes:
-        return new_token(owner() if caller is None else owner(caller))
+    def token() -> bytes:
+        return new_token(owner())
 
     def tokens(count: int) -> list[bytes]:
         return new_tokens(count, owner())

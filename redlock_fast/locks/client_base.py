@@ -319,6 +319,6 @@ class BaseClient:
         return stats
 
 
-def _constant(owner: str) -> Callable[..., bytes]:
+def _constant(owner: str) -> Callable[[], bytes]:
     part = owner_part(check_owner(owner))
-    return lambda caller=None: part
+    return lambda: part

@@ -28,7 +28,7 @@ cdef class LockState:
     cdef public object _label
 
     @cython.locals(policy=Policy, client_state=ClientState, lock_kind=LockKind)
-    cpdef Attempt _start_attempt(self, object blocking, object timeout, object caller=*)
+    cpdef Attempt _start_attempt(self, object blocking, object timeout)
     @cython.locals(lease=Lease)
     cpdef Lease _mark_acquiring(self, object me)
     @cython.locals(lease=Lease, generation=long)

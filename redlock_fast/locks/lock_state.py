@@ -6,7 +6,7 @@ a compiler is available, with the types of ``locks/lock_state.pxd``.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Self, TypeVar
+from typing import NoReturn, Self, TypeVar
 
 from ..algorithm.keys import key_of
 from ..algorithm.lease import (
@@ -203,10 +203,8 @@ class LockState:
 
     # --- acquire ---
 
-    def _start_attempt(self, blocking: bool, timeout: float | None, caller: Any = None) -> Attempt | None:
+    def _start_attempt(self, blocking: bool, timeout: float | None) -> Attempt | None:
         """Start an attempt whose exchange may decide the acquire; None: use ``acquire_lock``.
-
-        ``caller``: of the token's owner; see ``tokens_of``.
 
         The caller passes the attempt to ``_mark_acquiring``, and its votes to ``_finish_attempt``. Finally,
         also after an exception, the caller sets ``_acquiring`` to None.
@@ -223,8 +221,7 @@ class LockState:
             or client_state.closed
         ):
             return None
-        token = policy.token() if caller is None else policy.token(caller)
-        return start_attempt(policy, lock_kind, self._ttl, token)
+        return start_attempt(policy, lock_kind, self._ttl, policy.token())
 
     def _mark_acquiring(self, me: object) -> Lease | None:
         """Begin an acquire, or raise LockAlreadyHeld. Returns a former lease that has ended, or None.

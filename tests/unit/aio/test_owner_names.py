@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from redlock_fast.aio import owner_names
 from redlock_fast.aio.owner_names import MAX_NAMES, task_owner
 from redlock_fast.algorithm.tokens import owner_of
 
 
-async def named(loop: asyncio.AbstractEventLoop | None) -> str:
-    return owner_of(bytes(20) + task_owner(loop))
+async def named() -> str:
+    return owner_of(bytes(20) + task_owner())
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_each_task_has_its_name(known: bool) -> None:
+def test_each_task_has_its_name() -> None:
     async def main() -> None:
-        loop = asyncio.get_running_loop() if known else None
-        tasks = [asyncio.create_task(named(loop), name=f"order-{n}") for n in range(3)]
+        tasks = [asyncio.create_task(named(), name=f"order-{n}") for n in range(3)]
         found = await asyncio.gather(*tasks)
         assert [owner.rpartition(":")[2] for owner in found] == ["order-0", "order-1", "order-2"]
 
