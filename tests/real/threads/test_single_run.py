@@ -38,7 +38,8 @@ def test_interrupted_at_any_moment(valkey: Masters, connected: MakeClient, once_
             assert run._lock is None, moment
             assert len(c.renewal().schedule) == 0, moment
             if ended and once_per:
-                eventually(lambda: all(pttl(master) > 500 * TTL for master in valkey), f"kept: {moment}")
+                # A master that was lagging was not asked.
+                eventually(lambda: sum(pttl(master) > 500 * TTL for master in valkey) >= 3, f"kept: {moment}")
             else:
                 nothing_left(valkey)
         for master in valkey:
