@@ -82,9 +82,7 @@ class AsyncLock(LockState):
             RedlockError: As [`Lock.acquire`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        call = acquire(self, blocking, timeout)
-        await call
-        return self._acquired(call.outcome)
+        return self._acquired(await acquire(self, blocking, timeout, self._core.loop_binding()))
 
     async def release(self) -> bool:
         """Delete the key on all masters that may have it; see [`Lock.release`][].
@@ -95,10 +93,7 @@ class AsyncLock(LockState):
         Raises:
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        call = release(self)
-        await call
-        released: bool = call.outcome
-        return released
+        return await release(self, self._core.loop_binding())
 
     async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now; see [`Lock.extend`][].
@@ -125,10 +120,10 @@ class AsyncLock(LockState):
         return await drive(downgrade(self._core, self), self._core.loop_binding())
 
     async def __aenter__(self) -> Self:
-        call = acquire(self, True, None)
-        await call
-        if call.outcome is not self._lease:
-            await drive(entered(self, call.outcome), self._core.loop_binding())
+        binding = self._core.loop_binding()
+        outcome = await acquire(self, True, None, binding)
+        if outcome is not self._lease:
+            await drive(entered(self, outcome), binding)
         if self._auto_extension is not None and self._auto_extension.cancels:
             self._auto_extension.body = Body()
         return self
@@ -144,9 +139,7 @@ class AsyncLock(LockState):
         if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
             drive_now(drop_lock(self), bound)
         else:
-            call = release(self)
-            await call
-            self._left(call.outcome, failing=error is not None)
+            self._left(await release(self, self._core.loop_binding()), failing=error is not None)
 
 
 class AsyncFastRedlock(BaseClient):
@@ -366,13 +359,11 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: As [`FastRedlock.acquire`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        if not self._plain or self.client_state.observer is not None:  # an observer may make other locks
+        if not self._plain or self._class_of(AsyncLock) is not AsyncLock:  # an observer makes other locks
             lock = self.lock(resource, ttl)
             return lock if await lock.acquire(blocking, timeout) else None
         lock = plain_lock(AsyncLock, self, resource, ttl)
-        call = acquire(lock, blocking, timeout)
-        await call
-        return lock if lock._acquired(call.outcome) else None
+        return lock if lock._acquired(await acquire(lock, blocking, timeout, self.loop_binding())) else None
 
     async def acquire_many(
         self, resources: ListOf[Resource], ttl: float | None = None

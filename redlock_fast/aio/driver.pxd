@@ -9,40 +9,13 @@ from redlock_fast.aio.loop cimport LoopBinding
 from redlock_fast.algorithm.policy cimport Policy
 from redlock_fast.algorithm.redlock cimport Attempt, finish_release, start_release
 
-cdef class FirstExchange(ExchangeFuture):
-    cdef LockState _lock
-    cdef LoopBinding _binding
-    cdef object _rest
-    cdef readonly object outcome
+@cython.locals(policy=Policy)
+cpdef ExchangeFuture submit_acquire(LockState lock, Attempt attempt, LoopBinding binding)
 
-    cpdef object _prepare(self, LockState lock, LoopBinding binding)
-    cpdef object _start(self)
-    cpdef object _finish(self)
-    cpdef object _after(self, BaseException error)
+@cython.locals(policy=Policy)
+cpdef ExchangeFuture submit_release(LockState lock, Lease lease, LoopBinding binding)
 
-cdef class FirstAttempt(FirstExchange):
-    cdef object _blocking
-    cdef object _timeout
-    cdef Attempt _attempt
+@cython.locals(lease=Lease)
+cpdef Lease complete_acquire(LockState lock, Attempt attempt, ExchangeFuture future)
 
-    @cython.locals(lock=LockState, binding=LoopBinding, attempt=Attempt, policy=Policy)
-    cpdef object _start(self)
-    @cython.locals(lock=LockState, attempt=Attempt, lease=Lease)
-    cpdef object _finish(self)
-
-cdef class FirstRelease(FirstExchange):
-    cdef Lease _lease
-
-    @cython.locals(lock=LockState, policy=Policy, lease=Lease)
-    cpdef object _start(self)
-    @cython.locals(lock=LockState, lease=Lease)
-    cpdef object _finish(self)
-
-@cython.locals(call=FirstAttempt)
-cpdef FirstAttempt acquire(LockState lock, object blocking, object timeout)
-
-@cython.locals(call=FirstRelease)
-cpdef FirstRelease release(LockState lock)
-
-@cython.locals(binding=LoopBinding)
-cpdef LoopBinding binding_of(LockState lock)
+cpdef bint complete_release(LockState lock, Lease lease, ExchangeFuture future) except -1

@@ -9,5 +9,4 @@ cdef class ExchangeFuture:
     cdef public object answers
     cdef public object ticket
 
-    cpdef object _set_up(self, object owner, object loop)
     cpdef object wake(self, object done=*)

@@ -29,9 +29,6 @@ class ExchangeFuture:
     __slots__ = ("_asyncio_future_blocking", "_context", "_loop", "_owner", "_wakeup", "answers", "ticket")
 
     def __init__(self, owner: TicketOwner, loop: asyncio.AbstractEventLoop) -> None:
-        self._set_up(owner, loop)
-
-    def _set_up(self, owner: TicketOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
         self._loop = loop
         self._asyncio_future_blocking = False

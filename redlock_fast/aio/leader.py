@@ -233,10 +233,9 @@ class AsyncLeader(LeaderState):
 
             campaign.refusal.begin()
             lock = self._new_lock(on_lost)
-            call = acquire(lock, True, None)
-            await call
+            lease = await acquire(lock, True, None, self._core.loop_binding())
             campaign.refusal.end()
-            if isinstance(call.outcome, Lease):
+            if isinstance(lease, Lease):
                 pause = await self._lead(campaign, lock, reports)
         except (ClientClosed, WrongLoop):
             raise

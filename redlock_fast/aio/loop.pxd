@@ -29,7 +29,6 @@ cdef class LoopBinding:
 
     cpdef bint is_current(self) except -1
     cpdef ExchangeFuture submit(self, object requests, object need, double timeout, int wait, double stall=*)
-    cpdef object start(self, ExchangeFuture future, object requests, object need, double timeout, int wait, double stall=*)
     cpdef object _flush_soon(self)
     cpdef object flush(self)
     @cython.locals(completed=list, future=ExchangeFuture)

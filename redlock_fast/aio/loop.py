@@ -74,22 +74,9 @@ class LoopBinding:
         stall: float = 0.0,
     ) -> ExchangeFuture:
         """Submit an exchange. The caller must await the future at once; then ``answers`` has the votes."""
-        future = ExchangeFuture(self, self.loop)
-        self.start(future, requests, need, timeout, wait, stall)
-        return future
-
-    def start(
-        self,
-        future: ExchangeFuture,
-        requests: list[Request] | Batch,
-        need: int | Quorums,
-        timeout: float,
-        wait: int,
-        stall: float = 0.0,
-    ) -> None:
-        """As ``submit``, with a future that the caller has made."""
         if self._fd < 0:
             self.masters.check_open()  # the reader is removed: the future would never wake its task
+        future = ExchangeFuture(self, self.loop)
         future.ticket = self.engine.submit(requests, need, timeout, wait, stall, future)
         self._pending += 1
         seconds = stall or timeout
@@ -100,6 +87,7 @@ class LoopBinding:
             self._flush_soon()
         elif self._submitted >= FLUSH_AT and self._submitted >= self._pending - self._submitted:
             self.flush()
+        return future
 
     def send(self, effect: Exchange) -> None:
         """Submit an exchange without waiting for its votes."""
