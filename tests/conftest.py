@@ -25,6 +25,7 @@ from support.engines import engines
 from support.seconds import table
 
 import redlock_fast
+from redlock_fast import embedded
 from redlock_fast.embedded import Masters
 from redlock_fast.engine import load
 from redlock_fast.engine.contract import Engine
@@ -32,6 +33,10 @@ from redlock_fast.locks.client_base import BaseClient
 
 # Tests reach servers by proxies and by other clients, which have no password. test_embedded.py has one.
 Masters.__init__.__kwdefaults__["password"] = ""
+
+# Each worker has ports of its own: another one would take that of a master that a test has killed.
+_WORKER, _WORKERS = (os.environ.get(f"PYTEST_XDIST_WORKER{end}", "") for end in ("", "_COUNT"))
+embedded.PORTS = embedded.PORTS[int(_WORKER.removeprefix("gw") or 0) :: int(_WORKERS or 1)]
 
 # Tests share masters, and use some of them with different lists. Those of the records of masters check them.
 inspect.unwrap(BaseClient.__init__).__kwdefaults__["check_masters"] = "off"
