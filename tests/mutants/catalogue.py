@@ -106,6 +106,13 @@ ALGORITHM = [
         ("fewest-grants-are-the-weakest", "lists.granted(votes), votes.granted", "votes.granted"),
     ),
     Mutant(
+        "late-extension-is-not-followed",
+        "redlock_fast/algorithm/renewal_schedule.py",
+        "self._push(self._dues, now + left, renewed)",
+        "pass",
+        judges("unit/algorithm/renewal_schedule"),
+    ),
+    Mutant(
         "the-strongest-part-decides",
         "redlock_fast/algorithm/redlock.py",
         "return min(answers, key=",
@@ -673,6 +680,34 @@ PURE = [
         "one.granted if has_quorum or request.quorums is None else 0",
         "one.granted",
         QUORUMS,
+    ),
+    Mutant(
+        "mutex-of-a-lost-thread",
+        "redlock_fast/engine/mutex.py",
+        "if not mutex._is_owned():",
+        "if False:",
+        judges("unit/engine/mutex"),
+    ),
+    Mutant(
+        "a-slow-master-is-waited-for",
+        "redlock_fast/engine/pure/request.py",
+        " and not (self.wait == ALL and self.has_quorum())",
+        "",
+        judges("contract/rule_02_stall"),
+    ),
+    Mutant(
+        "c-a-slow-master-is-waited-for",
+        "src/io_round.c",
+        "if (op->wait != WAIT_ALL || !hub_has_quorum(op)) hub_restart",
+        "hub_restart",
+        judges("contract/rule_02_stall"),
+    ),
+    Mutant(
+        "renewal-ends-with-its-task",
+        "redlock_fast/aio/renewal.py",
+        "task.add_done_callback(self._on_done)",
+        "pass",
+        judges("real/aio/renewal"),
     ),
     *of(
         "redlock_fast/engine/pure/waiter.py",
