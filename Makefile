@@ -38,7 +38,7 @@ docs:  ## the site, in site/: a link, a name or a reference that leads nowhere f
 
 coverage: export REDLOCK_FAST_TEST_ENGINES = native,python
 coverage: export REDLOCK_FAST_TEST_TWICE = 1
-coverage:  ## every test, with each engine and each kind of client, in two parts; the first tells the lines of redlock_fast/, with nothing compiled
+coverage:  ## every test in two combinations, in two parts; the first tells the lines of redlock_fast/, with nothing compiled
 	$(PYTHON) tests/uncompiled.py -m pytest -n $(WORKERS) \
 	    --cov --cov-report=term-missing:skip-covered --cov-fail-under=95 -k 'not ($(UNTRACED))'
 	$(PYTHON) -m pytest -n $(WORKERS) -k '$(UNTRACED)'
