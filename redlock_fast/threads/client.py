@@ -222,8 +222,8 @@ class FastRedlock(BaseClient):
             settings are used.
         ttl: The default lease.
         node_timeout: How long one attempt waits for masters: several round trips, and much less than ``ttl``.
-        connect_timeout: Limit for one connection, and for the first call's wait for a quorum of connections; at
-            most 1,000,000.
+        connect_timeout: Limit for one connection, and for the first call's wait for a quorum of connections.
+            At most 1,000,000.
         socket_timeout: A master that owes a reply and is silent for longer is connected again.
         retry: The pauses between attempts, and the largest number of attempts.
         drift_factor: The share of a ttl by which clocks may disagree. This share and 2 ms are subtracted from
