@@ -7,10 +7,14 @@ Compiled modules use ``src/machine.pxd``, which has the same functions in C. Wit
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from threading import get_ident
 
-#: The time since boot, with sleep. The monotonic clock of macOS includes sleep.
+#: Leases run on the masters while this machine sleeps, so the clock that measures them must include sleep:
+#: CLOCK_BOOTTIME on Linux; the monotonic clock of macOS includes it. Never a wall clock, which can be set
+#: back.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _pack = Struct("=12sQ").pack
 
@@ -19,8 +23,8 @@ def thread_id() -> int:
     return get_ident()
 
 
-def boot_time() -> float:
-    return time.clock_gettime(_CLOCK)
+#: Seconds since boot. No function of Python, because the lease clock is read for each lock.
+boot_time: Callable[[], float] = partial(time.clock_gettime, _CLOCK)
 
 
 def boot_time_ns() -> int:

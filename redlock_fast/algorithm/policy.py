@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 from ..engine.contract import Wait
+from . import machine
 from .local_queue import LocalQueue
 from .lock_kind import wire_ttl
 from .master_lists import MasterLists
@@ -18,12 +17,8 @@ from .tokens import new_token, new_tokens
 
 Clock = Callable[[], float]
 
-#: The lease clock. Leases run on the masters while this machine sleeps, so the clock that measures them must
-#: include sleep: CLOCK_BOOTTIME on Linux; the monotonic clock of macOS includes it. Never a wall clock, which
-#: can be set back.
-lease_clock: Clock = time.monotonic
-if hasattr(time, "CLOCK_BOOTTIME"):
-    lease_clock = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+#: Measures leases. Compiled modules read the same clock by themselves (``src/machine.pxd``).
+lease_clock: Clock = machine.boot_time
 
 
 class VotingMasters:

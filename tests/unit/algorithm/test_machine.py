@@ -21,6 +21,11 @@ def test_one_clock() -> None:
         assert -1e-6 < after - before < 1.0
 
 
+def test_a_lease_is_measured_by_one_clock() -> None:
+    """A start by one clock and an end by another one would make a lease too long where they differ."""
+    assert lease_clock is machine.boot_time
+
+
 def test_another_clock_is_asked() -> None:
     policy = Policy(0.05, 0.01, 1.0, Retry(), VotingMasters(5), clock=lambda: 17.0)
     assert _now(policy) == 17.0
