@@ -12,7 +12,7 @@ from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
 from ..errors import WrongLoop
 from ..locks.client_base import BaseClient
-from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, number, refuse_unknown
+from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_async
 from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
@@ -489,8 +489,7 @@ class AsyncFastRedlock(BaseClient):
             WrongLoop: The client belongs to another event loop, which is open.
         """
         self.check_open()
-        seconds = self.connect_timeout if timeout is None else number("timeout", timeout, low=0.0)
-        return await self.loop_binding().wait_for_quorum(seconds)
+        return await self.loop_binding().wait_for_quorum(self.connect_seconds(timeout))
 
     async def reconfigure(
         self,
@@ -509,7 +508,7 @@ class AsyncFastRedlock(BaseClient):
             RedlockError: As [`FastRedlock.reconfigure`][].
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        seconds = self.connect_timeout if timeout is None else number("timeout", timeout, low=0.0)
+        seconds = self.connect_seconds(timeout)
         change = self.change_of(masters, joint_with)
         binding = self.loop_binding()
         try:

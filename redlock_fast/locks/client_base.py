@@ -215,6 +215,10 @@ class BaseClient:
             )
         return ttl
 
+    def connect_seconds(self, timeout: float | None) -> float:
+        """``timeout`` after a check; None: ``connect_timeout``. Raises ConfigError."""
+        return self.connect_timeout if timeout is None else number("timeout", timeout, low=0.0)
+
     def bounded_label(self, label: str) -> str:
         """``label`` after a check; OTHER_LABEL once this client has MAX_LABELS others. Raises ConfigError."""
         if check_label(label) in self._labels:

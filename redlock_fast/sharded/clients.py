@@ -205,7 +205,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
     def connect(self, timeout: float | None = None) -> bool:
         """Wait until every group has a quorum connected. False: ``timeout`` seconds passed before.
 
-        ``timeout``: ``connect_timeout`` by default. Raises ClientClosed.
+        ``timeout``: ``connect_timeout`` by default. Raises ClientClosed; ConfigError for a bad ``timeout``.
         """
         return all(client.connect(left) for client, left in self._connecting(timeout))
 
@@ -365,7 +365,7 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     async def connect(self, timeout: float | None = None) -> bool:
         """Wait until every group has a quorum connected. False: ``timeout`` seconds passed before.
 
-        ``timeout``: ``connect_timeout`` by default. Raises ClientClosed.
+        ``timeout``: ``connect_timeout`` by default. Raises ClientClosed; ConfigError for a bad ``timeout``.
         """
         for client, left in self._connecting(timeout):
             if not await client.connect(left):

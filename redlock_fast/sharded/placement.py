@@ -135,7 +135,7 @@ class Sharding(Generic[Client]):
 
     def _connecting(self, timeout: float | None) -> Iterator[tuple[Client, float]]:
         """Each group's client, and the seconds left to wait for it. All groups connect from the start."""
-        timeout = self._checked(None).connect_timeout if timeout is None else timeout
+        timeout = self._checked(None).connect_seconds(timeout)
         for client in self._clients.values():
             client.masters.connector.start()
         end = time.monotonic() + timeout

@@ -12,7 +12,7 @@ from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
 from ..errors import LockLost, RedlockError
 from ..locks.client_base import BaseClient
-from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, number, refuse_unknown
+from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_plain
 from ..locks.failures import is_locked
 from ..locks.lock_state import LockState, plain_lock
@@ -695,8 +695,7 @@ class FastRedlock(BaseClient):
             ClientClosed: The client is closed.
         """
         self.check_open()
-        seconds = self.connect_timeout if timeout is None else number("timeout", timeout, low=0.0)
-        return self.masters.wait_for_quorum(seconds)
+        return self.masters.wait_for_quorum(self.connect_seconds(timeout))
 
     def reconfigure(
         self,
@@ -730,7 +729,7 @@ class FastRedlock(BaseClient):
             QuorumUnavailable: No quorum of a list voted in time.
             ClientClosed: The client is closed; or this is a child of fork, and its parent continues the call.
         """
-        seconds = self.connect_timeout if timeout is None else number("timeout", timeout, low=0.0)
+        seconds = self.connect_seconds(timeout)
         change = self.change_of(masters, joint_with)
         try:
             change.begin()

@@ -146,6 +146,13 @@ def test_names_can_take_over_from_addresses() -> None:
     assert places(ShardedRedlock(by_name)) == places(client)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, "5"])
+def test_the_time_to_connect(value: Any) -> None:
+    """As of a client of one group: it would be a wait of 0 s, which says that there is no quorum."""
+    with ShardedRedlock(GROUPS) as client:
+        refused(lambda: client.connect(value), "timeout", "at least 0")
+
+
 def test_lock_is_of_its_groups_client() -> None:
     with ShardedRedlock({"a": GROUPS[0], "b": GROUPS[1]}, key_prefix="app:") as client:
         for resource in RESOURCES[:50]:
