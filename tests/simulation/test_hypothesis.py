@@ -14,12 +14,10 @@ CHOICES = st.binary(min_size=30, max_size=120)
 
 #: Without the phase that explains a failure: it traces each line of each run, for a text that is not read.
 PHASES = Phase.generate, Phase.shrink
-SETTINGS = settings(
-    database=None, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=PHASES
-)
+QUIET = list(HealthCheck)
 
 
-@settings(SETTINGS, max_examples=300)
+@settings(max_examples=300, database=None, derandomize=True, suppress_health_check=QUIET, phases=PHASES)
 @given(CHOICES)
 def test_hypothesis_finds_nothing_in_the_real_code(choices: bytes) -> None:
     result = run(recorded(choices))
