@@ -29,7 +29,8 @@ class Step:
         verb: One of the above.
         key, token: Of the lock; empty where the verb has none.
         number: The ttl in milliseconds; of RAISE_FENCE the fencing token.
-        reply: The vote: above 0 granted, 0 refused; of PTTL the reply. None: an error, which changes nothing.
+        reply: The vote: above 0 granted, 0 refused; of PTTL the reply. Of RAISE_FENCE, below 0: the counter,
+            which is not raised. None: an error, which changes nothing.
         counter: The key of the counter, of FENCE and RAISE_FENCE.
     """
 
@@ -125,11 +126,11 @@ class Master:
         """Commands that compare the token."""
         last = self.counters.get(step.counter, 0)
         if not step.reply:
-            if owners == {step.token} and not (step.verb == RAISE_FENCE and last >= step.number):
-                return "refused, though the key has this token"
-            return None
+            return "refused, though the key has this token" if owners == {step.token} else None
         if step.token not in owners:
             return f"done, though the key is {_words(owners)}"
+        if step.reply is not None and step.reply < 0:  # a counter that is not raised
+            return None if last == -step.reply else f"it says {-step.reply}, though the counter is {last}"
         if step.verb == RELEASE:
             del self.keys[step.key]
         elif step.verb == EXTEND:  # it never shortens

@@ -2,10 +2,12 @@
 
 A master sets the key, adds one to its counter and returns it. A client decides on any subset of at least a
 quorum of grants; the token is made of their counters, and counts when a quorum vouches for it: by its reply,
-or by accepting a write back. Messages of abandoned acquisitions may still arrive. Lost counters: see skew.py.
+or by accepting a write back. A master that has the key and refuses a write back replies with its counter.
+Then the client may decide again, by all counters that it knows. Messages of abandoned acquisitions may still
+arrive. Lost counters: see skew.py.
 
 Violations: "exclusion" - two holders (timed); "order" - a token is not above those given before it;
-"unique" - a token is given out twice.
+"unique" - a token is given out twice; "raised" - a counter follows one that is far ahead.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ class Rules:
         late: Messages of abandoned acquisitions may still arrive.
         crash: What a master loses once: "", "counter" (the key when its owner is over), or "all".
         rises: So often a counter moves up by itself: it follows its clock.
+        ahead: The counter at the start of masters that are far ahead, and how many they are.
+        bounded: Other masters refuse to be raised so far.
     """
 
     token: str = "rank"
@@ -47,6 +51,8 @@ class Rules:
     late: bool = False
     crash: str = ""
     rises: int = 0
+    ahead: tuple[int, int] = (0, 0)
+    bounded: bool = True
     masters: int = 3
     clients: int = 2
     attempts: int = 2
@@ -62,8 +68,16 @@ def fencing(rules: Rules) -> Model:
     everyone, quorum = range(rules.masters), majority(rules.masters)
     whole = (1 << rules.masters) - 1
     client = (IDLE, 0, (), 0, 0, 0)
+    far, count = rules.ahead
     faults = rules.rises or int(bool(rules.crash))
-    initial = (((0, 0),) * rules.masters, (client,) * rules.clients, (), 0, (), faults)
+    initial = (
+        (*[(0, far)] * count, *[(0, 0)] * (rules.masters - count)),
+        (client,) * rules.clients,
+        (),
+        0,
+        (),
+        faults,
+    )
 
     def name(c: int, attempt: int) -> int:
         return c * 16 + attempt + 1
@@ -80,6 +94,10 @@ def fencing(rules: Rules) -> Model:
             return token, whole
         vouching = (m for m in subset if (replies[m] == token if rules.strict else replies[m] >= token))
         return token, sum(1 << m for m in vouching)
+
+    def follows(counter: int, token: int) -> bool:
+        """Whether a master takes a write back."""
+        return counter < token and not (rules.bounded and 0 < far <= token)
 
     def complete(state: State, c: int, token: int, vouching: int) -> State:
         """The client has the lock, or the violation."""
@@ -107,7 +125,9 @@ def fencing(rules: Rules) -> Model:
                 if phase == HOLD and reply > 0:
                     more.add((m, WRITE_BACK, own, token))
             elif (
-                phase in (WRITE, HOLD) and not vouching >> m & 1 and (reply > 0 or rules.write_back == "any")
+                phase in (WRITE, HOLD)
+                and not vouching >> m & 1
+                and (reply != REFUSED or rules.write_back == "any")
             ):
                 more.add((m, WRITE_BACK, own, token))
         if rules.late or rules.write_back == "later":
@@ -150,15 +170,26 @@ def fencing(rules: Rules) -> Model:
         if phase == WRITE:
             for m in everyone:
                 holder, counter = masters[m]
-                if vouching >> m & 1 or (rules.strict and counter >= token):
+                if vouching >> m & 1 or (holder != own and rules.write_back != "any"):
                     continue
-                if rules.write_back == "any" or (holder == own and replies[m] > 0):
-                    after = put(masters, m, (holder, max(counter, token)))
-                    mask = vouching | 1 << m
-                    written = become((WRITE, attempt, replies, token, mask, floor), after)
-                    if mask.bit_count() >= quorum:
-                        written = complete(written, c, token, mask)
-                    yield f"writes {token} back to {m}", written
+                taken = follows(counter, token) or not rules.strict
+                number = max(counter, token) if taken else counter
+                after = put(masters, m, (holder, number))
+                mask = vouching | (number == token or not rules.strict) << m
+                heard = become((WRITE, attempt, put(replies, m, number), token, mask, floor), after)
+                if mask.bit_count() >= quorum:
+                    heard = complete(heard, c, token, mask)
+                yield f"writes {token} back to {m}: {number}", heard
+            known = sorted(reply for reply in replies if reply > 0)
+            for number in {*known[quorum - 1 :]} - {token} if rules.strict else ():
+                mask = sum((reply == number) << m for m, reply in enumerate(replies))
+                again = become((WRITE, attempt, replies, number, mask, floor))
+                if rules.late:
+                    late = {(m, WRITE_BACK, own, token) for m in everyone if not vouching >> m & 1}
+                    again = *again[:2], tuple(sorted({*again[2], *late})), *again[3:]
+                if mask.bit_count() >= quorum:
+                    again = complete(again, c, number, mask)
+                yield f"decides again: {number}", again
         yield "ends" if phase == HOLD else "gives up", over(state, c)
 
     def successors(state: State) -> Iterator[tuple[str, State]]:
@@ -173,7 +204,11 @@ def fencing(rules: Rules) -> Model:
             after = None
             if verb == SET_KEY and not holder:
                 after = (owner, counter + 1)
-            elif verb == WRITE_BACK and (rules.write_back == "any" or holder == owner) and counter < token:
+            elif (
+                verb == WRITE_BACK
+                and (rules.write_back == "any" or holder == owner)
+                and follows(counter, token)
+            ):
                 after = (holder, token)
             if after:
                 yield f"late message {message}", (put(masters, m, after), clients, rest, *state[3:])
@@ -189,7 +224,10 @@ def fencing(rules: Rules) -> Model:
                 yield f"master {m} loses its counter", after
 
     def violation(state: State) -> str | None:
-        return state if isinstance(state, str) else None
+        if isinstance(state, str):
+            return state
+        followed = sum(counter >= far > 0 for _, counter in state[0]) > count
+        return "raised: a counter follows one that is far ahead" if followed else None
 
     def canonical(state: State) -> State:
         """Masters are interchangeable: sort them, with replies, masks and messages."""
@@ -249,7 +287,11 @@ CASES = [
     case("ours: 5 masters", Rules(masters=5, attempts=1)),
     case("ours: 4 masters, untimed", Rules(masters=4, attempts=1, timed=False, unique=True), quick=False),
     case("ours: untimed, late messages", Rules(attempts=1, timed=False, unique=True, late=True), quick=False),
-    case("ours: counters follow their clocks", Rules(attempts=1, late=True, rises=2)),
+    case("ours: counters follow their clocks", Rules(attempts=1, late=True, rises=2), quick=False),
+    case("ours: one counter is far ahead", Rules(attempts=1, late=True, ahead=(20, 1))),
+    case("ours: one is far ahead, untimed", Rules(attempts=1, timed=False, unique=True, ahead=(20, 1))),
+    case("ours: two of five are far ahead", Rules(masters=5, attempts=1, ahead=(20, 2))),
+    case("a master follows any counter", Rules(attempts=1, ahead=(20, 1), bounded=False), "raised"),
     case("a counter is lost", Rules(crash="counter"), "order"),
     case("key and counter are lost", Rules(crash="all"), "exclusion"),
 ]

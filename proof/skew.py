@@ -5,7 +5,8 @@ counters that are lost, so an acquisition is one step here, and what others leav
 
 - *acquire*: a client that knows which masters forgot counts on a quorum, or more, of the masters that it
   trusts. A master is trusted again ``max_ttl`` after it forgot (the restart guard). The token is the q-th
-  smallest of the counters; masters below it are lifted until a quorum vouches.
+  smallest of the counters, or a larger one; masters below it are lifted until a quorum vouches. A master
+  refuses a lift by more than a step above its clock.
 - *stray*: one master executes the counting script of a request that was on its way when the master forgot,
   or that came from a client that does not know of it. Nothing comes of it but the counter.
 - *late lift*: one master executes a lift to an earlier token.
@@ -42,6 +43,8 @@ class Rules:
     skew: tuple[int, ...] = (1, 0, 0)
     #: A counter is never behind its clock, rounded down to whole steps of so many ticks. 0: it only counts.
     step: int = STEP
+    #: Masters refuse to be lifted by more than a step above their clocks.
+    bounded: bool = True
     #: Masters that forgot are not trusted for ``MAX_TTL``.
     guard: bool = True
     #: The guard notices that a counter went back.
@@ -86,6 +89,11 @@ def counted(rules: Rules, counter: int | None, clock: int) -> int:
     return max(counter + 1, least * TICK)
 
 
+def follows(rules: Rules, state: State, at: int, token: int) -> bool:
+    """Whether a master can be lifted to the token."""
+    return not rules.bounded or token <= (state.now + rules.skew[at] + STEP) * TICK
+
+
 def used(state: State, at: int, counter: int | None) -> State:
     """The state in which a master has used its counter."""
     master = state.masters[at]._replace(counter=counter, kept=MAX_TTL if state.expire else 0)
@@ -111,7 +119,7 @@ def nexts(rules: Rules, state: State) -> Iterator[tuple[str, State]]:
             after = counted(rules, counter, state.now + rules.skew[at])
             yield f"stray count at {at}: {after}", used(spent, at, after)
             for token in state.given:
-                if counter is not None and counter < token:
+                if counter is not None and counter < token and follows(rules, state, at, token):
                     yield f"late lift of {at} to {token}", used(spent, at, token)
         if counter is None:
             continue
@@ -143,17 +151,17 @@ def acquisitions(rules: Rules, state: State) -> Iterator[tuple[str, State]]:
             for at in asked:
                 numbers[at] = counted(rules, state.masters[at].counter, state.now + rules.skew[at])
                 after = used(after, at, numbers[at])
-            token = sorted(numbers.values())[QUORUM - 1]
-            vouching = sum(number == token for number in numbers.values())
-            behind = [at for at in asked if numbers[at] < token]
-            for lift in combinations(behind, max(0, QUORUM - vouching)):
-                done = after
-                for at in lift:
-                    done = used(done, at, token)
-                last = max(state.given, default=0)
-                fault = f"token {token} after {last}" if token <= last else ""
-                label = f"token {token}, counted {numbers}, lifted {lift}"
-                yield label, done._replace(given=(*state.given, token), fault=fault)
+            for token in {*sorted(numbers.values())[QUORUM - 1 :]}:
+                vouching = sum(number == token for number in numbers.values())
+                behind = [at for at in asked if numbers[at] < token and follows(rules, state, at, token)]
+                for lift in combinations(behind, max(0, QUORUM - vouching)):
+                    done = after
+                    for at in lift:
+                        done = used(done, at, token)
+                    last = max(state.given, default=0)
+                    fault = f"token {token} after {last}" if token <= last else ""
+                    label = f"token {token}, counted {numbers}, lifted {lift}"
+                    yield label, done._replace(given=(*state.given, token), fault=fault)
 
 
 def skew(rules: Rules) -> Model:
@@ -176,7 +184,11 @@ CASES = [
     case("the same, and nothing is on its way", Rules(step=0, stray=0)),
     case("the same, a master becomes a copy of another", replace(ROLES, step=0), "token"),
     case("the same, a counter goes back", replace(DISKS, step=0), "token"),
-    case("clocks differ by more than half of max_ttl", Rules(skew=(STEP + 1, 0, 0)), "token"),
+    case("a clock is far ahead, and masters follow it", Rules(skew=(STEP + 1, 0, 0), bounded=False), "token"),
+    case("ours, a clock is a little too far ahead", Rules(skew=(STEP + 1, 0, 0))),
+    case("ours, a clock is far ahead", Rules(skew=(10 * STEP, 0, 0))),
+    case("ours, a clock is far behind", Rules(skew=(10 * STEP, 10 * STEP, 0))),
+    case("ours, no two clocks agree", Rules(skew=(2 * STEP + 2, STEP + 1, 0))),
     case("no guard", Rules(guard=False), "token"),
     case("a counter goes back unnoticed", replace(DISKS, skew=(0, 0, 0), noticed=False), "token"),
     case("ours", Rules()),

@@ -152,4 +152,5 @@ class FencedKind(LockKind):
 
     def raise_fence_request(self, token: bytes, number: int, masters: int) -> Request:
         """The request that raises the counters of ``masters`` to ``number``."""
-        return Request(RAISE_FENCE, (self.key, token, b"%d" % number, self.counter, self.retention), masters)
+        args = (self.key, token, b"%d" % number, self.counter, self.retention, self.step)
+        return Request(RAISE_FENCE, args, masters)

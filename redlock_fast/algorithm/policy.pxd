@@ -22,6 +22,7 @@ cdef class Policy:
     cdef public object tokens
     cdef public object retention
     cdef public object step
+    cdef public object report
     cdef public bint push
     cdef public bint refill
     cdef public object local_queue

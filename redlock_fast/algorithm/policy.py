@@ -48,6 +48,10 @@ class VotingMasters:
         return not (fresh & ~self.mask or masters & lists.unlisted)
 
 
+def _ignore(master: int, why: str) -> None:
+    """The ``report`` of a policy without a client."""
+
+
 @dataclass(eq=False, repr=False)
 class Policy:
     """The settings of all procedures of one client. Times in seconds. Immutable.
@@ -56,6 +60,7 @@ class Policy:
     ``voters``: the masters that must agree, and those that vote. ``wait``: what decides an acquire. All other
     exchanges use ``certain``. ``retention``: how long masters keep a fencing counter after its last use.
     ``step``: how far a counter may be behind its master's clock. Both are command arguments.
+    ``report``: takes a master and why its vote did not count, where the master itself reports no fault.
     ``refill``: extensions put the key back on masters that lost it. ``push``: masters report when a lock may
     be free. ``local_queue``: the callers of this client that wait. ``server_entries``: their places in queues
     on the masters. ``contention``: what they saw of other clients. ``ttl``: the default lease.
@@ -73,6 +78,7 @@ class Policy:
     tokens: Callable[[int], list[bytes]] = new_tokens
     retention: bytes = b"86400000"
     step: bytes = b"30000"
+    report: Callable[[int, str], None] = _ignore
     push: bool = False
     refill: bool = False
     local_queue: LocalQueue = field(default_factory=LocalQueue)

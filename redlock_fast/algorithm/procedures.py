@@ -16,9 +16,10 @@ from typing import Any
 from ..engine.contract import Request, Votes
 from .attempts import RetryLoop
 from .effects import Effect, Exchange, send_no_reply, undo_after
+from .fencing import fence
 from .lease import AcquireFailure, ExtendOutcome, Lease
 from .lock_kind import EXISTS, OWNER, FencedKind, LockKind, wire_ttl
-from .master_lists import MasterLists, mask_of
+from .master_lists import MasterLists
 from .policy import Policy
 from .quorum import deadline
 from .redlock import (
@@ -105,40 +106,11 @@ def ask(
     granted = lists.granted(votes)
     if type(lock_kind) is FencedKind and granted:
         left = attempt.start + timeout - policy.clock()
-        fencing, granted = yield from fence(lists, lock_kind, attempt.token, votes.values, left)
+        fencing, granted = yield from fence(attempt, lock_kind, votes, left)
     lease = finish_attempt(attempt, granted, retry_loop.sent, fencing)
     if lease is None:
         lock_kind.observe(votes, lists)
     return votes, lease
-
-
-def fence(
-    lists: MasterLists, lock_kind: FencedKind, token: bytes, values: Sequence[int], timeout: float
-) -> Generator[Effect, list[Votes], tuple[int, bool]]:
-    """The fencing token of a grant, and whether a quorum of each list vouches for it.
-
-    The token is the q-th smallest of the counters of a list, for a quorum of q; of two lists, the larger one.
-    It exceeds every earlier token: each earlier holder raised the counters of a quorum to its token at least,
-    so fewer than q of these counters can be that low. A quorum can be raised to it. (With an even number of
-    masters, counting from the largest gives a lower rank, at which two quorums need not share a master.)
-
-    A master vouches only if this token raised its counter to exactly that number. So two holders never get
-    the same number. Usually all counters agree, and no further request is needed.
-    """
-    counters = {master: value for master, value in enumerate(values) if value > 0}
-    fencing = int(lists.rank(counters) or 0)
-    vouching = mask_of(master for master, value in counters.items() if value == fencing)
-    behind = mask_of(master for master, value in counters.items() if value < fencing)
-    if not behind:
-        return fencing, lists.is_quorum(vouching)
-    lift = lock_kind.raise_fence_request(token, fencing, behind)
-    missing = lists.without(vouching)
-    if missing:
-        votes = (yield Exchange([lift], missing, max(0.0, timeout)))[0]
-        vouching |= mask_of(master for master, value in enumerate(votes.values) if value > 0)
-    else:
-        yield Exchange([lift], 0, 0.0)  # makes the counters equal for the next grant
-    return fencing, lists.is_quorum(vouching)
 
 
 def undo_lease(lease: Lease) -> Generator[Effect, Any, None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..algorithm.fencing import AHEAD
 from ..algorithm.redlock import RESTARTED, UNLISTED
 from ..engine.contract import BACKLOG, NOT_ASKED, NOT_SENT, PROTOCOL_ERROR, SKIP_REASONS
 from ..engine.messages import BatchVotes, Votes
@@ -28,6 +29,7 @@ ERRORS = frozenset(
 CAUSES: dict[str, str] = {
     RESTARTED: "restart",
     UNLISTED: "another list",
+    AHEAD: "fencing counter",
     **dict.fromkeys(BACKLOG, "backlog"),
 }
 
@@ -55,10 +57,15 @@ def note_faults(answers: list[Votes] | BatchVotes, masters: Masters) -> None:
     for votes in answers if type(answers) is list else answers.votes.values():  # type: ignore[union-attr]
         for master, detail in votes.details.items():
             if detail not in NOT_SENT and not _is_text(detail):
-                state = masters.connector.states[master]
-                state.causes[fault_cause(detail)] += 1
-                state.error = fault_text(detail)
-                masters.client_state.events.warn("master-fault", state.target.name, state.error)
+                note_fault(master, detail, masters)
+
+
+def note_fault(master: int, detail: str | bytes, masters: Masters) -> None:
+    """Count a fault of one master, and log it at most once in LOG_INTERVAL."""
+    state = masters.connector.states[master]
+    state.causes[fault_cause(detail)] += 1
+    state.error = fault_text(detail)
+    masters.client_state.events.warn("master-fault", state.target.name, state.error)
 
 
 def _is_text(detail: str | bytes) -> bool:

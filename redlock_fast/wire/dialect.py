@@ -131,7 +131,7 @@ FENCE, MARKED_FENCE = voting("key counter", "token ttl retention step", lua.ACQU
 MARKED_ACQUIRE = voting("key", "token ttl", lua.ACQUIRE_KEY, b"return 1")[1]
 #: Returns the milliseconds for which the master still casts no vote.
 CHECK_MARKER = script("marker", "process max_ttl", lua.CHECK_MARKER, b"return math.max(left,0)")
-RAISE_FENCE = script("key counter", "token number retention", lua.RAISE_FENCE)
+RAISE_FENCE = script("key counter", "token number retention step", lua.RAISE_FENCE)
 FAIR_LEAVE = script("key queue entries", "token place", lua.FAIR_LEAVE)
 FAIR_TIME_TO_TURN = script("key queue entries", "place", lua.SERVER_TIME, lua.FAIR_TIME_TO_TURN)
 
@@ -179,7 +179,7 @@ def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
         Verb.EXTEND: can.extend.template(KEY, TOKEN, TTL),
         Verb.EXISTS: integer(b"EXISTS", KEY),
         Verb.FENCE: _vote((FENCE, MARKED_FENCE), marker, (KEY, COUNTER), fenced, Verb.RELEASE),
-        Verb.RAISE_FENCE: RAISE_FENCE.template(KEY, COUNTER, TOKEN, NUMBER, RETENTION),
+        Verb.RAISE_FENCE: RAISE_FENCE.template(KEY, COUNTER, TOKEN, NUMBER, RETENTION, STEP),
         Verb.WATCH: watching(integer(b"PTTL", KEY), can),
         Verb.RW_READ: _vote(_RW_READ, marker, (WRITER, READERS, INTENTS), (HOLDER, SPAN), Verb.RW_RELEASE),
         Verb.RW_WRITE: _vote(_RW_WRITE, marker, (WRITER, READERS), (HOLDER, SPAN), Verb.RW_RELEASE),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import lru_cache, partial
-from math import inf
 
 from redlock_fast.engine.contract import FAULT
 from redlock_fast.wire import dialect as _dialect
@@ -65,10 +64,16 @@ def refill(server: Server, args: Args, orphaned: bool) -> int:
 
 def lift(server: Server, args: Args, orphaned: bool) -> int:
     """Lift the counter of a key that is held to a number."""
-    key, token, number, counter = args[:4]
-    if server.owner(key) != token or server.counters.get(counter, inf) >= int(number):
+    key, token, number, counter, step = args[0], args[1], int(args[2]), args[3], int(args[5]) * 1000
+    value = server.counters.get(counter, 0)
+    if server.owner(key) != token or not value:
         return 0
-    server.counters[counter] = int(number)
+    highest = int(server.time() * 1e6) + step
+    if value > highest + step:
+        highest = value + step
+    if value >= number or number > highest:
+        return -value
+    server.counters[counter] = number
     server.world.counts["counters lifted"] += 1
     return 1
 
@@ -164,7 +169,7 @@ HANDLERS: dict[str, Handler] = {
     "DELEX 0 IFEQ 1": compare_and_delete,
     evalsha(_dialect.COMPARE_AND_DELETE, "1 0 1"): compare_and_delete,
     evalsha(_dialect.FENCE, "2 0 3 1 2 4 5"): fence,
-    evalsha(_dialect.RAISE_FENCE, "2 0 3 1 2 4"): lift,
+    evalsha(_dialect.RAISE_FENCE, "2 0 3 1 2 4 5"): lift,
     "PTTL 0": pttl,
     "CLIENT CACHING YES PTTL 0": watch,
     "SET 0 1 PX 2": overwrite,

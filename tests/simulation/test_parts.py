@@ -138,8 +138,11 @@ def test_masters_of_every_kind_know_what_clients_send(number: int) -> None:
     assert does(Verb.RELEASE, KEY, OTHER) == 0
     assert does(Verb.RELEASE, KEY, TOKEN) == 1
     count = does(Verb.FENCE, KEY, b"t2", b"100", b"counter", b"1000", b"500")
-    assert does(Verb.RAISE_FENCE, KEY, OTHER, b"%d" % (count + 5), b"counter", b"1000") == 0
-    assert does(Verb.RAISE_FENCE, KEY, b"t2", b"%d" % (count + 5), b"counter", b"1000") == 1
+    rest = b"counter", b"1000", b"500"
+    assert does(Verb.RAISE_FENCE, KEY, OTHER, b"%d" % (count + 5), *rest) == 0
+    assert does(Verb.RAISE_FENCE, KEY, b"t2", b"%d" % (count + 5), *rest) == 1
+    assert does(Verb.RAISE_FENCE, KEY, b"t2", b"%d" % (count + 5), *rest) == -(count + 5)
+    assert does(Verb.RAISE_FENCE, KEY, b"t2", b"%d" % (count + 600_000), *rest) == -(count + 5)
     assert does(Verb.RELEASE, KEY, b"t2") == 1
     assert does(Verb.FENCE, KEY, b"t3", b"100", b"counter", b"1000", b"500") == count + 6
     assert commands[Verb.ACQUIRE][1] == commands[Verb.FENCE][1] == Verb.RELEASE

@@ -257,16 +257,16 @@ def disks_are_believed() -> list[Change]:
 def largest_counter() -> list[Change]:
     """The fencing token is the largest of the counters, and no master has to vouch for it."""
 
-    def fence(policy: Any, lock_kind: Any, token: bytes, values: Any, timeout: float) -> Any:
+    def fence(attempt: Any, lock_kind: Any, votes: Any, timeout: float) -> Any:
         yield from ()
-        return max(values), sum(value > 0 for value in values)
+        return max(votes.values), sum(value > 0 for value in votes.values)
 
     return [(_procedures, "fence", fence)]
 
 
 def kth_largest_counter() -> list[Change]:
     """The k-th largest with an even number of masters too: no quorum may ever vouch for it."""
-    edit = "int(lists.rank(counters) or 0)", "sorted(counters.values())[lists.masters - lists.least]"
+    edit = "lists.rank(counters) or 0", "sorted(counters.values())[lists.masters - lists.least]"
     return [(_procedures, "fence", rewritten(_procedures.fence, edit))]
 
 

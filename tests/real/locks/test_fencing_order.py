@@ -6,6 +6,7 @@ A clock that is ahead is put in place by what it would have left: the counter.
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 import redis
@@ -174,15 +175,78 @@ def test_a_counter_is_not_set_back_to_the_clock(masters: Masters, plain: MakePla
     assert token_of(c) == number + 1
 
 
+@pytest.mark.usefixtures("all_masters")
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_minority_that_is_far_ahead_decides_no_token(
+    masters: Masters, plain: MakePlain, raw: Raw, count: int
+) -> None:
+    """By its counter or its clock, which is up to the largest number that a counter may have."""
+    nodes = raw(masters)[:count]
+    c = plain(masters.urls[:count], ttl=60.0).at_full_strength()
+    bad = (count - 1) // 2
+    tokens = []
+    for number in range(30):
+        if number % 10 == 0:
+            for node in nodes[:bad]:
+                node.set(COUNTER, 2**53 - 20)
+        tokens.append(token_of(c))
+    assert all(tokens), "no acquire failed"
+    assert all(one < other for one, other in pairwise(tokens))
+    assert tokens[-1] < clock(nodes[-1]) + SECOND, "the other clocks decide"
+    assert all(int(node.get(COUNTER)) < clock(node) + SECOND for node in nodes[bad:])
+    ahead = [master.causes.get("fencing counter") for master in c.client.health()]
+    assert any(ahead[:bad]), "it is counted"
+    assert not any(ahead[bad:])
+    for node in nodes[:bad]:
+        node.delete(COUNTER)
+    assert token_of(c) > tokens[-1], "the operator has deleted the counters that are ahead"
+
+
+@pytest.mark.usefixtures("all_masters")
+def test_counters_that_are_all_ahead_count_on(masters: Masters, plain: MakePlain, raw: Raw) -> None:
+    """The clocks were set back. The counters differ as the clocks did."""
+    nodes = raw(masters)
+    c = plain(masters, ttl=60.0).at_full_strength()
+    last = clock(nodes[0]) + 3600 * SECOND
+    for attempts, node in enumerate(nodes):
+        node.set(COUNTER, last + 5 * SECOND * attempts)
+    for _ in range(20):
+        token = token_of(c)
+        assert token
+        assert token > last
+        last = token
+
+
+def test_a_lift_goes_as_far_as_clocks_may_differ(masters: Masters, raw: Raw) -> None:
+    """A step above the clock, or above a counter that is itself far ahead. A refusal tells the counter."""
+    node = raw(masters)[0]
+    node.set(KEY, "token", px=DAY)
+
+    def lift(number: int) -> int:
+        return int(node.eval(RAISE_FENCE.text, 2, KEY, COUNTER, "token", number, DAY, 30_000))
+
+    now = clock(node)
+    node.set(COUNTER, now)
+    assert lift(2**53 - 20) == lift(now + 3600 * SECOND) == -now
+    assert lift(now + 29 * SECOND) == 1
+    assert lift(now + 29 * SECOND) == -(now + 29 * SECOND)
+    ahead = now + 3600 * SECOND
+    node.set(COUNTER, ahead)
+    assert lift(ahead + 31 * SECOND) == -ahead
+    assert lift(ahead + 30 * SECOND) == 1
+    node.set(COUNTER, now + 40 * SECOND)
+    assert lift(now + 41 * SECOND) == -(now + 40 * SECOND)
+
+
 def test_a_lift_does_not_shorten_the_retention_of_a_counter(masters: Masters, raw: Raw) -> None:
     """Other clients may have a longer one."""
     node = raw(masters)[0]
     keys = (2, KEY, COUNTER)
     node.set(COUNTER, 70, px=3 * DAY)
     node.set(KEY, "token", px=DAY)
-    assert node.eval(RAISE_FENCE.text, *keys, "token", 80, 5_000) == 1
+    assert node.eval(RAISE_FENCE.text, *keys, "token", 80, 5_000, 30_000) == 1
     assert node.pttl(COUNTER) > 2 * DAY
-    assert node.eval(RAISE_FENCE.text, *keys, "token", 90, 5 * DAY) == 1
+    assert node.eval(RAISE_FENCE.text, *keys, "token", 90, 5 * DAY, 30_000) == 1
     assert node.pttl(COUNTER) > 4 * DAY
 
 
@@ -202,13 +266,13 @@ def test_only_a_master_whose_counter_was_moved_to_the_token_vouches(masters: Mas
     node = raw(masters)[0]
 
     def lift(token: str, number: int) -> int:
-        return int(node.eval(RAISE_FENCE.text, 2, KEY, COUNTER, token, number, DAY))
+        return int(node.eval(RAISE_FENCE.text, 2, KEY, COUNTER, token, number, DAY, 30_000))
 
     node.set(COUNTER, 70)
     assert lift("token", 80) == 0, "it does not hold the key"
     node.set(KEY, "token", px=DAY)
     assert lift("another", 80) == 0
-    assert lift("token", 69) == lift("token", 70) == 0, "an equal or a larger counter was moved by another"
+    assert lift("token", 69) == lift("token", 70) == -70, "an equal or a larger counter was moved by another"
     assert node.get(COUNTER) == b"70"
     assert lift("token", 71) == 1
     assert node.get(COUNTER) == b"71"

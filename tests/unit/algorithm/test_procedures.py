@@ -6,17 +6,18 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
+from support.scripted_votes import World
 from support.votes import votes
 
 from redlock_fast.algorithm import batch as batches
 from redlock_fast.algorithm import procedures
-from redlock_fast.algorithm.effects import Exchange, Sleep
+from redlock_fast.algorithm.effects import Exchange
 from redlock_fast.algorithm.lease import AcquireFailure, ExtendOutcome, Lease
-from redlock_fast.algorithm.lock_kind import FencedKind, LockKind
+from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.algorithm.master_lists import MasterLists
 from redlock_fast.algorithm.policy import Policy, VotingMasters
-from redlock_fast.algorithm.quorum import Retry, drift, quorum
-from redlock_fast.engine.contract import FAULT, MAX_MASTERS, NO_REPLY, BatchVotes, Request, Votes, Wait
+from redlock_fast.algorithm.quorum import drift, quorum
+from redlock_fast.engine.contract import FAULT, MAX_MASTERS, NO_REPLY, BatchVotes, Votes, Wait
 from redlock_fast.locks.fair import fair_kind
 from redlock_fast.wire.commands import Verb
 
@@ -29,68 +30,6 @@ GRANTED = votes(OK, OK, OK, NO_REPLY, NO_REPLY)
 HELD = votes(NO, NO, NO, OK, NO_REPLY)
 DOWN = votes(OK, FAULT, FAULT, FAULT, NO_REPLY)
 HUNG = votes(OK, OK, NO_REPLY, NO_REPLY, NO_REPLY)
-
-
-class World:
-    """Virtual time, and what comes back for each ACQUIRE, EXTEND or awaited RELEASE, in order."""
-
-    def __init__(self, *answers: Votes | BaseException, takes: float = 0.001) -> None:
-        self.now = 100.0
-        self.answers = list(answers)
-        self.takes = takes
-        self.sent: list[Request] = []
-        self.exchanges: list[Exchange] = []
-        self.pauses: list[float] = []
-        self.tokens = 0
-        self.kept: list[Lease] = []
-
-    def policy(self, **changes: Any) -> Policy:
-        settings: dict[str, Any] = {
-            "node_timeout": 0.05,
-            "drift_factor": 0.01,
-            "outage_timeout": 1.0,
-            "retry": Retry(0.01, 0.1, None),
-            "voters": VotingMasters(N),
-            "clock": lambda: self.now,
-            "chance": lambda: 0.5,
-            "token": self.token,
-        }
-        return Policy(**{**settings, **changes})
-
-    def token(self) -> bytes:
-        self.tokens += 1
-        return b"token-%014d" % self.tokens
-
-    def run(self, procedure: Generator[Any, Any, Any]) -> Any:
-        resume: Callable[[Any], Any] = procedure.send
-        argument: Any = None
-        while True:
-            try:
-                effect = resume(argument)
-            except StopIteration as done:
-                return done.value
-            try:
-                resume, argument = procedure.send, self.perform(effect)
-            except BaseException as error:
-                resume, argument = procedure.throw, error
-
-    def perform(self, effect: Any) -> Any:
-        if isinstance(effect, Sleep):
-            self.pauses.append(effect.seconds)
-            self.now += effect.seconds
-            return None
-        self.exchanges.append(effect)
-        self.sent += effect.requests
-        if effect.need == 0:
-            return None
-        self.now += min(self.takes, effect.timeout)
-        answer = self.answers.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        return [answer]
-
-    def verbs(self) -> list[Verb]:
-        return [Verb(request.verb) for request in self.sent]
 
 
 def acquire(
@@ -447,69 +386,6 @@ def test_a_master_that_restarts_between_question_and_answer_does_not_count(round
     assert lease.token == b"token-%014d" % 2
 
 
-# --- fencing tokens -----------------------------------------------------------------------------------
-
-
-def fenced(world: World, **policy: Any) -> Any:
-    lock_kind = FencedKind(KEY, b"86400000", b"30000")
-    return world.run(procedures.acquire(world.policy(**policy), lock_kind, 10.0, None, 1, world.kept.append))
-
-
-def test_equal_counters_are_one_round_trip() -> None:
-    world = World(votes(7, 7, 7, NO_REPLY, NO_REPLY))
-    assert fenced(world).fencing == 7
-    assert world.verbs() == [Verb.FENCE]
-    args = (KEY, b"token-%014d" % 1, b"10000", b"{orders:42}:f", b"86400000", b"30000")
-    assert world.sent[0].args == args
-
-
-def test_a_master_that_is_behind_is_raised_before_the_lock_counts() -> None:
-    world = World(votes(9, 7, 8, NO_REPLY, NO_REPLY), votes(FAULT, 1, 1, FAULT, FAULT))
-    assert fenced(world).fencing == 9
-    assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE]
-    assert (world.sent[1].masters, world.sent[1].args[2]) == (0b00110, b"9")
-    assert world.exchanges[1].need == 2
-
-
-def test_a_master_that_is_behind_is_raised_unawaited_where_enough_vouch() -> None:
-    world = World(votes(9, 9, 9, 7, NO_REPLY))
-    assert fenced(world).fencing == 9
-    assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE]
-    assert (world.sent[1].masters, world.exchanges[1].need) == (0b01000, 0)
-
-
-def test_a_lease_that_too_few_vouch_for_is_none() -> None:
-    world = World(votes(9, 7, 8, NO_REPLY, NO_REPLY), votes(FAULT, 1, 0, FAULT, FAULT))
-    assert isinstance(fenced(world), AcquireFailure)
-    assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE, Verb.RELEASE]
-    assert world.kept == []
-
-
-def test_a_master_that_is_ahead_does_not_vouch() -> None:
-    """All five answered: the third largest is the token, and the two above belong to no holder yet."""
-    world = World(votes(12, 11, 9, 9, 9))
-    assert fenced(world, wait=Wait.ALL).fencing == 9
-    assert world.verbs() == [Verb.FENCE]
-
-
-def test_a_master_that_is_ahead_does_not_stand_in_for_those_that_have_to_be_raised() -> None:
-    """A larger counter was moved by another holder: that number is free for a third one."""
-    world = World(votes(12, 11, 9, 7, NO_REPLY), votes(FAULT, FAULT, 1, 0, FAULT))
-    assert isinstance(fenced(world, wait=Wait.ALL), AcquireFailure)
-    assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE, Verb.RELEASE]
-    assert world.exchanges[1].need == 2
-    world = World(votes(12, 11, 9, 7, NO_REPLY), votes(FAULT, FAULT, 1, 1, FAULT))
-    assert fenced(world, wait=Wait.ALL).fencing == 11
-
-
-def test_fencing_interrupted_is_undone() -> None:
-    world = World(votes(9, 7, 8, NO_REPLY, NO_REPLY), KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        fenced(world)
-    assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE, Verb.RELEASE]
-    assert world.kept == []
-
-
 # --- fair locks ------------------------------------------------------------------------------------------
 
 
@@ -548,14 +424,6 @@ def test_a_ticket_from_fewer_masters_is_none(masters: int) -> None:
         assert lock_kind.ticket == (b"5" if answered >= enough else b"")
         lock_kind.observe(votes(*[NO_REPLY] * (masters - 1), -8), MasterLists(masters))
         assert lock_kind.ticket == (b"5" if answered >= enough else b"8" if answered + 1 == enough else b"")
-
-
-def test_a_larger_counter_does_not_vouch_for_the_token() -> None:
-    """Three counters are as large as the token, and one grant alone made it: two masters are missing."""
-    world = World(votes(12, 11, 9, 8, 8), votes(FAULT, FAULT, FAULT, 1, 1))
-    assert fenced(world, wait=Wait.ALL).fencing == 9
-    assert world.verbs() == [Verb.FENCE, Verb.RAISE_FENCE]
-    assert (world.sent[1].masters, world.exchanges[1].need) == (0b11000, 2)
 
 
 def test_two_masters_of_five_are_too_few_for_a_ticket() -> None:

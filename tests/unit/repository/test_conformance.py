@@ -58,7 +58,7 @@ def lift(at: int, token: bytes, number: int, reply: int) -> Step:
         [acquire(0, A, 1), Step(0, 50, FORGOT), acquire(60, B, 1), extend(70, A, 0, 100)],
         [acquire(0, A, 1), Step(0, 40, PTTL, K, reply=60), Step(0, 120, PTTL, K, reply=-2)],
         [acquire(0, A, 1), Step(0, 10, RELEASE, K, A), acquire(20, B, 0)],
-        [fence(0, A, 7), lift(10, A, 9, 1), lift(20, A, 8, 0), release(30, A, 1), fence(40, B, 10)],
+        [fence(0, A, 7), lift(10, A, 9, 1), lift(20, A, 8, -9), release(30, A, 1), fence(40, B, 10)],
         [fence(0, A, 7), Step(0, 10, FORGOT), fence(20, B, 3)],
     ],
 )
@@ -92,6 +92,15 @@ def test_not_allowed(history: list[Step], why: str) -> None:
     with pytest.raises(NotAllowed, match=f"step {len(history)}, ") as caught:
         replay(history)
     assert why in str(caught.value)
+
+
+def test_a_refusal_has_the_counter_that_is_not_raised() -> None:
+    assert replay([fence(0, A, 7), lift(1, A, 900, -7), lift(2, A, 7, -7)]) == 3
+    for reply in (-8, -6, 0):
+        with pytest.raises(NotAllowed):
+            replay([fence(0, A, 7), lift(1, A, 900, reply)])
+    with pytest.raises(NotAllowed):
+        replay([fence(0, A, 7), lift(1, B, 900, -7)])
 
 
 def test_the_slack_is_for_clocks_that_are_read_twice() -> None:

@@ -1,0 +1,77 @@
+"""The fencing token of a grant: one number of the counters of the masters that granted.
+
+The token is the q-th smallest of the counters of a list, for a quorum of q; of two lists, the larger one. It
+exceeds every earlier token: each earlier holder raised the counters of a quorum to its token at least, so
+fewer than q of these counters can be that low. A quorum can be raised to it. (With an even number of masters,
+counting from the largest gives a lower rank, at which two quorums need not share a master.)
+
+A master vouches only if this token raised its counter to exactly that number. So two holders never get the
+same number. Usually all counters agree, and no further request is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Set
+
+from ..engine.contract import FAULT, NO_REPLY, Wait
+from ..engine.messages import Votes
+from .effects import Effect, Exchange
+from .lock_kind import FencedKind
+from .master_lists import MasterLists, mask_of
+from .redlock import Attempt, distrusted
+
+#: Why a master's counter decides no token.
+AHEAD = "its fencing counter is ahead: other masters refuse to be raised to it"
+
+
+def fence(
+    attempt: Attempt, lock_kind: FencedKind, votes: Votes, timeout: float
+) -> Generator[Effect, list[Votes], tuple[int, bool]]:
+    """The fencing token of a grant with these ``votes``, and whether a quorum of each list vouches for it.
+
+    Masters whose counters are lower are raised to it. A master does not follow a number that is too far ahead
+    of its clock: it replies with its counter. So the next round ranks more counters, and a bad minority does
+    not decide. If a number was tried in vain, the next larger counter is tried. ``timeout``: seconds for all
+    rounds.
+    """
+    policy, lists = attempt.policy, attempt.lists
+    end = policy.clock() + timeout
+    counters = {master: value for master, value in enumerate(votes.values) if value > 0}
+    silent = votes.sent & mask_of(master for master, value in enumerate(votes.values) if value == NO_REPLY)
+    tried: set[int] = set()
+    refused: set[int] = set()
+    while number := _candidate(lists, counters, tried):
+        tried.add(number)
+        vouching = _masters_at(counters, number)
+        behind = mask_of(master for master, value in counters.items() if value < number)
+        missing = lists.without(vouching)
+        if not missing:
+            if behind:  # makes the counters equal for the next grant
+                yield Exchange([lock_kind.raise_fence_request(attempt.token, number, behind)], 0, 0.0)
+            break
+        behind |= silent & ~mask_of(counters) & ~distrusted(attempt)
+        requests = [lock_kind.raise_fence_request(attempt.token, number, behind)]
+        replies = (yield Exchange(requests, missing, max(0.0, end - policy.clock()), Wait.CERTAIN))[0]
+        for master, value in enumerate(replies.values):
+            if value > 0:
+                counters[master] = number
+            elif FAULT < value < 0:
+                counters[master] = -value
+                refused |= {number} if -value < number else set()
+        if lists.is_quorum(_masters_at(counters, number)):
+            break
+    for master, value in counters.items():
+        if value in refused and value > number:
+            policy.report(master, AHEAD)
+    return number, number > 0
+
+
+def _candidate(lists: MasterLists, counters: Mapping[int, int], tried: Set[int]) -> int:
+    """The smallest counter that exceeds every earlier token and was not tried; 0: there is none."""
+    least = lists.rank(counters) or 0
+    return min((number for number in counters.values() if number >= least and number not in tried), default=0)
+
+
+def _masters_at(counters: Mapping[int, int], number: int) -> int:
+    """The mask of the masters whose counters this grant moved to ``number``."""
+    return mask_of(master for master, value in counters.items() if value == number)
