@@ -54,7 +54,7 @@ def _ignore(master: int, why: str) -> None:
 
 @dataclass(eq=False, repr=False)
 class Policy:
-    """The settings of all procedures of one client. Times in seconds. Immutable.
+    """The settings of all procedures of one client. Times in seconds. Only ``report`` is set later.
 
     ``outage_timeout``: how long an acquire without a deadline tries while the masters form no quorum.
     ``voters``: the masters that must agree, and those that vote. ``wait``: what decides an acquire. All other

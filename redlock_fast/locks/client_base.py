@@ -22,7 +22,7 @@ from ..masters.address import numbered
 from ..masters.change import MastersChange
 from ..masters.client_state import ClientState
 from ..masters.connector import ConnectorSettings
-from ..masters.faults import note_fault
+from ..masters.faults import fault_reporter
 from ..masters.health import MasterHealth
 from ..masters.masters import Masters
 from ..masters.restart_guard import MODES, Guard
@@ -181,7 +181,6 @@ class BaseClient:
             clock=clock,
             retention=wire_ttl(retention),
             step=wire_ttl(self.max_ttl / 2),
-            report=self._note_fault,
             push=wait != "poll",
             refill=restart_guard != "off" if refill is None else refill,
             ttl=ttl,
@@ -202,10 +201,8 @@ class BaseClient:
         if not callable(clock):
             raise ConfigError(f"clock must be a function that returns seconds, not {clock!r}")
         self.masters: Masters = Masters(targets, self.policy, settings, release_at_exit)
+        self.policy.report = fault_reporter(self.masters)
         self.client_state: ClientState = self.masters.client_state
-
-    def _note_fault(self, master: int, why: str) -> None:
-        note_fault(master, why, self.masters)
 
     # --- arguments ---
 

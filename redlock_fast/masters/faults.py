@@ -5,6 +5,8 @@ Compiled where it can be, with the types of ``masters/faults.pxd``.
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..algorithm.fencing import AHEAD
@@ -66,6 +68,18 @@ def note_fault(master: int, detail: str | bytes, masters: Masters) -> None:
     state.causes[fault_cause(detail)] += 1
     state.error = fault_text(detail)
     masters.client_state.events.warn("master-fault", state.target.name, state.error)
+
+
+def fault_reporter(masters: Masters) -> Callable[[int, str], None]:
+    """The ``report`` of the client's policy. It does not keep ``masters`` alive."""
+    of_client = weakref.ref(masters)
+
+    def report(master: int, why: str) -> None:
+        alive = of_client()
+        if alive is not None:
+            note_fault(master, why, alive)
+
+    return report
 
 
 def _is_text(detail: str | bytes) -> bool:

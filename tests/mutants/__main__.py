@@ -65,7 +65,12 @@ class Tree:
     def run(self, *words: str, seconds: float | None = None, check: bool = False) -> int:
         """The exit code; -1: it took too long."""
         engine = "native" if self.native else "python"
-        env = {**os.environ, "PYTHONPATH": str(self.path), "REDLOCK_FAST_TEST_ENGINES": engine}
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(self.path),
+            "REDLOCK_FAST_TEST_ENGINES": engine,
+            "REDLOCK_FAST_TEST_TWICE": "1",  # with clients for threads and for asyncio
+        }
         with (self.path / "output").open("wb") as output:
             try:
                 done = subprocess.run(
