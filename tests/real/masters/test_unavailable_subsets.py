@@ -19,29 +19,25 @@ OTHER_CLIENT = b"another client"
 MASKS = range(1 << 5)
 
 
-@pytest.fixture(scope="module", params=["valkey", "redis7"])
-def fleet(request: pytest.FixtureRequest) -> Masters:
-    masters: Masters = request.getfixturevalue(request.param)
-    return masters
-
-
-def clients(fleet: Masters, engine_name: str, node_timeout: float) -> Iterator[FastRedlock]:
-    with FastRedlock(fleet.urls, engine=engine_name, node_timeout=node_timeout, connect_timeout=20) as client:
+def clients(masters: Masters, engine_name: str, node_timeout: float) -> Iterator[FastRedlock]:
+    with FastRedlock(
+        masters.urls, engine=engine_name, node_timeout=node_timeout, connect_timeout=20
+    ) as client:
         client.connect()
         eventually(lambda: {master.state for master in client.health()} == {"connected"}, "all connect")
         yield client
 
 
 @pytest.fixture
-def patient(fleet: Masters, engine_name: str) -> Iterator[FastRedlock]:
+def patient(masters: Masters, engine_name: str) -> Iterator[FastRedlock]:
     """For what a majority decides: it does so long before the timeout."""
-    yield from clients(fleet, engine_name, 20.0)
+    yield from clients(masters, engine_name, 20.0)
 
 
 @pytest.fixture
-def hasty(fleet: Masters, engine_name: str) -> Iterator[FastRedlock]:
+def hasty(masters: Masters, engine_name: str) -> Iterator[FastRedlock]:
     """For what only the timeout can end."""
-    yield from clients(fleet, engine_name, 0.04)
+    yield from clients(masters, engine_name, 0.04)
 
 
 def members(mask: int) -> list[int]:
@@ -59,8 +55,8 @@ def settle(client: FastRedlock) -> None:
 
 
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: f"{mask:05b}")
-def test_masters_taken_by_others(fleet: Masters, patient: FastRedlock, raw: Raw, mask: int) -> None:
-    nodes = raw(fleet)
+def test_masters_taken_by_others(masters: Masters, patient: FastRedlock, raw: Raw, mask: int) -> None:
+    nodes = raw(masters)
     foreign = [OTHER_CLIENT if master in members(mask) else None for master in range(5)]
     for master in members(mask):
         nodes[master].set("r", OTHER_CLIENT)
@@ -79,14 +75,14 @@ def test_masters_taken_by_others(fleet: Masters, patient: FastRedlock, raw: Raw,
 
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: f"{mask:05b}")
 def test_masters_stopped(
-    fleet: Masters, patient: FastRedlock, hasty: FastRedlock, raw: Raw, mask: int
+    masters: Masters, patient: FastRedlock, hasty: FastRedlock, raw: Raw, mask: int
 ) -> None:
     stopped = members(mask)
     client = patient if len(stopped) <= 2 else hasty
     names = [master.name for master in client.health()]
     lock = client.lock("r")
     for master in stopped:
-        fleet[master].pause()
+        masters[master].pause()
     try:
         if client is patient:
             assert lock.acquire(blocking=False) is True
@@ -99,9 +95,9 @@ def test_masters_stopped(
             assert not lock.locked()
     finally:
         for master in stopped:
-            fleet[master].resume()
+            masters[master].resume()
     settle(client)
-    assert [node.dbsize() for node in raw(fleet)] == [0] * 5
+    assert [node.dbsize() for node in raw(masters)] == [0] * 5
     assert {master.state for master in client.health()} == {"connected"}
 
 
@@ -118,7 +114,7 @@ def test_masters_stopped(
     ],
 )
 def test_masters_taken_and_stopped(
-    fleet: Masters,
+    masters: Masters,
     patient: FastRedlock,
     hasty: FastRedlock,
     raw: Raw,
@@ -127,11 +123,11 @@ def test_masters_taken_and_stopped(
     outcome: bool | None,
 ) -> None:
     """None: neither free nor held, for all that can be known."""
-    nodes = raw(fleet)
+    nodes = raw(masters)
     for master in taken:
         nodes[master].set("r", OTHER_CLIENT)
     for master in stopped:
-        fleet[master].pause()
+        masters[master].pause()
     client = hasty if outcome is None else patient
     lock = client.lock("r")
     try:
@@ -143,7 +139,7 @@ def test_masters_taken_and_stopped(
             assert lock.release() is outcome
     finally:
         for master in stopped:
-            fleet[master].resume()
+            masters[master].resume()
     settle(client)
     assert [node.get("r") for node in nodes] == [
         OTHER_CLIENT if master in taken else None for master in range(5)
