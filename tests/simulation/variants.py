@@ -38,9 +38,9 @@ from .server import Server
 WAITING = 0, 0, scenario.KINDS.index("waiting"), scenario.WAITS.index("push")
 
 
-def of(kind: str, all_decide: bool = False) -> tuple[int, ...]:
-    """Three masters, of which a quorum or all decide, and clients of this kind."""
-    return 0, int(all_decide), scenario.KINDS.index(kind)
+def of(kind: str, all_decide: bool = False, masters: int = 3) -> tuple[int, ...]:
+    """So many masters, of which a quorum or all decide, and clients of this kind."""
+    return scenario.MASTERS.index(masters), int(all_decide), scenario.KINDS.index(kind)
 
 
 EXTENDING = of("extending")
@@ -339,9 +339,11 @@ VARIANTS = {
         Variant("extend with any token", frozenset({"S2", "V"}), extend_with_any_token, first=EXTENDING),
         Variant("extend creates", frozenset({"S4"}), extend_creates),
         Variant("late refill", frozenset({"S4"}), late_refill, first=of("reentrant")),
-        Variant("refill counts at once", frozenset({"S4", "L2"}), refill_counts_at_once),
+        Variant(
+            "refill counts at once", frozenset({"S4", "L2"}), refill_counts_at_once, first=of("semaphore")
+        ),
         Variant("refill is not released", frozenset({"L2"}), refill_is_not_released),
-        Variant("clocks agree", frozenset({"S1"}), clocks_agree),
+        Variant("clocks agree", frozenset({"S1"}), clocks_agree, first=of("plain")),
         Variant("one token for all rounds", frozenset({"S3", "S5"}), one_token_for_all_rounds),
         Variant("silence is a yes", frozenset({"S1", "S4"}), silence_is_a_yes),
         Variant("release on a new connection", frozenset({"L2"}), release_on_a_new_connection),
@@ -355,11 +357,16 @@ VARIANTS = {
         ),
         Variant("set ends with its last member", V, set_ends_with_last_member, first=of("readwrite")),
         Variant("largest of the counters", frozenset({"F"}), largest_counter, first=of("fencing")),
-        Variant("k-th largest of the counters", frozenset({"L1"}), kth_largest_counter),
+        Variant(
+            "k-th largest of the counters",
+            frozenset({"L1"}),
+            kth_largest_counter,
+            first=of("fencing", masters=4),
+        ),
+        Variant("look, then track", frozenset({"L1"}), look_then_track, first=(*WAITING, 1, 1, 1)),
         *(
             Variant(name, frozenset({"L1"}), changes, first=WAITING)
             for name, changes in (
-                ("look, then track", look_then_track),
                 ("few are asked", few_are_asked),
                 ("pushes alone count", pushes_alone_count),
                 ("leases do not end", leases_do_not_end),
