@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from simulation.choices import recorded
 from simulation.many_runs import explain, replay
 from simulation.scenario import run
+from support.thorough import amount
 
 #: The choices that hypothesis makes: the processes, the faults, and the first delays. Those behind
 #: them are the most harmless.
@@ -15,9 +16,10 @@ CHOICES = st.binary(min_size=30, max_size=120)
 #: Without the phase that explains a failure: it traces each line of each run, for a text that is not read.
 PHASES = Phase.generate, Phase.shrink
 QUIET = list(HealthCheck)
+EXAMPLES = amount(100, 300, twice=300)
 
 
-@settings(max_examples=300, database=None, derandomize=True, suppress_health_check=QUIET, phases=PHASES)
+@settings(max_examples=EXAMPLES, database=None, derandomize=True, suppress_health_check=QUIET, phases=PHASES)
 @given(CHOICES)
 def test_hypothesis_finds_nothing_in_the_real_code(choices: bytes) -> None:
     result = run(recorded(choices))

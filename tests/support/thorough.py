@@ -8,11 +8,14 @@ import os
 FULL = "REDLOCK_FAST_TEST_FULL" in os.environ
 #: Combinations of engine, server and client for each test of tests/real. ``make coverage`` sets the variable:
 #: two combinations have both engines, both kinds of server and both kinds of client.
-COMBINATIONS = 2 if "REDLOCK_FAST_TEST_TWICE" in os.environ else 1
+TWICE = "REDLOCK_FAST_TEST_TWICE" in os.environ
+COMBINATIONS = 2 if TWICE else 1
 #: ``make matrix`` sets it: only some tests start a redis-server.
 ONLY_REDIS = "REDLOCK_FAST_TEST_ONLY_REDIS" in os.environ
 
 
-def amount(usual: int, full: int) -> int:
-    """How many runs, rounds or steps."""
-    return full if FULL else usual
+def amount(usual: int, full: int, twice: int | None = None) -> int:
+    """How many runs, rounds or steps. ``twice``: where ``make coverage`` takes more than ``usual``."""
+    if FULL:
+        return full
+    return twice if TWICE and twice is not None else usual

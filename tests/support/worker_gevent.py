@@ -34,7 +34,7 @@ WAIT = 1.0
 TTL = 0.5
 #: Seconds. More than a busy machine takes.
 LONG = 60.0
-FORKS = amount(5, 10)
+FORKS = amount(3, 10, twice=5)
 
 
 class Ticker:

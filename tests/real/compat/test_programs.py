@@ -14,7 +14,7 @@ import pytest
 import redis
 import redis.asyncio
 import valkey as valkey_py
-from support.engines import engines
+from support.engines import engines, only_thorough
 from support.event_loops import clean, on_loops
 from support.keys import nothing_left
 
@@ -188,7 +188,8 @@ def test_redbeat(valkey: Masters, options: Options, raw: Raw) -> None:
         assert not locked(raw(valkey), key)
 
 
-@pytest.mark.parametrize("engine_name", [min(engines())], indirect=True)  # its import takes ten seconds
+@only_thorough  # its import takes ten seconds
+@pytest.mark.parametrize("engine_name", [min(engines())], indirect=True)
 def test_aiogram(valkey: Masters, options: Options, raw: Raw) -> None:
     """It passes redis-py's own class to ``lock()``."""
     storage = package("aiogram.fsm.storage.redis", "aiogram")

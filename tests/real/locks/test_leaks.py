@@ -56,7 +56,7 @@ def test_clients_come_and_go(measure: Measure, mode: str) -> None:
     """Catches: a connector that keeps its client alive, a socket that is not closed, an engine that is not
     freed (its buffers alone are more than the memory allowed here).
     """
-    numbers = measure(mode, amount(60, 120))
+    numbers = measure(mode, amount(30, 120, twice=60))
     assert numbers["after"] == numbers["before"], numbers
     assert numbers["most"][1] < 100, f"descriptors pile up: {numbers}"
     assert numbers["grown"] < 3 * MEGABYTE, numbers

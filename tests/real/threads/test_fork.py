@@ -36,7 +36,7 @@ Fork = Callable[[Callable[[], None]], None]
 TTL = 60.0
 #: Children of a test that something goes wrong in by chance, and its seconds: on a busy machine there are
 #: fewer children. By hand, with --timeout=0, some thousands.
-FORKS = int(os.environ.get("REDLOCK_FAST_TEST_FORKS", amount(30, 150)))
+FORKS = int(os.environ.get("REDLOCK_FAST_TEST_FORKS", amount(12, 150, twice=30)))
 LONGEST = math.inf if "REDLOCK_FAST_TEST_FORKS" in os.environ else 15.0
 
 
