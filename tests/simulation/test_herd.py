@@ -100,9 +100,9 @@ def test_a_grant_takes_each_waiting_process_few_rounds(size: int) -> None:
 
 
 def test_a_history_costs_no_more_rounds_than_wake_ups_that_are_always_spread() -> None:
-    adaptive = Herd(32, 2).run()
+    adaptive = Herd(20, 2).run()
     with patch.object(ContentionHistory, "recent", lambda history, now: True):
-        spread = Herd(32, 2).run()
+        spread = Herd(20, 2).run()
     assert adaptive.rounds_a_grant < 1.2 * spread.rounds_a_grant
 
 

@@ -24,7 +24,7 @@ from redlock_fast.locks import fair
 from redlock_fast.locks.fair import FairKind
 
 TTL = 60.0
-CLIENTS, ROUNDS = 12, 5
+CLIENTS, ROUNDS = 12, 3
 pytestmark = pytest.mark.usefixtures("all_masters")
 
 
