@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import tokenize
@@ -50,12 +51,14 @@ def words(identifier: str) -> Iterator[str]:
         yield from (word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", part))
 
 
+@functools.cache
 def banned(identifier: str) -> bool:
     if identifier in ALLOWED:
         return False
     return identifier.strip("_") in WHOLE or not IDENTIFIERS.isdisjoint(words(identifier))
 
 
+@functools.cache
 def banned_in_tests(identifier: str) -> bool:
     return not IN_TESTS.isdisjoint(words(identifier))
 
