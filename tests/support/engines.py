@@ -6,7 +6,6 @@ import importlib.util
 import os
 
 import pytest
-from support.thorough import FULL, TWICE
 
 
 def engines() -> list[str]:
@@ -23,9 +22,4 @@ each_once = pytest.mark.parametrize(
     ("engine_name", "masters"),
     [(min(engines()), "valkey"), (max(engines()), "redis7")],
     indirect=True,
-)
-
-#: For a test that costs many seconds of processor time, and that a change seldom fails.
-only_thorough = pytest.mark.skipif(
-    not (TWICE or FULL), reason="takes long: set REDLOCK_FAST_TEST_TWICE=1, as make coverage does"
 )

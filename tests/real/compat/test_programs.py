@@ -14,7 +14,7 @@ import pytest
 import redis
 import redis.asyncio
 import valkey as valkey_py
-from support.engines import engines, only_thorough
+from support.engines import engines
 from support.event_loops import clean, on_loops
 from support.keys import nothing_left
 
@@ -188,8 +188,7 @@ def test_redbeat(valkey: Masters, options: Options, raw: Raw) -> None:
         assert not locked(raw(valkey), key)
 
 
-@only_thorough  # its import takes ten seconds
-@pytest.mark.parametrize("engine_name", [min(engines())], indirect=True)
+@pytest.mark.parametrize("engine_name", [min(engines())], indirect=True)  # its import takes ten seconds
 def test_aiogram(valkey: Masters, options: Options, raw: Raw) -> None:
     """It passes redis-py's own class to ``lock()``."""
     storage = package("aiogram.fsm.storage.redis", "aiogram")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.engines import only_thorough
 
 import redlock_fast
 from redlock_fast import AsyncFastRedlock, FastRedlock
@@ -85,7 +84,7 @@ def ran(*command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("checker", [mypy, pytest.param(pyright, marks=only_thorough)])
+@pytest.mark.parametrize("checker", [mypy, pyright])
 def test_each_mistake_is_reported_and_no_good_use(checker: Callable[..., Iterator[tuple[str, int]]]) -> None:
     lines = (ROOT / MISTAKES).read_text().splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("# --- each line from here"))
