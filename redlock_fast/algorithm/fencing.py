@@ -1,12 +1,12 @@
-"""The fencing token of a grant: one number of the counters of the masters that granted.
+"""The fencing token of a grant: a number that a quorum of each list of masters vouches for.
 
-The token is the q-th smallest of the counters of a list, for a quorum of q; of two lists, the larger one. It
-exceeds every earlier token: each earlier holder raised the counters of a quorum to its token at least, so
-fewer than q of these counters can be that low. A quorum can be raised to it. (With an even number of masters,
-counting from the largest gives a lower rank, at which two quorums need not share a master.)
+A master vouches for a number only if this grant moved its counter to exactly that number. So two holders
+never get the same number. A token exceeds every earlier one: the two quorums share a master, and its counter
+had reached the earlier token before this grant moved it.
 
-A master vouches only if this token raised its counter to exactly that number. So two holders never get the
-same number. Usually all counters agree, and no further request is needed.
+The first number is the q-th smallest of the counters of a list, for a quorum of q; of two lists, the larger
+one. A quorum can be raised to it. (With an even number of masters, counting from the largest gives a lower
+number, which no quorum may reach.) Usually all counters agree, and no further request is needed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def fence(
 
 
 def _candidate(lists: MasterLists, counters: Mapping[int, int], tried: Set[int]) -> int:
-    """The smallest counter that exceeds every earlier token and was not tried; 0: there is none."""
+    """The smallest counter that a quorum can be raised to, and that was not tried; 0: there is none."""
     least = lists.rank(counters) or 0
     return min((number for number in counters.values() if number >= least and number not in tried), default=0)
 

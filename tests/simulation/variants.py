@@ -264,12 +264,6 @@ def largest_counter() -> list[Change]:
     return [(_procedures, "fence", fence)]
 
 
-def kth_largest_counter() -> list[Change]:
-    """The k-th largest with an even number of masters too: no quorum may ever vouch for it."""
-    edit = "lists.rank(counters) or 0", "sorted(counters.values())[lists.masters - lists.least]"
-    return [(_procedures, "fence", rewritten(_procedures.fence, edit))]
-
-
 # --- waiting: counterexamples of a model checker --------------------------------------
 
 
@@ -357,12 +351,6 @@ VARIANTS = {
         ),
         Variant("set ends with its last member", V, set_ends_with_last_member, first=of("readwrite")),
         Variant("largest of the counters", frozenset({"F"}), largest_counter, first=of("fencing")),
-        Variant(
-            "k-th largest of the counters",
-            frozenset({"L1"}),
-            kth_largest_counter,
-            first=of("fencing", masters=4),
-        ),
         Variant("look, then track", frozenset({"L1"}), look_then_track, first=(*WAITING, 1, 1, 1)),
         *(
             Variant(name, frozenset({"L1"}), changes, first=WAITING)
