@@ -34,7 +34,7 @@ from ..locks.semaphore import semaphore_kind
 from .driver import acquire, drive, drive_now, release
 from .leader import AsyncLeader
 from .loop import LoopBinding
-from .owner_names import task_owner
+from .owner_names import RunningTask
 from .renewal import Body, LoopRenewal, loop_auto_extension
 from .rlock import AsyncRLock, TaskOwner
 from .single_run import AsyncSingleRun
@@ -157,12 +157,14 @@ class AsyncFastRedlock(BaseClient):
         ...     await ship("orders:42")
     """
 
-    _default_owner = staticmethod(task_owner)
-
     #: The binding to the loop that the client belongs to; None before the first ``await``.
     bound: LoopBinding | None = None
 
     _renewal: LoopRenewal | None = None
+
+    @functools.cached_property
+    def _default_owner(self) -> RunningTask:
+        return RunningTask()
 
     @functools.cached_property
     def _plain(self) -> bool:
@@ -566,6 +568,7 @@ class AsyncFastRedlock(BaseClient):
                     )
                 before.unbind()
             binding = self.bound = LoopBinding(self.masters, loop)
+            self._default_owner.loop = loop
         if before is not None:
             self.masters.forget_callers()
             if self._renewal is not None:

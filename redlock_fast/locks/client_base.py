@@ -5,9 +5,10 @@ The clients for threads and for asyncio add the driver that runs procedures.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, NoReturn, Protocol, TypeVar, Unpack, cast, get_args
+from typing import Any, NoReturn, Protocol, TypeVar, Unpack, cast, get_args
 
 from ..algorithm.keys import encoded, key_of
 from ..algorithm.lease import Lease
@@ -94,8 +95,10 @@ def refuse_copy(client: object) -> NoReturn:
 class BaseClient:
     """Settings and state of a client. Times in seconds. FastRedlock describes the settings."""
 
-    #: Returns the default owner of a lock as a part of its token.
-    _default_owner: ClassVar[staticmethod[[], bytes]] = staticmethod(thread_owner)
+    @functools.cached_property
+    def _default_owner(self) -> Callable[[], bytes]:
+        """Returns the default owner of a lock as a part of its token."""
+        return thread_owner
 
     @takes_only("masters", "a list of URLs or clients")
     def __init__(
