@@ -11,7 +11,6 @@ from redlock_fast.algorithm.quorum cimport deadline
 from redlock_fast.engine.messages cimport Votes
 
 @cython.final
-@cython.freelist(8)
 cdef class Attempt:
     cdef readonly Policy policy
     cdef readonly LockKind lock_kind
