@@ -6,7 +6,7 @@ counters that are lost, so an acquisition is one step here, and what others leav
 - *acquire*: a client that knows which masters forgot counts on a quorum, or more, of the masters that it
   trusts. A master is trusted again ``max_ttl`` after it forgot (the restart guard). The token is the q-th
   smallest of the counters, or a larger one; masters below it are lifted until a quorum vouches. A master
-  refuses a lift by more than a step above its clock.
+  refuses a lift by more than a step above its clock, or of a counter that is higher, by more than a little.
 - *stray*: one master executes the counting script of a request that was on its way when the master forgot,
   or that came from a client that does not know of it. Nothing comes of it but the counter.
 - *late lift*: one master executes a lift to an earlier token.
@@ -91,7 +91,10 @@ def counted(rules: Rules, counter: int | None, clock: int) -> int:
 
 def follows(rules: Rules, state: State, at: int, token: int) -> bool:
     """Whether a master can be lifted to the token."""
-    return not rules.bounded or token <= (state.now + rules.skew[at] + STEP) * TICK
+    counter, highest = state.masters[at].counter, (state.now + rules.skew[at] + STEP) * TICK
+    if counter is not None and counter > highest:
+        highest = counter + 2
+    return not rules.bounded or token <= highest
 
 
 def used(state: State, at: int, counter: int | None) -> State:

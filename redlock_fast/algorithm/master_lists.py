@@ -128,10 +128,14 @@ class MasterLists:
         return max(found, default=None)
 
     def without(self, mask: int) -> int | Quorums:
-        """What an engine takes for the rest of a quorum, when the masters of ``mask`` are a part of it."""
+        """What an engine takes for the rest of a quorum, when the masters of ``mask`` are a part of it.
+
+        They stay in the lists: a master that is not asked has not refused. So refusals alone do not decide
+        before all masters that were asked have replied.
+        """
         if self._need:
             return max(0, self._need - mask.bit_count())
-        left = [(own & ~mask, need - (own & mask).bit_count()) for own, need in self.lists]
+        left = [(own, need - (own & mask).bit_count()) for own, need in self.lists]
         missing = tuple((own, need) for own, need in left if need > 0)
         return Quorums(missing) if missing else 0
 

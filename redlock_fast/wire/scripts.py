@@ -31,14 +31,14 @@ return clock"""
 #: Raises an existing counter while the key is held. A refusal with the key is the counter, as a negative
 #: number. No counter is raised above the master's clock by more than a step, because a counter that is lost
 #: begins at the clock again. So a master whose counter or clock is far ahead decides no token. A counter that
-#: is itself ahead by more than two steps, because the clock was set back, is raised by a step at most.
+#: is itself ahead by more than a step, because the clock was set back, is raised by 0.1 s at most.
 RAISE_FENCE = b"""if redis.call('get',key)~=token then return 0 end
 local n=tonumber(redis.call('get',counter))
-if not n or n<1 then return 0 end
-local target,tick=tonumber(number),step*1000
+if not n or n<1 or n>=2^53 then return 0 end
+local target=tonumber(number)
 local t=redis.call('time')
-local highest=t[1]*1000000+t[2]+tick
-if n>highest+tick then highest=n+tick end
+local highest=t[1]*1000000+t[2]+step*1000
+if n>highest then highest=n+100000 end
 if n>=target or target>highest then return -n end
 redis.call('set',counter,number,'px',math.max(retention,redis.call('pttl',counter)))
 return 1"""

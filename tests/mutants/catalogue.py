@@ -76,6 +76,7 @@ ALGORITHM = [
             "return not self.lacking(mask)",
             "return len(self.lacking(mask)) < len(self.lists)",
         ),
+        ("rest-without-the-part", "left = [(own, need", "left = [(own & ~mask, need"),
         ("rank-of-the-first-list", "return max(found, default=None)", "return found[0] if found else None"),
         ("rank-of-the-smallest", "min(need, len(of_list)) - 1 :", "0:"),
         ("rank-of-the-largest", "min(need, len(of_list)) - 1 :", "-1:"),
@@ -623,13 +624,13 @@ LUA = [
         f"{ORDER}::test_only_a_master_whose_counter_was_moved_to_the_token_vouches",
         ("lift-of-any-token", "if redis.call('get',key)~=token then return 0 end\nlocal n=", "local n="),
         ("lift-of-an-equal-counter", "n>=target", "n>target"),
-        ("lift-of-a-lost-counter", "if not n or n<1 then return 0 end", "n=n or 0"),
+        ("lift-of-a-lost-counter", "if not n or n<1 or n>=2^53 then return 0 end", "n=n or 0"),
     ),
     *of(
         "redlock_fast/wire/scripts.py",
         f"{ORDER}::test_a_lift_goes_as_far_as_clocks_may_differ",
         ("lift-however-far", "if n>=target or target>highest then", "if n>=target then"),
-        ("lift-of-what-is-ahead-by-a-step", "if n>highest+tick", "if n>highest"),
+        ("lift-of-what-is-ahead", "if n>highest then highest=n+100000 end", ""),
     ),
     *of(
         "redlock_fast/wire/scripts.py",

@@ -69,8 +69,8 @@ def lift(server: Server, args: Args, orphaned: bool) -> int:
     if server.owner(key) != token or not value:
         return 0
     highest = int(server.time() * 1e6) + step
-    if value > highest + step:
-        highest = value + step
+    if value > highest:
+        highest = value + 100_000
     if value >= number or number > highest:
         return -value
     server.counters[counter] = number

@@ -81,6 +81,13 @@ def test_the_rest_of_a_quorum(masks: list[int], values: list[int]) -> None:
     )
 
 
+def test_the_rest_of_a_quorum_is_open_until_all_that_were_asked_have_replied() -> None:
+    """One master has granted, two refuse: the fourth may be the second one of the larger list."""
+    rest = MasterLists(4, 0b0111, 0b1111).without(0b0001)
+    assert isinstance(rest, Quorums)
+    assert not rest.impossible((FAULT, -9, -9, NO_REPLY), False)
+
+
 def test_what_an_engine_takes() -> None:
     """A number where all masters of the engine are one list, and a batch counts by it."""
     assert (MasterLists(5).need, MasterLists(5).counted, MasterLists(63).all) == (3, 3, (1 << 63) - 1)
