@@ -1,10 +1,11 @@
-"""AsyncFastRedlock: the client for asyncio."""
+"""AsyncFastRedlock and AsyncLock: the client for asyncio."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
@@ -14,7 +15,7 @@ from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_async
 from ..locks.failures import is_locked
-from ..locks.lock_state import plain_lock
+from ..locks.lock_state import LockState, plain_lock
 from ..locks.many import acquire_many, extend_many, release_many
 from ..locks.multilock import multi_lock_kind
 from ..locks.options import (
@@ -27,20 +28,118 @@ from ..locks.options import (
     Resource,
     ResourceOf,
 )
-from ..locks.rwlock import ReadWriteLock
+from ..locks.procedures import drop_lock, entered, extend_lock
+from ..locks.rwlock import ReadWriteLock, downgrade
 from ..locks.semaphore import semaphore_kind
-from .driver import drive
+from .driver import acquire, drive, drive_now, release
 from .leader import AsyncLeader
-from .lock import AsyncLock
 from .loop import LoopBinding
 from .owner_names import RunningTask
-from .renewal import LoopRenewal, loop_auto_extension
+from .renewal import Body, LoopRenewal, loop_auto_extension
 from .rlock import AsyncRLock, TaskOwner
 from .single_run import AsyncSingleRun
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+
+
+class AsyncLock(LockState):
+    """A distributed lock on one resource, made by [`AsyncFastRedlock.lock`][].
+
+    The object, not a task, holds the lock, by a random token. Use one object for each holder. All times are
+    in seconds. Every method may be cancelled: a cancelled acquire leaves no key on the masters, a cancelled
+    release still releases.
+    """
+
+    __slots__ = ()
+
+    _core: AsyncFastRedlock
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """An event that is set when the lock is lost; see [`Lock.lost`][redlock_fast.Lock.lost].
+
+        Examples:
+            >>> await lock.lost.wait()
+
+        Raises:
+            AttributeError: Without ``auto_extend=True``.
+        """
+        if self._auto_extension is None:
+            raise AttributeError("lost: only a lock with auto_extend=True has this event")
+        event: asyncio.Event = self._auto_extension.lost
+        return event
+
+    async def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Acquire the lock; see [`Lock.acquire`][].
+
+        Examples:
+            >>> if await lock.acquire(timeout=2.0):
+            ...     await lock.release()
+
+        Raises:
+            RedlockError: As [`Lock.acquire`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
+        return self._acquired(await acquire(self, blocking, timeout, self._core.loop_binding()))
+
+    async def release(self) -> bool:
+        """Delete the key on all masters that may have it; see [`Lock.release`][].
+
+        Examples:
+            >>> released = await lock.release()
+
+        Raises:
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
+        return await release(self, self._core.loop_binding())
+
+    async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
+        """Make the lease last ``ttl`` seconds from now; see [`Lock.extend`][].
+
+        Examples:
+            >>> validity = await lock.extend(30.0)
+
+        Raises:
+            RedlockError: As [`Lock.extend`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
+        return await drive(extend_lock(self, ttl, confirm), self._core.loop_binding())
+
+    async def downgrade(self) -> float:
+        """Turn a held write lock into a read lock; see [`Lock.downgrade`][].
+
+        Examples:
+            >>> validity = await lock.downgrade()
+
+        Raises:
+            RedlockError: As [`Lock.downgrade`][].
+            WrongLoop: The client belongs to another event loop, which is open.
+        """
+        return await drive(downgrade(self._core, self), self._core.loop_binding())
+
+    async def __aenter__(self) -> Self:
+        binding = self._core.loop_binding()
+        outcome = await acquire(self, True, None, binding)
+        if outcome is not self._lease:
+            await drive(entered(self, outcome), binding)
+        if self._auto_extension is not None and self._auto_extension.cancels:
+            self._auto_extension.body = Body()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._auto_extension is not None and self._auto_extension.body is not None:
+            body, self._auto_extension.body = self._auto_extension.body, None
+            if body.left(kind):
+                error = None  # the cancellation came from the loss, which __aexit__ reports as LockLost
+        bound = self._core.bound
+        if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
+            drive_now(drop_lock(self), bound)
+        else:
+            self._left(await release(self, self._core.loop_binding()), failing=error is not None)
 
 
 class AsyncFastRedlock(BaseClient):
@@ -266,7 +365,7 @@ class AsyncFastRedlock(BaseClient):
             lock = self.lock(resource, ttl)
             return lock if await lock.acquire(blocking, timeout) else None
         lock = plain_lock(AsyncLock, self, resource, ttl)
-        return lock if lock._acquired(await lock._acquire(blocking, timeout, self.loop_binding())) else None
+        return lock if lock._acquired(await acquire(lock, blocking, timeout, self.loop_binding())) else None
 
     async def acquire_many(
         self, resources: ListOf[Resource], ttl: float | None = None

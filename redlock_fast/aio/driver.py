@@ -1,4 +1,8 @@
-"""Runs procedures in an event loop."""
+"""Runs procedures in an event loop, and the first exchange of a lock without its procedure.
+
+The fast path is the same as in ``threads/fast_path.py``, which explains it. Its steps between two pauses of a
+coroutine are one function each, so that they are compiled with the types of ``aio/driver.pxd``.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,75 @@ from collections.abc import Generator
 from typing import Any, TypeVar
 
 from ..algorithm.effects import Effect, Exchange, Sleep, WaitForChange, WaitForReconnect, WaitForTurn
+from ..algorithm.lease import AcquireFailure, Lease
+from ..algorithm.redlock import Attempt, finish_release, start_release
+from ..locks.handover import HandoverKind
+from ..locks.lock_state import LockState
+from ..locks.procedures import acquire_lock, release_lock
+from .future import ExchangeFuture
 from .loop import LoopBinding
 
 Result = TypeVar("Result")
+
+
+async def acquire(
+    lock: LockState, blocking: bool, timeout: float | None, binding: LoopBinding
+) -> Lease | AcquireFailure:
+    """Acquire ``lock``; see ``acquire_lock`` for the arguments, the result and what is raised."""
+    attempt = lock._start_attempt(blocking, timeout)
+    if attempt is None:
+        return await drive(acquire_lock(lock, blocking, timeout), binding)
+    try:
+        future = submit_acquire(lock, attempt, binding)
+        await future
+        outcome: Lease | AcquireFailure | None = complete_acquire(lock, attempt, future)
+        if outcome is None:
+            outcome = await drive(acquire_lock(lock, blocking, timeout, attempt), binding, future.answers)
+            lock._acquiring = None
+        return outcome
+    except BaseException as error:
+        if lock._acquiring is attempt:
+            try:
+                await abort(acquire_lock(lock, blocking, timeout, attempt), binding, error)
+            finally:
+                lock._acquiring = None
+        raise
+
+
+def submit_acquire(lock: LockState, attempt: Attempt, binding: LoopBinding) -> ExchangeFuture:
+    lock._mark_acquiring_unlocked(attempt)
+    policy = lock._policy
+    return binding.submit(attempt.requests, attempt.lists.need, policy.node_timeout, policy.wait)
+
+
+def complete_acquire(lock: LockState, attempt: Attempt, future: ExchangeFuture) -> Lease | None:
+    lease = lock._finish_attempt(attempt, future.answers[0])
+    if lease is not None:
+        lock._acquiring = None
+    return lease
+
+
+async def release(lock: LockState, binding: LoopBinding) -> bool:
+    """Release ``lock``. True: a quorum still had the lease."""
+    try:
+        lease = lock._start_release()
+        if lease is None:
+            return type(lock._lock_kind) is HandoverKind and await drive(release_lock(lock), binding)
+        future = submit_release(lock, lease, binding)
+        await future
+        return complete_release(lock, lease, future)
+    except BaseException as error:
+        await abort(release_lock(lock), binding, error)
+        raise
+
+
+def submit_release(lock: LockState, lease: Lease, binding: LoopBinding) -> ExchangeFuture:
+    policy = lock._policy
+    return binding.submit(start_release(lease), policy.voters.lists.need, policy.node_timeout, policy.certain)
+
+
+def complete_release(lock: LockState, lease: Lease, future: ExchangeFuture) -> bool:
+    return lock.note_release(lease, finish_release(lock._policy, lease, future.answers))
 
 
 async def abort(procedure: Generator[Effect, Any, Any], binding: LoopBinding, error: BaseException) -> None:

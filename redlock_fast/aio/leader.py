@@ -27,7 +27,7 @@ from ..locks.leader import (
 )
 from ..locks.procedures import drop_lock
 from ..telemetry import log_error
-from .driver import drive, drive_now
+from .driver import acquire, drive, drive_now
 
 
 class _Campaign:
@@ -233,7 +233,7 @@ class AsyncLeader(LeaderState):
 
             campaign.refusal.begin()
             lock = self._new_lock(on_lost)
-            lease = await lock._acquire(True, None, self._core.loop_binding())
+            lease = await acquire(lock, True, None, self._core.loop_binding())
             campaign.refusal.end()
             if isinstance(lease, Lease):
                 pause = await self._lead(campaign, lock, reports)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redlock_fast.aio import lock
+from redlock_fast.aio import driver
 from redlock_fast.threads import fast_path
 
 
@@ -14,6 +14,6 @@ def fast_path_only(monkeypatch: pytest.MonkeyPatch) -> None:
     def procedure_used(*_: object) -> None:
         raise AssertionError("a procedure was run")
 
-    for module in (lock, fast_path):
+    for module in (driver, fast_path):
         monkeypatch.setattr(module, "acquire_lock", procedure_used)
         monkeypatch.setattr(module, "release_lock", procedure_used)

@@ -26,7 +26,7 @@ ELSEWHERE = {
     # what each kind asks of masters
     "unit/locks/test_kinds.py": ("algorithm/lock_kind",),
     # a lock object and its drivers, through both clients
-    "real/locks/test_lock.py": ("aio/lock", "locks/lock_state", "locks/procedures", "threads/client"),
+    "real/locks/test_lock.py": ("locks/lock_state", "locks/procedures", "threads/client"),
     "unit/threads/test_driver.py": ("aio/driver",),
     "unit/aio/test_loop.py": ("aio/future",),
     "real/threads/test_renewal.py": ("locks/auto_extend",),

@@ -14,8 +14,7 @@ PACKAGE = Path(__file__).parents[3] / "redlock_fast"
 #: The classes of the reference, by file.
 CLASSES = {
     "threads/client.py": ("Lock", "FastRedlock"),
-    "aio/client.py": ("AsyncFastRedlock",),
-    "aio/lock.py": ("AsyncLock",),
+    "aio/client.py": ("AsyncLock", "AsyncFastRedlock"),
     "aio/rlock.py": ("AsyncRLock",),
     "locks/rlock.py": ("Reentrant", "RLock"),
     "locks/rwlock.py": ("ReadWriteLock",),
