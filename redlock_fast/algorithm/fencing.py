@@ -57,7 +57,8 @@ def fence(
                 counters[master] = number
             elif FAULT < value < 0:
                 counters[master] = -value
-                refused |= {number} if -value < number else set()
+                if -value < number:
+                    refused.add(number)
         if lists.is_quorum(_masters_at(counters, number)):
             break
     for master, value in counters.items():

@@ -38,9 +38,9 @@ from .server import Server
 WAITING = 0, 0, scenario.KINDS.index("waiting"), scenario.WAITS.index("push")
 
 
-def of(kind: str, all_decide: bool = False, masters: int = 3) -> tuple[int, ...]:
-    """So many masters, of which a quorum or all decide, and clients of this kind."""
-    return scenario.MASTERS.index(masters), int(all_decide), scenario.KINDS.index(kind)
+def of(kind: str, all_decide: bool = False) -> tuple[int, ...]:
+    """Three masters, of which a quorum or all decide, and clients of this kind."""
+    return 0, int(all_decide), scenario.KINDS.index(kind)
 
 
 EXTENDING = of("extending")

@@ -180,7 +180,7 @@ def test_a_counter_is_not_set_back_to_the_clock(masters: Masters, plain: MakePla
 def test_a_minority_that_is_far_ahead_decides_no_token(
     masters: Masters, plain: MakePlain, raw: Raw, count: int
 ) -> None:
-    """By its counter or its clock, which is up to the largest number that a counter may have."""
+    """Its counter is near the largest number that a counter may have."""
     nodes = raw(masters)[:count]
     c = plain(masters.urls[:count], ttl=60.0).at_full_strength()
     bad = (count - 1) // 2
