@@ -21,8 +21,10 @@ from typing import Any
 
 import hypothesis
 import pytest
+from support.combinations import spare
 from support.engines import engines
 from support.seconds import table
+from support.thorough import COMBINATIONS, FULL
 
 import redlock_fast
 from redlock_fast import embedded
@@ -96,7 +98,24 @@ def pytest_collection() -> Generator[None, Any, Any]:
             except BlockingIOError:
                 fcntl.flock(file, fcntl.LOCK_SH)
                 fcntl.flock(file, fcntl.LOCK_UN)
-        return (yield)
+        gc.disable()
+        try:
+            return (yield)
+        finally:
+            gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None]:
+    """One or two combinations of engine, kind of server and kind of client for each test.
+
+    They go before pytest makes an item of each: thousands would be deselected in each worker.
+    """
+    yield
+    if not FULL:
+        calls = metafunc._calls
+        left_out = spare(metafunc.definition.nodeid, [call.params for call in calls], COMBINATIONS)
+        calls[:] = (call for place, call in enumerate(calls) if place not in left_out)
 
 
 def pytest_collection_finish() -> None:

@@ -13,10 +13,10 @@ import redis
 from support.certificates import Certificates
 from support.clients import Blocking, LoopThread
 from support.clocks import Jumping
-from support.combinations import spare, starts_redis
+from support.combinations import starts_redis
 from support.event_loops import LOOPS, Plain
 from support.renewing import TTL, Kept, LossRecorder, held
-from support.thorough import COMBINATIONS, FULL, ONLY_REDIS
+from support.thorough import ONLY_REDIS
 from support.waiting import DEADLINE, PATIENT, eventually
 
 from redlock_fast import AsyncFastRedlock, FastRedlock, Lock
@@ -33,13 +33,10 @@ OPTIONS = ["--repl-diskless-sync-delay", "0", "--hz", "2"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """One or two combinations of engine, kind of server and kind of client for each test."""
-    kept = [item for item in items if not ONLY_REDIS or starts_redis(item)]
-    left_out = set(items).difference(kept)
-    if not FULL:
-        left_out.update(spare(kept, COMBINATIONS))
-    config.hook.pytest_deselected(items=list(left_out))
-    items[:] = [item for item in items if item not in left_out]
+    """`make matrix` runs with each redis-server only what starts it."""
+    if ONLY_REDIS:
+        config.hook.pytest_deselected(items=[item for item in items if not starts_redis(item)])
+        items[:] = filter(starts_redis, items)
 
 
 @pytest.fixture(scope="session")

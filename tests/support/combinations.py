@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 #: Fixtures whose parameters most behaviours do not depend on. The two kinds of client differ most.
@@ -24,27 +23,26 @@ def starts_redis(item: Any) -> bool:
     return chosen or not STARTS_REDIS.isdisjoint(item.fixturenames)
 
 
-def spare(items: list[Any], combinations: int = 1) -> Iterator[Any]:
-    """The items to leave out. ``combinations``: how many of each set of other parameters are kept, 1 or 2.
+def spare(test: str, cases: list[dict[str, Any]], combinations: int = 1) -> set[int]:
+    """The places of the cases of a test to leave out. ``cases``: their parameters. ``combinations``: how many
+    of each set of other parameters are kept, 1 or 2.
 
     With 2, a test without other parameters keeps two combinations, so that each engine, each server, and
     clients for threads and for asyncio occur. Of a test with other parameters each set of them keeps one
     combination; of clients for threads and for asyncio, one each. The combinations take turns, so that every
     two values meet in many tests. A test that names its combinations itself keeps them all.
     """
-    tests: dict[str, dict[tuple[int, ...], list[Any]]] = defaultdict(lambda: defaultdict(list))
-    for item in items:
-        if hasattr(item, "callspec"):
-            params = item.callspec.params
-            others = tuple(id(params[name]) for name in sorted(params) if name not in AXES)
-            tests[item.nodeid.partition("[")[0]][others].append(item)
-    for test, cases in tests.items():
-        turn = zlib.crc32(test.encode())
-        for number, group in enumerate(cases.values()):
-            values = {name: list(dict.fromkeys(_value(item, name) for item in group)) for name in AXES}
-            if len(group) == math.prod(map(len, values.values())):
-                wanted = _wanted(values, number, len(cases), turn)[:combinations]
-                yield from (item for item in group if [_value(item, name) for name in AXES] not in wanted)
+    groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for place, case in enumerate(cases):
+        groups[tuple(id(case[name]) for name in sorted(case) if name not in AXES)].append(place)
+    turn = zlib.crc32(test.encode())
+    left_out: set[int] = set()
+    for number, group in enumerate(groups.values()):
+        values = {name: list(dict.fromkeys(_value(cases[place], name) for place in group)) for name in AXES}
+        if len(group) == math.prod(map(len, values.values())):
+            wanted = _wanted(values, number, len(groups), turn)[:combinations]
+            left_out.update(at for at in group if [_value(cases[at], name) for name in AXES] not in wanted)
+    return left_out
 
 
 def _wanted(values: dict[str, list[str]], number: int, cases: int, turn: int) -> list[list[str]]:
@@ -63,5 +61,5 @@ def _wanted(values: dict[str, list[str]], number: int, cases: int, turn: int) ->
     return [combination(place, 0), combination(place + 1, 1 + place % max(1, clients - 1))]
 
 
-def _value(item: Any, name: str) -> str:
-    return repr(item.callspec.params.get(name))
+def _value(case: dict[str, Any], name: str) -> str:
+    return repr(case.get(name))
