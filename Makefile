@@ -38,6 +38,8 @@ docs:  ## the site, in site/: a link, a name or a reference that leads nowhere f
 
 coverage: export REDLOCK_FAST_TEST_ENGINES = native,python
 coverage: export REDLOCK_FAST_TEST_TWICE = 1
+# From Python 3.12 on, coverage sees lines by sys.monitoring, which takes half the time.
+coverage: export COVERAGE_CORE = $(shell $(PYTHON) -c "import sys; print('sysmon' if sys.version_info >= (3, 12) else 'ctrace')")
 coverage:  ## every test in two combinations, in two parts; the first tells the lines of redlock_fast/, with nothing compiled
 	$(PYTHON) tests/uncompiled.py -m pytest -n $(WORKERS) \
 	    --cov --cov-report=term-missing:skip-covered --cov-fail-under=95 -k 'not ($(UNTRACED))'

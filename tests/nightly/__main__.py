@@ -20,6 +20,9 @@ from tests.support.records import DOCS, ROOT, Record, Records, commit, table, to
 #: The target of each part, with its variables.
 PARTS = {
     "matrix": ("matrix",),
+    "coverage": ("coverage",),
+    "pyx": ("coverage-native",),
+    "wheel": ("wheel",),
     "proof": ("proof",),
     "simulation": ("simulate", "RUNS=50000"),
     "mutants": ("mutants",),

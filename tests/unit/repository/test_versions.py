@@ -70,7 +70,6 @@ def test_a_python_without_the_gil_lacks_what_needs_it() -> None:
 class Case:
     """A test of pytest, with its parameters."""
 
-    nodeid: str
     params: dict[str, str]
     fixturenames: tuple[str, ...] = ()
 
@@ -81,20 +80,19 @@ class Case:
 
 def test_a_row_has_each_test_once() -> None:
     axes = [{"engine_name": e, "masters": m} for e in ("native", "python") for m in ("valkey", "redis7")]
-    cases = [Case("a", one) for one in axes] + [Case("b", {**one, "n": "1"}) for one in axes]
-    left_out = list(spare(cases))
-    assert [sum(case.nodeid == name for case in left_out) for name in "ab"] == [3, 3]
+    assert len(spare("a", axes)) == 3
+    assert len(spare("b", [{**one, "n": n} for n in "12" for one in axes])) == 6
 
 
 def test_the_tests_of_a_server_start_it() -> None:
     assert [
         starts_redis(case)
         for case in (
-            Case("a", {"masters": "redis7"}),
-            Case("b", {"masters": "valkey"}),
-            Case("c", {"server": "redis"}),
-            Case("d", {}, ("redis_server",)),
-            Case("e", {}, ("valkey",)),
+            Case({"masters": "redis7"}),
+            Case({"masters": "valkey"}),
+            Case({"server": "redis"}),
+            Case({}, ("redis_server",)),
+            Case({}, ("valkey",)),
         )
     ] == [True, False, True, True, False]
 
