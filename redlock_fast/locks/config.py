@@ -88,10 +88,15 @@ def check_retry(retry: Any) -> Retry:
         raise ConfigError(f"retry must be a Retry, not {type(retry).__name__}")
     number("retry.min_delay", retry.min_delay, low=0.0)
     number("retry.max_delay", retry.max_delay, low=retry.min_delay)
-    attempts = retry.max_attempts
-    if attempts is not None and (not isinstance(attempts, int) or attempts < 1):
-        raise ConfigError(f"retry.max_attempts must be None or at least 1, not {attempts!r}")
+    check_limit("retry.max_attempts", retry.max_attempts, low=1)
     return retry
+
+
+def check_limit(name: str, limit: Any, *, low: int) -> int | None:
+    """``limit``, a number of times, or None for no limit. Raises ConfigError."""
+    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= low):
+        return limit
+    raise ConfigError(f"{name} must be None or an integer of at least {low}, not {limit!r}")
 
 
 def check_lists(masters: Any, joint_with: Any) -> list[list[Target]]:

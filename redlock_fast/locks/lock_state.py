@@ -27,7 +27,7 @@ from ..masters.client_state import ClientState
 from ..wire.text import quoted
 from .auto_extend import AutoExtension
 from .client_base import BaseClient
-from .config import CLIENT_DEFAULT, ClientDefault, check_flag, check_timeout, number
+from .config import CLIENT_DEFAULT, ClientDefault, check_flag, check_limit, check_timeout
 from .failures import acquire_error, causes
 from .handover import HandoverKind
 
@@ -75,9 +75,7 @@ class LockState:
         self._lock_kind = lock_kind
         self._ttl = core.ttl_of(ttl)
         self._timeout = core.timeout if timeout is CLIENT_DEFAULT else check_timeout(timeout)
-        if max_extensions is not None:
-            number("max_extensions", max_extensions, low=0)
-        self._max_extensions = max_extensions
+        self._max_extensions = check_limit("max_extensions", max_extensions, low=0)
         self._auto_extension = auto_extension  # None: not auto-extended
         self._lease: Lease | None = None
         self._acquiring: object = None  # identifies the acquire that is under way

@@ -328,7 +328,9 @@ async def test_async_lock_class_keeps_late_tasks_off(valkey: Masters, options: O
         await asyncio.shield(lock.release())
 
     following = asyncio.create_task(next_task())
-    await taken.wait()
+    await asyncio.wait((following, asyncio.create_task(taken.wait())), return_when=asyncio.FIRST_COMPLETED)
+    if following.done():
+        following.result()  # raises
     with pytest.raises(redis.exceptions.LockNotOwnedError):
         await asyncio.shield(lock.release())
     with pytest.raises(redis.exceptions.LockError, match="not locked"):
