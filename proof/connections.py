@@ -202,7 +202,10 @@ CASES = [
     case("releases behind all owed SETs", Rules(undo="owed"), True),
     case("the same, that master is not counted again", Rules(undo="uncounted"), True),
     case(
-        "an extension sets its ttl", Rules(never_shorten=False, refills=0, ttl=4, short=2, extensions=2), True
+        "an extension sets its ttl",
+        Rules(never_shorten=False, refills=0, ttl=4, short=2, extensions=2),
+        True,
+        quick=False,
     ),
     case(
         "the second round keeps the token",

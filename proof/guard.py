@@ -279,7 +279,7 @@ def matrix() -> Iterator[Case]:
         durable = mode == "durable" and fault in ("good", "older")
         rules = Guard(mode, durable=(durable, durable))
         title = f"{mode}, {fault}, B {'new' if newcomer else 'known'}"
-        quick = violated or (mode in ("auto", "marker") and fault not in ("failover", "good"))
+        quick = violated or (mode == "auto" and fault not in ("failover", "good"))
         yield case(title, rules, fault, newcomer, violated, quick)
 
 
@@ -307,5 +307,12 @@ CASES = [
         "marker without replid or push", Guard("marker", replid=False, witness=False), "demotion", False, True
     ),
     case("a flush is not looked at", Guard("auto", witness=False), "flush", False, True),
-    case("a promoted replica's uptime is believed", Guard("auto", promotion=False), "failover", False, True),
+    case(
+        "a promoted replica's uptime is believed",
+        Guard("auto", promotion=False),
+        "failover",
+        newcomer=False,
+        violated=True,
+        quick=False,
+    ),
 ]
