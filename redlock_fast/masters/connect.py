@@ -30,29 +30,35 @@ REFUSALS = {"authentica": "NOAUTH", "username-password": "WRONGPASS", "username 
 class ProbedConnection:
     """A new connection to a master, and what its server said of itself."""
 
-    def __init__(self, connection: Any, server: Server, commands: Dialect) -> None:
+    def __init__(self, connection: Any, database: str, server: Server, commands: Dialect) -> None:
         self.server = server
         self.dialect = commands
         #: Connections with the same run_id that lead to other servers: the number of a master, and its count
         #: of connections.
         self.distinct: set[tuple[int, int]] = set()
         self._connection: Any = connection
+        self._database = database
 
-    def get(self, key: bytes) -> bytes | None:
-        """The value of ``key``; None: there is no such key. Raises ConnectError."""
-        value = self._ask(b"GET", key)
+    def get(self, key: bytes, database: str) -> bytes | None:
+        """The value of ``key`` in ``database``; None: there is no such key. Raises ConnectError."""
+        value = self._ask(database, b"GET", key)
         return value if isinstance(value, bytes) else None
 
-    def put(self, key: bytes, value: bytes, ttl: int) -> None:
-        """Set ``key`` for ``ttl`` milliseconds. Raises ConnectError."""
-        self._ask(b"SET", key, value, b"PX", b"%d" % ttl)
+    def put(self, key: bytes, value: bytes, ttl: int, database: str) -> None:
+        """Set ``key`` in ``database`` for ``ttl`` milliseconds. Raises ConnectError."""
+        self._ask(database, b"SET", key, value, b"PX", b"%d" % ttl)
 
-    def _ask(self, *words: bytes) -> Any:
+    def _ask(self, database: str, *words: bytes | str) -> Any:
+        """The reply to a command in ``database``. A user without SELECT has one database."""
+        commands: list[tuple[bytes | str, ...]] = [words]
+        if database != self._database:
+            commands = [("SELECT", database), words, ("SELECT", self._database)]
         with _connect_errors():
-            value = send_commands(self._connection, [words])[0]
-            if isinstance(value, Exception):
-                raise value
-            return value
+            replies = send_commands(self._connection, commands)
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+            return replies[len(replies) // 2]
 
     def take(self) -> socket.socket:
         """The socket, which ``close`` does not close from now on. Raises ConnectError."""
@@ -116,7 +122,7 @@ def connect(
             record = record_key(key_prefix) if check_masters else None
             commands = dialect(server.can, marker)
             server = _prepared(connection, server, commands, marker, guard.assume_fresh and not known, record)
-            return ProbedConnection(connection, server, commands)
+            return ProbedConnection(connection, to.database, server, commands)
         except BaseException:
             connection.disconnect()
             raise

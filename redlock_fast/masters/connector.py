@@ -508,9 +508,8 @@ class Connector:
         """
         other = self.states[duplicate]
         connections = other.connections
-        same = is_same_server(
-            probed, self.engine, duplicate, self.settings.key_prefix, self.settings.connect_timeout
-        )
+        prefix, timeout = self.settings.key_prefix, self.settings.connect_timeout
+        same = is_same_server(probed, self.engine, duplicate, other.target.database, prefix, timeout)
         if same:
             why = f"it is the same server as {other.target.name}, which has one vote"
             state.duplicate_error = "" if state.known else f"masters: {state.target.name}: {why}"

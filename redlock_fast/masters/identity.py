@@ -18,10 +18,11 @@ KEY, KEY_TTL = b"redlock-fast:", 10_000
 
 
 def is_same_server(
-    probed: ProbedConnection, engine: Engine, master: int, key_prefix: bytes, timeout: float
+    probed: ProbedConnection, engine: Engine, master: int, database: str, key_prefix: bytes, timeout: float
 ) -> bool | None:
     """Whether ``probed`` leads to the server of ``master``, which ``engine`` is connected to.
 
+    ``database``: that of ``master``; ``probed`` may have another one.
     None: ``master`` neither took the key nor said that it is missing within ``timeout`` seconds. A master
     that refuses writes for now is asked for a key that was written through ``probed``. Raises ConnectError
     if ``probed`` fails.
@@ -30,10 +31,10 @@ def is_same_server(
     write = Request(Verb.REFILL, (key, value, b"%d" % KEY_TTL), 1 << master)
     votes = engine.exchange([write], 1, timeout)[0]
     if votes.granted:
-        return probed.get(key) == value
+        return probed.get(key, database) == value
     detail = votes.details.get(master, b"")
     if isinstance(detail, bytes) and error_code(detail) in TRANSIENT_ERRORS:
-        probed.put(key, value, KEY_TTL)
+        probed.put(key, value, KEY_TTL, database)
         look = Request(Verb.EXISTS, (key,), 1 << master)
         if engine.exchange([look], 1, timeout)[0].refused:
             return False

@@ -318,6 +318,13 @@ GUARD = [
         judges("unit/masters/connector"),
     ),
     Mutant(
+        "an-alias-in-another-database",
+        "redlock_fast/masters/connect.py",
+        "if database != self._database:",
+        "if False:",
+        judges("unit/masters/connect", "real/masters/restart_guard"),
+    ),
+    Mutant(
         "an-isolated-master-stops-in-time",
         "redlock_fast/masters/restart_guard.py",
         "return max_lag + LATE_STOP if max_lag",

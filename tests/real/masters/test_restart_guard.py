@@ -283,16 +283,18 @@ def test_one_server_has_one_vote(valkey: Masters, client: MakeClient) -> None:
                 c.acquire("r", TTL, blocking=False)
 
 
+@pytest.mark.parametrize("database", [0, 1])
 def test_a_duplicate_costs_one_vote_where_the_others_are_a_quorum(
-    valkey: Masters, client: MakeClient
+    masters: Masters, client: MakeClient, database: int
 ) -> None:
-    c = client([*valkey.urls[:2], valkey.urls[0].replace("127.0.0.1", "localhost")])
+    """Under another name, and as another database."""
+    c = client([*masters.urls[:2], f"{masters.urls[0].replace('127.0.0.1', 'localhost')}/{database}"])
     c.connect()
     eventually(lambda: any("same server" in m.error for m in c.health()), "it is found out")
     lock = c.acquire("r", TTL)
     assert lock
     assert sum(m.state == "connected" for m in c.health()) == 2
-    valkey[1].kill()
+    masters[1].kill()
     with pytest.raises(QuorumUnavailable):
         c.acquire("other", TTL, blocking=False)
 

@@ -76,7 +76,7 @@ class World:
         return self.server._replace(protocol=protocol)
 
     def connect(self, guard: Guard = OFF, protocol: int | None = None, **options: Any) -> Any:
-        to = Target("host", ("host", 6379), self._connection, protocol)
+        to = Target("host/0", ("host", 6379), self._connection, protocol)
         defaults = {"known": None, "push": True, "check_masters": False}
         return connect(to, 0.1, b"", guard, **{**defaults, **options})
 
@@ -146,9 +146,21 @@ def test_a_new_master_gets_a_marker_with_assume_fresh(world: World, known: Serve
 def test_values_of_keys(world: World) -> None:
     probed = world.connect()
     world.replies[:] = [b"value", 7, ResponseError("NOPERM no")]
-    assert (probed.get(b"key"), probed.get(b"key")) == (b"value", None)
+    assert (probed.get(b"key", "0"), probed.get(b"key", "0")) == (b"value", None)
     with pytest.raises(ConnectError, match="NOPERM"):
-        probed.put(b"key", b"value", 10)
+        probed.put(b"key", b"value", 10, "0")
+
+
+def test_values_of_keys_in_another_database(world: World) -> None:
+    probed = world.connect()
+    sent = world.made[0].sent
+    before = len(sent)
+    world.replies[:] = [b"OK", b"value", b"OK"]
+    assert probed.get(b"key", "5") == b"value"
+    assert sent[before:] == [("SELECT", "5"), (b"GET", b"key"), ("SELECT", "0")]
+    world.replies[:] = [b"OK", b"OK", ResponseError("NOPERM no")]
+    with pytest.raises(ConnectError, match="NOPERM"):
+        probed.put(b"key", b"value", 10, "5")
 
 
 def test_text_of_errors() -> None:

@@ -34,16 +34,18 @@ class Servers:
             self.keys[request.args[0]] = request.args[1]
         return [self.votes[Verb(request.verb)]]
 
-    def get(self, key: bytes) -> bytes | None:
+    def get(self, key: bytes, database: str) -> bytes | None:
+        assert database == "7"
         return self.others.get(key)
 
-    def put(self, key: bytes, value: bytes, ttl: int) -> None:
+    def put(self, key: bytes, value: bytes, ttl: int, database: str) -> None:
+        assert database == "7"
         assert key.startswith(b"prefix:redlock-fast:")
         self.others[key] = value
 
 
 def same(servers: Any) -> bool | None:
-    return is_same_server(servers, servers, MASTER, b"prefix:", 0.1)
+    return is_same_server(servers, servers, MASTER, "7", b"prefix:", 0.1)
 
 
 @pytest.mark.parametrize("one", [True, False])
