@@ -33,6 +33,6 @@ def test_two_lists_at_the_same_time_are_convicted(tmp_path: Path) -> None:
         for _ in range(2):
             change.workers.append(change.hire([3, 4, 5, 6, 7], None, unchecked))
             assert change.workers[-1].hear() == "ready"
-        eventually(lambda: all(path.stat().st_size > 20_000 for path in change.histories), "all hold locks")
+        eventually(lambda: all(path.stat().st_size > 6_000 for path in change.histories), "all hold locks")
         result = change.end()
     assert any("was granted" in problem for problem in result.problems), result

@@ -17,9 +17,9 @@ from chaos.run import run_schedule
 from chaos.schedules import SCHEDULES, Schedule
 from chaos.verdict import GENEROUS, Verdict
 from support.engines import engines
-from support.thorough import FULL
+from support.thorough import FULL, amount
 
-SECONDS = 1.0
+SECONDS = amount(0.4, 1.0, twice=1.0)
 SERVERS = ["valkey", "redis"] if shutil.which("redis-server") else ["valkey"]
 SEED = int(os.environ.get("CHAOS_SEED", random.randrange(1 << 30)))
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+Number = TypeVar("Number", int, float)
 
 #: ``make test-full`` sets it.
 FULL = "REDLOCK_FAST_TEST_FULL" in os.environ
@@ -14,8 +18,15 @@ COMBINATIONS = 2 if TWICE else 1
 ONLY_REDIS = "REDLOCK_FAST_TEST_ONLY_REDIS" in os.environ
 
 
-def amount(usual: int, full: int, twice: int | None = None) -> int:
+def amount(usual: Number, full: Number, twice: Number | None = None) -> Number:
     """How many runs, rounds or steps. ``twice``: where ``make coverage`` takes more than ``usual``."""
     if FULL:
         return full
     return twice if TWICE and twice is not None else usual
+
+
+def crossed(cases: Iterable[Any], others: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Each case with one of ``others``, which take turns; where more than the usual runs, with each of them."""
+    if FULL or TWICE:
+        return [(case, other) for case in cases for other in others]
+    return [(case, others[number % len(others)]) for number, case in enumerate(cases)]

@@ -16,6 +16,7 @@ from support.keys import calls, forget_calls, nothing_left, wipe
 from support.kinds import claim_of, values
 from support.makers import MakeAio, MakeClient, MakePlain, Raw
 from support.signalling import handling, interrupt, to_main
+from support.thorough import amount, crossed
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ConfigError, FastRedlock, Lock, ShardedRedlock
@@ -24,7 +25,7 @@ from redlock_fast.locks import fair
 from redlock_fast.locks.fair import FairKind
 
 TTL = 60.0
-CLIENTS, ROUNDS = 12, 3
+CLIENTS, ROUNDS = 12, amount(2, 3, twice=3)
 pytestmark = pytest.mark.usefixtures("all_masters")
 
 

@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 from support.keys import sizes
+from support.python_process import PythonProcess
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast.embedded import Masters
@@ -25,9 +27,13 @@ def end(
     release: str = "yes",
     before_end: Callable[[], None] = lambda: None,
 ) -> int:
-    """How many keys a worker held on each master before it ended."""
+    """How many keys a worker held on each master before it ended.
+
+    One that ends in the usual way is a fresh interpreter, the others are children of the fork server.
+    """
+    process: Any = subprocess.Popen if how == "end" and release == "yes" else PythonProcess
     arguments = [sys.executable, str(WORKER), how, engine, release, *masters.urls]
-    with subprocess.Popen(
+    with process(
         arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as worker:
         assert worker.stdout

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.attacks import POLITE_MASTER, TRICKS, Process
+from support.thorough import crossed
 from support.worker_leaks import resident
 
 from redlock_fast import AsyncFastRedlock, FastRedlock
@@ -76,8 +77,7 @@ def turn(mode: str, masters: Masters, hostile: Process, engine: str) -> float:
     return threads_turn(urls, options) if mode == "threads" else asyncio.run(asyncio_turn(urls, options))
 
 
-@pytest.mark.parametrize("mode", ["threads", "asyncio"])
-@pytest.mark.parametrize("name", [*NAMES, *AT_CONNECT])
+@pytest.mark.parametrize(("name", "mode"), crossed([*NAMES, *AT_CONNECT], ["threads", "asyncio"]))
 def test_cpu_memory_and_text(
     valkey: Masters, polite: Process, engine_name: str, mode: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

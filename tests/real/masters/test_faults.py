@@ -104,7 +104,7 @@ def urls(masters: Masters, proxies: list[Proxy]) -> list[str]:
 
 def test_thousands_of_cycles_leave_nothing_on_late_masters(valkey: Masters, client: MakeClient) -> None:
     """Catches: a release that overtakes its SET, and a straggler that no clean-up reaches."""
-    cycles = amount(1_500, 5_000)
+    cycles = amount(600, 5_000, twice=1_500)
     with Proxy(valkey[3].port, jitter(3, 0.02)) as three, Proxy(valkey[4].port, jitter(4, 0.02)) as four:
         c = client(urls(valkey, [three, four]), node_timeout=1.0)
         all_connected(c)
@@ -123,7 +123,7 @@ def test_thousands_of_cycles_leave_nothing_on_late_masters(valkey: Masters, clie
 
 
 #: Processes that count, threads of each, and how often each thread counts.
-WORKERS, THREADS, CYCLES = amount(4, 8), 2, 16
+WORKERS, THREADS, CYCLES = amount(3, 8, twice=4), 2, 16
 
 
 def spawn(valkey: Masters, where: list[str], engine: str, counter: Path) -> subprocess.Popen[str]:

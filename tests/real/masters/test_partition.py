@@ -10,6 +10,7 @@ import pytest
 import redis
 from support.proxy import Proxy
 from support.sentinel import QUICK_REPLICATION, ScriptedSentinel, masters_reply, promote, replicate
+from support.thorough import crossed
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock, LockLost, QuorumUnavailable, TooManyExtensions
@@ -22,16 +23,19 @@ LAG = 1
 TTL = 1.5
 
 
-@pytest.mark.parametrize("server", ["valkey", "redis"])
+#: Mode of the guard, whether the replica has data, whether B has not met the master before.
+CASES = [
+    ("auto", True, False),
+    ("auto", False, False),
+    ("marker", False, False),
+    ("marker", False, True),
+    ("strict", False, True),
+]
+
+
 @pytest.mark.parametrize(
-    ("mode", "has_data", "newcomer"),
-    [
-        ("auto", True, False),
-        ("auto", False, False),
-        ("marker", False, False),
-        ("marker", False, True),
-        ("strict", False, True),
-    ],
+    ("mode", "has_data", "newcomer", "server"),
+    [(*case, server) for case, server in crossed(CASES, ["valkey", "redis"])],
 )
 def test_the_guard_outlasts_the_isolated_master(
     server: str, mode: str, has_data: bool, newcomer: bool, client: MakeClient, connected: MakeClient

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -13,31 +13,15 @@ from redlock_fast.embedded import Masters
 
 pytestmark = pytest.mark.usefixtures("all_masters")
 
+MakeClient = Callable[..., FastRedlock]
 Raw = Callable[[Masters], list[redis.Redis]]
 
 OTHER_CLIENT = b"another client"
 MASKS = range(1 << 5)
 
 
-def clients(masters: Masters, engine_name: str, node_timeout: float) -> Iterator[FastRedlock]:
-    with FastRedlock(
-        masters.urls, engine=engine_name, node_timeout=node_timeout, connect_timeout=20
-    ) as client:
-        client.connect()
-        eventually(lambda: {master.state for master in client.health()} == {"connected"}, "all connect")
-        yield client
-
-
-@pytest.fixture
-def patient(masters: Masters, engine_name: str) -> Iterator[FastRedlock]:
-    """For what a majority decides: it does so long before the timeout."""
-    yield from clients(masters, engine_name, 20.0)
-
-
-@pytest.fixture
-def hasty(masters: Masters, engine_name: str) -> Iterator[FastRedlock]:
-    """For what only the timeout can end."""
-    yield from clients(masters, engine_name, 0.04)
+#: ``node_timeout`` where a majority decides, which it does long before, and where only the timeout can end it.
+PATIENT, HASTY = 20.0, 0.04
 
 
 def members(mask: int) -> list[int]:
@@ -55,36 +39,34 @@ def settle(client: FastRedlock) -> None:
 
 
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: f"{mask:05b}")
-def test_masters_taken_by_others(masters: Masters, patient: FastRedlock, raw: Raw, mask: int) -> None:
-    nodes = raw(masters)
+def test_masters_taken_by_others(masters: Masters, connected: MakeClient, raw: Raw, mask: int) -> None:
+    nodes, client = raw(masters), connected(masters, node_timeout=PATIENT)
     foreign = [OTHER_CLIENT if master in members(mask) else None for master in range(5)]
     for master in members(mask):
         nodes[master].set("r", OTHER_CLIENT)
-    lock = patient.lock("r")
+    lock = client.lock("r")
     acquired = lock.acquire(blocking=False)
     assert acquired is (foreign.count(None) >= 3)
-    settle(patient)
+    settle(client)
     ours = lock.token if acquired else None
     assert [node.get("r") for node in nodes] == [value or ours for value in foreign]
     assert lock.release() is acquired
-    settle(patient)
+    settle(client)
     assert [node.get("r") for node in nodes] == foreign
     assert [node.pttl("r") for node in nodes] == [-1 if value else -2 for value in foreign]
     assert [node.dbsize() for node in nodes] == [1 if value else 0 for value in foreign]
 
 
 @pytest.mark.parametrize("mask", MASKS, ids=lambda mask: f"{mask:05b}")
-def test_masters_stopped(
-    masters: Masters, patient: FastRedlock, hasty: FastRedlock, raw: Raw, mask: int
-) -> None:
+def test_masters_stopped(masters: Masters, connected: MakeClient, raw: Raw, mask: int) -> None:
     stopped = members(mask)
-    client = patient if len(stopped) <= 2 else hasty
+    client = connected(masters, node_timeout=PATIENT if len(stopped) <= 2 else HASTY)
     names = [master.name for master in client.health()]
     lock = client.lock("r")
     for master in stopped:
         masters[master].pause()
     try:
-        if client is patient:
+        if len(stopped) <= 2:
             assert lock.acquire(blocking=False) is True
             assert lock.extend(20) > 10
             assert lock.release() is True
@@ -115,20 +97,18 @@ def test_masters_stopped(
 )
 def test_masters_taken_and_stopped(
     masters: Masters,
-    patient: FastRedlock,
-    hasty: FastRedlock,
+    connected: MakeClient,
     raw: Raw,
     taken: tuple[int, ...],
     stopped: tuple[int, ...],
     outcome: bool | None,
 ) -> None:
     """None: neither free nor held, for all that can be known."""
-    nodes = raw(masters)
+    nodes, client = raw(masters), connected(masters, node_timeout=HASTY if outcome is None else PATIENT)
     for master in taken:
         nodes[master].set("r", OTHER_CLIENT)
     for master in stopped:
         masters[master].pause()
-    client = hasty if outcome is None else patient
     lock = client.lock("r")
     try:
         if outcome is None:

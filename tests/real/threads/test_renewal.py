@@ -266,7 +266,8 @@ def test_the_thread_ends_when_nothing_is_left(
 
 def test_a_forgotten_clients_thread_ends(valkey: Masters, engine_name: str) -> None:
     before = threads()
-    c = FastRedlock(valkey.urls, engine=engine_name, node_timeout=5.0, connect_timeout=DEADLINE)
+    # The connector lives until the lease of the lock that is dropped ends.
+    c = FastRedlock(valkey.urls, ttl=1.0, engine=engine_name, node_timeout=5.0, connect_timeout=DEADLINE)
     lock = held(c)
     assert len(threads() - before) == 1
     for one in c.masters.connector, c._renewal:

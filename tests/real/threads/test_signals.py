@@ -18,6 +18,7 @@ from support.keys import paused
 from support.makers import MakeClient, Raw
 from support.python_process import PythonProcess, support_program
 from support.starting import fail_start
+from support.thorough import amount
 from support.waiting import DEADLINE, PROCESS_DEADLINE, eventually, start
 
 from redlock_fast import QuorumUnavailable
@@ -110,9 +111,10 @@ def test_interrupts_of_a_free_lock(
     """At any instruction, alone or while other threads read the replies. Catches: a moment in which no client
     knows of a token that is on its way or was granted.
     """
-    w = worker(use, 800, threads=threads)
+    count = amount(300, 800, twice=800)
+    w = worker(use, count, threads=threads)
     result = w.work()
-    assert result["interrupted"] > 150, "the signals came too late to test anything"
+    assert result["interrupted"] > count // 5, "the signals came too late to test anything"
     assert result["slowest"] < PROMPT
     assert result["errors"] == []
     only(valkey, set())
@@ -158,7 +160,7 @@ def test_handler_that_uses_the_client(
     # The pure engine refuses the handler of a signal that another thread of the program received: rule 14.
     # Each of these acquires takes its timeout.
     refusing = engine_name == "python" and threads > 0
-    w = worker("nested", 50 if refusing else 1000, threads=threads, timeout=0.2 if refusing else None)
+    w = worker("nested", 50 if refusing else amount(400, 1000, twice=1000), threads=threads, timeout=0.2 if refusing else None)
     result = w.work()
     assert result["errors"] == []
     assert result["interrupted"] > (5 if refusing else 50)
