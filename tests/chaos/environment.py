@@ -50,10 +50,13 @@ def workers(engines: Sequence[str], modes: Sequence[str] = MODES) -> tuple[tuple
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a schedule asks of its stage. Times in seconds."""
+    """What a schedule asks of its stage. Times in seconds.
+
+    ``clocks``: whose clocks it sets, "clients" or "masters".
+    """
 
     aof: bool = False
-    clocks: bool = False
+    clocks: str = ""
     ttl: float = 1.0
     hold: tuple[float, float] = (0.0, 0.03)
     extends: float = 0.2
@@ -90,12 +93,14 @@ class Environment:
         server, environment = topology.server, dict[str, str]()
         if settings.clocks:
             shim = clocks.build(self._folder)
+        if settings.clocks == "masters":
             server = clocks.wrapped_server(server, shim, self._folder)
+        elif settings.clocks == "clients":
             self.wall_clock = clocks.WallClock(shim, self._folder / "clock")
             environment = self.wall_clock.environment
         options = (*OPTIONS, *(AOF if settings.aof else ()))
         self.masters = stack.enter_context(Masters(MASTERS, server=server, options=options, password=""))
-        if settings.clocks:
+        if settings.clocks == "masters":
             self.clocks = [clocks.WallClock(shim, self.home(n) / "clock") for n in range(MASTERS)]
         self.recorders = [Recorder(master, KEY.encode()) for master in self.masters]
         self.networks: list[Network] = []
@@ -201,7 +206,7 @@ class Environment:
 
     def truth(self) -> list[truth.Truth]:
         """What each master did, as far as it was recorded."""
-        true = [not (self.settings.clocks and self.clocks[n].moved) for n in range(MASTERS)]
+        true = [not (self.settings.clocks == "masters" and self.clocks[n].moved) for n in range(MASTERS)]
         return [
             truth.read(recorder.chapters, KEY.encode(), true_clock)
             for recorder, true_clock in zip(self.recorders, true, strict=True)

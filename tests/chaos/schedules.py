@@ -149,7 +149,7 @@ def stopped_holders(environment: Environment) -> None:
     environment.pause(0.05, 0.2)
 
 
-@schedule("jump", "jump seen", in_touch=True, settings=Settings(clocks=True))
+@schedule("jump", "jump seen", in_touch=True, settings=Settings(clocks="clients"))
 def client_clocks(environment: Environment) -> None:
     """The workers' wall clock is set, by up to an hour, forward and back."""
     environment.wall_clock.move(environment.chance.uniform(-3600.0, 3600.0))
@@ -157,7 +157,7 @@ def client_clocks(environment: Environment) -> None:
     environment.pause(0.02, 0.1)
 
 
-@schedule("jump", remembers=False, settings=Settings(clocks=True))
+@schedule("jump", remembers=False, settings=Settings(clocks="masters"))
 def server_clocks_back(environment: Environment) -> None:
     """The masters' clocks are set back: keys last longer, which is safe."""
     n = environment.chance.randrange(MASTERS)
@@ -165,7 +165,7 @@ def server_clocks_back(environment: Environment) -> None:
     environment.pause(0.02, 0.1)
 
 
-@schedule("jump", remembers=False, exposed=True, settings=Settings(clocks=True))
+@schedule("jump", remembers=False, exposed=True, settings=Settings(clocks="masters"))
 def server_clocks_forward(environment: Environment) -> None:
     """A master's clock jumps by a lease: its keys expire, as if it had forgotten them."""
     _jump(environment, environment.chance.randrange(MASTERS), 2 * environment.settings.ttl)

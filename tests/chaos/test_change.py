@@ -11,13 +11,14 @@ from pathlib import Path
 
 from chaos.change import Change, Setting, run
 from support.engines import engines
+from support.thorough import amount
 from support.waiting import eventually
 
 SEED = random.randrange(1 << 30)
 
 
 def test_masters_change_while_processes_contend(tmp_path: Path) -> None:
-    setting = Setting(tuple(engines()), 0.0, SEED, workers=4, restarts=False)
+    setting = Setting(tuple(engines()), 0.0, SEED, workers=4, holders=amount(1, 2, twice=2), restarts=False)
     result = run(setting, tmp_path)
     assert not result.problems, f"seed {SEED}: {result}"
     assert result.did["old list refused"] + result.did["old list counted as new"] == 1

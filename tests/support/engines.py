@@ -18,8 +18,5 @@ def engines() -> list[str]:
 
 
 #: For what takes long: each engine and each kind of server once, and not each engine on each of them.
-each_once = pytest.mark.parametrize(
-    ("engine_name", "masters"),
-    [(min(engines()), "valkey"), (max(engines()), "redis7")],
-    indirect=True,
-)
+ONCE = [(min(engines()), "valkey"), (max(engines()), "redis7")]
+each_once = pytest.mark.parametrize(("engine_name", "masters"), ONCE, indirect=True)

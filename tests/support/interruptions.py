@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import functools
 import inspect
 import sys
 from collections.abc import Callable
@@ -52,14 +53,21 @@ def interrupted(action: Callable[[], object], number: int, *, spared: tuple[str,
 
 def is_interruptible(frame: FrameType, event: str, spared: tuple[str, ...]) -> bool:
     code = frame.f_code
-    path = Path(code.co_filename)
-    if PACKAGE not in path.parents or ENGINE in path.parents:
+    file = counted(code.co_filename)
+    if not file:
         return False
     if event == "call":
         return not inside_yield_from(frame)
     if event == "return":
-        return not (code.co_flags & inspect.CO_GENERATOR or path.relative_to(PACKAGE).as_posix() in spared)
+        return not (code.co_flags & inspect.CO_GENERATOR or file in spared)
     return event == "c_return"
+
+
+@functools.cache
+def counted(name: str) -> str:
+    """The file below the package; "" for those whose moments are not counted."""
+    path = Path(name)
+    return path.relative_to(PACKAGE).as_posix() if PACKAGE in path.parents and ENGINE not in path.parents else ""
 
 
 def inside_yield_from(frame: FrameType) -> bool:

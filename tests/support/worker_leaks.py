@@ -21,6 +21,8 @@ from redlock_fast import FastRedlock, Lock, LockLost, LockNotAcquired, QuorumUna
 
 TTL = 60.0
 PATIENCE = 20.0
+#: Locks in Python's books.
+TRACED = 400
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 Numbers = dict[str, Any]
@@ -156,11 +158,11 @@ def held(setting: Numbers) -> Numbers:
         process = resident() - before
         release(locks)
         tracemalloc.start()
-        locks = hold(client, count // 10)
+        locks = hold(client, TRACED)
         python = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         release(locks)
-    return {"process": process / count, "python": python / (count // 10)}
+    return {"process": process / count, "python": python / TRACED}
 
 
 MODES: dict[str, Callable[[Numbers], Numbers]] = {

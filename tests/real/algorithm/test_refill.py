@@ -8,9 +8,10 @@ import threading
 import pytest
 import redis
 from support.clocks import Jumping
-from support.engines import each_once
+from support.engines import ONCE
 from support.keys import wipe
 from support.makers import MakeClient, MakePlain, Raw
+from support.thorough import crossed
 from support.waiting import eventually
 
 from redlock_fast import FastRedlock
@@ -60,9 +61,12 @@ class Thief(threading.Thread):
             self.over.wait(0.001)  # others have work to do, too
 
 
-@each_once
+@pytest.mark.parametrize(
+    ("way", "engine_name", "masters"),
+    [(way, *once) for way, once in crossed(["extend", "renewal", "fenced"], ONCE)],
+    indirect=["engine_name", "masters"],
+)
 @pytest.mark.usefixtures("all_masters")
-@pytest.mark.parametrize("way", ["extend", "renewal", "fenced"])
 def test_held_while_all_masters_restart_one_after_the_other(
     masters: Masters, connected: MakeClient, raw: Raw, way: str
 ) -> None:

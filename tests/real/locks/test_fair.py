@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 import redis
-from support.engines import each_once
+from support.engines import ONCE
 from support.event_loops import until
 from support.keys import calls, forget_calls, nothing_left, wipe
 from support.kinds import claim_of, values
@@ -80,7 +80,11 @@ def next_in_queue(nodes: list[redis.Redis], mine: bytes) -> bytes:
     return found[0]
 
 
-@each_once
+@pytest.mark.parametrize(
+    ("engine_name", "masters", "wait"),
+    [(*once, wait) for once, wait in crossed(ONCE, ["auto", "poll"])],
+    indirect=True,
+)
 @pytest.mark.usefixtures("patient")
 def test_twelve_clients_have_equal_shares_in_the_order_of_the_queue(
     masters: Masters, connected: MakeClient, raw: Raw, wait: str
