@@ -67,7 +67,9 @@ def is_interruptible(frame: FrameType, event: str, spared: tuple[str, ...]) -> b
 def counted(name: str) -> str:
     """The file below the package; "" for those whose moments are not counted."""
     path = Path(name)
-    return path.relative_to(PACKAGE).as_posix() if PACKAGE in path.parents and ENGINE not in path.parents else ""
+    if PACKAGE not in path.parents or ENGINE in path.parents:
+        return ""
+    return path.relative_to(PACKAGE).as_posix()
 
 
 def inside_yield_from(frame: FrameType) -> bool:

@@ -26,7 +26,7 @@ def amount(usual: Number, full: Number, twice: Number | None = None) -> Number:
 
 
 def crossed(cases: Iterable[Any], others: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Each case with one of ``others``, which take turns; where more than the usual runs, with each of them."""
+    """Each case with one of ``others`` in turn; with each of them where more than the usual runs."""
     if FULL or TWICE:
         return [(case, other) for case in cases for other in others]
     return [(case, others[number % len(others)]) for number, case in enumerate(cases)]

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 from support.proxy import Proxy
+from support.thorough import amount
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import FastRedlock, QuorumUnavailable
@@ -24,7 +25,7 @@ TTL = 60.0
 #: A soak takes so many times as many steps.
 SOAK = int(os.environ.get("REDLOCK_FAST_SOAK_STEPS", "1"))
 #: Steps of one test, and of one example.
-STEPS, LENGTH = 400 * SOAK, 50
+STEPS, LENGTH = amount(240, 400, twice=400) * SOAK, 50
 #: Seconds that a test may take.
 bounded = pytest.mark.timeout(300 * SOAK)
 
@@ -130,7 +131,7 @@ def run(unreliable: UnreliableMasters, machine: Callable[[], RuleBasedStateMachi
     """
     while unreliable.steps < STEPS:
         plan = settings(
-            max_examples=max(10, (STEPS - unreliable.steps) // LENGTH),
+            max_examples=max(5, (STEPS - unreliable.steps) // LENGTH),
             stateful_step_count=LENGTH,
             phases=[Phase.generate],
             deadline=None,

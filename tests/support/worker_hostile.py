@@ -48,7 +48,7 @@ def main() -> None:
     options: dict[str, Any] = {"engine": setting["engine"], "connect_timeout": 20.0, "restart_guard": "off"}
     with FastRedlock(setting["good"], node_timeout=20.0, **options, check_masters="off") as client:
         client.connect()
-        for number in range(200):
+        for number in range(60):
             cycle(client, f"warm:{number}")
     options |= {"connect_timeout": setting["outage_timeout"], "socket_timeout": setting["outage_timeout"]}
     with FastRedlock(

@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 from support.makers import MakeClient, Raw
 from support.models import failed
 from support.proxy import Proxy
+from support.thorough import amount
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock, Lock, QuorumUnavailable
@@ -32,7 +33,7 @@ from redlock_fast.embedded import Masters
 from redlock_fast.locks import fair
 
 TTL = 60.0
-STEPS = 400 * int(os.environ.get("REDLOCK_FAST_SOAK_STEPS", "1"))
+STEPS = amount(240, 400, twice=400) * int(os.environ.get("REDLOCK_FAST_SOAK_STEPS", "1"))
 CALLERS = 5
 
 
@@ -181,7 +182,7 @@ def test_one_holder_and_one_queue(
                 "the quorum is connected",
             )
         checks = settings(
-            max_examples=10,
+            max_examples=amount(5, 10, twice=10),
             stateful_step_count=50,
             deadline=None,
             database=None,

@@ -20,7 +20,7 @@ OTHER_CLIENT = b"another client"
 MASKS = range(1 << 5)
 
 
-#: ``node_timeout`` where a majority decides, which it does long before, and where only the timeout can end it.
+#: ``node_timeout`` where a majority decides, long before it, and where only the timeout can end the call.
 PATIENT, HASTY = 20.0, 0.04
 
 

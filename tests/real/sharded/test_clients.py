@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from support.event_loops import LOOPS, Plain, on_loops, until
 from support.keys import TTL, nothing_left, occupy, sizes, values
 from support.moments import moments
 from support.signalling import interrupt
+from support.thorough import amount
 from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import AsyncShardedRedlock, ClientClosed, QuorumUnavailable, ShardedRedlock
@@ -44,18 +46,24 @@ def groups(valkey: Masters, three: Masters) -> dict[str, Masters]:
     return {"five": valkey, "three": three}
 
 
-@pytest.fixture(params=["threads", *LOOPS])
+#: Clients for threads, and those for asyncio: of the kinds of loops one for each test, or all of them.
+KINDS = ["threads", *(LOOPS if amount(0, 1, twice=1) else ["tasks"])]
+
+
+@pytest.fixture(params=KINDS)
 def sharded(
     request: pytest.FixtureRequest, engine_name: str, groups: dict[str, Masters]
 ) -> Iterator[MakeSharded]:
     """``sharded(groups, **options)``: every master connected; called without ``await``."""
     made: list[Plain] = []
+    turn = zlib.crc32(request.node.originalname.encode())
+    loop = [*LOOPS][turn % len(LOOPS)] if request.param == "tasks" else request.param
 
     def make(which: Any = None, **options: Any) -> Plain:
         urls = which or {name: masters.urls for name, masters in groups.items()}
         options = {"engine": engine_name, **PATIENT, **options}
-        kind: Any = AsyncShardedRedlock if request.param in LOOPS else ShardedRedlock
-        made.append(Plain(kind(urls, **options), LOOPS.get(request.param)))
+        kind: Any = AsyncShardedRedlock if loop in LOOPS else ShardedRedlock
+        made.append(Plain(kind(urls, **options), LOOPS.get(loop)))
         assert made[-1].connect(DEADLINE) is True
         eventually(lambda: all_connected(made[-1].client), "all masters connect")
         return made[-1]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.keys import sizes
+from support.thorough import amount
 from support.waiting import PROCESS_DEADLINE, eventually
 
 from redlock_fast.embedded import Masters
@@ -21,7 +22,7 @@ WORKER = Path(__file__).parents[2] / "support" / "worker_gevent.py"
 #: The part of a wait for which other greenlets may stand still.
 SHARE = 0.25
 
-both_orders = pytest.mark.parametrize("order", ["patched first", "imported first"])
+ORDERS = ["patched first", "imported first"]
 
 
 def run(what: str, masters: Masters, order: str = "patched first") -> Any:
@@ -51,7 +52,7 @@ def test_locks_are_renewed_while_a_greenlet_waits(valkey: Masters) -> None:
     }
 
 
-@both_orders
+@pytest.mark.parametrize("order", ORDERS[: amount(1, 2, twice=2)])
 def test_greenlets_take_turns(valkey: Masters, order: str) -> None:
     """Catches: two holders, because all greenlets of a thread have one ident, or one threading.local."""
     seen = run("turns", valkey, order)
@@ -59,7 +60,7 @@ def test_greenlets_take_turns(valkey: Masters, order: str) -> None:
     assert seen["done"] == {"plain": 60, "reentrant": 30}
 
 
-@both_orders
+@pytest.mark.parametrize("order", ORDERS[amount(1, 0, twice=0) :])
 def test_child_of_fork_ends_the_calls_of_its_parent(valkey: Masters, order: str) -> None:
     """Catches: a copy of a greenlet that releases, or gets, what its parent asked for."""
     seen = run("fork", valkey, order)

@@ -160,7 +160,8 @@ def test_handler_that_uses_the_client(
     # The pure engine refuses the handler of a signal that another thread of the program received: rule 14.
     # Each of these acquires takes its timeout.
     refusing = engine_name == "python" and threads > 0
-    w = worker("nested", 50 if refusing else amount(400, 1000, twice=1000), threads=threads, timeout=0.2 if refusing else None)
+    count = 50 if refusing else amount(400, 1000, twice=1000)
+    w = worker("nested", count, threads=threads, timeout=0.2 if refusing else None)
     result = w.work()
     assert result["errors"] == []
     assert result["interrupted"] > (5 if refusing else 50)
