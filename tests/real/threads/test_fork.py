@@ -354,9 +354,10 @@ def test_fork_by_a_signal_handler_in_the_middle_of_an_acquire(valkey: Masters, c
     nothing_left(valkey)
 
 
+@pytest.mark.usefixtures("all_masters")
 @pytest.mark.parametrize("first", ["parent", "child"])
 def test_fork_by_a_signal_handler_before_the_exchange_of_an_acquire(
-    valkey: Masters, client: MakeClient, raw: Raw, first: str
+    valkey: Masters, connected: MakeClient, raw: Raw, first: str
 ) -> None:
     """Catches: a child that gets its parent's token, or releases it. The handler uses the client.
 
@@ -383,7 +384,7 @@ def test_fork_by_a_signal_handler_before_the_exchange_of_an_acquire(
                 codes.append(exit_code(pids[0]))
         return lease_clock()
 
-    c = client(valkey, clock=clock)
+    c = connected(valkey, clock=clock)
     with c.lock("warm", TTL):
         pass
     lock = c.lock("forked", TTL)
