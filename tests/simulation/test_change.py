@@ -17,7 +17,7 @@ CHANGES = {
     "5 to 3": (0b11111, 0b00111),
 }
 #: Of each change, phase and kind of clients.
-RUNS = amount(3, 200, twice=6)
+RUNS = amount(2, 200, twice=6)
 
 
 def broken(steps: tuple[tuple[int, ...], ...], kind: str, runs: int) -> Counter[str]:

@@ -90,19 +90,19 @@ class Herd:
         return self.rounds / len(self.waits)
 
 
-@pytest.mark.parametrize("size", [2, 8, 32])
+@pytest.mark.parametrize("size", [2, 16])
 def test_a_grant_takes_each_waiting_process_few_rounds(size: int) -> None:
     """A process that is woken asks once for each grant, unless the votes are split."""
-    turns = 64 // size
+    turns = 32 // size
     herd = Herd(size, turns).run()
     assert len(herd.waits) == size * turns
     assert herd.rounds_a_grant < 1.5 * size
 
 
 def test_a_history_costs_no_more_rounds_than_wake_ups_that_are_always_spread() -> None:
-    adaptive = Herd(20, 2).run()
+    adaptive = Herd(12, 2).run()
     with patch.object(ContentionHistory, "recent", lambda history, now: True):
-        spread = Herd(20, 2).run()
+        spread = Herd(12, 2).run()
     assert adaptive.rounds_a_grant < 1.2 * spread.rounds_a_grant
 
 

@@ -16,7 +16,7 @@ def convict(variant: Variant) -> dict[str, int]:
     """For each rule that the variant breaks, the first seed of a run that shows it."""
     found: dict[str, int] = {}
     with variant.applied():
-        for seed in range(MOST_RUNS):
+        for seed in range(variant.seed, variant.seed + MOST_RUNS):
             for rule in run(seeded(seed, variant.first), careless=variant.careless).broken():
                 found.setdefault(rule, seed)
             if variant.breaks <= found.keys():

@@ -17,6 +17,9 @@ COMBINATIONS = 2 if TWICE else 1
 #: ``make matrix`` sets it: only some tests start a redis-server.
 ONLY_REDIS = "REDLOCK_FAST_TEST_ONLY_REDIS" in os.environ
 
+#: What another test nearly covers, and what takes long: not in plain pytest.
+MORE = FULL or TWICE
+
 
 def amount(usual: Number, full: Number, twice: Number | None = None) -> Number:
     """How many runs, rounds or steps. ``twice``: where ``make coverage`` takes more than ``usual``."""

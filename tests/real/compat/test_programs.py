@@ -17,6 +17,7 @@ import valkey as valkey_py
 from support.engines import engines
 from support.event_loops import clean, on_loops
 from support.keys import nothing_left
+from support.thorough import MORE
 
 from redlock_fast import ConfigError
 from redlock_fast.compat import aclose_all
@@ -188,7 +189,8 @@ def test_redbeat(valkey: Masters, options: Options, raw: Raw) -> None:
         assert not locked(raw(valkey), key)
 
 
-@pytest.mark.parametrize("engine_name", [min(engines())], indirect=True)  # its import takes ten seconds
+@pytest.mark.skipif(not MORE, reason="the import of aiogram takes ten seconds: make coverage has this test")
+@pytest.mark.parametrize("engine_name", [min(engines())], indirect=True)
 def test_aiogram(valkey: Masters, options: Options, raw: Raw) -> None:
     """It passes redis-py's own class to ``lock()``."""
     storage = package("aiogram.fsm.storage.redis", "aiogram")
