@@ -10,10 +10,12 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
+from support.cases import cases
 from support.engine_trace import observe
 from support.fleet import SOON, Fleet, Stopwatch, acquire
 from support.resp_streams import EVERY, cut, pieces, stream
 from support.scripted import Words
+from support.thorough import amount
 from support.wire import meanings
 
 from redlock_fast.engine import load
@@ -103,7 +105,11 @@ def exchange_against(
 
 
 # Without shrinking: an example that hangs waits for its deadline, and streams are short anyway.
-@settings(max_examples=200, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(
+    max_examples=amount(80, 200, twice=200),
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
 @given(
     stream=st.one_of(damaged(), streams, st.binary(max_size=40)),
     cuts=st.lists(st.integers(1, 80), max_size=4),
@@ -133,7 +139,7 @@ both_engines = pytest.mark.skipif(
 
 
 @knows_what_is_unread
-@pytest.mark.parametrize("data", EVERY, ids=lambda data: repr(data[:24])[2:-1])
+@cases("data", EVERY, ids=lambda data: repr(data[:24])[2:-1])
 def test_where_a_reply_is_cut_makes_no_difference(engine_class: type[Engine], data: bytes) -> None:
     whole = observe(engine_class, [data + b":77\r\n"], 2)
     for place in {*range(1, min(len(data) + 5, 80)), *range(max(1, len(data) - 5), len(data) + 5)}:
@@ -141,7 +147,7 @@ def test_where_a_reply_is_cut_makes_no_difference(engine_class: type[Engine], da
 
 
 @knows_what_is_unread
-@pytest.mark.parametrize("data", EVERY, ids=lambda data: repr(data[:24])[2:-1])
+@cases("data", EVERY, ids=lambda data: repr(data[:24])[2:-1])
 def test_of_a_reply_that_ends_early_nothing_counts(engine_class: type[Engine], data: bytes) -> None:
     for size in {*range(min(len(data), 80)), len(data) - 1}:
         steps = observe(engine_class, [data[:size]], 1)
@@ -151,7 +157,7 @@ def test_of_a_reply_that_ends_early_nothing_counts(engine_class: type[Engine], d
 
 @both_engines
 @knows_what_is_unread
-@pytest.mark.parametrize("data", EVERY, ids=lambda data: repr(data[:24])[2:-1])
+@cases("data", EVERY, ids=lambda data: repr(data[:24])[2:-1])
 def test_engines_agree_on_every_kind_of_reply(data: bytes) -> None:
     for requests in (1, 2):
         first, second = (observe(load(name), [data, data], requests) for name in ("python", "native"))
@@ -167,7 +173,9 @@ def test_reply_to_what_has_not_been_sent_breaks_the_connection(engine_class: typ
 
 @both_engines
 @knows_what_is_unread
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=amount(100, 300, twice=300), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(chance=st.randoms(use_true_random=False), requests=st.integers(1, 5))
 def test_engines_agree_on_any_reply(chance: Random, requests: int) -> None:
     replies = pieces(chance, stream(chance))

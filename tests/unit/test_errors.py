@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import redis
+from support.cases import cases
 from support.failing_job import fail
 
 import redlock_fast
@@ -97,8 +98,8 @@ def test_all_public_exceptions_are_found() -> None:
     assert len(EXCEPTIONS) == len(set(EXCEPTIONS)) > 20
 
 
-@pytest.mark.parametrize("way", COPIES)
-@pytest.mark.parametrize("kind", EXCEPTIONS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+@cases("way", COPIES)
+@cases("kind", EXCEPTIONS)
 def test_copies_are_complete(kind: type[BaseException], way: str) -> None:
     error = example(kind)
     made = COPIES[way](error)

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 import redis
+from support.cases import cases
 
 from redlock_fast import (
     AsyncFastRedlock,
@@ -74,7 +75,7 @@ def lock(client: FastRedlock) -> Lock:
 # --- masters ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("masters", [[], (), [f"redis://10.0.1.{number}" for number in range(64)]])
+@cases("masters", [[], (), [f"redis://10.0.1.{number}" for number in range(64)]])
 def test_number_of_masters(masters: Any) -> None:
     refused(lambda: FastRedlock(masters), "masters", f"1 to {MAX_MASTERS}", f"not {len(masters)}")
 
@@ -82,7 +83,7 @@ def test_number_of_masters(masters: Any) -> None:
 CLIENTS: list[Any] = [FastRedlock, AsyncFastRedlock, ShardedRedlock, AsyncShardedRedlock]
 
 
-@pytest.mark.parametrize("kind", CLIENTS)
+@cases("kind", CLIENTS)
 def test_missing_masters(kind: Any) -> None:
     """The error names the class and its argument, not a base class."""
     argument = "groups" if issubclass(kind, Sharding) else "masters"
@@ -90,14 +91,14 @@ def test_missing_masters(kind: Any) -> None:
     refused(lambda: kind(ttl=5.0), f"{kind.__name__}() needs the argument {argument}:")
 
 
-@pytest.mark.parametrize("kind", CLIENTS)
+@cases("kind", CLIENTS)
 def test_a_client_whose_settings_were_refused_has_a_repr(kind: Any) -> None:
     """A debugger, or a traceback with local variables, shows it."""
     assert repr(kind.__new__(kind)).startswith(f"<{kind.__name__}: ")
 
 
-@pytest.mark.parametrize("call", [copy.copy, copy.deepcopy, pickle.dumps])
-@pytest.mark.parametrize("kind", CLIENTS)
+@cases("call", [copy.copy, copy.deepcopy, pickle.dumps])
+@cases("kind", CLIENTS)
 def test_a_client_is_not_copied(kind: Any, call: Callable[[object], object]) -> None:
     """Neither is what refers to it, as an argument of a process pool."""
     client = kind([URLS] if issubclass(kind, Sharding) else URLS)
@@ -107,7 +108,7 @@ def test_a_client_is_not_copied(kind: Any, call: Callable[[object], object]) -> 
                 call(one)
 
 
-@pytest.mark.parametrize("call", [copy.copy, copy.deepcopy, pickle.dumps])
+@cases("call", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_a_lock_is_not_copied(call: Callable[[object], object]) -> None:
     """A copy would be a second holder of one lease."""
     for client in (FastRedlock(URLS), AsyncFastRedlock(URLS)):
@@ -116,26 +117,24 @@ def test_a_lock_is_not_copied(call: Callable[[object], object]) -> None:
                 call(lock)
 
 
-@pytest.mark.parametrize("kind", CLIENTS)
+@cases("kind", CLIENTS)
 def test_masters_that_are_several_arguments(kind: Any) -> None:
     refused(lambda: kind(*URLS), f"{kind.__name__}() takes one argument", "and not 3")
     name = next(iter(inspect.signature(kind).parameters))
     refused(lambda: kind(URLS, **{name: URLS}), f"one argument {name}", "and not 2")
 
 
-@pytest.mark.parametrize(
-    "masters", [URLS[0], URLS[0].encode(), None, 5, set(URLS), dict.fromkeys(URLS), iter(URLS)]
-)
+@cases("masters", [URLS[0], URLS[0].encode(), None, 5, set(URLS), dict.fromkeys(URLS), iter(URLS)])
 def test_masters_that_are_no_list(masters: Any) -> None:
     refused(lambda: FastRedlock(masters), "masters", "list", type(masters).__name__)
 
 
-@pytest.mark.parametrize("master", [None, 5, b"redis://10.0.0.1", object(), ["redis://10.0.0.1"]])
+@cases("master", [None, 5, b"redis://10.0.0.1", object(), ["redis://10.0.0.1"]])
 def test_master_that_is_neither_url_nor_client(master: Any) -> None:
     refused(lambda: FastRedlock([*URLS, master]), "masters", "URL", type(master).__name__)
 
 
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         "",
@@ -157,8 +156,8 @@ def test_url_with_an_unknown_option() -> None:
     refused(lambda: FastRedlock(["redis://10.0.0.4?tls_version=5"]), "masters", "10.0.0.4", "tls_version")
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
+@cases(
+    "first, second",
     [
         ("redis://10.0.0.1", "redis://10.0.0.1"),
         ("redis://10.0.0.1", "redis://10.0.0.1:6379"),
@@ -199,7 +198,7 @@ def short(value: object) -> str:
 NO_NUMBERS = [NAN, math.inf, -math.inf, "10", b"1", None, True, [1], 1j, 10**400]
 
 
-@pytest.mark.parametrize("value", [*NO_NUMBERS, 0, -1, 0.002, 60.1], ids=short)
+@cases("value", [*NO_NUMBERS, 0, -1, 0.002, 60.1], ids=short)
 def test_ttl(client: FastRedlock, lock: Lock, value: Any) -> None:
     for_client = refused(lambda: FastRedlock(URLS, ttl=value), "ttl")
     assert "more than" in for_client
@@ -239,29 +238,29 @@ def test_max_ttl_and_fencing_retention() -> None:
     assert FastRedlock(URLS, max_ttl=172_800, fencing_retention=172_800).max_ttl == 172_800
 
 
-@pytest.mark.parametrize("value", [*NO_NUMBERS, 0, 0.0, -1], ids=short)
-@pytest.mark.parametrize("name", ["node_timeout", "connect_timeout", "socket_timeout", "max_ttl"])
+@cases("value", [*NO_NUMBERS, 0, 0.0, -1], ids=short)
+@cases("name", ["node_timeout", "connect_timeout", "socket_timeout", "max_ttl"])
 def test_times_of_the_client(name: str, value: Any) -> None:
     options: dict[str, Any] = {name: value}
     refused(lambda: FastRedlock(URLS, **options), name, "more than 0")
 
 
-@pytest.mark.parametrize("value", [*NO_NUMBERS, -1], ids=short)
+@cases("value", [*NO_NUMBERS, -1], ids=short)
 def test_the_time_to_connect(client: FastRedlock, value: Any) -> None:
     if value is not None:
         refused(lambda: client.connect(value), "timeout", "at least 0")
     refused(lambda: FastRedlock(URLS, connect_timeout=2e6), "connect_timeout", "at most 1e+06")
 
 
-@pytest.mark.parametrize("value", [*NO_NUMBERS, -0.01, 0.51], ids=short)
+@cases("value", [*NO_NUMBERS, -0.01, 0.51], ids=short)
 def test_drift_factor(value: Any) -> None:
     refused(lambda: FastRedlock(URLS, drift_factor=value), "drift_factor", "at least 0", "at most 0.5")
     for allowed in (0, 0.5):
         FastRedlock(URLS, drift_factor=allowed)
 
 
-@pytest.mark.parametrize(
-    ("retry", "words"),
+@cases(
+    "retry, words",
     [
         (5, ["retry", "Retry", "int"]),
         (Retry, ["retry", "Retry", "type"]),
@@ -282,12 +281,12 @@ def test_retry(retry: Any, words: list[str]) -> None:
 # --- the rest of the client's -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", ["any", "", None, True])
+@cases("value", ["any", "", None, True])
 def test_decide(value: Any) -> None:
     refused(lambda: FastRedlock(URLS, decide=value), "decide", "'quorum' or 'all'", repr(value))
 
 
-@pytest.mark.parametrize("value", ["rust", "", "Native"])
+@cases("value", ["rust", "", "Native"])
 def test_engine(value: Any) -> None:
     refused(lambda: FastRedlock(URLS, engine=value), "engine", "'auto', 'native' or 'python'", repr(value))
 
@@ -297,7 +296,7 @@ def test_engine_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     refused(lambda: FastRedlock(URLS), "REDLOCK_FAST_ENGINE", "'auto', 'native' or 'python'", "'rust'")
 
 
-@pytest.mark.parametrize("value", [None, 5, ["a"], object()], ids=short)
+@cases("value", [None, 5, ["a"], object()], ids=short)
 def test_key_prefix(value: Any) -> None:
     refused(lambda: FastRedlock(URLS, key_prefix=value), "key_prefix", "str or bytes", type(value).__name__)
 
@@ -317,7 +316,7 @@ def test_unknown_options(client: FastRedlock) -> None:
 # --- what locks are given -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     "resource",
     [
         "",
@@ -334,7 +333,7 @@ def test_size_of_a_resource(client: FastRedlock, resource: str | bytes) -> None:
         refused(partial(call, resource), "resource", "1 to 65536 bytes", f"not {size}")
 
 
-@pytest.mark.parametrize("resource", [None, 5, bytearray(b"r"), ["r"]], ids=short)
+@cases("resource", [None, 5, bytearray(b"r"), ["r"]], ids=short)
 def test_kind_of_a_resource(client: FastRedlock, resource: Any) -> None:
     for call in (client.lock, client.acquire, client.locked, client.synchronized):
         refused(partial(call, resource), "resource", "str or bytes", type(resource).__name__)
@@ -344,7 +343,7 @@ def test_resource_that_cannot_be_encoded(client: FastRedlock) -> None:
     refused(lambda: client.lock("half a pair: \ud83d"), "resource")
 
 
-@pytest.mark.parametrize("value", [NAN, "5", True, -2, -0.5, -math.inf, [1], 10**400], ids=short)
+@cases("value", [NAN, "5", True, -2, -0.5, -math.inf, [1], 10**400], ids=short)
 def test_timeout(client: FastRedlock, lock: Lock, value: Any) -> None:
     refused(lambda: client.lock("r", timeout=value), "timeout", "at least 0")
     refused(lambda: client.acquire("r", timeout=value), "timeout", "at least 0")
@@ -360,7 +359,7 @@ def test_timeout_without_blocking(client: FastRedlock, lock: Lock) -> None:
         refused(partial(client.acquire, "r", blocking=False, timeout=timeout), "timeout", "blocking")
 
 
-@pytest.mark.parametrize("value", [0.5, 1.0, 2, -1, None, "no"], ids=short)
+@cases("value", [0.5, 1.0, 2, -1, None, "no"], ids=short)
 def test_seconds_in_place_of_blocking(client: FastRedlock, lock: Lock, value: Any) -> None:
     """They would mean True, and a wait without end."""
     for acquire in (lock.acquire, partial(client.acquire, "r", None), client.rlock("r").acquire):
@@ -368,7 +367,7 @@ def test_seconds_in_place_of_blocking(client: FastRedlock, lock: Lock, value: An
     assert not lock.locked()
 
 
-@pytest.mark.parametrize("value", [NAN, math.inf, "10", b"1", True, [1], 1j, -1, 1.5, 1.0], ids=short)
+@cases("value", [NAN, math.inf, "10", b"1", True, [1], 1j, -1, 1.5, 1.0], ids=short)
 def test_max_extensions(client: FastRedlock, value: Any) -> None:
     refused(lambda: client.lock("r", max_extensions=value), "max_extensions", "at least 0")
 
@@ -379,7 +378,7 @@ CLIENTS: list[Any] = [
     FastRedlock, AsyncFastRedlock, lambda urls, **options: ShardedRedlock([urls], **options),
     lambda urls, **options: AsyncShardedRedlock([urls], **options),
 ]  # fmt: skip
-clients = pytest.mark.parametrize("make", CLIENTS, ids=["threads", "asyncio", "sharded", "async sharded"])
+clients = cases("make", CLIENTS)
 
 
 def locks(client: Any, **options: Any) -> list[Any]:
@@ -414,8 +413,8 @@ def test_defaults_of_a_client(make: Any) -> None:
 
 
 @clients
-@pytest.mark.parametrize(
-    ("options", "word"),
+@cases(
+    "options, word",
     [
         *[({"timeout": value}, "timeout") for value in (NAN, "5", True, -2)],
         *[({"auto_extend": value}, "auto_extend") for value in (1, None, "yes")],
@@ -434,22 +433,22 @@ def test_terms_of_renewal_against_the_default() -> None:
     refused(lambda: client.lock("r", auto_extend=False, max_hold=5), "auto_extend=True")
 
 
-@pytest.mark.parametrize("value", [0, 1, "no"], ids=short)
+@cases("value", [0, 1, "no"], ids=short)
 def test_release_at_exit(client: FastRedlock, value: Any) -> None:
     for make in (client.lock, client.rlock, partial(client.semaphore, permits=3)):
         refused(partial(make, "r", release_at_exit=value), "release_at_exit", "True or False")
     refused(lambda: client.multilock(["r"], release_at_exit=value), "release_at_exit", "True or False")
 
 
-@pytest.mark.parametrize("value", [0, 1, None, "no", "false"], ids=short)
-@pytest.mark.parametrize("option", ["allow_split", "assume_fresh", "release_at_exit"])
+@cases("value", [0, 1, None, "no", "false"], ids=short)
+@cases("option", ["allow_split", "assume_fresh", "release_at_exit"])
 def test_flags_of_a_client(option: str, value: Any) -> None:
     """Text from an environment is true, also where it says "false"."""
     refused(lambda: FastRedlock(URLS, restart_guard="marker", **{option: value}), option, "True or False")
 
 
-@pytest.mark.parametrize("value", [0, 1, None, "no"], ids=short)
-@pytest.mark.parametrize("option", ["fencing", "fair"])
+@cases("value", [0, 1, None, "no"], ids=short)
+@cases("option", ["fencing", "fair"])
 def test_flags_of_a_lock(client: FastRedlock, option: str, value: Any) -> None:
     refused(lambda: client.lock("r", **{option: value}), option, "True or False")
 

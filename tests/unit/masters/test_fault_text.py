@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import cases
 from support.resp_streams import EVERY, reply
+from support.thorough import amount
 
 from redlock_fast.masters.faults import fault_text
 from redlock_fast.wire.resp import PARTIAL, ProtocolError, frame
@@ -21,8 +22,7 @@ def whole(data: bytes) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    ("detail", "text"),
+@cases("detail, text",
     [
         ("not connected", "not connected"),
         (b"-OOM command not allowed\r\n", "OOM command not allowed"),
@@ -38,12 +38,12 @@ def test_text(detail: str | bytes, text: str) -> None:
     assert fault_text(detail) == text
 
 
-@pytest.mark.parametrize("data", list(filter(whole, EVERY)), ids=lambda data: repr(data[:24])[2:-1])
+@cases("data", list(filter(whole, EVERY)), ids=lambda data: repr(data[:24])[2:-1])
 def test_every_kind_of_reply_has_one(data: bytes) -> None:
     assert "\n" not in fault_text(data)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=amount(100, 500, twice=500), deadline=None)
 @given(chance=st.randoms(use_true_random=False))
 def test_any_reply_has_one(chance: Random) -> None:
     data = reply(chance)

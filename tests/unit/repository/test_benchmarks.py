@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from support.thorough import MORE
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))  # scripts, no package
 
@@ -163,6 +164,7 @@ def test_amounts(value: float | None, text: str) -> None:
 
 
 @pytest.mark.skipif(not plot.INSTALLED, reason="matplotlib is not installed")
+@pytest.mark.skipif(not MORE, reason="to draw plots takes three seconds: make coverage has this test")
 def test_plots_are_well_formed_and_always_the_same(turns: stats.Turns) -> None:
     turns["tasks-64"] = {"floor": turns["caller"]["floor"], "<&> peer": turns["threads-32"]["native"]}
     drawn = plot.drawn(turns)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import redis.lock
 import yaml
+from support.cases import cases
 from support.doc_pages import PAGES, ROOT, blocks, name_of
 
 import redlock_fast
@@ -42,7 +43,7 @@ URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
 TREES = (f"{URLS['Source']}/blob/main/", "https://raw.githubusercontent.com/redlock-fast/redlock-fast/main/")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
-every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+every_page = cases("page", PAGES, ids=name_of)
 
 
 def moved(library: str) -> tuple[str, str]:
@@ -159,7 +160,7 @@ def test_there_are_blocks_to_be_run() -> None:
     assert sum(len(blocks(page, "python")) for page in PAGES) > 15
 
 
-@pytest.mark.parametrize("name", redlock_fast.__all__)
+@cases("name", redlock_fast.__all__)
 def test_every_public_name_is_in_the_reference(name: str) -> None:
     reference = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
     assert f"::: redlock_fast.{name}\n" in reference or hasattr(redlock_fast.errors, name)

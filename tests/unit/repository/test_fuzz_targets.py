@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.thorough import MORE
 
 FUZZ = Path(__file__).resolve().parents[3] / "fuzz"
 PARTS = [b"+OK\r\n", b"*2\r\n", b"$3\r\nabc\r\n", b"|1\r\n", b">1\r\n", b":", b"\r\n"]
@@ -45,6 +46,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.skipif(not MORE, reason="to build the targets takes five seconds: make coverage has this test")
 @pytest.mark.parametrize("target", guided.C_TARGETS)
 def test_a_target_of_c_passes_its_seeds(target: str, programs: Path) -> None:
     words = [*guided.command(target, programs), *map(str, seeds(target))]

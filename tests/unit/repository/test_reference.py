@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from support.cases import cases
 
 PACKAGE = Path(__file__).parents[3] / "redlock_fast"
 
@@ -48,7 +48,7 @@ def is_public(owner: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> b
 METHODS = dict(methods())
 
 
-@pytest.mark.parametrize("name", METHODS)
+@cases("name", METHODS)
 def test_it_has_an_example(name: str) -> None:
     """In the form of an interpreter's session, which is Python."""
     _, found, rest = METHODS[name].partition("\nExamples:\n")
@@ -60,7 +60,7 @@ def test_it_has_an_example(name: str) -> None:
     compile(example, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@cases("name", METHODS)
 def test_it_says_what_it_raises(name: str) -> None:
     """A table in the reference comes from a section; a sentence says that there is none."""
     docstring = METHODS[name]
@@ -68,9 +68,7 @@ def test_it_says_what_it_raises(name: str) -> None:
     assert "Raises " not in docstring, "the section says it"
 
 
-@pytest.mark.parametrize(
-    "path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE))
-)
+@cases("path", sorted(PACKAGE.rglob("*.py")))
 def test_examples_are_shown_as_code(path: Path) -> None:
     """Griffe knows ``Examples:``; under ``Example:`` a session becomes three nested quotations."""
     assert re.findall(r"^ *Example:$", path.read_text(), re.MULTILINE) == []

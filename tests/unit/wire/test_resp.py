@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 
 from redlock_fast.wire.resp import (
     MAX_DEPTH,
@@ -74,7 +75,7 @@ def test_frame_depends_on_nothing_around_it(reply: bytes, before: bytes, after: 
     assert frame(before + reply + after, len(before)) == len(before) + len(reply)
 
 
-@pytest.mark.parametrize("fill", [b"|1\r\n+k\r\n+v\r\n", b"|0\r\n"])
+@cases("fill", [b"|1\r\n+k\r\n+v\r\n", b"|0\r\n"])
 def test_attribute_is_a_frame_of_its_own(fill: bytes) -> None:
     assert frame(fill + b"+OK\r\n", 0) == len(fill)
     inside = b"*1\r\n" + fill + b"+OK\r\n"
@@ -82,7 +83,7 @@ def test_attribute_is_a_frame_of_its_own(fill: bytes) -> None:
     assert [frame(inside[:cut], 0) for cut in range(len(inside))] == [PARTIAL] * len(inside)
 
 
-@pytest.mark.parametrize(
+@cases(
     "nonsense",
     [
         b"-\x9d", b"-ab\xff", b"|\x1d", b"%/", b"~x8", b":x", b"$a", b"!\xe7",
@@ -132,7 +133,7 @@ def in_pieces(data: bytes, size: int = 1) -> tuple[int | None, int]:
 PUSH = b">2\r\n$10\r\ninvalidate\r\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     "dripped",
     [
         b"*1000\r\n" + b":1\r\n" * 1000,
@@ -165,8 +166,8 @@ def test_pieces_make_no_difference(data: bytes) -> None:
         assert in_pieces(data, size)[0] == frame_or_error(data)
 
 
-@pytest.mark.parametrize(
-    ("kind", "most"),
+@cases(
+    "kind, most",
     [
         *((kind, MAX_REPLY - 2) for kind in (b"+", b"-", b",")),
         *((kind, 20) for kind in (b":", b"(", b"$", b"!", b"=", b"*", b"~", b"%", b"|", b">")),
@@ -181,9 +182,9 @@ def test_line_has_a_bound(kind: bytes, most: int) -> None:
         frame(kind + b"1" * (most + 1), 0)
 
 
-@pytest.mark.parametrize("more", [0, 1])
-@pytest.mark.parametrize(
-    ("before", "most"),
+@cases("more", [0, 1])
+@cases(
+    "before, most",
     [
         (b"", MAX_REPLY),
         (b"*2\r\n:1\r\n", MAX_REPLY),
@@ -217,7 +218,7 @@ def test_array_of_many_has_a_bound() -> None:
         frame(b"*1300\r\n" + b"*1\r\n:1\r\n" * 1300, 0)
 
 
-@pytest.mark.parametrize("kind", [b"*1\r\n", b"~1\r\n", b">1\r\n", b"%1\r\n:1\r\n"])
+@cases("kind", [b"*1\r\n", b"~1\r\n", b">1\r\n", b"%1\r\n:1\r\n"])
 def test_depth_has_a_bound(kind: bytes) -> None:
     deepest = kind * MAX_DEPTH + b":1\r\n"
     assert frame(deepest, 0) == len(deepest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 
 from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.cli.settings import Settings, _split
@@ -14,8 +15,8 @@ from redlock_fast.masters.sentinel import parse_sentinel_url
 from redlock_fast.wire.text import MAX_NAME, MAX_SAID, clean, quoted, redacted, without_logins
 
 
-@pytest.mark.parametrize(
-    ("raw", "shown"),
+@cases(
+    "raw, shown",
     [
         ("ERR größe", "ERR größe"),
         (b"\x1b]0;x\x07\n", r"\x1b]0;x\x07\n"),
@@ -79,8 +80,8 @@ URLS = [
 ]
 
 
-@pytest.mark.parametrize("awkward", AWKWARD)
-@pytest.mark.parametrize("url", URLS)
+@cases("awkward", AWKWARD)
+@cases("url", URLS)
 def test_no_part_of_a_password_is_shown(url: str, awkward: str) -> None:
     raw = url.format(SECRET + awkward + SECRET)
     shown = [redacted(raw)]
@@ -92,16 +93,16 @@ def test_no_part_of_a_password_is_shown(url: str, awkward: str) -> None:
     assert SECRET not in repr(shown)
 
 
-@pytest.mark.parametrize("awkward", ["/", "?", "#", "/0@", "@1/", "?x&4711="])
-@pytest.mark.parametrize("url", [*URLS[:2], *URLS[6:7], "redis+sentinel://:{}@10.0.0.1/locks"])
+@cases("awkward", ["/", "?", "#", "/0@", "@1/", "?x&4711="])
+@cases("url", [*URLS[:2], *URLS[6:7], "redis+sentinel://:{}@10.0.0.1/locks"])
 def test_a_password_of_digits_is_no_port(url: str, awkward: str) -> None:
     with pytest.raises(ConfigError) as error:
         target(url.format(f"4711{awkward}x"))
     assert "4711" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
+@cases(
+    "url, shown",
     [
         ("redis://10.0.0.1:port", "redis://10.0.0.1***"),
         ("redis://user:pw@host:1/0", "redis://***@host:1/0"),
@@ -118,8 +119,8 @@ def test_what_is_shown_of_an_address(url: str, shown: str) -> None:
     assert redacted(url) == shown
 
 
-@pytest.mark.parametrize(
-    ("raw", "shown"),
+@cases(
+    "raw, shown",
     [
         ("no redis://me:se@cret@host:1/0, but", "no redis://***@host:1/0, but"),
         ("no redis://me:se/c,re t@host:1/0, but", "no redis://***@host:1/0, but"),
