@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.cases import cases
 
 from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.algorithm.keys import key_of
@@ -14,14 +15,14 @@ OTHERS = ["", "F", "00", "01", "1024", "-1", "+1", "ff", "²", "42:orders"]
 FREE = [*(f"{{x}}:{use}" for use in OTHERS), "{x}", "{}:f", "x}:f", "{x:f", "a{x}:f", "redlock:boots"]
 
 
-@pytest.mark.parametrize("name", RESERVED)
+@cases("name", RESERVED)
 def test_reserved_names(name: str) -> None:
     for one in (name, name.encode()):
         with pytest.raises(ConfigError, match="uses itself"):
             key_of(b"", one)
 
 
-@pytest.mark.parametrize("name", FREE)
+@cases("name", FREE)
 def test_other_names(name: str) -> None:
     assert key_of(b"", name) == name.encode()
 

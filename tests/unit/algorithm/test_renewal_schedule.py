@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.cases import cases
 
 from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.aio.client import AsyncFastRedlock
@@ -82,7 +83,7 @@ def asked(schedule: Schedule, now: float) -> list[RenewedLease]:
 # --- when -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ttl", [0.05, 0.5, 10.0, 60.0])
+@cases("ttl", [0.05, 0.5, 10.0, 60.0])
 def test_due_at_a_third_of_the_lease_again_and_again(ttl: float) -> None:
     lock = FakeLock(START, ttl)
     renewed = renewed_lease(lock)
@@ -205,7 +206,7 @@ def test_stops_after_max_extensions() -> None:
     assert renewed.reason() == MAX_EXTENSIONS
 
 
-@pytest.mark.parametrize("longest", [0.5, 9.0, 10.5, 14.0, 25.0, 100.0])
+@cases("longest", [0.5, 9.0, 10.5, 14.0, 25.0, 100.0])
 def test_is_never_held_longer_than_max_hold(longest: float) -> None:
     lock = FakeLock(START)
     renewed = renewed_lease(lock, START + longest)
@@ -223,7 +224,7 @@ def test_is_never_held_longer_than_max_hold(longest: float) -> None:
     assert all(ttl == 10.0 for ttl in wanted[:-1]), "only the last is shorter"
 
 
-@pytest.mark.parametrize("longest", [3.0, 9.0, 14.0, 100.0])
+@cases("longest", [3.0, 9.0, 14.0, 100.0])
 def test_a_long_hold_is_reported_once(longest: float) -> None:
     """At 80 % of max_hold, also where the last extension was before that."""
     lock = FakeLock(START)
@@ -532,9 +533,9 @@ def test_an_exchange_does_not_outlive_the_next_deadline(renewal: Still) -> None:
 URLS = [f"redis://10.0.0.{number}" for number in range(1, 4)]
 
 
-@pytest.mark.parametrize("kind", [FastRedlock, AsyncFastRedlock])
-@pytest.mark.parametrize(
-    ("options", "word"),
+@cases("kind", [FastRedlock, AsyncFastRedlock])
+@cases(
+    "options, word",
     [
         ({"auto_extend": 1}, "auto_extend"),
         ({"auto_extend": "yes"}, "auto_extend"),
@@ -571,7 +572,7 @@ def test_terms_of_the_one_kind_only() -> None:
             client.lock("r", **options)
 
 
-@pytest.mark.parametrize("kind", [FastRedlock, AsyncFastRedlock])
+@cases("kind", [FastRedlock, AsyncFastRedlock])
 def test_the_bound_is_an_hour_and_no_number(kind: Any) -> None:
     client = kind(URLS)
     makers = [client.lock, client.rwlock, lambda name, **options: client.multilock([name], **options)]

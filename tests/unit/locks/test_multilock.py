@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from support.cases import cases
 from support.votes import votes
 
 from redlock_fast import ConfigError, FastRedlock, ShardedRedlock
@@ -87,7 +88,7 @@ def test_it_waits_for_what_most_masters_refused() -> None:
     assert (first.queue_key, MultiLockKind((b"a",)).queue_key) == ((b"a", b"b", b"c"), b"a")
 
 
-@pytest.mark.parametrize("pattern", list(product([0, 1], repeat=6)))
+@cases("pattern", list(product([0, 1], repeat=6)))
 def test_held_while_each_resource_has_a_quorum(pattern: tuple[int, ...]) -> None:
     """All 64 ways in which three masters may have lost two keys: 16 leave it held, only 10 by whole sets."""
     ours = pattern[:3], pattern[3:]

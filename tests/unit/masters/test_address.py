@@ -11,6 +11,7 @@ import pytest
 import redis
 import redis.asyncio
 from redis.sentinel import Sentinel
+from support.cases import cases
 
 from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.masters.address import target
@@ -42,8 +43,8 @@ def settings(master: Any, protocol: int = 3) -> Any:
 # --- URLs ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("url", "name", "address"),
+@cases(
+    "url, name, address",
     [
         ("redis://10.0.0.1", "10.0.0.1:6379/0", ("10.0.0.1", 6379)),
         ("redis://10.0.0.1:7000", "10.0.0.1:7000/0", ("10.0.0.1", 7000)),
@@ -70,8 +71,8 @@ def test_name_and_address(url: str, name: str, address: tuple[Any, ...]) -> None
 SENTINELS = (("10.0.0.1", 26379), ("10.0.0.2", 7000))
 
 
-@pytest.mark.parametrize(
-    ("url", "name", "address"),
+@cases(
+    "url, name, address",
     [
         ("redis+sentinel://10.0.0.1/locks", "locks@10.0.0.1:26379/0", ("locks", SENTINELS[0])),
         ("redis+sentinel://10.0.0.2:7000,10.0.0.1/locks/3", "locks@10.0.0.2:7000/3", ("locks", *SENTINELS)),
@@ -104,7 +105,7 @@ def test_name_and_address_of_a_service(url: str, name: str, address: tuple[Any, 
     assert SECRET not in repr((found.name, found.address))
 
 
-@pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey", "valkeys"])
+@cases("scheme", ["redis", "rediss", "valkey", "valkeys"])
 def test_settings_of_a_url(scheme: str) -> None:
     connection = settings(f"{scheme}://user:h%40nter2@10.0.0.1:7000/3", protocol=2)
     assert (connection.host, connection.port, connection.db) == ("10.0.0.1", 7000, 3)
@@ -119,9 +120,7 @@ def test_settings_of_a_tls_url() -> None:
     assert (connection.ca_certs, connection.certfile, connection.keyfile) == ("/ca.crt", "/me.crt", "/me.key")
 
 
-@pytest.mark.parametrize(
-    ("query", "checked"), [("", True), ("?ssl_cert_reqs=none", False), ("?ssl_check_hostname=false", False)]
-)
+@cases("query, checked", [("", True), ("?ssl_cert_reqs=none", False), ("?ssl_check_hostname=false", False)])
 def test_the_host_of_a_certificate_is_checked(query: str, checked: bool) -> None:
     assert target(f"rediss://host{query}").connect(1.0, 2).check_hostname is checked
 
@@ -139,7 +138,7 @@ def test_protocol_only_where_it_is_asked_for() -> None:
         target("redis://10.0.0.1?protocol=5")
 
 
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         f"http://user:{SECRET}@10.0.0.1",
@@ -214,7 +213,7 @@ def test_client_is_left_alone(clients: contextlib.ExitStack) -> None:
     assert client.connection_pool.connection_kwargs == before
 
 
-@pytest.mark.parametrize(("asked", "protocol"), [({"protocol": 2}, 2), ({"protocol": 3}, 3)])
+@cases("asked, protocol", [({"protocol": 2}, 2), ({"protocol": 3}, 3)])
 def test_protocol_of_a_client(clients: contextlib.ExitStack, asked: dict[str, Any], protocol: int) -> None:
     assert target(clients.enter_context(redis.Redis("10.0.0.1", **asked))).protocol == protocol
 
@@ -256,7 +255,7 @@ def test_asyncio_clients_are_refused() -> None:
         FastRedlock(["redis://10.0.0.2", redis.asyncio.Redis(host="10.0.0.1")])
 
 
-@pytest.mark.parametrize("master", [None, 5, b"redis://10.0.0.1", object(), redis.Redis, []])
+@cases("master", [None, 5, b"redis://10.0.0.1", object(), redis.Redis, []])
 def test_anything_else_is_refused(master: Any) -> None:
     with pytest.raises(ConfigError, match="masters"):
         target(master)

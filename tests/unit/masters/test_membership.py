@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 
 from redlock_fast.masters.membership import (
     KEY,
@@ -56,7 +57,7 @@ def changed(**fields: Any) -> bytes:
     return json.dumps({**json.loads(encode(STEADY_RECORD)), **fields}).encode()
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [
         b"",

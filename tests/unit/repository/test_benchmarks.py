@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from support.cases import cases
 from support.thorough import MORE
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))  # scripts, no package
@@ -106,7 +107,7 @@ def test_every_threshold_names_implementations_of_its_scenario() -> None:
         assert {threshold.label, *threshold.against} <= cast[threshold.scenario], threshold.case
 
 
-@pytest.mark.parametrize("scenario", scenarios.SCENARIOS, ids=lambda scenario: scenario.name)
+@cases("scenario", scenarios.SCENARIOS, ids=lambda scenario: scenario.name)
 def test_names_in_a_scenario_are_unique(scenario: scenarios.Scenario) -> None:
     labels = [part.label for part in scenario.parts]
     assert len(labels) == len(set(labels))
@@ -155,8 +156,8 @@ def result(turns: stats.Turns) -> dict[str, object]:
     return report.build(setting, turns, {"ghost": "not there"}, thresholds.judged(turns))
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
+@cases(
+    "value, text",
     [(None, ""), (0, "0"), (7, "7"), (0.8567, "0.857"), (46.23, "46.2"), (12_345.6, "12,300")],
 )
 def test_amounts(value: float | None, text: str) -> None:
@@ -191,7 +192,7 @@ def test_pasting_replaces_one_block_only() -> None:
     assert document.replaced(text, "x", "y").endswith("<!-- x:begin -->\ny\n<!-- x:end -->\n")
 
 
-@pytest.mark.parametrize("text", ["", "<!-- bench:begin -->", "<!-- bench:begin --><!-- bench:end -->" * 2])
+@cases("text", ["", "<!-- bench:begin -->", "<!-- bench:begin --><!-- bench:end -->" * 2])
 def test_pasting_needs_the_block_once(text: str) -> None:
     with pytest.raises(ValueError, match="one <!-- bench:begin -->"):
         document.replaced(text, "bench", "new")

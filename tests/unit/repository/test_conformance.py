@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.cases import cases
 
 from proof import conformance
 from proof.conformance import (
@@ -44,7 +45,7 @@ def lift(at: int, token: bytes, number: int, reply: int) -> Step:
     return Step(0, at, RAISE_FENCE, K, token, number, reply, F)
 
 
-@pytest.mark.parametrize(
+@cases(
     "history",
     [
         [],
@@ -66,8 +67,8 @@ def test_allowed(history: list[Step]) -> None:
     assert replay(history) == len(history)
 
 
-@pytest.mark.parametrize(
-    ("history", "why"),
+@cases(
+    "history, why",
     [
         ([acquire(0, A, 1), acquire(10, B, 1)], "granted, though the key is b'a'"),
         ([acquire(0, A, 0)], "refused, though the key is missing"),

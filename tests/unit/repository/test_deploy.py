@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.cases import cases
 
 from redlock_fast import FastRedlock
 
@@ -38,7 +39,7 @@ def setting(name: str) -> str:
 FILES = sorted(path for path in DEPLOY.rglob("*.yaml") if path.parent.name != "templates")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DEPLOY)))
+@cases("path", FILES, ids=lambda path: str(path.relative_to(DEPLOY)))
 def test_it_is_yaml(path: Path) -> None:
     assert isinstance(load(path), dict)
 
@@ -120,7 +121,7 @@ def stateful_set() -> Any:
     return found
 
 
-@pytest.mark.parametrize("folder", ["base", "trial"])
+@cases("folder", ["base", "trial"])
 def test_what_kustomize_needs_is_there(folder: str) -> None:
     for name in load(KUBERNETES / folder / "kustomization.yaml")["resources"]:
         path = KUBERNETES / folder / name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from support.cases import cases
 
 ROOT = Path(__file__).parents[3]
 PACKAGE, TESTS = ROOT / "redlock_fast", ROOT / "tests"
@@ -52,7 +52,7 @@ def own(module: Path) -> list[Path]:
     return [path for path in places if path.exists()]
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
+@cases("module", MODULES, ids=str)
 def test_a_module_has_its_test_file(module: Path) -> None:
     named = {str(module), str(module.parent), str(module).split("/")[0]}
     assert own(module) or any(named & {*names} for names in ELSEWHERE.values()), (
@@ -60,7 +60,7 @@ def test_a_module_has_its_test_file(module: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("place", ELSEWHERE)
+@cases("place", ELSEWHERE)
 def test_what_is_tested_elsewhere_is_there(place: str) -> None:
     assert (TESTS / place).exists()
     for name in ELSEWHERE[place]:
@@ -68,7 +68,7 @@ def test_what_is_tested_elsewhere_is_there(place: str) -> None:
         assert not own(Path(name)), f"{name} has a test file of its own"
 
 
-@pytest.mark.parametrize("layer", ["unit", "real"])
+@cases("layer", ["unit", "real"])
 def test_directories_of_tests_mirror_packages(layer: str) -> None:
     for folder in (TESTS / layer).rglob("*"):
         if folder.is_dir() and folder.name != "__pycache__":

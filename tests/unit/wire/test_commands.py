@@ -6,7 +6,7 @@ import hashlib
 import re
 from itertools import pairwise, product
 
-import pytest
+from support.cases import cases
 from support.wire import render
 
 from redlock_fast.wire.commands import (
@@ -68,26 +68,26 @@ def test_words_are_in_resp() -> None:
     assert bulk(b"\r\n\x00") == b"$3\r\n\r\n\x00\r\n"
 
 
-@pytest.mark.parametrize("can", EVERY_SERVER)
+@cases("can", EVERY_SERVER)
 def test_acquire_is_the_same_everywhere(can: Capabilities) -> None:
     acquire = dialect(can)[Verb.ACQUIRE]
     assert render(acquire, ARGS) == words(b"SET key token NX PX 1500")
     assert acquire.fallback is None
 
 
-@pytest.mark.parametrize("can", EVERY_SERVER)
+@cases("can", EVERY_SERVER)
 def test_refill_asks_no_marker(can: Capabilities) -> None:
     """A master that casts no vote may have the key all the same: it only keeps others out."""
     assert dialect(can, MARK)[Verb.REFILL] == dialect(can)[Verb.REFILL] == dialect(can)[Verb.ACQUIRE]
 
 
-@pytest.mark.parametrize("can", EVERY_SERVER)
+@cases("can", EVERY_SERVER)
 def test_exists_is_the_same_everywhere(can: Capabilities) -> None:
     exists = dialect(can)[Verb.EXISTS]
     assert (render(exists, ARGS), exists.fallback) == (words(b"EXISTS key"), None)
 
 
-@pytest.mark.parametrize("can", EVERY_SERVER)
+@cases("can", EVERY_SERVER)
 def test_release(can: Capabilities) -> None:
     release = dialect(can)[Verb.RELEASE]
     if can.delifeq:
@@ -102,7 +102,7 @@ def test_release(can: Capabilities) -> None:
     assert (release.fallback is None) == (can.delifeq or can.delex)
 
 
-@pytest.mark.parametrize("can", EVERY_SERVER)
+@cases("can", EVERY_SERVER)
 def test_extend(can: Capabilities) -> None:
     extend = dialect(can)[Verb.EXTEND]
     script = EXTEND if can.expire_gt else EXTEND_6
@@ -113,7 +113,7 @@ def test_extend(can: Capabilities) -> None:
     assert extend.fallback.fallback is None
 
 
-@pytest.mark.parametrize("can", EVERY_SERVER)
+@cases("can", EVERY_SERVER)
 def test_release_path_names_the_command(can: Capabilities) -> None:
     assert render(dialect(can)[Verb.RELEASE], ARGS).split(b"\r\n")[2].decode() == can.release_path
 
@@ -123,8 +123,8 @@ def test_one_command_per_verb() -> None:
     assert len(dialect(Capabilities())) == len(Verb)
 
 
-@pytest.mark.parametrize("mark", [None, MARK], ids=["plain", "marked"])
-@pytest.mark.parametrize("can", EVERY_SERVER)
+@cases("mark", [None, MARK])
+@cases("can", EVERY_SERVER)
 def test_what_each_is_answered(can: Capabilities, mark: RestartMarker | None) -> None:
     for verb, template in zip(Verb, dialect(can, mark), strict=True):
         first = template.parts[0]
@@ -148,14 +148,14 @@ def test_neighbouring_constants_are_joined() -> None:
     )
 
 
-@pytest.mark.parametrize("can", EVERY_SERVER)
+@cases("can", EVERY_SERVER)
 def test_templates_hold_no_two_constants_in_a_row(can: Capabilities) -> None:
     for template in dialect(can):
         kinds = [type(part) for part in template.parts]
         assert all(pair != (bytes, bytes) for pair in pairwise(kinds))
 
 
-@pytest.mark.parametrize("can", EVERY_SERVER)
+@cases("can", EVERY_SERVER)
 def test_arguments_go_out_whatever_bytes_they_hold(can: Capabilities) -> None:
     args = (b"\r\n$1\r\n", b"\x00" * 20, b"1", b"counter", b"2", b"$-1\r\n", b"7", b"8")
     for template in dialect(can):
@@ -165,7 +165,7 @@ def test_arguments_go_out_whatever_bytes_they_hold(can: Capabilities) -> None:
         assert all((bulk(args[slot]) if slot >= 0 else args[~slot]) in rendered for slot in slots)
 
 
-@pytest.mark.parametrize("can", EVERY_SERVER)
+@cases("can", EVERY_SERVER)
 def test_what_takes_back_a_grant(can: Capabilities) -> None:
     """The same arguments that acquired it, so that an engine can undo without knowing what a lock is."""
     for mark in (None, MARK):
@@ -196,8 +196,8 @@ def test_a_marked_master_compares_its_marker_first() -> None:
     assert render(acquire, ARGS) == array(b"EVALSHA", MARKED_ACQUIRE.sha1, *words)
 
 
-@pytest.mark.parametrize("mark", [None, MARK])
-@pytest.mark.parametrize("can", EVERY_SERVER)
+@cases("mark", [None, MARK])
+@cases("can", EVERY_SERVER)
 def test_every_script_of_a_dialect_is_loaded(can: Capabilities, mark: RestartMarker | None) -> None:
     loaded = {one.sha1 for one in scripts(dialect(can, mark))}
     rendered = b"".join(render(template, ARGS) for template in dialect(can, mark))
@@ -205,7 +205,7 @@ def test_every_script_of_a_dialect_is_loaded(can: Capabilities, mark: RestartMar
     assert used == loaded
 
 
-@pytest.mark.parametrize("can", EVERY_SERVER)
+@cases("can", EVERY_SERVER)
 def test_several_keys_are_the_scripts_keys(can: Capabilities) -> None:
     plain, marked = dialect(can), dialect(can, MARK)
     keys = (b"a", b"b")
@@ -223,7 +223,7 @@ def test_several_keys_are_the_scripts_keys(can: Capabilities) -> None:
 # --- watching -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("can", EVERY_SERVER)
+@cases("can", EVERY_SERVER)
 def test_watching_is_one_template_with_one_reply_that_counts(can: Capabilities) -> None:
     """Armed and asked in one: a change between the two would never be pushed."""
     look = array(b"PTTL", b"key")
