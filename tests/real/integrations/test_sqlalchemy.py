@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support.postgres import postgres
+from support.thorough import MORE
 
 from redlock_fast import ConfigError, FastRedlock, StaleToken
 from redlock_fast.embedded import Masters
@@ -133,6 +134,7 @@ def test_a_later_token_wins(urls: tuple[str, str], way: str) -> None:
         run(urls, fenced_update(column, new + 1).where(Account.__table__.c.id == 8))
 
 
+@pytest.mark.parametrize("database", DRIVERS if MORE else ["sqlite"], indirect=True)
 def test_a_process_that_wakes_up_late_changes_no_row(urls: tuple[str, str], valkey: Masters) -> None:
     """It stops under the lock; its lease ends, a master dies, another process writes; then it goes on."""
 

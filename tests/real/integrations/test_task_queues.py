@@ -20,6 +20,7 @@ import psutil
 import pytest
 import redis
 from support.engines import engines
+from support.thorough import MORE
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast.embedded import Masters
@@ -137,7 +138,11 @@ def application(name: str) -> Iterator[Any]:
             sys.modules.pop(imported, None)
 
 
-@pytest.mark.parametrize("name", WORKERS)
+#: In plain pytest those with a module of their own, and one of those that take the decorator of the client.
+CHOSEN = [*WORKERS] if MORE else ["arq", "celery", "dramatiq"]
+
+
+@pytest.mark.parametrize("name", CHOSEN)
 def test_a_job_runs_once(queue: Queue, valkey: Masters, name: str) -> None:
     pytest.importorskip(name, reason=f"package {name} is not installed: pip install {name}")
     with application(name) as app:

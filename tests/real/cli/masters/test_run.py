@@ -16,6 +16,7 @@ import pytest
 import redis
 from support.commands import Command, first_line, running
 from support.python_process import PythonProcess, run_python
+from support.thorough import MORE
 from support.waiting import PROCESS_DEADLINE
 
 from redlock_fast import cli
@@ -370,6 +371,7 @@ def _start(arguments: list[str], environment: dict[str, str]) -> subprocess.Pope
     )
 
 
+@pytest.mark.skipif(not MORE, reason="the recipe starts a dozen processes: make coverage has this test")
 def test_the_recipe_for_kubernetes(operator: Operator, valkey: Masters, raw: Raw, tmp_path: Path) -> None:
     """Its script, with a kubectl that replaces one process. A late client leaves during ``sleep``."""
     page = (ROOT / "docs" / "recipes" / "kubernetes-masters.md").read_text()
