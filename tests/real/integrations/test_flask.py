@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ from support.web_server import GUNICORN, check_server
 from redlock_fast import ConfigError
 from redlock_fast.embedded import Masters
 
-pytest.importorskip("flask", reason="no flask: pip install 'redlock-fast[integrations-test]'")
-pytest.importorskip("gunicorn", reason="no gunicorn: pip install 'redlock-fast[integrations-test]'")
+# Not imported here: each worker of a run would do that.
+pytestmark = pytest.mark.skipif(
+    not all(map(find_spec, ("flask", "gunicorn"))),
+    reason="no flask, or no gunicorn: pip install 'redlock-fast[integrations-test]'",
+)
 
 
 def test_requests_in_two_processes(valkey: Masters, tmp_path: Path) -> None:

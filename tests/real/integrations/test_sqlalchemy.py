@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +17,7 @@ from support.thorough import MORE
 from redlock_fast import ConfigError, FastRedlock, StaleToken
 from redlock_fast.embedded import Masters
 
-sqlalchemy = pytest.importorskip(
-    "sqlalchemy", reason="no SQLAlchemy: pip install 'redlock-fast[integrations-test]'"
-)
-
-from sqlalchemy import create_engine, select  # noqa: E402
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine  # noqa: E402
-from sqlalchemy.orm import Session  # noqa: E402
-from support.accounts import Account, Base  # noqa: E402
-
-from redlock_fast.integrations.sqlalchemy import fenced_update, written  # noqa: E402
-
+WAYS = ["Core", "ORM", "Core, asyncio", "ORM, asyncio"]
 WORKER = Path(__file__).parents[2] / "support" / "worker_fenced_update.py"
 #: The same database for blocking and for asyncio.
 DRIVERS = {
@@ -50,77 +38,31 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def urls(database: str) -> tuple[str, str]:
+def rows() -> Any:
+    pytest.importorskip("sqlalchemy", reason="no SQLAlchemy: pip install 'redlock-fast[integrations-test]'")
+    from support import fenced_rows
+
+    return fenced_rows
+
+
+@pytest.fixture
+def urls(rows: Any, database: str) -> tuple[str, str]:
     """The URLs for blocking and for asyncio, of a database with one account."""
     kind, _, rest = database.partition(":")
     blocking, loop = DRIVERS[kind]
-    with opened(f"{blocking}:{rest}") as engine:
-        Base.metadata.drop_all(engine)
-        Base.metadata.create_all(engine)
-        with Session(engine) as session, session.begin():
-            session.add(Account(id=7, balance=100))
+    rows.create_account(f"{blocking}:{rest}")
     return f"{blocking}:{rest}", f"{loop}:{rest}"
 
 
-@contextmanager
-def opened(url: str) -> Iterator[Any]:
-    engine = create_engine(url)
-    try:
-        yield engine
-    finally:
-        engine.dispose()
-
-
-def core(url: str, change: Any) -> int:
-    with opened(url) as engine, engine.begin() as connection:
-        return written(connection.execute(change))
-
-
-def orm(url: str, change: Any) -> int:
-    """The session has the row, and sees the new values."""
-    with opened(url) as engine, Session(engine) as session, session.begin():
-        account = session.get_one(Account, 7)
-        rows = written(session.execute(change))
-        assert account.fence == session.scalar(select(Account.fence))
-        return rows
-
-
-async def aio_core(url: str, change: Any) -> int:
-    engine = create_async_engine(url)
-    try:
-        async with engine.begin() as connection:
-            return written(await connection.execute(change))
-    finally:
-        await engine.dispose()
-
-
-async def aio_orm(url: str, change: Any) -> int:
-    engine = create_async_engine(url)
-    try:
-        async with AsyncSession(engine) as session, session.begin():
-            await session.get_one(Account, 7)
-            return written(await session.execute(change))
-    finally:
-        await engine.dispose()
-
-
-WAYS: dict[str, tuple[Any, Callable[[tuple[str, str], Any], int]]] = {
-    "Core": (Account.__table__.c.fence, lambda urls, change: core(urls[0], change)),
-    "ORM": (Account.fence, lambda urls, change: orm(urls[0], change)),
-    "Core, asyncio": (Account.__table__.c.fence, lambda urls, change: asyncio.run(aio_core(urls[1], change))),
-    "ORM, asyncio": (Account.fence, lambda urls, change: asyncio.run(aio_orm(urls[1], change))),
-}
-
-
 @pytest.mark.parametrize("way", WAYS)
-def test_a_later_token_wins(urls: tuple[str, str], way: str) -> None:
+def test_a_later_token_wins(rows: Any, urls: tuple[str, str], way: str) -> None:
     if "asyncio" in way and urls[1].startswith("sqlite"):
         pytest.importorskip("aiosqlite", reason="no aiosqlite: pip install 'redlock-fast[integrations-test]'")
-    column, run = WAYS[way]
+    column, run = rows.WAYS[way]
     old, new = 1_800_000_000_000_000, 1_800_000_000_000_001  # 64 bits
 
     def write(token: int, **values: int) -> int:
-        change = fenced_update(column, token).where(Account.__table__.c.id == 7)
+        change = rows.fenced_update(column, token).where(rows.Account.__table__.c.id == 7)
         return run(urls, change.values(**values) if values else change)
 
     assert write(old, balance=110) == 1, "the first token of a row"
@@ -128,14 +70,16 @@ def test_a_later_token_wins(urls: tuple[str, str], way: str) -> None:
     assert write(new) == 1, "the token alone"
     with pytest.raises(StaleToken, match="later token"):
         write(old, balance=0)
-    with opened(urls[0]) as engine, engine.connect() as connection:
-        assert connection.execute(select(Account.balance, Account.fence)).one() == (120, new)
+    with rows.opened(urls[0]) as engine, engine.connect() as connection:
+        assert connection.execute(rows.select(rows.Account.balance, rows.Account.fence)).one() == (120, new)
     with pytest.raises(StaleToken, match="does not exist"):
-        run(urls, fenced_update(column, new + 1).where(Account.__table__.c.id == 8))
+        run(urls, rows.fenced_update(column, new + 1).where(rows.Account.__table__.c.id == 8))
 
 
 @pytest.mark.parametrize("database", DRIVERS if MORE else ["sqlite"], indirect=True)
-def test_a_process_that_wakes_up_late_changes_no_row(urls: tuple[str, str], valkey: Masters) -> None:
+def test_a_process_that_wakes_up_late_changes_no_row(
+    rows: Any, urls: tuple[str, str], valkey: Masters
+) -> None:
     """It stops under the lock; its lease ends, a master dies, another process writes; then it goes on."""
 
     def start(amount: int, ttl: float, stops: str) -> subprocess.Popen[str]:
@@ -155,14 +99,14 @@ def test_a_process_that_wakes_up_late_changes_no_row(urls: tuple[str, str], valk
         late.send_signal(signal.SIGCONT)
         assert late.communicate()[0] == "0\n"
     assert (late.returncode, other.returncode) == (0, 0)
-    with opened(urls[0]) as engine, engine.connect() as connection:
-        assert connection.execute(select(Account.balance)).scalar() == 1100
+    with rows.opened(urls[0]) as engine, engine.connect() as connection:
+        assert connection.execute(rows.select(rows.Account.balance)).scalar() == 1100
 
 
-def test_bad_arguments() -> None:
+def test_bad_arguments(rows: Any) -> None:
     with FastRedlock(["redis://a"]) as client:
         for token in (client.lock("r", fencing=True).fencing_token, True, "1"):
             with pytest.raises(ConfigError, match="token must be the fencing_token of a held lock"):
-                fenced_update(Account.fence, token)  # type: ignore[arg-type]
+                rows.fenced_update(rows.Account.fence, token)
     with pytest.raises(ConfigError, match="column must be a column of a table, not str"):
-        fenced_update("fence", 1)  # type: ignore[arg-type]
+        rows.fenced_update("fence", 1)

@@ -7,18 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI, Request
 from support.web_server import UVICORN, check_server
 
 from redlock_fast import AsyncLock, ConfigError, FastRedlock
 from redlock_fast.embedded import Masters
-from redlock_fast.integrations.starlette import client_of, exception_handlers, lifespan, request_lock
 
 from ..conftest import PATIENT
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # some versions want another package in place of httpx
-    from fastapi.testclient import TestClient
+
+def imported() -> tuple[Any, Any]:
+    """FastAPI and its client for tests: each worker of a run would import them for this file."""
+    fastapi = pytest.importorskip(
+        "fastapi", reason="no FastAPI: pip install 'redlock-fast[integrations-test]'"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some versions want another package in place of httpx
+        from fastapi.testclient import TestClient
+    return fastapi, TestClient
 
 
 def test_requests_in_two_processes(valkey: Masters, tmp_path: Path) -> None:
@@ -29,6 +34,9 @@ def test_requests_in_two_processes(valkey: Masters, tmp_path: Path) -> None:
 
 def test_a_composed_application(valkey: Masters) -> None:
     """With a lifespan of its own, in two test clients at once; the lock is held in the endpoint only."""
+    fastapi, caller = imported()
+    from redlock_fast.integrations.starlette import client_of, exception_handlers, lifespan, request_lock
+
     seen: list[str] = []
 
     @asynccontextmanager
@@ -37,13 +45,13 @@ def test_a_composed_application(valkey: Masters) -> None:
         yield {"database": "open"}
         seen.append("end")
 
-    made = FastAPI(lifespan=lifespan(valkey.urls, own, timeout=0.0, **PATIENT))
+    made = fastapi.FastAPI(lifespan=lifespan(valkey.urls, own, timeout=0.0, **PATIENT))
     for error, handler in exception_handlers.items():
         made.add_exception_handler(error, handler)
     by_header = request_lock(lambda request: f"orders:{request.headers['order']}")
 
     @made.get("/state")
-    async def state(request: Request) -> list[str]:
+    async def state(request: fastapi.Request) -> list[str]:
         async with client_of(request).lock("state"):
             return [request.state.database, type(request.state.redlock).__name__]
 
@@ -51,7 +59,11 @@ def test_a_composed_application(valkey: Masters) -> None:
     async def by_header_view(lock: AsyncLock = by_header) -> bool:
         return lock.locked()
 
-    with TestClient(made) as one, TestClient(made) as other, FastRedlock(valkey.urls, **PATIENT) as client:
+    with (
+        caller(made) as one,
+        caller(made) as other,
+        FastRedlock(valkey.urls, **PATIENT) as client,
+    ):
         assert one.get("/state").json() == other.get("/state").json() == ["open", "AsyncFastRedlock"]
         assert one.get("/by-header", headers={"order": "7"}).json() is True
         with client.lock("orders:7"):
@@ -62,20 +74,23 @@ def test_a_composed_application(valkey: Masters) -> None:
 
 
 def test_mistakes(valkey: Masters) -> None:
+    fastapi, caller = imported()
+    from redlock_fast.integrations.starlette import lifespan, request_lock
+
     with pytest.raises(ConfigError, match="ttl"):
         lifespan(valkey.urls, ttl=-1.0)
     with pytest.raises(ConfigError, match="'0' is no name"):
         request_lock("orders:{0}")
-    made, order_lock = FastAPI(), request_lock("orders:{order}")
+    made, order_lock = fastapi.FastAPI(), request_lock("orders:{order}")
 
     @made.get("/orders")
     async def view(lock: AsyncLock = order_lock) -> None: ...
 
-    with TestClient(made) as one, pytest.raises(ConfigError, match="the path has no 'order'"):
+    with caller(made) as one, pytest.raises(ConfigError, match="the path has no 'order'"):
         one.get("/orders")
 
     @made.get("/orders/{order}")
     async def other(lock: AsyncLock = order_lock) -> None: ...
 
-    with TestClient(made) as one, pytest.raises(ConfigError, match="needs lifespan=lifespan"):
+    with caller(made) as one, pytest.raises(ConfigError, match="needs lifespan=lifespan"):
         one.get("/orders/1")

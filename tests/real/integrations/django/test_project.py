@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from support.thorough import MORE
 from support.web_server import GUNICORN, UVICORN, check_server
 
 from redlock_fast import AsyncFastRedlock, ConfigError, Contended, FastRedlock
@@ -18,14 +20,10 @@ from redlock_fast.embedded import Masters
 
 from ...conftest import PATIENT
 
-pytest.importorskip("django", reason="no Django: pip install 'redlock-fast[integrations-test]'")
-
-from django.conf import settings
-from django.test import override_settings
-
-if not settings.configured:
-    settings.configure()
-
+# Not imported here: each worker of a run would do that.
+pytestmark = pytest.mark.skipif(
+    find_spec("django") is None, reason="no Django: pip install 'redlock-fast[integrations-test]'"
+)
 INTEGRATION = "redlock_fast.integrations.django"
 
 
@@ -33,8 +31,12 @@ INTEGRATION = "redlock_fast.integrations.django"
 def project(valkey: Masters, tmp_path: Path) -> Iterator[ModuleType]:
     """The integration in a project with a database of ``ATOMIC_REQUESTS``."""
     import django
+    from django.conf import settings
     from django.db import connections
+    from django.test import override_settings
 
+    if not settings.configured:
+        settings.configure()
     django.setup()
     given = {"masters": valkey.urls, "timeout": 0.0, **PATIENT}
     with override_settings(INSTALLED_APPS=[INTEGRATION], REDLOCK_FAST=given):
@@ -59,6 +61,7 @@ def test_requests_in_two_processes(valkey: Masters, tmp_path: Path) -> None:
     check_server(command, valkey, tmp_path / "log", ["/orders/7", "/async/7"])
 
 
+@pytest.mark.skipif(not MORE, reason="a server as above, for seconds: make coverage has this test")
 def test_asgi_requests_in_two_processes(valkey: Masters, tmp_path: Path) -> None:
     """Sync views run in threads, async views in the event loop of the process."""
     command = ["uvicorn", "support.web_apps:django_asgi_app", *UVICORN]
@@ -105,6 +108,7 @@ def test_an_event_loop_takes_over_the_client_of_a_closed_one(project: Any) -> No
 
 def test_checks(project: Any, valkey: Masters) -> None:
     from django.core.checks import run_checks
+    from django.test import override_settings
 
     def found(given: Any, deploy: bool = False) -> list[str | None]:
         with override_settings(REDLOCK_FAST=given):

@@ -9,6 +9,9 @@ import pytest
 
 pytest_plugins = ("pytester",)
 
+#: Plugins that these runs have no use for. They take longer to start than the tests.
+WITHOUT = [f"-pno:{name}" for name in ("benchmark", "hypothesispytest", "pytest_cov", "timeout", "valkey")]
+
 USES = """
 import asyncio
 import pytest
@@ -79,7 +82,6 @@ async def test_trio(aredlock, anyio_backend):
 
 def test_the_fixtures(pytester: pytest.Pytester) -> None:
     """Each of two workers has masters of its own."""
-    extra = "-p", "no:cacheprovider"
     source, passed = USES + ANYIO, 9
     try:
         import pytest_asyncio  # noqa: F401
@@ -92,7 +94,7 @@ def test_the_fixtures(pytester: pytest.Pytester) -> None:
         "[pytest]\nredlock_masters = 5\nredlock_engine = python\n"
         "filterwarnings =\n    error\n    ignore:.*asyncio_default_fixture_loop_scope\n"
     )
-    done = pytester.runpytest_subprocess("-n", "2", "--redlock-masters", "3", *extra)
+    done = pytester.runpytest_subprocess("-n", "2", "--redlock-masters", "3", "-pno:cacheprovider", *WITHOUT)
     done.assert_outcomes(passed=passed)
 
 
@@ -130,7 +132,8 @@ def test_a_run_without_the_fixtures_imports_nothing(pytester: pytest.Pytester) -
         "    assert pytestconfig.pluginmanager.has_plugin('redlock_fast')\n"
         "    assert not [name for name in sys.modules if name.split('.')[0] in ('redlock_fast', 'redis')]\n"
     )
-    pytester.runpytest_subprocess().assert_outcomes(passed=1)
+    others = "-pno:anyio", "-pno:asyncio", "-pno:xdist"
+    pytester.runpytest_subprocess(*WITHOUT, *others).assert_outcomes(passed=1)
     script = (
         "import sys, pytest; old = {*sys.modules}; import pytest_redlock_fast; print({*sys.modules} - old)"
     )
