@@ -26,6 +26,7 @@ from support.fleet import (
 )
 from support.miniloop import Ask, Loop, both_ways
 from support.scripted import Words, always, granting, silent
+from support.thorough import amount
 from support.worker_leaks import resident
 
 from redlock_fast.engine.contract import FAULT, Batch, Engine, Request, Votes, Wait
@@ -68,13 +69,14 @@ def test_any_bytes_of_any_length(fleet: MakeFleet, ask: Ask) -> None:
     assert f.session(0).commands == [set_words(key) for key in names]
 
 
+PHASES = Phase.explicit, Phase.reuse, Phase.generate
 answers = st.sampled_from(
     [b"+OK\r\n", b":7\r\n", b"$-1\r\n", b":0\r\n", b":-2\r\n", b"-OOM\r\n", b"$1\r\nx\r\n"]
 )
 tables = st.lists(st.lists(answers, min_size=3, max_size=3), min_size=1, max_size=8)
 
 
-@settings(max_examples=60, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@settings(max_examples=amount(25, 60, twice=60), deadline=None, phases=PHASES)
 @given(data=st.data(), table=tables, need=st.integers(1, 4), down=st.sampled_from([None, 0, 2]))
 def test_tally_agrees_with_the_votes_of_the_same_requests(
     engine_class: type[Engine], data: st.DataObject, table: list[list[bytes]], need: int, down: int | None
@@ -222,7 +224,7 @@ def test_arguments_are_released(fleet: MakeFleet, how: str) -> None:
 def test_memory_is_given_back(fleet: MakeFleet, how: str) -> None:
     """Catches: requests in C that are not freed, 8 MB and more of them here."""
     f = fleet(granting)
-    names = keys(1000, b"k" * 194)
+    names = keys(1000, b"k" * 600)
     masters: Any = [1] * 999 + ["wrong" if how == "wrong" else 1]
     batch = acquires(names, masters)
 
@@ -243,10 +245,10 @@ def test_memory_is_given_back(fleet: MakeFleet, how: str) -> None:
         f.session(0).commands.clear()
         f.session(0).raw.clear()
 
-    for _ in range(5):
+    for _ in range(4):
         once()
     before = resident()
-    for _ in range(25):
+    for _ in range(amount(12, 25, twice=25)):
         once()
     assert resident() - before < 4 << 20
 

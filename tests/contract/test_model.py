@@ -16,6 +16,7 @@ from hypothesis.stateful import (
 )
 from support.fleet import PLAIN, TOKEN, TTL, Fleet
 from support.scripted import Words, silent
+from support.thorough import amount
 
 from redlock_fast.engine.contract import Engine, Request
 from redlock_fast.wire.commands import Verb
@@ -153,5 +154,7 @@ def test_one_link_owes_and_keeps_what_the_model_says(engine_class: type[Engine])
     machine = type("OneLinkOfThisEngine", (OneLink,), {"engine_class": engine_class})
     # Without shrinking: each failing example waits for its deadline.
     phases = (Phase.explicit, Phase.reuse, Phase.generate)
-    how = settings(max_examples=60, stateful_step_count=25, deadline=None, phases=phases)
+    how = settings(
+        max_examples=amount(25, 60, twice=60), stateful_step_count=25, deadline=None, phases=phases
+    )
     run_state_machine_as_test(machine, settings=how)

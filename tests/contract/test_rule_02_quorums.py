@@ -12,6 +12,7 @@ from support.fleet import LONG, NATIVE, SOON, Fleet, MakeFleet, Stopwatch, acqui
 from support.letters import ANSWERS, kinds, votes_at_timeout
 from support.miniloop import Ask, Loop, both_ways
 from support.scripted import Answer, granting
+from support.thorough import amount
 
 from redlock_fast.engine.contract import FAULT, NO_REPLY, Engine, Quorums, Votes, Wait
 
@@ -174,7 +175,7 @@ def is_decided(quorums: Quorums, votes: dict[int, int], wait: Wait) -> bool:
     return wait != Wait.ALL and (not lacking or lost)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=amount(60, 150, twice=150), deadline=None)
 @given(
     quorums=QUORUMS,
     replies=st.lists(st.sampled_from(sorted(REPLIES)), min_size=5, max_size=5),

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.fleet import LONG, NATIVE, PLAIN
 from support.scripted import take_commands
+from support.thorough import amount
 
 from redlock_fast.engine.contract import Batch, Engine, Request
 from redlock_fast.wire.commands import Dialect, Verb, command
@@ -50,7 +51,7 @@ def sent(engine_class: type[Engine], commands: Dialect, requests: list[Request] 
     return received
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=amount(60, 150, twice=150), deadline=None)
 @given(args=st.tuples(words, words, words))
 @example(args=(b"*3\r\n$3\r\nSET\r\n", b"\r\n", b"%b"))
 def test_lock_commands(engine_class: type[Engine], args: tuple[bytes, ...]) -> None:
@@ -71,7 +72,7 @@ def test_lock_commands(engine_class: type[Engine], args: tuple[bytes, ...]) -> N
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=amount(20, 50, twice=50), deadline=None)
 @given(args=st.tuples(words, words, words))
 def test_templates_of_any_bytes(engine_class: type[Engine], args: tuple[bytes, ...]) -> None:
     first, second, third = args
@@ -86,7 +87,7 @@ def array(*parts: bytes) -> bytes:
     return encoded(*parts).split(b"\r\n", 1)[1] if parts else b""
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=amount(20, 50, twice=50), deadline=None)
 @given(keys=st.lists(words, max_size=5), token=words)
 def test_raw_slots(engine_class: type[Engine], keys: list[bytes], token: bytes) -> None:
     # A script whose number of keys is not known beforehand: its header and its keys are arguments.
@@ -114,7 +115,7 @@ def test_a_raw_slot_needs_its_argument(engine_class: type[Engine]) -> None:
 
 
 @pytest.mark.parametrize("commands", [PLAIN, MARKED], ids=["scripts", "marked"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=amount(20, 50, twice=50), deadline=None)
 @given(args=st.lists(words, min_size=8, max_size=8).map(tuple))
 def test_scripts_get_their_arguments_whole(
     engine_class: type[Engine], commands: Dialect, args: tuple[bytes, ...]

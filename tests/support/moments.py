@@ -40,11 +40,18 @@ def at_moment(
 
 
 def moments(
-    action: Callable[[], object], handler: Callable[[], object], after: Callable[[], object], inside: Inside
+    action: Callable[[], object],
+    handler: Callable[[], object],
+    after: Callable[[], object],
+    inside: Inside,
+    step: int = 1,
 ) -> int:
-    """Does ``handler`` at each moment of ``action``, and ``after`` after each. Returns their number."""
+    """Does ``handler`` at each moment of ``action``, and ``after`` after each. Returns their number.
+
+    ``step``: 1 for each moment, 3 for each third one.
+    """
     number = 0
     while at_moment(number, action, handler, inside):
         after()
-        number += 1
+        number += step
     return number
