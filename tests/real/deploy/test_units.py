@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,13 @@ from redlock_fast.embedded import find_server
 
 UNIT = (DEPLOY / "systemd" / "redlock-master.service").read_text()
 README = (DEPLOY / "README.md").read_text()
+
+
+def answers(url: str) -> bool:
+    """Not yet where the socket exists, and nothing listens to it."""
+    with redis.Redis.from_url(url) as node, contextlib.suppress(redis.ConnectionError):
+        return bool(node.ping())
+    return False
 
 
 @pytest.fixture
@@ -38,13 +46,14 @@ def address(tmp_path: Path) -> Iterator[str]:
         sed = sed.replace(place, str(here))
     subprocess.run(["sh", "-c", sed], cwd=DEPLOY, check=True)
     start = [find_server("valkey"), config, "--port", "0", "--unixsocket", socket]
+    password = (tmp_path / "secrets" / "redlock-password").read_text().strip()
+    url = f"unix://redlock:{password}@{socket}"
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(start, stdout=log)
     try:
-        eventually(lambda: socket.exists() or process.poll() is not None, "it listens")
+        eventually(lambda: answers(url) or process.poll() is not None, "it answers")
         assert process.poll() is None, (tmp_path / "log").read_text()
-        password = (tmp_path / "secrets" / "redlock-password").read_text().strip()
-        yield f"unix://redlock:{password}@{socket}"
+        yield url
     finally:
         process.terminate()
         process.wait()
