@@ -17,31 +17,6 @@ LOG_INTERVAL = 10.0
 #: The arguments of the error of a thread that is started while the interpreter ends.
 NO_MORE_THREADS = ("can't create new thread at interpreter shutdown",)
 
-#: All event names; docs/telemetry.md says what they mean.
-EVENTS = (
-    "master-connected",
-    "master-trusted",
-    "master-anonymous",
-    "master-fault",
-    "master-guarded",
-    "master-left",
-    "master-lost",
-    "master-may-forget",
-    "master-unlisted",
-    "master-unreachable",
-    "lock-lost",
-    "lock-held-long",
-    "once-per-shortened",
-    "connector-error",
-    "leader-error",
-    "fork-error",
-    "on-lost-error",
-    "recorder-error",
-    "renewal-error",
-    "too-many-labels",
-    "request-lost-lock",
-)
-
 
 class EventLog:
     """Logs events at a limited rate, so that a failing master cannot flood the log."""
