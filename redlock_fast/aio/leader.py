@@ -277,7 +277,6 @@ class AsyncLeader(LeaderState):
 
     async def _finish(self, term: Term) -> None:
         """Report the end of a term, and release its lock."""
-        lock: Any = term.lock
         try:
             work = term.work
             if work is not None and not term.by_work:
@@ -285,9 +284,9 @@ class AsyncLeader(LeaderState):
             if self._end_term(term):
                 await self._call(self._on_lost, term.reason)
             if work is not None and not term.by_work:
-                await asyncio.wait({work}, timeout=lock.remaining())
+                await asyncio.wait({work}, timeout=term.lock.remaining())
         finally:
-            await lock.release()
+            await term.lock.release()
             term.released = True
 
     async def _work(self, campaign: _Campaign, term: Term) -> None:

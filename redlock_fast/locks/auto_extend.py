@@ -32,12 +32,6 @@ TICK = 1.0
 OnLost = Callable[[Any, str], Any]
 
 
-class Event(Protocol):
-    def is_set(self) -> bool: ...
-
-    def set(self) -> Any: ...
-
-
 class AutoExtended(Renewable, Protocol):
     """A lock that may be auto-extended."""
 
@@ -56,7 +50,7 @@ class AutoExtension:
     def __init__(
         self,
         renewal_of: Callable[[], Renewal],
-        event: type[Event],
+        event: Callable[[], Any],
         on_lost: OnLost | None,
         max_hold: float,
         cancels: bool = False,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol, TypeVar, Unpack, cast, get_args
 
 from ..algorithm.keys import encoded, key_of
@@ -65,6 +65,7 @@ class Grants(Protocol):
     def add(self, lease: Lease) -> None: ...
 
 
+@dataclass(slots=True)
 class Observer:
     """Observes one client. Each field may be set without the others.
 
@@ -72,12 +73,9 @@ class Observer:
     of its own. ``reports``: what these locks call; see exporters/instrument.py.
     """
 
-    __slots__ = ("grants", "lock_class", "reports")
-
-    def __init__(self) -> None:
-        self.grants: tuple[Grants, ...] = ()
-        self.lock_class: type[Any] | None = None
-        self.reports: Any = None
+    grants: tuple[Grants, ...] = ()
+    lock_class: type[Any] | None = None
+    reports: Any = None
 
     def granted(self, lease: Lease) -> None:
         for grants in self.grants:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from ..algorithm.lease import Lease
 from ..algorithm.renewal_schedule import LATE, UNCONFIRMED
@@ -33,18 +33,6 @@ STEPPED_DOWN = "stepped_down: step_down() was called"
 STOPPED = "stopped: the campaign was stopped"
 FAILED = "failed: on_elected raised an exception"
 CLOSED = "closed: the client was closed"
-
-
-class LeadingLock(Protocol):
-    """The part of a lock that a term needs."""
-
-    @property
-    def lease(self) -> Lease | None: ...
-
-    @property
-    def fencing_token(self) -> int | None: ...
-
-    def remaining(self) -> float: ...
 
 
 class Refusal:
@@ -77,7 +65,7 @@ class Refusal:
 
 
 class Term:
-    """One hold of the lock, from the election to the release.
+    """One hold of ``lock``, a Lock or an AsyncLock, from the election to the release.
 
     ``over``: never reset, so that a look at ``leads`` that was False is followed by no True. ``reason``: why
     it is over. ``pause``: seconds until the next campaign. ``released``: the lock was released, after
@@ -88,10 +76,10 @@ class Term:
         "_core", "_notice", "by_work", "lease", "lock", "over", "pause", "reason", "released", "work",
     )  # fmt: skip
 
-    def __init__(self, core: BaseClient, lock: LeadingLock, notice: float) -> None:
+    def __init__(self, core: BaseClient, lock: Any, notice: float) -> None:
         self._core = core
         self._notice = notice
-        self.lock: LeadingLock = lock
+        self.lock: Any = lock
         self.lease: Lease | None = lock.lease
         self.over: bool = False
         self.reason: str = ""
@@ -111,7 +99,8 @@ class Term:
         lease = self.lease
         if lease is None or lease.released or self._core.client_state.closed:
             return 0.0
-        return self.lock.remaining() - self._notice
+        left: float = self.lock.remaining() - self._notice
+        return left
 
     def is_lost(self) -> bool:
         """Whether renewal found the lock lost. It then reports the reason."""
@@ -197,7 +186,7 @@ class LeaderState:
     _fence: int | None = None
     _generation: int = 0
 
-    def _begin_term(self, lock: LeadingLock) -> Term:
+    def _begin_term(self, lock: Any) -> Term:
         """The term of a lock that was just acquired."""
         term = Term(self._core, lock, self.notice)
         self._fence, self._generation = lock.fencing_token, self._core.client_state.generation
@@ -206,13 +195,12 @@ class LeaderState:
 
     def _end_term(self, term: Term) -> bool:
         """Stop the renewal of a term that is over, set its reason. Returns whether to call ``on_lost``."""
-        lock: Any = term.lock
-        lock._auto_extension.stop()  # an on_lost that hangs must not hold the lease
+        term.lock._auto_extension.stop()  # an on_lost that hangs must not hold the lease
         if self._core.client_state.closed:
             term.reason = term.reason or CLOSED
         elif not term.reason:
             # Without a report of renewal: ``notice`` has begun, or this process was stopped until the end.
-            term.reason = UNCONFIRMED if lock.remaining() > 0.0 else LATE
+            term.reason = UNCONFIRMED if term.lock.remaining() > 0.0 else LATE
         return self._on_lost is not None and not self._core.client_state.ending
 
     def __repr__(self) -> str:

@@ -396,8 +396,8 @@ KINDS = [
         judges("unit/locks/leader", "real/locks/leader"),
         (
             "leader-without-notice",
-            "return self.lock.remaining() - self._notice",
-            "return self.lock.remaining()",
+            "self.lock.remaining() - self._notice",
+            "self.lock.remaining()",
         ),
         ("leader-of-a-closed-client", "lease.released or self._core.client_state.closed", "lease.released"),
         (
