@@ -12,7 +12,7 @@ import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..errors import ConfigError
 from .exit_codes import SIGNALLED
@@ -53,7 +53,7 @@ def watch(read: Callable[[], F], tables: Callable[[F], Sequence[Table]], interva
                 while (left := due - time.monotonic()) > 0 or size is None:
                     if size != console.size:
                         size = console.size
-                        live.update(Group(*pieces(tables(seen), size.width)), refresh=True)
+                        live.update(Group(*rich_tables(tables(seen), size.width)), refresh=True)
                     if pressed(max(0.0, min(left, TICK))) == b"q":
                         return 0
     except Stopped as stopped:
@@ -63,14 +63,6 @@ def watch(read: Callable[[], F], tables: Callable[[F], Sequence[Table]], interva
             raise
         discard_stdout()
         return SIGNALLED + signal.SIGHUP  # the terminal is gone
-
-
-def pieces(tables: Sequence[Table], width: int) -> Iterator[Any]:
-    """The tables as rich draws them in ``width`` columns, with an empty line between two."""
-    for table in tables:
-        for part in rich_tables(*table, width):
-            yield part
-            yield ""
 
 
 @contextmanager

@@ -99,9 +99,15 @@ def _with_rich(columns: Sequence[str], rows: Rows) -> bool:
     return True
 
 
-def rich_tables(columns: Sequence[str], rows: Rows, width: int) -> list[Any]:
-    """The table as rich draws it; one that is too wide becomes several. Raises ImportError without rich."""
-    return [_rich_table(head, body) for head, body in _parts(columns, rows, width)]
+def rich_tables(tables: Sequence[Table], width: int) -> Iterator[Any]:
+    """The tables as rich draws them in ``width`` columns, each with an empty line after it.
+
+    One that is too wide becomes several. Raises ImportError without rich.
+    """
+    for columns, rows in tables:
+        for head, body in _parts(columns, rows, width):
+            yield _rich_table(head, body)
+            yield ""
 
 
 def _rich_table(columns: Sequence[str], rows: Rows) -> Any:

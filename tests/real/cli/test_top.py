@@ -17,9 +17,9 @@ from support.waiting import DEADLINE, PATIENT, eventually, start
 
 from redlock_fast import FastRedlock
 from redlock_fast.cli.key_scan import Servers
-from redlock_fast.cli.live import pieces
 from redlock_fast.cli.locks import Search
 from redlock_fast.cli.settings import Settings
+from redlock_fast.cli.tables import rich_tables
 from redlock_fast.cli.top import Monitor, _figures, tables_of
 from redlock_fast.embedded import Masters
 
@@ -125,7 +125,7 @@ def test_the_picture_in_the_documents(valkey: Masters) -> None:
             assert client.lock(f"orders:{number}", TTL).acquire(timeout=DEADLINE)
         valkey[3].kill()
         tables = tables_of(monitor.frame(), b"")
-        console.print(Group(*pieces(tables, WIDTH)))
+        console.print(Group(*rich_tables(tables, WIDTH)))
     drawn = console.export_svg(title="redlock-fast top", unique_id="top")
     svg = re.sub(r"@font-face \{[^}]*\}", "", drawn)  # of another site
     if os.environ.get("REDLOCK_FAST_DRAW"):
