@@ -7,7 +7,6 @@ import contextlib
 import inspect
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 from ..algorithm.lease import Lease
@@ -183,9 +182,7 @@ class AsyncLeader(LeaderState):
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not GeneratorExit:  # the task is destroyed: nothing can be awaited
             await self.stop()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Unpack
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -85,13 +84,11 @@ class Lock:
     async def __aenter__(self) -> Lock:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             await self.release()
         except LockError:
-            if error is None:
+            if kind is None:
                 raise
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial, wraps
-from types import TracebackType
 from typing import Any, ClassVar, ParamSpec, TypeVar, Unpack
 
 from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
@@ -195,13 +194,11 @@ class Redlock(_Settings):
             raise self._error(QuorumNotAchieved)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self.release()
         except ReleaseUnlockedLock:
-            if error is None:
+            if kind is None:
                 raise
 
 
@@ -253,13 +250,11 @@ class AIORedlock(_Settings):
             raise self._error(QuorumNotAchieved)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             await self.release()
         except ReleaseUnlockedLock:
-            if error is None:
+            if kind is None:
                 raise
 
 

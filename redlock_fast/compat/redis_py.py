@@ -14,7 +14,6 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, ClassVar, TypeVar, Unpack
 
 from .. import AsyncFastRedlock, AsyncLock, Lock, LockLost, QuorumUnavailable
@@ -170,9 +169,9 @@ class _Settings:
             errors[ConfigError] = lambda error: self._error("LockError", str(error))
         return translated(errors)
 
-    def _left(self, trouble: Exception, error: BaseException | None) -> None:
-        """Log an error of the release at the end of ``with``, or raise it."""
-        if self.raise_on_release_error and error is None:
+    def _left(self, trouble: Exception, failing: bool) -> None:
+        """Raise an error of the release at the end of ``with``; log it where the body has raised another."""
+        if self.raise_on_release_error and not failing:
             raise trouble
         logger.warning("release-error: %s", trouble, extra={"event": "release-error"})
 
@@ -259,13 +258,11 @@ class QuorumLock(_Settings):
             raise self._not_acquired()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self.release()
         except self._errors.LockError as trouble:
-            self._left(trouble, error)
+            self._left(trouble, failing=kind is not None)
 
 
 class AsyncQuorumLock(_Settings):
@@ -357,13 +354,11 @@ class AsyncQuorumLock(_Settings):
             raise self._not_acquired()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             await self.release()
         except self._errors.LockError as trouble:
-            self._left(trouble, error)
+            self._left(trouble, failing=kind is not None)
 
 
 def lock_class(masters: Iterable[Any], **options: Unpack[FastRedlockOptions]) -> type[QuorumLock]:

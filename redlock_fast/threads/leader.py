@@ -7,7 +7,6 @@ import inspect
 import threading
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Self
 
 from ..algorithm.condition import Condition
@@ -222,9 +221,7 @@ class Leader(LeaderState):
             self.stop()
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _current(self) -> _Campaign | None:
