@@ -52,5 +52,4 @@ def _cached_part(name: str) -> bytes:
     return part
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_parts.clear)
+os.register_at_fork(after_in_child=_parts.clear)

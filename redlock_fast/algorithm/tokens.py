@@ -92,5 +92,4 @@ def owner_of(token: bytes) -> str:
         return ""
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_drawn.clear)
+os.register_at_fork(after_in_child=_drawn.clear)

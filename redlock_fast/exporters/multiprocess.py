@@ -142,7 +142,6 @@ def _after_fork_in_child() -> None:
         one.after_fork_in_child()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_writing.acquire, after_in_parent=_writing.release, after_in_child=_after_fork_in_child
-    )
+os.register_at_fork(
+    before=_writing.acquire, after_in_parent=_writing.release, after_in_child=_after_fork_in_child
+)

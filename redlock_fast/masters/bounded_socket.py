@@ -142,8 +142,7 @@ def _after_fork_in_child() -> None:
         bounded.after_fork_in_child()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _check(data: bytearray, at: int) -> int:

@@ -246,5 +246,4 @@ def release_held() -> None:
 
 
 atexit.register(release_held)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(after_in_child=_after_fork_in_child)
