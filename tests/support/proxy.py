@@ -10,11 +10,12 @@ One thread moves all bytes, and what one side sent arrives in order, as TCP has 
 from __future__ import annotations
 
 import random
+from typing import Self
 
 from support.scripted import Words, take_commands
 
 from redlock_fast.integrations.pytest import proxy as plugin
-from redlock_fast.integrations.pytest.proxy import Delay, Pipe, no_delay, reset_socket
+from redlock_fast.integrations.pytest.proxy import Delay, Pipe, reset_socket
 
 __all__ = ["Pipe", "Proxy", "Stranding", "fixed", "jitter", "reset_socket"]
 
@@ -30,24 +31,43 @@ def jitter(seed: int, longest: float) -> Delay:
 
 
 class Proxy(plugin.Proxy):
-    """May be changed at any time.
+    """May be changed at any time. A context manager.
 
-    ``deaf``: replies are lost, until the connections are cut. ``requests``: the commands that went through,
-    if ``record``.
+    ``refusing``: new connections are reset. ``deaf``: replies are lost, until the connections are cut.
+    ``requests``: the commands that went through, if ``record``.
     """
 
-    def __init__(self, upstream: int, delay: Delay = no_delay, *, record: bool = False) -> None:
+    def __init__(self, upstream: int, delay: Delay = float, *, record: bool = False) -> None:
+        self.refusing = False
         self.deaf = False
         self.requests: list[Words] = []
         self._unparsed: dict[Pipe, bytearray] = {}
         self._record = record
-        super().__init__(upstream, delay)
+        super().__init__(upstream)
+        self.delay = delay
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The URL for a client of a server without a password."""
+        return f"redis://127.0.0.1:{self.port}"
 
     def sets(self) -> list[Words]:
         """The acquires among the recorded requests."""
         return [words for words in self.requests if words[0] == b"SET" and b"NX" in words]
 
     # --- in the proxy's thread ---
+
+    def _accept(self) -> None:
+        if self.refusing:
+            reset_socket(self._listener.accept()[0])
+        else:
+            super()._accept()
 
     def _cut(self) -> None:
         super()._cut()

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of one master: it delays, holds, refuses and resets connections.
+"""A TCP proxy in front of one master: it delays, holds and resets connections.
 
 One thread moves all bytes. The bytes of one side arrive in order, also after they were held: TCP never
 reorders, and a lock depends on that order.
@@ -16,7 +16,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from typing import Self
 
 #: Returns the seconds that the next piece is held back.
 Delay = Callable[[], float]
@@ -24,10 +23,6 @@ Delay = Callable[[], float]
 #: Seconds to connect to the master, and for the thread to answer a call.
 TIMEOUT = 20.0
 RECEIVE_SIZE = 1 << 16
-
-
-def no_delay() -> float:
-    return 0.0
 
 
 class Pipe:
@@ -45,12 +40,11 @@ class Pipe:
 class Proxy:
     """Listens on ``port`` of 127.0.0.1, in front of the server on the port ``upstream``.
 
-    ``delay`` is called for each piece of each direction. While ``refusing``, new connections are reset.
+    ``delay`` is called for each piece of each direction.
     """
 
-    def __init__(self, upstream: int, delay: Delay = no_delay) -> None:
-        self.delay: Delay = delay
-        self.refusing = False
+    def __init__(self, upstream: int) -> None:
+        self.delay: Delay = float  # none
         self._upstream = ("127.0.0.1", upstream)
         self._pipes: set[Pipe] = set()
         self._held: list[tuple[Pipe, bytes]] = []
@@ -67,11 +61,6 @@ class Proxy:
         self._selector.register(self._woken, selectors.EVENT_READ, self._run_order)
         self._thread = threading.Thread(target=self._run, name="redlock-fast-proxy", daemon=True)
         self._thread.start()
-
-    @property
-    def url(self) -> str:
-        """The URL for a client of a server without a password."""
-        return f"redis://127.0.0.1:{self.port}"
 
     def hold(self, *, requests: bool = True, replies: bool = True) -> None:
         """From now on deliver no requests, and no replies: a partition. It keeps the bytes and the ends."""
@@ -93,12 +82,6 @@ class Proxy:
         for sock in (self._listener, self._wake, self._woken):
             sock.close()
         self._selector.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # --- in the proxy's thread ---
 
@@ -143,8 +126,6 @@ class Proxy:
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
-        if self.refusing:
-            return reset_socket(client)
         try:
             server = socket.create_connection(self._upstream, TIMEOUT)
         except OSError:

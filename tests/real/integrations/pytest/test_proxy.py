@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 
 import pytest
 from support.waiting import eventually
@@ -19,7 +20,7 @@ def answer(sock: socket.socket, end: bytes) -> bytes:
 
 
 def test_order_after_a_hold(valkey: Masters) -> None:
-    with Proxy(valkey[0].port) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as sock:
+    with closing(Proxy(valkey[0].port)) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as sock:
         sock.settimeout(20)
         sock.sendall(b"INCR n\r\n")
         assert answer(sock, b"\r\n") == b":1\r\n"
@@ -33,7 +34,7 @@ def test_order_after_a_hold(valkey: Masters) -> None:
 
 def test_what_is_held_comes_before_what_is_sent_later(valkey: Masters) -> None:
     """Also the end of a connection is held, and arrives behind its bytes."""
-    with Proxy(valkey[0].port) as proxy:
+    with closing(Proxy(valkey[0].port)) as proxy:
         proxy.hold()
         with socket.create_connection(("127.0.0.1", proxy.port)) as sock:
             sock.sendall(b"SET late 1\r\n")
@@ -42,7 +43,7 @@ def test_what_is_held_comes_before_what_is_sent_later(valkey: Masters) -> None:
 
 
 def test_cut_loses_what_is_held(valkey: Masters) -> None:
-    with Proxy(valkey[0].port) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as sock:
+    with closing(Proxy(valkey[0].port)) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as sock:
         sock.settimeout(20)
         sock.sendall(b"PING\r\n")
         assert answer(sock, b"\r\n") == b"+PONG\r\n"
