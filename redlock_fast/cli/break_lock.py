@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from ..algorithm.keys import MAX_SLOTS, key_of
@@ -49,8 +48,8 @@ def run(options: argparse.Namespace) -> int:
         if not options.yes and not _confirmed(key):
             return _end(options, result, exit_codes.FAILED, "nothing was broken")
         start = time.monotonic()
-        _delete(servers, found, options.timeout)
-        tokens = {(one.name, one.token) for one in found}
+        tokens = [(one.name, one.token) for one in found]  # that were shown: one that is new since then stays
+        list(servers.each(lambda server: server.delete_tokens(tokens), options.timeout))
         rest = [one for one in _find(servers, key, need, options.timeout) if (one.name, one.token) in tokens]
         if any(one.quorum is not False for one in rest) or sum(not one.error for one in servers.all) < need:
             return _end(options, result, exit_codes.UNAVAILABLE, _few(servers, need))
@@ -64,12 +63,6 @@ def _find(servers: Servers, key: bytes, need: int, seconds: float) -> list[Held]
     """What holds the lock: a plain token, the writer of a read-write lock, the slots of a semaphore."""
     names = [key, b"{%b}:w" % key, *(b"{%b}:%d" % (key, slot) for slot in range(MAX_SLOTS))]
     return held(names, list(servers.each(lambda server: server.values(names), seconds)), need)
-
-
-def _delete(servers: Servers, found: Sequence[Held], seconds: float) -> None:
-    """Delete exactly the tokens that were shown. A token that is new since then stays."""
-    tokens = [(one.name, one.token) for one in found]
-    list(servers.each(lambda server: server.delete_tokens(tokens), seconds))
 
 
 def _confirmed(key: bytes) -> bool:

@@ -192,7 +192,7 @@ def follow(
     if now.conflict:  # two commands at the same time: begin again where every step is compatible
         if command == "start":
             return Refused("another command was under way at the same time: give finish or abort")
-        return Write(State(state.epoch + 1, _direction(command)))
+        return Write(State(state.epoch + 1, Phase.TO_OLD if command == "abort" else Phase.TO_NEW))
     if state.phase is Phase.FOREIGN:
         return Refused(OTHER_LISTS)
     done = own == Write(state) and now.written
@@ -270,10 +270,6 @@ def _complete(lists: Lists, seen: Seen, state: State, done: bool) -> Action:
     if done or not late:
         return Done(state, done)
     return Write(state)
-
-
-def _direction(command: Command) -> Phase:
-    return Phase.TO_OLD if command == "abort" else Phase.TO_NEW
 
 
 def _on_its_way(command: Command, phase: Phase) -> bool:
