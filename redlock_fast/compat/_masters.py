@@ -24,17 +24,16 @@ class MasterSpec:
 
 def master_specs(masters: Iterable[Any]) -> tuple[MasterSpec, ...]:
     """The specs of ``masters``, sorted, because the caller may pass a set. Raises ConfigError."""
-    found = [_master_spec(master) for master in masters]
+    found = [
+        MasterSpec(master, master) if isinstance(master, str) else _of_client(_client_of(master))
+        for master in masters
+    ]
     return tuple(sorted(found, key=lambda spec: repr(spec.identity)))
 
 
 def clients_of(masters: Iterable[Any]) -> list[Any]:
     """A redis.Redis client for each master, or the client that the caller passed. Raises ConfigError."""
     return [_client_of({"url": master} if isinstance(master, str) else master) for master in masters]
-
-
-def _master_spec(master: Any) -> MasterSpec:
-    return MasterSpec(master, master) if isinstance(master, str) else _of_client(_client_of(master))
 
 
 def _client_of(master: Any) -> Any:
@@ -58,7 +57,8 @@ def _of_client(client: Any) -> MasterSpec:
     import redis
 
     pool = getattr(client, "connection_pool", None)
-    kind = next((c.__name__ for c in _kinds(pool) if c.__name__ in CLASSES), None)
+    classes = getattr(getattr(pool, "connection_class", None), "__mro__", ())
+    kind = next((one.__name__ for one in classes if one.__name__ in CLASSES), None)
     if pool is None or kind is None or hasattr(pool, "sentinel_manager"):
         return MasterSpec(id(client), client)  # FastRedlock refuses it and says why
     settings = {
@@ -70,7 +70,3 @@ def _of_client(client: Any) -> MasterSpec:
     # In place of the client: what FastRedlock reads of it. It has no connection, so it needs no close.
     of_pool = SimpleNamespace(connection_class=getattr(redis, kind), connection_kwargs=settings)
     return MasterSpec(identity, SimpleNamespace(connection_pool=of_pool))
-
-
-def _kinds(pool: Any) -> tuple[type, ...]:
-    return getattr(getattr(pool, "connection_class", None), "__mro__", ())
