@@ -110,9 +110,6 @@ class MultiprocessFiles:
         thread.name = "redlock-fast metrics"
         thread.start()
 
-    def collected(self) -> bool:
-        return self._collector() is None
-
     def after_fork_in_child(self) -> None:
         self._values = {}
         self._before = {key: value for _, key, value in self._samples() if key[0] != "gauge"}
@@ -121,7 +118,7 @@ class MultiprocessFiles:
 
 def _run(files: weakref.ref[MultiprocessFiles], every: float) -> None:
     pause = threading.Event()
-    while (one := files()) is not None and not one.collected():
+    while (one := files()) is not None and one._collector() is not None:
         one.write()
         del one
         pause.wait(every)
