@@ -278,8 +278,7 @@ class AsyncFastRedlock(BaseClient):
         Raises:
             ConfigError: As [`FastRedlock.rlock`][].
         """
-        if unknown:
-            refuse_unknown("rlock()", unknown, AsyncFastRedlock.rlock)
+        refuse_unknown("rlock()", unknown, AsyncFastRedlock.rlock)
         options: dict[str, Any] = {
             "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
             "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
@@ -313,8 +312,7 @@ class AsyncFastRedlock(BaseClient):
         Raises:
             ConfigError: As [`FastRedlock.multilock`][].
         """
-        if unknown:
-            refuse_unknown("multilock()", unknown, AsyncFastRedlock.multilock)
+        refuse_unknown("multilock()", unknown, AsyncFastRedlock.multilock)
         auto_extension = loop_auto_extension(self, auto_extend, on_lost, max_hold, cancel_on_loss)
         lock_kind = multi_lock_kind(self, resources)
         options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
@@ -345,8 +343,7 @@ class AsyncFastRedlock(BaseClient):
         Raises:
             ConfigError: An invalid name, ttl or option.
         """
-        if unknown:
-            refuse_unknown("leader()", unknown, AsyncFastRedlock.leader)
+        refuse_unknown("leader()", unknown, AsyncFastRedlock.leader)
         return AsyncLeader(self, self.lock, name, ttl, notice, identity, on_elected, on_lost)
 
     async def acquire(

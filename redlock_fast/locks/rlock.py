@@ -92,19 +92,13 @@ class Reentrant:
 
     @property
     def fencing_token(self) -> int | None:
-        """A number larger than that of every earlier holder, the same at all levels.
-
-        See [`Lock.fencing_token`][].
-        """
+        """A number larger than that of every earlier holder; see [`Lock.fencing_token`][]."""
         ownership = self._ownership()
         return ownership.lock.fencing_token if ownership else None
 
     @property
     def validity(self) -> float:
-        """Seconds that were left of the lease when it was granted or last extended; 0.0 when not held.
-
-        See [`Lock.validity`][].
-        """
+        """Seconds that were left of the caller's lease, 0.0 when not held; see [`Lock.validity`][]."""
         ownership = self._ownership()
         return ownership.lock.validity if ownership else 0.0
 

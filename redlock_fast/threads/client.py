@@ -422,8 +422,7 @@ class FastRedlock(BaseClient):
         Raises:
             ConfigError: An invalid name, ttl or option.
         """
-        if unknown:
-            refuse_unknown("rlock()", unknown, FastRedlock.rlock)
+        refuse_unknown("rlock()", unknown, FastRedlock.rlock)
         options: dict[str, Any] = {
             "timeout": timeout, "max_extensions": max_extensions, "fencing": fencing,
             "auto_extend": auto_extend, "on_lost": on_lost, "max_hold": max_hold,
@@ -460,8 +459,7 @@ class FastRedlock(BaseClient):
         Raises:
             ConfigError: No resource, a duplicate, or an invalid name, ttl or option.
         """
-        if unknown:
-            refuse_unknown("multilock()", unknown, FastRedlock.multilock)
+        refuse_unknown("multilock()", unknown, FastRedlock.multilock)
         auto_extension = thread_auto_extension(self, auto_extend, on_lost, max_hold)
         lock_kind = multi_lock_kind(self, resources)
         options = timeout, max_extensions, auto_extension, release_at_exit, owner, label
@@ -507,8 +505,7 @@ class FastRedlock(BaseClient):
         Raises:
             ConfigError: An invalid name, ttl or option.
         """
-        if unknown:
-            refuse_unknown("leader()", unknown, FastRedlock.leader)
+        refuse_unknown("leader()", unknown, FastRedlock.leader)
         return Leader(self, self.lock, name, ttl, notice, identity, on_elected, on_lost)
 
     def acquire(
