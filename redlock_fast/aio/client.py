@@ -578,6 +578,3 @@ class AsyncFastRedlock(BaseClient):
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
-
-
-__all__: Sequence[str] = ("AsyncFastRedlock", "AsyncLeader", "AsyncLock")

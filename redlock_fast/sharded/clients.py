@@ -387,9 +387,6 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
         await self.close()
 
 
-__all__: Sequence[str] = ("AsyncShardedRedlock", "ShardedRedlock")
-
-
 async def drop(locks: Sequence[AsyncLock]) -> None:
     """Release ``locks`` of a task that is destroyed, without waiting for replies."""
     for lock in locks:

@@ -761,6 +761,3 @@ class FastRedlock(BaseClient):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-__all__: Sequence[str] = ("FastRedlock", "Leader", "Lock")
