@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from .. import __version__
 from ..wire.text import clean, without_logins
 from . import exit_codes
+
+N = TypeVar("N", int, float)
 
 #: The commands that run another command.
 USAGES = {name: f"redlock-fast {name} NAME [options] -- COMMAND [ARGUMENT ...]" for name in ("exec", "lead")}
@@ -221,12 +223,7 @@ def _json(parser: argparse.ArgumentParser) -> None:
 
 
 def _number(
-    parser: argparse.ArgumentParser,
-    *flags: str,
-    type: Callable[[str], float],
-    default: float,
-    metavar: str,
-    help: str,
+    parser: argparse.ArgumentParser, *flags: str, help: str, default: float, metavar: str, type: Any
 ) -> None:
     """An option with a number, and its default in the help."""
     text = f"{help} (default: {default:g})"
@@ -307,29 +304,22 @@ def _demo(parser: argparse.ArgumentParser) -> None:
 # --- values --------------------------------------------------------------------------------------
 
 
-def _float(text: str) -> float:
+def _parsed(text: str, kind: type[N], what: str) -> N:
     try:
-        return float(text)
+        return kind(text)
     except ValueError:  # argparse would show the name of a function
-        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
-
-
-def _int(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be an integer, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be {what}, not {text!r}") from None
 
 
 def _count(text: str) -> int:
-    number = _int(text)
+    number = _parsed(text, int, "an integer")
     if number < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return number
 
 
 def _seconds(text: str, highest: float = 86_400) -> float:
-    number = _float(text)
+    number = _parsed(text, float, "a number")
     if not 0.1 <= number <= highest:
         raise argparse.ArgumentTypeError(f"must be from 0.1 to {highest:g}")
     return number
@@ -340,7 +330,7 @@ def _short(text: str) -> float:
 
 
 def _timeout(text: str) -> float:
-    number = _float(text)
+    number = _parsed(text, float, "a number")
     if number == -1:
         return math.inf
     if not number >= 0:
@@ -349,7 +339,7 @@ def _timeout(text: str) -> float:
 
 
 def _code(text: str) -> int:
-    number = _int(text)
+    number = _parsed(text, int, "an integer")
     if not 0 <= number <= 255:
         raise argparse.ArgumentTypeError("must be from 0 to 255")
     return number
