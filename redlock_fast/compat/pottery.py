@@ -108,22 +108,15 @@ class _Settings:
         if self._loud(loud):
             raise self._error(QuorumIsImpossible, error) from error
 
-    def _extending(self, loud: bool | None) -> AbstractContextManager[None]:
-        """Translate this library's errors into those of pottery's ``extend``."""
+    def _translated(self, loud: bool | None, quiet: type[PrimitiveError]) -> AbstractContextManager[None]:
+        """Translate this library's errors. Too few masters are ``quiet``, if this is not ``loud``."""
         return translated(
             {
                 LockLost: partial(self._error, ExtendUnlockedLock),
                 OurTooManyExtensions: partial(self._error, TooManyExtensions),
-                QuorumUnavailable: partial(
-                    self._error, QuorumIsImpossible if self._loud(loud) else ExtendUnlockedLock
-                ),
+                QuorumUnavailable: partial(self._error, QuorumIsImpossible if self._loud(loud) else quiet),
             }
         )
-
-    def _releasing(self, loud: bool | None) -> AbstractContextManager[None]:
-        """Translate this library's errors into those of pottery's ``release``."""
-        kind = QuorumIsImpossible if self._loud(loud) else ReleaseUnlockedLock
-        return translated({QuorumUnavailable: partial(self._error, kind)})
 
     def _doubtful(self, client: BaseClient, loud: bool | None) -> bool:
         """Whether ``release`` must ask if a quorum of masters answers: pottery reports that."""
@@ -171,7 +164,7 @@ class Redlock(_Settings):
         """
         if self._lock is None:
             raise self._error(ExtendUnlockedLock)
-        with self._extending(raise_on_redis_errors):
+        with self._translated(raise_on_redis_errors, ExtendUnlockedLock):
             self._lock.extend()
 
     def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
@@ -184,7 +177,7 @@ class Redlock(_Settings):
         lock, self._lock = self._lock, None
         alive = lock is not None and lock.release()
         if self._doubtful(client, raise_on_redis_errors):
-            with self._releasing(raise_on_redis_errors):
+            with self._translated(raise_on_redis_errors, ReleaseUnlockedLock):
                 client.locked(self.key)
         if not alive:
             raise self._error(ReleaseUnlockedLock)
@@ -230,7 +223,7 @@ class AIORedlock(_Settings):
         """See [`Redlock.extend`][]."""
         if self._lock is None:
             raise self._error(ExtendUnlockedLock)
-        with self._extending(raise_on_redis_errors):
+        with self._translated(raise_on_redis_errors, ExtendUnlockedLock):
             await self._lock.extend()
 
     async def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
@@ -239,7 +232,7 @@ class AIORedlock(_Settings):
         lock, self._lock = self._lock, None
         alive = lock is not None and await lock.release()
         if self._doubtful(client, raise_on_redis_errors):
-            with self._releasing(raise_on_redis_errors):
+            with self._translated(raise_on_redis_errors, ReleaseUnlockedLock):
                 await client.locked(self.key)
         if not alive:
             raise self._error(ReleaseUnlockedLock)
