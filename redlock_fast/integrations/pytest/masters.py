@@ -76,8 +76,7 @@ class FaultyMasters:
 
     def kill(self, number: int) -> None:
         """Kill a master (SIGKILL), as a crash would: its memory is lost."""
-        self._check(number)
-        self._masters[number].kill()
+        self._masters[self._checked(number)].kill()
 
     def restart(self, number: int) -> None:
         """Start a master again, without data; one that runs is killed first. Waits until it answers.
@@ -87,18 +86,15 @@ class FaultyMasters:
         Raises:
             MasterError: It does not start.
         """
-        self._check(number)
-        self._masters[number].restart()
+        self._masters[self._checked(number)].restart()
 
     def stop(self, number: int) -> None:
         """Stop a master's process (SIGSTOP): connections stay open, and no reply comes."""
-        self._check(number)
-        self._masters[number].pause()
+        self._masters[self._checked(number)].pause()
 
     def cont(self, number: int) -> None:
         """Continue a stopped process (SIGCONT). It executes what arrived since."""
-        self._check(number)
-        self._masters[number].resume()
+        self._masters[self._checked(number)].resume()
 
     def partition(self, number: int, *, requests: bool = True, replies: bool = True) -> None:
         """Deliver nothing between clients and a master, until ``heal()``: the master itself runs.
@@ -106,15 +102,13 @@ class FaultyMasters:
         ``requests=False`` holds back only the replies: the master executes what clients send, and they do
         not learn of it. ``replies=False`` holds back only the requests.
         """
-        self._check(number)
-        self._proxies[number].hold(requests=requests, replies=replies)
+        self._proxies[self._checked(number)].hold(requests=requests, replies=replies)
 
     def delay(self, number: int, seconds: float) -> None:
         """Deliver each request and each reply of a master so many seconds later."""
         if not 0 <= seconds < 3600:
             raise ConfigError(f"seconds must be from 0 to 3600, not {seconds!r}")
-        self._check(number)
-        self._proxies[number].delay = lambda: seconds
+        self._proxies[self._checked(number)].delay = lambda: seconds
 
     def heal(self) -> None:
         """End all partitions and delays. What was held is delivered, late and in its order, as TCP does."""
@@ -143,6 +137,7 @@ class FaultyMasters:
             if reply != ":1":
                 raise MasterError(f"127.0.0.1:{master.port}", f"its keys cannot be deleted: {reply}")
 
-    def _check(self, number: int) -> None:
+    def _checked(self, number: int) -> int:
         if number not in range(len(self)):
             raise ConfigError(f"number must be from 0 to {len(self) - 1}, not {number!r}")
+        return number
