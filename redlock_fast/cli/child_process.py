@@ -147,8 +147,7 @@ def _exec_on_start(command: list[str], start_pipe: int, errors: int, parent: int
 
 def _restore_signal_handling() -> None:
     """Restore the signals that Python ignores or handles; those that the parent ignored stay ignored."""
-    python_ignores = (getattr(signal, name, None) for name in ("SIGPIPE", "SIGXFSZ"))
-    for number in filter(None, python_ignores):
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
