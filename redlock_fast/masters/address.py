@@ -59,16 +59,8 @@ def target(master: Any) -> Target:
         protocol = int(protocol)  # older versions of redis-py leave it as text
 
     def connect(timeout: float, protocol: int, **address: Any) -> Any:
-        return connection_class(
-            **{
-                **settings,
-                **address,
-                "decode_responses": False,
-                "socket_timeout": timeout,
-                "socket_connect_timeout": timeout,
-                "protocol": protocol,
-            }
-        )
+        ours = {"decode_responses": False, "socket_timeout": timeout, "socket_connect_timeout": timeout}
+        return connection_class(**{**settings, **address, **ours, "protocol": protocol})
 
     try:
         connection = connect(1.0, 2)
