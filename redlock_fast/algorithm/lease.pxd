@@ -13,10 +13,12 @@ cdef class Lease:
     cdef public double validity
     cdef public int extensions
     cdef public bint lost
-    cdef public bint released
+    cdef public int released
+    cdef public int refused
     cdef public int at_exit
 
     cpdef object release_requests(self)
+    cpdef bint refuse(self) except -1
 
 cdef class KindLease(Lease):
     cdef public object lock_kind

@@ -27,6 +27,7 @@ class Lease:
         "extensions",
         "key",
         "lost",
+        "refused",
         "released",
         "sent",
         "token",
@@ -46,7 +47,8 @@ class Lease:
         self.validity: float = validity
         self.extensions: int = 0
         self.lost: bool = False  # never reset, whatever a master replies later
-        self.released: bool = False  # set before the first release is sent
+        self.released: int = 0  # releases that have begun; counted before the first one is sent
+        self.refused: int = 0  # those of them that found it ended
         self.at_exit: int = AS_CLIENT
 
     @property
@@ -62,6 +64,14 @@ class Lease:
     def release_requests(self) -> list[Request]:
         """The requests that release it on all masters that may have it."""
         return release(self.key, self.token, self.sent, self.ttl)
+
+    def refuse(self) -> bool:
+        """Note a release that found the lease ended. Returns whether it had ended before all of its releases.
+
+        Of several at the same time masters grant one, and refuse the others because of that one.
+        """
+        self.refused += 1
+        return self.refused == self.released
 
     def mark_lost(self, now: float) -> None:
         """End the lease. The lock keeps it until its release, because a minority may still have the key."""
@@ -104,7 +114,8 @@ def plain_lease(key: bytes, token: bytes, sent: int, ttl: float, end: float, val
     made.key, made.token, made.sent, made.ttl = key, token, sent, ttl
     made.deadline, made.validity = end, validity
     made.extensions = 0
-    made.lost = made.released = False
+    made.lost = False
+    made.released = made.refused = 0
     made.at_exit = 0  # AS_CLIENT: compiled code looks a global up
     return made
 
@@ -163,7 +174,7 @@ def begin_release(leases: Iterable[Lease]) -> float:
     """Mark ``leases`` as released, before the first release is sent. Returns the longest ttl."""
     longest = 0.0
     for lease in leases:
-        lease.released = True
+        lease.released += 1
         longest = max(longest, lease.ttl)
     return longest
 

@@ -152,7 +152,7 @@ def _faults(attempt: Attempt, mask: int) -> dict[int, str | bytes]:
 
 def start_release(lease: Lease) -> list[Request]:
     """Step 5: the requests that delete the keys of ``lease`` on every master that may have them."""
-    lease.released = True  # first: a concurrent refill then undoes what it sent
+    lease.released += 1  # first: a concurrent refill then undoes what it sent
     return lease.release_requests()
 
 

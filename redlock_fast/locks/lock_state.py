@@ -344,7 +344,7 @@ class LockState:
         self.forget_lease(lease)
         if alive:
             self._client_state.counts.released += 1
-        else:
+        elif lease.refuse():
             self._client_state.counts.expired += 1
             self.note_loss(lease)
         return alive

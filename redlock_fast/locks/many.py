@@ -109,13 +109,11 @@ def release_many(core: BaseClient, locks: Sequence[LockState]) -> Generator[Effe
         raise
     finally:
         remove_leases(core, held)
-    expired = alive.count(False)
-    released = len(alive) - expired
-    core.client_state.counts.released += released
-    core.client_state.counts.expired += expired
-    if expired:
+    core.client_state.counts.released += alive.count(True)
+    if False in alive:
         for (lock, lease), found in zip(held.items(), alive, strict=True):
-            if not found:
+            if not found and lease.refuse():
+                core.client_state.counts.expired += 1
                 lock.note_loss(lease)
     return _for_each(locks, held, alive)
 

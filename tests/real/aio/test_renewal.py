@@ -223,6 +223,22 @@ async def test_a_timer_is_set_again_while_it_is_due(
 
 
 @on_loops
+async def test_two_releases_at_once_are_no_loss(
+    masters: Masters, aclient: MakeAio, recorder: LossRecorder
+) -> None:
+    """Masters refuse the later release, because the earlier one has removed the key."""
+    async with aclient(masters) as c:
+        await at_full_strength(c)
+        first = await held(c, "first", on_lost=recorder)
+        assert await asyncio.gather(first.release(), first.release()) == [True, False]
+        second = await held(c, "second", on_lost=recorder)
+        assert await asyncio.gather(c.release_many([second]), second.release()) == [[True], False]
+        assert (c.stats().released, c.stats().expired) == (2, 0)
+        await clean(masters)
+    assert recorder.losses == []
+
+
+@on_loops
 async def test_abandoned_and_released(
     masters: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder
 ) -> None:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -140,6 +140,29 @@ def test_released_by_many_threads_none_is_lost(
     assert recorder.losses == []
     assert c.stats().renewed > 0
     assert len(c.renewal().schedule) == 0
+    nothing_left(masters)
+
+
+def test_released_by_two_threads_at_once_none_is_lost(
+    masters: Masters, connected: MakeClient, recorder: LossRecorder
+) -> None:
+    """Masters refuse the later release, because the earlier one has removed the key."""
+    c = connected(masters)
+    ways: list[Callable[[Lock], object]] = [lambda lock: lock.release(), lambda lock: c.release_many([lock])]
+    for number in range(20):
+        lock = c.lock(f"r{number}", auto_extend=True, on_lost=recorder)
+        assert lock.acquire()
+        at_once = threading.Barrier(2)
+
+        def release(way: Callable[[Lock], object], lock: Lock = lock, at_once: Any = at_once) -> None:
+            at_once.wait(DEADLINE)
+            way(lock)
+
+        for one in [start(partial(release, ways[n])) for n in (0, number % 2)]:
+            one.result(DEADLINE)
+        assert not lock.lost.is_set()
+    assert recorder.losses == []
+    assert (c.stats().released, c.stats().expired) == (20, 0)
     nothing_left(masters)
 
 
