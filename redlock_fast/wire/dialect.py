@@ -5,6 +5,7 @@ Sources: redis.io/commands/set, /delex, /evalsha; valkey.io/commands/set, /delif
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 from . import scripts as lua
@@ -156,6 +157,7 @@ RELEASE_ALL = Script(lua.RELEASE_ALL)
 OWNER = Script(lua.OWNER)
 
 
+@functools.lru_cache(maxsize=64)  # masters of one kind have the same, and a client connects to several
 def dialect(can: Capabilities, marker: RestartMarker | None = None) -> Dialect:
     """The commands for a server with these capabilities: native ones before scripts.
 

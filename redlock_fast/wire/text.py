@@ -19,6 +19,8 @@ def clean(said: str | bytes, limit: int = MAX_SAID) -> str:
     Control characters, bidirectional controls, line separators and bytes that are not UTF-8 are escaped.
     """
     text = said.decode(errors="backslashreplace") if isinstance(said, bytes) else said
+    if len(text) <= limit and text.isprintable():
+        return text
     shown = "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[: limit + 1]
     )
