@@ -58,7 +58,8 @@ def _wanted(values: dict[str, list[str]], number: int, cases: int, turn: int) ->
     clients = max(len(values[name]) for name in CLIENTS)
     if cases > 1 and clients == 1:
         return [combination(place, 0)]
-    return [combination(place, 0), combination(place + 1, 1 + place % max(1, clients - 1))]
+    wanted = [combination(place, 0), combination(place + 1, 1 + place % max(1, clients - 1))]
+    return wanted[:: 1 if (turn >> 4) % 2 else -1]
 
 
 def _value(case: dict[str, Any], name: str) -> str:
