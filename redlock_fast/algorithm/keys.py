@@ -14,8 +14,11 @@ MAX_RESOURCE = 64 << 10
 #: The maximum number of slots of a semaphore.
 MAX_SLOTS = 1024
 #: The suffixes after ``{name}:`` in the keys that this library derives from a name: fencing counter,
-#: read-write lock, fair lock, slots of a semaphore.
-DERIVED = frozenset((b"f", b"w", b"r", b"i", b"q", b"e", *(b"%d" % slot for slot in range(MAX_SLOTS))))
+#: read-write lock (``n`` is a key that never exists), fair lock, slots of a semaphore.
+DERIVED = frozenset((b"f", b"w", b"r", b"i", b"n", b"q", b"e", *(b"%d" % slot for slot in range(MAX_SLOTS))))
+
+#: How other keys of this library begin, after the prefix: the record of masters and its marks, the witness.
+OWN = (b"redlock-fast:masters", b"redlock-fast:witness")
 
 
 def key_of(prefix: bytes, resource: str | bytes) -> bytes:
@@ -24,17 +27,17 @@ def key_of(prefix: bytes, resource: str | bytes) -> bytes:
     if not 1 <= len(name) <= MAX_RESOURCE:
         raise ConfigError(f"resource must have 1 to {MAX_RESOURCE} bytes, not {len(name)}")
     key = prefix + name if prefix else name
-    if key[0] == 123 or key == MARKER:  # 123: an opening brace
-        _refuse_reserved(key)
+    if key[0] == 123 or name[0] == 114 or key == MARKER:  # 123: an opening brace; 114: r
+        _refuse_reserved(key, name)
     return key
 
 
-def _refuse_reserved(key: bytes) -> None:
-    name, _, use = key.rpartition(b":")
-    if key == MARKER or (len(name) > 2 and name.endswith(b"}") and use in DERIVED):
+def _refuse_reserved(key: bytes, name: bytes) -> None:
+    first, _, use = key.rpartition(b":")
+    if key == MARKER or name.startswith(OWN) or (len(first) > 2 and first.endswith(b"}") and use in DERIVED):
         raise ConfigError(
-            f"resource: {quoted(key)} is a key that this library uses itself: a lock there would block "
-            "a semaphore, a read-write lock, a fair lock, a fencing counter or the marker"
+            f"resource: {quoted(key)} is a key that this library uses itself: a lock there would block a "
+            "semaphore, a read-write lock, a fair lock, a fencing counter, the marker or the list of masters"
         )
 
 

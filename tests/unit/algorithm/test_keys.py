@@ -9,10 +9,12 @@ from redlock_fast import ConfigError, FastRedlock
 from redlock_fast.algorithm.keys import key_of
 from redlock_fast.wire.dialect import MARKER
 
-USES = ["f", "w", "r", "i", "q", "e", "0", "9", "10", "1023"]
+USES = ["f", "w", "r", "i", "n", "q", "e", "0", "9", "10", "1023"]
 RESERVED = [*(f"{{x}}:{use}" for use in USES), "{a}:b}:f", "redlock:boot"]
+RESERVED += ["redlock-fast:masters", "redlock-fast:witness"]
 OTHERS = ["", "F", "00", "01", "1024", "-1", "+1", "ff", "²", "42:orders"]
-FREE = [*(f"{{x}}:{use}" for use in OTHERS), "{x}", "{}:f", "x}:f", "{x:f", "a{x}:f", "redlock:boots"]
+FREE = [*(f"{{x}}:{use}" for use in OTHERS), "{x}", "{}:f", "x}:f", "{x:f", "a{x}:f"]
+FREE += ["redlock:boots", "redlock-fast:x"]
 
 
 @cases("name", RESERVED)
@@ -30,7 +32,7 @@ def test_other_names(name: str) -> None:
 def test_the_whole_key_counts() -> None:
     assert key_of(b"app:", "{x}:f") == b"app:{x}:f"
     assert key_of(b"app:", MARKER) == b"app:" + MARKER
-    for prefix, name in ((b"{app:", "x}:f"), (b"redlock:", "boot")):
+    for prefix, name in ((b"{app:", "x}:f"), (b"redlock:", "boot"), (b"app:", "redlock-fast:masters:mark:1")):
         with pytest.raises(ConfigError, match="uses itself"):
             key_of(prefix, name)
 
