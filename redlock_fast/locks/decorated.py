@@ -1,4 +1,4 @@
-"""Checks of what a decorator is applied to: the body must end before the call, or the await, ends."""
+"""Checks of functions: the body of a decorated one must end before the call, or the await, ends."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ def check_plain(function: object, decorator: str) -> None:
             f"{decorator}: {_name(function)} is an async function, its body would run without the lock: "
             f"use {decorator}() of AsyncFastRedlock or AsyncShardedRedlock"
         )
+
+
+def check_callback(function: object, option: str) -> None:
+    """Raise ConfigError for a callback of threads whose call only makes a coroutine."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        raise ConfigError(f"{option} must be a plain function: only AsyncFastRedlock awaits a coroutine")
 
 
 def check_async(function: object, decorator: str) -> None:

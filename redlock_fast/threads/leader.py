@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import inspect
 import threading
 import weakref
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from ..algorithm.procedures import owners
 from ..engine.pure.signals import block_signals, restore_signals
 from ..errors import ClientClosed, ConfigError
 from ..locks.config import check_timeout, number
+from ..locks.decorated import check_callback
 from ..locks.leader import (
     FAILED,
     REST,
@@ -92,10 +92,7 @@ class Leader(LeaderState):
     def __init__(self, *settings: Any) -> None:
         super().__init__(*settings)
         for option, function in (("on_elected", self._on_elected), ("on_lost", self._on_lost)):
-            if inspect.iscoroutinefunction(function):
-                raise ConfigError(
-                    f"{option} must be a plain function: only AsyncFastRedlock awaits a coroutine"
-                )
+            check_callback(function, option)
 
     def start(self) -> None:
         """Begin to campaign in the background; does nothing while it campaigns.

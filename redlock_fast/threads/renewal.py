@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import inspect
 import math
 import queue
 import threading
@@ -12,10 +11,10 @@ from typing import Any
 
 from ..algorithm.renewal_schedule import FIRST_PAUSE
 from ..engine.pure.signals import block_signals, restore_signals
-from ..errors import ConfigError
 from ..locks.auto_extend import AutoExtended, AutoExtension, OnLost, Renewal, longest_hold
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT
+from ..locks.decorated import check_callback
 from ..masters.connector import start_thread, wait_for_wake
 from ..telemetry import log_error
 from .driver import drive
@@ -138,6 +137,5 @@ def thread_auto_extension(core: Any, auto_extend: Any, on_lost: Any, max_hold: A
     longest = longest_hold(core, auto_extend, on_lost, max_hold)
     if longest is None:
         return None
-    if inspect.iscoroutinefunction(on_lost):
-        raise ConfigError("on_lost must be a plain function: only AsyncFastRedlock awaits a coroutine")
+    check_callback(on_lost, "on_lost")
     return AutoExtension(core.renewal, threading.Event, on_lost, longest)

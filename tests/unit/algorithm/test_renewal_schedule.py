@@ -7,6 +7,7 @@ import itertools
 import math
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -561,8 +562,12 @@ def test_bad_terms(kind: Any, options: dict[str, Any], word: str) -> None:
 def test_terms_of_the_one_kind_only() -> None:
     async def coroutine_function(lock: Any, reason: str) -> None: ...
 
-    with pytest.raises(ConfigError, match="on_lost"):
-        FastRedlock(URLS).lock("r", auto_extend=True, on_lost=coroutine_function)
+    class AsyncCall:
+        async def __call__(self, lock: Any, reason: str) -> None: ...
+
+    for on_lost in (coroutine_function, AsyncCall(), partial(AsyncCall())):
+        with pytest.raises(ConfigError, match="on_lost"):
+            FastRedlock(URLS).lock("r", auto_extend=True, on_lost=on_lost)
     with pytest.raises(ConfigError, match="cancel_on_loss"):
         FastRedlock(URLS).lock("r", auto_extend=True, cancel_on_loss=False)
     client = AsyncFastRedlock(URLS)
