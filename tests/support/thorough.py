@@ -10,8 +10,8 @@ Number = TypeVar("Number", int, float)
 
 #: ``make test-full`` sets it.
 FULL = "REDLOCK_FAST_TEST_FULL" in os.environ
-#: Combinations of engine, server and client for each test of tests/real. ``make coverage`` sets the variable:
-#: two combinations have both engines, both kinds of server and both kinds of client.
+#: Combinations of engine, server and client for each test. ``make coverage``, ``make matrix`` and
+#: ``make mutants`` set the variable: two have both engines, both kinds of server and both kinds of client.
 TWICE = "REDLOCK_FAST_TEST_TWICE" in os.environ
 COMBINATIONS = 2 if TWICE else 1
 #: ``make matrix`` sets it: only some tests start a redis-server.
