@@ -103,14 +103,11 @@ class AsyncRLock(Reentrant):
             WrongLoop: The client belongs to another event loop, which is open.
         """
         ownership = self._require_owned()
-        if not self._decrement(ownership):
+        if not self._decrement(ownership, []):
             locked: bool = ownership.lock.locked()
             return locked
-        try:
-            alive: bool = await ownership.lock.release()
-            return alive
-        finally:
-            self._drop(ownership.lock)
+        alive: bool = await ownership.lock.release()
+        return alive
 
     async def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now, for all levels; see [`Lock.extend`][].
@@ -145,14 +142,11 @@ class AsyncRLock(Reentrant):
         if ownership is None and error is not None:
             return
         ownership = ownership or self._require_owned()
-        if not self._decrement(ownership):
+        if not self._decrement(ownership, []):
             if error is None:
                 ownership.lock.check()
             return
-        try:
-            await ownership.lock.__aexit__(kind, error, trace)
-        finally:
-            self._drop(ownership.lock)
+        await ownership.lock.__aexit__(kind, error, trace)
 
     def _left(self, kind: type[BaseException] | None) -> Ownership | None:
         """The ownership of the body that has ended, or None. ``kind``: the exception that ended it.
@@ -180,7 +174,7 @@ class AsyncRLock(Reentrant):
         more = self._extension_needed(ownership, ttl)
         if more is not None:
             await ownership.lock.extend(more)
-        self._increment(ownership)
+        self._increment(ownership, [])
 
     def _lock(self, ttl: float | None) -> Any:
         if isinstance(self._owner, TaskOwner) and current_task() is None:

@@ -157,10 +157,11 @@ class Reentrant:
     def _require_owned(self) -> Ownership:
         ownership = self._ownership()
         if ownership is None:
-            raise RuntimeError(
-                f"{quoted(self.resource)}: the caller has not acquired it; a fork keeps no lock"
-            )
+            raise self._not_owned()
         return ownership
+
+    def _not_owned(self) -> RuntimeError:
+        return RuntimeError(f"{quoted(self.resource)}: the caller has not acquired it; a fork keeps no lock")
 
     def _require_held(self) -> Ownership:
         ownership = self._ownership()
@@ -195,7 +196,10 @@ class Reentrant:
         ttl = self._core.check_ttl(ttl)
         return ttl if left < ttl - drift(ttl, self._core.drift_factor) else None
 
-    def _increment(self, ownership: Ownership) -> None:
+    # A signal handler may raise in these two after the change. ``done`` has the ownership then.
+
+    def _increment(self, ownership: Ownership, done: list[Ownership]) -> None:
+        """Enter another level."""
         with self._core.client_state.mutex:  # a named owner may be several threads
             if not ownership.depth:
                 raise LockLost(
@@ -203,12 +207,18 @@ class Reentrant:
                     resource=self.resource,
                 )
             ownership.depth += 1
+            done.append(ownership)
 
-    def _decrement(self, ownership: Ownership) -> bool:
+    def _decrement(self, ownership: Ownership, done: list[Ownership]) -> bool:
         """Leave a level. Returns whether it was the first: then the caller must release the inner lock."""
         with self._core.client_state.mutex:
-            ownership.depth = max(0, ownership.depth - 1)
-            return ownership.depth == 0
+            if ownership.depth:
+                ownership.depth -= 1
+            done.append(ownership)
+            if ownership.depth:
+                return False
+        self._owner.drop(ownership)
+        return True
 
     def _drop(self, lock: Any) -> None:
         """Remove the ownership of a released inner lock."""
@@ -278,13 +288,17 @@ class RLock(Reentrant):
         Raises:
             RuntimeError: The caller holds nothing.
         """
-        ownership = self._require_owned()
+        left: list[Ownership] = []
         try:
-            alive: bool = ownership.lock.release() if self._decrement(ownership) else ownership.lock.locked()
-            return alive
-        finally:
-            if not ownership.depth:
-                self._forget(ownership.lock)
+            ownership = self._ownership()
+            if ownership is not None:
+                last = self._decrement(ownership, left)
+                alive: bool = ownership.lock.release() if last else ownership.lock.locked()
+                return alive
+        except BaseException:
+            self._leave_anyway(left)
+            raise
+        raise self._not_owned()
 
     def extend(self, ttl: float | None = None, *, confirm: bool = False) -> float:
         """Make the lease last ``ttl`` seconds from now, for all levels. Returns the new validity in seconds.
@@ -315,24 +329,41 @@ class RLock(Reentrant):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ownership = self._ownership()
-        if ownership is None and error is not None:
-            return
-        ownership = self._require_owned()
+        left: list[Ownership] = []
         try:
-            if self._decrement(ownership):
-                ownership.lock.__exit__(kind, error, trace)
-            elif error is None:
-                ownership.lock.check()
-        finally:
-            if not ownership.depth:
-                self._forget(ownership.lock)
+            ownership = self._ownership()
+            if ownership is not None:
+                if self._decrement(ownership, left):
+                    ownership.lock.__exit__(kind, error, trace)
+                elif error is None:
+                    ownership.lock.check()
+                return
+        except BaseException:
+            self._leave_anyway(left)
+            raise
+        if error is None:
+            raise self._not_owned()
 
     def _enter_again(self, ownership: Ownership, ttl: float | None) -> None:
-        more = self._extension_needed(ownership, ttl)
-        if more is not None:
-            ownership.lock.extend(more)
-        self._increment(ownership)
+        entered: list[Ownership] = []
+        try:
+            more = self._extension_needed(ownership, ttl)
+            if more is not None:
+                ownership.lock.extend(more)
+            self._increment(ownership, entered)
+        except BaseException:
+            if entered:
+                self._leave_anyway([])
+            raise
+
+    def _leave_anyway(self, left: list[Ownership]) -> None:
+        """Complete a leave that raised. ``left``: empty if a signal handler raised before the decrement."""
+        ownership = left[0] if left else self._ownership()
+        if ownership is not None:
+            if not left:
+                self._decrement(ownership, left)
+            if not ownership.depth:
+                self._forget(ownership.lock)
 
     def _forget(self, lock: Any) -> None:
         """Drop the ownership of an inner lock. Release the lock if an exception prevented that."""

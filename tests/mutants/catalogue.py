@@ -519,10 +519,25 @@ KINDS = [
     *of(
         "redlock_fast/locks/rlock.py",
         judges("unit/locks/rlock"),
-        ("released-one-level-early", "return ownership.depth == 0", "return ownership.depth <= 1"),
+        (
+            "released-one-level-early",
+            "            if ownership.depth:\n                return False",
+            "            if ownership.depth > 1:\n                return False",
+        ),
         ("entered-though-lost", "        ownership.lock.check()\n        left:", "        left:"),
         ("entered-once-too-often", "if ownership.depth >= MAX_DEPTH:", "if ownership.depth > MAX_DEPTH:"),
         ("minimum-not-looked-at", "return self.ttl if left < self._min_validity else None", "return None"),
+    ),
+    *of(
+        "redlock_fast/locks/rlock.py",
+        "tests/real/threads/test_rlock.py::test_interrupted_at_any_moment",
+        (
+            "interrupted-leave-stays-entered",
+            "            if not left:\n                self._decrement(ownership, left)\n",
+            "",
+        ),
+        ("interrupted-leave-leaves-twice", "            if not left:\n", "            if True:\n"),
+        ("interrupted-enter-stays-entered", "            if entered:\n", "            if False:\n"),
     ),
 ]
 

@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
 from support.clocks import Jumping
 from support.forking import exit_code, fork_child
+from support.interruptions import interrupted
 from support.keys import calls, forget_calls, nothing_left, paused, values, wipe
 from support.makers import MakeClient, Raw
 from support.proxy import Proxy
@@ -255,6 +257,59 @@ def test_what_a_dead_thread_held_is_free_when_its_lease_ends(masters: Masters, c
     with lock:
         pass
     nothing_left(masters)
+
+
+# --- interrupts -----------------------------------------------------------------------------------
+
+
+def nested(lock: RLock) -> None:
+    with lock, lock:
+        pass
+
+
+def verbs(lock: RLock) -> None:
+    """What raises is not entered, and what was entered is left once."""
+    if lock.acquire():
+        try:
+            nested(lock)
+        finally:
+            lock.release()
+
+
+def leave(lock: RLock) -> None:
+    lock.release()
+
+
+#: What returns from there has done all: the caller has the result.
+WHOLE = ("threads/client.py", "threads/fast_path.py", "threads/driver.py")
+#: Before the first step of a leave, and after the last step of an enter.
+OUTSIDE = ("call release", "call __exit__", "return _enter_again", "return acquire", "return __enter__")
+
+
+@pytest.mark.parametrize("use", [nested, verbs, leave])
+@pytest.mark.parametrize("name", [None, "job"])
+def test_interrupted_at_any_moment(
+    valkey: Masters, connected: MakeClient, name: str | None, use: Callable[[RLock], None]
+) -> None:
+    """No level stays entered: the lock is released, and is not renewed any more."""
+    c = connected(valkey)
+    for number in range(1000):
+        lock = c.rlock("r", TTL, auto_extend=True)
+        if name is not None:
+            lock = lock.owned_by(name)
+        if use is leave:
+            assert lock.acquire()
+        moment = interrupted(partial(use, lock), number, spared=WHOLE)
+        if moment is None:
+            break
+        if moment in OUTSIDE and lock.depth:
+            assert lock.depth == 1, moment
+            lock.release()
+        assert lock.depth == 0, moment
+        assert not c.client_state.held, moment
+        assert len(c.renewal().schedule) == 0, moment
+    assert number > 5, "there were moments to interrupt it at"
+    nothing_left(valkey)
 
 
 # --- other owners ---------------------------------------------------------------------------------

@@ -218,9 +218,9 @@ def test_a_name_of_which_one_thread_leaves_while_another_enters(world: World) ->
     job = lock.owned_by("job")
     job.acquire()
     hold = job._require_owned()
-    assert job._decrement(hold)
+    assert job._decrement(hold, [])
     with pytest.raises(LockLost, match="released by another"):
-        job._increment(hold)
+        job._increment(hold, [])
     assert job.acquire(), "with a lock of its own"
     job._drop(hold.lock)
     assert job.depth == 1
