@@ -124,10 +124,13 @@ class Leader(LeaderState):
         Examples:
             >>> leader.stop()
         """
+        campaign = self._campaign
+        if campaign is not None:
+            # Before any call: the thread then ends by itself if a signal handler raises in here.
+            campaign.stopping = True
         campaign = self._current()
         if campaign is None:
             return
-        campaign.stopping = True  # first: the thread then ends by itself if a signal handler raises in here
         with campaign.mutex:
             term = self._term
             if term is not None:
@@ -219,6 +222,9 @@ class Leader(LeaderState):
             raise
 
     def __exit__(self, *_: object) -> None:
+        campaign = self._campaign
+        if campaign is not None:
+            campaign.stopping = True  # a signal handler may raise where ``stop`` begins
         self.stop()
 
     def _current(self) -> _Campaign | None:

@@ -7,14 +7,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from support.forking import exit_code, fork_child
+from support.interruptions import interrupted
 from support.makers import MakeClient
 from support.waiting import DEADLINE, eventually
 
-from redlock_fast import ConfigError
+from redlock_fast import ConfigError, Leader
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.leader import STEPPED_DOWN, STOPPED
 
@@ -74,6 +77,30 @@ def test_work_in_on_elected(valkey: Masters, connected: MakeClient) -> None:
     assert reasons[:3] == [STEPPED_DOWN] * 3
     assert terms == sorted({*terms})
     assert not running
+
+
+def leave(leader: Leader) -> None:
+    leader.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(("end", "outside"), [(Leader.stop, "call stop"), (leave, "call __exit__")])
+def test_a_stop_that_is_interrupted_ends_the_campaign(
+    valkey: Masters, connected: MakeClient, end: Callable[[Leader], None], outside: str
+) -> None:
+    """No process stays leader that has no one left to stop it."""
+    c = connected(valkey)
+    for number in range(1000):
+        leader = c.leader("chair")
+        leader.start()
+        assert leader.wait(DEADLINE)
+        moment = interrupted(partial(end, leader), number)
+        if moment is None:
+            break
+        if moment == outside:
+            leader.stop()
+        eventually(lambda: not threads(), f"its threads end, after {moment}")
+        assert not c.client_state.held, moment
+    assert number > 3, "there were moments to interrupt it at"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
