@@ -12,6 +12,7 @@ from ..aio.client import AsyncFastRedlock, AsyncLock
 from ..aio.leader import AsyncLeader
 from ..aio.rlock import AsyncRLock
 from ..aio.single_run import AsyncSingleRun
+from ..errors import ConfigError
 from ..locks.config import takes_only
 from ..locks.options import (
     AsyncKindOptions,
@@ -152,6 +153,15 @@ class ShardedRedlock(Sharding[FastRedlock]):
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
         """As [`FastRedlock.release_many`][], one group after the other."""
+        try:
+            return self._release_parts(locks)
+        except ConfigError:
+            raise
+        except BaseException:
+            self._release_parts(locks)  # a signal handler raised, perhaps before all groups had begun
+            raise
+
+    def _release_parts(self, locks: Sequence[Lock]) -> list[bool]:
         parts = self._partition_locks(locks)
         released = [False] * len(locks)
 

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
 from ..algorithm.lock_kind import LockKind
-from ..errors import LockLost, RedlockError
+from ..errors import ConfigError, LockLost, RedlockError
 from ..locks.client_base import BaseClient
 from ..locks.config import CLIENT_DEFAULT, ClientDefault, check_options, refuse_unknown
 from ..locks.decorated import check_plain
@@ -554,7 +554,13 @@ class FastRedlock(BaseClient):
         Raises:
             ConfigError: A duplicate, or an object that is no lock of this client.
         """
-        return drive(release_many(self, locks), self.masters)
+        try:
+            return drive(release_many(self, locks), self.masters)
+        except ConfigError:
+            raise
+        except BaseException:
+            drive(release_many(self, locks), self.masters)  # a signal handler raised, perhaps before it began
+            raise
 
     def extend_many(self, locks: Sequence[Lock], ttl: float | None = None) -> list[bool]:
         """Make each lease last ``ttl`` seconds from now (default: the client's), in one exchange.

@@ -412,6 +412,20 @@ KINDS = [
         ("next-term-beside-the-work", "term.work.join()  #", "pass  #"),
         ("campaign-at-exit", "atexit.register(stop_campaigns)", ""),
     ),
+    Mutant(
+        "interrupted-batch-stays-held",
+        "redlock_fast/threads/client.py",
+        "            drive(release_many(self, locks), self.masters)  #",
+        "            pass  #",
+        "tests/real/threads/test_fast_path.py::test_a_batch_that_is_interrupted_is_released",
+    ),
+    Mutant(
+        "interrupted-batch-of-groups-stays-held",
+        "redlock_fast/sharded/clients.py",
+        "            self._release_parts(locks)  #",
+        "            pass  #",
+        "tests/real/sharded/test_clients.py::test_a_handler_that_raises_in_release_many",
+    ),
     *of(
         "redlock_fast/threads/leader.py",
         "tests/real/threads/test_leader.py::test_a_stop_that_is_interrupted_ends_the_campaign",

@@ -16,7 +16,7 @@ import pytest
 import redis
 from support.event_loops import LOOPS, Plain, on_loops, until
 from support.keys import TTL, nothing_left, occupy, sizes, values
-from support.moments import moments
+from support.moments import at_moment, moments
 from support.signalling import interrupt
 from support.thorough import amount
 from support.waiting import DEADLINE, PATIENT, eventually, start
@@ -434,3 +434,21 @@ def test_a_handler_that_raises_in_acquire_many(groups: dict[str, Masters], engin
         assert c.connect(DEADLINE)
         acquire = partial(c.acquire_many, NAMES[:8], TTL)
         assert moments(lambda: granted.append(acquire()), interrupt, after, files.__contains__) > 10
+
+
+def test_a_handler_that_raises_in_release_many(groups: dict[str, Masters], engine_name: str) -> None:
+    """At any moment after its first: all groups release."""
+    urls = {name: masters.urls for name, masters in groups.items()}
+    files = clients.__file__, placement.__file__
+    with ShardedRedlock(urls, engine=engine_name, **PATIENT) as c:
+        assert c.connect(DEADLINE)
+        number, found = 1, True
+        while found:
+            locks = [lock for lock in c.acquire_many(NAMES[:8], TTL) if lock]
+            assert len(locks) == 8
+            found = at_moment(number, partial(c.release_many, locks), interrupt, files.__contains__)
+            assert not any(lock.locked() for lock in locks), number
+            number += 1
+        assert number > 10
+    for masters in groups.values():
+        nothing_left(masters)

@@ -243,6 +243,24 @@ def test_one_object_for_many_threads(valkey: Masters, connected: MakeClient) -> 
 # --- interrupts -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_batch_that_is_interrupted_is_released(valkey: Masters, connected: MakeClient, kept: bool) -> None:
+    c = connected(valkey, auto_extend=kept)
+    for number in range(1000):
+        locks = [lock for lock in c.acquire_many(["a", "b", "c"], TTL) if lock]
+        assert len(locks) == 3
+        moment = interrupted(partial(c.release_many, locks), number)
+        if moment is None:
+            break
+        if number == 0:  # before its first step
+            c.release_many(locks)
+        assert not c.client_state.held, moment
+        assert not any(lock.locked() for lock in locks), moment
+        assert not kept or len(c.renewal().schedule) == 0, moment
+    assert number > 10, "there were moments to interrupt it at"
+    nothing_left(valkey)
+
+
 def enter(lock: Lock) -> None:
     with lock:
         pass
