@@ -7,8 +7,10 @@ import weakref
 from types import TracebackType
 from typing import Any, Self
 
+from ..algorithm.local_queue import QueueEntry
+from ..errors import LockLost
 from ..locks.owners import Ownership
-from ..locks.rlock import Reentrant
+from ..locks.rlock import TURN, Reentrant
 from ..wire.text import quoted
 
 
@@ -81,16 +83,23 @@ class AsyncRLock(Reentrant):
             RuntimeError: No task is running that could own the lock.
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        ownership = self._ownership()
-        if ownership is not None:
-            ownership.lock._waiting_time(blocking, timeout)  # raises ConfigError for invalid arguments
-            await self._enter_again(ownership, ttl)
+        if await self._enter_again(ttl, blocking, timeout) is not None:
             return True
-        lock = self._lock(ttl)
-        granted: bool = await lock.acquire(blocking, timeout)
-        if granted:
-            self._keep(lock)
-        return granted
+        lock, turn = self._lock(ttl), self._enter_queue()
+        try:
+            if turn is not None:
+                if not await self._wait_for_turn(turn, lock, blocking, timeout):
+                    return False
+                if await self._enter_again(ttl) is not None:
+                    return True
+                timeout = -1
+            granted: bool = await lock.acquire(blocking, timeout)
+            if granted:
+                self._keep(lock, [])
+            return granted
+        finally:
+            if turn is not None:
+                turn.leave()
 
     async def release(self) -> bool:
         """Leave one level; see [`RLock.release`][]. A cancelled call has left it.
@@ -123,13 +132,7 @@ class AsyncRLock(Reentrant):
         return validity
 
     async def __aenter__(self) -> Self:
-        ownership = self._ownership()
-        if ownership is not None:
-            await self._enter_again(ownership, None)
-        else:
-            lock = self._lock(None)
-            await lock.__aenter__()
-            ownership = self._keep(lock)
+        ownership = await self._enter_again(None) or await self._enter_first()
         task = asyncio.current_task()
         if task is not None:
             self._bodies.append((weakref.ref(task), ownership))
@@ -170,11 +173,47 @@ class AsyncRLock(Reentrant):
             else None
         )
 
-    async def _enter_again(self, ownership: Ownership, ttl: float | None) -> None:
-        more = self._extension_needed(ownership, ttl)
-        if more is not None:
-            await ownership.lock.extend(more)
-        self._increment(ownership, [])
+    async def _enter_first(self) -> Ownership:
+        lock, turn = self._lock(None), self._enter_queue()
+        try:
+            if turn is not None:
+                if not await self._wait_for_turn(turn, lock, True, -1):
+                    raise self._too_late()
+                ownership = await self._enter_again(None)
+                if ownership is not None:
+                    return ownership
+            await lock.__aenter__()
+            return self._keep(lock, [])
+        finally:
+            if turn is not None:
+                turn.leave()
+
+    async def _wait_for_turn(self, turn: QueueEntry, lock: Any, blocking: bool, timeout: float) -> bool:
+        """Wait until the calls before have ended. Returns as ``_has_turn``."""
+        core: Any = self._core
+        give_up_at = self._give_up_at(lock, blocking, timeout)
+        while not turn.is_first and (left := give_up_at - core.policy.clock()) > 0.0:
+            await core.loop_binding().wait_for_turn(turn, min(left, TURN))
+        return self._has_turn(turn, lock, give_up_at)
+
+    async def _enter_again(
+        self, ttl: float | None, blocking: bool = True, timeout: float = -1
+    ) -> Ownership | None:
+        """Enter another level. Returns None if the caller has none."""
+        ownership = self._ownership()
+        if ownership is None:
+            return None
+        ownership.lock._waiting_time(blocking, timeout)  # raises ConfigError for invalid arguments
+        try:
+            more = self._extension_needed(ownership, ttl)
+            if more is not None:
+                await ownership.lock.extend(more)
+            self._increment(ownership, [])
+            return ownership
+        except LockLost:
+            if ownership.depth:
+                raise
+            return None  # another task of the owner has just released it
 
     def _lock(self, ttl: float | None) -> Any:
         if isinstance(self._owner, TaskOwner) and current_task() is None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from ..engine.mutex import new_mutex
 
-#: What callers wait for: a key, or a set of keys.
-QueueKey = bytes | tuple[bytes, ...]
+#: What callers wait for: a key, a set of keys, or the first level of a reentrant lock.
+QueueKey = bytes | tuple[Hashable, ...]
 
 
 class _Slot:

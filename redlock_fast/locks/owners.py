@@ -56,6 +56,8 @@ class NamedOwner:
         hash(name)
         self._ownerships = ownerships
         self._name = name
+        #: What its calls queue for: the first level. Not that of the same name for another lock object.
+        self.queue_key: tuple[Hashable, ...] = (id(ownerships), name)
 
     def get(self) -> Ownership | None:
         return self._ownerships.get(self._name)

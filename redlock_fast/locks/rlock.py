@@ -7,13 +7,15 @@ the client sends nothing between the first enter and the last leave, unless the 
 from __future__ import annotations
 
 import copy
+import math
 import weakref
 from collections.abc import Callable, Hashable
 from types import TracebackType
 from typing import Any, Self
 
+from ..algorithm.local_queue import QueueEntry
 from ..algorithm.quorum import drift
-from ..errors import LockLost
+from ..errors import Contended, ContendedTimeout, LockLost
 from ..wire.text import quoted
 from .client_base import BaseClient
 from .config import number
@@ -21,6 +23,8 @@ from .owners import NamedOwner, Owner, Ownership
 
 #: The maximum number of levels of one owner. More levels are a missing ``release``.
 MAX_DEPTH = 1_000
+#: Seconds after which a call looks for its turn again: a signal handler that raised, or forked, wakes nobody.
+TURN = 1.0
 
 
 class Reentrant:
@@ -144,6 +148,8 @@ class Reentrant:
         return f"<{type(self).__name__} {quoted(self.resource)}: {state}>"
 
     # --- bookkeeping, without I/O ---
+    #
+    # A signal handler may raise after a level was entered or left. ``done`` has the ownership then.
 
     def _ownership(self) -> Ownership | None:
         ownership = self._owner.get()
@@ -173,9 +179,37 @@ class Reentrant:
         """A new inner lock, for a first level."""
         return self._make(self.resource, self.ttl if ttl is None else ttl, **self._options)
 
-    def _keep(self, lock: Any) -> Ownership:
+    def _enter_queue(self) -> QueueEntry | None:
+        """A place among the calls that acquire a first level for one named owner: one at a time does so.
+
+        They would exclude each other on the masters. None: the owner is a thread or a task, with one call.
+        """
+        owner = self._owner
+        return self._core.masters.turns.enter(owner.queue_key) if type(owner) is NamedOwner else None
+
+    def _give_up_at(self, lock: Any, blocking: bool, timeout: float) -> float:
+        """When a call with these arguments gives up waiting, by the lease clock."""
+        wait = lock._waiting_time(blocking, timeout)
+        now: float = self._core.policy.clock()
+        return now + (0.0 if not blocking else math.inf if wait is None else wait)
+
+    def _has_turn(self, turn: QueueEntry, lock: Any, give_up_at: float) -> bool:
+        """Whether ``turn`` has come in time. The own timeout of ``lock`` is then the time that is left."""
+        left = give_up_at - self._core.policy.clock()
+        lock._timeout = None if left == math.inf else max(0.0, left)
+        return turn.is_first
+
+    def _too_late(self) -> Contended:
+        return ContendedTimeout(
+            f"{quoted(self.resource)}: another call of its owner still tries to acquire it",
+            resource=self.resource,
+            reason="queue",
+        )
+
+    def _keep(self, lock: Any, done: list[Ownership]) -> Ownership:
         """Store the ownership of the first level."""
         ownership = Ownership(lock, self._core.client_state.generation)
+        done.append(ownership)
         self._owner.put(ownership)
         return ownership
 
@@ -195,8 +229,6 @@ class Reentrant:
             return self.ttl if left < self._min_validity else None
         ttl = self._core.check_ttl(ttl)
         return ttl if left < ttl - drift(ttl, self._core.drift_factor) else None
-
-    # A signal handler may raise in these two after the change. ``done`` has the ownership then.
 
     def _increment(self, ownership: Ownership, done: list[Ownership]) -> None:
         """Enter another level."""
@@ -262,20 +294,7 @@ class RLock(Reentrant):
                 LockLost when the lease has ended.
             RecursionError: More than 1,000 levels.
         """
-        ownership = self._ownership()
-        if ownership is not None:
-            ownership.lock._waiting_time(blocking, timeout)  # checks them
-            self._enter_again(ownership, ttl)
-            return True
-        lock = self._lock(ttl)
-        try:
-            granted: bool = lock.acquire(blocking, timeout)
-            if granted:
-                self._keep(lock)
-            return granted
-        except BaseException:
-            self._forget(lock)
-            raise
+        return self._enter(ttl, blocking, timeout)
 
     def release(self) -> bool:
         """Leave a level. Leaving the first level releases the lock, as [`Lock.release`][].
@@ -313,18 +332,8 @@ class RLock(Reentrant):
         return validity
 
     def __enter__(self) -> Self:
-        ownership = self._ownership()
-        if ownership is not None:
-            self._enter_again(ownership, None)
-            return self
-        lock = self._lock(None)
-        try:
-            lock.__enter__()
-            self._keep(lock)
-            return self
-        except BaseException:
-            self._forget(lock)
-            raise
+        self._enter(None, raises=True)
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -344,17 +353,70 @@ class RLock(Reentrant):
         if error is None:
             raise self._not_owned()
 
-    def _enter_again(self, ownership: Ownership, ttl: float | None) -> None:
+    def _enter(
+        self, ttl: float | None, blocking: bool = True, timeout: float = -1, *, raises: bool = False
+    ) -> bool:
+        """Enter a level. ``raises``: as ``with`` does, where the lock cannot be acquired."""
         entered: list[Ownership] = []
+        try:
+            again = self._enter_again(entered, ttl, blocking, timeout)
+            return again or self._enter_first(entered, ttl, blocking, timeout, raises)
+        except BaseException:
+            if entered and self._decrement(entered[0], []):
+                self._forget(entered[0].lock)
+            raise
+
+    def _enter_first(
+        self, entered: list[Ownership], ttl: float | None, blocking: bool, timeout: float, raises: bool
+    ) -> bool:
+        """Acquire the lock for a first level, unless another call of the owner has done so by then."""
+        lock, turn = self._lock(ttl), self._enter_queue()
+        try:
+            if turn is not None:
+                if not self._wait_for_turn(turn, lock, blocking, timeout):
+                    if raises:
+                        raise self._too_late()
+                    return False
+                if self._enter_again(entered, ttl):
+                    return True
+                timeout = -1
+            granted: bool = bool(lock.__enter__()) if raises else lock.acquire(blocking, timeout)
+            if granted:
+                self._keep(lock, entered)
+            return granted
+        except BaseException:
+            if not entered:
+                self._forget(lock)
+            raise
+        finally:
+            if turn is not None:
+                turn.leave()
+
+    def _wait_for_turn(self, turn: QueueEntry, lock: Any, blocking: bool, timeout: float) -> bool:
+        """Wait until the calls before have ended. Returns as ``_has_turn``."""
+        give_up_at = self._give_up_at(lock, blocking, timeout)
+        while not turn.is_first and (left := give_up_at - self._core.policy.clock()) > 0.0:
+            self._core.masters.wait_for_turn(turn, min(left, TURN))
+        return self._has_turn(turn, lock, give_up_at)
+
+    def _enter_again(
+        self, entered: list[Ownership], ttl: float | None, blocking: bool = True, timeout: float = -1
+    ) -> bool:
+        """Enter another level. Returns False if the caller has none."""
+        ownership = self._ownership()
+        if ownership is None:
+            return False
+        ownership.lock._waiting_time(blocking, timeout)  # checks them
         try:
             more = self._extension_needed(ownership, ttl)
             if more is not None:
                 ownership.lock.extend(more)
             self._increment(ownership, entered)
-        except BaseException:
-            if entered:
-                self._leave_anyway([])
-            raise
+            return True
+        except LockLost:
+            if ownership.depth:
+                raise
+            return False  # another thread of the owner has just released it
 
     def _leave_anyway(self, left: list[Ownership]) -> None:
         """Complete a leave that raised. ``left``: empty if a signal handler raised before the decrement."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..algorithm.batch import undo_leases
 from ..algorithm.lease import KEEP_AT_EXIT, RELEASE_AT_EXIT, Lease
-from ..algorithm.local_queue import QueueEntry
+from ..algorithm.local_queue import LocalQueue, QueueEntry
 from ..algorithm.policy import Policy
 from ..engine.contract import FAULT, NOT_ASKED, Engine, Votes
 from ..errors import ClientClosed, ConfigError
@@ -43,6 +43,8 @@ class Masters:
     ) -> None:
         self.client_state: ClientState = ClientState(weakref.ref(self))
         self.policy = policy
+        #: The calls that acquire the first level of a reentrant lock, by its named owner.
+        self.turns: LocalQueue = LocalQueue()
         self.release_at_exit = release_at_exit
         states = [MasterState(target) for target in targets if target is not None]
         self._use(Connector(policy, settings, states, self.client_state))
@@ -145,6 +147,7 @@ class Masters:
     def forget_callers(self) -> None:
         """Remove waiting callers from all queues: their event loop is closed, so they can never leave."""
         self.policy.local_queue.clear()
+        self.turns.clear()
         undo = self.policy.server_entries.clear()
         if undo:
             self.engine.exchange(undo, 0, 0.0)
@@ -203,7 +206,8 @@ class Masters:
         effect: Any
         for effect in undo_leases(release):
             self.engine.exchange(effect.requests, 0, 0.0)
-        self.policy.local_queue.wake_all()
+        for queue in (self.policy.local_queue, self.turns):
+            queue.wake_all()
         # Without this, other processes would wait behind the queue entries of callers of this client.
         undo = self.policy.server_entries.close()
         if undo:
@@ -215,6 +219,7 @@ class Masters:
     def after_fork_in_child(self) -> None:
         """Begin again without the connections and leases of the parent."""
         self.policy.local_queue.after_fork_in_child()
+        self.turns.after_fork_in_child()
         self.policy.server_entries.after_fork_in_child()
         self.client_state.after_fork_in_child()
         self._use(self.connector.copy_after_fork())

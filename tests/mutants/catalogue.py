@@ -552,6 +552,13 @@ KINDS = [
         ("entered-once-too-often", "if ownership.depth >= MAX_DEPTH:", "if ownership.depth > MAX_DEPTH:"),
         ("minimum-not-looked-at", "return self.ttl if left < self._min_validity else None", "return None"),
     ),
+    Mutant(
+        "calls-of-one-name-side-by-side",
+        "redlock_fast/locks/rlock.py",
+        "if type(owner) is NamedOwner else None",
+        "if False else None",
+        "tests/real/threads/test_rlock.py::test_calls_of_one_name_do_not_exclude_each_other",
+    ),
     *of(
         "redlock_fast/locks/rlock.py",
         "tests/real/threads/test_rlock.py::test_interrupted_at_any_moment",
@@ -561,7 +568,8 @@ KINDS = [
             "",
         ),
         ("interrupted-leave-leaves-twice", "            if not left:\n", "            if True:\n"),
-        ("interrupted-enter-stays-entered", "            if entered:\n", "            if False:\n"),
+        ("interrupted-grant-stays", "            if not entered:\n", "            if False:\n"),
+        ("interrupted-enter-stays-entered", "if entered and self._decrement", "if False and self._decrement"),
     ),
 ]
 

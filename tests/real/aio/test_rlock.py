@@ -16,7 +16,7 @@ from support.event_loops import at_full_strength, clean, on_loops, until
 from support.keys import TTL, calls, nothing_left, values, wipe, with_keys
 from support.waiting import DEADLINE, eventually
 
-from redlock_fast import AsyncFastRedlock, AsyncRLock, AsyncShardedRedlock, LockLost
+from redlock_fast import AsyncFastRedlock, AsyncRLock, AsyncShardedRedlock, ContendedTimeout, LockLost
 from redlock_fast.embedded import Masters
 
 MakeAio = Callable[..., AsyncFastRedlock]
@@ -115,6 +115,59 @@ async def test_nothing_is_left_with_a_task_that_goes_on(valkey: Masters, aclient
                 pass
         assert not lock._owner._ownerships  # type: ignore[attr-defined]
         assert task.remove_done_callback(lock._owner._ended) == 0  # type: ignore[attr-defined]
+
+
+@on_loops
+async def test_calls_of_one_name_do_not_exclude_each_other(valkey: Masters, aclient: MakeAio) -> None:
+    """Catches: both wait at the masters, and the second waits for its own owner."""
+    async with aclient(valkey) as c:
+        lock = c.rlock("r", TTL, timeout=DEADLINE)
+        job = lock.owned_by("job")
+
+        async def body() -> None:
+            async with job:
+                await together.wait()
+
+        for holders in (0, 1):
+            holder = c.lock("r", TTL)
+            if holders:
+                assert await holder.acquire()
+            together = asyncio.Barrier(3)
+            tasks = [asyncio.create_task(body()) for _ in range(2)]
+            tasks.append(asyncio.create_task(job.acquire(timeout=DEADLINE)))
+            if holders:
+                await until(lambda: [*map(len, c.masters.turns.waiting.values())] == [3], "all queue")
+                assert await job.acquire(blocking=False) is False
+                assert await job.acquire(timeout=0.05) is False
+                await holder.release()
+            assert await tasks[2]
+            await together.wait()
+            await asyncio.gather(*tasks)
+            assert await job.release()
+            assert job.depth == 0
+        await clean(valkey)
+
+
+@on_loops
+async def test_a_cancelled_call_lets_the_next_one_of_its_name_acquire(
+    valkey: Masters, aclient: MakeAio
+) -> None:
+    async with aclient(valkey) as c:
+        holder = c.lock("r", TTL)
+        assert await holder.acquire()
+        job = c.rlock("r", TTL, timeout=0.3).owned_by("job")
+        tasks = [asyncio.create_task(job.acquire(timeout=DEADLINE)) for _ in range(3)]
+        await until(lambda: [*map(len, c.masters.turns.waiting.values())] == [3], "all queue")
+        with pytest.raises(ContendedTimeout, match="another call of its owner"):
+            await job.__aenter__()
+        tasks[0].cancel()
+        tasks[1].cancel()
+        await holder.release()
+        assert await tasks[2]
+        assert job.depth == 1
+        assert await job.release()
+        assert not c.masters.turns.waiting
+        await clean(valkey)
 
 
 def pending_future() -> asyncio.Future[None]:

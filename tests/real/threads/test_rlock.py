@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,16 @@ from support.makers import MakeClient, Raw
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import Contended, LockLost, QuorumUnavailable, RLock, ShardedRedlock
+from redlock_fast import (
+    ClientClosed,
+    Contended,
+    ContendedTimeout,
+    FastRedlock,
+    LockLost,
+    QuorumUnavailable,
+    RLock,
+    ShardedRedlock,
+)
 from redlock_fast.embedded import Masters
 
 TTL = 60.0
@@ -283,9 +292,10 @@ def leave(lock: RLock) -> None:
 #: What returns from there has done all: the caller has the result.
 WHOLE = ("threads/client.py", "threads/fast_path.py", "threads/driver.py")
 #: Before the first step of a leave, and after the last step of an enter.
-OUTSIDE = ("call release", "call __exit__", "return _enter_again", "return acquire", "return __enter__")
+OUTSIDE = ("call release", "call __exit__", "return _enter", "return acquire", "return __enter__")
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in QueueEntry.__del__
 @pytest.mark.parametrize("use", [nested, verbs, leave])
 @pytest.mark.parametrize("name", [None, "job"])
 def test_interrupted_at_any_moment(
@@ -308,6 +318,7 @@ def test_interrupted_at_any_moment(
         assert lock.depth == 0, moment
         assert not c.client_state.held, moment
         assert len(c.renewal().schedule) == 0, moment
+        assert queued(c) == 0, moment
     assert number > 5, "there were moments to interrupt it at"
     nothing_left(valkey)
 
@@ -328,6 +339,136 @@ def test_a_name_hands_it_on(masters: Masters, connected: MakeClient) -> None:
     with lock:
         pass
     nothing_left(masters)
+
+
+def queued(c: FastRedlock) -> int:
+    return sum(map(len, c.masters.turns.waiting.values()))
+
+
+def until_queued(c: FastRedlock, calls: int) -> None:
+    eventually(lambda: queued(c) == calls, f"{calls} calls queue for their turn")
+
+
+def test_calls_of_one_name_do_not_exclude_each_other(valkey: Masters, connected: MakeClient) -> None:
+    """Catches: both wait at the masters, and the second waits for its own owner."""
+    c, holder = connected(valkey), connected(valkey).acquire("r", TTL)
+    assert holder
+    job = c.rlock("r", TTL).owned_by("job")
+    calls = [start(lambda: job.acquire(timeout=DEADLINE)) for _ in range(3)]
+    until_queued(c, 3)
+    assert job.acquire(blocking=False) is False, "at once"
+    assert job.acquire(timeout=0.05) is False
+    until_queued(c, 3)
+    holder.release()
+    assert [call.result(DEADLINE) for call in calls] == [True] * 3
+    assert job.depth == 3
+    assert [job.release() for _ in calls] == [True] * 3
+    assert not c.masters.turns.waiting
+    nothing_left(valkey)
+
+
+def test_a_call_that_gives_up_lets_the_next_one_of_its_name_acquire(
+    valkey: Masters, connected: MakeClient
+) -> None:
+    c, holder = connected(valkey), connected(valkey).acquire("r", TTL)
+    assert holder
+    job = c.rlock("r", TTL).owned_by("job")
+    first = start(lambda: job.acquire(timeout=0.3))
+    until_queued(c, 1)
+    second = start(lambda: job.acquire(timeout=DEADLINE))
+    until_queued(c, 2)
+    assert first.result(DEADLINE) is False
+    holder.release()
+    assert second.result(DEADLINE) is True
+    assert job.depth == 1
+    assert job.release()
+    nothing_left(valkey)
+
+
+def test_with_of_a_name_whose_turn_does_not_come(valkey: Masters, connected: MakeClient) -> None:
+    c, holder = connected(valkey), connected(valkey).acquire("r", TTL)
+    assert holder
+    lock = c.rlock("r", TTL, timeout=0.2)
+    first = start(lambda: lock.owned_by("job").acquire(timeout=DEADLINE))
+    until_queued(c, 1)
+    with pytest.raises(ContendedTimeout, match="another call of its owner"), lock.owned_by("job"):
+        raise AssertionError("entered")
+    with pytest.raises(ContendedTimeout), lock.owned_by("another job"):
+        raise AssertionError("entered")
+    holder.release()
+    assert first.result(DEADLINE)
+    with lock.owned_by("job") as job:
+        assert job.depth == 2
+    assert job.release()
+    nothing_left(valkey)
+
+
+def test_threads_of_one_name_come_and_go(valkey: Masters, connected: MakeClient) -> None:
+    """A call that finds the lock released by another thread of its name acquires it."""
+    c = connected(valkey)
+    lock, other = c.rlock("r", TTL, timeout=DEADLINE), c.rlock("r", TTL, timeout=DEADLINE)
+    inside = [0, 0]
+
+    def work(number: int) -> None:
+        job, own = (lock, other)[number % 2].owned_by("job"), number % 2
+        for turn in range(40):
+            with job if turn % 2 else entered(job):
+                inside[own] += 1
+                assert not inside[1 - own], "another object is another owner"
+                inside[own] -= 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert not c.masters.turns.waiting
+    nothing_left(valkey)
+
+
+@contextmanager
+def entered(lock: RLock) -> Iterator[None]:
+    assert lock.acquire()
+    try:
+        yield
+    finally:
+        assert lock.release()
+
+
+def test_closed_while_calls_of_one_name_wait(valkey: Masters, connected: MakeClient) -> None:
+    c, holder = connected(valkey), connected(valkey).acquire("r", TTL)
+    assert holder
+    job = c.rlock("r", TTL).owned_by("job")
+    calls = [start(job.acquire) for _ in range(2)]
+    until_queued(c, 2)
+    c.close()
+    for call in calls:
+        with pytest.raises(ClientClosed):
+            call.result(DEADLINE)
+    assert holder.release()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_child_of_fork_waits_for_no_call_of_its_parent(valkey: Masters, connected: MakeClient) -> None:
+    c, holder = connected(valkey), connected(valkey).acquire("r", TTL)
+    assert holder
+    job = c.rlock("r", TTL).owned_by("job")
+    first = start(lambda: job.acquire(timeout=DEADLINE))
+    until_queued(c, 1)
+    ours, theirs = os.pipe()
+
+    def child() -> None:
+        assert not c.masters.turns.waiting
+        os.write(theirs, b".")
+        assert job.acquire(timeout=DEADLINE)
+        assert job.release()
+
+    pid = fork_child(child)
+    os.read(ours, 1)
+    os.close(ours)
+    os.close(theirs)
+    holder.release()
+    assert first.result(DEADLINE)
+    assert job.release()
+    assert exit_code(pid) == 0
+    nothing_left(valkey)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

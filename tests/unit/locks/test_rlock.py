@@ -13,6 +13,7 @@ import pytest
 from support.waiting import DEADLINE, start
 
 from redlock_fast import ConfigError, FastRedlock, LockLost
+from redlock_fast.algorithm.local_queue import LocalQueue
 from redlock_fast.locks.owners import ThreadOwner
 from redlock_fast.locks.rlock import MAX_DEPTH, RLock
 
@@ -87,7 +88,13 @@ class World:
         self.errors: dict[str, BaseException] = {}
         self.made: list[weakref.ref[ScriptedLock]] = []
         client_state = SimpleNamespace(mutex=threading.RLock(), generation=0)
-        self.core: Any = SimpleNamespace(client_state=client_state, drift_factor=0.0, check_ttl=float)
+        self.core: Any = SimpleNamespace(
+            client_state=client_state,
+            drift_factor=0.0,
+            check_ttl=float,
+            policy=SimpleNamespace(clock=lambda: 0.0),
+            masters=SimpleNamespace(turns=LocalQueue()),
+        )
 
     def make(self, resource: str, ttl: float | None = None, **options: Any) -> ScriptedLock:
         made = ScriptedLock(self, TTL if ttl is None else ttl)
@@ -347,7 +354,7 @@ def test_what_is_interrupted_leaves_nothing(world: World, what: str) -> None:
 def test_an_interrupt_between_the_grant_and_its_note(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = world.rlock()
 
-    def interrupt(_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(lock, "_keep", interrupt)
