@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from ..engine.contract import BACKLOG, NO_REPLY, NOT_ASKED, Votes
-from .effects import Effect, Sleep, WaitForChange, WaitForReconnect, WaitForTurn, send_no_reply
+from .effects import Effect, Sleep, WaitForChange, WaitForReconnect, WaitForTurn, send, send_no_reply
 from .lease import AcquireFailure
 from .local_queue import QueueEntry
 from .lock_kind import LockKind
@@ -214,19 +214,22 @@ class RetryLoop:
     # --- cleaning up ---
 
     def roll_back(self) -> Generator[Effect, Any, None]:
-        """Undo the grants of a round. Another round follows."""
-        masters, lock_kind = self.sent, self.lock_kind
+        """Undo the grants of a round, before another one. If an exception interrupts this, call ``undo``."""
+        lock_kind = self.lock_kind
+        yield from send(lock_kind.rollback_requests(self.token, self.sent, self.ttl))
         if not lock_kind.keeps_place:
-            self.sent = 0
-        yield from send_no_reply(lock_kind.rollback_requests(self.token, masters, self.ttl))
+            self.sent = 0  # not before: ``undo`` must find what may not be sent
         if lock_kind.new_token_per_round or not lock_kind.keeps_place:
             self.token = self.policy.token()
 
     def undo(self) -> Generator[Effect, Any, None]:
-        """Release the token on all masters that may have it, without waiting for replies."""
-        masters, self.sent = self.sent, 0
-        if masters:
-            yield from send_no_reply(self.lock_kind.release_requests(self.token, masters, self.ttl))
+        """Release the token on all masters that may have it, without waiting for replies.
+
+        If an exception interrupts this, call it again: a second release compares the token again.
+        """
+        if self.sent:
+            yield from send_no_reply(self.lock_kind.release_requests(self.token, self.sent, self.ttl))
+            self.sent = 0
 
     def leave(self, granted: bool) -> None:
         """Leave all queues. Called at the end of every acquire."""

@@ -20,7 +20,7 @@ from .lock_kind import EXTEND, RELEASE, wire_ttl
 from .master_lists import MasterLists
 from .policy import Policy
 from .procedures import extended, extended_already
-from .redlock import finish_attempts, start_attempts, start_release, was_alive, weakest
+from .redlock import Attempt, finish_attempts, start_attempts, start_release, was_alive, weakest
 from .refill import lacking, lacking_of_many, put, refill
 
 #: The largest part of a batch: requests, and bytes of keys.
@@ -60,14 +60,24 @@ def acquire(
         tally = yield Exchange(attempt.requests, attempt.lists.need, ttl, policy.wait, policy.node_timeout)
         leases, why = finish_attempts(attempt, keys, tally)
         held += leases
+        if None in leases:
+            return (yield from _undo_failed(attempt, keys, tally, leases, why))
+        return None
     except BaseException as error:
         yield from undo_after(error, undo(keys, tokens, attempt.masters, ttl))
         raise
-    if None not in leases:
-        return None
+
+
+def _undo_failed(
+    attempt: Attempt, keys: list[bytes], tally: BatchVotes, leases: list[Lease | None], why: Votes | None
+) -> Generator[Effect, BatchVotes, tuple[int, Votes] | None]:
+    """Undo the attempts without a lease. Returns what ``acquire`` returns.
+
+    The caller's ``try`` protects this, and has no loop (see ``_acquire_parts`` in locks/many.py).
+    """
     failed = [number for number, lease in enumerate(leases) if lease is None]
     sent = [tally.sent[number] for number in failed]
-    yield from undo([keys[n] for n in failed], [tokens[n] for n in failed], sent, ttl)
+    yield from undo([keys[n] for n in failed], [attempt.token[n] for n in failed], sent, attempt.ttl)
     if why is not None:
         return failed[0], why
     votes = ((number, tally.votes[number]) for number in failed)

@@ -193,7 +193,7 @@ ALGORITHM = [
             "if lock_kind.new_token_per_round or not lock_kind.keeps_place:",
             "if lock_kind.new_token_per_round and lock_kind.keeps_place:",
         ),
-        ("nothing-is-undone", "        if masters:\n", "        if not masters:\n"),
+        ("nothing-is-undone", "        if self.sent:\n", "        if not self.sent:\n"),
         ("a-pause-is-an-outage", "now - min(self.took, policy.node_timeout)", "start"),
         ("one-round-too-many", "self.failed >= self.rounds and", "self.failed > self.rounds and"),
         ("rounds-beyond-the-time", "return self.spare <= 0", "return False"),
@@ -212,6 +212,29 @@ ALGORITHM = [
         ("shared-grant-admits-none", "if granted and self.lock_kind.shared:", "if False:"),
         ("never-queued-again", "self.entry is None or self.entry.slot.admitted", "self.entry is None"),
         ("admitted-caller-watches", "if self.entry is not None and self.entry.slot.admitted:", "if False:"),
+    ),
+    *of(
+        "redlock_fast/algorithm/attempts.py",
+        judges("real/threads/clean_up") + "::test_interrupted_after_a_minority_granted",
+        (
+            "rolled-back-before-it-is-sent",
+            "yield from send(lock_kind.rollback_requests(self.token, self.sent, self.ttl))",
+            "masters, self.sent = self.sent, 0\n"
+            "        yield from send(lock_kind.rollback_requests(self.token, masters, self.ttl))",
+        ),
+        (
+            "undone-before-it-is-sent",
+            "            yield from send_no_reply(self.lock_kind.release_requests(self.token, self.sent,",
+            "            masters, self.sent = self.sent, 0\n"
+            "            yield from send_no_reply(self.lock_kind.release_requests(self.token, masters,",
+        ),
+    ),
+    Mutant(
+        "interrupted-batch-not-undone",
+        "redlock_fast/algorithm/batch.py",
+        "yield from undo_after(error, undo(keys, tokens, attempt.masters, ttl))",
+        "pass",
+        judges("real/threads/clean_up") + "::test_a_batch_interrupted_after_a_minority_granted",
     ),
     *of(
         "redlock_fast/algorithm/refill.py",

@@ -19,7 +19,13 @@ ENGINE = PACKAGE / "engine"
 RESUME = dis.opmap["RESUME"]
 
 
-def interrupted(action: Callable[[], object], number: int, *, spared: tuple[str, ...] = ()) -> str | None:
+def interrupted(
+    action: Callable[[], object],
+    number: int,
+    *,
+    spared: tuple[str, ...] = (),
+    inside: tuple[str, ...] = ("",),
+) -> str | None:
     """Do this, with a KeyboardInterrupt in its moment ``number``, from 0. None: it has not so many.
 
     Returns which moment that was: "call", "return" or "c_return", and in which function.
@@ -28,14 +34,15 @@ def interrupted(action: Callable[[], object], number: int, *, spared: tuple[str,
     on, and after a call of a function in C. And after one of a function in Python, at which Python looks
     only where a tool replaces its evaluation of frames. The package's own count, but not those of its engine
     in Python: engines have tests of their own. ``spared``: files (below the package) whose functions may
-    have done all by when they return, so that what comes then is for their callers.
+    have done all by when they return, so that what comes then is for their callers. ``inside``: folders
+    (below the package); only the moments of these count.
     """
     left = number
     which = None
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
         nonlocal left, which
-        if is_interruptible(frame, event, spared):
+        if is_interruptible(frame, event, spared, inside):
             if left == 0:
                 which = f"{event} {frame.f_code.co_name}"
                 raise KeyboardInterrupt  # which ends the profiling
@@ -51,10 +58,10 @@ def interrupted(action: Callable[[], object], number: int, *, spared: tuple[str,
     return which
 
 
-def is_interruptible(frame: FrameType, event: str, spared: tuple[str, ...]) -> bool:
+def is_interruptible(frame: FrameType, event: str, spared: tuple[str, ...], inside: tuple[str, ...]) -> bool:
     code = frame.f_code
     file = counted(code.co_filename)
-    if not file:
+    if not file.startswith(inside) or not file:
         return False
     if event == "call":
         return not inside_yield_from(frame)

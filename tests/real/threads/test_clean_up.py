@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NoReturn
 
 import pytest
 import redis
 from support.clocks import Jumping
+from support.interruptions import interrupted
 from support.keys import TTL, calls, forget_calls, names, nothing_left, occupy, paused, with_keys
 from support.makers import MakeClient, Raw
 from support.proxy import Proxy
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import ClientClosed, FastRedlock, Lock
+from redlock_fast import ClientClosed, FastRedlock, Lock, Retry
 from redlock_fast.embedded import Master, Masters
 
 TRIALS = int(os.environ.get("REDLOCK_FAST_TRIALS", "3"))
@@ -232,3 +234,48 @@ def test_exceptions_leave_nothing_behind(
     stays.check()
     assert stays.release()
     nothing_left(masters)
+
+
+#: What asks for a lock, of which another client holds these keys.
+SPLIT: dict[str, tuple[Callable[[FastRedlock], Any], tuple[str, ...]]] = {
+    "plain": (lambda c: c.lock("r", TTL), ("r",)),
+    "fair": (lambda c: c.lock("r", TTL, fair=True), ("r",)),
+    "write": (lambda c: c.rwlock("r", TTL).write(), ("{r}:w",)),
+    "semaphore": (lambda c: c.semaphore("r", 2, TTL), ("{r}:0", "{r}:1")),
+    "multilock": (lambda c: c.multilock(["r", "s"], TTL), ("s",)),
+}
+
+
+def interrupted_everywhere(nodes: list[redis.Redis], make: Callable[[], Callable[[], object]]) -> None:
+    """Interrupt what ``make`` returns at each moment. These masters keep nothing of it.
+
+    Moments of the driver and of the engine do not count: they have tests of their own.
+    """
+    for number in range(1000):
+        moment = interrupted(make(), number, inside=("algorithm", "locks"))
+        if moment is None:
+            break
+        eventually(lambda: not any(node.keys("*") for node in nodes), f"nothing is left: {moment}")
+    assert number > 20, "there were moments to interrupt it at"
+
+
+# An entry of the local queue leaves when it is collected, and what is raised there is only printed.
+@pytest.mark.filterwarnings("ignore:Exception ignored in.*QueueEntry:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", SPLIT)
+def test_interrupted_after_a_minority_granted(
+    valkey: Masters, connected: MakeClient, raw: Raw, kind: str
+) -> None:
+    """Two rounds. Catches: an undo that is taken for done before its requests are sent."""
+    make, taken = SPLIT[kind]
+    c, nodes = connected(valkey, retry=Retry(0.0, 0.0, max_attempts=2)), raw(valkey)
+    occupy(nodes[:3], *taken)
+    interrupted_everywhere(nodes[3:], lambda: partial(make(c).acquire, timeout=DEADLINE))
+
+
+def test_a_batch_interrupted_after_a_minority_granted(
+    valkey: Masters, connected: MakeClient, raw: Raw
+) -> None:
+    """Catches: what was refused, and is undone where no exception is expected."""
+    c, nodes = connected(valkey), raw(valkey)
+    occupy(nodes[:3], "r", "s")
+    interrupted_everywhere(nodes[3:], lambda: partial(c.acquire_many, ["r", "s"], TTL))
