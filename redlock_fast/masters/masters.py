@@ -19,7 +19,7 @@ from ..engine.contract import FAULT, NOT_ASKED, Engine, Votes
 from ..errors import ClientClosed, ConfigError
 from ..telemetry import log_error
 from .address import Target
-from .client_state import ClientState, clients_with_leases
+from .client_state import ClientState
 from .connector import Connector, ConnectorSettings
 from .faults import fault_text
 from .health import MasterHealth, health_of
@@ -29,6 +29,10 @@ from .state import MasterState
 GRACE = 0.05
 #: Seconds to wait for a reconnect that seems to be done already.
 SHORT_PAUSE = 0.001
+#: Seconds for the masters to execute what they were sent before a client closes its connections.
+CLOSE_TIMEOUT = 1.0
+#: At the end of the interpreter: seconds without a grant, after which none is expected any more.
+QUIET = 0.1
 
 
 class Masters:
@@ -193,19 +197,16 @@ class Masters:
 
     # --- the end ---
 
-    def close(self, timeout: float = 1.0, release: Sequence[Lease] = ()) -> None:
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Remove queue entries on the masters, then close all connections, within ``timeout`` seconds.
 
         Masters are given this time to execute what they were sent. Does nothing the second time.
-        ``release``: leases to release first. The client is closed by then: otherwise a waiting thread of this
-        process would get the lock.
         """
+        if self.connector.stop():
+            self._close_connections(timeout)
+
+    def _close_connections(self, timeout: float) -> None:
         end = time.monotonic() + timeout
-        if not self.connector.stop():
-            return
-        effect: Any
-        for effect in undo_leases(release):
-            self.engine.exchange(effect.requests, 0, 0.0)
         for queue in (self.policy.local_queue, self.turns):
             queue.wake_all()
         # Without this, other processes would wait behind the queue entries of callers of this client.
@@ -215,6 +216,29 @@ class Masters:
         self.policy.server_entries.wait_for_rounds(timeout)
         self.connector.close(max(0.0, end - time.monotonic()))
         self.client_state.remove_leases(list(self.client_state.held))
+
+    # --- the end of the interpreter ---
+
+    def _held_until_exit(self) -> list[Lease]:
+        default = RELEASE_AT_EXIT if self.release_at_exit else KEEP_AT_EXIT
+        return [one for one in list(self.client_state.held) if (one.at_exit or default) == RELEASE_AT_EXIT]
+
+    def _stop_at_exit(self, threads: bool) -> bool:
+        """Close the client for new calls if it has leases to release, or may get some from ``threads``."""
+        if not (self._held_until_exit() or (threads and self.release_at_exit)):
+            return False
+        self.client_state.ending = True
+        return self.connector.stop()
+
+    def _release_at_exit(self, released: set[Lease]) -> bool:
+        """Release what is held and not in ``released``, and add it there. Returns whether there was any."""
+        # Also what its own thread is releasing: perhaps it has not sent that.
+        leases = [lease for lease in self._held_until_exit() if lease not in released]
+        released.update(leases)
+        effect: Any
+        for effect in undo_leases(leases):
+            self.engine.exchange(effect.requests, 0, 0.0)
+        return bool(leases)
 
     def after_fork_in_child(self) -> None:
         """Begin again without the connections and leases of the parent."""
@@ -239,15 +263,37 @@ def _after_fork_in_child() -> None:
 def release_held() -> None:
     """Release the leases of this process at the end of the interpreter, and close the clients that held them.
 
-    Each client takes a second at most.
+    While other threads run, a client that holds nothing yet is closed, too: its threads may be granted what
+    they asked for before. The clients are closed first: otherwise a waiting thread would get the lock. Each
+    client takes CLOSE_TIMEOUT at most.
     """
-    for state, masters in list(clients_with_leases.items()):
-        default = RELEASE_AT_EXIT if masters.release_at_exit else KEEP_AT_EXIT
-        held = [lease for lease in list(state.held) if (lease.at_exit or default) == RELEASE_AT_EXIT]
-        if held and not state.closed:
-            state.ending = True
-            with contextlib.suppress(Exception):  # no caller is left that could handle it
-                masters.close(release=held)
+    end = time.monotonic() + CLOSE_TIMEOUT
+    ours = "redlock-fast-", threading.current_thread().name
+    threads = not all(thread.name.startswith(ours) for thread in threading.enumerate())
+    ending: list[Masters] = []
+    for masters in list(_all_masters):
+        with contextlib.suppress(Exception):  # no caller is left that could handle it
+            if masters._stop_at_exit(threads):
+                ending.append(masters)
+    released: set[Lease] = set()
+    _release_all(ending, released)
+    quiet = time.monotonic() + QUIET
+    while threads and ending and time.monotonic() < min(quiet, end):
+        time.sleep(SHORT_PAUSE)
+        if _release_all(ending, released):
+            quiet = time.monotonic() + QUIET
+    left = max(0.0, end - time.monotonic())
+    for masters in ending:
+        with contextlib.suppress(Exception):
+            masters._close_connections(left)
+
+
+def _release_all(ending: list[Masters], released: set[Lease]) -> bool:
+    found = False
+    for masters in ending:
+        with contextlib.suppress(Exception):
+            found |= masters._release_at_exit(released)
+    return found
 
 
 atexit.register(release_held)

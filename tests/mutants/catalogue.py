@@ -269,6 +269,13 @@ ALGORITHM = [
 
 GUARD = [
     *of(
+        "redlock_fast/masters/masters.py",
+        judges("unit/masters/masters", "real/masters/at_exit"),
+        ("late-grants-stay-at-exit", "while threads and ending and time", "while False and time"),
+        ("idle-client-stays-open-at-exit", "(threads and self.release_at_exit)", "False"),
+        ("released-twice-at-exit", "        released.update(leases)\n", ""),
+    ),
+    *of(
         "redlock_fast/masters/list_check.py",
         judges("unit/masters/list_check"),
         ("votes-before-all-were-tried", "tried = all(view.tried for view in views)", "tried = True"),

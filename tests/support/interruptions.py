@@ -61,7 +61,7 @@ def interrupted(
 def is_interruptible(frame: FrameType, event: str, spared: tuple[str, ...], inside: tuple[str, ...]) -> bool:
     code = frame.f_code
     file = counted(code.co_filename)
-    if not file.startswith(inside) or not file:
+    if not file or not file.startswith(inside):
         return False
     if event == "call":
         return not inside_yield_from(frame)

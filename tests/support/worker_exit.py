@@ -7,9 +7,10 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
-from redlock_fast import AsyncFastRedlock, ClientClosed, FastRedlock
+from redlock_fast import AsyncFastRedlock, ClientClosed, FastRedlock, LockLost, QuorumUnavailable
 
 TTL = 30.0
 
@@ -46,10 +47,40 @@ def wait_for_all(client: FastRedlock) -> None:
         time.sleep(0.001)
 
 
+def work(client: FastRedlock) -> None:
+    """Eight daemon threads acquire and release, to the end of the process. Returns when all have begun."""
+    begun = [threading.Event() for _ in range(8)]
+
+    def turns(number: int) -> None:
+        with contextlib.suppress(ClientClosed, LockLost, QuorumUnavailable):
+            while True:
+                with client.lock(f"busy:{number}", TTL):
+                    time.sleep(0.0005)
+                begun[number].set()
+
+    for number in range(8):
+        threading.Thread(target=turns, args=(number,), daemon=True).start()
+    for event in begun:
+        event.wait()
+
+
+def ask(client: FastRedlock) -> None:
+    """A daemon thread asks all masters for a lock. The first of them does not answer."""
+
+    def acquire() -> None:
+        with contextlib.suppress(ClientClosed, QuorumUnavailable):
+            client.lock("asked for", TTL).acquire()
+
+    threading.Thread(target=acquire, daemon=True).start()
+    while not client.health()[0].pending:
+        time.sleep(0.001)
+
+
 def main(how: str, engine: str, release: str, *urls: str) -> None:
     options: dict[str, Any] = {"engine": engine, "node_timeout": 5.0, "connect_timeout": 20.0}
     options["release_at_exit"] = release == "yes"
     held: list[object] = []
+    at_end: Callable[[FastRedlock], None] | None = None
     if how == "asyncio":
         held += asyncio.run(hold_in_a_loop(AsyncFastRedlock(urls, **options, check_masters="off")))
     elif how == "thread":
@@ -60,13 +91,21 @@ def main(how: str, engine: str, release: str, *urls: str) -> None:
         thread.join()
     else:
         client = FastRedlock(urls, **options, check_masters="off")
-        held += hold(client)
+        client.connect()
+        if how == "asking":
+            at_end = ask
+        elif how == "working":
+            at_end = work
+        else:
+            held += hold(client)
         if how == "waiters":
             wait_for_all(client)
-    assert len(held) == 23
+    assert len(held) == (23 if at_end is None else 0)
     assert all(held)
     print("held", flush=True)
     sys.stdin.readline()
+    if at_end is not None:
+        at_end(client)
     if how == "error":
         raise RuntimeError("on purpose")
     if how == "exit":

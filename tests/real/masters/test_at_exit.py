@@ -25,7 +25,7 @@ def end(
     how: str,
     engine: str,
     release: str = "yes",
-    before_end: Callable[[], None] = lambda: None,
+    before_end: Callable[[], object] = lambda: None,
 ) -> int:
     """How many keys a worker held on each master before it ended.
 
@@ -56,6 +56,24 @@ def test_what_is_held_is_released(masters: Masters, engine_name: str, how: str) 
 def test_a_waiting_thread_of_the_process_does_not_get_them(masters: Masters, engine_name: str) -> None:
     assert end(masters, "waiters", engine_name) == 24
     assert sizes(masters) == [0] * 5
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_threads_that_work_to_the_end(valkey: Masters, engine_name: str, turn: int) -> None:
+    """Catches: a lease that a thread is granted after those that are held were looked for."""
+    assert end(valkey, "working", engine_name) == 0
+    assert sizes(valkey) == [0] * 5, f"before the process was gone, turn {turn}"
+
+
+def test_a_lock_that_a_thread_asks_for_is_not_granted(valkey: Masters, engine_name: str) -> None:
+    """Three of five masters are stopped. Catches: a client that stays open because it holds nothing yet."""
+    stopped = valkey[:3]
+    try:
+        assert end(valkey, "asking", engine_name, before_end=lambda: [m.pause() for m in stopped]) == 0
+    finally:
+        for master in stopped:
+            master.resume()
+    eventually(lambda: sizes(valkey) == [0] * 5, "all execute the undo behind the acquire")
 
 
 def test_a_stopped_master_does_not_hold_it_up(valkey: Masters, engine_name: str) -> None:

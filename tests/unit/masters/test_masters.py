@@ -21,7 +21,7 @@ from redlock_fast import ClientClosed, ConfigError, FastRedlock
 from redlock_fast.algorithm.lease import Lease
 from redlock_fast.engine.contract import FAULT, NO_REPLY, NOT_ASKED, Batch, Votes
 from redlock_fast.masters.client_state import clients_with_leases
-from redlock_fast.masters.masters import GRACE, Masters, release_held
+from redlock_fast.masters.masters import GRACE, QUIET, Masters, release_held
 from redlock_fast.wire.commands import Verb
 
 N = 3
@@ -146,40 +146,83 @@ class Sent:
         self.keys += requests.args[0]
 
 
+@pytest.fixture
+def only_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process has no clients but those that the test makes."""
+    monkeypatch.setattr("redlock_fast.masters.masters._all_masters", weakref.WeakSet())
+
+
+@pytest.mark.usefixtures("only_clients")
 @pytest.mark.parametrize("wanted", [True, False])
 def test_leases_are_released_at_exit(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    others = dict(clients_with_leases)
-    clients_with_leases.clear()
-    try:
-        client = make(release_at_exit=wanted)
-        sent = Sent(client.masters.engine)
-        monkeypatch.setattr(client.masters, "engine", sent)
-        client.client_state.add_lease(lease(client))
-        release_held()
-        assert sent.verbs == [Verb.RELEASE] * wanted
-        assert client.client_state.closed is client.client_state.ending is wanted
-        client.close()
-        assert not clients_with_leases
-    finally:
-        clients_with_leases.update(others)
+    client = make(release_at_exit=wanted)
+    sent = Sent(client.masters.engine)
+    monkeypatch.setattr(client.masters, "engine", sent)
+    client.client_state.add_lease(lease(client))
+    release_held()
+    assert sent.verbs == [Verb.RELEASE] * wanted
+    assert client.client_state.closed is client.client_state.ending is wanted
+    client.close()
+    assert client.client_state not in clients_with_leases
 
 
+@pytest.mark.usefixtures("only_clients")
 def test_a_lock_may_say_whether_it_is_released_at_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against its client, and after its object is gone. Catches: a choice that ends with the lock object."""
-    others = dict(clients_with_leases)
-    clients_with_leases.clear()
-    try:
-        for default in (True, False):
-            client = make(release_at_exit=default)
-            sent = Sent(client.masters.engine)
-            monkeypatch.setattr(client.masters, "engine", sent)
-            for choice in (None, True, False):
-                client.lock(str(choice), release_at_exit=choice)._on_granted(lease(client, b"%r" % choice))
-            release_held()
-            assert set(sent.keys) == ({b"True", b"None"} if default else {b"True"})
-            client.close()
-    finally:
-        clients_with_leases.update(others)
+    for default in (True, False):
+        client = make(release_at_exit=default)
+        sent = Sent(client.masters.engine)
+        monkeypatch.setattr(client.masters, "engine", sent)
+        for choice in (None, True, False):
+            client.lock(str(choice), release_at_exit=choice)._on_granted(lease(client, b"%r" % choice))
+        release_held()
+        assert set(sent.keys) == ({b"True", b"None"} if default else {b"True"})
+        client.close()
+
+
+@pytest.fixture
+def other_thread() -> Iterator[None]:
+    """One that runs until the test has ended."""
+    ended = threading.Event()
+    thread = start(ended.wait)
+    yield
+    ended.set()
+    thread.result()
+
+
+@pytest.mark.usefixtures("only_clients", "other_thread")
+@pytest.mark.parametrize("wanted", [True, False])
+def test_what_is_granted_during_the_end_is_released(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its client was closed for new acquires. Catches: a lease that is released twice, or never."""
+    client = make(release_at_exit=True)
+    sent = Sent(client.masters.engine)
+    monkeypatch.setattr(client.masters, "engine", sent)
+    granted = [client.lock("late", release_at_exit=wanted), client.lock("later", release_at_exit=wanted)]
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += QUIET * 0.9
+        if granted:
+            lock = granted.pop(0)
+            lock._on_granted(lease(client, str(lock.resource).encode()))
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
+    monkeypatch.setattr(redlock_fast.masters.masters, "time", clock)
+    client.client_state.add_lease(lease(client, b"early"))
+    release_held()
+    assert sent.keys == [b"early", *([b"late", b"later"] if wanted else [])]
+    assert not client.client_state.held
+
+
+@pytest.mark.usefixtures("only_clients", "other_thread")
+@pytest.mark.parametrize("release", [True, False])
+def test_a_client_that_holds_nothing_is_closed_while_threads_run(release: bool) -> None:
+    """Catches: what such a thread is granted next; and a client that should keep what it holds."""
+    client = make(release_at_exit=release)
+    release_held()
+    assert client.client_state.closed is release
+    client.close()
 
 
 def test_masters_of_all_clients_are_known_to_fork() -> None:
