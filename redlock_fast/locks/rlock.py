@@ -23,7 +23,7 @@ from .owners import NamedOwner, Owner, Ownership
 
 #: The maximum number of levels of one owner. More levels are a missing ``release``.
 MAX_DEPTH = 1_000
-#: Seconds after which a call looks for its turn again: a signal handler that raised, or forked, wakes nobody.
+#: Seconds after which a call looks for its turn again: an interrupted call before it may not wake it.
 TURN = 1.0
 
 

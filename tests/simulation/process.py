@@ -9,6 +9,7 @@ from typing import Any
 
 from redlock_fast.algorithm.effects import Exchange, Sleep, WaitForQuorum, WaitForReconnect, WaitForTurn
 from redlock_fast.algorithm.lease import Lease
+from redlock_fast.algorithm.local_queue import LocalQueue
 from redlock_fast.algorithm.policy import Policy
 from redlock_fast.engine.contract import Votes
 from redlock_fast.locks.client_base import BaseClient
@@ -65,6 +66,7 @@ class SimulatedMasters:
     def __init__(self, count: int) -> None:
         self.connector = self
         self.count = count
+        self.turns = LocalQueue()
 
     def names(self) -> list[str]:
         return [f"master {number}" for number in range(self.count)]

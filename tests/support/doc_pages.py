@@ -1,8 +1,7 @@
 """The documents as what can be run: the Python blocks of a page, in their order and in one namespace.
 
 Sybil finds the blocks, the hidden ones too (``<!-- invisible-code-block: python ... -->``), and those to
-leave out (``<!-- skip: next "why" -->``). ``redis://10.0.0.M`` stands for master M. ``redis://10.0.1.M``
-stands for its second database over its second address, so that it can be another group's master M.
+leave out (``<!-- skip: next "why" -->``). ``redis://10.0.G.M`` stands for master M of group G.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ def blocks(page: Path, language: str) -> list[str]:
 class Page:
     """``skipped``: the reasons, of blocks that were left out."""
 
-    def __init__(self, page: Path, masters: Masters) -> None:
+    def __init__(self, page: Path, *groups: Masters) -> None:
         self.skipped: list[str] = []
         self._runner = asyncio.Runner()
-        self._masters = masters
+        self._groups = groups
         self._document = Document.parse(
             str(page), CodeBlockParser("python", evaluator=self._evaluate), SkipParser()
         )
@@ -73,8 +72,7 @@ class Page:
 
     def _on_this_machine(self, source: str) -> str:
         def url(match: re.Match[str]) -> str:
-            group, master = int(match[1]), self._masters[int(match[2]) - 1]
-            return f"{master.unix_url}?db=1" if group else master.url
+            return self._groups[int(match[1])][int(match[2]) - 1].url
 
         return re.sub(r"\bredis://10\.0\.([01])\.([1-5])\b(?::6379)?", url, source)
 
