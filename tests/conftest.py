@@ -90,7 +90,10 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, Any, Any]:
-    """Of workers that start together the first compiles the tests, and the others wait to read the result."""
+    """Of workers that start together the first compiles the tests, and the others wait to read the result.
+
+    What is collected stays: a garbage collection would find nothing.
+    """
     with Path(__file__).open() as file:
         if not sys.dont_write_bytecode:
             try:

@@ -83,23 +83,7 @@ class AsyncRLock(Reentrant):
             RuntimeError: No task is running that could own the lock.
             WrongLoop: The client belongs to another event loop, which is open.
         """
-        if await self._enter_again(ttl, blocking, timeout) is not None:
-            return True
-        lock, turn = self._lock(ttl), self._enter_queue()
-        try:
-            if turn is not None:
-                if not await self._wait_for_turn(turn, lock, blocking, timeout):
-                    return False
-                if await self._enter_again(ttl) is not None:
-                    return True
-                timeout = -1
-            granted: bool = await lock.acquire(blocking, timeout)
-            if granted:
-                self._keep(lock, [])
-            return granted
-        finally:
-            if turn is not None:
-                turn.leave()
+        return await self._enter(ttl, blocking, timeout) is not None
 
     async def release(self) -> bool:
         """Leave one level; see [`RLock.release`][]. A cancelled call has left it.
@@ -132,9 +116,8 @@ class AsyncRLock(Reentrant):
         return validity
 
     async def __aenter__(self) -> Self:
-        ownership = await self._enter_again(None) or await self._enter_first()
-        task = asyncio.current_task()
-        if task is not None:
+        ownership, task = await self._enter(None, raises=True), asyncio.current_task()
+        if ownership is not None and task is not None:
             self._bodies.append((weakref.ref(task), ownership))
         return self
 
@@ -173,17 +156,30 @@ class AsyncRLock(Reentrant):
             else None
         )
 
-    async def _enter_first(self) -> Ownership:
-        lock, turn = self._lock(None), self._enter_queue()
+    async def _enter(
+        self, ttl: float | None, blocking: bool = True, timeout: float = -1, *, raises: bool = False
+    ) -> Ownership | None:
+        """Enter a level. ``raises``: as ``async with`` does, where the lock cannot be acquired."""
+        ownership = await self._enter_again(ttl, blocking, timeout)
+        return ownership or await self._enter_first(ttl, blocking, timeout, raises)
+
+    async def _enter_first(
+        self, ttl: float | None, blocking: bool, timeout: float, raises: bool
+    ) -> Ownership | None:
+        """Acquire the lock for a first level, unless another call of the owner has done so by then."""
+        lock, turn = self._lock(ttl), self._enter_queue()
         try:
             if turn is not None:
-                if not await self._wait_for_turn(turn, lock, True, -1):
-                    raise self._too_late()
-                ownership = await self._enter_again(None)
+                if not await self._wait_for_turn(turn, lock, blocking, timeout):
+                    if raises:
+                        raise self._too_late()
+                    return None
+                ownership = await self._enter_again(ttl)
                 if ownership is not None:
                     return ownership
-            await lock.__aenter__()
-            return self._keep(lock, [])
+                timeout = -1
+            granted = await lock.__aenter__() if raises else await lock.acquire(blocking, timeout)
+            return self._keep(lock, []) if granted else None
         finally:
             if turn is not None:
                 turn.leave()

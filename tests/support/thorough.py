@@ -22,7 +22,7 @@ MORE = FULL or TWICE
 
 
 def amount(usual: Number, full: Number, twice: Number | None = None) -> Number:
-    """How many runs, rounds or steps. ``twice``: where ``make coverage`` takes more than ``usual``."""
+    """How many runs, rounds or steps. ``twice``: in two combinations, if it is more."""
     if FULL:
         return full
     return twice if TWICE and twice is not None else usual
@@ -30,6 +30,6 @@ def amount(usual: Number, full: Number, twice: Number | None = None) -> Number:
 
 def crossed(cases: Iterable[Any], others: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Each case with one of ``others`` in turn; with each of them where more than the usual runs."""
-    if FULL or TWICE:
+    if MORE:
         return [(case, other) for case in cases for other in others]
     return [(case, others[number % len(others)]) for number, case in enumerate(cases)]

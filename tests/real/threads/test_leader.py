@@ -87,7 +87,7 @@ def leave(leader: Leader) -> None:
 def test_a_stop_that_is_interrupted_ends_the_campaign(
     valkey: Masters, connected: MakeClient, end: Callable[[Leader], None], outside: str
 ) -> None:
-    """No process stays leader that has no one left to stop it."""
+    """After the interrupt the process does not stay leader."""
     c = connected(valkey)
     for number in range(1000):
         leader = c.leader("chair")
