@@ -207,8 +207,7 @@ class Masters:
 
     def _close_connections(self, timeout: float) -> None:
         end = time.monotonic() + timeout
-        for queue in (self.policy.local_queue, self.turns):
-            queue.wake_all()
+        self.policy.local_queue.wake_all()
         # Without this, other processes would wait behind the queue entries of callers of this client.
         undo = self.policy.server_entries.close()
         if undo:

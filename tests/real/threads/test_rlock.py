@@ -461,9 +461,9 @@ def test_a_child_of_fork_waits_for_no_call_of_its_parent(valkey: Masters, connec
         assert job.release()
 
     pid = fork_child(child)
+    os.close(theirs)  # so that the end of the child is the end of the pipe
     os.read(ours, 1)
     os.close(ours)
-    os.close(theirs)
     holder.release()
     assert first.result(DEADLINE)
     assert job.release()
