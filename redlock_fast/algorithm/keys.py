@@ -9,6 +9,7 @@ from ..errors import ConfigError
 from ..wire.dialect import MARKER
 from ..wire.text import quoted
 
+#: Bytes of a resource, and of a client's prefix.
 MAX_RESOURCE = 64 << 10
 
 #: The maximum number of slots of a semaphore.
@@ -19,6 +20,14 @@ DERIVED = frozenset((b"f", b"w", b"r", b"i", b"n", b"q", b"e", *(b"%d" % slot fo
 
 #: How other keys of this library begin, after the prefix: the record of masters and its marks, the witness.
 OWN = (b"redlock-fast:masters", b"redlock-fast:witness")
+
+
+def prefix_of(key_prefix: str | bytes) -> bytes:
+    """The option ``key_prefix`` as bytes. Raises ConfigError."""
+    prefix = encoded("key_prefix", key_prefix)
+    if len(prefix) > MAX_RESOURCE:
+        raise ConfigError(f"key_prefix must have at most {MAX_RESOURCE} bytes, not {len(prefix)}")
+    return prefix
 
 
 def key_of(prefix: bytes, resource: str | bytes) -> bytes:

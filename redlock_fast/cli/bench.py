@@ -18,7 +18,7 @@ from typing import Any
 
 from .. import ENGINE
 from ..aio.client import AsyncFastRedlock
-from ..algorithm.keys import encoded
+from ..algorithm.keys import prefix_of
 from ..errors import QuorumUnavailable
 from ..threads.client import FastRedlock
 from . import exit_codes
@@ -74,7 +74,7 @@ class Bench:
     """A run of so many ``parts``, each of so many ``seconds``: its settings, key prefix and progress bar."""
 
     def __init__(self, settings: Settings, seconds: float, parts: int) -> None:
-        prefix = encoded("key_prefix", settings.options.get("key_prefix", ""))
+        prefix = prefix_of(settings.options.get("key_prefix", ""))
         self.prefix: bytes = prefix + b"redlock-fast:bench:" + os.urandom(8).hex().encode() + b":"
         arguments = settings.client(
             ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT, check_masters="off"

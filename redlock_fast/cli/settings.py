@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..algorithm.keys import encoded
+from ..algorithm.keys import prefix_of
 from ..algorithm.quorum import Retry, quorum
 from ..errors import ConfigError
 from ..locks.client_base import BaseClient
@@ -55,7 +55,7 @@ class Settings:
     def reading(self) -> Reading:
         """Raises ConfigError for options that no client would take."""
         targets = check_masters(self.masters)
-        prefix = encoded("key_prefix", self.options.get("key_prefix", ""))
+        prefix = prefix_of(self.options.get("key_prefix", ""))
         timeout = number("connect_timeout", self.options.get("connect_timeout", CONNECT_TIMEOUT), above=0.0)
         return Reading(targets, quorum(len(targets)), prefix, timeout)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol, TypeVar, Unpack, cast, get_args
 
-from ..algorithm.keys import encoded, key_of
+from ..algorithm.keys import key_of, prefix_of
 from ..algorithm.lease import Lease
 from ..algorithm.lock_kind import FencedKind, LockKind, wire_ttl
 from ..algorithm.policy import Clock, Policy, VotingMasters, lease_clock
@@ -165,7 +165,7 @@ class BaseClient:
                 f"not {self.max_ttl:g} s: a fencing counter must outlive every lease"
             )
         ttl = self.check_ttl(ttl)
-        self.key_prefix: bytes = encoded("key_prefix", key_prefix)
+        self.key_prefix: bytes = prefix_of(key_prefix)
         self.connect_timeout: float = number(
             "connect_timeout", connect_timeout, above=0.0, high=MAX_CONNECT_TIMEOUT
         )

@@ -16,6 +16,7 @@ from ..algorithm.lease import AcquireFailure, Lease, lease_of
 from ..algorithm.redlock import Attempt, finish_attempt, start_attempt, trusted_votes
 from ..errors import LockLost, TooManyExtensions
 from ..wire.text import quoted
+from .config import check_flag
 from .failures import acquire_error, unavailable
 from .handover import HandoverKind
 from .lock_state import LockState
@@ -121,6 +122,7 @@ def extend_lock(lock: LockState, ttl: float | None, confirm: bool = False) -> Ge
     core = lock._core
     core.check_open()
     ttl = lock._ttl if ttl is None else core.check_ttl(ttl)
+    check_flag("confirm", confirm)
     lease = lock._own_lease()
     if lease is None:
         handover = lock._lock_kind

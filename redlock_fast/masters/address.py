@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ..errors import ConfigError, needs
 from ..wire.text import redacted
@@ -118,11 +118,10 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
         if "@" in parts.path + parts.fragment or "@" in parts.query.partition("=")[0]:
             raise ValueError("an unescaped password continues after the address")
         service = parse_sentinel_url(url) if url.startswith(SENTINEL_SCHEMES) else None
-        if service is None and parts.scheme != "unix" and not (parts.path.strip("/") or "0").isdecimal():
-            raise ValueError("the database is no number: redis-py would take another one")
+        _check_options(parts, service)
+        if service is None:
+            _check_address(parts)
         settings = dict(parse_url(service.url if service else url))  # type: ignore[no-untyped-call]
-        if isinstance(settings.get("connection_class"), str):
-            raise ValueError("a URL must not choose the connection class")
     except ValueError:  # its text may quote the password
         raise ConfigError(
             f"masters: {_shown(url)} is no URL of a master: use redis://host:port/db, "
@@ -133,6 +132,26 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
     if issubclass(connection_class, SSLConnection):  # redis-py before 6 accepts the certificate of any host
         settings.setdefault("ssl_check_hostname", settings.get("ssl_cert_reqs") != "none")
     return connection_class, settings, service
+
+
+def _check_options(parts: SplitResult, service: Service | None) -> None:
+    """Raise ValueError for an option given twice, of which redis-py uses one, or one that no URL may have."""
+    options = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    if service is None:
+        address = {"host": parts.hostname, "port": parts.port, "db": parts.path.strip("/")}
+        options += [name for name, value in address.items() if value and parts.scheme != "unix"]
+    if "connection_class" in options or len(set(options)) < len(options):
+        raise ValueError("an option is given twice, or chooses the connection class")
+
+
+def _check_address(parts: SplitResult) -> None:
+    """Raise ValueError for an address that no server has, or of which redis-py leaves out a part."""
+    host, path = unquote(parts.hostname or ""), parts.path.strip("/")
+    if parts.scheme == "unix":
+        if host or not path:
+            raise ValueError("a Unix socket has a path, which begins after unix://, and no host")
+    elif parts.port == 0 or " " in host or not host.isprintable() or not (path or "0").isdecimal():
+        raise ValueError("a server has a host, a port, and the number of a database")
 
 
 def _from_client(client: Any) -> tuple[Any, dict[str, Any]]:

@@ -301,6 +301,10 @@ def test_key_prefix(value: Any) -> None:
     refused(lambda: FastRedlock(URLS, key_prefix=value), "key_prefix", "str or bytes", type(value).__name__)
 
 
+def test_size_of_a_key_prefix() -> None:
+    refused(lambda: FastRedlock(URLS, key_prefix="x" * 65537), "key_prefix", "at most 65536 bytes", "65537")
+
+
 def test_unknown_options(client: FastRedlock) -> None:
     message = refused(lambda: FastRedlock(URLS, ttl_ms=5, retries=3), "'ttl_ms'", "'retries'")
     for known in ("ttl", "node_timeout", "retry", "engine", "decide", "max_ttl"):
@@ -451,6 +455,11 @@ def test_flags_of_a_client(option: str, value: Any) -> None:
 @cases("option", ["fencing", "fair"])
 def test_flags_of_a_lock(client: FastRedlock, option: str, value: Any) -> None:
     refused(lambda: client.lock("r", **{option: value}), option, "True or False")
+
+
+@cases("value", [0, 1, None, "no", 5.0], ids=short)
+def test_confirm_of_extend(lock: Lock, value: Any) -> None:
+    refused(lambda: lock.extend(confirm=value), "confirm must be True or False")
 
 
 def test_lock_that_was_not_made() -> None:

@@ -179,6 +179,31 @@ def test_errors_never_show_the_password(url: str) -> None:
     assert "10.0.0.1" in str(error.value)
 
 
+@cases(
+    "url",
+    [
+        # redis-py would use one of the two, or another server.
+        "redis://10.0.0.1/1?db=2",
+        "redis://10.0.0.1?db=1&db=2",
+        "redis://10.0.0.1?host=10.0.0.2",
+        "redis://10.0.0.1:7000?port=7001",
+        "redis://10.0.0.1?socket_keepalive=yes&socket_keepalive=no",
+        "redis+sentinel://10.0.0.1/locks?db=1&db=2",
+        "redis://10.0.0.1:0",
+        "redis://10.0.0.1 ",
+        "redis://10.0.0.1%00/1",
+        "redis://10.0.0.1%20/1",
+        "redis://10.0.0.1/-1",
+        "unix://",
+        "unix:///",
+        "unix://run/10.0.0.1.sock",
+    ],
+)
+def test_ambiguous_addresses_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="no URL of a master"):
+        target(url)
+
+
 def test_nothing_of_a_client_shows_the_password() -> None:
     urls = [f"redis://user:{SECRET}@10.0.0.{number}" for number in (1, 2, 1)]
     with pytest.raises(ConfigError, match="one server") as error:
