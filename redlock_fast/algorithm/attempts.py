@@ -232,7 +232,7 @@ class RetryLoop:
             self.sent = 0
 
     def leave(self, granted: bool) -> None:
-        """Leave all queues. Called at the end of every acquire."""
+        """Leave all queues, at the end of every acquire. If an exception interrupts this, call it again."""
         if self.lock_kind.keeps_place:
             self.policy.server_entries.remove(self)
         if self.entry is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 from collections.abc import Callable, Hashable
 
 from ..engine.mutex import new_mutex
@@ -31,12 +32,13 @@ class QueueEntry:
     The latter is needed because a signal handler may raise before or inside any call.
     """
 
-    __slots__ = ("_queue", "key", "slot")
+    __slots__ = ("_queue", "entered", "key", "slot")
 
     def __init__(self, queue: LocalQueue, key: QueueKey) -> None:
         self._queue = queue
         self.key: QueueKey = key
         self.slot: _Slot = _Slot()
+        self.entered: bool = True
 
     @property
     def is_first(self) -> bool:
@@ -44,14 +46,24 @@ class QueueEntry:
         return entries is None or entries[0] is self.slot or self.slot.admitted
 
     def leave(self) -> None:
-        """Leave the queue, and wake the next caller if this one was the first."""
-        self._queue.leave(self)
+        """Leave the queue, and wake the next caller if this one was the first.
+
+        If an exception interrupts this, call it again.
+        """
+        if self.entered:
+            self._queue.leave(self)
+            self.entered = False
 
     def admit_all(self) -> None:
-        """Empty the queue: its callers do not exclude this one, and all ask the masters now."""
+        """Empty the queue: its callers do not exclude this one, and all ask the masters now.
+
+        If an exception interrupts this, call it again.
+        """
         self._queue.admit_all(self)
 
-    __del__ = leave
+    def __del__(self) -> None:
+        if hasattr(self, "entered"):  # otherwise an exception interrupted __init__
+            self.leave()
 
 
 class LocalQueue:
@@ -80,13 +92,15 @@ class LocalQueue:
     def leave(self, entry: QueueEntry) -> None:
         with self._mutex:
             entries = self.waiting.get(entry.key)
-            if entries is None or entry.slot not in entries:
+            if entries is None:
                 return
-            was_first = entries[0] is entry.slot
-            entries.remove(entry.slot)
+            # An interrupted call may have removed the entry, and woken no caller.
+            next_is_first = entry.slot not in entries or entries[0] is entry.slot
+            with contextlib.suppress(ValueError):
+                entries.remove(entry.slot)
             if not entries:
                 del self.waiting[entry.key]
-            wake = entries[0].wake if entries and was_first else None
+            wake = entries[0].wake if entries and next_is_first else None
         if wake is not None:
             wake()
 
@@ -95,12 +109,11 @@ class LocalQueue:
             entries = self.waiting.get(entry.key, ())
             if entry.slot not in entries:
                 return
-            del self.waiting[entry.key]
             for slot in entries:
                 slot.admitted = True
-        for slot in entries:
-            if slot.wake is not None:
-                slot.wake()
+                if slot.wake is not None:
+                    slot.wake()
+            del self.waiting[entry.key]  # not before: an interrupted call must find them again
 
     def wake_all(self) -> None:
         """Wake all callers: the client is closed."""

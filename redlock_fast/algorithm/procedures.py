@@ -64,7 +64,11 @@ def acquire(
         yield from undo_after(error, retry_loop.undo())
         raise
     finally:
-        retry_loop.leave(granted=lease is not None)
+        try:
+            retry_loop.leave(granted=lease is not None)
+        except BaseException:
+            retry_loop.leave(granted=lease is not None)  # the callers behind must not wait for this exception
+            raise
 
 
 def _attempts(

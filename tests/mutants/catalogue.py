@@ -388,6 +388,26 @@ GUARD = [
     ),
     *of(
         "redlock_fast/algorithm/procedures.py",
+        judges("unit/algorithm/attempts"),
+        (
+            "interrupted-caller-does-not-leave",
+            "            retry_loop.leave(granted=lease is not None)  # the",
+            "            pass  # the",
+        ),
+    ),
+    *of(
+        "redlock_fast/algorithm/local_queue.py",
+        judges("unit/algorithm/attempts"),
+        ("interrupted-caller-wakes-none", "entry.slot not in entries or entries[0]", "entries[0]"),
+        (
+            "admitted-before-they-are-woken",
+            "            for slot in entries:\n                slot.admitted = True\n",
+            "            del self.waiting[entry.key]\n"
+            "            for slot in entries:\n                slot.admitted = True\n",
+        ),
+    ),
+    *of(
+        "redlock_fast/algorithm/procedures.py",
         judges("real/masters/change_stopped_client"),
         ("unlisted-master-downgrades", "lease.sent & lists.extending()", "lease.sent"),
     ),

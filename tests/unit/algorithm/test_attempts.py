@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import pytest
+from support.interruptions import interrupted
 from support.votes import votes
 
 from redlock_fast import (
@@ -59,9 +62,12 @@ class Waiter:
         seconds: float | None = None,
         rounds: int | None = None,
         lock_kind: LockKind | None = None,
+        answer: Votes | None = None,
         **policy: Any,
     ) -> None:
         self.now = 100.0
+        #: What the masters answer in a round. None: they must not be asked.
+        self.answer = answer
         self.chance = 0.5
         self.effects: list[Effect] = []
         #: What a watch sees, and after how long (at most its own time).
@@ -91,20 +97,27 @@ class Waiter:
         return bool(self.run(self.retry_loop.wait(round_votes)))
 
     def run(self, procedure: Generator[Effect, Any, Any]) -> Any:
-        answer: Any = None
+        resume: Callable[[Any], Effect] = procedure.send
+        argument: Any = None
         while True:
             try:
-                effect = procedure.send(answer)
+                effect = resume(argument)
             except StopIteration as done:
                 return done.value
             self.effects.append(effect)
-            answer = self.perform(effect)
+            try:
+                resume, argument = procedure.send, self.perform(effect)
+            except BaseException as error:
+                resume, argument = procedure.throw, error
 
     def perform(self, effect: Effect) -> Any:
-        assert not isinstance(effect, Exchange) or isinstance(effect, WaitForChange)
         if isinstance(effect, WaitForChange):
             self.now += min(self.seen[1], effect.timeout)
             return [self.seen[0]]
+        if isinstance(effect, Exchange):
+            assert self.answer is not None
+            self.now += ROUND
+            return [self.answer] if effect.need else None
         if isinstance(effect, WaitForTurn):
             self.while_waiting()
             if not effect.entry.is_first:
@@ -507,6 +520,56 @@ def test_a_shared_lock_that_is_refused_again_queues_again() -> None:
     waiting = [type(effect) for effect in waiter.effects if not isinstance(effect, Sleep)]
     assert waiting == [WaitForChange, WaitForTurn, WaitForChange]
     assert len(waiter.policy.local_queue.waiting[KEY]) == 1
+
+
+class Callers:
+    """A caller with an end, and two callers that queue behind it while it waits for its turn."""
+
+    def __init__(self, kind: type[LockKind], answer: Votes) -> None:
+        self.waiter = Waiter(answer=answer)
+        self.lock_kind = kind(KEY)
+        self.behind: list[QueueEntry] = []
+        self.woken: list[QueueEntry] = []
+        self.exceptions: list[KeyboardInterrupt] = []
+        self.queue = self.waiter.policy.local_queue
+        self.before = self.queue.enter(KEY)
+        self.waiter.while_waiting = self.come
+        self.complete = False
+
+    def acquire(self) -> None:
+        policy, end = self.waiter.policy, self.waiter.now + 2 * ROUND
+        try:
+            self.waiter.run(acquire(policy, self.lock_kind, 10.0, end, None, lambda lease: None))
+        except KeyboardInterrupt as error:
+            self.exceptions.append(error)
+            raise
+
+    def come(self) -> None:
+        for _ in range(2):
+            entry = self.queue.enter(KEY)
+            entry.slot.wake = partial(self.woken.append, entry)
+            self.behind.append(entry)
+        self.before.leave()
+        self.complete = True
+
+
+@pytest.mark.parametrize("answer", [GRANTED, HELD])
+@pytest.mark.parametrize("kind", [LockKind, Shared])
+def test_an_interrupted_acquire_wakes_the_callers_behind_it(kind: type[LockKind], answer: Votes) -> None:
+    """At each moment, and while the exception is kept, which keeps the entry.
+
+    Catches: a caller that waits for ever, because the one before it left the queue and woke none.
+    """
+    runs: list[Callers] = []  # all are kept: Python swallows an exception in a finalizer
+    for moment in itertools.count():
+        callers = Callers(kind, answer)
+        runs.append(callers)
+        if interrupted(callers.acquire, moment) is None:
+            break
+        if callers.complete and callers.exceptions:
+            assert callers.behind[0].is_first
+            assert {entry for entry in callers.behind if entry.is_first} == set(callers.woken)
+    assert sum(callers.complete for callers in runs) > 20
 
 
 def test_where_others_wait_it_asks_no_master_before_its_turn() -> None:
