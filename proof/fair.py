@@ -233,6 +233,7 @@ CASES = [
         "ticket after too few answers",
         lambda: waiter_on_a_quorum(Rules(3, tickets="few", lost=2)),
         "overtakes",
+        quick=False,
     ),
     Case("ours: ticket after a quorum's answers", lambda: waiter_on_a_quorum(Rules(3, lost=1)), quick=False),
     Case("order of arrival", cyclic_arrival, "trap", quick=False),

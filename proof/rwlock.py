@@ -217,7 +217,7 @@ CASES = [
     case("ours: writer and reader", Rules("WR")),
     case("ours: downgrade, another writer", Rules("WW", downgrade="atomic"), quick=False),
     case("ours: downgrade, a reader", Rules("WR", downgrade="atomic")),
-    case("a grant removes the intent", Rules("WR", intent="granted", lost=1), "overtakes"),
+    case("a grant removes the intent", Rules("WR", intent="granted", lost=1), "overtakes", quick=False),
     case("readers ignore intents", Rules("WR", intent="ignored"), "overtakes"),
     case("check, then act", Rules("WR", checks=True), "beside"),
     case("downgrade in two steps", Rules("WW", downgrade="steps"), "beside"),

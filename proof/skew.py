@@ -188,7 +188,7 @@ CASES = [
     case("the same, a master becomes a copy of another", replace(ROLES, step=0), "token"),
     case("the same, a counter goes back", replace(DISKS, step=0), "token"),
     case("a clock is far ahead, and masters follow it", Rules(skew=(STEP + 1, 0, 0), bounded=False), "token"),
-    case("ours, a clock is a little too far ahead", Rules(skew=(STEP + 1, 0, 0))),
+    case("ours, a clock is a little too far ahead", Rules(skew=(STEP + 1, 0, 0)), quick=False),
     case("ours, a clock is far ahead", Rules(skew=(10 * STEP, 0, 0))),
     case("ours, a clock is far behind", Rules(skew=(10 * STEP, 10 * STEP, 0))),
     case("ours, no two clocks agree", Rules(skew=(2 * STEP + 2, STEP + 1, 0))),
