@@ -5,6 +5,7 @@ redis-py is imported when the first client is made, not with this package.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -129,9 +130,20 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
             "write special characters in a password as %XX"
         ) from None
     connection_class = settings.pop("connection_class", Connection)
+    if not {"lib_name", "lib_version"} & settings.keys() and (driver_info := _driver_info()):
+        settings["driver_info"] = driver_info
     if issubclass(connection_class, SSLConnection):  # redis-py before 6 accepts the certificate of any host
         settings.setdefault("ssl_check_hostname", settings.get("ssl_cert_reqs") != "none")
     return connection_class, settings, service
+
+
+@functools.cache
+def _driver_info() -> Any:
+    """What redis-py tells a server of itself, made once: it reads a file. None in older versions."""
+    from redis.connection import Connection
+
+    connection: Any = Connection
+    return getattr(connection(), "driver_info", None)
 
 
 def _check_options(parts: SplitResult, service: Service | None) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from ..wire.resp import NEW, PARTIAL, ProtocolError, frame, resume
+from ..wire.resp import NEW, PARTIAL, ProtocolError, resume
 
 #: Replies between two writes. One write asks for some ten at most.
 MAX_REPLIES = 50
@@ -148,14 +148,18 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 def _check(data: bytearray, at: int) -> int:
     """Return where a value ends. Raises ProtocolError for what crashes hiredis 3.0.
 
-    These are attributes, and maps with keys that are not strings.
+    These are attributes, and maps with keys that are not strings. ``resume`` has found that the reply is
+    complete.
     """
     kind, end = data[at : at + 1], data.index(b"\r\n", at) + 2
     if kind == b"|":
         raise ProtocolError("an unrequested attribute")
-    if kind not in b"*~>%":
-        return frame(data, at, MAX_ANSWER)
-    for item in range(int(data[at + 1 : end - 2]) * (2 if kind == b"%" else 1)):
+    if kind in b"+-,#_:(":
+        return end
+    number = int(data[at + 1 : end - 2])
+    if kind in b"$!=":
+        return end if number < 0 else end + number + 2
+    for item in range(number * (2 if kind == b"%" else 1)):
         if kind == b"%" and item % 2 == 0 and data[end : end + 1] not in b"+$":
             raise ProtocolError("a map with keys that are not strings")
         end = _check(data, end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -129,6 +130,24 @@ def test_settings_of_a_unix_url() -> None:
     connection = settings(f"unix://user:{SECRET}@/run/valkey.sock?db=2")
     assert (connection.path, connection.db) == ("/run/valkey.sock", 2)
     assert (connection.username, connection.password) == ("user", SECRET)
+
+
+def test_the_version_of_redis_py_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each master: it is in a file."""
+    settings("redis://10.0.0.1")
+
+    def read(package: str) -> str:
+        raise AssertionError(f"the version of {package} is read again")
+
+    monkeypatch.setattr(importlib.metadata, "version", read)
+    settings("redis://10.0.0.2")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_url_chooses_what_a_server_is_told() -> None:
+    connection = settings("redis://10.0.0.1?lib_name=orders&lib_version=7")
+    told = getattr(connection, "driver_info", connection)  # older versions of redis-py have none
+    assert told.lib_version == "7"
 
 
 def test_protocol_only_where_it_is_asked_for() -> None:
