@@ -177,7 +177,7 @@ def release_scenario() -> Scenario:
             Part(NATIVE, batch(256), fleet, f"{what}: batch 256"),
             Part(floor(256), threads(1), fleet, f"{what}: floor 256"),
         ]
-    return Scenario("release", tuple(parts), quick=True)
+    return Scenario("release", tuple(parts))
 
 
 def latency_scenario() -> Scenario:
