@@ -139,7 +139,7 @@ def _from_url(url: str) -> tuple[Any, dict[str, Any], Service | None]:
 
 @functools.cache
 def _driver_info() -> Any:
-    """What redis-py tells a server of itself, made once: it reads a file. None in older versions."""
+    """The name and version that redis-py sends, read once from a file. None in older versions."""
     from redis.connection import Connection
 
     connection: Any = Connection

@@ -144,10 +144,10 @@ def test_the_version_of_redis_py_is_read_once(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_url_chooses_what_a_server_is_told() -> None:
+def test_a_url_names_the_library() -> None:
     connection = settings("redis://10.0.0.1?lib_name=orders&lib_version=7")
-    told = getattr(connection, "driver_info", connection)  # older versions of redis-py have none
-    assert told.lib_version == "7"
+    library = getattr(connection, "driver_info", connection)  # older versions of redis-py have none
+    assert library.lib_version == "7"
 
 
 def test_protocol_only_where_it_is_asked_for() -> None:
