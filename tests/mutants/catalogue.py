@@ -611,6 +611,26 @@ KINDS = [
     ),
     *of(
         "redlock_fast/locks/rlock.py",
+        "tests/real/threads/test_rlock.py::test_another_thread_of_the_name_releases_it_beside_an_extension",
+        (
+            "released-lock-entered",
+            "if not ownership.depth:\n                raise LockLost(",
+            "if False:\n                raise LockLost(",
+        ),
+        (
+            "released-lock-not-acquired",
+            "            if ownership.depth:\n                raise\n",
+            "            if True:\n                raise\n",
+        ),
+    ),
+    *of(
+        "redlock_fast/locks/rlock.py",
+        "tests/real/threads/test_rlock.py::test_with_of_a_name_whose_turn_does_not_come",
+        ("turn-without-an-end", "min(left, TURN))", "TURN)\n            give_up_at = math.inf"),
+        ("any-turn-has-come", "        return turn.is_first\n", "        return True\n"),
+    ),
+    *of(
+        "redlock_fast/locks/rlock.py",
         "tests/real/threads/test_rlock.py::test_interrupted_at_any_moment",
         (
             "interrupted-leave-stays-entered",

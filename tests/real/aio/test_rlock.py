@@ -16,7 +16,14 @@ from support.event_loops import at_full_strength, clean, on_loops, until
 from support.keys import TTL, calls, nothing_left, values, wipe, with_keys
 from support.waiting import DEADLINE, eventually
 
-from redlock_fast import AsyncFastRedlock, AsyncRLock, AsyncShardedRedlock, ContendedTimeout, LockLost
+from redlock_fast import (
+    AsyncFastRedlock,
+    AsyncLock,
+    AsyncRLock,
+    AsyncShardedRedlock,
+    ContendedTimeout,
+    LockLost,
+)
 from redlock_fast.embedded import Masters
 
 MakeAio = Callable[..., AsyncFastRedlock]
@@ -167,6 +174,34 @@ async def test_a_cancelled_call_lets_the_next_one_of_its_name_acquire(
         assert job.depth == 1
         assert await job.release()
         assert not c.masters.turns.waiting
+        await clean(valkey)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@on_loops
+async def test_another_task_of_the_name_releases_it_beside_an_extension(
+    valkey: Masters, aclient: MakeAio, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The call that enters a level acquires the lock then. Catches: a level of a lock that was released."""
+    extend = AsyncLock.extend
+    async with aclient(valkey) as c:
+        job = c.rlock("r", TTL / 2).owned_by("job")
+
+        async def extended(lock: AsyncLock, ttl: float | None = None) -> float:
+            monkeypatch.undo()
+            if when == "before":
+                await asyncio.create_task(job.release())
+            validity = await extend(lock, ttl)
+            if when == "after":
+                await asyncio.create_task(job.release())
+            return validity
+
+        assert await job.acquire()
+        monkeypatch.setattr(AsyncLock, "extend", extended)
+        assert await job.acquire(ttl=TTL)
+        assert (job.depth, job.locked()) == (1, True)
+        assert job.remaining() > TTL / 2
+        assert await job.release()
         await clean(valkey)
 
 

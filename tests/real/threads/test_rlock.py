@@ -25,6 +25,7 @@ from redlock_fast import (
     Contended,
     ContendedTimeout,
     FastRedlock,
+    Lock,
     LockLost,
     QuorumUnavailable,
     RLock,
@@ -430,6 +431,31 @@ def entered(lock: RLock) -> Iterator[None]:
         yield
     finally:
         assert lock.release()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_another_thread_of_the_name_releases_it_beside_an_extension(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The call that enters a level acquires the lock then. Catches: a level of a lock that was released."""
+    job = connected(valkey).rlock("r", TTL / 2).owned_by("job")
+    extend = Lock.extend
+
+    def extended(lock: Lock, ttl: float | None = None) -> float:
+        monkeypatch.undo()
+        if when == "before":
+            elsewhere(job.release)
+        validity = extend(lock, ttl)
+        if when == "after":
+            elsewhere(job.release)
+        return validity
+
+    with job:
+        monkeypatch.setattr(Lock, "extend", extended)
+        assert job.acquire(ttl=TTL)
+        assert (job.depth, job.locked()) == (1, True)
+        assert job.remaining() > TTL / 2
+    nothing_left(valkey)
 
 
 def test_closed_while_calls_of_one_name_wait(valkey: Masters, connected: MakeClient) -> None:
