@@ -24,7 +24,7 @@ import pytest
 from support.combinations import spare
 from support.engines import engines
 from support.seconds import table
-from support.thorough import COMBINATIONS, FULL
+from support.thorough import COMBINATIONS, FULL, amount
 
 import redlock_fast
 from redlock_fast import embedded
@@ -65,7 +65,7 @@ if COMPILED is not None:
     sys.dont_write_bytecode = False
 
 # A busy machine may take longer for an example than any time that could be set.
-hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.register_profile("patient", deadline=None, max_examples=amount(60, 100, twice=100))
 hypothesis.settings.load_profile("patient")
 
 

@@ -170,7 +170,7 @@ def test_large_batch_through_small_buffers(fleet: MakeFleet, ask: Ask, buffers: 
         return b":1000000%b\r\n" % words[1][:6]
 
     f = fleet(number, number, buffers=buffers)
-    count = amount(2_500 if buffers else 8_000, 20_000, twice=8_000)
+    count = amount(2_500 if buffers else 5_000, 20_000, twice=8_000)
     names = keys(count, b"k" * 194)
     tally = ask(f, acquires(names, f.all, resend_for=LONG), 3, 2 * LONG, Wait.ALL)  # 3: all votes kept
     assert tally.granted == [2] * count

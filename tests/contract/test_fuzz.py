@@ -106,7 +106,7 @@ def exchange_against(
 
 # Without shrinking: an example that hangs waits for its deadline, and streams are short anyway.
 @settings(
-    max_examples=amount(80, 200, twice=200),
+    max_examples=amount(50, 200, twice=200),
     deadline=None,
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )
@@ -142,7 +142,7 @@ both_engines = pytest.mark.skipif(
 @cases("data", EVERY, ids=lambda data: repr(data[:24])[2:-1])
 def test_where_a_reply_is_cut_makes_no_difference(engine_class: type[Engine], data: bytes) -> None:
     whole = observe(engine_class, [data + b":77\r\n"], 2)
-    places = range(1, min(len(data) + 5, 80), amount(3, 1, twice=1))
+    places = range(1, min(len(data) + 5, 80), amount(5, 1, twice=1))
     for place in {*places, *range(max(1, len(data) - 5), len(data) + 5)}:
         assert observe(engine_class, cut(data + b":77\r\n", place), 2)[-1] == whole[-1]
 
@@ -150,7 +150,7 @@ def test_where_a_reply_is_cut_makes_no_difference(engine_class: type[Engine], da
 @knows_what_is_unread
 @cases("data", EVERY, ids=lambda data: repr(data[:24])[2:-1])
 def test_of_a_reply_that_ends_early_nothing_counts(engine_class: type[Engine], data: bytes) -> None:
-    for size in {*range(0, min(len(data), 80), amount(3, 1, twice=1)), len(data) - 1}:
+    for size in {*range(0, min(len(data), 80), amount(5, 1, twice=1)), len(data) - 1}:
         steps = observe(engine_class, [data[:size]], 1)
         assert not steps[0].completed or not steps[0].attached
         assert steps[-1].completed == {0: (FAULT, "broken")}
@@ -175,7 +175,7 @@ def test_reply_to_what_has_not_been_sent_breaks_the_connection(engine_class: typ
 @both_engines
 @knows_what_is_unread
 @settings(
-    max_examples=amount(100, 300, twice=300), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=amount(60, 300, twice=300), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(chance=st.randoms(use_true_random=False), requests=st.integers(1, 5))
 def test_engines_agree_on_any_reply(chance: Random, requests: int) -> None:

@@ -116,7 +116,7 @@ def hogs(count: int) -> Iterator[None]:
 
 def test_each_gets_its_own_votes(fleet: MakeFleet) -> None:
     f = numbered(fleet, 3)
-    finish(start_threads(MANY, cycles(f, amount(5, 25, twice=10))))
+    finish(start_threads(MANY, cycles(f, amount(3, 25, twice=10))))
 
 
 def test_beside_threads_that_compute(fleet: MakeFleet) -> None:
@@ -187,7 +187,7 @@ def test_while_a_master_changes_to_tls_and_back(fleet: MakeFleet, tls: Tls) -> N
 def test_as_many_come_and_go_as_they_like(fleet: MakeFleet) -> None:
     # From one thread to many and back: the leader changes each time.
     f = numbered(fleet, 3)
-    for number in range(amount(6, 12, twice=12)):
+    for number in range(amount(4, 12, twice=12)):
         for count in (1, MANY if number % 3 == 0 else 10, 3, 6):
             finish(start_threads(count, cycles(f, 2)))
 
@@ -243,7 +243,7 @@ def test_signals(fleet: MakeFleet, computing: int) -> None:
     # them would leave no time to get anything done.
     with hogs(computing), pestering(interrupt_inside, 0.5 if computing else 0.02):
         futures = start_threads(
-            MANY, cycles(f, amount(2, 3, twice=3) if computing else amount(4, 20, twice=8))
+            MANY, cycles(f, amount(2, 3, twice=3) if computing else amount(3, 20, twice=8))
         )
         end = time.monotonic() + PATIENCE
         while not all(future.done() for future in futures):

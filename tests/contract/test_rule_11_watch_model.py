@@ -30,7 +30,7 @@ LISTS = st.integers(1, 15).flatmap(lambda mask: st.tuples(st.just(mask), st.inte
 QUORUMS = st.lists(LISTS, min_size=1, max_size=2).map(lambda lists: Quorums(tuple(lists)))
 
 
-@settings(max_examples=amount(60, 150, twice=150), deadline=None)
+@settings(max_examples=amount(40, 150, twice=150), deadline=None)
 @given(events=EVENTS, need=st.one_of(st.integers(1, 3), QUORUMS), prefix=st.booleans())
 def test_any_sequence(
     engine_class: type[Engine],
@@ -107,7 +107,7 @@ ANY = st.lists(ITEMS, max_size=3).map(lambda items: b">%d\r\n%b" % (len(items), 
 @pytest.mark.skipif(
     importlib.util.find_spec("redlock_fast.engine._native") is None, reason="compares both engines"
 )
-@settings(max_examples=amount(100, 300, twice=300), deadline=None)
+@settings(max_examples=amount(60, 300, twice=300), deadline=None)
 @given(
     pushes=st.lists(st.one_of(NAMED, ANY), min_size=1, max_size=4).map(b"".join),
     cut=st.integers(0, 60),

@@ -16,7 +16,7 @@ CHOICES = st.binary(min_size=30, max_size=120)
 #: Without the phase that explains a failure: it traces each line of each run, for a text that is not read.
 PHASES = Phase.generate, Phase.shrink
 QUIET = list(HealthCheck)
-EXAMPLES = amount(40, 300, twice=300)
+EXAMPLES = amount(25, 300, twice=300)
 
 
 @settings(max_examples=EXAMPLES, database=None, derandomize=True, suppress_health_check=QUIET, phases=PHASES)

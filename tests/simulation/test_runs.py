@@ -11,7 +11,7 @@ from simulation.scenario import KINDS, MASTERS, run
 from support.thorough import amount
 
 #: Of each kind of clients, with each number of masters and each way to decide.
-RUNS = amount(5, 80, twice=30)
+RUNS = amount(3, 80, twice=30)
 
 #: How often (per run) something has to happen so that the runs show something.
 OFTEN = {

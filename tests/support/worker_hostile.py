@@ -18,7 +18,7 @@ from support.worker_leaks import resident
 from redlock_fast import FastRedlock
 
 #: Seconds that the attack goes on at least.
-LEAST = amount(0.4, 1.0, twice=1.0)
+LEAST = amount(0.25, 1.0, twice=1.0)
 
 
 def peak() -> int:

@@ -68,7 +68,7 @@ async def storm(c: AsyncFastRedlock, count: int, uses: list[Use], keys: int = 0)
 
 @on_loops
 async def test_storm_on_free_keys(valkey: Masters, aclient: MakeAio) -> None:
-    count = amount(2_000, 6_000, twice=6_000)
+    count = amount(1_200, 6_000, twice=6_000)
     async with aclient(valkey) as c, as_before(c, valkey):
         aim = await storm(c, count, [acquire])
         assert aim.hits + aim.misses == count
@@ -110,7 +110,7 @@ async def test_storm_beside_the_key_of_another_client(valkey: Masters, aclient: 
 @on_loops
 async def test_storm_on_late_masters(valkey: Masters, aclient: MakeAio) -> None:
     """Their SETs are still on the way when everything is over."""
-    count = amount(1000, 2000, twice=2000)
+    count = amount(600, 2000, twice=2000)
     with Proxy(valkey[3].port, jitter(3, 0.02)) as three, Proxy(valkey[4].port, jitter(4, 0.02)) as four:
         urls = [*valkey.urls[:3], three.url, four.url]
         async with aclient(urls) as c, as_before(c, valkey):
@@ -120,7 +120,7 @@ async def test_storm_on_late_masters(valkey: Masters, aclient: MakeAio) -> None:
 
 @on_loops
 async def test_storm_of_everything(masters: Masters, aclient: MakeAio) -> None:
-    count = amount(1000, 2000, twice=2000)
+    count = amount(600, 2000, twice=2000)
     async with aclient(masters) as c, as_before(c, masters):
         aim = await storm(c, count, SINGLE + BATCHES)
         assert aim.hits > count / 20

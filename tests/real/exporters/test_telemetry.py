@@ -230,7 +230,7 @@ def test_groups_have_a_label(page: Page, valkey: Masters, engine_name: str) -> N
 
 
 def test_scrapes_while_threads_work(page: Page, valkey: Masters, connected: MakeClient) -> None:
-    turns = amount(40, 100, twice=100)
+    turns = amount(25, 100, twice=100)
     client = connected(valkey)
     page.collector.add(client, latency=True)
 

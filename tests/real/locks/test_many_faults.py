@@ -45,7 +45,7 @@ def test_thousands_of_resources_in_one_call(valkey: Masters, plain: MakePlain, r
     read. (That ``node_timeout`` is for progress and not for all is shown in contract/test_stall.py.)
     """
     c, nodes = plain(valkey).at_full_strength(), raw(valkey)
-    count = amount(10_000, 50_000, twice=50_000)
+    count = amount(6_000, 50_000, twice=50_000)
     resources = [f"{number:0{10_000_000 // count}}" for number in range(count)]
     occupy(nodes[:3], *resources[::1000])
     locks = c.acquire_many(resources, TTL)
@@ -303,7 +303,7 @@ def test_interrupts_leave_nothing(valkey: Masters, raw: Raw, engine_name: str, u
     no client knows of.
     """
     occupy(raw(valkey), *names(5, "held"))
-    count = amount(150, 300, twice=300)
+    count = amount(100, 300, twice=300)
     setting = {"urls": valkey.urls, "engine": engine_name, "use": use, "count": count, "seed": os.getpid()}
     done = run_python(
         **support_program("worker_batches", setting),

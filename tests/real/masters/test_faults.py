@@ -104,7 +104,7 @@ def urls(masters: Masters, proxies: list[Proxy]) -> list[str]:
 
 def test_thousands_of_cycles_leave_nothing_on_late_masters(valkey: Masters, client: MakeClient) -> None:
     """Catches: a release that overtakes its SET, and a straggler that no clean-up reaches."""
-    cycles = amount(600, 5_000, twice=1_500)
+    cycles = amount(400, 5_000, twice=1_500)
     with Proxy(valkey[3].port, jitter(3, 0.02)) as three, Proxy(valkey[4].port, jitter(4, 0.02)) as four:
         c = client(urls(valkey, [three, four]), node_timeout=1.0)
         all_connected(c)

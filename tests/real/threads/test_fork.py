@@ -36,7 +36,7 @@ Fork = Callable[[Callable[[], None]], None]
 TTL = 60.0
 #: Children of a test that something goes wrong in by chance, and its seconds: on a busy machine there are
 #: fewer children. By hand, with --timeout=0, some thousands.
-FORKS = int(os.environ.get("REDLOCK_FAST_TEST_FORKS", amount(6, 150, twice=30)))
+FORKS = int(os.environ.get("REDLOCK_FAST_TEST_FORKS", amount(4, 150, twice=30)))
 LONGEST = math.inf if "REDLOCK_FAST_TEST_FORKS" in os.environ else 15.0
 
 
@@ -210,7 +210,7 @@ def test_fork_in_the_middle_of_exchanges(masters: Masters, connected: MakeClient
 
     workers = [start(partial(work, name)) for name in range(3)]
     try:
-        for _ in range(amount(5, 30, twice=12)):
+        for _ in range(amount(4, 30, twice=12)):
             os_fork(child)
     finally:
         stop.set()
@@ -288,7 +288,7 @@ def test_forks_beside_connections_that_come_and_go(
 
 def test_child_of_a_parent_that_is_connecting(valkey: Masters, client: MakeClient) -> None:
     """Catches: a child that waits for a connection which only a thread of its parent would make."""
-    for _ in range(amount(5, 10, twice=10)):
+    for _ in range(amount(4, 10, twice=10)):
         c = client(valkey)
         c.masters.connector.start()
 

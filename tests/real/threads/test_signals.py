@@ -111,7 +111,7 @@ def test_interrupts_of_a_free_lock(
     """At any instruction, alone or while other threads read the replies. Catches: a moment in which no client
     knows of a token that is on its way or was granted.
     """
-    count = amount(300, 800, twice=800)
+    count = amount(200, 800, twice=800)
     w = worker(use, count, threads=threads)
     result = w.work()
     assert result["interrupted"] > count // 5, "the signals came too late to test anything"
@@ -160,7 +160,7 @@ def test_handler_that_uses_the_client(
     # The pure engine refuses the handler of a signal that another thread of the program received: rule 14.
     # Each of these acquires takes its timeout.
     refusing = engine_name == "python" and threads > 0
-    count = 50 if refusing else amount(400, 1000, twice=1000)
+    count = 50 if refusing else amount(250, 1000, twice=1000)
     w = worker("nested", count, threads=threads, timeout=0.2 if refusing else None)
     result = w.work()
     assert result["errors"] == []

@@ -199,7 +199,7 @@ def test_the_end_of_the_stream(said: Said) -> None:
             BoundedSocket(ours, 20.0).recv(4096)
 
 
-@settings(max_examples=amount(80, 300, twice=300), deadline=None)
+@settings(max_examples=amount(50, 300, twice=300), deadline=None)
 @given(chance=st.randoms(use_true_random=False))
 def test_what_it_hands_on_is_what_was_said(chance: Random) -> None:
     data = stream(chance)

@@ -43,7 +43,7 @@ def test_every_kind_of_reply_has_one(data: bytes) -> None:
     assert "\n" not in fault_text(data)
 
 
-@settings(max_examples=amount(100, 500, twice=500), deadline=None)
+@settings(max_examples=amount(60, 500, twice=500), deadline=None)
 @given(chance=st.randoms(use_true_random=False))
 def test_any_reply_has_one(chance: Random) -> None:
     data = reply(chance)

@@ -105,7 +105,7 @@ def test_records_that_another_client_wrote_between_two_reads(servers: Servers) -
     """Each master was read at another step of the other client, which has finished, or has stopped."""
     steps = first_records(servers)
     for read_at in itertools.islice(
-        itertools.product(range(len(steps)), repeat=N), None, None, amount(5, 1, twice=1)
+        itertools.product(range(len(steps)), repeat=N), None, None, amount(8, 1, twice=1)
     ):
         for now in (max(read_at), -1):
             servers.data = dict(steps[now])
@@ -117,7 +117,7 @@ def test_records_that_another_client_wrote_between_two_reads(servers: Servers) -
             assert late.records.verdict.in_force
 
 
-@pytest.mark.parametrize("seed", range(amount(30, 100, twice=100)))
+@pytest.mark.parametrize("seed", range(amount(20, 100, twice=100)))
 def test_records_that_two_clients_write_at_once(
     servers: Servers, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -105,7 +105,9 @@ def test_the_demo_passes_and_leaves_nothing(engine_name: str, tmp_path: Path) ->
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["demo", "--masters", "1", "--workers", "2", "--seconds", "0.3", "--server", "redis"]
     assert cli.main(arguments) == 0
-    rows = capsys.readouterr().out.splitlines()
+    out, progress = capsys.readouterr()
+    assert progress == "", "no progress bar in a pipe"
+    rows = out.splitlines()
     assert "release path       EVALSHA" in rows
     assert "masters            1 of 1 alive" in rows
     assert "workers            2 processes on one key for 0.3 s" in rows

@@ -134,7 +134,7 @@ class World:
 def test_commands_at_the_same_time_killed_and_resumed(change: Lists) -> None:
     """No schedule lets a lease of each list alone live at the same time. Each ends where it can go on."""
     ends: set[Phase] = set()
-    for seed in range(amount(100, 300, twice=300)):
+    for seed in range(amount(60, 300, twice=300)):
         random.seed(seed)
         world = World(change)
         running: list[Iterator[Done | Refused | None]] = []
@@ -168,7 +168,7 @@ def test_commands_at_the_same_time_killed_and_resumed(change: Lists) -> None:
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_opposite_commands_at_the_same_time(change: Lists) -> None:
     """Both begin between the phases. Clients copy what either has written, also before a quorum has it."""
-    for seed in range(amount(120, 400, twice=400)):
+    for seed in range(amount(75, 400, twice=400)):
         random.seed(seed)
         world = World(change)
         world.records = dict.fromkeys(world.records, State(2, random.choice((Phase.TO_NEW, Phase.TO_OLD))))
