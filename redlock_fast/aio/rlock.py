@@ -7,10 +7,10 @@ import weakref
 from types import TracebackType
 from typing import Any, Self
 
-from ..algorithm.local_queue import QueueEntry
 from ..errors import LockLost
+from ..locks.owner_queue import turn_of
 from ..locks.owners import Ownership
-from ..locks.rlock import TURN, Reentrant
+from ..locks.rlock import Reentrant
 from ..wire.text import quoted
 
 
@@ -167,30 +167,26 @@ class AsyncRLock(Reentrant):
         self, ttl: float | None, blocking: bool, timeout: float, raises: bool
     ) -> Ownership | None:
         """Acquire the lock for a first level, unless another call of the owner has done so by then."""
-        lock, turn = self._lock(ttl), self._enter_queue()
+        core: Any = self._core
+        lock = self._lock(ttl)
+        turn = turn_of(core, self._owner, lock, blocking, timeout)
         try:
             if turn is not None:
-                if not await self._wait_for_turn(turn, lock, blocking, timeout):
+                while seconds := turn.wait():
+                    await core.loop_binding().wait_for_turn(turn.entry, seconds)
+                if not turn.has_come:
                     if raises:
                         raise self._too_late()
                     return None
                 ownership = await self._enter_again(ttl)
                 if ownership is not None:
                     return ownership
-                timeout = -1
+                lock._timeout, timeout = turn.left(), -1  # its own timeout, checked already
             granted = await lock.__aenter__() if raises else await lock.acquire(blocking, timeout)
             return self._keep(lock, []) if granted else None
         finally:
             if turn is not None:
                 turn.leave()
-
-    async def _wait_for_turn(self, turn: QueueEntry, lock: Any, blocking: bool, timeout: float) -> bool:
-        """Wait until the calls before have ended. Returns as ``_has_turn``."""
-        core: Any = self._core
-        give_up_at = self._give_up_at(lock, blocking, timeout)
-        while not turn.is_first and (left := give_up_at - core.policy.clock()) > 0.0:
-            await core.loop_binding().wait_for_turn(turn, min(left, TURN))
-        return self._has_turn(turn, lock, give_up_at)
 
     async def _enter_again(
         self, ttl: float | None, blocking: bool = True, timeout: float = -1

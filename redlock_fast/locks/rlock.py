@@ -7,24 +7,21 @@ the client sends nothing between the first enter and the last leave, unless the 
 from __future__ import annotations
 
 import copy
-import math
 import weakref
 from collections.abc import Callable, Hashable
 from types import TracebackType
 from typing import Any, Self
 
-from ..algorithm.local_queue import QueueEntry
 from ..algorithm.quorum import drift
 from ..errors import Contended, ContendedTimeout, LockLost
 from ..wire.text import quoted
 from .client_base import BaseClient
 from .config import number
+from .owner_queue import Turn, turn_of
 from .owners import NamedOwner, Owner, Ownership
 
 #: The maximum number of levels of one owner. More levels are a missing ``release``.
 MAX_DEPTH = 1_000
-#: Seconds after which a call looks for its turn again: an interrupted call before it may not wake it.
-TURN = 1.0
 
 
 class Reentrant:
@@ -178,26 +175,6 @@ class Reentrant:
     def _lock(self, ttl: float | None) -> Any:
         """A new inner lock, for a first level."""
         return self._make(self.resource, self.ttl if ttl is None else ttl, **self._options)
-
-    def _enter_queue(self) -> QueueEntry | None:
-        """A place among the calls that acquire a first level for one named owner: one at a time does so.
-
-        They would exclude each other on the masters. None: the owner is a thread or a task, with one call.
-        """
-        owner = self._owner
-        return self._core.masters.turns.enter(owner.queue_key) if type(owner) is NamedOwner else None
-
-    def _give_up_at(self, lock: Any, blocking: bool, timeout: float) -> float:
-        """When a call with these arguments gives up waiting, by the lease clock."""
-        wait = lock._waiting_time(blocking, timeout)
-        now: float = self._core.policy.clock()
-        return now + (0.0 if not blocking else math.inf if wait is None else wait)
-
-    def _has_turn(self, turn: QueueEntry, lock: Any, give_up_at: float) -> bool:
-        """Whether ``turn`` has come in time. The own timeout of ``lock`` is then the time that is left."""
-        left = give_up_at - self._core.policy.clock()
-        lock._timeout = None if left == math.inf else max(0.0, left)
-        return turn.is_first
 
     def _too_late(self) -> Contended:
         return ContendedTimeout(
@@ -370,16 +347,18 @@ class RLock(Reentrant):
         self, entered: list[Ownership], ttl: float | None, blocking: bool, timeout: float, raises: bool
     ) -> bool:
         """Acquire the lock for a first level, unless another call of the owner has done so by then."""
-        lock, turn = self._lock(ttl), self._enter_queue()
+        lock = self._lock(ttl)
+        turn = turn_of(self._core, self._owner, lock, blocking, timeout)
         try:
             if turn is not None:
-                if not self._wait_for_turn(turn, lock, blocking, timeout):
+                self._wait_for(turn)
+                if not turn.has_come:
                     if raises:
                         raise self._too_late()
                     return False
                 if self._enter_again(entered, ttl):
                     return True
-                timeout = -1
+                lock._timeout, timeout = turn.left(), -1  # its own timeout, checked already
             granted: bool = bool(lock.__enter__()) if raises else lock.acquire(blocking, timeout)
             if granted:
                 self._keep(lock, entered)
@@ -392,12 +371,9 @@ class RLock(Reentrant):
             if turn is not None:
                 turn.leave()
 
-    def _wait_for_turn(self, turn: QueueEntry, lock: Any, blocking: bool, timeout: float) -> bool:
-        """Wait until the calls before have ended. Returns as ``_has_turn``."""
-        give_up_at = self._give_up_at(lock, blocking, timeout)
-        while not turn.is_first and (left := give_up_at - self._core.policy.clock()) > 0.0:
-            self._core.masters.wait_for_turn(turn, min(left, TURN))
-        return self._has_turn(turn, lock, give_up_at)
+    def _wait_for(self, turn: Turn) -> None:
+        while seconds := turn.wait():
+            self._core.masters.wait_for_turn(turn.entry, seconds)
 
     def _enter_again(
         self, entered: list[Ownership], ttl: float | None, blocking: bool = True, timeout: float = -1

@@ -604,7 +604,7 @@ KINDS = [
     ),
     Mutant(
         "calls-of-one-name-side-by-side",
-        "redlock_fast/locks/rlock.py",
+        "redlock_fast/locks/owner_queue.py",
         "if type(owner) is NamedOwner else None",
         "if False else None",
         "tests/real/threads/test_rlock.py::test_calls_of_one_name_do_not_exclude_each_other",
@@ -624,10 +624,10 @@ KINDS = [
         ),
     ),
     *of(
-        "redlock_fast/locks/rlock.py",
+        "redlock_fast/locks/owner_queue.py",
         "tests/real/threads/test_rlock.py::test_with_of_a_name_whose_turn_does_not_come",
-        ("turn-without-an-end", "min(left, TURN))", "TURN)\n            give_up_at = math.inf"),
-        ("any-turn-has-come", "        return turn.is_first\n", "        return True\n"),
+        ("turn-without-an-end", "min(LONGEST, left)", "LONGEST"),
+        ("any-turn-has-come", "        return self.entry.is_first\n", "        return True\n"),
     ),
     *of(
         "redlock_fast/locks/rlock.py",

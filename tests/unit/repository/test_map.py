@@ -31,7 +31,7 @@ ELSEWHERE = {
     "unit/aio/test_loop.py": ("aio/future",),
     "real/threads/test_renewal.py": ("locks/auto_extend",),
     "real/threads/test_leader.py": ("threads/stoppable",),
-    "unit/locks/test_rlock.py": ("locks/owners",),
+    "unit/locks/test_rlock.py": ("locks/owner_queue", "locks/owners"),
     # metrics, traces and logs have their tests together: each event is in all of them
     "real/exporters/test_telemetry.py": ("exporters/instrument", "otel", "prometheus", "telemetry"),
     # jobs in worker processes
