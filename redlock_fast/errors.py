@@ -39,7 +39,10 @@ class RedlockError(Exception):
 
 
 class ConfigError(RedlockError, ValueError, TypeError):
-    """Bad input, found before any I/O: names the argument and what is allowed."""
+    """Bad input, found before any I/O; or masters that cannot work with the settings, found later.
+
+    The text names the argument and what is allowed.
+    """
 
 
 class ClientClosed(RedlockError):

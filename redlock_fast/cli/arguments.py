@@ -100,7 +100,7 @@ examples:
   redlock-fast masters finish --phase 1 --from ... --to ...
 
 exit codes:
-  0         done; of plan and status: the next command is allowed
+  0         done; for plan and status: the next command is allowed
   1         refused: another command must be given first
 {CODES}\
   75        not yet: clients have to change their list first
@@ -154,7 +154,7 @@ class Parser(argparse.ArgumentParser):
 def _parser() -> tuple[Parser, dict[str, Parser]]:
     """The parser, and those of the commands."""
     layout = argparse.RawDescriptionHelpFormatter
-    text = "Locks over N independent Redis or Valkey masters."
+    text = "Distributed locks over N independent Redis or Valkey masters."
     parser = Parser(prog="redlock-fast", description=text, epilog=EPILOG, formatter_class=layout)
     parser.add_argument("--version", action="version", version=f"redlock-fast {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
@@ -200,7 +200,7 @@ def _file_and_prefix(group: argparse._ArgumentGroup, more: str = "") -> None:
 
 def _change(parser: argparse.ArgumentParser) -> None:
     actions = {
-        "plan": "check both lists and say what is to be done",
+        "plan": "check both lists and show the next steps",
         "start": "begin: clients may use the old list, or both",
         "status": "show the phase and the clients of each step",
         "finish": "end the phase: to phase 2, then to the new list only",
@@ -208,7 +208,7 @@ def _change(parser: argparse.ArgumentParser) -> None:
     }
     text = "; ".join(f"{name}: {what}" for name, what in actions.items())
     parser.add_argument("action", choices=list(actions), metavar="plan|start|status|finish|abort", help=text)
-    number = "of finish and abort: the phase to end; done if it has ended (default: the present phase)"
+    number = "with finish or abort: the phase to end (default: the present one); no effect if it has ended"
     parser.add_argument("--phase", type=int, choices=[1, 2], help=number)
     group = parser.add_argument_group("masters")
     old = "URLs of the present masters (default: $REDLOCK_FAST_MASTERS, or the file)"
@@ -234,7 +234,7 @@ def _command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="name of the lock or of the leadership")
     ttl = "lease, renewed while COMMAND runs (default: 30)"
     parser.add_argument("--ttl", type=_seconds, metavar="SECONDS", help=ttl)
-    verbose = "say why COMMAND did not run, and log connections and faults"
+    verbose = "print why COMMAND did not run, and log connections and faults"
     parser.add_argument("-v", "--verbose", action="store_true", help=verbose)
 
 
@@ -263,7 +263,7 @@ def _names(parser: argparse.ArgumentParser) -> None:
 
 def _locks(parser: argparse.ArgumentParser) -> None:
     _number(parser, "--timeout", type=_seconds, default=10.0, metavar="SECONDS", help="limit for the scan")
-    again = "list them again and again in the terminal, after so many seconds (default: 2); q ends it"
+    again = "repeat the list in the terminal, every SECONDS (default: 2); q ends it"
     parser.add_argument("--watch", type=_seconds, nargs="?", const=2.0, metavar="SECONDS", help=again)
 
 

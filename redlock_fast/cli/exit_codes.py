@@ -1,6 +1,6 @@
 """Exit codes, as of flock(1), sysexits.h and shells."""
 
-#: A check failed; of ``exec``: others hold the lock (``--conflict-exit-code`` chooses another).
+#: A check failed; of ``exec``: another client holds the lock (``--conflict-exit-code`` chooses another code).
 FAILED = TAKEN = 1
 #: sysexits.h: bad arguments or settings; too few masters; a bug in this package; try again later.
 USAGE, UNAVAILABLE, INTERNAL, LOST = 64, 69, 70, 75

@@ -67,8 +67,8 @@ class Refusal:
 class Term:
     """One hold of ``lock``, a Lock or an AsyncLock, from the election to the release.
 
-    ``over``: never reset, so that a look at ``leads`` that was False is followed by no True. ``reason``: why
-    it is over. ``pause``: seconds until the next campaign. ``released``: the lock was released, after
+    ``over``: never reset, so that ``leads`` stays False once it was False. ``reason``: why the term is over.
+    ``pause``: seconds until the next campaign. ``released``: the lock was released, after
     ``on_lost``. ``work``: the thread or task of ``on_elected``. ``by_work``: ``on_elected`` ended the term.
     """
 
@@ -159,7 +159,7 @@ class LeaderState:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this candidate leads now, by the lease clock. No I/O, never raises: look often.
+        """Whether this candidate leads now, by the lease clock. No I/O, never raises: check it often.
 
         False from the moment at which the lease is within ``notice`` seconds of its end, also if this process
         was stopped until then: no other thread is needed. In a child of fork it is False.

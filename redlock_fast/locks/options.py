@@ -150,14 +150,14 @@ class KindOptions(TypedDict, Generic[L], total=False):
     label: str | None
     """The label of the lock in measurements; None: the client's."""
     owner: str | None
-    """What the token names as its owner, for people; "": nothing; None: as the client's option says."""
+    """The owner that the token names, for display; "": no owner; None: as the client's option says."""
 
 
 class LockOptions(KindOptions[L], total=False):
     """The options of a plain lock, and of ``synchronized``. [`FastRedlock.lock`][] describes them."""
 
     fencing: bool
-    """Whether each grant increments ``fencing_token``."""
+    """Whether each grant gets a ``fencing_token``, larger than all before it."""
     fair: bool
     """Callers get the lock in the order of their arrival, across processes."""
     token: bytes | None
@@ -168,7 +168,7 @@ class RLockOptions(KindOptions[L], total=False):
     """The options of a reentrant lock. [`FastRedlock.rlock`][] describes them."""
 
     fencing: bool
-    """Whether each grant increments ``fencing_token``."""
+    """Whether each grant gets a ``fencing_token``, larger than all before it."""
     min_validity: float
     """Seconds of lease that must be left to enter again; if less is left, the lease is extended."""
 

@@ -50,10 +50,11 @@ class ShardedRedlock(Sharding[FastRedlock]):
     names, and a master can move to another address. The order of groups and masters, databases, users,
     passwords and ``key_prefix`` do not matter.
 
-    **Adding, removing or renaming a group moves resources.** Holders by the old map are not seen by the new
-    map. ``joint_with`` is the old map: a resource that moves needs a quorum of its old group and of its new
-    group, all other resources need what they need now. Change all processes to it, wait 2 * ``max_ttl``
-    seconds, then change all processes to the new map alone; docs/scaling.md has the steps.
+    **Adding, removing or renaming a group moves resources.** A client with the new map does not see a holder
+    by the old map. ``joint_with`` is the old map: a resource that moves needs a quorum of its old group and
+    of its new group, and every other resource needs a quorum of its group, as before. Change all processes to
+    both maps, wait 2 * ``max_ttl`` seconds, then change all processes to the new map alone. docs/scaling.md
+    has the steps.
 
     Options are those of [`FastRedlock`][], the same for every group. All times are in seconds. Raises
     ConfigError for bad settings, before any I/O. Source: rendezvous hashing, Thaler and Ravishankar, 1998;

@@ -100,6 +100,7 @@ class Lock(LockState):
 
         Raises:
             QuorumUnavailable: Too few masters can be reached.
+            LockLost: With the ``token`` of another process: a quorum does not have it.
             LockAlreadyHeld: This object holds the lock already, or is acquiring it.
             ConfigError: An invalid timeout, a ``blocking`` that is no bool, as in ``acquire(0.5)``, a timeout
                 with ``blocking=False``, or masters that cannot form a quorum.
@@ -244,11 +245,12 @@ class FastRedlock(BaseClient):
             a cluster only.
         allow_split: Whether a master behind Sentinels votes without ``min-replicas-to-write``. A partition
             may then lead to two holders. See docs/migration.md.
-        check_masters: Whether masters vote only for clients with the list of masters and the ``max_ttl`` that
-            they have recorded under the ``key_prefix``; a majority that does not is a [`ConfigError`][].
-            "auto": yes, and a new list may be used while some of its masters were never reached. "strict":
-            not before all were reached once. "off": nothing is compared or recorded, for masters that are
-            shared with other libraries. See docs/operations.md.
+        check_masters: Whether masters vote only for the list of masters and the ``max_ttl`` that they have
+            recorded under the ``key_prefix``. If a majority has recorded another list, the client raises
+            [`ConfigError`][]. "auto": yes, and a new list may be used while some of its masters were never
+            reached. "strict": yes, and no master of a new list votes before all were reached once. "off":
+            nothing is compared or recorded, for masters that are shared with other libraries. See
+            docs/operations.md.
         refill: Whether extensions put the key back on masters that lost it. None: yes, unless the restart
             guard is off. See docs/renewal.md.
         fencing_retention: How long a fencing counter outlives its last use; at least ``max_ttl``, because it
@@ -263,10 +265,10 @@ class FastRedlock(BaseClient):
             it, also with None.
         label: The label of locks without one of their own in the histograms of waiting and holding times; at
             most 64 printable characters. See [`lock`][].
-        owner: What tokens name for people as their owner: at most 64 bytes of UTF-8. None:
-            ``host:pid:thread`` (in asyncio ``host:pid:task``), of the thread or task that acquires. "":
-            nothing, and then [`Contended`][] does not ask the masters for their owner either. A lock's own
-            option overrides it. See docs/recipes/owners.md.
+        owner: The owner that tokens name, for display: at most 64 bytes of UTF-8. None: ``host:pid:thread``
+            (in asyncio ``host:pid:task``), of the thread or task that acquires. "": no owner, and the client
+            does not ask masters for the owner of a lock that is [`Contended`][]. A lock's own option
+            overrides it. See docs/recipes/owners.md.
         joint_with: A second list of masters, while the masters of a fleet change: every grant, extension and
             fencing token then needs a quorum of ``masters`` and a quorum of this list. See
             docs/changing-masters.md.
@@ -308,7 +310,8 @@ class FastRedlock(BaseClient):
             timeout: Seconds that ``with`` and ``acquire()`` try; None: no end while another holder has it.
                 By default the client's ``timeout``.
             max_extensions: The largest number of extensions, explicit and by renewal; None: no limit.
-            fencing: Whether each grant increments [`Lock.fencing_token`][]. See docs/fencing.md.
+            fencing: Whether each grant gets a [`Lock.fencing_token`][], larger than all before it. See
+                docs/fencing.md.
             fair: Callers get the lock in the order of their arrival, across processes. See docs/kinds.md.
             auto_extend: Extend the lease in the background from a third of the lease on, while the lock is
                 held and this object is referenced, until ``max_hold``. Then, or when it cannot be extended,
@@ -321,12 +324,13 @@ class FastRedlock(BaseClient):
                 the log has ``lock-held-long``. An explicit extend() may go beyond it.
             release_at_exit: Whether the lock is released when the interpreter exits; None: as the client's
                 option says.
-            label: Which of a few uses of locks this is, such as ``"checkout"``: a label of the histograms of
+            label: The use of the lock, one of a few, such as ``"checkout"``: a label of the histograms of
                 waiting and holding times. At most 64 printable characters; a client has at most 100
                 labels, and counts further ones as ``other``. None: the client's ``label``. See
                 docs/telemetry.md.
-            owner: What the token names as its owner: at most 64 bytes of UTF-8. "": nothing; None: as the
-                client's option says. Another client sees it in [`Contended`][] and ``redlock-fast locks``.
+            owner: The owner that the token names, for display: at most 64 bytes of UTF-8. "": no owner;
+                None: as the client's option says. Another client sees it in [`Contended`][] and
+                ``redlock-fast locks``.
             token: The token of a lock that another process holds or detached; see [`Lock.detach`][]. The
                 lock is not held until ``extend()``, ``acquire()`` or ``with`` has found the token on a quorum
                 of the masters. These raise LockLost if it is gone, and never acquire again. ``release()``
@@ -353,8 +357,8 @@ class FastRedlock(BaseClient):
         """A read-write lock on ``resource``: ``.read()`` and ``.write()`` make a new lock for each holder.
 
         Any number of readers hold the lock together, or one writer alone. A waiting writer goes before
-        readers that arrive later. Options are those of [`lock`][] without ``fencing``. It is independent of
-        the plain lock on the same resource. See docs/kinds.md. No I/O.
+        readers that arrive later. Options are those of [`lock`][] without ``fencing``, ``fair`` and
+        ``token``. It is independent of the plain lock on the same resource. See docs/kinds.md. No I/O.
 
         Examples:
             >>> with client.rwlock("catalogue", timeout=5.0).read():
@@ -372,8 +376,8 @@ class FastRedlock(BaseClient):
         """A lock that up to ``permits`` (1 to 1024) holders have at the same time; not acquired yet, no I/O.
 
         All clients must pass the same number; if they differ, the largest number counts. Options are those
-        of [`lock`][] without ``fencing``. It is independent of the plain lock on the same resource. See
-        docs/kinds.md.
+        of [`lock`][] without ``fencing``, ``fair`` and ``token``. It is independent of the plain lock on the
+        same resource. See docs/kinds.md.
 
         Examples:
             >>> with client.semaphore("exports", permits=3):
@@ -409,10 +413,10 @@ class FastRedlock(BaseClient):
     ) -> RLock:
         """A reentrant lock on ``resource``: one object for all threads; its holder may enter it again.
 
-        Other clients see a plain lock on ``resource``. Options are those of [`lock`][]; ``max_extensions``
-        and ``max_hold`` are for each hold, from its first level to its last. ``min_validity``: seconds of
-        lease that must be left to enter again; if less is left, the lease is extended. See docs/kinds.md.
-        No I/O.
+        Other clients see a plain lock on ``resource``. Options are those of [`lock`][] without ``fair`` and
+        ``token``; ``max_extensions`` and ``max_hold`` are for each hold, from its first level to its last.
+        ``min_validity``: seconds of lease that must be left to enter again; if less is left, the lease is
+        extended. See docs/kinds.md. No I/O.
 
         Examples:
             >>> lock = client.rlock("orders:42")
@@ -449,7 +453,7 @@ class FastRedlock(BaseClient):
 
         A waiting multilock holds none of its resources, so overlapping sets cannot deadlock. Other clients
         see a plain lock on each resource. The multilock is held as long as every resource has a quorum of
-        masters. Options are those of [`lock`][], without ``fencing`` and ``fair``, because a fencing token
+        masters. Options are those of [`lock`][] without ``fencing``, ``fair`` and ``token``: a fencing token
         belongs to one resource. See docs/kinds.md. No I/O.
 
         Examples:
@@ -638,12 +642,12 @@ class FastRedlock(BaseClient):
                 returns None, ``with`` gives None. "wait": the job runs afterwards; ``timeout`` bounds the
                 wait. "raise": Contended. "skip" and "raise" make up to three attempts, within some 30 ms:
                 processes that begin together may split the votes of one attempt.
-            once_per: After a success the lock stays until this many seconds after the grant, at most the
-                client's ``max_ttl``, whatever happens then to the client, the task or the process. If too few
-                masters answer, the call tries again while the lease lasts; then the log has
-                ``once-per-shortened``. The lease is at most this long. The lock may stay up to a lease longer
-                if the job ends shortly before that. Choose less than the period of a schedule, for example
-                50 s for a job of each minute.
+            once_per: After a success the lock stays until this many seconds after the grant, also if the
+                client, the task or the process ends before. At most the client's ``max_ttl``; the lease is
+                at most this long. If too few masters confirm this, the call tries again while the lease
+                lasts, and then the log has ``once-per-shortened``. If the job ends shortly before that time,
+                the lock may stay up to a lease longer. Choose less than the period of a schedule, for
+                example 50 s for a job of each minute.
             options: Those of [`lock`][] without ``fair`` and ``token``; ``timeout`` only with "wait".
 
         Examples:
@@ -744,8 +748,8 @@ class FastRedlock(BaseClient):
     def close(self) -> None:
         """Close all connections and end renewal. Held locks stay held until their leases end.
 
-        Waiting and later calls raise ClientClosed; only ``release()`` returns False. Never raises. close()
-        may be called more than once.
+        Calls that wait, and later calls, raise ClientClosed; only a release returns False. Never raises.
+        close() may be called more than once.
 
         Examples:
             >>> with FastRedlock(urls) as client:    # closes the client at the end

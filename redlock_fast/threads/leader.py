@@ -97,7 +97,7 @@ class Leader(LeaderState):
     def start(self) -> None:
         """Begin to campaign in the background; does nothing while it campaigns.
 
-        After ``stop()`` the campaign waits until ``on_elected`` and ``on_lost`` of the one before have
+        After ``stop()`` a new campaign waits until ``on_elected`` and ``on_lost`` of the previous one have
         returned. In a child of fork it begins a campaign of the child.
 
         Examples:
