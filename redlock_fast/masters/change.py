@@ -51,7 +51,7 @@ class MastersChange:
             before = known.get(one.address, one)
             if one.database != before.database:
                 raise ConfigError(
-                    f"reconfigure: {one.name} is another database than {before.name}: its keys are others"
+                    f"reconfigure: {one.name} is another database than {before.name}, with other keys"
                 )
         present = {
             frozenset(state.target.address for n, state in enumerate(states) if mask >> n & 1)

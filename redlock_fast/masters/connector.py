@@ -194,7 +194,8 @@ class Connector:
         targets, masks = numbered(known, lists)
         if len(targets) > MAX_MASTERS:
             raise ConfigError(
-                f"this client still has {len(targets) - MAX_MASTERS} masters too many: try later"
+                f"reconfigure: this client would have {len(targets)} masters, and {MAX_MASTERS} at most are "
+                "possible: former masters leave when their locks are released, so try later"
             )
         # Before the states: an interrupt between the two leaves masters of the engine that are not used.
         self.engine.grow(len(targets))

@@ -73,7 +73,7 @@ def _problem(servers: Servers, reading: Reading) -> Refused | None:
     for master, record in reading.foreign.items():
         if record.id in record.addresses and not old & record.addresses.keys():
             others = ", ".join(sorted(record.addresses.values()))
-            return Refused(f"{names[master]} is one of other masters: {others}")
+            return Refused(f"{names[master]} belongs to another list of masters: {others}")
     return None
 
 
