@@ -40,7 +40,7 @@ void hub_attach(hub *h, int master, int fd, const hub_transport *transport, hub_
     l->dialect = dialect;
     l->verbs = verbs;
     l->kind = kind;
-    l->push_credit = HUB_UNASKED;
+    l->push_credit = HUB_UNSOLICITED;
     h->up |= BIT(master);
     h->helper.transports += transport != NULL;
     hub_loop_set_input(h, l, 1);

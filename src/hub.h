@@ -38,9 +38,9 @@
 #define HUB_MAX_LISTS 2 /* MAX_LISTS of engine/messages.py */
 #define HUB_MAX_DETAIL 1024 /* bytes of a reply that is stored as a detail: MAX_DETAIL of the contract */
 /* Bytes of pushes and attributes: UNSOLICITED, UNSOLICITED_LEAST and UNSOLICITED_PER_BYTE of the contract. */
-#define HUB_UNASKED (16 << 10)
-#define HUB_UNASKED_LEAST 128
-#define HUB_UNASKED_PER_BYTE 16
+#define HUB_UNSOLICITED (16 << 10)
+#define HUB_UNSOLICITED_LEAST 128
+#define HUB_UNSOLICITED_PER_BYTE 16
 #define HUB_FLUSHED "its keys were flushed" /* FLUSHED of the contract */
 
 /* What decides a request: the enum Wait of the contract. */

@@ -25,7 +25,7 @@ enum hub_reason hub_append(hub *h, hub_link *l, hub_op *op, int64_t now, hub_cop
         return REASON_BUFFER;
     }
     *copy = (hub_copy){l, buffer_size(&l->out) - before};
-    if (t->watch) l->push_credit += HUB_UNASKED_PER_BYTE * (int64_t)copy->size;
+    if (t->watch) l->push_credit += HUB_UNSOLICITED_PER_BYTE * (int64_t)copy->size;
     op->pending += !hub_has_voted(op, (int)(l - h->links));
     h->output_pending = 1;
     return REASON_NONE;
@@ -266,7 +266,7 @@ static const char *process_reply(hub *h, int master, enum reply_kind kind, reply
 
 /* Pays for a push or an attribute of this size. Returns what is wrong with it, or NULL. */
 static const char *spend_push_credit(hub_link *l, size_t size) {
-    l->push_credit -= size > HUB_UNASKED_LEAST ? (int64_t)size : HUB_UNASKED_LEAST;
+    l->push_credit -= size > HUB_UNSOLICITED_LEAST ? (int64_t)size : HUB_UNSOLICITED_LEAST;
     return l->push_credit < 0 ? "more than was asked for" : NULL;
 }
 

@@ -127,7 +127,7 @@ def check_masters(masters: Any, argument: str = "masters") -> list[Target]:
     if isinstance(masters, (str, bytes)) or not isinstance(masters, Sequence):
         raise ConfigError(f"{argument} must be a list of URLs or clients, not {type(masters).__name__}")
     if not 1 <= len(masters) <= MAX_MASTERS:
-        what = f"1 to {MAX_MASTERS} (an odd number, 3 or 5)"
+        what = f"a list of 1 to {MAX_MASTERS} URLs or clients (best 3 or 5)"
         raise ConfigError(f"{argument} must be {what}, not {len(masters)}")
     targets = [target(master) for master in masters]
     seen: dict[Any, str] = {}

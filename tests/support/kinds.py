@@ -1,4 +1,4 @@
-"""Locks of every kind, for tests of what they all can do."""
+"""Locks of the kinds that have no plain lock on their name, for tests of what they all can do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What locks of every kind have of the plain lock: each of it once for each kind."""
+"""What read-write locks and slots of a semaphore can do as a plain lock can: each of it once for each kind.
+
+Fair, reentrant and multiple locks have a plain lock on each name: they have files of their own.
+"""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def tracked(node: redis.Redis) -> int:
 @pytest.mark.parametrize(
     ("lists_of", "text"),
     [
-        (lambda urls: (urls[:3], []), "joint_with must be 1 to 63"),
+        (lambda urls: (urls[:3], []), "joint_with must be a list of 1 to 63"),
         (lambda urls: (urls[:3], urls[0]), "joint_with must be a list of URLs"),
         (lambda urls: (urls[:3], [urls[4], urls[4]]), "joint_with: .* are one server with one vote"),
         (lambda urls: (urls[:3], [urls[0].replace("/0", "/1")]), "joint_with: .* are one server"),
