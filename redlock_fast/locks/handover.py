@@ -21,10 +21,10 @@ class HandoverKind(LockKind):
     """The kind of a lock object that was detached, or has the token of another process.
 
     ``lock_kind``: the kind of its next lease. ``token``: empty after ``detach``. ``lost``: a quorum does not
-    have the token.
+    have the token. ``released``: a release of the token has begun, so a take-over gets no lease any more.
     """
 
-    __slots__ = ("lock_kind", "lost", "token")
+    __slots__ = ("lock_kind", "lost", "released", "token")
 
     def __init__(self, lock_kind: LockKind, token: bytes = b"") -> None:
         super().__init__(lock_kind.key)
@@ -36,6 +36,7 @@ class HandoverKind(LockKind):
         self.lock_kind: LockKind = lock_kind
         self.token: bytes = token
         self.lost: bool = False
+        self.released: bool = False
 
     def acquire_request(self, token: bytes, ttl: bytes, masters: int) -> Request:
         return self.lock_kind.extend_requests(token, ttl, masters)[0]

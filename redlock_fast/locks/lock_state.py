@@ -333,6 +333,19 @@ class LockState:
         lease.mark_lost(self._policy.clock())  # an extension under way must not put the key back later
         return lease.token
 
+    def end_take_over(self, handover: HandoverKind, lease: Lease) -> bool:
+        """Take ``lease`` over, before ``_on_granted``. False: a release of the token has begun before."""
+        with self._client_state.mutex:
+            if not handover.released:
+                self._lock_kind, self._lease = handover.lock_kind, lease
+            return not handover.released
+
+    def begin_token_release(self, handover: HandoverKind) -> bool:
+        """Begin to release a token. False: a take-over has ended before, and there is a lease to release."""
+        with self._client_state.mutex:
+            handover.released = self._own_lease() is None
+            return handover.released
+
     def forget_lease(self, lease: Lease) -> None:
         """Forget a lease that is released or has ended."""
         self._client_state.remove_lease(lease)

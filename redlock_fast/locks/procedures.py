@@ -33,13 +33,13 @@ def acquire_lock(
     if first is None and core.client_state.closed:
         core.check_open()
     wait = lock._waiting_time(blocking, timeout)
+    if wait == 0.0:
+        blocking, wait = False, None
     handover = lock._lock_kind
     if isinstance(handover, HandoverKind):
         if handover.token:
-            return (yield from take_over(lock, handover, lock._ttl))
+            return (yield from take_over(lock, handover, lock._ttl, wait))
         lock._lock_kind = handover.lock_kind  # after detach(): a hold of its own
-    if wait == 0.0:
-        blocking, wait = False, None
     give_up_at = None if wait is None else policy.clock() + wait
     rounds = policy.retry.max_attempts if blocking else 1
     me = first or object()
@@ -87,12 +87,16 @@ def entered(lock: LockState, outcome: Lease | AcquireFailure) -> Generator[Effec
 
 def release_lock(lock: LockState) -> Generator[Effect, Any, bool]:
     """Release ``lock``. False: there was no lease, or it had ended on a quorum before."""
-    core = lock._core
+    core, handover = lock._core, lock._lock_kind
+    if (
+        isinstance(handover, HandoverKind)
+        and handover.token
+        and not core.client_state.closed
+        and lock.begin_token_release(handover)
+    ):
+        return (yield from release_token(lock, handover))
     lease = lock._start_release()
     if lease is None:
-        handover = lock._lock_kind
-        if isinstance(handover, HandoverKind) and handover.token and not core.client_state.closed:
-            return (yield from release_token(lock, handover))
         return False
     try:
         alive = yield from procedures.release(core.policy, lease)
@@ -141,13 +145,17 @@ def extend_lock(lock: LockState, ttl: float | None, confirm: bool = False) -> Ge
     return lock.validity_or_raise(lease, outcome, votes)
 
 
-def take_over(lock: LockState, handover: HandoverKind, ttl: float) -> Generator[Effect, Any, Lease]:
+def take_over(
+    lock: LockState, handover: HandoverKind, ttl: float, wait: float | None = None
+) -> Generator[Effect, Any, Lease]:
     """Get the lease of a token from another process, for ``ttl`` seconds from now.
 
-    Raises LockLost if a quorum does not have the token, and QuorumUnavailable, LockAlreadyHeld, ClientClosed.
-    Nothing is undone then: the other process may still hold the lock.
+    ``wait``: seconds to try; None: as the client's settings say. Raises LockLost if a quorum does not have
+    the token, and QuorumUnavailable, LockAlreadyHeld, ClientClosed. Nothing is undone then: the other process
+    may still hold the lock.
     """
     core, policy, me = lock._core, lock._core.policy, object()
+    give_up_at = math.inf if wait is None else policy.clock() + wait
     lost = LockLost(
         f"{quoted(lock.resource)}: a quorum does not have this token; another client may hold the lock",
         resource=lock.resource,
@@ -157,20 +165,25 @@ def take_over(lock: LockState, handover: HandoverKind, ttl: float) -> Generator[
     try:
         lock._mark_acquiring(me)
         if not core.client_state.ready:
-            yield WaitForQuorum(core.connect_timeout)
+            yield WaitForQuorum(core.connect_timeout if wait is None else min(wait, core.connect_timeout))
             core.check_open()
         # As an acquire, without the votes of guarded masters: no earlier lease bounds the time of this one.
         attempt = start_attempt(policy, handover, ttl, handover.token)
-        answers = yield Exchange(attempt.requests, attempt.lists.need, policy.node_timeout, policy.certain)
+        timeout = max(0.0, min(policy.node_timeout, give_up_at - attempt.start))
+        answers = yield Exchange(attempt.requests, attempt.lists.need, timeout, policy.certain)
         votes = trusted_votes(attempt, answers[0])
         lease = finish_attempt(attempt, attempt.lists.granted(votes), attempt.lists.all)
-        if lease is not None:
-            lock._lock_kind = handover.lock_kind
+        if lease is not None and lock.end_take_over(handover, lease):
             lock._on_granted(lease)
             return lease
     finally:
         if lock._acquiring is me:
             lock._acquiring = None
+    if handover.released:
+        raise LockLost(
+            f"{quoted(lock.resource)}: another thread or task released the lock of this token",
+            resource=lock.resource,
+        )
     if attempt.lists.refused(votes):
         handover.lost = True
         core.client_state.counts.lost += 1

@@ -333,7 +333,8 @@ class FastRedlock(BaseClient):
                 ``redlock-fast locks``.
             token: The token of a lock that another process holds or detached; see [`Lock.detach`][]. The
                 lock is not held until ``extend()``, ``acquire()`` or ``with`` has found the token on a quorum
-                of the masters. These raise LockLost if it is gone, and never acquire again. ``release()``
+                of the masters. Until then these raise LockLost if it is gone, and acquire no other lease.
+                After that lease has ended, ``acquire()`` and ``with`` are a hold of their own. ``release()``
                 deletes the key of the token at once. Its [`Lock.fencing_token`][] is None. Not with ``fair``
                 and ``fencing``.
 

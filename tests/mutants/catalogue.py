@@ -624,6 +624,18 @@ KINDS = [
         ),
     ),
     *of(
+        "redlock_fast/locks/lock_state.py",
+        "tests/real/locks/test_handover.py::test_released_while_it_is_taken_over",
+        ("taken-over-though-released", "            if not handover.released:\n", "            if True:\n"),
+    ),
+    Mutant(
+        "take-over-without-a-timeout",
+        "redlock_fast/locks/procedures.py",
+        "timeout = max(0.0, min(policy.node_timeout, give_up_at - attempt.start))",
+        "timeout = policy.node_timeout",
+        "tests/real/locks/test_handover.py::test_a_timeout_bounds_a_take_over",
+    ),
+    *of(
         "redlock_fast/locks/owner_queue.py",
         "tests/real/threads/test_rlock.py::test_with_of_a_name_whose_turn_does_not_come",
         ("turn-without-an-end", "min(LONGEST, left)", "LONGEST"),

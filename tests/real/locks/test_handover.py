@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from support.keys import TTL, nothing_left, paused, values, wipe
 from support.makers import Raw
 from support.python_process import PythonProcess
 from support.renewing import THIRD, LossRecorder, MakeClient, held, renewed
-from support.waiting import DEADLINE, eventually
+from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import LockAlreadyHeld, LockLost, QuorumUnavailable
+from redlock_fast.algorithm.lock_kind import LockKind
 from redlock_fast.embedded import Masters
 
 pytestmark = [pytest.mark.usefixtures("all_masters"), both_clients]
@@ -112,6 +114,44 @@ def test_a_token_that_is_gone(masters: Masters, connected: MakeClient, use: str)
     assert other.release()
     assert lock.acquire()
     assert lock.release()
+
+
+@pytest.mark.parametrize("use", ["extend", "acquire"])
+def test_released_while_it_is_taken_over(masters: Masters, connected: MakeClient, use: str) -> None:
+    """Catches: an object that holds a lock whose keys its release has deleted; another client acquires it."""
+    one, two, token = pair(masters, connected, node_timeout=DEADLINE)
+    lock = two.lock("job", TTL, token=token)
+    with paused(masters, *range(len(masters))):
+        taken = start(getattr(lock, use))
+        eventually(lambda: lock._acquiring is not None, "the take-over has begun")
+        released = start(lock.release)
+        eventually(lambda: type(lock._lock_kind) is LockKind, "the release has begun")
+    assert released.result(DEADLINE) is True
+    with pytest.raises(LockLost, match="another thread or task released"):
+        taken.result(DEADLINE)
+    assert not lock.locked()
+    nothing_left(masters)
+    assert one.lock("job", TTL).acquire(blocking=False)
+    assert lock.acquire(blocking=False) is False, "after the release it is a lock like all others"
+
+
+def test_a_timeout_bounds_a_take_over(masters: Masters, connected: MakeClient, client: MakeClient) -> None:
+    """Masters that do not reply, and masters that cannot be reached."""
+    _, two, token = pair(masters, connected, node_timeout=DEADLINE)
+    begin = time.monotonic()
+    with paused(masters, *range(len(masters))), pytest.raises(QuorumUnavailable, match="token"):
+        two.lock("job", token=token).acquire(timeout=0.1)
+    with (
+        paused(masters, *range(len(masters))),
+        pytest.raises(QuorumUnavailable),
+        two.lock("job", token=token, timeout=0.1),
+    ):
+        raise AssertionError("the body runs without the lock")
+    lone = client(["redis://127.0.0.1:1"], connect_timeout=DEADLINE)
+    with pytest.raises(QuorumUnavailable):
+        lone.lock("job", token=token).acquire(timeout=0.1)
+    assert time.monotonic() - begin < DEADLINE
+    assert two.lock("job", token=token).release()
 
 
 def test_a_minority_is_no_quorum(masters: Masters, connected: MakeClient, raw: Raw) -> None:
