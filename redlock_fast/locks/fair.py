@@ -27,6 +27,9 @@ RELEASE = int(Verb.RELEASE)
 
 #: Seconds until an entry of a queue ends, unless its caller repeats it. Callers do so every third of this.
 ENTRY_TTL = 3.0
+#: A reported ticket that is further ahead than this is wrong. Masters keep tickets as doubles: from 2**53 on,
+#: two tickets may be equal.
+MAX_LEAD = 1 << 32
 #: Without push: seconds between two rounds of the head; the longest pause. Each rank adds an interval.
 POLL_INTERVAL, MAX_POLL_INTERVAL = 0.01, 0.1
 #: With push: seconds of delay for each rank, and the longest delay.
@@ -94,7 +97,8 @@ class FairKind(LockKind):
             return
         self._seen |= {master: 0 if vote > 0 else -1 - vote for master, vote in tickets.items()}
         if lists.in_every_quorum(mask_of(self._seen)):
-            self.ticket = b"%d" % (1 + max(self._seen.values()))
+            limit = _certain_ticket(self._seen, lists) + MAX_LEAD
+            self.ticket = b"%d" % (1 + max(one for one in self._seen.values() if one <= limit))
 
     def rollback_requests(self, token: bytes, masters: int, resend_for: float) -> list[Request]:
         """The request that releases the key and keeps the place."""
@@ -118,3 +122,13 @@ class FairKind(LockKind):
         if not notified:
             return min(MAX_POLL_INTERVAL, POLL_INTERVAL * (1 + self.rank))
         return usual if self._split else min(LONGEST_STEP, STEP * self.rank)
+
+
+def _certain_ticket(seen: dict[int, int], lists: MasterLists) -> int:
+    """A ticket that is no larger than the largest of a good master, if a minority of each list is bad."""
+    found = []
+    for masters, need in lists.lists:
+        of_list = sorted(ticket for master, ticket in seen.items() if masters >> master & 1)
+        bad = masters.bit_count() - need  # the most that may be
+        found.append(of_list[len(of_list) - bad - 1])
+    return max(found)

@@ -508,7 +508,7 @@ KINDS = [
             "if lists.in_every_quorum(mask_of(self._seen)):",
             "if self._seen:",
         ),
-        ("ticket-equal-to-the-last", "1 + max(self._seen.values())", "max(self._seen.values())"),
+        ("ticket-equal-to-the-last", "(1 + max(one for", "(max(one for"),
         (
             "entry_token-lost-with-each-round",
             "self.entry_token = self.entry_token or token",
@@ -627,6 +627,12 @@ KINDS = [
         "redlock_fast/locks/lock_state.py",
         "tests/real/locks/test_handover.py::test_released_while_it_is_taken_over",
         ("taken-over-though-released", "            if not handover.released:\n", "            if True:\n"),
+    ),
+    *of(
+        "redlock_fast/locks/fair.py",
+        judges("unit/algorithm/procedures"),
+        ("ticket-of-a-bad-master", " if one <= limit))", "))"),
+        ("certain-ticket-of-a-bad-master", "of_list[len(of_list) - bad - 1]", "of_list[-1]"),
     ),
     Mutant(
         "take-over-without-a-timeout",

@@ -115,6 +115,31 @@ def test_twelve_clients_have_equal_shares_in_the_order_of_the_queue(
     nothing_left(masters)
 
 
+@pytest.mark.usefixtures("patient")
+def test_a_bad_minority_changes_no_order(masters: Masters, connected: MakeClient, raw: Raw) -> None:
+    """Two masters report tickets at the end of what a double can count. Catches: tickets that are equal."""
+    nodes, served = raw(masters), list[int]()
+
+    def take(number: int, client: FastRedlock) -> None:
+        with client.lock("r", TTL, fair=True, timeout=3 * DEADLINE):
+            served.append(number)
+
+    with held(connected(masters)):
+        for node in nodes[:2]:
+            node.zadd("{r}:q", {b"far": 2**53 - 2})
+            node.zadd("{r}:e", {b"far": 1e15})
+        tries = []
+        for number in range(6):
+            tries.append(start(partial(take, number, connected(masters))))
+            eventually(lambda: [len(queue(node)) for node in nodes[2:]] == [len(tries)] * 3, "it waits")
+    for one in tries:
+        one.result(3 * DEADLINE)
+    assert served == sorted(served)
+    for node in nodes[:2]:
+        assert node.delete("{r}:q", "{r}:e") == 2
+    nothing_left(masters)
+
+
 def test_a_dead_waiter_is_passed_over(masters: Masters, connected: MakeClient, raw: Raw, wait: str) -> None:
     """It says nothing more; its place goes with its lease, and the next one is served."""
     nodes, c = raw(masters), connected(masters, wait=wait)

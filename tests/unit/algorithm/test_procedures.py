@@ -435,6 +435,33 @@ def test_two_masters_of_five_are_too_few_for_a_ticket() -> None:
     assert lock_kind.ticket == b"10"
 
 
+@pytest.mark.parametrize("far", [2**33, 2**52, 2**53 - 2, 2**60])
+def test_tickets_of_a_bad_minority_are_not_taken(far: int) -> None:
+    """Catches: tickets from 2**53 on, which are equal as doubles: then no order is left on any master."""
+    for masters in range(1, 8):
+        most = masters - quorum(masters)
+        for bad in range(1, most + 1):
+            for good in range(most + 1 - bad, masters - bad + 1):
+                lock_kind = fair_kind(KEY, fencing=False).for_attempt()
+                tickets = [*range(6, 6 + good), *[far] * bad]
+                lock_kind.observe(votes(*(-1 - one for one in tickets)), MasterLists(masters))
+                assert lock_kind.ticket == b"%d" % (6 + good), (masters, tickets)
+
+
+def test_a_ticket_that_one_master_lacks_is_taken() -> None:
+    """Others have long queues, which the new master does not know."""
+    for far in (10**6, 10**9):
+        lock_kind = fair_kind(KEY, fencing=False).for_attempt()
+        lock_kind.observe(votes(-1, -1 - far, -1 - far, NO_REPLY, NO_REPLY), MasterLists(N))
+        assert lock_kind.ticket == b"%d" % (far + 1)
+
+
+def test_a_ticket_of_either_list_is_taken() -> None:
+    lock_kind = fair_kind(KEY, fencing=False).for_attempt()
+    lock_kind.observe(votes(-9, -9, -(2**60), -4, -4, -(2**60)), MasterLists(6, 0b000111, 0b111000))
+    assert lock_kind.ticket == b"9"
+
+
 def test_a_confirmed_deadline_stays_where_an_earlier_extension_is_answered_later() -> None:
     world = World()
     lease = held(world, 20.0)
