@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
+from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lock_kind import LockKind
 from ..errors import WrongLoop
 from ..locks.client_base import BaseClient
@@ -377,6 +378,12 @@ class AsyncFastRedlock(BaseClient):
             WrongLoop: The client belongs to another event loop, which is open.
         """
         return await drive(acquire_many(self, AsyncLock, resources, ttl), self.loop_binding())
+
+    async def _acquire_part(
+        self, resources: ListOf[Resource], ttl: float | None, part: UnfinishedBatch
+    ) -> list[AsyncLock | None]:
+        """As ``acquire_many``, as a part of the call of a sharded client."""
+        return await drive(acquire_many(self, AsyncLock, resources, ttl, part), self.loop_binding())
 
     async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:
         """Release many locks; see [`FastRedlock.release_many`][]. A cancelled call still releases all.

@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 from ..engine.contract import Batch, BatchVotes, Request, Votes, Wait
+from ..errors import ClientClosed
 from .attempts import unavailable
 from .effects import Effect, Exchange, send_no_reply, undo_after
 from .keys import size_of
@@ -28,6 +29,57 @@ MOST, MOST_BYTES = 4096, 4 << 20
 
 T = TypeVar("T")
 Value = TypeVar("Value", int, float, bytes)
+
+
+class Completion:
+    """Whether a call of ``acquire_many`` was completed or cancelled. The first of both decides.
+
+    Each method needs one step of a dict, which is atomic. Several batches share it in a sharded client.
+    """
+
+    __slots__ = ("_decision",)
+
+    def __init__(self) -> None:
+        self._decision: dict[str, bool] = {}
+
+    def complete(self) -> None:
+        """From now on the locks belong to the caller. Raises ClientClosed if the call was cancelled."""
+        self._raise_unless(self._decision.setdefault("completed", True))
+
+    def cancel(self) -> bool:
+        """Cancel the call, unless it was completed. Returns whether it is cancelled."""
+        return not self._decision.setdefault("completed", False)
+
+    def check(self) -> None:
+        """Raise ClientClosed if the call was cancelled."""
+        self._raise_unless(self._decision.get("completed", True))
+
+    def _raise_unless(self, completed: bool) -> None:
+        if not completed:
+            raise ClientClosed("this client was closed; make a new one")
+
+
+class UnfinishedBatch:
+    """The attempts of a call of ``acquire_many`` on one client, until the call ends.
+
+    The caller has none of the locks yet. So ``close`` cancels the call and undoes its attempts.
+    """
+
+    __slots__ = ("_attempts", "completion")
+
+    def __init__(self, completion: Completion) -> None:
+        self.completion = completion
+        self._attempts: list[tuple[list[bytes], Attempt]] = []
+
+    def begin_part(self, keys: list[bytes], attempt: Attempt) -> None:
+        """Record the attempt on ``keys``, before its exchange. Raises ClientClosed if it must not be sent."""
+        self._attempts.append((keys, attempt))
+        self.completion.check()  # last: a call that is cancelled from now on has the attempt
+
+    def undo(self, first: int = 0) -> Generator[Effect, Any, None]:
+        """Release the tokens of all attempts from number ``first`` on, without waiting for replies."""
+        for keys, attempt in self._attempts[first:]:
+            yield from undo(keys, attempt.token, attempt.masters, attempt.ttl)
 
 
 def parts(keys: Sequence[bytes]) -> Iterator[slice]:
@@ -47,15 +99,16 @@ def parts(keys: Sequence[bytes]) -> Iterator[slice]:
 
 
 def acquire(
-    policy: Policy, keys: list[bytes], ttl: float, held: list[Lease | None]
+    policy: Policy, keys: list[bytes], ttl: float, held: list[Lease | None], batch: UnfinishedBatch
 ) -> Generator[Effect, BatchVotes, tuple[int, Votes] | None]:
     """Make one attempt for each key, and append its lease or None to ``held``.
 
     Attempts without a lease are undone. Returns the first key that masters did not decide, by its position,
-    and its votes.
+    and its votes. ``batch`` gets the attempt.
     """
     attempt = start_attempts(policy, keys, ttl)
     tokens: list[bytes] = attempt.token
+    batch.begin_part(keys, attempt)
     try:
         tally = yield Exchange(attempt.requests, attempt.lists.need, ttl, policy.wait, policy.node_timeout)
         leases, why = finish_attempts(attempt, keys, tally)

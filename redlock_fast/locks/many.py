@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from ..algorithm import batch as batches
+from ..algorithm.batch import Completion, UnfinishedBatch
 from ..algorithm.effects import Effect, WaitForQuorum, undo_after
 from ..algorithm.keys import many_keys
 from ..algorithm.lease import AcquireFailure, ExtendOutcome, Lease
@@ -26,10 +27,15 @@ Outcome = TypeVar("Outcome")
 
 
 def acquire_many(
-    core: BaseClient, kind: type[L], resources: ListOf[str | bytes], ttl: float | None
+    core: BaseClient,
+    kind: type[L],
+    resources: ListOf[str | bytes],
+    ttl: float | None,
+    part: UnfinishedBatch | None = None,
 ) -> Generator[Effect, Any, list[L | None]]:
     """Make one attempt for each resource. Returns locks, with None for each resource that is held elsewhere.
 
+    ``part``: this call is a part of another call, which completes it and then calls ``end_batch``.
     Raises QuorumUnavailable if a resource could not be decided: then the call holds no lock.
     """
     core.check_open()
@@ -39,8 +45,11 @@ def acquire_many(
         yield WaitForQuorum(core.connect_timeout)
         core.check_open()
     held: list[Lease | None] = []
+    batch = part or UnfinishedBatch(Completion())
     try:
-        yield from _acquire_parts(core, resources, keys, ttl, held)
+        core.client_state.batches.add(batch)
+        core.check_open()  # after add(): close() cancels the batches that it finds
+        yield from _acquire_parts(core, resources, keys, ttl, held, batch)
         _check_time(core, held)
         refused = held.count(None)
         if core.plain_locks:
@@ -49,23 +58,42 @@ def acquire_many(
         else:
             locks = _locks_with_options(core, resources, ttl, held)
         core.client_state.counts.contended += refused
+        if part is None:
+            batch.completion.complete()
+            end_batch(core, batch)
         return locks
     except BaseException as error:
-        yield from undo_after(error, batches.undo_leases([lease for lease in held if lease is not None]))
+        leases = [lease for lease in held if lease is not None]
+        try:
+            yield from undo_after(error, batches.undo_leases(leases))
+        finally:
+            core.client_state.remove_leases(leases)
+            end_batch(core, batch)
         raise
 
 
+def end_batch(core: BaseClient, batch: UnfinishedBatch) -> None:
+    """Forget a batch that was completed or undone: from now on ``close`` does not cancel it."""
+    core.client_state.batches.discard(batch)
+
+
 def _acquire_parts(
-    core: BaseClient, resources: ListOf[str | bytes], keys: list[bytes], ttl: float, held: list[Lease | None]
+    core: BaseClient,
+    resources: ListOf[str | bytes],
+    keys: list[bytes],
+    ttl: float,
+    held: list[Lease | None],
+    batch: UnfinishedBatch,
 ) -> Generator[Effect, Any, None]:
-    """Make the attempts, and append the leases to ``held``. Raises QuorumUnavailable.
+    """Make the attempts, and append the leases to ``held``. Raises QuorumUnavailable and ClientClosed.
 
     The caller's ``try`` protects this, and has no loop: where a turn ends with a condition, CPython 3.13 and
     3.14 may run a signal handler, and a ``try`` around the loop in one function does not catch its exception.
     """
     for part in batches.parts(keys):
-        undecided = yield from batches.acquire(core.policy, keys[part], ttl, held)
+        undecided = yield from batches.acquire(core.policy, keys[part], ttl, held, batch)
         if undecided is not None:
+            batch.completion.check()  # close() ends the exchange: then no master failed
             core.client_state.counts.unavailable += 1
             number, votes = undecided
             resource = resources[part.start + number]

@@ -10,6 +10,7 @@ cdef class ClientState:
     cdef public bint ending
     cdef public bint ready
     cdef public set held
+    cdef public set batches
     cdef public object mutex
     cdef readonly Stats counts
     cdef public object events

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lease import Lease
 from ..engine.mutex import new_mutex
 from ..telemetry import EventLog
@@ -41,6 +42,8 @@ class ClientState:
         self.ready = False
         #: The leases of this client, also those whose lock object is gone, until they end.
         self.held: set[Lease] = set()
+        #: The calls of ``acquire_many`` that have not returned. Their leases are in no caller's hands.
+        self.batches: set[UnfinishedBatch] = set()
         #: Guards the state of lock objects and the choice of the renewal, for a few instructions without I/O.
         #: Reentrant: a signal handler may use the client while its own thread is inside.
         self.mutex: threading.RLock = new_mutex()

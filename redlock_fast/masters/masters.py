@@ -212,9 +212,26 @@ class Masters:
         undo = self.policy.server_entries.close()
         if undo:
             self.engine.exchange(undo, 0, 0.0)
-        self.policy.server_entries.wait_for_rounds(timeout)
+        self._cancel_batches(timeout / 2)
+        self.policy.server_entries.wait_for_rounds(max(0.0, end - time.monotonic()))
         self.connector.close(max(0.0, end - time.monotonic()))
         self.client_state.remove_leases(list(self.client_state.held))
+
+    def _cancel_batches(self, timeout: float) -> None:
+        """Undo the calls of acquire_many that have not returned, within ``timeout`` seconds."""
+        cancelled = [batch for batch in list(self.client_state.batches) if batch.completion.cancel()]
+        if not cancelled:
+            return
+        for batch in cancelled:
+            self._perform(batch.undo())
+        self.engine.drain(timeout)
+        for batch in cancelled:  # a thread may have sent its last attempt behind these releases
+            self._perform(batch.undo(-1))
+
+    def _perform(self, undo: Iterable[Any]) -> None:
+        """Send the requests of effects that wait for no replies."""
+        for effect in undo:
+            self.engine.exchange(effect.requests, 0, 0.0)
 
     # --- the end of the interpreter ---
 
@@ -234,9 +251,7 @@ class Masters:
         # Also what its own thread is releasing: perhaps it has not sent that.
         leases = [lease for lease in self._held_until_exit() if lease not in released]
         released.update(leases)
-        effect: Any
-        for effect in undo_leases(leases):
-            self.engine.exchange(effect.requests, 0, 0.0)
+        self._perform(undo_leases(leases))
         return bool(leases)
 
     def after_fork_in_child(self) -> None:

@@ -12,6 +12,7 @@ from ..aio.client import AsyncFastRedlock, AsyncLock
 from ..aio.leader import AsyncLeader
 from ..aio.rlock import AsyncRLock
 from ..aio.single_run import AsyncSingleRun
+from ..algorithm.batch import UnfinishedBatch
 from ..errors import ConfigError
 from ..locks.config import takes_only
 from ..locks.options import (
@@ -34,7 +35,7 @@ from ..locks.rwlock import ReadWriteLock
 from ..threads.client import FastRedlock, Lock
 from ..threads.leader import Leader
 from ..threads.single_run import SingleRun
-from .placement import Sharding, check_alive, restore_order
+from .placement import Sharding, check_alive, complete, end_batches, new_batches, restore_order
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -129,14 +130,19 @@ class ShardedRedlock(Sharding[FastRedlock]):
         other groups are released.
         """
         parts = self._partition_resources(resources, ttl)
+        batches = new_batches(parts)
         granted: list[Lock | None] = []
         locks: list[Lock | None] = [None] * len(resources)
         try:
-            self._acquire_parts(parts, resources, ttl, granted)
+            self._acquire_parts(parts, resources, ttl, granted, batches)
             restore_order(locks, list(chain.from_iterable(parts.values())), granted)
             check_alive(locks)
+            complete(batches)
         except BaseException:
-            self.release_many([lock for lock in granted if lock])
+            try:
+                self.release_many([lock for lock in granted if lock])
+            finally:
+                end_batches(batches)
             raise
         return locks
 
@@ -146,11 +152,14 @@ class ShardedRedlock(Sharding[FastRedlock]):
         resources: ListOf[Resource],
         ttl: float | None,
         granted: list[Lock | None],
+        batches: dict[FastRedlock, UnfinishedBatch],
     ) -> None:
         # A loop inside of the `try` would not be protected everywhere: see `locks/many.py`.
         for client, positions in parts.items():
             # No call after the grants: a signal handler may raise in a call.
-            granted += client.acquire_many([resources[position] for position in positions], ttl)
+            granted += client._acquire_part(
+                [resources[position] for position in positions], ttl, batches[client]
+            )
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
         """As [`FastRedlock.release_many`][], one group after the other."""
@@ -299,18 +308,22 @@ class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     ) -> list[AsyncLock | None]:
         """As [`ShardedRedlock.acquire_many`][]. A cancelled call releases the locks that it was granted."""
         parts = self._partition_resources(resources, ttl)
+        batches = new_batches(parts)
         locks: list[AsyncLock | None] = [None] * len(resources)
         try:
             for client, positions in parts.items():
-                granted = await client.acquire_many([resources[position] for position in positions], ttl)
-                restore_order(locks, positions, granted)
+                own = [resources[position] for position in positions]
+                restore_order(locks, positions, await client._acquire_part(own, ttl, batches[client]))
             check_alive(locks)
+            complete(batches)
         except GeneratorExit:  # the task is destroyed: nothing can be awaited
             await drop([lock for lock in locks if lock])
             raise
         except BaseException:
             await self.release_many([lock for lock in locks if lock])
             raise
+        finally:
+            end_batches(batches)
         return locks
 
     async def release_many(self, locks: Sequence[AsyncLock]) -> list[bool]:

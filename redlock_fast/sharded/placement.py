@@ -7,17 +7,18 @@ a new group takes its share from all other groups, and no resource moves between
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
+from ..algorithm.batch import Completion, UnfinishedBatch
 from ..algorithm.keys import encoded
 from ..errors import ConfigError, QuorumUnavailable
 from ..locks.client_base import BaseClient, refuse_copy
 from ..locks.config import check_masters
 from ..locks.lock_state import LockState
-from ..locks.many import check_resources
+from ..locks.many import check_resources, end_batch
 from ..locks.options import ClientOptions, Groups, ListOf, Resource
 from ..masters.address import Target
 from ..masters.health import MasterHealth
@@ -226,6 +227,25 @@ def targets_of(where: str, masters: Any) -> list[Target]:
 
 
 # --- batches --------------------------------------------------------------------------------------
+
+
+def new_batches(clients: Iterable[Client]) -> dict[Client, UnfinishedBatch]:
+    """A batch for each client. They are completed, or cancelled by ``close`` of any client, together."""
+    completion = Completion()
+    return {client: UnfinishedBatch(completion) for client in clients}
+
+
+def complete(batches: Mapping[Client, UnfinishedBatch]) -> None:
+    """From now on the caller has the locks of ``batches``. Raises ClientClosed if they were cancelled."""
+    for batch in batches.values():  # they share it
+        batch.completion.complete()
+    end_batches(batches)
+
+
+def end_batches(batches: Mapping[Client, UnfinishedBatch]) -> None:
+    """Forget batches that were completed or undone."""
+    for client, batch in batches.items():
+        end_batch(client, batch)
 
 
 def restore_order(into: list[Any], positions: Sequence[int], values: Sequence[Any]) -> None:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..algorithm import procedures
+from ..algorithm.batch import UnfinishedBatch
 from ..algorithm.lock_kind import LockKind
 from ..errors import ConfigError, LockLost, RedlockError
 from ..locks.client_base import BaseClient
@@ -547,6 +548,12 @@ class FastRedlock(BaseClient):
             ClientClosed: The client is closed.
         """
         return drive(acquire_many(self, Lock, resources, ttl), self.masters)
+
+    def _acquire_part(
+        self, resources: ListOf[Resource], ttl: float | None, part: UnfinishedBatch
+    ) -> list[Lock | None]:
+        """As ``acquire_many``, as a part of the call of a sharded client."""
+        return drive(acquire_many(self, Lock, resources, ttl, part), self.masters)
 
     def release_many(self, locks: Sequence[Lock]) -> list[bool]:
         """Release many locks of this client in one exchange with the masters; see [`Lock.release`][].

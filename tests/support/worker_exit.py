@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import sys
 import threading
 import time
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from redlock_fast import AsyncFastRedlock, ClientClosed, FastRedlock, LockLost, QuorumUnavailable
+from redlock_fast.algorithm import batch as batches
 
 TTL = 30.0
 
@@ -76,6 +78,23 @@ def ask(client: FastRedlock) -> None:
         time.sleep(0.001)
 
 
+def acquire_many(client: FastRedlock) -> None:
+    """A daemon thread acquires a batch of two parts. Returns when it has the first, where it stays."""
+    granted, start_attempts = threading.Event(), batches.start_attempts
+    numbers = itertools.count()
+
+    def start_or_stay(*args: Any) -> Any:
+        if next(numbers) == 1:
+            granted.set()
+            threading.Event().wait()
+        return start_attempts(*args)
+
+    batches.MOST, batches.start_attempts = 10, start_or_stay
+    names = [f"part:{number}" for number in range(20)]
+    threading.Thread(target=client.acquire_many, args=(names, TTL), daemon=True).start()
+    granted.wait()
+
+
 def main(how: str, engine: str, release: str, *urls: str) -> None:
     options: dict[str, Any] = {"engine": engine, "node_timeout": 5.0, "connect_timeout": 20.0}
     options["release_at_exit"] = release == "yes"
@@ -94,6 +113,8 @@ def main(how: str, engine: str, release: str, *urls: str) -> None:
         client.connect()
         if how == "asking":
             at_end = ask
+        elif how == "batch":
+            at_end = acquire_many
         elif how == "working":
             at_end = work
         else:

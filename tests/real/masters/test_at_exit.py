@@ -76,6 +76,12 @@ def test_a_lock_that_a_thread_asks_for_is_not_granted(valkey: Masters, engine_na
     eventually(lambda: sizes(valkey) == [0] * 5, "all execute the undo behind the acquire")
 
 
+def test_parts_of_a_batch_are_released(valkey: Masters, engine_name: str) -> None:
+    """A daemon thread was granted the first part of two. Catches: grants that only its call knows of."""
+    assert end(valkey, "batch", engine_name) == 0
+    assert sizes(valkey) == [0] * 5, "before the process was gone"
+
+
 def test_a_stopped_master_does_not_hold_it_up(valkey: Masters, engine_name: str) -> None:
     """It executes what it was sent when it goes on, although the process has ended."""
     assert end(valkey, "end", engine_name, before_end=valkey[4].pause) == 24

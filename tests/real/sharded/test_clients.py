@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 from support.event_loops import LOOPS, Plain, on_loops, until
-from support.keys import TTL, nothing_left, occupy, sizes, values
+from support.keys import TTL, calls, forget_calls, nothing_left, occupy, paused, sizes, values
 from support.moments import at_moment, moments
 from support.signalling import interrupt
 from support.thorough import amount
@@ -223,17 +223,76 @@ def test_a_batch_whose_first_leases_ended_before_its_last_is_none(
     jump = [0.0]
     c = sharded(clock=lambda: time.monotonic() + jump[0])
     last = c.client._clients["three"]
-    granting = last.acquire_many
+    granting = last._acquire_part
 
     def late(*args: Any) -> Any:
         jump[0] += TTL
         return granting(*args)
 
-    monkeypatch.setattr(last, "acquire_many", late)
+    monkeypatch.setattr(last, "_acquire_part", late)
     with pytest.raises(QuorumUnavailable, match="ended before"):
         c.acquire_many([*of(c.client, "five"), *of(c.client, "three")], TTL)
     for masters in groups.values():
         nothing_left(masters)
+
+
+def test_close_undoes_the_groups_that_granted(groups: dict[str, Masters], engine_name: str, raw: Raw) -> None:
+    """While the last group is silent. Catches: locks of a call that was not completed."""
+    urls, nodes = {name: masters.urls for name, masters in groups.items()}, raw(groups["three"])
+    forget_calls(nodes)
+    c = ShardedRedlock(urls, engine=engine_name, **PATIENT)
+    assert c.connect(DEADLINE)
+    eventually(lambda: all_connected(c), "all masters connect")
+    with paused(groups["three"], 0, 1):
+        call = start(lambda: c.acquire_many([*of(c, "five"), *of(c, "three")], TTL))
+        eventually(lambda: calls(nodes[2:], "set") != [0], "the last group is asked")
+        c.close()
+        with pytest.raises(ClientClosed):
+            call.result(DEADLINE)
+        eventually(lambda: not any(sizes(groups["five"])), "at once, where it can")
+    nothing_left(groups["three"])
+
+
+@on_loops
+async def test_close_undoes_the_groups_that_granted_to_a_task(
+    engine_name: str, valkey: Masters, three: Masters
+) -> None:
+    urls = {"five": valkey.urls, "three": three.urls}
+    client = AsyncShardedRedlock(urls, engine=engine_name, **PATIENT)
+    await client.connect()
+    await until(lambda: all_connected(client), "all masters connect")
+    with paused(three, 0, 1):
+        names = [*of(client, "five"), *of(client, "three")]  # asked in this order
+        batch = asyncio.create_task(client.acquire_many(names, TTL))
+        await until(lambda: sizes(three[2:]) != [0], "the last group is asked")
+        await client.close()
+        with pytest.raises(ClientClosed):
+            await batch
+        await until(lambda: not any(sizes(valkey)), "at once, where it can")
+    await until(lambda: not any(sizes(three)), "and so is what was on its way")
+
+
+def test_a_call_is_undone_in_all_groups_if_one_of_them_was_closed(
+    groups: dict[str, Masters], engine_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed between its grants and those of the last group. Catches: a call that is completed in part."""
+    urls = {name: masters.urls for name, masters in groups.items()}
+    with ShardedRedlock(urls, engine=engine_name, **PATIENT) as c:
+        assert c.connect(DEADLINE)
+        first, last = c._clients["five"], c._clients["three"]
+        granting = last._acquire_part
+
+        def late(*args: Any) -> Any:
+            granted = granting(*args)
+            first.close()
+            return granted
+
+        monkeypatch.setattr(last, "_acquire_part", late)
+        with pytest.raises(ClientClosed):
+            c.acquire_many([*of(c, "five"), *of(c, "three")], TTL)
+        for masters in groups.values():
+            nothing_left(masters)
+        assert not first.client_state.batches | last.client_state.batches
 
 
 # --- one group's trouble ----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redlock_fast.algorithm import batch as batches
-from redlock_fast.algorithm.batch import MOST, MOST_BYTES
+from redlock_fast.algorithm.batch import MOST, MOST_BYTES, Completion, UnfinishedBatch
 from redlock_fast.algorithm.lease import Lease, lease_of
 from redlock_fast.algorithm.policy import Policy, VotingMasters
 from redlock_fast.algorithm.quorum import Retry
@@ -31,7 +31,7 @@ class Acquiring:
         self.keys = [b"%d" % number for number in range(len(granted))]
         self.held: list[Lease | None] = []
         odd = {number: REFUSED for number, yes in enumerate(granted) if yes < NEED}
-        procedure = batches.acquire(policy, self.keys, TTL, self.held)
+        procedure = batches.acquire(policy, self.keys, TTL, self.held, UnfinishedBatch(Completion()))
         self.undone: list[bytes] = []
         effect: Any = next(procedure)
         answer: BatchVotes | None = BatchVotes(list(granted), [ALL_MASTERS] * len(granted), odd)
