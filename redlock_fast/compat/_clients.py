@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -29,13 +29,34 @@ AnyClient = TypeVar("AnyClient", bound=BaseClient)
 
 def client_of(kind: type[AnyClient], masters: Iterable[Any], options: dict[str, Any]) -> AnyClient:
     """A new client that is not shared. Raises ConfigError; no I/O."""
-    return _made(kind, master_specs(masters), options)
+    return _made(kind, master_specs(masters), with_specs(options))
+
+
+def with_specs(options: Mapping[str, Any]) -> dict[str, Any]:
+    """``options`` with the specs of ``joint_with``. Raises ConfigError.
+
+    Because: a lock may read its options at each use, so an iterator, which ends after one use, is refused.
+    """
+    joint = options.get("joint_with")
+    if joint is None:
+        return {**options}
+    if isinstance(joint, Iterator):
+        raise ConfigError(f"joint_with must be a list of URLs or clients, not {type(joint).__name__}")
+    return {**options, "joint_with": master_specs(joint, "joint_with")}
+
+
+def masters_of(specs: Iterable[MasterSpec]) -> list[Any]:
+    """The masters of ``specs`` in the forms that FastRedlock accepts."""
+    return [spec.master for spec in specs]
 
 
 def _made(kind: type[AnyClient], masters: tuple[MasterSpec, ...], options: dict[str, Any]) -> AnyClient:
     if options.get("owner"):
         raise ConfigError("owner is for redlock_fast's own locks: the tokens of a drop-in name none")
-    client = kind([spec.master for spec in masters], **{**DEFAULTS, **options, "owner": ""})
+    settings = {**DEFAULTS, **options, "owner": ""}
+    if settings.get("joint_with") is not None:
+        settings["joint_with"] = masters_of(settings["joint_with"])
+    client = kind(masters_of(masters), **settings)
     # Tokens are text, as in the other libraries: a client with decode_responses=True must be able to read
     # them. So they name no owner.
     client.policy = replace(client.policy, token=_token, tokens=_tokens)
@@ -59,7 +80,11 @@ class _ClientCache(Generic[AnyClient]):
     def __init__(self, kind: type[AnyClient]) -> None:
         self._kind = kind
         self._all: weakref.WeakSet[AnyClient] = weakref.WeakSet()
-        self.find = lru_cache(MAX_IDLE_CLIENTS)(self._make)
+        self._find = lru_cache(MAX_IDLE_CLIENTS)(self._make)
+
+    def find(self, masters: Iterable[Any], options: dict[str, Any]) -> AnyClient:
+        """The client for these masters and options. Raises ConfigError."""
+        return self._find(master_specs(masters), _key(with_specs(options)))
 
     def _make(self, masters: tuple[MasterSpec, ...], options: tuple[tuple[str, Any], ...]) -> AnyClient:
         client = _made(self._kind, masters, dict(options))
@@ -68,10 +93,23 @@ class _ClientCache(Generic[AnyClient]):
 
     def empty(self) -> list[AnyClient]:
         """Remove and return all clients. Later calls of ``find`` make new clients."""
-        self.find.cache_clear()
+        self._find.cache_clear()
         clients = list(self._all)
         self._all.clear()
         return clients
+
+
+def _key(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """``options`` as a part of the key of a cache. Raises ConfigError for a value that is not hashable."""
+    for name, value in options.items():
+        try:
+            hash(value)
+        except TypeError:
+            raise ConfigError(
+                f"{name} must be hashable, because locks with equal options share one client; "
+                f"a {type(value).__name__} is not"
+            ) from None
+    return tuple(sorted(options.items()))
 
 
 _threads = _ClientCache(FastRedlock)
@@ -81,7 +119,7 @@ _mutex = new_mutex()
 
 def shared(masters: Iterable[Any], options: dict[str, Any]) -> FastRedlock:
     """The shared client for these masters and options. Raises ConfigError; no I/O."""
-    return _threads.find(master_specs(masters), tuple(sorted(options.items())))
+    return _threads.find(masters, options)
 
 
 def shared_aio(masters: Iterable[Any], options: dict[str, Any]) -> AsyncFastRedlock:
@@ -91,7 +129,7 @@ def shared_aio(masters: Iterable[Any], options: dict[str, Any]) -> AsyncFastRedl
         for closed in [other for other in _loops if other.is_closed()]:
             del _loops[closed]
         cache = _loops.setdefault(loop, _ClientCache(AsyncFastRedlock))
-    return cache.find(master_specs(masters), tuple(sorted(options.items())))
+    return cache.find(masters, options)
 
 
 def close_all() -> None:

@@ -22,11 +22,18 @@ class MasterSpec:
     master: Any = field(compare=False, repr=False)
 
 
-def master_specs(masters: Iterable[Any]) -> tuple[MasterSpec, ...]:
+def master_list(masters: Iterable[Any], argument: str = "masters") -> tuple[Any, ...]:
+    """``masters`` as a tuple. Raises ConfigError for one master in place of a list."""
+    if isinstance(masters, (str, bytes, Mapping)) or not isinstance(masters, Iterable):
+        raise ConfigError(f"{argument} must be a list of URLs or clients, not {type(masters).__name__}")
+    return tuple(masters)
+
+
+def master_specs(masters: Iterable[Any], argument: str = "masters") -> tuple[MasterSpec, ...]:
     """The specs of ``masters``, sorted, because the caller may pass a set. Raises ConfigError."""
     found = [
         MasterSpec(master, master) if isinstance(master, str) else _of_client(_client_of(master))
-        for master in masters
+        for master in master_list(masters, argument)
     ]
     return tuple(sorted(found, key=lambda spec: repr(spec.identity)))
 

@@ -20,14 +20,14 @@ from .. import AsyncFastRedlock, AsyncLock, Lock, LockLost, QuorumUnavailable
 from ..aio.rlock import current_task
 from ..algorithm.keys import encoded
 from ..errors import ConfigError
-from ..locks.config import check_masters
+from ..locks.config import check_lists
 from ..locks.lock_state import LockState
 from ..locks.options import FastRedlockOptions
 from ..wire.text import quoted
-from ._clients import shared, shared_aio
+from ._clients import masters_of, shared, shared_aio, with_specs
 from ._errors import Dictionary, translated
 from ._holds import Hold, TaskHolds, ThreadHold
-from ._masters import master_specs
+from ._masters import master_list, master_specs
 from ._names import encodable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -433,6 +433,8 @@ def _client_class(library: str, base: type[Any] | None, kind: type[Any]) -> type
 
 
 def _checked(masters: Iterable[Any], options: FastRedlockOptions) -> dict[str, Any]:
-    masters = tuple(masters)
-    check_masters([spec.master for spec in master_specs(masters)])  # raises ConfigError early
+    masters = master_list(masters)
+    joint = with_specs(options).get("joint_with")
+    # Raises ConfigError early.
+    check_lists(masters_of(master_specs(masters)), None if joint is None else masters_of(joint))
     return {"masters": masters, "options": options, "__doc__": "A lock over a quorum of masters."}
