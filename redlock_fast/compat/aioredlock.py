@@ -8,6 +8,7 @@ from typing import Any, Unpack
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from .. import AsyncFastRedlock, AsyncLock, LockLost, QuorumUnavailable
+from ..algorithm.keys import encoded
 from ..algorithm.quorum import Retry
 from ..errors import ConfigError
 from ..locks.options import FastRedlockOptions
@@ -192,10 +193,15 @@ class Aioredlock:
 
         Asks the masters, which make the lease last at least ``internal_lock_timeout`` seconds from now.
         Raises LockAcquiringError if a quorum does not have the lock with this ``id``, and LockRuntimeError if
-        too few masters answer.
+        too few masters answer. ConfigError for a ``lock_identifier`` that is not text.
         """
+        if not isinstance(lock_identifier, str):
+            raise ConfigError(
+                f"lock_identifier must be the id of a Lock, not {type(lock_identifier).__name__}"
+            )
         ttl = self.internal_lock_timeout
-        held = self._client.lock(encodable(resource), ttl, token=lock_identifier.encode())
+        token = encoded("lock_identifier", lock_identifier)
+        held = self._client.lock(encodable(resource), ttl, token=token)
         lock = Lock(self, resource, held, ttl, lock_identifier)
         try:
             await lock.extend()
@@ -219,9 +225,16 @@ def Sentinel(  # noqa: N802  # a class in aioredlock
     password: str | None = None,
     db: int | None = None,
 ) -> str:
-    """The URL of a master behind a Sentinel. ``connection``: an address, or a URL with ``?master=``."""
-    if isinstance(connection, tuple):
+    """The URL of a master behind a Sentinel. ``connection``: an address, or a URL with ``?master=``.
+
+    Raises ConfigError.
+    """
+    if isinstance(connection, tuple) and len(connection) == 2:
         connection = "redis://{}:{}".format(*connection)
+    if not isinstance(connection, str):
+        raise ConfigError(
+            f"Sentinel: connection must be (host, port) or a URL, not {type(connection).__name__}"
+        )
     url = urlsplit(connection)
     query = dict(parse_qsl(url.query))
     master = master or query.pop("master", None)

@@ -15,6 +15,7 @@ from ..locks.decorated import check_plain
 from ..locks.options import FastRedlockOptions
 from ._clients import shared, shared_aio
 from ._errors import translated
+from ._masters import master_list
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,6 +67,15 @@ class ReleaseUnlockedLock(PrimitiveError, RuntimeError):
     """The lock was not held, or its lease had ended."""
 
 
+def _set_of(masters: Iterable[Any]) -> frozenset[Any]:
+    """``masters``, which pottery keeps in a set. Raises ConfigError for a dict of settings as a master."""
+    listed = master_list(masters)
+    try:
+        return frozenset(listed)
+    except TypeError as error:
+        raise ConfigError(f"masters: each must be a URL or a client: {error}") from None
+
+
 class _Settings:
     """Settings of both classes, and the methods that need no I/O. ``options``: options of FastRedlock."""
 
@@ -86,7 +96,7 @@ class _Settings:
         if not context_manager_blocking and context_manager_timeout != -1:
             raise ConfigError("context_manager_timeout must be -1 where context_manager_blocking is False")
         self.key: str = f"{PREFIX}:{key}"
-        self.masters: Iterable[Any] = frozenset(masters) or LOCALHOST
+        self.masters: Iterable[Any] = _set_of(masters) or LOCALHOST
         self.raise_on_redis_errors = raise_on_redis_errors
         self.auto_release_time = auto_release_time
         self.num_extensions = num_extensions
@@ -261,7 +271,7 @@ def synchronize(
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorator: the function runs only while it holds the lock on ``key``. Raises QuorumNotAchieved."""
     settings |= {"context_manager_blocking": blocking, "context_manager_timeout": timeout}
-    made = partial(Redlock, key=key, masters=frozenset(masters), **settings)
+    made = partial(Redlock, key=key, masters=_set_of(masters), **settings)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         check_plain(function, "synchronize")

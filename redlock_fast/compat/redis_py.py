@@ -29,6 +29,7 @@ from ._errors import Dictionary, translated
 from ._holds import Hold, TaskHolds, ThreadHold
 from ._masters import master_list, master_specs
 from ._names import encodable
+from ._times import check_seconds
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -120,7 +121,7 @@ class _Settings:
         seconds = self.blocking_timeout if blocking_timeout is None else blocking_timeout
         if seconds is None or not blocking:
             return blocking, -1
-        return True, max(0, seconds)  # no time left: one attempt
+        return True, max(0, check_seconds("blocking_timeout", seconds))  # no time left: one attempt
 
     def _lock_options(self) -> dict[str, Any]:
         """Options of ``lock()``. Without a timeout the lock is extended while it is held."""
@@ -140,6 +141,8 @@ class _Settings:
         """The lease from now on in seconds. A sum of times is at most ``max_ttl``."""
         if not self.timeout:
             raise self._error("LockError", "Cannot extend a lock with no timeout")
+        with self._translated(bad_ttl=True):
+            check_seconds("additional_time", additional_time)
         if not replace_ttl and not self._extends_from_now:
             additional_time = min(held.remaining() + additional_time, held._core.max_ttl)
         return additional_time

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Any, Unpack
 
 from .. import Lock
-from ..algorithm.quorum import Retry
 from ..errors import LockLost, QuorumUnavailable
 from ..locks.options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
-from ._masters import clients_of
+from ._masters import clients_of, master_list
 from ._names import encodable
+from ._times import MILLISECONDS, lease_of, retry_of
 
 LOCALHOST: tuple[dict[str, Any], ...] = ({"host": "localhost", "port": 6379, "db": 0},)
 
@@ -50,8 +50,9 @@ class RedLock:
         self.retry_times = retry_times
         self.retry_delay = retry_delay
         self.ttl = ttl
-        retry = Retry(retry_delay / 2000, retry_delay / 1000, retry_times)
-        self._masters = tuple(connection_details or LOCALHOST)
+        lease_of(ttl)  # raises ConfigError early
+        retry = retry_of(retry_delay, retry_times, units=MILLISECONDS)
+        self._masters = master_list(connection_details or LOCALHOST)
         self._client = shared(self._masters, {"retry": retry, **options})
         self.quorum: int = self._client.policy.voters.lists.least
         self._lock: Lock | None = None
@@ -64,7 +65,7 @@ class RedLock:
     def acquire(self) -> bool:
         """True: acquired. False: another holder had it. Raises RedLockError if too few masters answer."""
         # An object for each hold: no token is lost.
-        lock = self._client.lock(encodable(self.resource), self.ttl / 1000)
+        lock = self._client.lock(encodable(self.resource), lease_of(self.ttl))
         try:
             granted = lock.acquire()
         except QuorumUnavailable as error:
@@ -125,7 +126,7 @@ class RedLockFactory:
     """Makes locks on the masters of ``connection_details``."""
 
     def __init__(self, connection_details: Iterable[Any], **options: Any) -> None:
-        self._masters = list(connection_details)
+        self._masters = master_list(connection_details)
         self._options = options
         self.quorum: int = len(self._masters) // 2 + 1
 

@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import Any, ClassVar, Literal, Unpack
 
 from .. import Lock as OurLock
-from ..algorithm.quorum import Retry
 from ..errors import LockLost, QuorumUnavailable
 from ..locks.batch_state import stop_auto_extension
 from ..locks.options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
-from ._masters import clients_of
+from ._masters import clients_of, master_list
 from ._names import encodable
+from ._times import MILLISECONDS, check_seconds, lease_of, retry_of
 
 
 class RedlockError(Exception):
@@ -59,8 +59,9 @@ class Lock:
         self.retry_times = retry_times
         self.retry_delay = retry_delay
         self.ttl = ttl
-        retry = Retry(retry_delay / 2000, retry_delay / 1000)
-        self._masters = tuple(masters)
+        lease_of(ttl)  # raises ConfigError early
+        retry = retry_of(retry_delay, units=MILLISECONDS)
+        self._masters = master_list(masters)
         self._client = shared(self._masters, {"retry": retry, **options})
         self.quorum: int = self._client.policy.voters.lists.least
         self._lock: OurLock | None = None
@@ -84,8 +85,8 @@ class Lock:
         answer, and ValueError for an invalid timeout.
         """
         kept: dict[str, Any] = {"auto_extend": True, "max_hold": autoextend_timeout} if autoextend else {}
-        lock = self._client.lock(encodable(self.resource_name), self.ttl / 1000, **kept)
-        if blocking and timeout <= 0:
+        lock = self._client.lock(encodable(self.resource_name), lease_of(self.ttl), **kept)
+        if check_seconds("timeout", timeout) <= 0 and blocking:
             timeout = -1
         try:
             granted = lock.acquire(blocking, timeout)
@@ -186,7 +187,7 @@ class LockFactory:
     def __init__(
         self, connection_details: Iterable[Any], lock_class: type[Lock] | None = None, **settings: Any
     ) -> None:
-        self._masters = list(connection_details)
+        self._masters = master_list(connection_details)
         self._class = lock_class or self.lock_class
         self._settings = settings
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, Unpack
 
-from ..algorithm.quorum import Retry
+from ..algorithm.keys import encoded
 from ..errors import ConfigError, MasterError, QuorumUnavailable, reduced
 from ..locks.options import FastRedlockOptions
 from ._clients import shared
-from ._masters import clients_of
+from ._masters import clients_of, master_list
 from ._names import encodable
+from ._times import MILLISECONDS, retry_of
 
 
 class Lock(NamedTuple):
@@ -64,10 +65,10 @@ class Redlock:
     ) -> None:
         self.retry_count: int = retry_count or self.default_retry_count
         self.retry_delay: float = retry_delay or self.default_retry_delay
-        retry = Retry(self.retry_delay / 2, self.retry_delay, self.retry_count)
         drift_factor = self.clock_drift_factor
-        self._masters = tuple(connection_list)
         try:
+            retry = retry_of(self.retry_delay, self.retry_count)
+            self._masters = master_list(connection_list)
             self._client = shared(self._masters, {"retry": retry, "drift_factor": drift_factor, **options})
         except ConfigError as error:
             raise CannotObtainLock(str(error)) from error
@@ -85,7 +86,7 @@ class Redlock:
         """
         if isinstance(ttl, bool) or not isinstance(ttl, int):
             raise ConfigError(f"ttl must be whole milliseconds, not {ttl!r}")
-        lock = self._client.lock(encodable(resource), ttl / 1000)
+        lock = self._client.lock(encodable(resource), ttl / MILLISECONDS)
         try:
             granted = lock.acquire()
             lease = lock.lease
@@ -101,7 +102,13 @@ class Redlock:
             raise
 
     def unlock(self, lock: Lock | tuple[int, str, bytes | str]) -> None:
-        """Release a lock that this or another process acquired. Never raises because of masters."""
+        """Release a lock that this or another process acquired. Never raises because of masters.
+
+        Raises ConfigError for anything but a lock, such as the False of a ``lock()`` that did not acquire it.
+        """
+        if not isinstance(lock, (tuple, list)) or len(lock) != 3:
+            raise ConfigError(
+                f"unlock() needs a Lock, as lock() returns it if it acquired, not {type(lock).__name__}"
+            )
         _, resource, key = lock
-        token = key.encode() if isinstance(key, str) else key
-        self._client.lock(encodable(resource), token=token).release()
+        self._client.lock(encodable(resource), token=encoded("key", key)).release()

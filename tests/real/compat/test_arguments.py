@@ -12,9 +12,10 @@ import redis
 from redlock_fast import ConfigError
 from redlock_fast.compat import close_all, pottery, redis_py, redlock, redlock_plus, redlock_py
 from redlock_fast.compat._clients import shared, shared_aio
-from redlock_fast.compat.aioredlock import Aioredlock
+from redlock_fast.compat.aioredlock import Aioredlock, Sentinel
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.client_base import BaseClient
+from redlock_fast.masters.masters import _all_masters
 
 Options = dict[str, Any]
 
@@ -111,3 +112,91 @@ def test_a_lock_class_refuses_a_bad_second_list_at_once(make: Callable[..., Any]
     for joint in ([], [5], "redis://a", 5, ["redis://127.0.0.1:1/3"]):
         with pytest.raises(ConfigError, match=r"joint_with|masters"):
             make(DEAD, joint_with=joint)
+
+
+# --- bad values ---------------------------------------------------------------------------------------
+
+NAN = float("nan")
+
+
+def without_io() -> bool:
+    """Whether no client of this process has begun to connect."""
+    return all(one.connector._thread is None or one.client_state.closed for one in list(_all_masters))
+
+
+def of_redis_py(**settings: Any) -> redis_py.QuorumLock:
+    return redis_py.lock_class(DEAD)(redis.Redis, "r", **settings)
+
+
+async def of_aio_redis_py(**settings: Any) -> bool:
+    return await redis_py.async_lock_class(DEAD)(redis.asyncio.Redis, "r", **settings).acquire()
+
+
+async def get_lock(identifier: Any) -> Any:
+    return await Aioredlock(DEAD).get_lock("r", identifier)
+
+
+#: What is wrong, as the error names it, and what raises the error.
+BAD: list[tuple[str, Callable[[], Any]]] = [
+    ("timeout", lambda: redlock_plus.Lock("r", DEAD).acquire(timeout="x")),  # type: ignore[arg-type]
+    ("timeout", lambda: redlock_plus.Lock("r", DEAD).acquire(timeout=None)),  # type: ignore[arg-type]
+    ("timeout", lambda: redlock_plus.Lock("r", DEAD).acquire(timeout=NAN)),
+    ("timeout", lambda: redlock_plus.Lock("r", DEAD).acquire(False, False)),
+    ("timeout", lambda: redlock_plus.RLock("r", DEAD).acquire(timeout="x")),  # type: ignore[arg-type]
+    ("ttl", lambda: redlock_plus.Lock("r", DEAD, ttl="x")),  # type: ignore[arg-type]
+    ("ttl", lambda: redlock_plus.Lock("r", DEAD, ttl=-5)),
+    ("retry_delay", lambda: redlock_plus.Lock("r", DEAD, retry_delay="x")),  # type: ignore[arg-type]
+    ("masters", lambda: redlock_plus.Lock("r", 5)),  # type: ignore[arg-type]
+    ("masters", lambda: redlock_plus.LockFactory(None)),  # type: ignore[arg-type]
+    ("blocking_timeout", lambda: of_redis_py(blocking_timeout="x").acquire()),
+    ("blocking_timeout", lambda: of_redis_py(blocking_timeout=NAN).acquire()),
+    ("blocking_timeout", lambda: of_redis_py(blocking_timeout=False).acquire()),
+    ("blocking_timeout", lambda: of_redis_py().acquire(blocking_timeout=NAN)),
+    ("blocking_timeout", lambda: asyncio.run(of_aio_redis_py(blocking_timeout=NAN))),
+    ("masters", lambda: redis_py.lock_class(DEAD[0])),
+    ("masters", lambda: redis_py.lock_class(redis.Redis(port=1))),  # type: ignore[arg-type]
+    ("ttl", lambda: redlock.RedLock("r", DEAD, ttl=None)),  # type: ignore[arg-type]
+    ("ttl", lambda: redlock.ReentrantRedLock("r", DEAD, ttl=True)),
+    ("retry_delay", lambda: redlock.RedLock("r", DEAD, retry_delay="x")),  # type: ignore[arg-type]
+    ("masters", lambda: redlock.RedLock("r", DEAD[0])),
+    ("masters", lambda: redlock.RedLockFactory(None)),  # type: ignore[arg-type]
+    ("label", lambda: redlock.RedLock("r", DEAD, label=[])),  # type: ignore[arg-type]
+    ("lock_identifier", lambda: asyncio.run(get_lock(None))),
+    ("lock_identifier", lambda: asyncio.run(get_lock(b"x"))),
+    ("lock_identifier", lambda: asyncio.run(get_lock("\ud800"))),
+    ("masters", lambda: Aioredlock(None)),  # type: ignore[arg-type]
+    ("connection", lambda: Sentinel(("a",), "m")),  # type: ignore[arg-type]
+    ("connection", lambda: Sentinel(5, "m")),  # type: ignore[arg-type]
+    ("masters", lambda: pottery.Redlock(key="r", masters=[{"host": "a"}])),
+    ("masters", lambda: pottery.AIORedlock(key="r", masters=[{"host": "a"}])),
+    ("masters", lambda: pottery.Redlock(key="r", masters=None)),  # type: ignore[arg-type]
+    ("masters", lambda: pottery.Redlock(key="r", masters={"host": "a"})),
+    ("masters", lambda: pottery.synchronize(key="r", masters=[{"host": "a"}])),
+    ("unlock", lambda: redlock_py.Redlock(DEAD).unlock(False)),  # type: ignore[arg-type]
+    ("unlock", lambda: redlock_py.Redlock(DEAD).unlock((0, "r"))),  # type: ignore[arg-type]
+    ("key", lambda: redlock_py.Redlock(DEAD).unlock((0, "r", "\ud800"))),
+]
+
+
+@pytest.mark.parametrize(("named", "attempt"), BAD)
+def test_bad_values_are_refused_before_any_io(named: str, attempt: Callable[[], Any]) -> None:
+    with pytest.raises(ConfigError, match=named):
+        attempt()
+    assert without_io()
+
+
+@pytest.mark.parametrize(
+    ("named", "masters", "settings"),
+    [("masters", None, {}), ("masters", DEAD[0], {}), ("retry_delay", DEAD, {"retry_delay": "x"})],
+)
+def test_redlock_py_has_an_error_of_its_own(named: str, masters: Any, settings: Options) -> None:
+    with pytest.raises(redlock_py.CannotObtainLock, match=named):
+        redlock_py.Redlock(masters, **settings)
+
+
+def test_redis_py_has_an_error_of_its_own_for_an_extension(valkey: Masters, options: Options) -> None:
+    lock = redis_py.lock_class(valkey.urls, **options)(redis.Redis, "r", timeout=60)
+    with lock:
+        for bad in ("x", None, NAN):
+            with pytest.raises(redis.exceptions.LockError, match="additional_time"):
+                lock.extend(bad)
