@@ -31,15 +31,14 @@ def run(options: argparse.Namespace) -> int:
     settings = load(options)
     log(options.verbose)
     terminal = os.isatty(0)
-    with (
-        ChildProcess(options.argv, alone=not terminal, grace=options.grace) as child,
-        Signals(unstoppable=not terminal) as signals,
-    ):
-        try:
+    try:  # Signals may raise at its entry and exit, too
+        with (
+            ChildProcess(options.argv, alone=not terminal, grace=options.grace) as child,
+            Signals(unstoppable=not terminal) as signals,
+        ):
             return _under_lock(options, settings, child, signals, terminal)
-        except Stopped as stopped:
-            say_not_run(options, f"{signal.Signals(stopped.number).name} ended the wait for the lock")
-            return exit_codes.SIGNALLED + stopped.number
+    except Stopped as stopped:
+        return report_stop(options, stopped, "wait for the lock")
 
 
 def _under_lock(
@@ -90,6 +89,12 @@ def report_failure(command: str, failure: OSError) -> int:
     """Print why ``command`` could not be executed. Returns the exit code."""
     print_error(f"{command}: {failure.strerror}")
     return exit_codes.NOT_FOUND if isinstance(failure, FileNotFoundError) else exit_codes.NOT_EXECUTABLE
+
+
+def report_stop(options: argparse.Namespace, stopped: Stopped, ended: str) -> int:
+    """Print which signal ended the wait or the campaign. Returns the exit code."""
+    say_not_run(options, f"{signal.Signals(stopped.number).name} ended the {ended}")
+    return exit_codes.SIGNALLED + stopped.number
 
 
 def say_not_run(options: argparse.Namespace, reason: str) -> None:

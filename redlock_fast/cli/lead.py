@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import threading
 
@@ -28,7 +27,7 @@ from .execute import (
     forward,
     log,
     report_failure,
-    say_not_run,
+    report_stop,
 )
 from .output import print_error
 from .settings import Settings, load
@@ -44,7 +43,10 @@ def run(options: argparse.Namespace) -> int:
     """Run the command whenever this process leads. Returns its exit code when it ends by itself."""
     settings = load(options)
     log(options.verbose)
-    code = _lead_once(options, settings)
+    try:  # Signals may raise at its entry and exit, too
+        code = _lead_once(options, settings)
+    except Stopped as stopped:
+        return report_stop(options, stopped, "campaign")
     if code is None:
         # The next command must be forked by a process with a single thread, as this one was when it began.
         sys.stdout.flush()
@@ -81,21 +83,17 @@ def _lead_once(options: argparse.Namespace, settings: Settings) -> int | None:
                 child.end()
                 ended.set()
 
-        try:
-            notice = grace + ttl * MARGIN_SHARE
-            with (
-                FastRedlock(**arguments) as client,
-                client.leader(name, on_lost=on_lost, notice=notice) as leader,
-            ):
-                leader.wait()
-                signals.deliver = deliver
-                if options.verbose:
-                    print_error(f"elected: leads {clean(name)}")
-                failure = child.start({TOKEN: str(leader.fencing_token)})
-                code = child.wait()
-        except Stopped as stopped:
-            say_not_run(options, f"{signal.Signals(stopped.number).name} ended the campaign")
-            return exit_codes.SIGNALLED + stopped.number
+        notice = grace + ttl * MARGIN_SHARE
+        with (
+            FastRedlock(**arguments) as client,
+            client.leader(name, on_lost=on_lost, notice=notice) as leader,
+        ):
+            leader.wait()
+            signals.deliver = deliver
+            if options.verbose:
+                print_error(f"elected: leads {clean(name)}")
+            failure = child.start({TOKEN: str(leader.fencing_token)})
+            code = child.wait()
         if lost.is_set():
             ended.wait(grace + PATIENCE)
             return exit_codes.SIGNALLED + received[-1] if received else None

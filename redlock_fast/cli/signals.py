@@ -3,48 +3,80 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Seconds after a signal in which this process releases the lock and ends. Further signals would interrupt
+#: that, and are ignored. Later ones raise again, because a destructor drops the exception of the first.
+ENDING = 5.0
 
 
 class Stopped(BaseException):
-    """A signal arrived before the command was started; an acquired lock is released."""
+    """A signal arrived before the command was started; an acquired lock is released.
+
+    ``number``: that of the first signal.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
 
 
-def stop(number: int) -> None:
-    raise Stopped(number)
-
-
 class Signals:
     """A context manager that passes each signal of CAUGHT to ``deliver``. Ignored signals stay ignored.
 
+    ``deliver`` raises Stopped until the caller replaces it. The entry and the exit may raise it too. After it
+    the signals are ignored to the end of the process, which has the exit code of the first.
     ``unstoppable``: Ctrl-Z is ignored. It would stop this process and so the renewal, but not a command in
     another process group.
     """
 
     def __init__(self, *, unstoppable: bool) -> None:
-        self.deliver: Callable[[int], None] = stop
+        self.deliver: Callable[[int], None] = self._stop
+        self._first: int | None = None
+        self._ends = 0.0  # by time.monotonic()
         self._unstoppable = unstoppable
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
+        self._unless_stopped(self._catch)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._unless_stopped(self._restore if self._first is None else _ignore)
+
+    def _catch(self) -> None:
         for number in CAUGHT:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._handle)
         if self._unstoppable:
             self._before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def _restore(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def _unless_stopped(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Stopped:
+            _ignore()
+            raise
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.deliver(number)
+
+    def _stop(self, number: int) -> None:
+        if self._first is None:
+            self._first = number
+        if time.monotonic() >= self._ends:
+            self._ends = time.monotonic() + ENDING
+            raise Stopped(self._first)
+
+
+def _ignore() -> None:
+    for number in CAUGHT:
+        signal.signal(number, signal.SIG_IGN)
