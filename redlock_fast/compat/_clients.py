@@ -35,7 +35,7 @@ def client_of(kind: type[AnyClient], masters: Iterable[Any], options: dict[str, 
 def with_specs(options: Mapping[str, Any]) -> dict[str, Any]:
     """``options`` with the specs of ``joint_with``. Raises ConfigError.
 
-    Because: a lock may read its options at each use, so an iterator, which ends after one use, is refused.
+    A lock may read its options at each use. So an iterator, which ends after one use, is refused.
     """
     joint = options.get("joint_with")
     if joint is None:
