@@ -276,6 +276,17 @@ GUARD = [
         ("released-twice-at-exit", "        released.update(leases)\n", ""),
     ),
     *of(
+        "redlock_fast/masters/masters.py",
+        judges("real/locks/many_closed"),
+        ("batches-of-a-closed-client-stay", "self._cancel_batches(timeout / 2)", "pass"),
+        ("parts-behind-their-release-stay", "self._perform(batch.undo(-1))", "pass"),
+    ),
+    *of(
+        "redlock_fast/algorithm/batch.py",
+        judges("real/locks/many_closed"),
+        ("completed-and-cancelled", 'not self._decision.setdefault("completed", False)', "True"),
+    ),
+    *of(
         "redlock_fast/masters/list_check.py",
         judges("unit/masters/list_check"),
         ("votes-before-all-were-tried", "tried = all(view.tried for view in views)", "tried = True"),
@@ -475,6 +486,13 @@ KINDS = [
         "            self._release_parts(locks)  #",
         "            pass  #",
         "tests/real/sharded/test_clients.py::test_a_handler_that_raises_in_release_many",
+    ),
+    Mutant(
+        "groups-of-a-closed-client-are-returned",
+        "redlock_fast/sharded/placement.py",
+        "        batch.completion.complete()",
+        "        pass",
+        "tests/real/sharded/test_clients.py::test_a_call_is_undone_in_all_groups_if_one_of_them_was_closed",
     ),
     *of(
         "redlock_fast/threads/leader.py",
