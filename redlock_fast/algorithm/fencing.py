@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Set
 
 from ..engine.contract import FAULT, NO_REPLY, Wait
-from ..engine.messages import Votes
+from ..engine.messages import Quorums, Request, Votes
 from .effects import Effect, Exchange
 from .lock_kind import FencedKind
 from .master_lists import MasterLists, mask_of
@@ -50,8 +50,8 @@ def fence(
                 yield Exchange([lock_kind.raise_fence_request(attempt.token, number, behind)], 0, 0.0)
             break
         behind |= silent & ~mask_of(counters) & ~distrusted(attempt)
-        requests = [lock_kind.raise_fence_request(attempt.token, number, behind)]
-        replies = (yield Exchange(requests, missing, max(0.0, end - policy.clock()), Wait.CERTAIN))[0]
+        request = lock_kind.raise_fence_request(attempt.token, number, behind)
+        replies = yield from _raise(attempt, lock_kind, request, missing, max(0.0, end - policy.clock()))
         for master, value in enumerate(replies.values):
             if value > 0:
                 counters[master] = number
@@ -65,6 +65,20 @@ def fence(
         if value in refused and value > number:
             policy.report(master, AHEAD)
     return number, number > 0
+
+
+def _raise(
+    attempt: Attempt, lock_kind: FencedKind, request: Request, missing: int | Quorums, timeout: float
+) -> Generator[Effect, list[Votes], Votes]:
+    """The votes on ``request``. Until then ``close`` releases the grant, because no caller has it yet."""
+    entries = attempt.policy.server_entries
+    try:
+        entries.end_round(attempt, lock_kind.release_requests(attempt.token, attempt.masters, attempt.ttl))
+        votes = (yield Exchange([request], missing, timeout, Wait.CERTAIN))[0]
+        entries.begin_round(attempt)  # raises ClientClosed if the grant was released
+        return votes
+    finally:
+        entries.remove(attempt)
 
 
 def _candidate(lists: MasterLists, counters: Mapping[int, int], tried: Set[int]) -> int:

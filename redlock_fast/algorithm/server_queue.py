@@ -2,7 +2,8 @@
 
 Only kinds with ``keeps_place`` have them. An acquire that waits between rounds cannot be interrupted, so the
 requests that remove its place are stored here for ``close``. An acquire in a round ends soon: its next call
-raises ClientClosed, and it removes its place itself.
+raises ClientClosed, and it removes its place itself. For ``close`` the grant of a fenced lock is such a place
+while its counters are raised (see ``algorithm/fencing.py``).
 """
 
 from __future__ import annotations

@@ -287,6 +287,20 @@ GUARD = [
         ("completed-and-cancelled", 'not self._decision.setdefault("completed", False)', "True"),
     ),
     *of(
+        "redlock_fast/algorithm/fencing.py",
+        judges("unit/algorithm/fencing"),
+        (
+            "fenced-grant-of-a-closed-client",
+            "        entries.begin_round(attempt)  # raises",
+            "        # raises",
+        ),
+        (
+            "fenced-grant-unknown-to-close",
+            "lock_kind.release_requests(attempt.token, attempt.masters, attempt.ttl))",
+            "[])",
+        ),
+    ),
+    *of(
         "redlock_fast/masters/list_check.py",
         judges("unit/masters/list_check"),
         ("votes-before-all-were-tried", "tried = all(view.tried for view in views)", "tried = True"),

@@ -11,16 +11,20 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
+from support.clients import both_clients
 from support.event_loops import Plain
-from support.keys import forget_calls, wipe
+from support.keys import forget_calls, paused, values, wipe
 from support.makers import MakeClient, MakePlain, Raw
 from support.python_process import PythonProcess
-from support.waiting import DEADLINE, eventually
+from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast import QuorumUnavailable, Retry
+from redlock_fast import ClientClosed, QuorumUnavailable, Retry
+from redlock_fast.algorithm import procedures
+from redlock_fast.algorithm.fencing import fence
 from redlock_fast.embedded import Masters
 
 TTL = 20.0
@@ -245,3 +249,30 @@ def test_a_holder_that_wakes_up_late_is_refused(
         assert account.write("second again", token)
     assert account.owner() == "second again"
     account.db.close()
+
+
+@both_clients
+@pytest.mark.usefixtures("all_masters")
+def test_a_close_before_the_number_is_certain_releases_the_grant(
+    masters: Masters, connected: MakeClient, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two masters stop before their counters are raised. Catches: a grant that stays until its ttl."""
+    nodes = raw(masters)
+    nodes[0].set(COUNTER, time.time_ns() // 1000 + 3600_000_000)
+    c = connected(masters, ttl=3 * DEADLINE)  # no key of this test expires
+
+    def stop_and_fence(*args: Any) -> Any:
+        for master in masters[1:3]:
+            master.pause()
+        return (yield from fence(*args))
+
+    monkeypatch.setattr(procedures, "fence", stop_and_fence)
+    with paused(masters, 1, 2, 3, 4):
+        for master in masters[1:3]:
+            master.resume()
+        call = start(lambda: c.lock("r", fencing=True).acquire())
+        eventually(lambda: all(master.pending for master in c.health()[1:3]), "their counters are raised")
+        c.close()
+        with pytest.raises(ClientClosed):
+            call.result(DEADLINE)
+    eventually(lambda: values(nodes, "r") == [None] * 5, "no master has the key")

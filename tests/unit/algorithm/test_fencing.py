@@ -12,7 +12,9 @@ from redlock_fast.algorithm import procedures
 from redlock_fast.algorithm.lease import AcquireFailure
 from redlock_fast.algorithm.lock_kind import FencedKind
 from redlock_fast.algorithm.policy import VotingMasters
-from redlock_fast.engine.contract import FAULT, NO_REPLY, Wait
+from redlock_fast.algorithm.server_queue import ServerQueueEntries
+from redlock_fast.engine.contract import FAULT, NO_REPLY, Request, Wait
+from redlock_fast.errors import ClientClosed
 from redlock_fast.wire.commands import Verb
 
 KEY = b"orders:42"
@@ -146,3 +148,22 @@ def test_a_master_that_has_no_vote_any_more_is_not_raised() -> None:
     world.perform = restarting  # type: ignore[method-assign]
     assert fenced(world, voters=voters).fencing == 8
     assert [request.masters for request in world.sent[1:3]] == [0b11110, 0b00010]
+
+
+def test_a_grant_that_close_has_released_is_none() -> None:
+    """Closed while a counter is raised, which succeeds. Catches: a lease whose key is gone."""
+    entries = ServerQueueEntries()
+    world = World(votes(9, 7, 8, NO_REPLY, NO_REPLY), votes(FAULT, 1, 1, FAULT, FAULT))
+    perform, released = world.perform, list[Request]()
+
+    def closing(effect: Any) -> Any:
+        if world.verbs() == [Verb.FENCE]:
+            released.extend(entries.close())
+        return perform(effect)
+
+    world.perform = closing  # type: ignore[method-assign]
+    with pytest.raises(ClientClosed):
+        fenced(world, server_entries=entries)
+    assert [(one.verb, one.args[0], one.masters) for one in released] == [(Verb.RELEASE, KEY, 0b11111)]
+    assert world.kept == []
+    assert entries.wait_for_rounds(0.0)
