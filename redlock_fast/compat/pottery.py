@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any, ClassVar, ParamSpec, TypeVar, Unpack
 
-from .. import AsyncLock, Lock, LockLost, QuorumUnavailable
+from .. import AsyncLock, LockLost, QuorumUnavailable
 from .. import TooManyExtensions as OurTooManyExtensions
 from ..errors import ConfigError, reduced
 from ..locks.client_base import BaseClient
@@ -15,6 +15,7 @@ from ..locks.decorated import check_plain
 from ..locks.options import FastRedlockOptions
 from ._clients import shared, shared_aio
 from ._errors import translated
+from ._holder import LockHolder
 from ._masters import master_list
 
 P = ParamSpec("P")
@@ -134,15 +135,13 @@ class _Settings:
         return self._loud(loud) or usable < client.policy.voters.lists.least
 
 
-class Redlock(_Settings):
+class Redlock(_Settings, LockHolder):
     """A lock with the signature of ``threading.Lock``; its lease ends after ``auto_release_time`` seconds.
 
     Examples:
         >>> with Redlock(key="orders:42", masters={redis.Redis(port=6379)}):
         ...     ship("orders:42")
     """
-
-    _lock: Lock | None = None
 
     def acquire(
         self, *, blocking: bool = True, timeout: float = -1, raise_on_redis_errors: bool | None = None
@@ -154,13 +153,10 @@ class Redlock(_Settings):
         client = shared(self.masters, self._options)
         lock = client.lock(self.key, self.auto_release_time, max_extensions=self.num_extensions)
         try:
-            granted = lock.acquire(blocking, timeout)
+            return self._acquire_lock(lock, blocking, timeout)
         except QuorumUnavailable as error:
             self._raise_unavailable(error, raise_on_redis_errors)
             return False
-        if granted:
-            self._lock = lock
-        return granted
 
     def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
         """Seconds that are left of the lease; 0 if this object does not hold the lock. No I/O."""
@@ -183,9 +179,8 @@ class Redlock(_Settings):
         If too few masters answer, it raises the same, or QuorumIsImpossible with ``raise_on_redis_errors``.
         The masters get the release after they are connected again.
         """
+        alive = self._release_lock()
         client = shared(self.masters, self._options)
-        lock, self._lock = self._lock, None
-        alive = lock is not None and lock.release()
         if self._doubtful(client, raise_on_redis_errors):
             with self._translated(raise_on_redis_errors, ReleaseUnlockedLock):
                 client.locked(self.key)
@@ -238,9 +233,9 @@ class AIORedlock(_Settings):
 
     async def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
         """See [`Redlock.release`][]."""
-        client = shared_aio(self.masters, self._options)
         lock, self._lock = self._lock, None
         alive = lock is not None and await lock.release()
+        client = shared_aio(self.masters, self._options)
         if self._doubtful(client, raise_on_redis_errors):
             with self._translated(raise_on_redis_errors, ReleaseUnlockedLock):
                 await client.locked(self.key)

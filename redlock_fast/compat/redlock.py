@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Unpack
 
-from .. import Lock
 from ..errors import LockLost, QuorumUnavailable
 from ..locks.options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
+from ._holder import LockHolder
 from ._masters import clients_of, master_list
 from ._names import encodable
 from ._times import MILLISECONDS, lease_of, retry_of
@@ -23,7 +23,7 @@ class RedLockError(Exception):
     """Not acquired, or too few masters answered, or the lease ended before the body of ``with`` did."""
 
 
-class RedLock:
+class RedLock(LockHolder):
     """A lock on ``resource``.
 
     ``ttl``: the lease in milliseconds. ``retry_times``: number of attempts. ``retry_delay``: milliseconds
@@ -55,7 +55,6 @@ class RedLock:
         self._masters = master_list(connection_details or LOCALHOST)
         self._client = shared(self._masters, {"retry": retry, **options})
         self.quorum: int = self._client.policy.voters.lists.least
-        self._lock: Lock | None = None
 
     @cached_property
     def redis_nodes(self) -> list[Any]:
@@ -67,20 +66,16 @@ class RedLock:
         # An object for each hold: no token is lost.
         lock = self._client.lock(encodable(self.resource), lease_of(self.ttl))
         try:
-            granted = lock.acquire()
+            return self._acquire_lock(lock)
         except QuorumUnavailable as error:
             raise RedLockError(str(error)) from error
-        if granted:
-            self._lock = lock
-        return granted
 
     def release(self) -> None:
         """Release the lock if this object holds it. Never raises because of masters."""
         self._release()
 
     def _release(self) -> bool:
-        lock, self._lock = self._lock, None
-        return lock is not None and lock.release()
+        return self._release_lock()
 
     def __enter__(self) -> None:
         if not self.acquire():
@@ -119,7 +114,7 @@ class ReentrantRedLock(RedLock):
         if self._depth:
             return self._lock.locked()
         self._owner = None
-        return super()._release()
+        return self._release_lock()
 
 
 class RedLockFactory:

@@ -13,6 +13,7 @@ from ..locks.batch_state import stop_auto_extension
 from ..locks.options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
+from ._holder import LockHolder
 from ._masters import clients_of, master_list
 from ._names import encodable
 from ._times import MILLISECONDS, check_seconds, lease_of, retry_of
@@ -30,7 +31,7 @@ class InsufficientNodesError(RedlockError):
     """Never raised here: any number of masters is accepted, from one on."""
 
 
-class Lock:
+class Lock(LockHolder):
     """A lock on ``resource_name``, with the signature of ``threading.Lock``.
 
     ``ttl``: the lease in milliseconds. ``retry_delay``: milliseconds between two attempts at most.
@@ -64,7 +65,6 @@ class Lock:
         self._masters = master_list(masters)
         self._client = shared(self._masters, {"retry": retry, **options})
         self.quorum: int = self._client.policy.voters.lists.least
-        self._lock: OurLock | None = None
 
     @cached_property
     def redis_nodes(self) -> list[Any]:
@@ -89,13 +89,10 @@ class Lock:
         if check_seconds("timeout", timeout) <= 0 and blocking:
             timeout = -1
         try:
-            granted = lock.acquire(blocking, timeout)
+            granted = self._acquire_lock(lock, blocking, timeout)
         except QuorumUnavailable as error:
             raise RedlockError(str(error)) from error
-        if not granted:
-            return False
-        self._lock = lock
-        return lock.validity * 1000
+        return granted and lock.validity * MILLISECONDS
 
     def extend(self) -> float | Literal[False]:
         """The new validity in milliseconds, or False: the lock is lost, or too few masters answered."""

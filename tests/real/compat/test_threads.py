@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 import valkey as valkey_py
+from support.interruptions import interrupted
 from support.keys import OTHER_CLIENT, forget, nothing_left, occupy
 from support.moments import moments
 from support.signalling import interrupt
 from support.waiting import DEADLINE, eventually, start
 
-from redlock_fast.compat import _holds, pottery, redis_py, redlock, redlock_plus
+from redlock_fast import Lock
+from redlock_fast.compat import _holder, _holds, pottery, redis_py, redlock, redlock_plus
 from redlock_fast.compat import redlock_py as redlock_py_
 from redlock_fast.embedded import Masters
 
@@ -80,6 +84,79 @@ def test_a_handler_that_raises_in_redis_pys_lock(valkey: Masters, options: Optio
     after()
     assert moments(lock.acquire, interrupt, after, files.__contains__) > 5
     assert moments(release, interrupt, after, files.__contains__) > 10
+
+
+#: Each drop-in with objects that hold a lock.
+HOLDERS: dict[str, Callable[[Masters, Options], Any]] = {
+    "redlock": lambda masters, options: redlock.RedLock("r", masters.urls, ttl=60_000, **options),
+    "redlock, reentrant": lambda masters, options: redlock.ReentrantRedLock(
+        "r", masters.urls, ttl=60_000, **options
+    ),
+    "redlock-plus": lambda masters, options: redlock_plus.Lock("r", masters.urls, ttl=60_000, **options),
+    "redlock-plus, reentrant": lambda masters, options: redlock_plus.RLock(
+        "r", masters.urls, ttl=60_000, **options
+    ),
+    "pottery": lambda masters, options: pottery.Redlock(
+        key="r", masters=masters.urls, auto_release_time=60, **options
+    ),
+}
+#: At the return of their functions all is done: what is raised there is for the caller.
+COMPAT = tuple(f"compat/{Path(module.__file__).name}" for module in (pottery, redlock, redlock_plus, _holder))
+
+
+def interrupted_at_each(
+    valkey: Masters, make: Callable[[], Callable[[], object]], spared: frozenset[str] = frozenset()
+) -> int:
+    """Interrupt what ``make`` returns at each of its moments. No key is left, but at the ``spared`` ones."""
+    number = 0
+    while moment := interrupted(make(), number, spared=COMPAT, inside=("compat",)):
+        if moment in spared:
+            forget(valkey)
+        nothing_left(valkey)
+        number += 1
+    return number
+
+
+@pytest.mark.parametrize("drop_in", HOLDERS)
+def test_a_handler_that_raises_in_an_acquire(valkey: Masters, options: Options, drop_in: str) -> None:
+    """Catches: a lock that is granted, and stored nowhere."""
+    make = functools.partial(HOLDERS[drop_in], valkey, options)
+    with make():
+        pass
+    assert interrupted_at_each(valkey, lambda: make().acquire) > 2
+    forget(valkey)
+
+
+@pytest.mark.parametrize("drop_in", HOLDERS)
+def test_a_handler_that_raises_right_after_the_grant(
+    valkey: Masters, options: Options, drop_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python looks for signals there, where a tool replaces its evaluation of frames."""
+    acquire = Lock.acquire
+
+    def granted_and_interrupted(lock: Lock, *args: Any) -> None:
+        assert acquire(lock, *args)
+        interrupt()
+
+    lock = HOLDERS[drop_in](valkey, options)
+    monkeypatch.setattr(Lock, "acquire", granted_and_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire()
+    nothing_left(valkey)
+
+
+@pytest.mark.parametrize("drop_in", [drop_in for drop_in in HOLDERS if "reentrant" not in drop_in])
+def test_a_handler_that_raises_at_the_end_of_with(valkey: Masters, options: Options, drop_in: str) -> None:
+    """Catches: work before the release, which a signal is likely to interrupt."""
+
+    def held() -> Callable[[], object]:
+        lock = HOLDERS[drop_in](valkey, options)
+        lock.__enter__()
+        return lambda: lock.__exit__(None, None, None)
+
+    functions = ("__exit__", "release", "_release", "_acquired", "_release_lock")
+    begins = frozenset(f"call {function}" for function in functions)
+    assert interrupted_at_each(valkey, held, begins) > 2
 
 
 # --- redlock-py ---------------------------------------------------------------------------------------

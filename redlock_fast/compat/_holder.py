@@ -1,0 +1,35 @@
+"""Acquires and releases a lock of this library for an object of another library, beside signal handlers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import Lock
+
+
+class LockHolder:
+    """Base class of lock objects. ``_lock``: the lock that this object has acquired, for all threads."""
+
+    _lock: Lock | None = None
+
+    def _acquire_lock(self, lock: Lock, *args: Any) -> bool:
+        """Acquire ``lock`` and store it. An exception leaves it released, since its caller has no lock."""
+        try:
+            granted = lock.acquire(*args)
+            if granted:
+                self._lock = lock
+            return granted
+        except BaseException:
+            lock.release()  # a signal handler may raise after the grant
+            raise
+
+    def _release_lock(self) -> bool:
+        """Release the stored lock. False: there is none, or its lease had ended."""
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return False
+        try:
+            return lock.release()
+        except BaseException:
+            lock.release()  # a signal handler raised, perhaps before the release began
+            raise
