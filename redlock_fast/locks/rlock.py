@@ -10,10 +10,10 @@ import copy
 import weakref
 from collections.abc import Callable, Hashable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from ..algorithm.quorum import drift
-from ..errors import Contended, ContendedTimeout, LockLost
+from ..errors import ConfigError, Contended, ContendedTimeout, LockLost
 from ..wire.text import quoted
 from .client_base import BaseClient
 from .config import number
@@ -139,6 +139,17 @@ class Reentrant:
             LockLost: The caller holds nothing, or its lease has ended.
         """
         self._require_held().lock.check()
+
+    def detach(self) -> NoReturn:
+        """Refuse: the levels of a reentrant lock are in this process; see [`Lock.detach`][].
+
+        Examples:
+            >>> client.lock("job").detach()    # a plain lock, in place of a reentrant one
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError("detach() is for plain locks: the levels of a reentrant lock are in this process")
 
     def __repr__(self) -> str:
         state = f"held for {self.remaining():.3f} s more, depth {self.depth}" if self.locked() else "not held"

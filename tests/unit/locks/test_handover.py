@@ -42,3 +42,12 @@ def test_nothing_to_detach(make: Any) -> None:
     for lock in (client.lock("r"), client.lock("r", token=b"t"), client.semaphore("r", 3)):
         with pytest.raises(LockLost, match="nothing to detach"):
             lock.detach()
+
+
+@clients
+def test_a_reentrant_lock_is_not_detached(make: Any) -> None:
+    """Held or not: its levels are in this process."""
+    lock = make(URLS).rlock("r")
+    for one in (lock, lock.owned_by("order 42")):
+        with pytest.raises(ConfigError, match="plain locks"):
+            one.detach()
