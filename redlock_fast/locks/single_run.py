@@ -12,7 +12,7 @@ from ..algorithm.lease import KEEP_AT_EXIT, ExtendOutcome, Lease
 from ..algorithm.lock_kind import wire_ttl
 from ..errors import ClientClosed, ConfigError, Contended, LockAlreadyHeld
 from ..wire.text import quoted
-from .config import number
+from .config import check_timeout, number
 from .lock_state import LockState
 from .options import IfTaken
 
@@ -44,7 +44,8 @@ class SingleRunState(Generic[L]):
             if options.get(name):
                 raise ConfigError(f"single_run() does not go together with {name}")
         if if_taken != "wait":
-            if options.get("timeout"):
+            timeout = options.get("timeout")
+            if timeout is not None and check_timeout(timeout) != 0.0:
                 raise ConfigError(f'if_taken="{if_taken}" does not wait, so it takes no timeout')
             options["timeout"] = 0.0
         options.setdefault("auto_extend", True)

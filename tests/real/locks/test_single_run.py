@@ -234,6 +234,10 @@ def test_an_object_is_for_one_run_at_a_time(masters: Masters, connected: MakeCli
     [
         ({"if_taken": "jump"}, 'if_taken must be "skip", "wait" or "raise"'),
         ({"timeout": 1.0}, 'if_taken="skip" does not wait'),
+        ({"timeout": -1}, 'if_taken="skip" does not wait'),
+        ({"timeout": False}, "timeout must be a number"),
+        ({"timeout": ""}, "timeout must be a number"),
+        ({"timeout": False, "if_taken": "wait"}, "timeout must be a number"),
         ({"once_per": 0.0}, "once_per must be more than 0"),
         ({"once_per": 61.0}, "once_per must be more than 0 and at most 60"),
         ({"fair": True}, "fair"),
