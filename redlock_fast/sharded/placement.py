@@ -62,6 +62,7 @@ class Sharding(Generic[Client]):
         It depends only on the groups' names. During a change it is the new group. docs/scaling.md has the
         arithmetic.
         """
+        next(iter(self._clients.values())).check_key(resource)
         return heaviest(self._maps[1], encoded("resource", resource))
 
     def health(self) -> dict[str, list[MasterHealth]]:

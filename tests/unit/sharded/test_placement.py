@@ -131,6 +131,13 @@ def test_str_and_bytes_are_one_resource() -> None:
     assert client.group_of("straße") == client.group_of("straße".encode())
 
 
+def test_a_bad_resource_has_no_group() -> None:
+    """As a lock on it would be refused."""
+    for resource in ("", b"", "x" * 70_000, "redlock-fast:masters", 1, "\ud800"):
+        with pytest.raises(ConfigError, match="resource"):
+            named("a", "b").group_of(resource)  # type: ignore[arg-type]
+
+
 def test_masters_may_be_replaced_under_a_name() -> None:
     before = ShardedRedlock({"a": GROUPS[0], "b": GROUPS[1]})
     after = ShardedRedlock({"a": GROUPS[2], "b": [*GROUPS[1][1:], "redis://10.9.9.9"]})
