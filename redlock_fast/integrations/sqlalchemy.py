@@ -54,7 +54,14 @@ def written(result: Result[Any]) -> int:
 
     Raises:
         StaleToken: No row was changed. Roll back, stop, and forget what was read under the lock.
+        ConfigError: No result of an update, or one of an update with ``returning()``: drivers do not count
+            the rows that it changed.
     """
+    if _returns(result):
+        raise ConfigError(
+            "written() needs the result of a fenced update without returning(), because drivers do not count "
+            "the rows that such an update changed; read them with a select() after written()"
+        )
     rows: int = getattr(result, "rowcount", -1)
     if rows < 1:
         raise StaleToken(
@@ -62,6 +69,15 @@ def written(result: Result[Any]) -> int:
             "a holder with a later token has written, or the row does not exist"
         )
     return rows
+
+
+def _returns(result: Any) -> bool:
+    """Whether the statement of ``result`` has a ``returning()``.
+
+    ``returns_rows`` does not say so: the ORM adds a clause of its own, to refresh the objects of a session.
+    """
+    statement = getattr(getattr(result, "context", None), "invoked_statement", None)
+    return statement is None or len(getattr(statement, "exported_columns", ())) > 0
 
 
 __all__ = ["fenced_update", "written"]

@@ -76,6 +76,31 @@ def test_a_later_token_wins(rows: Any, urls: tuple[str, str], way: str) -> None:
         run(urls, rows.fenced_update(column, new + 1).where(rows.Account.__table__.c.id == 8))
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_result_with_rows_is_refused(rows: Any, urls: tuple[str, str], way: str) -> None:
+    """Because: its number of rows is unknown. Catches: StaleToken although the row was written."""
+    if "asyncio" in way and urls[1].startswith("sqlite"):
+        pytest.importorskip("aiosqlite", reason="no aiosqlite: pip install 'redlock-fast[integrations-test]'")
+    column, run = rows.WAYS[way]
+    change = rows.fenced_update(column, 5).where(rows.Account.__table__.c.id == 7).values(balance=120)
+    with pytest.raises(ConfigError, match="without returning"):
+        run(urls, change.returning(rows.Account.__table__.c.balance))
+    assert run(urls, change) == 1
+
+
+def test_rows_for_the_session_are_no_rows_of_the_result(rows: Any, urls: tuple[str, str]) -> None:
+    """The ORM adds a clause of its own, to refresh its objects."""
+    column, run = rows.WAYS["ORM"]
+
+    def change(token: int) -> Any:
+        update = rows.fenced_update(column, token).where(rows.Account.__table__.c.id == 7)
+        return update.execution_options(synchronize_session="fetch")
+
+    assert run(urls, change(5)) == 1
+    with pytest.raises(StaleToken):
+        run(urls, change(4))
+
+
 @pytest.mark.parametrize("database", DRIVERS if MORE else ["sqlite"], indirect=True)
 def test_a_process_that_wakes_up_late_changes_no_row(
     rows: Any, urls: tuple[str, str], valkey: Masters
