@@ -93,8 +93,8 @@ class _ClientCache(Generic[AnyClient]):
 
     def empty(self) -> list[AnyClient]:
         """Remove and return all clients. Later calls of ``find`` make new clients."""
+        clients = list(self._all)  # before the cache drops them: a held lease may keep the connections alone
         self._find.cache_clear()
-        clients = list(self._all)
         self._all.clear()
         return clients
 

@@ -26,6 +26,7 @@ from redlock_fast.compat import aclose_all, aioredlock, close_all, pottery, redi
 from redlock_fast.compat import redlock_py as redlock_py_
 from redlock_fast.compat._clients import shared, shared_aio
 from redlock_fast.embedded import Masters
+from redlock_fast.masters.masters import _all_masters
 
 SUPPORT = Path(__file__).parents[2] / "support"
 Raw = Callable[[Masters], list[redis.Redis]]
@@ -213,6 +214,13 @@ def test_the_same_masters_have_one_client() -> None:
     close_all()
     for client in clients:
         client.close()
+
+
+def test_close_all_closes_what_only_the_cache_has(valkey: Masters, options: dict[str, Any]) -> None:
+    """Catches: a client that is dropped before it is closed, and the connections that a held lease keeps."""
+    assert redlock_plus.Lock("r", valkey.urls, ttl=60_000, **options).acquire()
+    close_all()
+    assert all(masters.client_state.closed for masters in list(_all_masters))
 
 
 def test_each_loop_has_its_own_and_leaves_nothing(valkey: Masters) -> None:
