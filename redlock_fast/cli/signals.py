@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -10,8 +11,10 @@ from typing import Any, Self
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds after a signal in which this process releases the lock and ends. Further signals would interrupt
-#: that, and are ignored. Later ones raise again, because a destructor drops the exception of the first.
+#: that, and are ignored. Later ones raise again, because the exception of the first may have been dropped.
 ENDING = 5.0
+#: Seconds until an exception is raised again that a destructor or a weakref's callback dropped.
+AGAIN = 0.05
 
 
 class Stopped(BaseException):
@@ -40,6 +43,7 @@ class Signals:
         self._ends = 0.0  # by time.monotonic()
         self._unstoppable = unstoppable
         self._before: dict[int, Any] = {}
+        self._unraisable = sys.unraisablehook
 
     def __enter__(self) -> Self:
         self._unless_stopped(self._catch)
@@ -49,6 +53,8 @@ class Signals:
         self._unless_stopped(self._restore if self._first is None else _ignore)
 
     def _catch(self) -> None:
+        self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._repeat)
+        sys.unraisablehook = self._dropped
         for number in CAUGHT:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._handle)
@@ -56,6 +62,8 @@ class Signals:
             self._before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
 
     def _restore(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        sys.unraisablehook = self._unraisable
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -69,6 +77,18 @@ class Signals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.deliver(number)
 
+    def _dropped(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Raise a dropped Stopped again soon, outside of the destructor. Imports have such callbacks, too."""
+        if unraisable.exc_type is Stopped:
+            self._ends = 0.0
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+        else:
+            self._unraisable(unraisable)
+
+    def _repeat(self, number: int, frame: FrameType | None) -> None:
+        if self._first is not None:
+            self.deliver(self._first)
+
     def _stop(self, number: int) -> None:
         if self._first is None:
             self._first = number
@@ -78,5 +98,6 @@ class Signals:
 
 
 def _ignore() -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
     for number in CAUGHT:
         signal.signal(number, signal.SIG_IGN)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from types import SimpleNamespace
@@ -10,6 +12,7 @@ from typing import Any, Self
 
 import pytest
 from support.moments import moments
+from support.waiting import DEADLINE, eventually
 
 from redlock_fast.cli import execute, lead, signals
 from redlock_fast.cli.arguments import parse
@@ -37,9 +40,12 @@ def by_default() -> None:
 
 @pytest.fixture(autouse=True)
 def original_handlers() -> Iterator[None]:
-    originals = {number: signal.getsignal(number) for number in (*CAUGHT, signal.SIGTSTP)}
+    originals = {number: signal.getsignal(number) for number in (*CAUGHT, signal.SIGTSTP, signal.SIGALRM)}
+    hook = sys.unraisablehook
     by_default()
     yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    sys.unraisablehook = hook
     for number, handler in originals.items():
         signal.signal(number, handler)
 
@@ -217,6 +223,52 @@ def test_a_later_signal_raises_again(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(Stopped) as caught:
             signal.raise_signal(SECOND)
     assert caught.value.number == FIRST
+
+
+class Dropping:
+    """What a signal handler raises in its destructor is dropped."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(FIRST)
+
+
+def test_a_dropped_exception_is_raised_again() -> None:
+    """Without another signal. Catches: a wait that goes on after SIGTERM arrived in an import."""
+
+    def body() -> None:
+        Dropping()
+        deadline = time.monotonic() + DEADLINE
+        while time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    with pytest.raises(Stopped) as caught, Signals(unstoppable=False):
+        body()
+    assert caught.value.number == FIRST
+
+
+def test_a_dropped_exception_is_forwarded_to_the_command() -> None:
+    """If the command runs by then."""
+    forwarded: list[int] = []
+    with Signals(unstoppable=False) as caught:
+        Dropping()
+        caught.deliver = forwarded.append
+        eventually(lambda: forwarded == [FIRST], "the signal is delivered")
+
+
+def test_no_timer_is_left() -> None:
+    with Signals(unstoppable=False):
+        Dropping()
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_other_dropped_exceptions_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: reported.append(unraisable.exc_type))
+    hook = sys.unraisablehook
+    with Signals(unstoppable=False):
+        sys.unraisablehook(SimpleNamespace(exc_type=ValueError))  # type: ignore[arg-type]
+    assert reported == [ValueError]
+    assert sys.unraisablehook is hook
 
 
 def test_handlers_are_put_back_without_a_signal() -> None:
