@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
+import gc
 import inspect
 import sys
 from collections.abc import Callable
@@ -48,13 +49,16 @@ def interrupted(
                 raise KeyboardInterrupt  # which ends the profiling
             left -= 1
 
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()  # Python drops an exception that is raised in a finalizer, which may be of earlier garbage
     sys.setprofile(profile)
     try:
         with contextlib.suppress(KeyboardInterrupt):
             action()
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
     return which
 
 
