@@ -68,7 +68,7 @@ class UnfinishedBatch:
     __slots__ = ("_attempts", "completion")
 
     def __init__(self, completion: Completion) -> None:
-        self.completion = completion
+        self.completion: Completion = completion
         self._attempts: list[tuple[list[bytes], Attempt]] = []
 
     def begin_part(self, keys: list[bytes], attempt: Attempt) -> None:
