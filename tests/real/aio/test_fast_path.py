@@ -228,7 +228,8 @@ async def test_values(valkey: Masters, aclient: MakeAio, raw: Raw) -> None:
         lock, tokens = c.lock("token", TTL), set()
         for _ in range(10):
             assert await lock.acquire()
-            await until(lambda: values(nodes, "token") == [lock.token] * 5, "all have it")
+            # A master that lags is not asked.
+            await until(lambda: values(nodes, "token").count(lock.token) >= 3, "a quorum has it")
             tokens.add(lock.token)
             assert await lock.release()
         assert len(tokens) == 10
