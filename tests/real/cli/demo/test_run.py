@@ -107,6 +107,7 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(arguments) == 0
     out, progress = capsys.readouterr()
     assert progress == "", "no progress bar in a pipe"
+    assert "[#" not in out
     rows = out.splitlines()
     assert "release path       EVALSHA" in rows
     assert "masters            1 of 1 alive" in rows
