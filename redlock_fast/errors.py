@@ -45,6 +45,10 @@ class ConfigError(RedlockError, ValueError, TypeError):
     """
 
 
+#: The text of ClientClosed.
+CLOSED = "this client was closed; make a new one"
+
+
 class ClientClosed(RedlockError):
     """The client was closed; make a new one."""
 

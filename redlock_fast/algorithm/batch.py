@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, TypeVar
 
 from ..engine.contract import Batch, BatchVotes, Request, Votes, Wait
-from ..errors import ClientClosed
+from ..errors import CLOSED, ClientClosed
 from .attempts import unavailable
 from .effects import Effect, Exchange, send_no_reply, undo_after
 from .keys import size_of
@@ -56,7 +56,7 @@ class Completion:
 
     def _raise_unless(self, completed: bool) -> None:
         if not completed:
-            raise ClientClosed("this client was closed; make a new one")
+            raise ClientClosed(CLOSED)
 
 
 class UnfinishedBatch:

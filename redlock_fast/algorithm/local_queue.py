@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 from collections.abc import Callable, Hashable
 
 from ..engine.mutex import new_mutex
@@ -95,8 +94,9 @@ class LocalQueue:
             if entries is None:
                 return
             # An interrupted call may have removed the entry, and woken no caller.
-            next_is_first = entry.slot not in entries or entries[0] is entry.slot
-            with contextlib.suppress(ValueError):
+            present = entry.slot in entries
+            next_is_first = not present or entries[0] is entry.slot
+            if present:
                 entries.remove(entry.slot)
             if not entries:
                 del self.waiting[entry.key]

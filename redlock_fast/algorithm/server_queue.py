@@ -9,7 +9,7 @@ while its counters are raised (see ``algorithm/fencing.py``).
 from __future__ import annotations
 
 from ..engine.contract import Request
-from ..errors import ClientClosed
+from ..errors import CLOSED, ClientClosed
 from .condition import Condition
 
 
@@ -37,7 +37,7 @@ class ServerQueueEntries:
     def _note(self, acquire: object, undo: list[Request] | None) -> None:
         with self._change.mutex:
             if self._closed:
-                raise ClientClosed("this client was closed; make a new one")
+                raise ClientClosed(CLOSED)
             self._undo[acquire] = undo
 
     def remove(self, acquire: object) -> None:

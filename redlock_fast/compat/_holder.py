@@ -1,4 +1,4 @@
-"""Acquires and releases a lock of this library for an object of another library, beside signal handlers."""
+"""Drop-in lock objects: acquire and release, also where a signal handler raises."""
 
 from __future__ import annotations
 

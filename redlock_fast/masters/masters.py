@@ -16,7 +16,7 @@ from ..algorithm.lease import KEEP_AT_EXIT, RELEASE_AT_EXIT, Lease
 from ..algorithm.local_queue import LocalQueue, QueueEntry
 from ..algorithm.policy import Policy
 from ..engine.contract import FAULT, NOT_ASKED, Engine, Votes
-from ..errors import ClientClosed, ConfigError
+from ..errors import CLOSED, ClientClosed, ConfigError
 from ..telemetry import log_error
 from .address import Target
 from .client_state import ClientState
@@ -165,7 +165,7 @@ class Masters:
     def check_not_closed(self) -> None:
         """Raise ClientClosed after close()."""
         if self.client_state.closed:
-            raise ClientClosed("this client was closed; make a new one")
+            raise ClientClosed(CLOSED)
 
     # --- what the masters are like ---
 

@@ -423,7 +423,7 @@ GUARD = [
     *of(
         "redlock_fast/algorithm/local_queue.py",
         judges("unit/algorithm/attempts"),
-        ("interrupted-caller-wakes-none", "entry.slot not in entries or entries[0]", "entries[0]"),
+        ("interrupted-caller-wakes-none", "not present or entries[0]", "entries[0]"),
         (
             "admitted-before-they-are-woken",
             "            for slot in entries:\n                slot.admitted = True\n",

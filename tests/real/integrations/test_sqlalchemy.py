@@ -78,7 +78,7 @@ def test_a_later_token_wins(rows: Any, urls: tuple[str, str], way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_result_with_rows_is_refused(rows: Any, urls: tuple[str, str], way: str) -> None:
-    """Because: its number of rows is unknown. Catches: StaleToken although the row was written."""
+    """The number of its rows is unknown. Catches: StaleToken although the row was written."""
     if "asyncio" in way and urls[1].startswith("sqlite"):
         pytest.importorskip("aiosqlite", reason="no aiosqlite: pip install 'redlock-fast[integrations-test]'")
     column, run = rows.WAYS[way]

@@ -211,7 +211,7 @@ def test_only_the_first_signal_raises() -> None:
 
 
 def test_a_later_signal_raises_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Because: a destructor drops the exception of the first. Catches: a wait that no signal ends."""
+    """A destructor drops the exception of the first. Catches: a wait that no signal ends."""
     now = 100.0
     monkeypatch.setattr(signals.time, "monotonic", lambda: now)
     with Signals(unstoppable=False):
