@@ -265,6 +265,7 @@ def all_scenarios(only: Sequence[str] = (), quick: bool = False) -> list[Scenari
 
 
 def shortened(scenario: Scenario) -> Scenario:
-    """One short round; installed peers run in two scenarios only."""
-    peers = scenario.name in ("caller", "tasks-64")
-    return replace(scenario, rounds=1, peer_rounds=int(peers), seconds=min(scenario.seconds, 0.15))
+    """One short round; installed peers, and the engine in pure Python, run in two scenarios only."""
+    both = scenario.name in ("caller", "tasks-64")
+    short = scenario if both else scenario.without([PYTHON.label])
+    return replace(short, rounds=1, peer_rounds=int(both), seconds=min(scenario.seconds, 0.15))

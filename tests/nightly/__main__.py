@@ -28,7 +28,7 @@ PARTS = {
     "mutants": ("mutants",),
     "fuzz": ("fuzz", "SECONDS=3600"),
     "soak": ("soak", "STEPS=50"),
-    "chaos": ("chaos", "SECONDS=7200"),
+    "chaos": ("chaos", "SECONDS=3600"),
     "benchmark": ("bench", "ARGS=--strict"),
 }
 INTERRUPTED = "interrupted"

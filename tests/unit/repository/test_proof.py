@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from proof import suite
+from proof import proved, suite
 from proof.checker import Model, TooManyStates, check
 
 README = Path(suite.__file__).with_name("README.md")
@@ -101,3 +102,21 @@ def test_each_model_has_a_broken_variant_and_a_row_in_the_readme(model: str) -> 
     assert any(not case.violated for case in cases)
     assert len({case.title for case in cases}) == len(cases)
     assert [case.title for case in cases if f"| {case.title} |" not in text] == []
+
+
+def test_all_cases_passed_since_the_models_were_changed() -> None:
+    assert proved.is_proved(), "run `make proof`, which records it in proof/proved.json"
+    assert json.loads(proved.FILE.read_text())["cases"] == sum(
+        len(suite.cases(model)) for model in suite.MODELS
+    )
+
+
+def test_a_change_of_a_model_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proved, "FILE", tmp_path / "proved.json")
+    model = tmp_path / "model.py"
+    model.write_text("BOUND = 2\n")
+    proved.record(1)
+    model.write_text("# what it is\n\nBOUND = 2\n")
+    assert proved.is_proved()
+    model.write_text("BOUND = 1\n")
+    assert not proved.is_proved()
