@@ -87,8 +87,8 @@ class NoOptions(TypedDict):
     """No further options: the type of keyword arguments that only exist to be refused by name."""
 
 
-class DropInOptions(TypedDict, total=False):
-    """The settings of a client for a drop-in with a ``ttl`` of its own. [`FastRedlock`][] describes them."""
+class CommonOptions(TypedDict, total=False):
+    """The settings that all clients and drop-ins have. [`FastRedlock`][] describes them."""
 
     node_timeout: float
     connect_timeout: float
@@ -114,17 +114,21 @@ class DropInOptions(TypedDict, total=False):
     clock: Clock
 
 
-class ClientOptions(DropInOptions, total=False):
+class ClientOptions(CommonOptions, total=False):
     """The settings of every client, also of a sharded one. [`FastRedlock`][] describes them."""
 
     ttl: float
     owner: str | None
 
 
-class FastRedlockOptions(ClientOptions, total=False):
-    """The settings of a client of one group of masters. [`FastRedlock`][] describes them."""
+class DropInOptions(CommonOptions, total=False):
+    """The settings of a client for a drop-in with a ``ttl`` of its own. [`FastRedlock`][] describes them."""
 
     joint_with: ListOf[Master] | None
+
+
+class FastRedlockOptions(ClientOptions, DropInOptions, total=False):
+    """The settings of a client of one group of masters. [`FastRedlock`][] describes them."""
 
 
 class KindOptions(TypedDict, Generic[L], total=False):
@@ -213,6 +217,7 @@ __all__ = [
     "AsyncRLockOptions",
     "CheckMasters",
     "ClientOptions",
+    "CommonOptions",
     "Decide",
     "DropInOptions",
     "EngineName",

@@ -218,6 +218,7 @@ otel.trace(client, TracerProvider(), resources=True)
 assert_type(redlock_py.Redlock([{"host": "a"}], wait="poll").quorum, int)
 assert_type(redlock.RedLock("r", ttl=1000, decide="all").acquire(), bool)
 assert_type(redlock_plus.Lock("r", [{"host": "a"}], engine="python").locked(), bool)
+redlock_plus.Lock("r", [{"host": "a"}], joint_with=["redis://b"])
 assert_type(pottery.Redlock(key="r", masters=set(clients), max_ttl=30).locked(), float)
 with clients[0].lock("r", timeout=10, lock_class=redis_py.lock_class(urls, wait="poll")):
     pass
