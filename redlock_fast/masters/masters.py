@@ -16,7 +16,7 @@ from ..algorithm.lease import KEEP_AT_EXIT, RELEASE_AT_EXIT, Lease
 from ..algorithm.local_queue import LocalQueue, QueueEntry
 from ..algorithm.policy import Policy
 from ..engine.contract import FAULT, NOT_ASKED, Engine, Votes
-from ..errors import CLOSED, ClientClosed, ConfigError
+from ..errors import CLOSED, ClientClosed, ConfigError, RedlockError
 from ..telemetry import log_error
 from .address import Target
 from .client_state import ClientState
@@ -285,6 +285,8 @@ def release_held() -> None:
     ours = "redlock-fast-", threading.current_thread().name
     threads = not all(thread.name.startswith(ours) for thread in threading.enumerate())
     ending: list[Masters] = []
+    if threads:
+        _report_no_cancelled_calls()
     for masters in list(_all_masters):
         with contextlib.suppress(Exception):  # no caller is left that could handle it
             if masters._stop_at_exit(threads):
@@ -300,6 +302,20 @@ def release_held() -> None:
     for masters in ending:
         with contextlib.suppress(Exception):
             masters._close_connections(left)
+
+
+def _report_no_cancelled_calls() -> None:
+    """From now on a daemon thread that one of our errors ends prints no traceback.
+
+    The end of the interpreter has cancelled its call. Without locks such a thread ends without a word, too.
+    """
+    report = threading.excepthook
+
+    def report_the_rest(args: threading.ExceptHookArgs, /) -> None:
+        if not (args.thread and args.thread.daemon and issubclass(args.exc_type, RedlockError)):
+            report(args)
+
+    threading.excepthook = report_the_rest
 
 
 def _release_all(ending: list[Masters], released: set[Lease]) -> bool:

@@ -274,6 +274,7 @@ GUARD = [
         ("late-grants-stay-at-exit", "while threads and ending and time", "while False and time"),
         ("idle-client-stays-open-at-exit", "(threads and self.release_at_exit)", "False"),
         ("released-twice-at-exit", "        released.update(leases)\n", ""),
+        ("cancelled-calls-are-reported-at-exit", "        _report_no_cancelled_calls()\n", "        pass\n"),
     ),
     *of(
         "redlock_fast/masters/masters.py",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import sys
 import threading
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from redlock_fast import AsyncFastRedlock, ClientClosed, FastRedlock, LockLost, QuorumUnavailable
+from redlock_fast import AsyncFastRedlock, FastRedlock
 from redlock_fast.algorithm import batch as batches
 
 TTL = 30.0
@@ -40,8 +39,7 @@ def wait_for_all(client: FastRedlock) -> None:
     """One daemon thread waits for each lock of a batch."""
 
     def wait(name: str) -> None:
-        with contextlib.suppress(ClientClosed):
-            client.lock(name, TTL).acquire()
+        client.lock(name, TTL).acquire()
 
     for number in range(20):
         threading.Thread(target=wait, args=(f"many:{number}",), daemon=True).start()
@@ -54,11 +52,10 @@ def work(client: FastRedlock) -> None:
     begun = [threading.Event() for _ in range(8)]
 
     def turns(number: int) -> None:
-        with contextlib.suppress(ClientClosed, LockLost, QuorumUnavailable):
-            while True:
-                with client.lock(f"busy:{number}", TTL):
-                    time.sleep(0.0005)
-                begun[number].set()
+        while True:
+            with client.lock(f"busy:{number}", TTL):
+                time.sleep(0.0005)
+            begun[number].set()
 
     for number in range(8):
         threading.Thread(target=turns, args=(number,), daemon=True).start()
@@ -70,8 +67,7 @@ def ask(client: FastRedlock) -> None:
     """A daemon thread asks all masters for a lock. The first of them does not answer."""
 
     def acquire() -> None:
-        with contextlib.suppress(ClientClosed, QuorumUnavailable):
-            client.lock("asked for", TTL).acquire()
+        client.lock("asked for", TTL).acquire()
 
     threading.Thread(target=acquire, daemon=True).start()
     while not client.health()[0].pending:
