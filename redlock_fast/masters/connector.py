@@ -174,8 +174,8 @@ class Connector:
         return all(state.attached or state.failures for state in self.own_states(lists).values())
 
     def connected(self) -> int:
-        """The mask of the masters that are connected. Not those whose records are not compared yet."""
-        return mask_of(n for n, state in enumerate(self.states) if state.attached and not state.undecided)
+        """The mask of the masters that are connected. Not those whose records allow no vote, or not yet."""
+        return mask_of(n for n, state in enumerate(self.states) if state.attached and not state.unlisted)
 
     def has_quorum(self) -> bool:
         """Whether a quorum of each list is connected."""

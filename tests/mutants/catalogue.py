@@ -352,6 +352,15 @@ GUARD = [
         judges("real/masters/change_stopped_client"),
         ("unlisted-masters-are-not-noted", "voters.lists.unlisted = self._unlisted()", "pass"),
     ),
+    *of(
+        "redlock_fast/masters/connector.py",
+        judges("real/masters/records"),
+        (
+            "a-quorum-without-votes-is-connected",
+            "if state.attached and not state.unlisted)",
+            "if state.attached)",
+        ),
+    ),
     Mutant(
         "a-later-connection-votes-for-former-lists",
         "redlock_fast/masters/connector.py",

@@ -14,7 +14,7 @@ import pytest
 import redis
 from support.clients import both_clients
 from support.proxy import Proxy
-from support.waiting import eventually, start
+from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import ConfigError, FastRedlock, QuorumUnavailable
 from redlock_fast.embedded import Masters
@@ -225,7 +225,29 @@ def test_a_record_that_cannot_be_read(masters: Masters, checked: MakeClient, raw
     nodes[2].lpush(KEY, "a list")
     if len(data) < 100_000:  # a reply of that size breaks the connection
         with pytest.raises(ConfigError, match=r"is damaged: delete the key|later version"):
-            checked(masters).connect()
+            checked(masters).connect(DEADLINE)
+
+
+def test_a_connected_master_without_a_vote_is_not_of_a_quorum(
+    valkey: Masters, checked: MakeClient, raw: Raw
+) -> None:
+    """Four of five masters are connected, and two of them have a vote."""
+    nodes = raw(valkey)
+    one = checked(valkey)
+    one.connect()
+    eventually(lambda: in_force(one), "the list is in force")
+    eventually(lambda: all(decode(node.get(KEY)).in_force for node in nodes), "all records are written")
+    for node in nodes[:2]:
+        node.set(KEY, DAMAGED[0])
+    valkey[2].pause()
+    try:
+        other = checked(valkey)
+        other.connect(0.01)
+        eventually(lambda: sum(h.state == "connected" for h in other.health()) == 4, "four are connected")
+        assert sum(bool(health.no_vote) for health in other.health()) == 2
+        assert not other.connect(0.01)
+    finally:
+        valkey[2].resume()
 
 
 def test_a_hostile_minority(masters: Masters, checked: MakeClient, raw: Raw) -> None:
