@@ -69,8 +69,6 @@ class Replies:
             return text
         if kind == b"-":
             return ErrorReply(text.decode(errors="backslashreplace"))
-        if kind == b"_":
-            return None
         try:
             number = int(text)
         except ValueError:
@@ -182,7 +180,7 @@ class Server:
     def ask(self, commands: list[tuple[bytes | str, ...]], errors: bool = False) -> list[Any]:
         """The replies to ``commands``, by ``end``. Without ``errors`` an error reply raises ProtocolError."""
         if self._connection is None:
-            self._connection = connection_of(self._target, self._timeout, self._target.protocol or 2)
+            self._connection = connection_of(self._target, self._timeout, 2)
             self._replies = Replies(self._connection._sock.release())
         self._replies.send(b"".join(self._connection.pack_commands(commands)), self.end)
         said = [self._replies.next() for _ in commands]

@@ -79,6 +79,16 @@ def test_no_quorum(valkey: Masters) -> None:
     assert "only 2 of 5 masters could be asked" in err
 
 
+def test_urls_that_ask_for_resp3(valkey: Masters) -> None:
+    """The command reads RESP2, whatever the clients of the same URLs use."""
+    urls = " ".join(f"{url}?protocol=3" for url in valkey.urls)
+    command = Command(valkey)
+    command.environment["REDLOCK_FAST_MASTERS"] = urls
+    code, out, _ = command.run("top", "--once", "--json")
+    assert code == 0
+    assert [one["error"] for one in json.loads(out)["masters"]] == [""] * 5
+
+
 def test_callers_in_the_queue_of_a_fair_lock(valkey: Masters) -> None:
     one, two = FastRedlock(valkey.urls, **PATIENT), FastRedlock(valkey.urls, **PATIENT)
     with one, two, one.lock("orders:42", TTL, fair=True):
