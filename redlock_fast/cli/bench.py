@@ -28,7 +28,8 @@ from .settings import Reading, Settings, load
 from .tables import show
 
 #: Seconds. Keys that an interrupted run leaves expire after TTL.
-TTL, NODE_TIMEOUT, CONNECT_TIMEOUT = 5.0, 1.0, 2.0
+TTL = 5.0
+DEFAULTS: dict[str, Any] = {"ttl": TTL, "node_timeout": 1.0, "connect_timeout": 2.0, "check_masters": "off"}
 TICK = 0.1
 #: Names of each caller, used in turn: callers do not contend, and memory is bounded.
 NAMES = 1000
@@ -76,10 +77,7 @@ class Bench:
     def __init__(self, settings: Settings, seconds: float, parts: int) -> None:
         prefix = prefix_of(settings.options.get("key_prefix", ""))
         self.prefix: bytes = prefix + b"redlock-fast:bench:" + os.urandom(8).hex().encode() + b":"
-        arguments = settings.client(
-            ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT, check_masters="off"
-        )
-        self._arguments = arguments | {"key_prefix": self.prefix}
+        self._arguments = settings.client(**DEFAULTS) | {"key_prefix": self.prefix}
         self._seconds = seconds
         self._done = 0.0
         self._bar = ProgressBar(parts * seconds)

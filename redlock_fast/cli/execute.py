@@ -20,7 +20,7 @@ from .settings import Settings, load
 from .signals import Signals, Stopped
 
 #: Seconds. Longer than the defaults of a client: a slow master shall not fail a cron job.
-TTL, NODE_TIMEOUT, CONNECT_TIMEOUT = 30.0, 1.0, 3.0
+DEFAULTS = {"ttl": 30.0, "node_timeout": 1.0, "connect_timeout": 3.0}
 #: Seconds for the thread that ends the processes of the command, beyond ``--grace``.
 PATIENCE = 5.0
 TOKEN = "REDLOCK_FAST_TOKEN"
@@ -53,8 +53,7 @@ def _under_lock(
         child.end()
         ended.set()
 
-    arguments = settings.client(ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT)
-    with FastRedlock(**arguments) as client:
+    with FastRedlock(**settings.client(**DEFAULTS)) as client:
         lock = client.lock(
             name,
             timeout=options.timeout,

@@ -18,17 +18,7 @@ from ..threads.leader import Leader
 from ..wire.text import clean
 from . import exit_codes
 from .child_process import ChildProcess
-from .execute import (
-    CONNECT_TIMEOUT,
-    NODE_TIMEOUT,
-    PATIENCE,
-    TOKEN,
-    TTL,
-    forward,
-    log,
-    report_failure,
-    report_stop,
-)
+from .execute import DEFAULTS, PATIENCE, TOKEN, forward, log, report_failure, report_stop
 from .output import print_error
 from .settings import Settings, load
 from .signals import Signals, Stopped
@@ -56,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _lead_once(options: argparse.Namespace, settings: Settings) -> int | None:
     """Wait for the leadership, and run the command. None: the leadership was lost, and the command ended."""
-    arguments = settings.client(ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT)
+    arguments = settings.client(**DEFAULTS)
     ttl = number("ttl", arguments["ttl"], above=0.0)
     grace = ttl * GRACE_SHARE if options.grace is None else options.grace
     if grace > ttl * LONGEST_GRACE_SHARE:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from ..errors import LockNotAcquired
 from ..masters.health import MasterHealth
@@ -15,8 +16,9 @@ from . import exit_codes
 from .settings import load
 from .tables import show
 
-#: Seconds. Longer than the defaults of a client, as for ``exec``.
-NODE_TIMEOUT, CONNECT_TIMEOUT, TTL = 1.0, 2.0, 5.0
+#: Options. The times are longer than the defaults of a client, as for ``exec``. The command is called with
+#: any list of masters: it must not record that one.
+DEFAULTS: dict[str, Any] = {"ttl": 5.0, "node_timeout": 1.0, "connect_timeout": 2.0, "check_masters": "off"}
 #: Number of locks to try: the first one uses connections that have just been made.
 TRIES = 3
 REFUSED = "a free lock was refused"
@@ -40,12 +42,7 @@ class Status:
 def run(options: argparse.Namespace) -> int:
     """Print the masters. Returns 0 if a quorum granted a lock, 1 if a quorum refused, 69 without a quorum."""
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # the table has the faults
-    settings = load(options)
-    # It is called with any list of masters: it must not record that one.
-    arguments = settings.client(
-        ttl=TTL, node_timeout=NODE_TIMEOUT, connect_timeout=CONNECT_TIMEOUT, check_masters="off"
-    )
-    with FastRedlock(**(arguments | {"decide": "all"})) as client:
+    with FastRedlock(**load(options).client(**DEFAULTS) | {"decide": "all"}) as client:
         status = ask(client)
     if options.json:
         print(json.dumps(asdict(status)))
