@@ -117,16 +117,15 @@ def instrument(client: BaseClient, recorder: Recorder) -> None:
         observer.reports.add(recorder)
 
 
-def reporting(client: BaseClient, reports: Reports, base: Any = None) -> type[Any]:
-    """A subclass of ``base``, or of the class of the client's locks, whose locks report to ``reports``."""
+def reporting(client: BaseClient, reports: Reports) -> type[Any]:
+    """A subclass of the class of the client's locks, whose locks report to ``reports``."""
+    base: type[Any]
     if isinstance(client, FastRedlock):
-        base = base or Lock
-        methods = with_threads(base, reports)
+        base, methods = Lock, with_threads(Lock, reports)
     else:
         from ..aio.client import AsyncLock  # late: asyncio is slow to import; this client has imported it
 
-        base = base or AsyncLock
-        methods = with_tasks(base, reports)
+        base, methods = AsyncLock, with_tasks(AsyncLock, reports)
     names = {"__slots__": ("_granted_at",), "__module__": base.__module__, **methods}
     return type(base.__name__, (base,), names)
 
