@@ -89,10 +89,8 @@ class RedLock(LockHolder):
 class ReentrantRedLock(RedLock):
     """A RedLock that the holding thread may acquire again. It must release the lock as often."""
 
-    def __init__(self, resource: str, *args: Any, **options: Any) -> None:
-        super().__init__(resource, *args, **options)
-        self._owner: int | None = None
-        self._depth = 0
+    _owner: int | None = None
+    _depth = 0
 
     def acquire(self) -> bool:
         """As ``RedLock.acquire``. Raises RedLockError if this thread lost the lock that it acquires again."""

@@ -137,10 +137,8 @@ class Lock(LockHolder):
 class RLock(Lock):
     """A Lock that the holding thread may acquire again. It must release the lock as often."""
 
-    def __init__(self, resource_name: str, *args: Any, **options: Any) -> None:
-        super().__init__(resource_name, *args, **options)
-        self._owner: int | None = None
-        self._depth = 0
+    _owner: int | None = None
+    _depth = 0
 
     def acquire(
         self,
