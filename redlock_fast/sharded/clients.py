@@ -14,13 +14,10 @@ from ..aio.rlock import AsyncRLock
 from ..aio.single_run import AsyncSingleRun
 from ..algorithm.batch import UnfinishedBatch
 from ..errors import ConfigError
-from ..locks.config import takes_only
 from ..locks.options import (
     AsyncKindOptions,
     AsyncLockOptions,
     AsyncRLockOptions,
-    ClientOptions,
-    Groups,
     IfTaken,
     KindOptions,
     LeaderOptions,
@@ -72,11 +69,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
         joint_with: The groups before a change, as ``groups``; None: there is no change.
     """
 
-    @takes_only("groups", "lists of masters")
-    def __init__(
-        self, groups: Groups, *, joint_with: Groups | None = None, **options: Unpack[ClientOptions]
-    ) -> None:
-        super().__init__(groups, FastRedlock, options, joint_with)
+    _client_class = FastRedlock
 
     def lock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[LockOptions[Lock]]
@@ -245,11 +238,7 @@ class ShardedRedlock(Sharding[FastRedlock]):
 class AsyncShardedRedlock(Sharding[AsyncFastRedlock]):
     """[`ShardedRedlock`][] for asyncio, with the same arguments, warnings and methods."""
 
-    @takes_only("groups", "lists of masters")
-    def __init__(
-        self, groups: Groups, *, joint_with: Groups | None = None, **options: Unpack[ClientOptions]
-    ) -> None:
-        super().__init__(groups, AsyncFastRedlock, options, joint_with)
+    _client_class = AsyncFastRedlock
 
     def lock(
         self, resource: Resource, ttl: float | None = None, **options: Unpack[AsyncLockOptions[AsyncLock]]

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from hashlib import blake2b
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, Unpack
 
 from ..algorithm.batch import Completion, UnfinishedBatch
 from ..algorithm.keys import encoded
 from ..errors import ConfigError, QuorumUnavailable
 from ..locks.client_base import BaseClient, refuse_copy
-from ..locks.config import check_masters
+from ..locks.config import check_masters, takes_only
 from ..locks.lock_state import LockState
 from ..locks.many import check_resources, end_batch
 from ..locks.options import ClientOptions, Groups, ListOf, Resource
@@ -31,12 +31,11 @@ Client = TypeVar("Client", bound=BaseClient)
 class Sharding(Generic[Client]):
     """Base of the sharded clients: the groups, and the methods that need no waiting."""
 
+    _client_class: ClassVar[Callable[..., Any]]
+
+    @takes_only("groups", "lists of masters")
     def __init__(
-        self,
-        groups: Groups,
-        client: Callable[..., Client],
-        options: ClientOptions,
-        joint_with: Groups | None = None,
+        self, groups: Groups, *, joint_with: Groups | None = None, **options: Unpack[ClientOptions]
     ) -> None:
         new = check_groups("groups", groups)
         old = new if joint_with is None else check_groups("joint_with", joint_with)
@@ -52,7 +51,7 @@ class Sharding(Generic[Client]):
             more: dict[str, Any] = {} if old[before] == new[after] else {"joint_with": old[before]}
             if before != after:  # the records of each group name its own list only
                 more["check_masters"] = "off"
-            self._clients[name] = client(new[after], **{**options, **more})
+            self._clients[name] = self._client_class(new[after], **{**options, **more})
 
     __reduce__ = refuse_copy
 
