@@ -140,7 +140,7 @@ class LoopRenewal(Renewal):
                 task = self._loop.create_task(_finish(result), context=self._context)
                 self._notifying.add(task)
                 task.add_done_callback(self._notifying.discard)
-        except Exception:
+        except (Exception, asyncio.CancelledError):  # this waits for nothing: no task was cancelled
             log_error("on-lost-error")
         if auto_extension.body is not None:
             auto_extension.body.cancel(reason)

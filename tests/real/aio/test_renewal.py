@@ -518,3 +518,30 @@ async def test_callbacks_that_raise_do_not_stop_renewal(
         logged = [record.getMessage() for record in caplog.records]
         assert logged.count("on-lost-error") == 2
         assert await stays.release()
+
+
+@on_loops
+async def test_a_callback_that_reads_a_cancelled_result(
+    masters: Masters, aclient: MakeAio, clock: Jumping, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A CancelledError is no Exception. Catches: no other lock is renewed any more."""
+    cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    cancelled.cancel()
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        stays = await held(c, "stays")
+
+        async def work() -> None:
+            options: Any = {"auto_extend": True, "on_lost": lambda *_: cancelled.result()}
+            async with c.lock("lost", max_extensions=0, **options):
+                await asyncio.sleep(DEADLINE)
+
+        task = asyncio.create_task(work())
+        await until(lambda: c.stats().acquired == 2, "it is held")
+        for turn in (1, 2, 3, 4):
+            clock.jump(THIRD)
+            await renewed(c, turn)
+        with pytest.raises(LockLost):
+            await asyncio.wait_for(task, DEADLINE)
+        assert [record.getMessage() for record in caplog.records].count("on-lost-error") == 1
+        assert await stays.release()
