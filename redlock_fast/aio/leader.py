@@ -311,6 +311,9 @@ class AsyncLeader(LeaderState):
             if inspect.isawaitable(result):
                 await result
             return True
-        except Exception:
-            log_error("leader-error")
+        except (Exception, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            log_error("leader-error")  # also where the function awaited another task, which was cancelled
             return False

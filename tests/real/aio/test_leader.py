@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from support.event_loops import on_loops, until
+from support.waiting import DEADLINE
 
 from redlock_fast import AsyncFastRedlock
 from redlock_fast.embedded import Masters
@@ -135,3 +137,21 @@ def test_a_loop_that_is_closed_beside_a_leader(valkey: Masters, aclient: MakeCli
         await client.close()
 
     asyncio.run(again())
+
+
+@on_loops
+async def test_on_lost_awaits_a_task_that_it_cancelled(
+    valkey: Masters, aclient: MakeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its CancelledError is no cancellation of the campaign. Catches: a candidate that campaigns no more."""
+    job: asyncio.Task[Any] = asyncio.create_task(asyncio.Event().wait())
+
+    async def on_lost(leader: Any, reason: str) -> None:
+        job.cancel()
+        await job
+
+    async with aclient(valkey) as one, one.leader("chair", on_lost=on_lost) as leader:
+        assert await leader.wait()
+        assert await leader.step_down(pause=0.0)
+        assert await leader.wait(DEADLINE), "it is elected again"
+        assert [record.getMessage() for record in caplog.records] == ["leader-error"]
