@@ -30,12 +30,16 @@ from .driver import acquire, drive, drive_now
 
 
 class _Campaign:
-    """One campaign, from ``start`` to ``stop``, in one loop. ``error``: the exception that ended it."""
+    """One campaign, from ``start`` to ``stop``, in one loop. ``error``: the exception that ended it.
+
+    ``acquiring``: it waits for the leadership, which only a cancellation ends.
+    """
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.stopping = False
+        self.acquiring = False
         self.error: BaseException | None = None
         self.refusal: Refusal = Refusal()
         self.task: asyncio.Task[None] | None = None
@@ -107,9 +111,9 @@ class AsyncLeader(LeaderState):
         if campaign is None or campaign.task is None:
             return
         campaign.stopping = True
-        if term is None or term.released:
+        if campaign.acquiring:
             campaign.task.cancel()
-        else:
+        elif term is not None:
             term.end(STOPPED)
         campaign.notify()
         if not self._is_inside(campaign, term):
@@ -230,7 +234,11 @@ class AsyncLeader(LeaderState):
 
             campaign.refusal.begin()
             lock = self._new_lock(on_lost)
-            lease = await acquire(lock, True, None, self._core.loop_binding())
+            campaign.acquiring = True
+            try:
+                lease = await acquire(lock, True, None, self._core.loop_binding())
+            finally:
+                campaign.acquiring = False
             campaign.refusal.end()
             if isinstance(lease, Lease):
                 pause = await self._lead(campaign, lock, reports)

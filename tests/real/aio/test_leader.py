@@ -155,3 +155,38 @@ async def test_on_lost_awaits_a_task_that_it_cancelled(
         assert await leader.step_down(pause=0.0)
         assert await leader.wait(DEADLINE), "it is elected again"
         assert [record.getMessage() for record in caplog.records] == ["leader-error"]
+
+
+@on_loops
+async def test_a_stop_waits_for_work_that_outlasts_its_term(valkey: Masters, aclient: MakeClient) -> None:
+    """Also where the lock is released. Catches: the work of two terms at once."""
+    begun: list[int] = []
+    ended: list[int] = []
+    go = asyncio.Event()
+
+    async def on_elected(leader: Any) -> None:
+        begun.append(len(begun))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await go.wait()
+            ended.append(len(ended))
+
+    async with aclient(valkey) as one:
+        leader = one.leader("chair", ttl=0.5, on_elected=on_elected)
+        await leader.start()
+        await until(lambda: begun, "it works")
+        assert await leader.step_down(pause=0.0), "its work goes on after the lease"
+        for _ in range(2):  # the second stop is that of a campaign that waits for the first one's work
+            stop = asyncio.create_task(leader.stop())
+            done, _ = await asyncio.wait({stop}, timeout=0.1)
+            assert not done, "the work goes on"
+            await leader.start()
+        assert not await leader.wait(0.2)
+        assert (len(begun), len(ended)) == (1, 0)
+        go.set()
+        assert await leader.wait(DEADLINE)
+        await until(lambda: len(begun) == 2, "it works again")
+        await leader.stop()
+        assert len(ended) == 2
+        await until(lambda: not others(), "the first calls of stop have ended, too")
