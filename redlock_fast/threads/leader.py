@@ -111,9 +111,13 @@ class Leader(LeaderState):
         with core.client_state.mutex:
             campaign = self._current()
             if campaign is None or not campaign.active():
-                after = None if campaign is None else campaign.thread
-                self._campaign = _Campaign(core.client_state.generation, self._run, after)
-                self._campaign.thread.start()
+                after = None if campaign is None or campaign.thread.ident is None else campaign.thread
+                campaign = self._campaign = _Campaign(core.client_state.generation, self._run, after)
+                try:
+                    campaign.thread.start()
+                except RuntimeError:  # the system has no more threads
+                    campaign.stopping = True
+                    raise
 
     def stop(self) -> None:
         """End the campaign. A leader gets ``on_lost`` first, then its lock is released.

@@ -15,6 +15,7 @@ import pytest
 from support.forking import exit_code, fork_child
 from support.interruptions import interrupted
 from support.makers import MakeClient
+from support.starting import fail_start
 from support.waiting import DEADLINE, eventually
 
 from redlock_fast import ConfigError, Leader
@@ -159,6 +160,21 @@ atexit.register(mutex.release)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=DEADLINE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_thread_that_cannot_be_started(
+    valkey: Masters, connected: MakeClient, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """Catches: wait() without an end, and a next campaign that ends at once."""
+    leader = connected(valkey).leader("chair")
+    fail_start(monkeypatch, "redlock-fast-leader", RuntimeError("can't start new thread"), begun=begun)
+    with pytest.raises(RuntimeError, match="new thread"):
+        leader.start()
+    assert not leader.wait(DEADLINE)
+    with leader:
+        assert leader.wait(DEADLINE)
+    eventually(lambda: not threads(), "its threads end")
 
 
 def test_bad_options(client: MakeClient, valkey: Masters) -> None:
