@@ -93,6 +93,8 @@ class AsyncLeader(LeaderState):
         campaign, term, after = self._current(), self._term, None
         if campaign is not None and not campaign.ended() and not campaign.stopping:
             return
+        if self._generation != core.client_state.generation:
+            term = None  # the parent's, before a fork
         if campaign is not None and not campaign.ended():
             term, after = None, campaign.task  # it finishes its term itself
         elif term is not None:

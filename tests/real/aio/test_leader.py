@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from support.event_loops import on_loops, until
+from support.forking import exit_code, fork_child
 from support.waiting import DEADLINE
 
 from redlock_fast import AsyncFastRedlock
@@ -190,3 +192,25 @@ async def test_a_stop_waits_for_work_that_outlasts_its_term(valkey: Masters, acl
         await leader.stop()
         assert len(ended) == 2
         await until(lambda: not others(), "the first calls of stop have ended, too")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@on_loops
+async def test_a_campaign_in_a_child_of_fork(valkey: Masters, aclient: MakeClient) -> None:
+    """It reports no loss: the parent leads on."""
+    reasons: list[str] = []
+    async with aclient(valkey) as one:
+        async with one.leader("chair", on_lost=lambda _, reason: reasons.append(reason)) as leader:
+            assert await leader.wait()
+
+            async def campaign() -> None:
+                async with leader:
+                    assert not await leader.wait(0.2), "the parent leads"
+
+            def child() -> None:
+                asyncio.run(campaign())
+                assert not reasons
+
+            assert await asyncio.to_thread(exit_code, fork_child(child)) == 0
+            assert leader.is_leader
+        assert reasons == [STOPPED]
