@@ -108,6 +108,9 @@ class AsyncLeader(LeaderState):
 
         Examples:
             >>> await leader.stop()
+
+        Raises:
+            WrongLoop: It campaigns in another event loop, which is open.
         """
         campaign, term = self._current(), self._term
         if campaign is None or campaign.task is None:
@@ -131,6 +134,7 @@ class AsyncLeader(LeaderState):
         Raises:
             RuntimeError: As [`Leader.wait`][].
             RedlockError: As [`Leader.wait`][].
+            WrongLoop: It campaigns in another event loop, which is open.
         """
         timeout = check_timeout(timeout)
         campaign = self._current()
@@ -157,6 +161,7 @@ class AsyncLeader(LeaderState):
 
         Raises:
             ConfigError: An invalid pause.
+            WrongLoop: It campaigns in another event loop, which is open.
         """
         pause = number("pause", pause, low=0.0)
         campaign, term = self._current(), self._term
@@ -193,11 +198,15 @@ class AsyncLeader(LeaderState):
             await self.stop()
 
     def _current(self) -> _Campaign | None:
-        """The campaign of this process, in a loop that is open."""
+        """The campaign of this process, in a loop that is open. Raises WrongLoop if that is another loop."""
         campaign = self._campaign
         if campaign is None or campaign.generation != self._core.client_state.generation:
             return None
-        return None if campaign.loop.is_closed() else campaign
+        if campaign.loop.is_closed():
+            return None
+        if campaign.loop is not asyncio.get_running_loop():
+            raise WrongLoop(f"{self!r} campaigns in another event loop, which is not closed")
+        return campaign
 
     def _is_inside(self, campaign: _Campaign, term: Term | None) -> bool:
         """Whether the caller is ``on_elected`` or ``on_lost``, which the campaign waits for."""

@@ -12,7 +12,7 @@ from support.event_loops import on_loops, until
 from support.forking import exit_code, fork_child
 from support.waiting import DEADLINE
 
-from redlock_fast import AsyncFastRedlock
+from redlock_fast import AsyncFastRedlock, WrongLoop
 from redlock_fast.embedded import Masters
 from redlock_fast.locks.leader import STEPPED_DOWN, STOPPED
 
@@ -214,3 +214,29 @@ async def test_a_campaign_in_a_child_of_fork(valkey: Masters, aclient: MakeClien
             assert await asyncio.to_thread(exit_code, fork_child(child)) == 0
             assert leader.is_leader
         assert reasons == [STOPPED]
+
+
+def test_another_loop_beside_that_of_the_campaign(valkey: Masters, aclient: MakeClient) -> None:
+    """Catches: a call that is not woken, and a RuntimeError of an event of the other loop."""
+    client = aclient(valkey)
+    leader = client.leader("chair")
+
+    async def lead() -> None:
+        await leader.start()
+        assert await leader.wait(DEADLINE)
+
+    async def calls() -> None:
+        for call in (leader.start, leader.wait, leader.step_down, leader.stop):
+            with pytest.raises(WrongLoop):
+                await asyncio.wait_for(call(), DEADLINE)
+
+    async def end() -> None:
+        assert leader.is_leader
+        await leader.stop()
+        await client.close()
+
+    with asyncio.Runner() as first:
+        first.run(lead())
+        with asyncio.Runner() as second:
+            second.run(calls())
+        first.run(end())
