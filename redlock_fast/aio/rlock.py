@@ -96,6 +96,8 @@ class AsyncRLock(Reentrant):
             WrongLoop: The client belongs to another event loop, which is open.
         """
         ownership = self._require_owned()
+        core: Any = self._core
+        core.loop_binding()  # raises WrongLoop: the level is not left then
         if not self._decrement(ownership, []):
             locked: bool = ownership.lock.locked()
             return locked

@@ -23,6 +23,7 @@ from redlock_fast import (
     AsyncShardedRedlock,
     ContendedTimeout,
     LockLost,
+    WrongLoop,
 )
 from redlock_fast.embedded import Masters
 
@@ -379,3 +380,28 @@ async def test_it_is_on_the_group_of_its_name(valkey: Masters, engine_name: str)
                 where = "abc".index(c.group_of(f"r:{number}"))
                 assert valkey[where].ask(f"EXISTS r:{number}") == ":1"
         await clean(valkey)
+
+
+def test_a_release_in_another_loop(masters: Masters, aclient: MakeAio) -> None:
+    """It is refused. Catches: an owner that has left the lock then, so that nothing can release it."""
+    c = aclient(masters)
+    job = c.rlock("r", TTL).owned_by("job")
+
+    async def acquire() -> None:
+        assert await job.acquire()
+
+    async def refused() -> None:
+        with pytest.raises(WrongLoop):
+            await job.release()
+
+    async def release() -> None:
+        assert job.locked()
+        assert await job.release() is True
+        await c.close()
+
+    with asyncio.Runner() as first:
+        first.run(acquire())
+        with asyncio.Runner() as second:
+            second.run(refused())
+        first.run(release())
+    nothing_left(masters)
