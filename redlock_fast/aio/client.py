@@ -125,13 +125,16 @@ class AsyncLock(LockState):
         outcome = await acquire(self, True, None, binding)
         if outcome is not self._lease:
             await drive(entered(self, outcome), binding)
-        if self._auto_extension is not None and self._auto_extension.cancels:
-            self._auto_extension.body = Body()
+        if self._auto_extension is not None:
+            self._auto_extension.enter()
+            if self._auto_extension.cancels:
+                self._auto_extension.body = Body()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        lost = self._auto_extension is not None and self._auto_extension.leave()
         if self._auto_extension is not None and self._auto_extension.body is not None:
             body, self._auto_extension.body = self._auto_extension.body, None
             if body.left(kind):
@@ -140,7 +143,8 @@ class AsyncLock(LockState):
         if kind is GeneratorExit and bound is not None:  # the task is destroyed: nothing can be awaited
             drive_now(drop_lock(self), bound)
         else:
-            self._left(await release(self, self._core.loop_binding()), failing=error is not None)
+            alive = await release(self, self._core.loop_binding())
+            self._left(alive and not lost, failing=error is not None)
 
 
 class AsyncFastRedlock(BaseClient):

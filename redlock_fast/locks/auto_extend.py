@@ -45,7 +45,9 @@ class AutoExtension:
     loss cancels, if ``cancels``.
     """
 
-    __slots__ = ("_renewal", "_renewal_of", "_renewed", "body", "cancels", "lost", "max_hold", "on_lost")
+    __slots__ = (
+        "_entered", "_renewal", "_renewal_of", "_renewed", "body", "cancels", "lost", "max_hold", "on_lost",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class AutoExtension:
         self._renewal_of = renewal_of
         self._renewal: Renewal | None = None
         self._renewed: RenewedLease | None = None
+        self._entered: RenewedLease | None = None
 
     def begin(self, lock: AutoExtended, lease: Lease) -> None:
         """Start the renewal of ``lease``."""
@@ -78,6 +81,15 @@ class AutoExtension:
         """Stop the renewal before a release. Outcomes of extensions under way are ignored."""
         if self._renewal is not None and self._renewed is not None:
             self._renewal.drop(self._renewed)
+
+    def enter(self) -> None:
+        """A body of ``with`` begins, with the present lease."""
+        self._entered = self._renewed
+
+    def leave(self) -> bool:
+        """It ends. Returns whether its lease was lost, also if ``on_lost`` has acquired the lock again."""
+        entered, self._entered = self._entered, None
+        return entered is not None and entered.notified
 
     def on_lease_lost(self, lock: AutoExtended, lease: Lease, *, released: bool = False) -> None:
         """Report a lost lease. ``released``: a release or an acquire found it, and stopped its renewal."""

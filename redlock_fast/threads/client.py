@@ -183,6 +183,8 @@ class Lock(LockState):
             outcome = acquire(self, True, None, self._core.masters)
             if outcome is not self._lease:
                 drive(entered(self, outcome), self._core.masters)
+            if self._auto_extension is not None:
+                self._auto_extension.enter()
             return self
         except RedlockError:  # nothing is held, or another thread has acquired this object
             raise
@@ -195,7 +197,8 @@ class Lock(LockState):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._left(release(self, self._core.masters), failing=error is not None)
+            lost = self._auto_extension is not None and self._auto_extension.leave()
+            self._left(release(self, self._core.masters) and not lost, failing=error is not None)
         except LockLost:
             raise
         except BaseException:

@@ -313,6 +313,35 @@ async def test_the_body_is_cancelled(
 
 
 @on_loops
+async def test_the_body_is_cancelled_and_on_lost_acquires_it_again(
+    masters: Masters, aclient: MakeAio, clock: Jumping
+) -> None:
+    """Catches: a CancelledError in place of LockLost, which a task group takes for a good end."""
+    again: list[bool] = []
+
+    async def on_lost(lock: AsyncLock, reason: str) -> None:
+        again.append(await lock.acquire())
+
+    async with aclient(masters, ttl=TTL, clock=clock) as c:
+        await at_full_strength(c)
+        lock = c.lock("kept", auto_extend=True, on_lost=on_lost)
+
+        async def outlive() -> None:
+            async with lock:
+                clock.jump(TTL)
+                try:
+                    await asyncio.sleep(DEADLINE)
+                finally:
+                    await until(lambda: again, "on_lost has acquired it")
+
+        with pytest.raises(LockLost):
+            await outlive()
+        await clean(masters)
+        async with lock:
+            pass
+
+
+@on_loops
 async def test_late_is_late(
     valkey: Masters, aclient: MakeAio, clock: Jumping, recorder: LossRecorder
 ) -> None:

@@ -114,6 +114,26 @@ def test_with_raises_after_a_loss(
     nothing_left(masters)
 
 
+def test_with_raises_after_a_loss_although_on_lost_acquired_it_again(
+    masters: Masters, connected: MakeClient, clock: Jumping
+) -> None:
+    """The body relies on the lease that it began with. Catches: a loss that the program does not see."""
+    c = connected(masters, ttl=TTL, clock=clock)
+    again: list[bool] = []
+    lock = c.lock("kept", auto_extend=True, on_lost=lambda one, _: again.append(one.acquire()))
+
+    def outlive() -> None:
+        with lock:
+            clock.jump(TTL)
+            eventually(lambda: again == [True], "on_lost has acquired it")
+
+    with pytest.raises(LockLost):
+        outlive()
+    nothing_left(masters)
+    with lock:
+        pass
+
+
 # --- not after its end ----------------------------------------------------------------------------
 
 
