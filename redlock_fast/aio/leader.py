@@ -115,14 +115,19 @@ class AsyncLeader(LeaderState):
         campaign, term = self._current(), self._term
         if campaign is None or campaign.task is None:
             return
-        campaign.stopping = True
-        if campaign.acquiring:
-            campaign.task.cancel()
-        elif term is not None:
-            term.end(STOPPED)
-        campaign.notify()
+        self._begin_stop(campaign)
         if not self._is_inside(campaign, term):
             await asyncio.wait({campaign.task})
+
+    def _begin_stop(self, campaign: _Campaign) -> None:
+        """Make the task of ``campaign`` end. Called in its loop."""
+        campaign.stopping = True
+        if campaign.acquiring:
+            assert campaign.task is not None
+            campaign.task.cancel()
+        elif self._term is not None:
+            self._term.end(STOPPED)
+        campaign.notify()
 
     async def wait(self, timeout: float | None = None) -> bool:
         """Wait until this candidate leads; see [`Leader.wait`][].
@@ -194,8 +199,14 @@ class AsyncLeader(LeaderState):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not GeneratorExit:  # the task is destroyed: nothing can be awaited
+        if kind is not GeneratorExit:
             await self.stop()
+            return
+        # The task is destroyed, or an async generator is closed: nothing can be awaited, in whichever thread.
+        campaign = self._campaign
+        if campaign is not None and campaign.generation == self._core.client_state.generation:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                campaign.loop.call_soon_threadsafe(self._begin_stop, campaign)
 
     def _current(self) -> _Campaign | None:
         """The campaign of this process, in a loop that is open. Raises WrongLoop if that is another loop."""

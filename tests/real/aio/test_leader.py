@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -240,3 +240,25 @@ def test_another_loop_beside_that_of_the_campaign(valkey: Masters, aclient: Make
         with asyncio.Runner() as second:
             second.run(calls())
         first.run(end())
+
+
+@on_loops
+async def test_a_generator_that_is_closed_stops_the_campaign(valkey: Masters, aclient: MakeClient) -> None:
+    """Nothing can be awaited in its body then. Catches: one that leads for ever."""
+    work = Work()
+    async with aclient(valkey) as one, aclient(valkey) as two:
+
+        async def terms(timeout: float) -> AsyncIterator[bool]:
+            async with one.leader("chair", **work.options()) as leader:
+                yield await leader.wait(timeout)
+
+        leading = terms(DEADLINE)
+        assert await anext(leading)
+        waiting = terms(0.1)
+        assert not await anext(waiting), "it waits for the first one"
+        await waiting.aclose()  # type: ignore[attr-defined]
+        await leading.aclose()  # type: ignore[attr-defined]
+        await until(lambda: not others(), "both campaigns end")
+        assert work.events == ["elected", "ended", STOPPED]
+        async with two.leader("chair") as leader:
+            assert await leader.wait(DEADLINE)
