@@ -496,6 +496,42 @@ KINDS = [
         judges("real/threads/leader", "real/locks/leader"),
         ("next-term-beside-the-work", "term.work.join()  #", "pass  #"),
         ("campaign-at-exit", "atexit.register(stop_campaigns)", ""),
+        ("campaign-without-its-thread", "campaign.stopping = True\n                    raise", "raise"),
+    ),
+    *of(
+        "redlock_fast/aio/leader.py",
+        judges("real/aio/leader"),
+        (
+            "cancelled-on_lost-ends-the-campaign",
+            "except (Exception, asyncio.CancelledError) as",
+            "except Exception as",
+        ),
+        ("stop-cancels-the-last-work", "        if campaign.acquiring:", "        if self._term.released:"),
+        ("term-of-a-parent-is-reported", "term = None  # the parent's", "pass  # the parent's"),
+        (
+            "another-loop-than-the-campaigns",
+            "if campaign.loop is not asyncio.get_running_loop():",
+            "if False:",
+        ),
+        (
+            "closed-generator-campaigns-on",
+            "campaign.loop.call_soon_threadsafe(self._begin_stop, campaign)",
+            "pass",
+        ),
+    ),
+    Mutant(
+        "level-left-in-a-wrong-loop",
+        "redlock_fast/aio/rlock.py",
+        "core.loop_binding()  # raises",
+        "pass  #",
+        judges("real/aio/rlock"),
+    ),
+    Mutant(
+        "loss-of-a-body-that-holds-again",
+        "redlock_fast/locks/auto_extend.py",
+        "return entered is not None and entered.notified",
+        "return False",
+        judges("real/aio/renewal", "real/threads/renewal"),
     ),
     Mutant(
         "interrupted-batch-stays-held",
@@ -907,6 +943,13 @@ PURE = [
         "redlock_fast/aio/renewal.py",
         "task.add_done_callback(self._on_done)",
         "pass",
+        judges("real/aio/renewal"),
+    ),
+    Mutant(
+        "renewal-ends-with-a-cancelled-on_lost",
+        "redlock_fast/aio/renewal.py",
+        "except (Exception, asyncio.CancelledError):  # this",
+        "except Exception:  # this",
         judges("real/aio/renewal"),
     ),
     *of(
