@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -33,6 +34,11 @@ def sample(page: str, name: str, **labels: str) -> float | None:
     return None
 
 
+def listens(address: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as sock:  # the file exists a moment before
+        return sock.connect_ex(str(address)) == 0
+
+
 @pytest.fixture
 def environment(valkey: Masters, tmp_path: Path) -> dict[str, str]:
     folder = tmp_path / "files"
@@ -54,7 +60,7 @@ def server(environment: dict[str, str], tmp_path: Path) -> Iterator[httpx.Client
         process = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
     transport = httpx.HTTPTransport(uds=str(address))
     try:
-        eventually(lambda: address.exists() or process.poll() is not None, "it serves")
+        eventually(lambda: listens(address) or process.poll() is not None, "it serves")
         assert process.poll() is None, log.read_text()
         with httpx.Client(transport=transport, base_url="http://shop", timeout=60.0) as client:
             yield client
