@@ -145,8 +145,10 @@ class Renewal:
         with self.mutex:
             if renewed.notified or (renewed.over and not released):
                 return
-            renewed.notified = True
             self.schedule.drop(renewed)
+            if renewed.lease.released and not released:  # before its renewal began
+                return
+            renewed.notified = True
             renewed.lease.mark_lost(self.policy.clock())
         self.counts.lost += 1
         self.client_state.events.warn_of("lock-lost", f"{_named(renewed)}: {reason}")

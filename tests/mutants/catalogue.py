@@ -534,6 +534,13 @@ KINDS = [
         judges("real/aio/renewal", "real/threads/renewal"),
     ),
     Mutant(
+        "loss-of-a-lease-that-was-released-first",
+        "redlock_fast/locks/auto_extend.py",
+        "if renewed.lease.released and not released:",
+        "if False:",
+        judges("real/threads/renewal"),
+    ),
+    Mutant(
         "interrupted-batch-stays-held",
         "redlock_fast/threads/client.py",
         "            drive(release_many(self, locks), self.masters)  #",

@@ -30,8 +30,10 @@ from support.starting import fail_start
 from support.waiting import DEADLINE, eventually, start
 
 from redlock_fast import FastRedlock, Lock, LockLost, ShardedRedlock
+from redlock_fast.algorithm.lease import Lease
 from redlock_fast.algorithm.renewal_schedule import GONE, LATE, MAX_EXTENSIONS, UNCONFIRMED
 from redlock_fast.embedded import Masters
+from redlock_fast.locks.auto_extend import AutoExtension
 from redlock_fast.threads import renewal as renewal_threads
 
 pytestmark = pytest.mark.usefixtures("all_masters")
@@ -396,6 +398,31 @@ def test_a_child_of_fork_renews_its_own_only(
     clock.jump(THIRD)
     renewed(c, 1)
     assert lock.release()
+    assert recorder.losses == []
+
+
+def test_a_release_before_the_renewal_begins(
+    masters: Masters, connected: MakeClient, recorder: LossRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread releases what this one is granted, and an extension of a third one finds no key.
+
+    Catches: the report of a loss.
+    """
+    c = connected(masters)
+    lock = c.lock("r", TTL, auto_extend=True, on_lost=recorder)
+    begin, leases = AutoExtension.begin, []
+
+    def begin_late(extension: AutoExtension, lock: Lock, lease: Lease) -> None:
+        assert start(lock.release).result(DEADLINE)
+        begin(extension, lock, lease)
+        leases.append(lease)
+
+    monkeypatch.setattr(AutoExtension, "begin", begin_late)
+    assert lock.acquire()
+    lock._auto_extension.on_lease_lost(lock, leases[0])
+    assert not c.renewal().schedule
+    assert c.stats().lost == 0
+    assert not lock.lost.is_set()
     assert recorder.losses == []
 
 
