@@ -97,6 +97,9 @@ class SimulatedClient(BaseClient):
         self.masters = SimulatedMasters(policy.voters.lists.masters)  # type: ignore[assignment]
         self.client_state = SimulatedClientState()
 
+    def loop_binding(self) -> None:
+        """The simulation is the only loop."""
+
 
 class Process:
     """``rate``: how fast its clock runs. ``wakes``: until then it is paused, and does nothing."""
