@@ -29,6 +29,7 @@ from .tables import show
 
 #: Seconds. Keys that an interrupted run leaves expire after TTL.
 TTL = 5.0
+#: Options of the client. The command is called with any list of masters: it must not record that one.
 DEFAULTS: dict[str, Any] = {"ttl": TTL, "node_timeout": 1.0, "connect_timeout": 2.0, "check_masters": "off"}
 TICK = 0.1
 #: Names of each caller, used in turn: callers do not contend, and memory is bounded.

@@ -19,7 +19,7 @@ from .output import print_error
 from .settings import Settings, load
 from .signals import Signals, Stopped
 
-#: Seconds. Longer than the defaults of a client: a slow master shall not fail a cron job.
+#: Options of the client. Seconds, longer than its defaults: a slow master shall not fail a cron job.
 DEFAULTS = {"ttl": 30.0, "node_timeout": 1.0, "connect_timeout": 3.0}
 #: Seconds for the thread that ends the processes of the command, beyond ``--grace``.
 PATIENCE = 5.0

@@ -305,9 +305,10 @@ def release_held() -> None:
 
 
 def _report_no_cancelled_calls() -> None:
-    """From now on a daemon thread that one of our errors ends prints no traceback.
+    """From now on a RedlockError that ends a daemon thread prints no traceback.
 
-    The end of the interpreter has cancelled its call. Without locks such a thread ends without a word, too.
+    The end of the interpreter has cancelled the call of that thread. A daemon thread without locks prints
+    nothing either when the interpreter ends.
     """
     report = threading.excepthook
 

@@ -31,6 +31,7 @@ Client = TypeVar("Client", bound=BaseClient)
 class Sharding(Generic[Client]):
     """Base of the sharded clients: the groups, and the methods that need no waiting."""
 
+    #: The class of the client of each group.
     _client_class: ClassVar[Callable[..., Any]]
 
     @takes_only("groups", "lists of masters")
