@@ -11,37 +11,21 @@ from typing import Any, Self
 
 from ..algorithm.lease import Lease
 from ..algorithm.procedures import owners
-from ..errors import ClientClosed, ConfigError, WrongLoop
+from ..errors import ClientClosed, WrongLoop
 from ..locks.config import check_timeout, number
-from ..locks.leader import (
-    FAILED,
-    REST,
-    RETRY_PAUSE,
-    STEPPED_DOWN,
-    STOPPED,
-    TICK,
-    LeaderState,
-    Refusal,
-    Term,
-)
+from ..locks.leader import FAILED, REST, STEPPED_DOWN, STOPPED, TICK, Campaign, Election, LeaderState, Term
 from ..locks.procedures import drop_lock
 from ..telemetry import log_error
 from .driver import acquire, drive, drive_now
 
 
-class _Campaign:
-    """One campaign, from ``start`` to ``stop``, in one loop. ``error``: the exception that ended it.
-
-    ``acquiring``: it waits for the leadership, which only a cancellation ends.
-    """
+class _Campaign(Campaign):
+    """A campaign in one loop. ``acquiring``: it waits for the leadership, which only a cancellation ends."""
 
     def __init__(self, generation: int) -> None:
-        self.generation = generation
+        super().__init__(generation)
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self.stopping = False
         self.acquiring = False
-        self.error: BaseException | None = None
-        self.refusal: Refusal = Refusal()
         self.task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
@@ -145,18 +129,9 @@ class AsyncLeader(LeaderState):
         campaign = self._current()
         if campaign is None:
             raise RuntimeError(f"{self!r} does not campaign: use `async with` or start()")
-        led = False
-
-        def elected() -> object:
-            nonlocal led
-            led = self.is_leader
-            return led or campaign.stopping or campaign.refusal.error
-
-        await campaign.wait_for(elected, timeout)
-        error = campaign.error or (None if led or campaign.stopping else campaign.refusal.error)
-        if error is not None:
-            raise error
-        return led
+        election = Election(self, campaign)
+        await campaign.wait_for(election.is_over, timeout)
+        return election.result()
 
     async def step_down(self, pause: float = REST) -> bool:
         """Give the leadership up; see [`Leader.step_down`][].
@@ -246,34 +221,17 @@ class AsyncLeader(LeaderState):
 
     async def _campaign_once(self, campaign: _Campaign) -> None:
         """Wait for the leadership, lead until it ends, and pause."""
-        pause = RETRY_PAUSE
-        try:
-            reports: list[str] = []
-
-            def on_lost(_: Any, reason: str) -> None:
-                reports.append(reason)
-                campaign.notify()
-
-            campaign.refusal.begin()
-            lock = self._new_lock(on_lost)
+        with campaign.turn(ClientClosed, WrongLoop):
+            lock, reports = self._next_lock(campaign)
             campaign.acquiring = True
             try:
                 lease = await acquire(lock, True, None, self._core.loop_binding())
             finally:
                 campaign.acquiring = False
-            campaign.refusal.end()
+            campaign.accepted()
             if isinstance(lease, Lease):
-                pause = await self._lead(campaign, lock, reports)
-        except (ClientClosed, WrongLoop):
-            raise
-        except ConfigError as error:
-            campaign.refusal.add(error)
-            campaign.notify()
-            pause = REST
-        except Exception:  # a candidate must go on: without it perhaps no process would lead
-            log_error("leader-error")
-            pause = REST
-        await campaign.wait_for(lambda: campaign.stopping, pause)
+                campaign.pause = await self._lead(campaign, lock, reports)
+        await campaign.wait_for(lambda: campaign.stopping, campaign.pause)
 
     async def _lead(self, campaign: _Campaign, lock: Any, reports: list[str]) -> float:
         """Lead until the term ends. Returns the seconds until the next campaign."""

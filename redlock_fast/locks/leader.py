@@ -6,8 +6,9 @@ and ``aio/leader.py`` run the campaign.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..algorithm.lease import Lease
@@ -35,33 +36,73 @@ FAILED = "failed: on_elected raised an exception"
 CLOSED = "closed: the client was closed"
 
 
-class Refusal:
-    """Whether the masters refuse the client's list or settings. ``reconfigure`` may end that.
+class Campaign:
+    """One campaign, from ``start`` to ``stop``.
 
-    ``error``: the ConfigError of the last acquire, or None.
+    ``error``: the exception that ended it. ``refusal``: the ConfigError of the last acquire, or None: whether
+    the masters refuse the client's list or settings, which ``reconfigure`` may end. ``pause``: seconds until
+    the next acquire.
     """
 
-    __slots__ = ("_began", "_logged", "error")
-
-    def __init__(self) -> None:
-        self.error: ConfigError | None = None
-        self._began: float = 0.0
-        self._logged: bool = False
-
-    def begin(self) -> None:
-        """An acquire begins."""
-        self.error, self._began = None, time.monotonic()
-
-    def add(self, error: ConfigError) -> None:
-        """It was refused. The log has the reason once, until an acquire is not refused for a while."""
-        self.error = error
-        if time.monotonic() - self._began > LOG_INTERVAL or not self._logged:
-            self._logged = True
-            log_error("leader-error")
-
-    def end(self) -> None:
-        """An acquire was not refused."""
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        self.stopping = False
+        self.error: BaseException | None = None
+        self.refusal: ConfigError | None = None
+        self.pause: float = RETRY_PAUSE
+        self._began = 0.0
         self._logged = False
+
+    def notify(self) -> None:
+        """Make all that wait for this campaign check their conditions."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def turn(self, *ends: type[Exception]) -> Iterator[None]:
+        """For an acquire, and the term after it: log what is raised, and go on after a pause.
+
+        Without this candidate perhaps no process would lead. Raises only what is one of ``ends``.
+        """
+        self.pause, self.refusal, self._began = RETRY_PAUSE, None, time.monotonic()
+        try:
+            yield
+        except ends:
+            raise
+        except ConfigError as error:
+            self.refusal, self.pause = error, REST
+            # Once, until an acquire is not refused for a while.
+            if time.monotonic() - self._began > LOG_INTERVAL or not self._logged:
+                self._logged = True
+                log_error("leader-error")
+            self.notify()
+        except Exception:
+            log_error("leader-error")
+            self.pause = REST
+
+    def accepted(self) -> None:
+        """The acquire was not refused."""
+        self._logged = False
+
+
+class Election:
+    """What one call of ``wait`` waits for: that ``leader`` leads, or that ``campaign`` does not go on."""
+
+    def __init__(self, leader: LeaderState, campaign: Campaign) -> None:
+        self._leader = leader
+        self._campaign = campaign
+        self._led = False
+
+    def is_over(self) -> object:
+        self._led = self._leader.is_leader
+        return self._led or self._campaign.stopping or self._campaign.refusal
+
+    def result(self) -> bool:
+        """Whether it was elected. Raises what ended the campaign, or what the masters refuse."""
+        campaign = self._campaign
+        error = campaign.error or (None if self._led or campaign.stopping else campaign.refusal)
+        if error is not None:
+            raise error
+        return self._led
 
 
 class Term:
@@ -151,6 +192,16 @@ class LeaderState:
         owner = self.identity if self._identity is None and self._core.names_owners else self._identity
         settings = {"fencing": True, "auto_extend": True, "max_hold": None, "timeout": None, "owner": owner}
         return self._make_lock(self.name, self.ttl, on_lost=on_lost, **settings)
+
+    def _next_lock(self, campaign: Campaign) -> tuple[Any, list[str]]:
+        """The lock of the next term, and the list that gets the reason of its loss."""
+        reports: list[str] = []
+
+        def on_lost(_: Any, reason: str) -> None:
+            reports.append(reason)
+            campaign.notify()
+
+        return self._new_lock(on_lost), reports
 
     @property
     def identity(self) -> str:

@@ -12,20 +12,10 @@ from ..algorithm.condition import Condition
 from ..algorithm.lease import Lease
 from ..algorithm.procedures import owners
 from ..engine.pure.signals import block_signals, restore_signals
-from ..errors import ClientClosed, ConfigError
+from ..errors import ClientClosed
 from ..locks.config import check_timeout, number
 from ..locks.decorated import check_callback
-from ..locks.leader import (
-    FAILED,
-    REST,
-    RETRY_PAUSE,
-    STEPPED_DOWN,
-    STOPPED,
-    TICK,
-    LeaderState,
-    Refusal,
-    Term,
-)
+from ..locks.leader import FAILED, REST, STEPPED_DOWN, STOPPED, TICK, Campaign, Election, LeaderState, Term
 from ..locks.procedures import acquire_lock
 from ..telemetry import log_error
 from .driver import drive
@@ -35,22 +25,17 @@ from .stoppable import Stopped, stoppable
 JOIN_TIMEOUT = 1.0
 
 
-class _Campaign:
-    """One campaign, from ``start`` to ``stop``. ``error``: the exception that ended it.
-
-    ``after``: the thread of the campaign before, or None. ``mask``: the signals that a thread blocks when it
-    calls the program.
+class _Campaign(Campaign):
+    """``after``: the thread of the campaign before, or None. ``mask``: the signals that a thread blocks when
+    it calls the program.
     """
 
     def __init__(
         self, generation: int, run: Callable[[_Campaign], None], after: threading.Thread | None
     ) -> None:
-        self.generation = generation
+        super().__init__(generation)
         self.after = after
-        self.stopping = False
         self.ended = False
-        self.error: BaseException | None = None
-        self.refusal: Refusal = Refusal()
         self.mask: Any = None
         self._changed = Condition()
         #: Guards the begin and the end of terms.
@@ -163,18 +148,9 @@ class Leader(LeaderState):
         campaign = self._current()
         if campaign is None:
             raise RuntimeError(f"{self!r} does not campaign: use `with` or start()")
-        led = False
-
-        def elected() -> object:
-            nonlocal led
-            led = self.is_leader
-            return led or campaign.stopping or campaign.refusal.error
-
-        campaign.wait_for(elected, timeout)
-        error = campaign.error or (None if led or campaign.stopping else campaign.refusal.error)
-        if error is not None:
-            raise error
-        return led
+        election = Election(self, campaign)
+        campaign.wait_for(election.is_over, timeout)
+        return election.result()
 
     def step_down(self, pause: float = REST) -> bool:
         """Give the leadership up: ``on_lost`` is called, then the lock is released. Another may be elected.
@@ -260,31 +236,14 @@ class Leader(LeaderState):
 
     def _campaign_once(self, campaign: _Campaign) -> None:
         """Wait for the leadership, lead until it ends, and pause."""
-        pause = RETRY_PAUSE
-        try:
-            reports: list[str] = []
-
-            def on_lost(_: Any, reason: str) -> None:
-                reports.append(reason)
-                campaign.notify()
-
-            campaign.refusal.begin()
-            lock = self._new_lock(on_lost)
+        with campaign.turn(Stopped, ClientClosed):
+            lock, reports = self._next_lock(campaign)
             acquire = stoppable(acquire_lock(lock, True, None), lambda: campaign.stopping)
             lease = drive(acquire, self._core.masters)
-            campaign.refusal.end()
+            campaign.accepted()
             if isinstance(lease, Lease):
-                pause = self._lead(campaign, lock, reports)
-        except (Stopped, ClientClosed):
-            raise
-        except ConfigError as error:
-            campaign.refusal.add(error)
-            campaign.notify()
-            pause = REST
-        except Exception:  # a candidate must go on: without it perhaps no process would lead
-            log_error("leader-error")
-            pause = REST
-        campaign.wait_for(lambda: campaign.stopping, pause)
+                campaign.pause = self._lead(campaign, lock, reports)
+        campaign.wait_for(lambda: campaign.stopping, campaign.pause)
 
     def _lead(self, campaign: _Campaign, lock: Any, reports: list[str]) -> float:
         """Lead until the term ends. Returns the seconds until the next campaign."""

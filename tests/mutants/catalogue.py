@@ -573,16 +573,9 @@ KINDS = [
     ),
     Mutant(
         "a-refused-list-ends-the-campaign",
-        "redlock_fast/threads/leader.py",
-        "pause = REST\n        except Exception",
-        "raise\n        except Exception",
-        "tests/real/locks/test_leader.py::test_a_refused_list_is_no_end_of_the_campaign",
-    ),
-    Mutant(
-        "a-refused-list-ends-the-task",
-        "redlock_fast/aio/leader.py",
-        "pause = REST\n        except Exception",
-        "raise\n        except Exception",
+        "redlock_fast/locks/leader.py",
+        "self.refusal, self.pause = error, REST",
+        "raise",
         "tests/real/locks/test_leader.py::test_a_refused_list_is_no_end_of_the_campaign",
     ),
     *of(
