@@ -294,14 +294,18 @@ class AsyncLeader(LeaderState):
 
     async def _call(self, function: Any, *reason: str) -> bool:
         """Call a function of the program. Returns whether it raised no exception."""
+        task = asyncio.current_task()
+        assert task is not None
+        good = False
         try:
             result = function(self, *reason)
             if inspect.isawaitable(result):
                 await result
-            return True
+            good = True
         except (Exception, asyncio.CancelledError) as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            if isinstance(error, asyncio.CancelledError) and task.cancelling():
                 raise
             log_error("leader-error")  # also where the function awaited another task, which was cancelled
-            return False
+        while task.cancelling():  # before Python 3.13 a TaskGroup of the function may leave requests behind
+            task.uncancel()
+        return good

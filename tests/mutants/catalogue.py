@@ -506,6 +506,11 @@ KINDS = [
             "except (Exception, asyncio.CancelledError) as",
             "except Exception as",
         ),
+        (
+            "request-that-a-task-group-left",
+            "task.uncancel()\n        return good",
+            "break\n        return good",
+        ),
         ("stop-cancels-the-last-work", "        if campaign.acquiring:", "        if self._term.released:"),
         ("term-of-a-parent-is-reported", "term = None  # the parent's", "pass  # the parent's"),
         (

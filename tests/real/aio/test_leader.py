@@ -160,6 +160,32 @@ async def test_on_lost_awaits_a_task_that_it_cancelled(
 
 
 @on_loops
+async def test_on_lost_with_a_task_group_that_fails(valkey: Masters, aclient: MakeClient) -> None:
+    """Before Python 3.13 the group leaves a cancellation request with the task. Catches: the next error of
+    on_lost taken for a cancellation of the campaign, as in the test above.
+    """
+    reasons: list[str] = []
+
+    async def on_lost(leader: Any, reason: str) -> None:
+        reasons.append(reason)
+        if len(reasons) == 2:
+            raise asyncio.CancelledError
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(asyncio.sleep(DEADLINE))
+                group.create_task(asyncio.wait_for(asyncio.Event().wait(), 0.001))
+        except* TimeoutError:
+            pass
+
+    async with aclient(valkey) as one, one.leader("chair", on_lost=on_lost) as leader:
+        for _ in range(2):
+            assert await leader.wait(DEADLINE)
+            assert await leader.step_down(pause=0.0)
+        assert await leader.wait(DEADLINE), "it is elected again"
+    assert reasons == [STEPPED_DOWN, STEPPED_DOWN, STOPPED]
+
+
+@on_loops
 async def test_a_stop_waits_for_work_that_outlasts_its_term(valkey: Masters, aclient: MakeClient) -> None:
     """Also where the lock is released. Catches: the work of two terms at once."""
     begun: list[int] = []
