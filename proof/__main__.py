@@ -10,7 +10,7 @@ import os
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from .proved import record
+from .proved import digest, record
 from .suite import MODELS, cases, run
 
 
@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("--traces", action="store_true", help="print the counterexamples")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
+    proved = digest()  # of what runs: a model may be edited during the run
     todo = [
         (model, index, case)
         for model in arguments.models or MODELS
@@ -48,7 +49,7 @@ def main() -> int:
                 print(f"      => {verdict.violation}", flush=True)
     print(f"{len(todo) - wrong} of {len(todo)} verdicts as expected")
     if not (wrong or arguments.quick or arguments.models):
-        record(len(todo))
+        record(len(todo), proved)
     return 1 if wrong else 0
 
 
