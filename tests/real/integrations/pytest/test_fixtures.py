@@ -65,6 +65,7 @@ def anyio_backend():
 async def test_anyio(aredlock, redlock_masters):
     redlock_masters.partition(0)
     async with aredlock.lock("r"):
+        assert aredlock.health()[0].state == "connecting", "no acquire waits for it"
         assert await aredlock.locked("r")
 """
 WRONG = """
