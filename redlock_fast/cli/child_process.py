@@ -11,11 +11,11 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from typing import NoReturn, Self
 
+from ..engine.mutex import new_mutex
 from . import exit_codes
 
 #: Seconds between two polls: while processes are ended; at first, and at most, while the command runs.
@@ -36,7 +36,7 @@ class ChildProcess:
         self._alone = alone
         self._grace = grace
         # No signal after the pid was reaped: another process may have it then.
-        self._mutex = threading.RLock()
+        self._mutex = new_mutex()
         self._code: int | None = None
         self._pid = 0
         self._start_pipe = self._errors = -1

@@ -1,12 +1,28 @@
-"""Mutexes that are free in a child of fork."""
+"""Mutexes that are free in a child of fork, and after a signal handler that raised."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
+from _thread import RLock
+
+#: A handler may run between the end of ``__enter__`` and the body of ``with`` (python/cpython#148874).
+ENTER_IS_INTERRUPTIBLE = sys.version_info[:2] == (3, 14)
 
 _all: weakref.WeakSet[threading.RLock] = weakref.WeakSet()
+
+
+class _EnteredByIteration(RLock):  # type: ignore[misc]  # final in typeshed only
+    """A mutex for that Python. It runs handlers after a call, but neither after a step of an iterator nor
+    where a function in Python returns.
+    """
+
+    def __enter__(self) -> bool:  # type: ignore[override]
+        for acquired in iter(self.acquire, None):
+            return acquired
+        raise AssertionError("acquire() never returns None")
 
 
 def new_mutex() -> threading.RLock:
@@ -16,6 +32,8 @@ def new_mutex() -> threading.RLock:
     mutex, and the thread goes on to wait in the child.
     """
     mutex = threading.RLock()
+    if ENTER_IS_INTERRUPTIBLE and type(mutex) is RLock:  # gevent has another one
+        mutex = _EnteredByIteration()
     _all.add(mutex)
     return mutex
 

@@ -260,7 +260,7 @@ def interrupted_everywhere(nodes: list[redis.Redis], make: Callable[[], Callable
 
 
 # An entry of the local queue leaves when it is collected, and what is raised there is only printed.
-@pytest.mark.filterwarnings("ignore:Exception ignored in.*QueueEntry:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:Exception ignored.*QueueEntry:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", SPLIT)
 def test_interrupted_after_a_minority_granted(
     valkey: Masters, connected: MakeClient, raw: Raw, kind: str
