@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ..errors import ConfigError, RedlockError
 from . import exit_codes
 from .arguments import parse
-from .output import discard_stdout, print_error
+from .output import discard_stdout, open_closed_streams, print_error
 
 #: The module of each command: its function ``run`` takes the options and returns the exit code.
 MODULES = {
@@ -28,6 +28,7 @@ MODULES = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code, see :mod:`.exit_codes`."""
+    open_closed_streams()
     options = parse(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):  # names of locks may have what its encoding has not
         sys.stdout.reconfigure(errors="backslashreplace")

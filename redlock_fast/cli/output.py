@@ -1,4 +1,4 @@
-"""Messages on stderr, without secrets; what becomes of stdout when its reader is gone."""
+"""Messages on stderr, without secrets; what becomes of closed streams, and of stdout without a reader."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ def print_error(text: str) -> None:
         # One write: print() writes the end of the line apart, and a line of the log may come between.
         sys.stderr.write(f"redlock-fast: {without_logins(text)}\n")
         sys.stderr.flush()
+
+
+def open_closed_streams() -> None:
+    """Let stdin, stdout and stderr exist where the caller closed them; what is written there goes nowhere.
+
+    Else a connection to a master may get one of these descriptors, and print() fails without a file.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # each gets the lowest descriptor that is free: its own
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def discard_stdout() -> None:

@@ -1,0 +1,34 @@
+"""Commands whose stdin, stdout or stderr is closed, as some daemons start them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from support.commands import Command
+from support.waiting import PROCESS_DEADLINE
+
+from redlock_fast.embedded import Masters
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["exec", "name", "--", "sh", "-c", "exit 7"], 7),
+        (["exec", "name", "--", "/no/such/command"], 127),
+        (["status"], 0),
+        (["locks", "--json"], 0),
+        (["break", "nothing", "--yes"], 1),
+        (["status", "--masters", "no url"], 64),
+    ],
+    ids=["exec", "exec_without_command", "status", "locks", "break", "usage"],
+)
+def test_the_exit_code_stays(valkey: Masters, arguments: list[str], expected: int, closed: str) -> None:
+    script = f'exec "$@" {closed}'
+    command = ["sh", "-c", script, "sh", sys.executable, "-m", "redlock_fast", *arguments]
+    ended = subprocess.run(
+        command, env=Command(valkey).environment, capture_output=True, text=True, timeout=PROCESS_DEADLINE
+    )
+    assert (ended.returncode, "Traceback" in ended.stderr) == (expected, False), ended.stderr
