@@ -26,14 +26,18 @@ TICK = 0.1
 F = TypeVar("F")
 
 
-def watch(read: Callable[[], F], tables: Callable[[F], Sequence[Table]], interval: float) -> int:
+def watch(
+    read: Callable[[], F], tables: Callable[[F], Sequence[Table]], interval: float, *, instead: str
+) -> int:
     """Draw what ``read`` returns each ``interval`` seconds. Returns the exit code.
+
+    ``instead``: what the error advises where no terminal can be drawn on.
 
     The terminal is as before at the end, also after an exception. Raises ConfigError without a terminal that
     can be drawn on, and without rich.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise ConfigError("a live view needs a terminal; without one use --once or --json")
+        raise ConfigError(f"a live view needs a terminal; {instead}")
     try:
         from rich.console import Console, Group
         from rich.live import Live
@@ -41,7 +45,7 @@ def watch(read: Callable[[], F], tables: Callable[[F], Sequence[Table]], interva
         raise ConfigError("a live view needs rich: pip install 'redlock-fast[cli]'") from None
     console = Console(highlight=False)
     if console.is_dumb_terminal:
-        raise ConfigError(f"a live view cannot draw with TERM={os.environ['TERM']}; use --once or --json")
+        raise ConfigError(f"a live view cannot draw with TERM={os.environ['TERM']}; {instead}")
     try:
         with (
             Signals(unstoppable=True),

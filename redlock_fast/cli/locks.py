@@ -86,7 +86,12 @@ def run(options: argparse.Namespace) -> int:
     search = Search(reading, options.pattern, options.limit, options.timeout)
     with Servers(reading.targets, reading.timeout) as servers:
         if options.watch is not None:
-            return watch(lambda: _again(servers, search), lambda seen: tables_of(seen, prefix), options.watch)
+            return watch(
+                lambda: _again(servers, search),
+                lambda seen: tables_of(seen, prefix),
+                options.watch,
+                instead="leave --watch out",
+            )
         seen = search.read(servers)
     if options.json:
         print(json.dumps(_as_json(seen, prefix)))

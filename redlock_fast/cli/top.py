@@ -102,7 +102,12 @@ def run(options: argparse.Namespace) -> int:
     with Servers(reading.targets, reading.timeout) as servers:
         monitor = Monitor(servers, search)
         if not options.once and not options.json:
-            return watch(monitor.frame, lambda frame: tables_of(frame, prefix), options.interval)
+            return watch(
+                monitor.frame,
+                lambda frame: tables_of(frame, prefix),
+                options.interval,
+                instead="use --once or --json",
+            )
         while True:
             frame = monitor.frame()
             if options.json:

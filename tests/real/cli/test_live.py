@@ -19,7 +19,7 @@ import sys
 from redlock_fast.cli.live import watch
 def read():
     raise OSError("a frame that fails")
-watch(read, list, 1.0)
+watch(read, list, 1.0, instead="")
 """
 
 
@@ -95,7 +95,7 @@ def test_a_terminal_that_cannot_draw(valkey: Masters) -> None:
     environment = Command(valkey).environment | {"TERM": "dumb"}
     with spawn(["-m", "redlock_fast", *WATCH], environment) as (process, ours, _):
         assert process.wait(3 * DEADLINE) == 64
-        assert b"TERM=dumb; use --once or --json" in ours.read(65536)
+        assert b"TERM=dumb; leave --watch out" in ours.read(65536)
 
 
 @pytest.mark.parametrize("arguments", [WATCH, ("locks",), ("top", "--once")], ids=" ".join)
@@ -116,7 +116,9 @@ def test_a_terminal_of_another_encoding(valkey: Masters, arguments: tuple[str, .
 def test_without_a_terminal(valkey: Masters) -> None:
     code, out, err = Command(valkey).run("top")
     assert (code, out) == (64, "")
-    assert err == "redlock-fast: a live view needs a terminal; without one use --once or --json\n"
+    assert err == "redlock-fast: a live view needs a terminal; use --once or --json\n"
+    code, _, err = Command(valkey).run(*WATCH)
+    assert (code, err) == (64, "redlock-fast: a live view needs a terminal; leave --watch out\n")
     code, _, err = Command(valkey).run(*WATCH, "--json")
     assert code == 64
     assert "`top --json`" in err
