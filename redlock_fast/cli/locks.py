@@ -48,15 +48,24 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The locks that the masters have. ``errors``: of each master. ``complete``: no name is missing."""
+    """The locks that the masters have. ``errors``: of each master. ``cut``: names were left out.
+
+    ``need``: how many masters are a quorum.
+    """
 
     locks: list[Held]
     errors: dict[str, str]
-    complete: bool
+    cut: bool
+    need: int
 
     @property
     def answered(self) -> int:
         return sum(not error for error in self.errors.values())
+
+    @property
+    def complete(self) -> bool:
+        """Whether each lock that is held is among them. A quorum has its key, so a quorum names it."""
+        return self.answered >= self.need and not self.cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +80,11 @@ class Search:
     def read(self, servers: Servers) -> Snapshot:
         timeout = self.reading.timeout
         pattern = escape_pattern(self.reading.prefix) + os.fsencode(self.pattern)
-        names, complete = _names(servers, pattern, self.limit, self.seconds, timeout)
+        names, all_names = _names(servers, pattern, self.limit, self.seconds, timeout)
         answers = list(servers.each(lambda server: server.values(names), self.seconds + timeout))
         errors = {server.name: server.error for server in servers.all}
-        return Snapshot(held(names, answers, self.reading.need), errors, complete)
+        need = self.reading.need
+        return Snapshot(held(names, answers, need), errors, not all_names, need)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -96,8 +106,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_as_json(seen, prefix)))
     else:
-        _print_table(seen, prefix, seen.answered >= reading.need)
-    return exit_code(seen, reading.need, quiet=options.json)
+        _print_table(seen, prefix)
+    return exit_code(seen, quiet=options.json)
 
 
 def _again(servers: Servers, search: Search) -> Snapshot:
@@ -105,16 +115,15 @@ def _again(servers: Servers, search: Search) -> Snapshot:
     return search.read(servers)
 
 
-def exit_code(seen: Snapshot, need: int, quiet: bool) -> int:
+def exit_code(seen: Snapshot, quiet: bool) -> int:
     """0 if a quorum answered; else 69, with a message unless ``quiet``."""
-    if seen.answered >= need:
+    if seen.answered >= seen.need:
         return 0
     sys.stdout.flush()
     if not quiet:  # the object has the error of each master
         many = f"only {seen.answered}" if seen.answered else "none"
-        print_error(
-            f"{many} of {len(seen.errors)} masters could be asked, a quorum is {need}: any lock may be held"
-        )
+        asked = f"{many} of {len(seen.errors)} masters could be asked"
+        print_error(f"{asked}, a quorum is {seen.need}: any lock may be held")
     return exit_codes.UNAVAILABLE
 
 
@@ -147,15 +156,15 @@ def held(names: Sequence[bytes], masters: Sequence[Found | None], need: int) -> 
     return sorted(found, key=lambda one: (one.name, not one.quorum, one.token))
 
 
-def _print_table(seen: Snapshot, prefix: bytes, quorum: bool) -> None:
+def _print_table(seen: Snapshot, prefix: bytes) -> None:
     for place, (name, error) in enumerate(seen.errors.items(), 1):
         print(f"{place}: {name}" + (f": {error}" if error else ""))
     print()
     if seen.locks:
         show(*lock_table(seen, prefix))
-    elif quorum:
+    elif seen.answered >= seen.need:
         print("nothing is held")
-    if not seen.complete:
+    if seen.cut:
         print("\n" + MORE)
 
 

@@ -117,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
                     show(columns, rows)
                     print()
             if options.once:
-                return exit_code(frame.seen, reading.need, quiet=options.json)
+                return exit_code(frame.seen, quiet=options.json)
             time.sleep(options.interval)
 
 

@@ -209,7 +209,7 @@ def test_locks_where_masters_are_down(valkey: Masters) -> None:
     assert "refused" in found["masters"][0]["error"]
     with paused(valkey, 2):
         code, found = result(Command(valkey), "locks", "app*:users:*")
-    assert (code, found["locks"][0]["quorum"]) == (69, None)
+    assert (code, found["locks"][0]["quorum"], found["complete"]) == (69, None, False)
 
 
 @pytest.mark.parametrize("down", [3, 5])
@@ -223,6 +223,9 @@ def test_locks_without_a_quorum(valkey: Masters, down: int) -> None:
     assert "held" not in out
     many = "none" if down == 5 else "only 2"
     assert err == f"redlock-fast: {many} of 5 masters could be asked, a quorum is 3: any lock may be held\n"
+    for arguments in (["locks"], ["top", "--once"]):
+        code, found = result(Command(valkey), *arguments)
+        assert (code, found["locks"], found["complete"]) == (69, [], False), "the object alone says so, too"
 
 
 def test_names_cannot_harm_a_terminal(valkey: Masters, raw: Raw) -> None:
