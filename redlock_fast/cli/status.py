@@ -6,22 +6,27 @@ import argparse
 import json
 import logging
 import os
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, get_args
 
+from ..algorithm.master_lists import mask_of
 from ..errors import LockNotAcquired
+from ..locks.config import check_choice
+from ..locks.options import CheckMasters
 from ..masters.health import MasterHealth
 from ..threads.client import FastRedlock
 from . import exit_codes
 from .settings import load
 from .tables import show
 
-#: Options. The times are longer than the defaults of a client, as for ``exec``. The command is called with
-#: any list of masters: it must not record that one.
-DEFAULTS: dict[str, Any] = {"ttl": 5.0, "node_timeout": 1.0, "connect_timeout": 2.0, "check_masters": "off"}
+#: Options. The times are longer than the defaults of a client, as for ``exec``.
+DEFAULTS: dict[str, Any] = {"ttl": 5.0, "node_timeout": 1.0, "connect_timeout": 2.0, "check_masters": "auto"}
+#: The command is called with any list of masters: it must not record that one, and reads the records itself.
+FORCED: dict[str, Any] = {"decide": "all", "check_masters": "off"}
 #: Number of locks to try: the first one uses connections that have just been made.
 TRIES = 3
 REFUSED = "a free lock was refused"
+NO_VOTERS = "the masters that may vote for this list are no quorum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +45,43 @@ class Status:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the masters. Returns 0 if a quorum granted a lock, 1 if a quorum refused, 69 without a quorum."""
+    """Print the masters. Returns 0 if a quorum granted a lock, 1 if a quorum refused, 69 without a quorum.
+
+    Returns 64 if the records of the masters refuse the settings, as for each client with them.
+    """
     logging.getLogger("redlock_fast").addHandler(logging.NullHandler())  # the table has the faults
-    with FastRedlock(**load(options).client(**DEFAULTS) | {"decide": "all"}) as client:
+    given = load(options).client(**DEFAULTS)
+    check_choice("check_masters", given["check_masters"], get_args(CheckMasters))
+    wrong = ""
+    with FastRedlock(**given | FORCED) as client:
         status = ask(client)
+        if given["check_masters"] != "off":
+            status, wrong = by_records(client, status)
     if options.json:
         print(json.dumps(asdict(status)))
     else:
         _table(status)
     if status.usable:
         return 0
+    if wrong:
+        return exit_codes.USAGE
     return exit_codes.FAILED if status.refused else exit_codes.UNAVAILABLE
+
+
+def by_records(client: FastRedlock, status: Status) -> tuple[Status, str]:
+    """``status`` as the records of the masters leave it, and why they refuse all such clients, or ""."""
+    verdict = client.masters.connector.read_records()
+    masters = [
+        replace(one, no_vote=why, listed=False if why else True if verdict.in_force else None)
+        for one, why in zip(status.masters, verdict.reasons, strict=True)
+    ]
+    votes = mask_of(n for n, one in enumerate(masters) if _may_vote(one))
+    problem = verdict.wrong or status.problem
+    if not problem and not client.policy.voters.lists.is_quorum(votes):
+        problem = NO_VOTERS
+    usable = status.usable and not problem
+    refused = status.refused and not verdict.wrong
+    return replace(status, usable=usable, refused=refused, problem=problem, masters=masters), verdict.wrong
 
 
 def ask(client: FastRedlock) -> Status:
@@ -77,14 +108,19 @@ def _table(status: Status) -> None:
     show(tuple(facts[0]), [tuple(one.values()) for one in facts])
     print()
     for one in status.masters:
-        if one.error:
-            print(f"{one.name}: {one.error}")
-    able = sum(one.state == "connected" and not one.guard for one in status.masters)
+        for why in filter(None, (one.error, one.no_vote)):
+            print(f"{one.name}: {why}")
+    able = sum(map(_may_vote, status.masters))
     what = f"{able} of {len(status.masters)} masters, a quorum is {status.quorum}"
+    # Of an error of a lock: without its name, which is random, and without the causes, which are above.
     name, _, reason = status.problem.partition(": ")
     if status.owner:
         print(f"owner: {status.owner}")
     print(f"usable: {what}" if status.usable else f"NOT usable: {what}; {(reason or name).split(';')[0]}")
+
+
+def _may_vote(one: MasterHealth) -> bool:
+    return one.state == "connected" and not one.guard and not one.no_vote
 
 
 def _facts(one: MasterHealth) -> dict[str, str]:

@@ -31,7 +31,7 @@ from .connect import ProbedConnection, connect, error_text
 from .former_lists import FormerLists
 from .identity import is_same_server
 from .lingering_close import LingeringSockets
-from .list_check import ListCheck
+from .list_check import ListCheck, Verdict
 from .marks import REFUSED, Marks
 from .probe import ConnectError, Flushed, Refused, Server
 from .records import MasterRecords, RecordConnections
@@ -535,6 +535,14 @@ class Connector:
         self.misconfigured = refused[0] if refused else self.records.verdict.wrong
         if self.misconfigured:
             self.client_state.ready = False
+
+    def read_records(self) -> Verdict:
+        """What the records of the masters say of this client's lists. Writes none, and changes no vote."""
+        connections = RecordConnections(self.settings.key_prefix, self.settings.connect_timeout)
+        try:
+            return self.records.read_only(connections)
+        finally:
+            connections.close()
 
     def _write_records(self, again: bool = False) -> None:
         connections = RecordConnections(self.settings.key_prefix, self.settings.connect_timeout)

@@ -61,6 +61,21 @@ class MasterRecords:
             views.append(View(address_of(state.target.name), state.seen, state.former_id, attached, tried))
         return check.judge(views, self._can_write)
 
+    def read_only(self, connections: RecordConnections) -> Verdict:
+        """The verdict by what the masters have now. Reads all records, writes none, and changes no vote."""
+        views = []
+        for state in self._states:
+            found, attached = None, state.attached
+            if attached:
+                try:
+                    found = connections.read(state.target)
+                except Exception:  # this master failed: it has no vote anyway
+                    attached = False
+            views.append(View(address_of(state.target.name), found, "", attached, True))
+        verdict = self.check.judge(views, can_write=False)
+        # A client writes a record back that a master has lost.
+        return verdict._replace(reasons=tuple("" if why == LOST else why for why in verdict.reasons))
+
     def report(self, events: EventLog) -> None:
         """Log each master that has no vote, once for each reason; not while a thread writes records."""
         if self._writing:
