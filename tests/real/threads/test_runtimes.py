@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 
 import pytest
-from support.spawned import try_lock
+from support.spawned import keep_lock, try_lock
 from support.waiting import DEADLINE
 
 from redlock_fast import FastRedlock
@@ -83,3 +83,18 @@ def test_spawned_processes_have_clients_of_their_own(
         got = [pool.submit(try_lock, valkey.urls, engine_name, name) for name in ("held", "free")]
         assert [one.result(3 * DEADLINE) for one in got] == [False, True]
     assert lock.release()
+
+
+@pytest.mark.parametrize(("method", "released"), [("spawn", True), ("fork", False), ("forkserver", False)])
+def test_the_end_of_a_process_of_multiprocessing(
+    valkey: Masters, connected: Callable[..., FastRedlock], engine_name: str, method: str, released: bool
+) -> None:
+    """With fork and forkserver such a process ends by ``os._exit``."""
+    c = connected(valkey)
+    process = multiprocessing.get_context(method).Process(
+        target=keep_lock, args=(valkey.urls, engine_name, method)
+    )
+    process.start()
+    process.join(3 * DEADLINE)
+    assert process.exitcode == 0
+    assert c.locked(method) is not released
