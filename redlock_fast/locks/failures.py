@@ -39,12 +39,14 @@ def acquire_error(
         )
     if failure.unavailable:
         core.masters.connector.connect_urgently(BLIP)  # the caller usually tries again
+        why = outage(core)
+        guarded = why["reason"] == "guarded"
         return too_few(
             f"{quoted(resource)}: no quorum of {lists.text(lists.failing(votes))} after {rounds}: "
-            "check that they can be reached",
+            + ("wait for their restart guards" if guarded else "check that they can be reached"),
             causes(core, votes, lists),
             resource=resource,
-            **outage(core),
+            **why,
         )
     contended = ContendedTimeout if failure.timed_out else Contended
     holders = [name for name, vote in zip(names, votes.values, strict=False) if FAULT < vote <= 0]

@@ -84,6 +84,7 @@ def test_quorum_unavailable(masters: Masters, connected: MakeClient) -> None:
     eventually(lambda: sum(one.state == "down" for one in c.health()) == 3, "the loss is seen")
     failed = {health.name for health in c.health()[:3]}
     once = raised(QuorumUnavailable, lambda: c.acquire("r", blocking=False))
+    assert ": check that they can be reached; 127.0.0.1:" in str(once)
     waited = raised(QuorumTimeout, lambda: c.lock("r", timeout=0.05).acquire())
     assert not isinstance(once, TimeoutError)
     for kind in (QuorumUnavailable, LockNotAcquired, TimeoutError):
@@ -107,6 +108,7 @@ def test_masters_under_guard_say_when(masters: Masters, connected: MakeClient) -
     assert 0 < error.retry_after <= 30.0
     guards = sorted(health.guard for health in c.health())
     assert error.retry_after >= guards[2], "three of five votes are needed"
+    assert "after 1 attempt: wait for their restart guards; 127.0.0.1:" in str(error)
 
 
 def test_multilock_names_the_resource_that_is_held(masters: Masters, connected: MakeClient, raw: Raw) -> None:
