@@ -177,9 +177,9 @@ class Masters:
         state = self.connector.states[master]
         if text == NOT_ASKED and (no_vote := state.unlisted or state.guard_text()):
             return no_vote
-        error = state.error
-        if text != "not connected" or not error:
+        if text != "not connected":
             return text
+        error = state.error or "no answer yet"  # the first attempt goes on
         return error if state.access_refused else f"{text}: {error}"
 
     def guarded_for(self) -> float:

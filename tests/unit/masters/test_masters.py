@@ -115,6 +115,7 @@ def test_causes(client: FastRedlock) -> None:
     masters, states = client.masters, client.masters.connector.states
     details: dict[int, str | bytes] = {0: NOT_ASKED, 1: "not connected"}
     votes = Votes((FAULT, FAULT, NO_REPLY), 0b111, 0, 0, 2, details)
+    assert masters.cause(1, votes) == "not connected: no answer yet", "the first attempt goes on"
     states[1].error = "refused"
     assert [masters.cause(n, votes) for n in (1, 2)] == ["not connected: refused", "no reply in time"]
     assert masters.cause(0, votes) == NOT_ASKED
