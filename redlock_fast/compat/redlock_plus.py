@@ -163,6 +163,14 @@ class RLock(Lock):
             self._owner, self._depth = me, 1
         return validity
 
+    def acquire_or_extend(self, *args: Any, **settings: Any) -> float | Literal[False]:
+        """Extend the lock if this thread holds it, or else acquire it. Each success needs a release."""
+        extended = self._owner == threading.get_ident() and self.locked() and self.extend()
+        if not extended:
+            return self.acquire(*args, **settings)
+        self._depth += 1
+        return extended
+
     def release(self) -> bool:
         """As ``Lock.release``; InvalidOperationError also in a thread that does not hold the lock."""
         if self._owner != threading.get_ident():

@@ -1336,4 +1336,18 @@ JOBS = [
     ),
 ]
 
-MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C, *GREENLETS, *MEASURED, *JOBS]
+#: Drop-ins for other libraries.
+DROP_INS = [
+    *of(
+        "redlock_fast/compat/redlock_plus.py",
+        judges("real/compat/threads") + "::test_each_acquire_or_extend_of_an_rlock_needs_a_release",
+        ("an-inner-release-frees-the-lock", "self._depth += 1\n        return extended", "return extended"),
+        (
+            "threads-share-what-one-holds",
+            "self._owner == threading.get_ident() and self.locked() and",
+            "self.locked() and",
+        ),
+    ),
+]
+
+MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C, *GREENLETS, *MEASURED, *JOBS, *DROP_INS]

@@ -294,6 +294,23 @@ def test_a_nested_acquire_of_a_lost_lock_raises(valkey: Masters, options: Option
     nothing_left(valkey)
 
 
+def test_each_acquire_or_extend_of_an_rlock_needs_a_release(valkey: Masters, options: Options) -> None:
+    """A lock that an outer block relies on is not freed by an inner one, and not shared with a thread."""
+    lock = redlock_plus.RLock("r", valkey.urls, ttl=60_000, **options)
+    assert lock.acquire_or_extend()
+    assert 50_000 < lock.acquire_or_extend() < 60_000
+    assert start(lambda: lock.acquire_or_extend(blocking=False)).result(DEADLINE) is False
+    assert lock.release() is True
+    assert lock.locked()
+    assert lock.release() is True
+    nothing_left(valkey)
+    assert lock.acquire_or_extend(autoextend=False)
+    forget(valkey)
+    with pytest.raises(redlock_plus.RedlockError, match="acquired again"):
+        lock.acquire_or_extend()
+    assert lock.release() is False
+
+
 def test_the_masters_are_there_as_clients(valkey: Masters, options: Options) -> None:
     """Programs send other commands to them, or close them."""
     factory = redlock.RedLockFactory([{"url": url} for url in valkey.urls], **options)

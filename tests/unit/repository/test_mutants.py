@@ -66,5 +66,5 @@ def test_the_catalogue_is_large_and_has_what_once_survived() -> None:
     assert max(Counter(mutant.name for mutant in MUTANTS).values()) == 1
     assert {mutant.name for mutant in MUTANTS} >= REQUIRED
     areas = {"wire", "engine", "algorithm", "masters", "locks", "threads", "exporters", "otel.py"}
-    areas |= {"aio", "cli", "integrations", "sharded", "c"}
+    areas |= {"aio", "cli", "compat", "integrations", "sharded", "c"}
     assert {mutant.area for mutant in MUTANTS} == areas
