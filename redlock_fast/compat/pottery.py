@@ -81,6 +81,7 @@ class _Settings:
     """Settings of both classes, and the methods that need no I/O. ``options``: options of FastRedlock."""
 
     _NUM_EXTENSIONS: ClassVar[int] = 3
+    _DEFAULT_MASTERS: ClassVar[tuple[str, ...]] = LOCALHOST
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class _Settings:
         if not context_manager_blocking and context_manager_timeout != -1:
             raise ConfigError("context_manager_timeout must be -1 where context_manager_blocking is False")
         self.key: str = f"{PREFIX}:{key}"
-        self.masters: Iterable[Any] = _set_of(masters) or LOCALHOST
+        self.masters: Iterable[Any] = _set_of(masters) or self._DEFAULT_MASTERS
         self.raise_on_redis_errors = raise_on_redis_errors
         self.auto_release_time = auto_release_time
         self.num_extensions = num_extensions
@@ -201,8 +202,12 @@ class Redlock(_Settings, LockHolder):
 
 
 class AIORedlock(_Settings):
-    """Redlock for asyncio. ``masters``: clients of ``redis.asyncio``, or anything that Redlock accepts."""
+    """Redlock for asyncio. ``masters``: clients of ``redis.asyncio``, or anything that Redlock accepts.
 
+    They have no default, as in pottery: without masters, methods raise ConfigError.
+    """
+
+    _DEFAULT_MASTERS: ClassVar[tuple[str, ...]] = ()
     _lock: AsyncLock | None = None
 
     async def acquire(

@@ -27,7 +27,8 @@ class RedLock(LockHolder):
     """A lock on ``resource``.
 
     ``ttl``: the lease in milliseconds. ``retry_times``: number of attempts. ``retry_delay``: milliseconds
-    between two attempts at most. ``options``: options of FastRedlock. Raises ConfigError.
+    between two attempts at most. ``connection_details``: None is a server on this machine. ``options``:
+    options of FastRedlock. Raises ConfigError.
 
     Examples:
         >>> with RedLock("orders:42", [{"host": "a", "port": 6379}], ttl=10_000):
@@ -52,7 +53,8 @@ class RedLock(LockHolder):
         self.ttl = ttl
         lease_of(ttl)  # raises ConfigError early
         retry = retry_of(retry_delay, retry_times, units=MILLISECONDS)
-        self._masters = master_list(connection_details or LOCALHOST)
+        # An empty list is an error: a program without its settings must not lock on a server of each machine.
+        self._masters = master_list(LOCALHOST if connection_details is None else connection_details)
         self._client = shared(self._masters, {"retry": retry, **options})
         self.quorum: int = self._client.policy.voters.lists.least
 

@@ -1348,6 +1348,11 @@ DROP_INS = [
             "self.locked() and",
         ),
     ),
+    *of(
+        "redlock_fast/compat/redlock.py",
+        judges("real/compat/arguments"),
+        ("no-masters-are-this-machine", "if connection_details is None", "if not connection_details"),
+    ),
 ]
 
 MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C, *GREENLETS, *MEASURED, *JOBS, *DROP_INS]

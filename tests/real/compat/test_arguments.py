@@ -160,6 +160,11 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
     ("retry_delay", lambda: redlock.RedLock("r", DEAD, retry_delay="x")),  # type: ignore[arg-type]
     ("masters", lambda: redlock.RedLock("r", DEAD[0])),
     ("masters", lambda: redlock.RedLockFactory(None)),  # type: ignore[arg-type]
+    ("masters", lambda: redlock.RedLock("r", [])),
+    ("masters", lambda: redlock.ReentrantRedLock("r", ())),
+    ("masters", lambda: redlock.RedLockFactory([]).create_lock("r")),
+    ("masters", lambda: asyncio.run(pottery.AIORedlock(key="r").acquire())),
+    ("masters", lambda: asyncio.run(pottery.AIORedlock(key="r", masters=set()).acquire())),
     ("label", lambda: redlock.RedLock("r", DEAD, label=[])),  # type: ignore[arg-type]
     ("lock_identifier", lambda: asyncio.run(get_lock(None))),
     ("lock_identifier", lambda: asyncio.run(get_lock(b"x"))),
