@@ -14,7 +14,9 @@ from ..algorithm.tokens import new_token, new_tokens
 from ..engine.mutex import new_mutex
 from ..errors import ConfigError
 from ..locks.client_base import BaseClient
+from ..locks.lock_state import LockState
 from ..threads.client import FastRedlock
+from ._kept import Kept
 from ._masters import MasterSpec, master_specs
 
 #: Defaults of the options. ``max_ttl``: the longest default lease of the other libraries, in seconds.
@@ -75,10 +77,11 @@ def _tokens(count: int) -> list[bytes]:
 
 
 class _ClientCache(Generic[AnyClient]):
-    """A cache of clients by their masters and options."""
+    """A cache of clients by their masters and options. ``kept``: locks that their programs may drop."""
 
     def __init__(self, kind: type[AnyClient]) -> None:
         self._kind = kind
+        self.kept: Kept[LockState] = Kept(lambda lock: lock.locked())
         self._all: weakref.WeakSet[AnyClient] = weakref.WeakSet()
         self._find = lru_cache(MAX_IDLE_CLIENTS)(self._make)
 
@@ -94,6 +97,7 @@ class _ClientCache(Generic[AnyClient]):
     def empty(self) -> list[AnyClient]:
         """Remove and return all clients. Later calls of ``find`` make new clients."""
         clients = list(self._all)  # before the cache drops them: a held lease may keep the connections alone
+        self.kept.clear()
         self._find.cache_clear()
         self._all.clear()
         return clients
@@ -124,12 +128,31 @@ def shared(masters: Iterable[Any], options: dict[str, Any]) -> FastRedlock:
 
 def shared_aio(masters: Iterable[Any], options: dict[str, Any]) -> AsyncFastRedlock:
     """The shared client for asyncio, one for each event loop. Raises ConfigError; no I/O."""
+    return _of_running_loop().find(masters, options)
+
+
+def keep(lock: LockState) -> None:
+    """Refer to ``lock``, which is held, if it is extended in the background.
+
+    In other libraries such a lock lasts until its release or the end of its process, also if the program
+    drops the object, or the thread that has acquired it ends.
+    """
+    if lock._auto_extension is not None:
+        _threads.kept.add(lock)
+
+
+def keep_aio(lock: LockState) -> None:
+    """``keep`` for a lock of the running event loop."""
+    if lock._auto_extension is not None:
+        _of_running_loop().kept.add(lock)
+
+
+def _of_running_loop() -> _ClientCache[AsyncFastRedlock]:
     loop = asyncio.get_running_loop()
     with _mutex:
         for closed in [other for other in _loops if other.is_closed()]:
             del _loops[closed]
-        cache = _loops.setdefault(loop, _ClientCache(AsyncFastRedlock))
-    return cache.find(masters, options)
+        return _loops.setdefault(loop, _ClientCache(AsyncFastRedlock))
 
 
 def close_all() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import Lock
+from ._clients import keep
 
 
 class LockHolder:
@@ -17,6 +18,7 @@ class LockHolder:
         try:
             granted = lock.acquire(*args)
             if granted:
+                keep(lock)
                 self._lock = lock
             return granted
         except BaseException:

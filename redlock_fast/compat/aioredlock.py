@@ -15,6 +15,7 @@ from ..locks.options import FastRedlockOptions
 from ..wire.text import quoted
 from ._clients import client_of
 from ._errors import Dictionary, translated
+from ._kept import Kept
 from ._names import encodable
 
 LOCALHOST: tuple[dict[str, Any], ...] = ({"host": "localhost", "port": 6379},)
@@ -120,8 +121,7 @@ class Aioredlock:
         self.internal_lock_timeout = internal_lock_timeout
         settings = {"retry": retry, "ttl": internal_lock_timeout, **options}
         self._client = client_of(AsyncFastRedlock, redis_connections, settings)
-        self._locks: set[Lock] = set()
-        self._prune_at = 100
+        self._locks: Kept[Lock] = Kept(lambda lock: lock.valid)  # their renewal goes on
 
     async def lock(
         self, resource: str, lock_timeout: float | None = None, lock_identifier: None = None
@@ -140,7 +140,7 @@ class Aioredlock:
         if not granted:
             raise LockAcquiringError(f"{quoted(resource)} has another holder")
         lock = Lock(self, resource, held, lock_timeout)
-        self._remember(lock)
+        self._locks.add(lock)
         return lock
 
     async def extend(self, lock: Lock, lock_timeout: float | None = None) -> None:
@@ -179,14 +179,7 @@ class Aioredlock:
 
     async def get_active_locks(self) -> list[Lock]:
         """The locks of this manager that are held now, by the clock of this process. No I/O."""
-        return [lock for lock in self._locks if lock.valid]
-
-    def _remember(self, lock: Lock) -> None:
-        """Keep a reference to ``lock``, so that renewal goes on. Ended locks are removed at times."""
-        if len(self._locks) >= self._prune_at:
-            self._locks = {other for other in self._locks if other.valid}
-            self._prune_at = 2 * len(self._locks) + 100
-        self._locks.add(lock)
+        return self._locks.held()
 
     async def get_lock(self, resource: str, lock_identifier: str) -> Lock:
         """A Lock object for a lock that another process acquired, by its ``id``: extend or release it here.

@@ -13,7 +13,7 @@ from ..errors import ConfigError, reduced
 from ..locks.client_base import BaseClient
 from ..locks.decorated import check_plain
 from ..locks.options import FastRedlockOptions
-from ._clients import shared, shared_aio
+from ._clients import keep_aio, shared, shared_aio
 from ._errors import translated
 from ._holder import LockHolder
 from ._masters import master_list
@@ -222,6 +222,7 @@ class AIORedlock(_Settings):
             self._raise_unavailable(error, raise_on_redis_errors)
             return False
         if granted:
+            keep_aio(lock)
             self._lock = lock
         return granted
 

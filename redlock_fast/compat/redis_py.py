@@ -24,7 +24,7 @@ from ..locks.config import check_lists
 from ..locks.lock_state import LockState
 from ..locks.options import FastRedlockOptions
 from ..wire.text import quoted
-from ._clients import masters_of, shared, shared_aio, with_specs
+from ._clients import keep, keep_aio, masters_of, shared, shared_aio, with_specs
 from ._errors import Dictionary, translated
 from ._holds import Hold, TaskHolds, ThreadHold
 from ._masters import master_list, master_specs
@@ -209,6 +209,7 @@ class QuorumLock(_Settings):
             with self._translated():
                 granted = lock.acquire(*acquire_args)
             if granted:
+                keep(lock)
                 self.local.grant(lock, lock.token)
             return granted
         except BaseException:
@@ -302,6 +303,7 @@ class AsyncQuorumLock(_Settings):
         with self._translated():
             granted = await lock.acquire(*acquire_args)
         if granted:
+            keep_aio(lock)
             self.local.begin(task).grant(lock, lock.token)
         return granted
 

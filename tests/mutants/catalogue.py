@@ -1353,6 +1353,18 @@ DROP_INS = [
         judges("real/compat/arguments"),
         ("no-masters-are-this-machine", "if connection_details is None", "if not connection_details"),
     ),
+    *of(
+        "redlock_fast/compat/_clients.py",
+        judges("real/compat/threads", "real/compat/aio"),
+        ("a-dropped-lock-is-not-extended", "_threads.kept.add(lock)", "pass"),
+        ("a-dropped-lock-of-a-task-is-not-extended", "_of_running_loop().kept.add(lock)", "pass"),
+    ),
+    *of(
+        "redlock_fast/compat/_kept.py",
+        judges("unit/compat/kept"),
+        ("held-locks-are-removed", "if not self._is_held(other):", "if True:"),
+        ("ended-locks-pile-up", "if len(self._all) >= self._prune_at:", "if False:"),
+    ),
 ]
 
 MUTANTS = [*RULE, *ALGORITHM, *GUARD, *KINDS, *LUA, *PURE, *C, *GREENLETS, *MEASURED, *JOBS, *DROP_INS]

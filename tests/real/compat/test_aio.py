@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 from collections.abc import Callable
 from typing import Any
@@ -311,6 +312,24 @@ async def test_async_lock_class_in_tasks_of_its_own(valkey: Masters, options: Op
         pending.close()
     await aclose_all()
     await clean(valkey)
+
+
+@on_loops
+async def test_a_dropped_object_does_not_end_the_extension(valkey: Masters, options: Options) -> None:
+    """As in redis-py, where a lock without a timeout lasts until its release."""
+
+    async def dropped() -> Any:
+        lock = redis_py.async_lock_class(valkey.urls, ttl=1.0, **options)(redis.asyncio.Redis, "r")
+        assert await lock.acquire()
+        return lock._held().lease
+
+    lease = await asyncio.create_task(dropped())
+    gc.collect()
+    count = lease.extensions
+    await until(lambda: lease.extensions > count + 1, "it is extended")
+    forget(valkey)
+    await until(lambda: lease.lost, "its end is noticed")
+    await aclose_all()
 
 
 @on_loops

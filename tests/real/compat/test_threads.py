@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import pickle
 import threading
 from collections.abc import Callable
@@ -368,6 +369,28 @@ def test_redlock_plus_extends_by_itself(valkey: Masters, options: Options) -> No
     with pytest.raises(AttributeError):
         assert lock._lock.lost
     assert lock.release() is True
+
+
+def test_a_dropped_object_does_not_end_the_extension(valkey: Masters, options: Options) -> None:
+    """Nor does the end of the thread that has acquired: in the originals such a lock lasts."""
+    quorum_lock = redis_py.lock_class(valkey.urls, ttl=1.0, **options)
+    local = quorum_lock(redis.Redis, "thread")
+
+    def dropped() -> list[Any]:
+        """What redlock-plus and redis-py hold, and redis-py in a thread that ends."""
+        plus, plain = redlock_plus.Lock("plus", valkey.urls, ttl=1000, **options), quorum_lock(redis, "plain")
+        assert plus.acquire()
+        assert plain.acquire()
+        held = [plus._lock, plain.local.lock, start(lambda: local.acquire() and local.local.lock).result()]
+        return [lock.lease for lock in held]
+
+    leases = dropped()
+    gc.collect()
+    counts = [lease.extensions for lease in leases]
+    for lease, count in zip(leases, counts, strict=True):
+        eventually(lambda: lease.extensions > count + 1, "it is extended")  # noqa: B023
+    forget(valkey)
+    eventually(lambda: all(lease.lost for lease in leases), "its end is noticed")
 
 
 def test_redlock_plus_stops_extending(valkey: Masters, options: Options) -> None:
