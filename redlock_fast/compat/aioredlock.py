@@ -144,14 +144,15 @@ class Aioredlock:
         return lock
 
     async def extend(self, lock: Lock, lock_timeout: float | None = None) -> None:
-        """Make the lease last ``lock_timeout`` seconds from now.
+        """Make the lease last ``lock_timeout`` seconds from now; None: that of ``lock``.
 
         Raises RuntimeError if the lock was released, LockError if the lease has ended (extend() never
         acquires again), and LockRuntimeError if too few masters answered.
         """
         if lock.released:
             raise RuntimeError("Lock is not valid")
-        ttl = lock.held.ttl if lock_timeout is None else lock_timeout
+        ttl = lock.lock_timeout if lock_timeout is None else lock_timeout
+        ttl = self.internal_lock_timeout if ttl is None else ttl
         if lock.adopted:  # only the masters know how much of its lease is left
             lock.held = self._client.lock(encodable(lock.resource), ttl, token=lock.id.encode())
         with translated(ERRORS):

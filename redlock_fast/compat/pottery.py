@@ -97,7 +97,7 @@ class _Settings:
     ) -> None:
         if not context_manager_blocking and context_manager_timeout != -1:
             raise ConfigError("context_manager_timeout must be -1 where context_manager_blocking is False")
-        self.key: str = f"{PREFIX}:{key}"
+        self.key = key
         self.masters: Iterable[Any] = _set_of(masters) or self._DEFAULT_MASTERS
         self.raise_on_redis_errors = raise_on_redis_errors
         self.auto_release_time = auto_release_time
@@ -105,6 +105,15 @@ class _Settings:
         self.context_manager_blocking = context_manager_blocking
         self.context_manager_timeout = context_manager_timeout
         self._options: dict[str, Any] = {**options}
+
+    @property
+    def key(self) -> str:
+        """The key on the masters. It is set without the prefix, as in pottery."""
+        return self._key
+
+    @key.setter
+    def key(self, key: str) -> None:
+        self._key = f"{PREFIX}:{key}"
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} key={self.key}>"
@@ -172,7 +181,7 @@ class Redlock(_Settings, LockHolder):
         if self._lock is None:
             raise self._error(ExtendUnlockedLock)
         with self._translated(raise_on_redis_errors, ExtendUnlockedLock):
-            self._lock.extend()
+            self._lock.extend(self.auto_release_time, confirm=True)
 
     def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
         """Release the lock. Raises ReleaseUnlockedLock if it was not held or its lease had ended.
@@ -235,7 +244,7 @@ class AIORedlock(_Settings):
         if self._lock is None:
             raise self._error(ExtendUnlockedLock)
         with self._translated(raise_on_redis_errors, ExtendUnlockedLock):
-            await self._lock.extend()
+            await self._lock.extend(self.auto_release_time, confirm=True)
 
     async def release(self, *, raise_on_redis_errors: bool | None = None) -> None:
         """See [`Redlock.release`][]."""

@@ -95,9 +95,12 @@ class Lock(LockHolder):
         return granted and lock.validity * MILLISECONDS
 
     def extend(self) -> float | Literal[False]:
-        """The new validity in milliseconds, or False: the lock is lost, or too few masters answered."""
+        """Make the lease last ``ttl`` milliseconds from now.
+
+        Returns the new validity in milliseconds, or False: the lock is lost, or too few masters answered.
+        """
         try:
-            return self._acquired().extend() * 1000
+            return self._acquired().extend(lease_of(self.ttl), confirm=True) * MILLISECONDS
         except (LockLost, QuorumUnavailable):
             return False
 

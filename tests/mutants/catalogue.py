@@ -1354,6 +1354,17 @@ DROP_INS = [
         ("no-masters-are-this-machine", "if connection_details is None", "if not connection_details"),
     ),
     *of(
+        "redlock_fast/compat/redlock_plus.py",
+        judges("real/compat/threads") + "::test_an_extension_lasts_as_long_as_the_object_says_now",
+        ("an-extension-is-as-long-as-the-lease-was", "extend(lease_of(self.ttl), confirm", "extend(confirm"),
+        ("a-shorter-extension-asks-no-master", "lease_of(self.ttl), confirm=True", "lease_of(self.ttl)"),
+    ),
+    *of(
+        "redlock_fast/compat/aioredlock.py",
+        judges("real/compat/aio"),
+        ("a-longer-lock-timeout-is-ignored", "ttl = lock.lock_timeout if", "ttl = lock.held.ttl if"),
+    ),
+    *of(
         "redlock_fast/compat/_clients.py",
         judges("real/compat/threads", "real/compat/aio"),
         ("a-dropped-lock-is-not-extended", "_threads.kept.add(lock)", "pass"),

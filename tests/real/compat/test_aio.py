@@ -111,6 +111,10 @@ async def test_aioredlock_hands_a_lock_over(valkey: Masters, options: Options) -
     await copy.extend()
     await second.extend(copy, 90)
     assert 60 < copy.held.remaining() < 90
+    lock.lock_timeout = copy.lock_timeout = 110
+    for one in (lock, copy):
+        await one.extend()
+        assert 100 < one.held.remaining() < 110, "as the object says now"
     await copy.release()
     assert not await first.is_locked("r")
     assert not await first.is_locked(lock), "the masters are asked"

@@ -447,6 +447,17 @@ def test_pottery(masters: Masters, options: Options) -> None:
     nothing_left(masters)
 
 
+def test_pottery_prefixes_a_key_that_is_set_later(valkey: Masters, options: Options, raw: Raw) -> None:
+    """Programs with pottery lock that key."""
+    lock = printer(valkey, options)
+    assert lock.key == "redlock:printer"
+    lock.key = "scanner"
+    with lock:
+        assert sum(node.exists("redlock:scanner") for node in raw(valkey)) >= 3
+    assert lock.key == "redlock:scanner"
+    nothing_left(valkey)
+
+
 def test_pottery_extends_so_many_times(valkey: Masters, options: Options) -> None:
     lock = printer(valkey, options, num_extensions=2)
     with pytest.raises(pottery.ExtendUnlockedLock):
@@ -464,6 +475,29 @@ def test_pottery_extends_so_many_times(valkey: Masters, options: Options) -> Non
         lock.extend()
     with pytest.raises(pottery.ReleaseUnlockedLock):
         lock.release()
+
+
+def test_an_extension_lasts_as_long_as_the_object_says_now(valkey: Masters, options: Options) -> None:
+    """A program may have set a longer time since the acquire; a shorter one takes nothing from the lease."""
+    lock = printer(valkey, options, auto_release_time=20)
+    assert lock.acquire()
+    lock.auto_release_time = 60
+    lock.extend()
+    assert 50 < lock.locked() < 60
+    lock.auto_release_time = 20
+    lock.extend()
+    assert 50 < lock.locked() < 60
+    forget(valkey)
+    with pytest.raises(pottery.ExtendUnlockedLock):
+        lock.extend()  # the masters are asked
+    plus = redlock_plus.Lock("r", valkey.urls, ttl=20_000, **options)
+    assert plus.acquire(autoextend=False)
+    plus.ttl = 60_000
+    assert 50_000 < plus.extend() < 60_000
+    plus.ttl = 20_000
+    assert 50_000 < plus.extend() < 60_000
+    forget(valkey)
+    assert plus.extend() is False
 
 
 def test_pottery_contexts(valkey: Masters, options: Options) -> None:
