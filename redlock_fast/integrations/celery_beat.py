@@ -17,7 +17,8 @@ import threading
 import time
 from typing import Any, ClassVar
 
-from ..errors import QuorumUnavailable
+from ..errors import LockLost, QuorumUnavailable
+from ..locks.rwlock import ReadWriteLock
 from ..threads.client import FastRedlock, Lock
 from ..threads.leader import Leader
 
@@ -65,7 +66,7 @@ class OneActive:
             #: The entries that were due, by name, and since when another beat may have sent them.
             self._withheld: dict[str, tuple[Any, float]] = {}
             self._marks: dict[str, Lock] = {}
-            self._mark(self.leader_name)  # raises ConfigError
+            self._marks_of(self.leader_name)  # raises ConfigError
             self._leader = self.client.leader(self.leader_name, ttl=self.lease)
             self._leader.start()
         leads = self._leader.wait(0)
@@ -95,17 +96,12 @@ class OneActive:
         """Send the task if this beat leads. ``again``: also if a mark says that it was sent, a run before."""
         assert self._leader is not None
         if self._leader.is_leader:
-            mark = self._mark(entry.name)
-            mark.release()
-            try:
-                unmarked = mark.acquire(blocking=False)
-            except QuorumUnavailable:
-                unmarked = True  # the task may be sent twice then, and is not left out
+            unmarked = self._mark(entry.name, again)
             if self._leader.is_leader:  # still: the mark took time
                 if unmarked or again:
                     super().apply_entry(entry, producer=producer)  # type: ignore[misc]
                 return
-            mark.release()
+            self._marks[entry.name].release()
         self._withheld[entry.name] = entry, time.monotonic()
 
     def _forget_what_was_sent(self) -> None:
@@ -122,9 +118,25 @@ class OneActive:
         except QuorumUnavailable:
             return False
 
-    def _mark(self, name: str) -> Lock:
-        if name not in self._marks:
-            self._marks[name] = self.client.lock(
-                f"{self.leader_name}:{name}", MARKED * self.lease, auto_extend=False, release_at_exit=False
-            )
-        return self._marks[name]
+    def _mark(self, name: str, again: bool) -> bool:
+        """Mark a send. Returns whether no other beat has marked one; ``again``: that is not looked for.
+
+        Each beat has a mark of its own, a read lock, also while that of an earlier leader lasts. Only a write
+        lock finds out whether there is another mark. It becomes a mark then.
+        """
+        if name in self._marks:
+            self._marks[name].release()
+        marks = self._marks_of(name)
+        mark = self._marks[name] = marks.read() if again else marks.write()
+        try:
+            unmarked = mark.acquire(blocking=False)
+            if unmarked and not again:
+                mark.downgrade()
+            return unmarked
+        except (QuorumUnavailable, LockLost):
+            return True  # the task may be sent twice then, and is not left out
+
+    def _marks_of(self, name: str) -> ReadWriteLock[Lock]:
+        return self.client.rwlock(
+            f"{self.leader_name}:{name}", MARKED * self.lease, auto_extend=False, release_at_exit=False
+        )

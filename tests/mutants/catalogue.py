@@ -1330,6 +1330,7 @@ JOBS = [
         judges("real/integrations/celery_beat"),
         ("a-beat-sends-after-its-leadership", "if self._leader.is_leader:  # still", "if True:  # still"),
         ("a-new-leader-sends-again", "if unmarked or again:", "if True:"),
+        ("a-leader-has-no-mark-beside-another", "marks.read() if again else marks.write()", "marks.write()"),
         ("a-new-leader-sends-what-is-old", "if now - held[1] < keep", "if True"),
         ("a-long-outage-leaves-a-run-out", "(entry, now) for name,", "(entry, _) for name,"),
         ("a-standby-leaves-runs-out", "self._withheld[entry.name] = entry, time.monotonic()", "pass"),

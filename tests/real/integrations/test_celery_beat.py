@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 from support.waiting import DEADLINE, eventually
 
-from redlock_fast import FastRedlock, Lock
+from redlock_fast import FastRedlock
 from redlock_fast.embedded import Masters
 from redlock_fast.integrations import celery_beat
 
@@ -103,6 +104,15 @@ def test_after_its_election_a_beat_sends_what_was_not_sent(
     assert other.sent == [*sends, "nightly"]
 
 
+def keys_of(masters: Masters) -> list[list[bytes]]:
+    """The keys of beats, but the counters of fencing tokens."""
+    found = []
+    for master in masters:
+        with redis.Redis.from_url(master.url) as node:
+            found.append([key for key in node.keys("*celery-beat*") if not key.endswith(b":f")])
+    return found
+
+
 def test_what_comes_due_while_the_masters_are_away_is_sent(
     make: Callable[..., Beat], later: Callable[[float], None], valkey: Masters
 ) -> None:
@@ -121,19 +131,41 @@ def test_what_comes_due_while_the_masters_are_away_is_sent(
     assert one.sent == ["nightly"]
 
 
+def test_a_run_that_the_second_of_three_leaders_sent_is_not_sent_again(
+    make: Callable[..., Beat], valkey: Masters
+) -> None:
+    """The mark of the second is its own: that of the first, of an earlier run, ends before."""
+    first, second, third = make(), make(), make()
+    eventually(first.leads, "a beat is elected")
+    assert not second.leads()
+    first.tick_when_due()
+    first.close()
+    eventually(second.leads, "the next is elected")
+    assert not third.leads()
+    third.tick_when_due()
+    second.tick_when_due()
+    assert (first.sent, second.sent) == (["nightly"], ["nightly"])
+    first._marks["nightly"].release()  # as if its lease had ended
+    second.close()
+    eventually(third.leads, "the third is elected")
+    third.tick()
+    assert third.sent == []
+    assert sum(any(b"nightly" in key for key in keys) for keys in keys_of(valkey)) >= 3, "it is marked"
+
+
 def test_a_beat_that_loses_the_leadership_before_it_sends(
-    make: Callable[..., Beat], monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Beat], monkeypatch: pytest.MonkeyPatch, valkey: Masters
 ) -> None:
     one = make()
     eventually(one.leads, "it is elected")
     mark = one._mark
 
-    def loses(name: str) -> Lock:
+    def loses(name: str, again: bool) -> bool:
         assert one._leader is not None
         one._leader.stop()
-        return mark(name)
+        return mark(name, again)
 
     monkeypatch.setattr(one, "_mark", loses)
     one.tick_when_due()
     assert one.sent == []
-    assert not one.client.locked("celery-beat:nightly")
+    assert not any(keys_of(valkey))
