@@ -96,7 +96,12 @@ class Reports:
                     self._failed(failure)
 
     def _failed(self, error: Exception) -> None:
-        self._events.warn_of("recorder-error", f"a lock was not measured: {type(error).__name__}: {error}")
+        log_unmeasured(self._events, error)
+
+
+def log_unmeasured(events: EventLog, error: Exception) -> None:
+    """Log that a meter or a tracer has failed: its error does not disturb the lock."""
+    events.warn_of("recorder-error", f"a lock was not measured: {type(error).__name__}: {error}")
 
 
 def outcome_of(error: BaseException | None) -> str:

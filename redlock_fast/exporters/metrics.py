@@ -18,8 +18,9 @@ from ..errors import ConfigError
 from ..locks.client_base import BaseClient
 from ..masters.health import MasterHealth
 from ..sharded.placement import Sharding
+from ..telemetry import EventLog
 from .durations import Add, Durations
-from .instrument import instrument
+from .instrument import instrument, log_unmeasured
 
 Client = BaseClient | Sharding[Any]
 
@@ -137,18 +138,22 @@ class GrantTimes:
     """Adds the time of each grant of one client to a histogram, with ``add_seconds``.
 
     A lease has the time in it: what is missing of the lease when it is granted. So no clock is read, and the
-    same code serves all kinds of locks.
+    same code serves all kinds of locks. An error of the histogram is logged: it must not undo the grant.
     """
 
-    __slots__ = ("_add_seconds", "_left")
+    __slots__ = ("_add_seconds", "_events", "_left")
 
-    def __init__(self, drift_factor: float, add_seconds: Add) -> None:
+    def __init__(self, drift_factor: float, add_seconds: Add, events: EventLog) -> None:
         self._left = 1.0 - drift_factor  # the share of a ttl that remains after the drift
         self._add_seconds = add_seconds
+        self._events = events
 
     def add(self, lease: Lease) -> None:
-        # Inline, because every grant runs it: ttl - drift(ttl, factor) - validity.
-        self._add_seconds(lease.ttl * self._left - EXPIRY_GRANULARITY - lease.validity)
+        try:
+            # Inline, because every grant runs it: ttl - drift(ttl, factor) - validity.
+            self._add_seconds(lease.ttl * self._left - EXPIRY_GRANULARITY - lease.validity)
+        except Exception as error:
+            log_unmeasured(self._events, error)
 
 
 class Clients:
@@ -191,7 +196,8 @@ class Clients:
             instrument(core, Durations(histogram))
         else:
             observer = core.observe()
-            times = GrantTimes(core.drift_factor, histogram("grant_seconds", ()))
+            events = core.client_state.events
+            times = GrantTimes(core.drift_factor, histogram("grant_seconds", ()), events)
             observer.grants = (*observer.grants, times)
 
     def _histogram(self, metric: Metric, labels: tuple[str, ...]) -> Add:

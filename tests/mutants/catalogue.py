@@ -1299,6 +1299,11 @@ MEASURED = [
         ),
     ),
     *of(
+        "redlock_fast/exporters/metrics.py",
+        judges("real/exporters/telemetry") + "::test_a_meter_that_fails_undoes_no_grant",
+        ("a-meter-breaks-its-lock", "except Exception as error:", "except LookupError as error:"),
+    ),
+    *of(
         "redlock_fast/otel.py",
         judges("real/exporters/telemetry"),
         ("spans-of-unsampled-traces", "if context.is_valid and not", "if False and not"),

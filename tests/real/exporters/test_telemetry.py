@@ -23,6 +23,7 @@ from support.waiting import DEADLINE, eventually, start
 from redlock_fast import ConfigError, FastRedlock, LockLost, QuorumUnavailable, ShardedRedlock, __version__
 from redlock_fast.embedded import Masters
 from redlock_fast.exporters.instrument import instrument
+from redlock_fast.exporters.metrics import Clients, Metric
 from redlock_fast.prometheus import RedlockCollector
 
 MakeClient = Callable[..., FastRedlock]
@@ -509,6 +510,9 @@ class Raises:
 
     def held(self, *args: Any) -> None: ...
 
+    def record_seconds(self, seconds: float) -> None:
+        raise self.error
+
 
 @pytest.mark.parametrize("scoped", [True, False])
 def test_lock_whose_recorder_breaks(
@@ -537,6 +541,25 @@ def test_lock_whose_recorder_breaks(
         acquire()
     assert not lock.locked()
     assert client.locked("r") is False
+
+
+def test_a_meter_that_fails_undoes_no_grant(
+    valkey: Masters, plain: Callable[..., Plain], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its error is logged; one lock of a batch is not lost by it."""
+
+    class Broken(Clients):
+        def _histogram(self, metric: Metric, labels: tuple[str, ...]) -> Any:
+            return Raises(OSError("the disk is full")).record_seconds
+
+    client = plain(valkey).at_full_strength()
+    Broken().add(client.client, latency=True)
+    lock = client.client.lock("r")
+    assert client.wait(lock.acquire())
+    batch = client.wait(client.client.acquire_many(["a", "b"]))
+    assert all(one.locked() for one in (lock, *batch))
+    assert {record.event for record in caplog.records} == {"recorder-error"}
+    assert client.wait(client.client.release_many([lock, *batch])) == [True] * 3
 
 
 def test_interrupted_lock_with_spans_is_not_left(
