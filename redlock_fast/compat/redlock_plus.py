@@ -35,8 +35,8 @@ class Lock(LockHolder):
     """A lock on ``resource_name``, with the signature of ``threading.Lock``.
 
     ``ttl``: the lease in milliseconds. ``retry_delay``: milliseconds between two attempts at most.
-    ``retry_times`` is ignored, as in the original: ``timeout`` limits an acquire. ``options``: options of
-    FastRedlock. Raises ValueError without masters, and ConfigError.
+    ``retry_times`` is ignored: ``timeout`` limits an acquire, and one with ``blocking=False`` is one attempt.
+    ``options``: options of FastRedlock. Raises ValueError without masters, and ConfigError.
 
     Examples:
         >>> with Lock("orders:42", [{"host": "a", "port": 6379}], ttl=10_000):
@@ -196,6 +196,11 @@ class LockFactory:
         self._masters = master_list(connection_details)
         self._class = lock_class or self.lock_class
         self._settings = settings
+
+    @cached_property
+    def redis_nodes(self) -> list[Any]:
+        """See [`Lock.redis_nodes`][]."""
+        return clients_of(self._masters)
 
     def __call__(self, resource_name: str, **settings: Any) -> Lock:
         return self._class(resource_name, self._masters, **{**self._settings, **settings})

@@ -323,7 +323,10 @@ def test_the_masters_are_there_as_clients(valkey: Masters, options: Options) -> 
     plus = redlock_plus.Lock("r", valkey.urls, **options)
     locks = redlock_py_.Redlock([*valkey.urls[:4], redis.Redis.from_url(valkey.urls[4])], **options)
     assert locks.servers is locks.servers
-    for nodes in (factory.redis_nodes, alone.redis_nodes, plus.redis_nodes, locks.servers):
+    locks_plus = redlock_plus.LockFactory(valkey.urls, **options)
+    assert locks_plus.redis_nodes is locks_plus.redis_nodes
+    nodes_of_all = factory.redis_nodes, alone.redis_nodes, plus.redis_nodes, locks_plus.redis_nodes
+    for nodes in (*nodes_of_all, locks.servers):
         assert [node.ping() for node in nodes] == [True] * 5
         for node in nodes:
             node.close()
