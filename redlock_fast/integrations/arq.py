@@ -53,6 +53,9 @@ def single_run(
             [`AsyncFastRedlock.single_run`][].
         options: Those of [`AsyncFastRedlock.single_run`][].
 
+    With a ``ttl`` above the ``job_timeout`` of the worker and 10 s use "retry": arq then gives the job of a
+    worker that died to another one before the lease of the dead one has ended.
+
     Examples:
         >>> @single_run(client, lambda account: f"account:{account}", if_taken="retry", defer=5)
         ... async def transfer(ctx, account): ...
