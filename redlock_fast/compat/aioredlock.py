@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -16,8 +16,11 @@ from ..wire.text import quoted
 from ._clients import client_of
 from ._errors import Dictionary, translated
 from ._kept import Kept
+from ._masters import master_list
 from ._names import encodable
 
+#: Options of a pool of aioredis, which has no counterpart: one connection for each master is enough.
+POOL = ("minsize", "maxsize")
 LOCALHOST: tuple[dict[str, Any], ...] = ({"host": "localhost", "port": 6379},)
 
 
@@ -120,7 +123,8 @@ class Aioredlock:
         retry = Retry(retry_delay_min, retry_delay_max, retry_count)
         self.internal_lock_timeout = internal_lock_timeout
         settings = {"retry": retry, "ttl": internal_lock_timeout, **options}
-        self._client = client_of(AsyncFastRedlock, redis_connections, settings)
+        masters = [_master_of(one) for one in master_list(redis_connections)]
+        self._client = client_of(AsyncFastRedlock, masters, settings)
         self._locks: Kept[Lock] = Kept(lambda lock: lock.valid)  # their renewal goes on
 
     async def lock(
@@ -213,23 +217,50 @@ class Aioredlock:
         await self._client.close()
 
 
+def _master_of(connection: Any) -> Any:
+    """A connection of aioredlock in a form that all drop-ins accept."""
+    if isinstance(connection, str) and connection.startswith("/"):
+        return f"unix://{connection}"
+    if isinstance(connection, list):
+        return tuple(connection)
+    if isinstance(connection, Mapping):
+        return {name: value for name, value in connection.items() if name not in POOL}
+    return connection
+
+
+def _url_of(connection: Any) -> str:
+    """The URL of a Sentinel, or of several. Raises ConfigError."""
+    given = [connection] if isinstance(connection, tuple) else connection
+    if isinstance(given, list) and given and all(isinstance(one, tuple) and len(one) == 2 for one in given):
+        return "redis://" + ",".join("{}:{}".format(*one) for one in given)
+    if not isinstance(connection, str):
+        raise ConfigError(
+            "Sentinel: connection must be (host, port), a list of these, a dict or a URL, not "
+            f"{type(connection).__name__}"
+        )
+    return connection
+
+
 def Sentinel(  # noqa: N802  # a class in aioredlock
-    connection: str | tuple[str, int],
+    connection: str | tuple[str, int] | list[tuple[str, int]] | dict[str, Any],
     master: str | None = None,
     password: str | None = None,
     db: int | None = None,
 ) -> str:
-    """The URL of a master behind a Sentinel. ``connection``: an address, or a URL with ``?master=``.
+    """The URL of a master behind a Sentinel.
 
-    Raises ConfigError.
+    ``connection``: an address, a list of addresses, a URL with ``?master=``, or a dict with ``host`` and
+    perhaps ``port``, ``master``, ``password`` and ``db``. Raises ConfigError.
     """
-    if isinstance(connection, tuple) and len(connection) == 2:
-        connection = "redis://{}:{}".format(*connection)
-    if not isinstance(connection, str):
-        raise ConfigError(
-            f"Sentinel: connection must be (host, port) or a URL, not {type(connection).__name__}"
-        )
-    url = urlsplit(connection)
+    if isinstance(connection, dict):
+        given = {name: value for name, value in connection.items() if name not in POOL}
+        master, password = master or given.pop("master", None), password or given.pop("password", None)
+        db = given.pop("db", None) if db is None else db
+        connection = (given.pop("host", ""), given.pop("port", 26379))
+        unknown = {*given} - {"master", "password", "db"}
+        if unknown or not connection[0]:
+            raise ConfigError(f"Sentinel: connection has no host, or unknown options: {sorted(unknown)}")
+    url = urlsplit(_url_of(connection))
     query = dict(parse_qsl(url.query))
     master = master or query.pop("master", None)
     if not master:

@@ -179,11 +179,35 @@ def test_aioredlock_refuses_bad_settings(settings: dict[str, Any]) -> None:
             Sentinel(("10.0.0.1", 7000), "locks", password="p@"),
             "redis+sentinel://:p%40@10.0.0.1:7000/locks/0",
         ),
+        (
+            Sentinel([("10.0.0.1", 7000), ("10.0.0.2", 7001)], "locks"),
+            "redis+sentinel://10.0.0.1:7000,10.0.0.2:7001/locks/0",
+        ),
+        (
+            Sentinel({"host": "10.0.0.1", "master": "locks", "password": "p@", "db": 2, "minsize": 1}),
+            "redis+sentinel://:p%40@10.0.0.1:26379/locks/2",
+        ),
+        (
+            Sentinel({"host": "10.0.0.1", "port": 7000, "master": "other", "db": 2}, "locks", db=0),
+            "redis+sentinel://10.0.0.1:7000/locks/0",
+        ),
     ],
 )
 def test_aioredlock_sentinels(made: str, url: str) -> None:
     assert made == url
     Aioredlock([made])
+
+
+@pytest.mark.parametrize(
+    ("connection", "name"),
+    [
+        ("/run/redis.sock", "unix:/run/redis.sock/0"),
+        (["10.0.0.1", 7000], "10.0.0.1:7000/0"),
+        ({"host": "10.0.0.1", "minsize": 1, "maxsize": 5, "db": 1}, "10.0.0.1:6379/1"),
+    ],
+)
+def test_aioredlock_takes_each_form_of_a_connection(connection: Any, name: str) -> None:
+    assert Aioredlock([connection])._client.masters.connector.names() == [name]
 
 
 # --- pottery ------------------------------------------------------------------------------------------

@@ -172,6 +172,10 @@ BAD: list[tuple[str, Callable[[], Any]]] = [
     ("masters", lambda: Aioredlock(None)),  # type: ignore[arg-type]
     ("connection", lambda: Sentinel(("a",), "m")),  # type: ignore[arg-type]
     ("connection", lambda: Sentinel(5, "m")),  # type: ignore[arg-type]
+    ("connection", lambda: Sentinel([], "m")),
+    ("connection", lambda: Sentinel([5], "m")),  # type: ignore[list-item]
+    ("connection", lambda: Sentinel({"master": "m"})),
+    ("hosts", lambda: Sentinel({"host": "a", "master": "m", "hosts": "b"})),
     ("masters", lambda: pottery.Redlock(key="r", masters=[{"host": "a"}])),
     ("masters", lambda: pottery.AIORedlock(key="r", masters=[{"host": "a"}])),
     ("masters", lambda: pottery.Redlock(key="r", masters=None)),  # type: ignore[arg-type]
