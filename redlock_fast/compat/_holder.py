@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import Any
 
 from .. import Lock
 from ._clients import keep
+
+#: The process and the thread that hold a reentrant lock: in a child of fork a thread has the same number.
+Owner = tuple[int, int]
+
+
+def this_owner() -> Owner:
+    return os.getpid(), threading.get_ident()
 
 
 class LockHolder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Unpack
@@ -11,7 +10,7 @@ from ..errors import LockLost, QuorumUnavailable
 from ..locks.options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
-from ._holder import LockHolder
+from ._holder import LockHolder, Owner, this_owner
 from ._masters import clients_of, master_list
 from ._names import encodable
 from ._times import MILLISECONDS, lease_of, retry_of
@@ -91,12 +90,12 @@ class RedLock(LockHolder):
 class ReentrantRedLock(RedLock):
     """A RedLock that the holding thread may acquire again. It must release the lock as often."""
 
-    _owner: int | None = None
+    _owner: Owner | None = None
     _depth = 0
 
     def acquire(self) -> bool:
         """As ``RedLock.acquire``. Raises RedLockError if this thread lost the lock that it acquires again."""
-        me = threading.get_ident()
+        me = this_owner()
         if self._owner == me and self._lock is not None:
             if not self._lock.locked():
                 raise RedLockError(f"{quoted(self.resource)}: the lease ended before it was acquired again")
@@ -108,7 +107,7 @@ class ReentrantRedLock(RedLock):
         return True
 
     def _release(self) -> bool:
-        if self._owner != threading.get_ident() or self._lock is None:
+        if self._owner != this_owner() or self._lock is None:
             return False
         self._depth -= 1
         if self._depth:

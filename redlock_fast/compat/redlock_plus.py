@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Unpack
@@ -13,7 +12,7 @@ from ..locks.batch_state import stop_auto_extension
 from ..locks.options import DropInOptions
 from ..wire.text import quoted
 from ._clients import shared
-from ._holder import LockHolder
+from ._holder import LockHolder, Owner, this_owner
 from ._masters import clients_of, master_list
 from ._names import encodable
 from ._times import MILLISECONDS, check_seconds, lease_of, retry_of
@@ -140,7 +139,7 @@ class Lock(LockHolder):
 class RLock(Lock):
     """A Lock that the holding thread may acquire again. It must release the lock as often."""
 
-    _owner: int | None = None
+    _owner: Owner | None = None
     _depth = 0
 
     def acquire(
@@ -154,7 +153,7 @@ class RLock(Lock):
 
         Raises RedlockError if this thread lost the lock that it acquires again.
         """
-        me = threading.get_ident()
+        me = this_owner()
         if self._owner == me and self._lock is not None:
             left = self._lock.remaining()
             if not left:
@@ -168,7 +167,7 @@ class RLock(Lock):
 
     def acquire_or_extend(self, *args: Any, **settings: Any) -> float | Literal[False]:
         """Extend the lock if this thread holds it, or else acquire it. Each success needs a release."""
-        extended = self._owner == threading.get_ident() and self.locked() and self.extend()
+        extended = self._owner == this_owner() and self.locked() and self.extend()
         if not extended:
             return self.acquire(*args, **settings)
         self._depth += 1
@@ -176,7 +175,7 @@ class RLock(Lock):
 
     def release(self) -> bool:
         """As ``Lock.release``; InvalidOperationError also in a thread that does not hold the lock."""
-        if self._owner != threading.get_ident():
+        if self._owner != this_owner():
             raise InvalidOperationError(f"{quoted(self.resource_name)} is not held by this thread")
         self._depth -= 1
         if self._depth:

@@ -1350,7 +1350,7 @@ DROP_INS = [
         ("an-inner-release-frees-the-lock", "self._depth += 1\n        return extended", "return extended"),
         (
             "threads-share-what-one-holds",
-            "self._owner == threading.get_ident() and self.locked() and",
+            "self._owner == this_owner() and self.locked() and",
             "self.locked() and",
         ),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import os
 import pickle
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import redis
 import valkey as valkey_py
+from support.forking import exit_code, fork_child
 from support.interruptions import interrupted
 from support.keys import OTHER_CLIENT, forget, nothing_left, occupy
 from support.moments import moments
@@ -291,6 +293,32 @@ def test_a_nested_acquire_of_a_lost_lock_raises(valkey: Masters, options: Option
     lock.release()
     lock.release()
     assert lock.acquire()
+    lock.release()
+    nothing_left(valkey)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.parametrize("library", ["redlock", "redlock-plus"])
+def test_a_child_of_fork_does_not_hold_a_reentrant_lock(
+    valkey: Masters, options: Options, library: str
+) -> None:
+    """The object of the parent has another owner there, and is not lost."""
+    lock: Any
+    if library == "redlock":
+        lock = redlock.ReentrantRedLock("r", valkey.urls, ttl=60_000, retry_times=1, **options)
+    else:
+        lock = redlock_plus.RLock("r", valkey.urls, ttl=60_000, **options)
+    once = {} if library == "redlock" else {"blocking": False}
+    assert lock.acquire()
+
+    def refused() -> None:
+        assert lock.acquire(**once) is False
+        with contextlib.suppress(redlock_plus.InvalidOperationError):
+            lock.release()
+
+    assert exit_code(fork_child(refused)) == 0
+    assert lock.acquire()
+    lock.release()
     lock.release()
     nothing_left(valkey)
 
