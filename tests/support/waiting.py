@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from redlock_fast import QuorumUnavailable
+
 T = TypeVar("T")
 
 #: Seconds. Generous: the machine may be busy.
@@ -35,6 +37,20 @@ def pauses(what: str, deadline: float) -> Iterator[float]:
         pause = min(1.2 * pause, 0.01)
     yield 0.0  # a last look: the machine may have slept through the rest
     raise AssertionError(f"never happened: {what}")
+
+
+def answered(call: Callable[[], T]) -> T:
+    """What ``call`` returns or raises, once its time was enough for a reply of the masters.
+
+    For calls with little time of their own. On a busy machine no master may answer within it, and then
+    QuorumUnavailable is right.
+    """
+    for pause in pauses("the masters answer in the time of the call", DEADLINE):
+        try:
+            return call()
+        except QuorumUnavailable:
+            time.sleep(pause)
+    raise AssertionError
 
 
 def start(call: Callable[[], T]) -> Future[T]:

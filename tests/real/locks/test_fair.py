@@ -17,7 +17,7 @@ from support.kinds import claim_of, values
 from support.makers import MakeAio, MakeClient, MakePlain, Raw
 from support.signalling import handling, interrupt, to_main
 from support.thorough import amount, crossed
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, PATIENT, answered, eventually, start
 
 from redlock_fast import AsyncFastRedlock, ConfigError, FastRedlock, Lock, ShardedRedlock
 from redlock_fast.embedded import Masters
@@ -283,7 +283,7 @@ def test_time_is_over(masters: Masters, plain: MakePlain, raw: Raw, wait: str) -
     c = plain(masters, wait=wait)
     holder = c.lock("r", TTL)
     assert c.wait(holder.acquire(blocking=False))
-    assert not c.wait(c.lock("r", TTL, fair=True).acquire(timeout=0.3))
+    assert not answered(lambda: c.wait(c.lock("r", TTL, fair=True).acquire(timeout=0.3)))
     assert c.wait(holder.release())
     nothing_left(masters)
 
@@ -384,7 +384,7 @@ def test_marker_keeps_its_vote(masters: Masters, connected: MakeClient, raw: Raw
 
 
 def test_groups(valkey: Masters, engine_name: str) -> None:
-    with ShardedRedlock([valkey.urls[:3]], engine=engine_name, node_timeout=5.0) as c:
+    with ShardedRedlock([valkey.urls[:3]], engine=engine_name, **PATIENT) as c:
         with c.lock("r", TTL, fair=True) as lock:
             assert lock.locked()
         with pytest.raises(ConfigError, match="fencing"):

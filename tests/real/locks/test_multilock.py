@@ -19,10 +19,12 @@ from support.forking import exit_code, fork_child
 from support.keys import calls, forget_calls, names, nothing_left, occupy, paused, values, wipe
 from support.makers import MakeAio, MakeClient, Raw
 from support.proxy import Pipe, Proxy, fixed
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, answered, eventually, start
 
 from redlock_fast import AsyncFastRedlock, Contended, FastRedlock, Lock, LockLost, QuorumUnavailable
 from redlock_fast.embedded import Masters
+
+pytestmark = pytest.mark.usefixtures("all_masters")
 
 TTL = 60.0
 #: A little more than a third of it.
@@ -67,9 +69,9 @@ def test_none_where_one_is_taken(masters: Masters, connected: MakeClient, raw: R
     with c.lock("b", TTL):
         for lock in (c.multilock(["a", "b"], TTL), c.multilock(["b", "c"], TTL), c.multilock(["b"], TTL)):
             assert lock.acquire(blocking=False) is False
-            assert lock.acquire(timeout=0.5) is False
+            assert answered(lambda lock=lock: lock.acquire(timeout=0.5)) is False  # type: ignore[misc]
         with pytest.raises(Contended, match=r"^'b', of 2 resources, is already held on") as error:
-            c.multilock(["a", "b"], TTL, timeout=0.5).__enter__()
+            answered(c.multilock(["a", "b"], TTL, timeout=0.5).__enter__)
         assert len(error.value.masters) >= 3
         eventually(lambda: not any(values(nodes, "a") + values(nodes, "c")), "nothing is left")
     with c.multilock(["a", "b"], TTL):
@@ -84,7 +86,7 @@ def test_whatever_stands_under_a_name_takes_it(masters: Masters, connected: Make
     c, nodes = connected(masters), raw(masters)
     for node in nodes:
         node.hset("b", "field", "value")
-    assert c.multilock(["a", "b", "c"], TTL).acquire(timeout=0.5) is False
+    assert answered(lambda: c.multilock(["a", "b", "c"], TTL).acquire(timeout=0.5)) is False
     lock = held(c, nodes, "a", "d")
     for node in nodes:
         node.delete("a")
@@ -160,7 +162,6 @@ def test_masters_with_a_marker(masters: Masters, connected: MakeClient, raw: Raw
 # --- loss -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("all_masters")
 def test_held_as_long_as_each_resource_has_a_quorum(
     masters: Masters, connected: MakeClient, raw: Raw
 ) -> None:
@@ -200,7 +201,6 @@ class OneCommand(Proxy):
             super().arrived(pipe, data[: data.index(b"\n*") + 1])
 
 
-@pytest.mark.usefixtures("all_masters")
 def test_each_resource_needs_a_quorum_of_each_list(
     masters: Masters, connected: MakeClient, clock: Jumping
 ) -> None:
@@ -222,7 +222,6 @@ def test_each_resource_needs_a_quorum_of_each_list(
         assert lock.remaining() <= TTL - THIRD
 
 
-@pytest.mark.usefixtures("all_masters")
 def test_one_master_that_comes_back_empty(valkey: Masters, connected: MakeClient, raw: Raw) -> None:
     c, nodes = connected(valkey), raw(valkey)
     lock = held(c, nodes, "a", "b", "c")
@@ -239,7 +238,6 @@ def test_one_master_that_comes_back_empty(valkey: Masters, connected: MakeClient
     nothing_left(valkey)
 
 
-@pytest.mark.usefixtures("all_masters")
 def test_renewal(masters: Masters, connected: MakeClient, clock: Jumping, raw: Raw) -> None:
     losses: list[tuple[Lock, str]] = []
     c = connected(masters, clock=clock)

@@ -10,25 +10,32 @@ from typing import Any
 import pytest
 from support.clients import both_clients
 from support.makers import Raw
+from support.waiting import answered, eventually
 
 from redlock_fast import Contended, FastRedlock
 from redlock_fast.algorithm.tokens import OWNER_BEGINS
 from redlock_fast.embedded import Masters
 
 MakeClient = Callable[..., Any]
-pytestmark = both_clients
+pytestmark = [pytest.mark.usefixtures("all_masters"), both_clients]
 OTHER: dict[str, Any] = {"node_timeout": 5.0, "connect_timeout": 20.0, "decide": "all"}
 
 
 def refused(lock: Any) -> Contended:
-    with pytest.raises(Contended) as caught, lock:
-        pass
+    def enter() -> None:
+        with lock:
+            pass
+
+    with pytest.raises(Contended) as caught:
+        answered(enter)
     return pickle.loads(pickle.dumps(caught.value))
 
 
 def test_an_error_names_the_owner(connected: MakeClient, valkey: Masters) -> None:
     client = connected(valkey)
     with FastRedlock(valkey.urls, owner="web-1", ttl=60.0, **OTHER) as other:
+        other.connect()
+        eventually(lambda: all(master.state == "connected" for master in other.health()), "all connect")
         for held, wanted, owner in (
             (other.lock("a"), client.lock("a", timeout=0), "web-1"),
             (other.lock("b", owner="ci 7"), client.lock("b", timeout=0.2), "ci 7"),

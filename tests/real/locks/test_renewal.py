@@ -13,7 +13,7 @@ from support.clients import both_clients
 from support.clocks import Jumping
 from support.keys import names, nothing_left, paused, wipe
 from support.renewing import THIRD, TTL, Kept, LossRecorder, MakeClient, held, renewed
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, answered, eventually, start
 
 from redlock_fast import LockLost, TooManyExtensions
 from redlock_fast.algorithm.renewal_schedule import GONE, LATE, MAX_EXTENSIONS, MAX_HOLD, UNCONFIRMED
@@ -229,10 +229,10 @@ def test_defaults_of_a_client_hold_for_every_way_to_a_lock(
     masters: Masters, connected: MakeClient, clock: Jumping
 ) -> None:
     c = connected(masters, ttl=TTL, clock=clock, auto_extend=True, timeout=0.05)
-    one, two = c.acquire("one"), c.acquire_many(["two"])[0]
+    one, two = answered(lambda: c.acquire("one")), answered(lambda: c.acquire_many(["two"]))[0]
     assert one
     assert two
-    assert c.acquire("one") is None, "after the timeout of the client"
+    assert answered(lambda: c.acquire("one")) is None, "after the timeout of the client"
     assert c.stats().acquired == 2
     clock.jump(THIRD)
     renewed(c, 2)
