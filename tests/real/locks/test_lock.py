@@ -7,7 +7,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ import redis
 from support.clients import both_clients
 from support.keys import OTHER_CLIENT, calls, forget_calls, occupy, paused, values
 from support.makers import MakeClient
-from support.waiting import DEADLINE, eventually, start
+from support.waiting import DEADLINE, PATIENT, answered, eventually, start
 
 from redlock_fast import (
     ClientClosed,
@@ -71,6 +71,16 @@ def until_empty(nodes: Nodes) -> None:
     )
 
 
+@contextlib.contextmanager
+def brief(client: FastRedlock) -> Iterator[None]:
+    """In this block the client waits for masters that do not answer, and not for long."""
+    client.policy.node_timeout = 0.2
+    try:
+        yield
+    finally:
+        client.policy.node_timeout = PATIENT["node_timeout"]
+
+
 def held(client: FastRedlock, resource: str | bytes = "r", ttl: float | None = None, **options: Any) -> Lock:
     lock = client.lock(resource, ttl, **options)
     assert lock.acquire(timeout=DEADLINE)
@@ -91,7 +101,8 @@ def test_life_of_a_lock(masters: Masters, connected: MakeClient, raw: Raw) -> No
     assert len(lock.token) > 20, "random bytes and the owner"
     until_held(nodes, lock)
     for node in nodes:
-        assert 1000 * lock.remaining() < int(node.pttl("orders:42")) <= 20_000
+        left = int(node.pttl("orders:42"))
+        assert 1000 * lock.remaining() < left <= 20_000
     assert 0 < lock.remaining() <= lock.validity < 20 * 0.99
     lock.check()
     assert lock.release() is True
@@ -276,10 +287,17 @@ def test_timeout_is_kept_and_neither_cut_nor_endless(valkey: Masters, client: Ma
     occupy(raw(valkey), "r")
     lock = client(valkey).lock("r")
     assert lock.acquire(timeout=0) is False  # connected from here on
-    for timeout in (0.1, 0.3):
+
+    def waits(timeout: float) -> bool:
+        """Whether it waits for most of its time. After a slow round it begins none that would be late."""
         began = time.monotonic()
-        assert lock.acquire(timeout=timeout) is False
-        assert timeout / 2 < time.monotonic() - began < timeout + 10
+        assert answered(lambda: lock.acquire(timeout=timeout)) is False
+        taken = time.monotonic() - began
+        assert taken < DEADLINE
+        return taken > timeout / 2
+
+    for timeout in (0.1, 0.3):
+        assert any(waits(timeout) for _ in range(10)), "or was the machine busy each time?"
 
 
 def test_a_timeout_that_makes_no_sense_is_refused(valkey: Masters, client: MakeClient) -> None:
@@ -482,7 +500,7 @@ def test_extend_of_what_is_not_held(masters: Masters, client: MakeClient, raw: R
     assert lock.release()
     with pytest.raises(LockLost):
         lock.extend()
-    assert values(raw(masters), "r") == [None] * 5
+    until_values(raw(masters), "r", [None] * 5)
 
 
 def test_extend_after_the_lease_ended_sends_no_request(
@@ -566,11 +584,11 @@ def test_inconclusive_extend_leaves_the_lease_as_it_was(
     masters: Masters, connected: MakeClient, raw: Raw
 ) -> None:
     nodes, clock = raw(masters), Clock()
-    client = connected(masters, clock=clock, node_timeout=0.2)
+    client = connected(masters, clock=clock)
     lock = held(client, ttl=20)
     until_held(nodes, lock)
     token, remaining = lock.token, lock.remaining()
-    with paused(masters, 0, 1, 2):
+    with paused(masters, 0, 1, 2), brief(client):
         with pytest.raises(QuorumUnavailable, match="held for") as error:
             lock.extend(50)
         assert {cause.master for cause in error.value.causes} >= {m.name for m in client.health()[:3]}
@@ -694,7 +712,7 @@ def test_the_short_way(masters: Masters, client: MakeClient) -> None:
 
 def test_locked_is_asked_of_the_masters(masters: Masters, connected: MakeClient, raw: Raw) -> None:
     nodes = raw(masters)
-    client = connected(masters, node_timeout=0.2)
+    client = connected(masters)
     assert client.locked("r") is False
     lock = held(client)
     assert connected(masters).locked("r") is True
@@ -705,7 +723,7 @@ def test_locked_is_asked_of_the_masters(masters: Masters, connected: MakeClient,
     assert client.locked("r") is True
     with paused(masters, 0, 1):
         assert client.locked("free") is False
-        with pytest.raises(QuorumUnavailable):
+        with pytest.raises(QuorumUnavailable), brief(client):
             client.locked("r")
 
 
@@ -713,7 +731,7 @@ def test_locked_is_asked_of_the_masters(masters: Masters, connected: MakeClient,
 
 
 def test_stats_count_what_happened(masters: Masters, connected: MakeClient, raw: Raw) -> None:
-    client, nodes = connected(masters, node_timeout=0.2), raw(masters)
+    client, nodes = connected(masters), raw(masters)
     lock = held(client)
     client.acquire("r", blocking=False)
     lock.extend(20)
@@ -727,7 +745,7 @@ def test_stats_count_what_happened(masters: Masters, connected: MakeClient, raw:
         lost.extend(20)
     lost.release()
     kept = held(client, "kept")
-    with paused(masters, 0, 1, 2):
+    with paused(masters, 0, 1, 2), brief(client):
         with pytest.raises(QuorumUnavailable):
             kept.extend(20)
         with pytest.raises(QuorumUnavailable):
@@ -838,7 +856,7 @@ def test_deciding_by_all_waits_for_all(masters: Masters, connected: MakeClient, 
 
 
 def test_deciding_by_all_bears_a_silent_minority(masters: Masters, connected: MakeClient) -> None:
-    lock = connected(masters, decide="all", node_timeout=0.2).lock("r")
+    lock = connected(masters, decide="all", node_timeout=1.5).lock("r")
     with paused(masters, 0, 4):
         assert lock.acquire(blocking=False) is True
         assert lock.extend(20) > 10
@@ -897,7 +915,7 @@ def test_making_a_client_does_no_io(client: MakeClient) -> None:
         one.synchronized("r")(lambda: None)
         assert {health.state for health in one.health()} == {"connecting"}
         assert one.stats() == Stats()
-        assert set(threading.enumerate()) == threads
+        assert set(threading.enumerate()) <= threads
         assert select.select(listeners, [], [], 0.1)[0] == []
         using = start(lambda: lock.acquire(blocking=False))
         for listener in listeners:
