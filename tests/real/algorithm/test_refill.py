@@ -77,6 +77,7 @@ def test_held_while_all_masters_restart_one_after_the_other(
     thief = Thief(connected(masters, ttl=TTL, max_ttl=TTL))
     lock = holder.lock("r", auto_extend=way == "renewal", max_extensions=None, fencing=way == "fenced")
     assert lock.acquire(blocking=False)
+    eventually(lambda: having(servers, "r") == len(masters), "all masters have the key")
     thief.start()
     try:
         for number in range(len(masters)):
@@ -109,6 +110,7 @@ def test_many_at_once(masters: Masters, plain: MakePlain, raw: Raw, refill: bool
     servers = raw(masters)
     c = plain(masters, ttl=TTL, refill=refill).at_full_strength()
     locks = c.acquire_many([f"r{n}" for n in range(50)])
+    eventually(lambda: [s.dbsize() for s in servers] == [50] * 5, "all masters have all keys")
     wipe(servers[1])
     wipe(servers[3])
     for _ in range(8):  # by then the replies that no extension waited for are read, too
